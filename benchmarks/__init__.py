@@ -7,5 +7,5 @@
 
 ``suites`` contains the suites, one per file. A case is prepared (``case``), the result of every contestant is compared
 with float64 (``accuracy``), all contestants and the machine's own peaks (``peaks``) are timed in turns (``timing``),
-and the promises are judged (``targets``).
+and the targets are judged (``targets``).
 """

@@ -27,11 +27,11 @@ def parse_options() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Time regard, its peers and the machine's peaks. Results are first compared with float64.",
+        description="Time regard, other implementations and the machine's peaks, after comparing results with float64.",
         epilog="Results of whole suites (without --quick, --cases and --contestants) are written to "
         "benchmarks/results/<machine>.json. Then `python -m benchmarks.report` writes docs/speed.md.",
     )
-    parser.add_argument("families", nargs="*", metavar="suite", help=f"{', '.join(SUITES)}; default: all")
+    parser.add_argument("suites", nargs="*", metavar="suite", help=f"{', '.join(SUITES)}; default: all")
     parser.add_argument("--cases", default="", metavar="WORDS", help="only cases with all these words: fp32,2048")
     parser.add_argument("--contestants", default="", metavar="NAMES", help="only these contestants: native,sdpa")
     parser.add_argument("--quick", action="store_true", help="only the quick cases, 1 second each")
@@ -47,18 +47,18 @@ def main() -> int:
     """Run the chosen cases and return the exit code."""
     asked, console = parse_options(), _make_console()
     names = _parse_contestants(asked)
-    families = [_find_suite(name) for name in asked.families or SUITES]
-    chosen = {family.name: _select_cases(family, asked) for family in families}
+    suites = [_find_suite(name) for name in asked.suites or SUITES]
+    chosen = {suite.name: _select_cases(suite, asked) for suite in suites}
     if not any(chosen.values()):
         raise OptionError(
-            "no case has all of these words",
+            "no case name contains all of these words",
             expected="words of a case's name",
             got=asked.cases,
             do="see them with --list",
         )
     if asked.list:
-        for family in families:
-            console.print("\n".join(f"{family.name}: {case.name}" for case in chosen[family.name]), highlight=False)
+        for suite in suites:
+            console.print("\n".join(f"{suite.name}: {case.name}" for case in chosen[suite.name]), highlight=False)
         return 0
     seconds = asked.seconds or (_QUICK_SECONDS if asked.quick else _SECONDS)
     whole = not (asked.quick or asked.cases or asked.contestants)
@@ -66,20 +66,20 @@ def main() -> int:
     measured = results.describe_measurement(seconds)
     _print_machine(console, measured)
     target = asked.out or (results.results_path() if whole else None)
-    for family in families:
-        if chosen[family.name]:
-            kept[family.name] = _run_suite(console, family, chosen[family.name], names, seconds, measured, whole=whole)
-            table.show(console, kept[family.name])
+    for suite in suites:
+        if chosen[suite.name]:
+            kept[suite.name] = _run_suite(console, suite, chosen[suite.name], names, seconds, measured, whole=whole)
+            table.show(console, suite, kept[suite.name])
             if target is not None:
-                results.write(target, {family.name: kept[family.name]})
+                results.write(target, {suite.name: kept[suite.name]})
     if target is not None:
         console.print(f"results are in {target}", highlight=False)
-    return int(any(case["wrong"] for family in kept.values() for case in family["cases"]))
+    return int(any(case["wrong"] for suite in kept.values() for case in suite["cases"]))
 
 
 def _run_suite(
     console: Console,
-    family: Suite,
+    suite: Suite,
     cases: list[Case],
     names: list[str],
     seconds: float,
@@ -89,20 +89,20 @@ def _run_suite(
 ) -> dict[str, Any]:
     found = []
     for case in cases:
-        with console.status(f"{family.name}: {case.name}"):
+        with console.status(f"{suite.name}: {case.name}"):
             found.append(run_case.run(case, contestants=names, seconds=seconds))
-    grown = list(_measure_scaling(console, family, found)) if whole else []
-    return results.suite_to_json(family, found, grown, measured)
+    grown = list(_measure_scaling(console, suite, found)) if whole else []
+    return results.suite_to_json(found, grown, measured)
 
 
-def _measure_scaling(console: Console, family: Suite, found: list[run_case.CaseResult]) -> Iterator[ScalingResult]:
+def _measure_scaling(console: Console, suite: Suite, found: list[run_case.CaseResult]) -> Iterator[ScalingResult]:
     medians = {one.name: {name: time.seconds for name, time in one.times.items()} for one in found}
-    for growth in family.scaling:
-        with console.status(f"{family.name}: {growth.what} of {', '.join(growth.cases)}"):
+    for growth in suite.scaling:
+        with console.status(f"{suite.name}: {growth.what} of {', '.join(growth.cases)}"):
             grown = (
-                judge_time_scaling(growth, family, medians)
+                judge_time_scaling(growth, suite, medians)
                 if growth.what == "time"
-                else measure_memory_scaling(growth, family)
+                else measure_memory_scaling(growth, suite)
             )
         if grown is not None:
             yield grown
@@ -122,9 +122,9 @@ def _parse_contestants(asked: argparse.Namespace) -> list[str]:
     return names
 
 
-def _select_cases(family: Suite, asked: argparse.Namespace) -> list[Case]:
+def _select_cases(suite: Suite, asked: argparse.Namespace) -> list[Case]:
     wanted = [word for word in asked.cases.split(",") if word]
-    return [case for case in family.cases if case.has_words(wanted) and (case.quick or not asked.quick)]
+    return [case for case in suite.cases if case.has_words(wanted) and (case.quick or not asked.quick)]
 
 
 def _make_console() -> Console:

@@ -29,17 +29,21 @@ from benchmarks.targets import Target
 
 LABELS = {
     "native": "regard",
-    "native-forward": "regard, forward alone",
+    "native-forward": "regard, without statistics",
     "native-dense": "regard, dense",
-    "reference": "regard's reference",
+    "reference": "regard, reference",
     "sdpa": "torch SDPA",
     "flex": "torch FlexAttention",
-    "broadcast": "torch, written with broadcasting",
+    "broadcast": "torch, broadcasting",
+    "cumulative-sum": "torch, cumulative sum",
+    "attention": "regard, exact causal attention",
     "transformers": "transformers",
-    "transformers-kept": "transformers, memory kept",
+    "transformers-kept": "transformers, freed memory kept",
     "transformers-fp32": "transformers, fp32",
     "joeynmt": "JoeyNMT",
     "onnxruntime": "ONNX Runtime",
+    "linformer": "linformer",
+    "performer-pytorch": "performer-pytorch",
 }
 """Labels of contestants in tables."""
 

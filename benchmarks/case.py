@@ -1,6 +1,6 @@
 """The data classes of a benchmark: suite, case, contestant, and the work of one call.
 
-suite        cases that answer one question
+suite        related cases, with a description and notes for readers
 case         one problem of one size, with its targets
 contestant   code that solves it: a call to time, and the deviations of its result from float64
 """
@@ -89,14 +89,14 @@ class ScalingTarget:
 
 @dataclass(frozen=True)
 class Suite:
-    """Cases that answer one question.
+    """Related cases.
 
-    ``untimed`` cases are only for ``scaling``. ``notes`` are explanations for readers of the results.
+    ``description`` says what is measured, ``notes`` explain the results. ``untimed`` cases are only for ``scaling``.
     """
 
     name: str
     title: str
-    question: str
+    description: str
     cases: tuple[Case, ...]
     scaling: tuple[ScalingTarget, ...] = ()
     untimed: tuple[Case, ...] = ()

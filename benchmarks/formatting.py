@@ -6,8 +6,8 @@ from typing import Any
 
 from benchmarks.attention_baselines import LABELS
 
-_BUSY_SHARE = 0.9
-"""A peak below this share of the suite's highest is reported as measured on a busy machine."""
+_MIN_PEAK_SHARE = 0.9
+"""A peak rate below this share of the suite's highest is reported: the machine had other load."""
 
 
 def seconds(value: float) -> str:
@@ -34,11 +34,11 @@ def spread(time: dict[str, Any]) -> str:
 
 
 def verdict(found: dict[str, Any]) -> str:
-    """Format a verdict: the measured value, and the target in brackets."""
+    """Format a verdict: a mark for reached or missed, the measured value, and the target in brackets."""
     mark = "✓" if found["reached"] else "✗"
     label = LABELS.get(found["against"], found["against"])
     if found["kind"] == "faster":
-        return f"{mark} {found['got']:.2f}x {label} (≥ {found['asked']:g}x)"
+        return f"{mark} {found['got']:.2f}x as fast as {label} (≥ {found['asked']:g}x)"
     if found["kind"] == "no longer":
         return f"{mark} {factor(found['got'])} the time of {label} (≤ {factor(found['asked'])})"
     return f"{mark} {share(found['got'])} of {found['against']} (≥ {share(found['asked'])})"
@@ -50,13 +50,13 @@ def factor(value: float) -> str:
 
 
 def scaling_lines(found: dict[str, Any]) -> list[str]:
-    """Yield a line per contestant with the first and the last value."""
+    """Return a line per contestant, with the value at each length."""
     lines = []
     kind = found["cases"][0].rsplit(" ", 1)[0]
     for name, measured in found["measured"].items():
         mark = "✓" if found["linear"][name] else "✗"
-        said = [seconds(one) if found["what"] == "time" else f"{one / 1e6:.0f} MB" for one in measured]
-        steps = ", ".join(f"{text} at {length:,}" for text, length in zip(said, found["lengths"], strict=True))
+        values = [seconds(one) if found["what"] == "time" else f"{one / 1e6:.0f} MB" for one in measured]
+        steps = ", ".join(f"{text} at {length:,}" for text, length in zip(values, found["lengths"], strict=True))
         word = "linear" if found["linear"][name] else "not linear"
         lines.append(f"{mark} {found['what']} of {kind}, {LABELS.get(name, name)}: {word}; {steps}")
     for name, reason in found["missing"].items():
@@ -64,16 +64,16 @@ def scaling_lines(found: dict[str, Any]) -> list[str]:
     return lines
 
 
-def busy_warnings(family: dict[str, Any]) -> list[str]:
-    """Yield a sentence for each peak that was far below its highest in some cases, with those cases."""
-    said = []
-    for name in dict.fromkeys(name for case in family["cases"] for name in case["peaks"]):
-        rates = {case["name"]: case["peaks"][name]["rate"] for case in family["cases"] if name in case["peaks"]}
+def load_warnings(found: dict[str, Any]) -> list[str]:
+    """Return a sentence for each peak rate that was far below its highest in some cases, with those cases."""
+    warnings = []
+    for name in dict.fromkeys(name for case in found["cases"] for name in case["peaks"]):
+        rates = {case["name"]: case["peaks"][name]["rate"] for case in found["cases"] if name in case["peaks"]}
         highest = max(rates.values())
-        low = [f"{case} ({share(rate / highest)})" for case, rate in rates.items() if rate < _BUSY_SHARE * highest]
+        low = [f"{case} ({share(rate / highest)})" for case, rate in rates.items() if rate < _MIN_PEAK_SHARE * highest]
         if low:
-            said.append(f"The machine was busy with something else, since {name} was lower in {', '.join(low)}.")
-    return said
+            warnings.append(f"The machine had other load: the peak of {name} was lower in {', '.join(low)}.")
+    return warnings
 
 
 def _three_digits(value: float) -> str:

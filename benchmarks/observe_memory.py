@@ -46,6 +46,7 @@ def main() -> None:
     start = time.perf_counter()
     seen = regard.observe(query, key, value, mask=masks.causal() if asked.causal else None)
     if asked.backward:
+        assert seen.entropy is not None
         (seen.output.sum() + seen.entropy.sum()).backward()
     seconds = time.perf_counter() - start
     mask = "causal" if asked.causal else "no mask"

@@ -1,11 +1,12 @@
-// What this machine's cores can do at the most, measured: the denominators of every "share of peak".
+// Measures the machine's peak rates, the denominators of every "share of peak".
 //
 //     multiply_add    fp32 fused multiply-adds on registers alone           GFLOP/s
 //     dot_bf16        pairs of bf16 products added to fp32 (vdpbf16ps)      GFLOP/s; 0 where the CPU has no such instruction
 //     read            bytes of a buffer, each read once in a pass           GB/s
 //
 // Compiled when the benchmarks start, for any CPU; the instructions are chosen at run time. A multiply-add counts as
-// two operations. Sixteen chains are more than any CPU of today has multiply-adds in flight (latency times ports).
+// two operations. Sixteen independent chains of multiply-adds keep the units of current CPUs busy: that takes latency
+// times units chains.
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -24,7 +25,7 @@
 namespace {
 
 constexpr int chains = 16;
-constexpr int64_t steps = 1 << 16;  // of every chain, before the clock is looked at again
+constexpr int64_t steps = 1 << 16;  // operations per chain between two readings of the clock
 
 double seconds_now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -89,8 +90,8 @@ TARGET("avx512f,avx512bf16") double dot_bf16_avx512() {
     return 4.0 * 16 * chains * steps;
 }
 
-// Four pieces side by side, each with a prefetch ahead of it, draw more from some memories than one piece; from a cache
-// less. So both ways are offered.
+// Reading four pieces of a buffer in parallel, with prefetching, is faster than reading one piece from some memories, and
+// slower from a cache. So both variants exist.
 template <int pieces, int ahead>
 TARGET("avx512f") void read_avx512(const char* from, int64_t bytes) {
     int64_t piece = bytes / pieces / 256 * 256;
@@ -185,7 +186,7 @@ void read(const char* from, int64_t bytes, bool in_pieces) {
     read_portable(from, bytes);
 }
 
-// All threads work for about `seconds`; returns the work of one second, in units of 1e9.
+// Repeats `work` on all threads for about `seconds`; returns the work per second, in units of 1e9.
 template <class Work>
 double rate(int threads, double seconds, const Work& work) {
     double done = 0, start = seconds_now(), stop = start;
@@ -216,7 +217,7 @@ double regard_peak_dot_bf16(int threads, double seconds) {
     return rate(threads, seconds, [](int) { return dot_bf16(); });
 }
 
-// Each thread reads its own part of the buffer, again and again, in one piece or in several side by side.
+// Each thread reads its own part of the buffer repeatedly, in one piece or in several in parallel.
 double regard_peak_read(int threads, double seconds, const char* buffer, int64_t bytes, int in_pieces) {
     int64_t part = bytes / threads / 1024 * 1024;
     return rate(threads, seconds, [=](int thread) {

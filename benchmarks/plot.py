@@ -34,14 +34,14 @@ _PEAK = "machine's peak"
 _PANEL_HEIGHT = 2.7
 
 
-def draw(family: str, cases: list[dict[str, Any]], scheme: str, path: Path) -> None:
+def draw(suite: str, cases: list[dict[str, Any]], scheme: str, path: Path) -> None:
     """Write the plot of a suite as SVG."""
     import matplotlib as mpl
 
     mpl.use("svg")
     import matplotlib.pyplot as plt
 
-    rows = PLOTS[family]
+    rows = PLOTS[suite]
     style: Any = {
         "font.family": "sans-serif",
         "font.size": 10,

@@ -1,4 +1,4 @@
-"""Write ``docs/speed.md`` and its plots from the results.
+"""Write ``docs/speed.md`` and its plots from the results; texts are those of the suites.
 
 python -m benchmarks.report            write them
 python -m benchmarks.report --check    exit with 1 if the page is not up to date
@@ -14,6 +14,7 @@ from typing import Any
 
 from benchmarks import atomic_write, formatting, plot, results
 from benchmarks.attention_baselines import LABELS
+from benchmarks.case import Suite
 from benchmarks.suites import SUITES
 from benchmarks.table import list_contestants, rated_contestant
 
@@ -26,25 +27,26 @@ _INTRODUCTION = """\
 
 # Speed
 
-Every number on this page comes from `benchmarks/`, which anyone can run:
+All numbers on this page are measured by `benchmarks/`:
 
 ```console
 pip install -e '.[bench]'
-python -m benchmarks                    # about half an hour; keeps the results as JSON
-python -m benchmarks forward --quick    # or a quick run of one suite
+python -m benchmarks                    # about half an hour; writes the results as JSON
+python -m benchmarks forward --quick    # a quick run of one suite
 python -m benchmarks.report             # writes this page
 ```
 
-- All contestants of a case take turns in one process, on the same tensors, in the same seconds. Times are medians; ± is
-  half the interquartile range. A ratio is one median divided by another.
-- Before any timing, each result is compared with float64. A wrong one gets no time, and the run fails.
-- A share of peak is relative to the machine's speed, in the same seconds, in a loop of only multiply-adds on
-  registers, or of only reads. A multiply-add counts as two operations; masked cells are not counted.
-- Each case has a promise, set before the code was written: ✓ reached, ✗ not reached on this machine.
-- Other libraries are called as their users call them, with torch's own number of threads.
+- All implementations of a case are timed in turns, within the same seconds and on the same tensors. Times are
+  medians; ± is half the interquartile range. A ratio is one median divided by another.
+- Before timing, each result is compared with a float64 computation. A wrong result gets no time, and the run fails.
+- The share of peak is relative to the rate of a loop of only multiply-adds on registers, or of only reads, measured
+  within the same seconds. A multiply-add counts as two operations; masked cells are not counted.
+- Targets were set before the code was written: ✓ reached, ✗ missed on this machine. The last column has the measured
+  value, and the target in brackets.
+- Other libraries are called as their users call them, with torch's default number of threads.
 """
 
-_NO_RESULTS = "No machine has been measured yet.\n"
+_NO_RESULTS = "There are no results yet.\n"
 
 
 def render_page(reports: list[dict[str, Any]]) -> str:
@@ -64,19 +66,19 @@ def read_all() -> list[dict[str, Any]]:
 
 
 def _render_machine(report: dict[str, Any]) -> Iterator[str]:
-    measured = [family["measured"] for family in report["families"].values()]
+    measured = [suite["measured"] for suite in report["families"].values()]
     described, peaks = measured[-1]["machine"], measured[-1]["peaks"]
     verdicts = [
-        verdict for family in report["families"].values() for case in family["cases"] for verdict in case["verdicts"]
+        verdict for suite in report["families"].values() for case in suite["cases"] for verdict in case["verdicts"]
     ]
     reached = sum(verdict["reached"] for verdict in verdicts)
     yield f"## {described['processor']}, {described['threads']} threads\n"
     yield (
-        f"{described['cores']} cores, {described['instructions']}, last cache {described['last cache']}, "
+        f"{described['cores']} cores, {described['instructions']}, last-level cache {described['last cache']}, "
         f"{described['memory GB']:g} GB of memory, {described['system']}. "
-        f"{reached} of {len(verdicts)} promises reached.\n"
+        f"{reached} of {len(verdicts)} targets reached.\n"
     )
-    yield "| measured peak | |"
+    yield "| peak rate | |"
     yield "|---|---|"
     for name, value in peaks.items():
         yield f"| {name} | {formatting.rate(value, 'GB/s' if name.startswith('read') else 'GFLOP/s')} |"
@@ -84,29 +86,29 @@ def _render_machine(report: dict[str, Any]) -> Iterator[str]:
 
 
 def _render_suite(report: dict[str, Any], name: str) -> Iterator[str]:
-    family = report["families"][name]
-    yield f"### {family['title']}\n"
-    yield f"{family['question']}\n"
+    suite, found = SUITES[name], report["families"][name]
+    yield f"### {suite.title}\n"
+    yield f"{suite.description}\n"
     if name in plot.PLOTS:
         for scheme in plot.SCHEMES:
             file = _plot_file_name(report, name, scheme)
-            yield f"![{_alt_text(family)}](assets/{file}#only-{scheme})"
+            yield f"![{_alt_text(suite)}](assets/{file}#only-{scheme})"
         yield ""
-    yield from _render_table(family)
-    yield from (f"{note}\n" for note in family["notes"])
-    for grown in family["growth"]:
+    yield from _render_table(found)
+    yield from (f"{note}\n" for note in suite.notes)
+    for grown in found["growth"]:
         yield from (f"- {line}" for line in formatting.scaling_lines(grown))
-    yield from _render_refusals(family)
-    yield from (f"- {line}" for line in formatting.busy_warnings(family))
-    yield f"\n{_format_versions(family['measured'])}\n"
+    yield from _render_refusals(found)
+    yield from (f"- {line}" for line in formatting.load_warnings(found))
+    yield f"\n{_format_versions(found['measured'])}\n"
 
 
-def _render_table(family: dict[str, Any]) -> Iterator[str]:
-    names = [name for name in LABELS if any(name in list_contestants(case) for case in family["cases"])]
-    headings = ["case", *(LABELS[name] for name in names), "rate", "of peak", "promised"]
+def _render_table(found: dict[str, Any]) -> Iterator[str]:
+    names = [name for name in LABELS if any(name in list_contestants(case) for case in found["cases"])]
+    headings = ["case", *(LABELS[name] for name in names), "rate", "share of peak", "target"]
     yield f"| {' | '.join(headings)} |"
     yield f"|{'|'.join(['---', *['--:'] * (len(names) + 2), '---'])}|"
-    for case in family["cases"]:
+    for case in found["cases"]:
         cells = [case["name"], *(_format_time(case, name) for name in names), *_format_rate(case)]
         yield f"| {' | '.join([*cells, '<br>'.join(formatting.verdict(one) for one in case['verdicts'])])} |"
     yield ""
@@ -126,18 +128,18 @@ def _format_rate(case: dict[str, Any]) -> tuple[str, str]:
     return formatting.rate(case["times"][name]["rate"], case["unit"]), ", ".join(shares)
 
 
-def _render_refusals(family: dict[str, Any]) -> Iterator[str]:
+def _render_refusals(found: dict[str, Any]) -> Iterator[str]:
     """Group cases by reason: yield each reason once, with its cases."""
     reasons: dict[tuple[str, str], list[str]] = {}
-    for case in family["cases"]:
+    for case in found["cases"]:
         for name, reason in case["refused"].items():
             reasons.setdefault((LABELS[name], reason), []).append(case["name"])
     for (label, reason), cases in reasons.items():
         yield f"- {label} refused {', '.join(cases)}: {reason}"
 
 
-def _alt_text(family: dict[str, Any]) -> str:
-    return f"{family['title']}: time of a call against length, one line per implementation; the table has the numbers"
+def _alt_text(suite: Suite) -> str:
+    return f"{suite.title}: time of a call by length, one line per implementation; the table has the numbers"
 
 
 def _plot_file_name(report: dict[str, Any], name: str, scheme: str) -> str:
@@ -147,8 +149,8 @@ def _plot_file_name(report: dict[str, Any], name: str, scheme: str) -> str:
 def _format_versions(measured: dict[str, Any]) -> str:
     versions = {name: value for name, value in measured["versions"].items() if value}
     commit = f" ({versions.pop('commit')})" if "commit" in versions else ""
-    said = ", ".join(f"{name} {value}{commit if name == 'regard' else ''}" for name, value in versions.items())
-    return f"<small>Measured {measured['date']} with {said}.</small>"
+    listed = ", ".join(f"{name} {value}{commit if name == 'regard' else ''}" for name, value in versions.items())
+    return f"<small>Measured {measured['date']} with {listed}.</small>"
 
 
 def main() -> int:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import atomic_write, machine, peaks
-from benchmarks.case import Suite
 from benchmarks.run_case import CaseResult
 from benchmarks.scaling import ScalingResult
 
@@ -30,13 +29,10 @@ def describe_measurement(seconds: float) -> dict[str, Any]:
 
 
 def suite_to_json(
-    family: Suite, results: Iterable[CaseResult], grown: Iterable[ScalingResult], measured: dict[str, Any]
+    results: Iterable[CaseResult], grown: Iterable[ScalingResult], measured: dict[str, Any]
 ) -> dict[str, Any]:
-    """Convert a suite's results to JSON types."""
+    """Convert a suite's results to JSON types. The suite's texts are not stored: reports take them from the suite."""
     return {
-        "title": family.title,
-        "question": family.question,
-        "notes": list(family.notes),
         "measured": measured,
         "cases": [asdict(result) for result in results],
         "growth": [asdict(one) for one in grown],
@@ -56,10 +52,10 @@ def read(path: Path) -> dict[str, Any]:
     return report
 
 
-def write(path: Path, families: dict[str, Any]) -> None:
+def write(path: Path, suites: dict[str, Any]) -> None:
     """Replace the suites of the same names in the file; other suites are kept."""
     report = read(path)
-    report["families"] |= families
+    report["families"] |= suites
     atomic_write.write(path, json.dumps(_round_floats(report), indent=1) + "\n")
 
 

@@ -52,13 +52,13 @@ class _MeasurementError(Exception):
 
 
 def judge_time_scaling(
-    growth: ScalingTarget, family: Suite, medians: Mapping[str, Mapping[str, float]]
+    growth: ScalingTarget, suite: Suite, medians: Mapping[str, Mapping[str, float]]
 ) -> ScalingResult | None:
     """Judge growth of time from the medians, by case and contestant; None if one is missing."""
     name = growth.contestants[0]
     if not all(name in medians.get(case, {}) for case in growth.cases):
         return None
-    lengths = tuple(family.case(case).length for case in growth.cases)
+    lengths = tuple(suite.case(case).length for case in growth.cases)
     times = [medians[case][name] for case in growth.cases]
     factor = growth_factor(times, lengths)
     return ScalingResult(
@@ -71,14 +71,14 @@ def growth_factor(measured: Sequence[float], lengths: Sequence[int]) -> float:
     return measured[-1] / measured[0] / (lengths[-1] / lengths[0])
 
 
-def measure_memory_scaling(growth: ScalingTarget, family: Suite) -> ScalingResult:
+def measure_memory_scaling(growth: ScalingTarget, suite: Suite) -> ScalingResult:
     """Judge growth of memory, with a new process for each case and contestant."""
-    lengths = tuple(family.case(case).length for case in growth.cases)
+    lengths = tuple(suite.case(case).length for case in growth.cases)
     measured: dict[str, list[float]] = {}
     missing: dict[str, str] = {}
     for name in growth.contestants:
         try:
-            measured[name] = [_measure_peak_in_subprocess(family.name, case, name) for case in growth.cases]
+            measured[name] = [_measure_peak_in_subprocess(suite.name, case, name) for case in growth.cases]
         except _MeasurementError as error:
             missing[name] = str(error)
     factors = {name: growth_factor(peaks, lengths) for name, peaks in measured.items()}
@@ -86,9 +86,9 @@ def measure_memory_scaling(growth: ScalingTarget, family: Suite) -> ScalingResul
     return ScalingResult("memory", growth.cases, lengths, measured, factors, linear, growth.within, missing)
 
 
-def _measure_peak_in_subprocess(family: str, case: str, contestant: str) -> float:
-    """Measure the peak in bytes in a new process. Raises _NotMeasuredError if the process ends without a result."""
-    command = [sys.executable, "-m", "benchmarks.scaling", family, case, contestant]
+def _measure_peak_in_subprocess(suite: str, case: str, contestant: str) -> float:
+    """Measure the peak in bytes in a new process. Raises _MeasurementError if the process ends without a result."""
+    command = [sys.executable, "-m", "benchmarks.scaling", suite, case, contestant]
     done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True)
     if done.returncode != 0:
         last_line = next(iter(reversed(done.stderr.strip().splitlines())), "")
@@ -96,12 +96,12 @@ def _measure_peak_in_subprocess(family: str, case: str, contestant: str) -> floa
     return float(done.stdout)
 
 
-def measure_peak_memory(family: Suite, case: str, contestant: str) -> int:
+def measure_peak_memory(suite: Suite, case: str, contestant: str) -> int:
     """Peak resident memory that preparing and solving a case once added, in bytes."""
     torch.nn.functional.scaled_dot_product_attention(*torch.randn(3, 1, 2, 16, 8))  # starts the threads
     _reset_peak_memory()
     before = _read_peak_memory()
-    family.case(case).prepare().contestants[contestant]().run()
+    suite.case(case).prepare().contestants[contestant]().run()
     return _read_peak_memory() - before
 
 
@@ -132,10 +132,10 @@ def main() -> int:
     from benchmarks.suites import SUITES
     from regard.errors import RegardError
 
-    family, case, contestant = sys.argv[1:]
+    suite, case, contestant = sys.argv[1:]
     _limit_memory()
     try:
-        print(measure_peak_memory(SUITES[family], case, contestant))
+        print(measure_peak_memory(SUITES[suite], case, contestant))
     except (RegardError, NotImplementedError):
         return _EXIT_REFUSED
     except (MemoryError, RuntimeError) as error:  # torch raises RuntimeError if memory runs out

@@ -9,29 +9,30 @@ from rich.table import Table
 
 from benchmarks import formatting
 from benchmarks.attention_baselines import LABELS
+from benchmarks.case import Suite
 
 
-def show(console: Console, family: dict[str, Any]) -> None:
-    """Print a suite as ``results.suite_to_json`` returns it: a row per case, a column per contestant."""
-    names = list(dict.fromkeys(name for case in family["cases"] for name in list_contestants(case)))
-    table = Table(title=f"{family['title']}: {family['question']}", title_justify="left", caption_justify="left")
+def show(console: Console, suite: Suite, found: dict[str, Any]) -> None:
+    """Print a suite's results, as ``results.suite_to_json`` returns them: a row per case, a column per contestant."""
+    names = list(dict.fromkeys(name for case in found["cases"] for name in list_contestants(case)))
+    table = Table(title=f"{suite.title}. {suite.description}", title_justify="left", caption_justify="left")
     table.add_column("case")
     for name in names:
         table.add_column(LABELS.get(name, name), justify="right")
-    for heading in ("rate", "of peak", "promised"):
-        table.add_column(heading, justify="left" if heading == "promised" else "right")
-    for case in family["cases"]:
+    for heading in ("rate", "share of peak", "target"):
+        table.add_column(heading, justify="left" if heading == "target" else "right")
+    for case in found["cases"]:
         table.add_row(
             case["name"], *(_format_cell(case, name) for name in names), *_format_rate(case), _format_verdicts(case)
         )
-    table.caption = " ".join(family["notes"])
+    table.caption = " ".join(suite.notes)
     console.print(table)
-    for grown in family["growth"]:
+    for grown in found["growth"]:
         for line in formatting.scaling_lines(grown):
             console.print(line, highlight=False)
-    for line in formatting.busy_warnings(family):
+    for line in formatting.load_warnings(found):
         console.print(f"[yellow]{line}[/yellow]", highlight=False)
-    for case in family["cases"]:
+    for case in found["cases"]:
         for name, reason in case["refused"].items():
             console.print(f"{case['name']}: {LABELS.get(name, name)} refused: {reason}", highlight=False, markup=False)
         for name, reason in case["wrong"].items():

@@ -31,7 +31,7 @@ class Verdict:
 
 
 class Target(ABC):
-    """A promise for a case."""
+    """A target of a case."""
 
     @abstractmethod
     def judge(

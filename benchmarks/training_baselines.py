@@ -47,7 +47,7 @@ class TrainingBaseline:
     """A model in training: ``loss(smoothing)`` is the mean over tokens, ``token_embedding`` the shared embedding."""
 
     model: nn.Module
-    token_embedding: nn.Parameter
+    token_embedding: Tensor
     loss: Callable[[float], Tensor]
     optimizer: torch.optim.Optimizer
 

@@ -49,7 +49,9 @@ jaxtyping.jaxtyped = _jaxtyped_if_shaped
 hypothesis.settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
-hypothesis.settings.register_profile("by day", hypothesis.settings.get_profile("any machine"), max_examples=25)
+hypothesis.settings.register_profile(
+    "without slow tests", hypothesis.settings.get_profile("any machine"), max_examples=25
+)
 hypothesis.settings.load_profile("any machine")
 torch.set_num_threads(1)  # the tests' tensors are tiny, and pytest's workers share the cores
 # Background jobs of a shell ignore SIGINT, but tests interrupt the processes that they start.
@@ -112,11 +114,13 @@ class ProofRecorder:
 
 def pytest_configure(config: pytest.Config) -> None:
     if "not slow" in config.option.markexpr:
-        hypothesis.settings.load_profile("by day")  # tests/hypothesis_examples.py lowers a test's own number
+        hypothesis.settings.load_profile(
+            "without slow tests"
+        )  # tests/hypothesis_examples.py lowers a test's own number
     path = config.getoption("--write-table")
     if path and not hasattr(config, "workerinput"):
         config.pluginmanager.register(ProofRecorder(path), "proof_recorder")
-        stale = "tests/conformance/test_table.py::test_the_page_in_the_docs_is_the_one_the_claims_make"
+        stale = "tests/conformance/test_table.py::test_docs_page_is_up_to_date"
         config.option.deselect = [*(config.option.deselect or []), stale]
 
 
@@ -124,8 +128,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def record_proof(record_property):
     """Return a function that records a claim as proved, to be called at the end of its test; samples prove nothing."""
 
-    def note(claim: tuple[str, ...], *, everything: bool = True) -> None:
-        if everything:
+    def note(claim: tuple[str, ...], *, complete: bool = True) -> None:
+        if complete:
             record_property("proved", tuple(claim))
 
     return note

@@ -63,7 +63,7 @@ class Request(NamedTuple):
 
     def take_over(self) -> None:
         """Take over the client's environment, working directory, streams, limits and warning filters."""
-        here, there = (
+        own_variables, client_variables = (
             {name: value for name, value in one.items() if name.startswith(STARTUP_VARIABLES)}
             for one in (os.environ, self.environment)
         )
@@ -81,8 +81,8 @@ class Request(NamedTuple):
         sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__ = tuple(_standard_streams())
         for name, limits in self.limits.items():
             resource.setrlimit(getattr(resource, name), limits)
-        if here != there:
-            sys.exit(f"a fork of a process that began with {here} cannot have {there}")
+        if own_variables != client_variables:
+            sys.exit(f"a fork cannot change the start-up variables {own_variables} to {client_variables}")
 
     def run(self) -> None:
         """Run the command, or a program from standard input."""
@@ -94,7 +94,7 @@ class Request(NamedTuple):
         elif self.arguments == ["python", "-"]:
             exec(compile(sys.stdin.read(), "<stdin>", "exec"), {"__name__": "__main__"})
         else:
-            sys.exit(f"it is not known how to fork {self.arguments}")
+            sys.exit(f"cannot run {self.arguments} in a fork")
 
 
 def _standard_streams() -> Iterator[Any]:

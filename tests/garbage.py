@@ -21,6 +21,7 @@ import torch
 
 import regard
 from regard import masks, positions
+from regard.classification import Classifier, score_probabilities
 from regard.layers import (
     DecoderCache,
     Dropout,
@@ -34,13 +35,27 @@ from regard.layers import (
     encoder_block,
 )
 from regard.mechanisms import DotProduct
-from regard.models import Bert, BertConfig, Recurrent, RecurrentConfig, Transformer, TransformerConfig
+from regard.models import (
+    Bert,
+    BertConfig,
+    Recurrent,
+    RecurrentConfig,
+    TextClassifier,
+    TextClassifierConfig,
+    Transformer,
+    TransformerConfig,
+    TransformerEncoder,
+    TransformerEncoderConfig,
+)
 from regard.models.base import EncoderDecoder
 from regard.search import Beam, Greedy, Sampling
+from regard.tasks.classification import ClassificationRecipe
 from regard.tasks.translation import TranslationRecipe
 from regard.text import Embedder, Pooling, Tokenizer
 from regard.text.alignments import Alignment, symmetrized
+from regard.text.labelled import LabelFormat
 from regard.text.subwords import Subwords
+from regard.text.tokenizer_training import train_text_tokenizer
 from regard.train import RankShard, RunContext, Schedule, Settings, Task, Validation, run
 from regard.train.averaging import average_states
 from regard.train.loss import smoothed_cross_entropy
@@ -49,12 +64,12 @@ from regard.view import read, read_pair, write_page
 
 
 def _without_warnings(make: Callable[[], Any]) -> Callable[[], Any]:
-    def made() -> Any:
-        with warnings.catch_warnings():  # torch warns of its prototype features
+    def make_quietly() -> Any:
+        with warnings.catch_warnings():  # torch warns about its prototype features
             warnings.simplefilter("ignore")
             return make()
 
-    return made
+    return make_quietly
 
 
 GARBAGE: dict[str, Callable[[], Any]] = {
@@ -76,9 +91,9 @@ GARBAGE: dict[str, Callable[[], Any]] = {
     "True": lambda: True,
     "text": lambda: "x",
     "long text": lambda: "x" * 5000,
-    "no text": lambda: "",
+    "empty text": lambda: "",
     "nul": lambda: "\0",
-    "half a character": lambda: "\ud800",
+    "lone surrogate": lambda: "\ud800",
     "bytes": lambda: b"x",
     "[]": list,
     "[0]": lambda: [0],
@@ -99,7 +114,7 @@ GARBAGE: dict[str, Callable[[], Any]] = {
     "class": lambda: int,
     "function": lambda: len,
     "path": lambda: Path("no/such/place"),
-    "device that is not there": lambda: "cuda:99",
+    "unavailable device": lambda: "cuda:99",
     "fraction": lambda: Fraction(1, 3),
     "smallest float": lambda: 5e-324,
     "largest float": lambda: sys.float_info.max,
@@ -128,7 +143,7 @@ GARBAGE: dict[str, Callable[[], Any]] = {
     "empty 4-d": lambda: torch.ones(0, 2, 3, 4),
     "empty matrix": lambda: torch.zeros(0, 5),
     "empty ids": lambda: torch.ones(0, 3, dtype=torch.long),
-    "no length": lambda: torch.ones(2, 0, dtype=torch.long),
+    "ids of length 0": lambda: torch.ones(2, 0, dtype=torch.long),
     "meta": lambda: torch.ones(1, 2, 3, 4, device="meta"),
     "meta ids": lambda: torch.ones(3, dtype=torch.long, device="meta"),
     "meta bools": lambda: torch.ones(3, 5, dtype=torch.bool, device="meta"),
@@ -149,12 +164,12 @@ GARBAGE: dict[str, Callable[[], Any]] = {
     "array of text": lambda: np.array(["x", "y"]),
     "array of dates": lambda: np.array(["2017-06-12"], dtype="datetime64[D]"),
     "records": lambda: np.zeros(3, dtype=[("a", "f4")]),
-    "number of NumPy": lambda: np.float32(1.5),
-    "count of NumPy": lambda: np.int64(2),
-    "short count of NumPy": lambda: np.int16(3),
+    "NumPy float32": lambda: np.float32(1.5),
+    "NumPy int64": lambda: np.int64(2),
+    "NumPy int16": lambda: np.int16(3),
     "mask": masks.causal,
-    "mask of a batch": lambda: masks.padding([1, 2, 3, 4, 5]),
-    "mask not called": lambda: masks.causal,
+    "padding mask of five sequences": lambda: masks.padding([1, 2, 3, 4, 5]),
+    "mask constructor": lambda: masks.causal,
     "position": lambda: positions.ALiBi(3),
     "rotary": lambda: positions.Rotary(6),
     "module": lambda: torch.nn.Linear(2, 2),
@@ -248,6 +263,19 @@ def bert_with_tokenizer() -> Bert:
 
 
 @cache
+def transformer_encoder() -> TransformerEncoder:
+    model = TransformerEncoder(TransformerEncoderConfig(41, width=6, layers=1, heads=2, inner=7)).eval()
+    model.tokenizer = tokenizer()
+    return model
+
+
+@cache
+def text_classifier() -> TextClassifier:
+    config = TextClassifierConfig(("no", "yes"), max_tokens=17)
+    return TextClassifier(copy.deepcopy(transformer_encoder()), config).eval()
+
+
+@cache
 def torch_layer() -> torch.nn.MultiheadAttention:
     return torch.nn.MultiheadAttention(6, 2, batch_first=True)
 
@@ -269,9 +297,9 @@ def new_folder() -> Path:
 
 
 def record_bert() -> Any:
-    with regard.record(bert()) as found:
+    with regard.record(bert()) as recording:
         bert()(ids())
-    return found
+    return recording
 
 
 def call_search(search: Any) -> Callable[..., Any]:
@@ -295,29 +323,39 @@ def _catalogue() -> Iterator[PublicCall]:
     }
     yield PublicCall("register_mechanism", regard.register_mechanism, lambda: {"row": regard.CatalogueRow(**row)})
     for entry in regard.catalogue():
-        made = entry.mechanism(heads=3, head_dim=7)
+        mechanism = entry.mechanism(heads=3, head_dim=7)
         parameters = inspect.signature(entry.mechanism.__init__).parameters
         defaults = {"heads": 3, "head_dim": 7} | {name: parameters[name].default for name in entry.options}
         yield PublicCall(f"{entry.name}()", entry.mechanism, lambda defaults=defaults: dict(defaults))
-        plain = lambda: query_key_value() | {"mask": None, "bias": None}  # noqa: E731
-        yield PublicCall(f"{entry.name}.forward", made, plain)
-        yield PublicCall(f"{entry.name}.observe", made.observe, lambda plain=plain: plain() | {"top": 2, "rows": None})
+        make_arguments = lambda: query_key_value() | {"mask": None, "bias": None}  # noqa: E731
+        yield PublicCall(f"{entry.name}.forward", mechanism, make_arguments)
+        yield PublicCall(
+            f"{entry.name}.observe",
+            mechanism.observe,
+            lambda make_arguments=make_arguments: make_arguments() | {"top": 2, "rows": None},
+        )
         yield PublicCall(
             f"{entry.name}.weights",
-            made.weights,
-            lambda plain=plain: {name: part for name, part in plain().items() if name != "value"} | {"rows": None},
+            mechanism.weights,
+            lambda make_arguments=make_arguments: (
+                {name: part for name, part in make_arguments().items() if name != "value"} | {"rows": None}
+            ),
         )
         yield PublicCall(
             f"{entry.name}.step",
-            made.step,
-            lambda made=made: query_key_value() | {"state": made.empty_state(), "mask": None, "bias": None},
+            mechanism.step,
+            lambda mechanism=mechanism: (
+                query_key_value() | {"state": mechanism.empty_state(), "mask": None, "bias": None}
+            ),
         )
-        if hasattr(made, "prepared"):
-            yield PublicCall(f"{entry.name}.prepared", made.prepared, lambda: {"key": tokens(2, 3, 11, 7)})
+        if hasattr(mechanism, "prepared"):
+            yield PublicCall(f"{entry.name}.prepared", mechanism.prepared, lambda: {"key": tokens(2, 3, 11, 7)})
             yield PublicCall(
                 f"{entry.name}.forward with prepared",
-                made,
-                lambda made=made: query_key_value() | {"prepared": made.prepared(query_key_value()["key"]).detach()},
+                mechanism,
+                lambda mechanism=mechanism: (
+                    query_key_value() | {"prepared": mechanism.prepared(query_key_value()["key"]).detach()}
+                ),
             )
 
 
@@ -340,12 +378,12 @@ def _layers() -> Iterator[PublicCall]:
             "value_width": None,
         },
     )
-    four = lambda: {"query": tokens(2, 5, 6), "key": None, "value": None, "mask": None, "cache": None}  # noqa: E731
-    yield PublicCall("MultiHeadAttention.forward", layer, four)
+    inputs = lambda: {"query": tokens(2, 5, 6), "key": None, "value": None, "mask": None, "cache": None}  # noqa: E731
+    yield PublicCall("MultiHeadAttention.forward", layer, inputs)
     yield PublicCall(
         "MultiHeadAttention.forward with a cache",
         MultiHeadAttention(6, 2, position=positions.Rotary(3 - 1), head_dim=2),
-        lambda: four() | {"cache": KeyValueCache.empty()},
+        lambda: inputs() | {"cache": KeyValueCache.empty()},
     )
     yield PublicCall("MultiHeadAttention.project_memory", layer.project_memory, lambda: {"memory": tokens(2, 5, 6)})
     yield PublicCall(
@@ -358,13 +396,13 @@ def _layers() -> Iterator[PublicCall]:
             "offset": None,
         },
     )
-    turning = MultiHeadAttention(8, 2, position=positions.Rotary(4)).eval()
+    rotary_layer = MultiHeadAttention(8, 2, position=positions.Rotary(4)).eval()
     yield PublicCall(
-        "MultiHeadAttention.attend_memory, turning",
-        turning.attend_memory,
+        "MultiHeadAttention.attend_memory, rotary",
+        rotary_layer.attend_memory,
         lambda: {
             "query": tokens(2, 1, 8),
-            "memory": turning.project_memory(tokens(2, 5, 8)),
+            "memory": rotary_layer.project_memory(tokens(2, 5, 8)),
             "mask": None,
             "offset": None,
         },
@@ -381,7 +419,7 @@ def _layers() -> Iterator[PublicCall]:
     yield PublicCall("Dropout()", Dropout, lambda: {"p": 0.1})
     yield PublicCall("Dropout.forward", Dropout(0.5), lambda: {"tokens": tokens(2, 5, 6)})
     yield PublicCall("PostNorm()", PostNorm, lambda: {"norm": torch.nn.LayerNorm(6), "dropout": 0.0})
-    numbers = {
+    hyperparameters = {
         "width": 6,
         "heads": 2,
         "inner": 7,
@@ -395,8 +433,8 @@ def _layers() -> Iterator[PublicCall]:
         "mechanism": "dot_product",
         "position": None,
     }
-    yield PublicCall("encoder_block()", encoder_block, lambda: dict(numbers))
-    yield PublicCall("decoder_block()", decoder_block, lambda: numbers | {"cross_attention": True})
+    yield PublicCall("encoder_block()", encoder_block, lambda: dict(hyperparameters))
+    yield PublicCall("decoder_block()", decoder_block, lambda: hyperparameters | {"cross_attention": True})
     yield PublicCall("EncoderBlock.forward", block, lambda: {"tokens": tokens(2, 5, 6), "mask": None})
     yield PublicCall(
         "DecoderBlock.forward",
@@ -412,9 +450,11 @@ def _layers() -> Iterator[PublicCall]:
 
 
 def _caches() -> Iterator[PublicCall]:
-    two = lambda: {"key": tokens(2, 2, 1, 5), "value": tokens(2, 2, 1, 5)}  # noqa: E731
-    yield PublicCall("KeyValueCache.extended", lambda **new: key_value_cache().extended(**new), two)
-    yield PublicCall("KeyValueCache.extended, empty", lambda **new: KeyValueCache.empty().extended(**new), two)
+    make_key_value = lambda: {"key": tokens(2, 2, 1, 5), "value": tokens(2, 2, 1, 5)}  # noqa: E731
+    yield PublicCall("KeyValueCache.extended", lambda **new: key_value_cache().extended(**new), make_key_value)
+    yield PublicCall(
+        "KeyValueCache.extended, empty", lambda **new: KeyValueCache.empty().extended(**new), make_key_value
+    )
     yield PublicCall(
         "KeyValueCache.reordered",
         lambda entries: key_value_cache().reordered(entries),
@@ -444,7 +484,7 @@ def _caches() -> Iterator[PublicCall]:
         yield PublicCall(
             "PagedCache.extended",
             lambda **new: paged_cache().extended(**new),
-            lambda: two() | {"lengths": None},
+            lambda: make_key_value() | {"lengths": None},
         )
     yield PublicCall("PagedCache.reordered", lambda entries: paged_cache().reordered(entries), lambda: {"entries": [0]})
     yield PublicCall("PagedCache.tokens", lambda entry: paged_cache().tokens(entry), lambda: {"entry": 0})
@@ -455,7 +495,7 @@ def _caches() -> Iterator[PublicCall]:
     )
     yield PublicCall(
         "PagedCache.attention",
-        lambda **asked: paged_cache().attention(**asked),
+        lambda **arguments: paged_cache().attention(**arguments),
         lambda: {"query": tokens(2, 4, 1, 5), "mask": None, "scale": None, "impl": "auto"},
     )
 
@@ -463,7 +503,7 @@ def _caches() -> Iterator[PublicCall]:
 def _models() -> Iterator[PublicCall]:
     yield PublicCall(
         "BertConfig",
-        lambda **numbers: Bert(BertConfig(**numbers)),
+        lambda **hyperparameters: Bert(BertConfig(**hyperparameters)),
         lambda: {
             "vocabulary": 41,
             "width": 6,
@@ -499,7 +539,7 @@ def _models() -> Iterator[PublicCall]:
     }
     yield PublicCall(
         "TransformerConfig",
-        lambda **numbers: Transformer(TransformerConfig(**numbers)),
+        lambda **hyperparameters: Transformer(TransformerConfig(**hyperparameters)),
         lambda: (
             shared
             | {
@@ -519,20 +559,20 @@ def _models() -> Iterator[PublicCall]:
     )
     yield PublicCall(
         "RecurrentConfig",
-        lambda **numbers: Recurrent(RecurrentConfig(**numbers)),
+        lambda **hyperparameters: Recurrent(RecurrentConfig(**hyperparameters)),
         lambda: shared | {"hidden": 8, "cell": "gru", "attention": "local_p", "window": 2, "input_feeding": True},
     )
     yield PublicCall("Transformer()", Transformer, lambda: {"config": transformer().config})
     yield PublicCall("Recurrent()", Recurrent, lambda: {"config": recurrent().config})
     for model in (transformer(), recurrent()):
         name = type(model).__name__
-        pair = lambda: {"source": ids(), "target": ids(), "mask": None}  # noqa: E731
-        yield PublicCall(f"{name}.forward", model, pair)
-        yield PublicCall(f"{name}.cross_attention_weights", model.cross_attention_weights, pair)
+        make_pair = lambda: {"source": ids(), "target": ids(), "mask": None}  # noqa: E731
+        yield PublicCall(f"{name}.forward", model, make_pair)
+        yield PublicCall(f"{name}.cross_attention_weights", model.cross_attention_weights, make_pair)
         yield PublicCall(f"{name}.start", model.start, lambda: {"source": ids(), "lengths": torch.tensor([4, 3])})
-        step = lambda model=model: {"tokens": torch.tensor([2, 2]), "state": start_state(model)}  # noqa: E731
-        yield PublicCall(f"{name}.step", model.step, step)
-        yield PublicCall(f"{name}.step_with_weights", model.step_with_weights, step)
+        make_step = lambda model=model: {"tokens": torch.tensor([2, 2]), "state": start_state(model)}  # noqa: E731
+        yield PublicCall(f"{name}.step", model.step, make_step)
+        yield PublicCall(f"{name}.step_with_weights", model.step_with_weights, make_step)
         yield PublicCall(
             f"{name}.state.reordered",
             lambda entries, model=model: start_state(model).reordered(entries),
@@ -541,6 +581,43 @@ def _models() -> Iterator[PublicCall]:
         yield PublicCall(
             f"{name}.save", model.save, lambda: {"folder": new_folder(), "overwrite": False, "keep_others": False}
         )
+    yield PublicCall(
+        "TransformerEncoderConfig",
+        lambda **hyperparameters: TransformerEncoder(TransformerEncoderConfig(**hyperparameters)),
+        lambda: {
+            "vocabulary": 41,
+            "width": 6,
+            "layers": 1,
+            "heads": 2,
+            "inner": 7,
+            "dropout": 0.1,
+            "attention_dropout": 0.0,
+            "inner_dropout": 0.0,
+            "norm": "pre",
+            "activation": "gelu",
+            "position": "sinusoidal",
+            "max_length": 17,
+            "mechanism": "dot_product",
+            "mechanism_options": {},
+            "epsilon": 1e-5,
+            "pad_id": 0,
+        },
+    )
+    yield PublicCall("TransformerEncoder()", TransformerEncoder, lambda: {"config": transformer_encoder().config})
+    yield PublicCall(
+        "TextClassifierConfig",
+        lambda **options: TextClassifierConfig(**options),
+        lambda: {"labels": ("no", "yes"), "several": False, "pooling": "mean", "dropout": 0.1, "max_tokens": None},
+    )
+    yield PublicCall(
+        "TextClassifier()",
+        TextClassifier,
+        lambda: {"encoder": copy.deepcopy(bert()), "config": TextClassifierConfig(("no", "yes"))},
+    )
+    for model in (transformer_encoder(), text_classifier()):
+        name = type(model).__name__
+        yield PublicCall(f"{name}.forward", model, lambda: {"ids": ids(), "mask": None, "keep_layers": False})
+        yield PublicCall(f"{name}.save", model.save, lambda: {"folder": new_folder(), "overwrite": False})
     yield PublicCall("Transformer.encode", transformer().encode, lambda: {"source": ids(), "mask": None})
     yield PublicCall("load", regard.load, lambda: {"folder_or_name": "no/such/model", "device": None, "dtype": None})
 
@@ -569,10 +646,10 @@ def _searches() -> Iterator[PublicCall]:
 
 def _texts() -> Iterator[PublicCall]:
     embedder = Embedder(bert_with_tokenizer())
-    one = lambda: {"texts": ["a dog", "a small dog"], "batch": 2, "truncate": False}  # noqa: E731
+    make_texts = lambda: {"texts": ["a dog", "a small dog"], "batch": 2, "truncate": False}  # noqa: E731
     yield PublicCall("Embedder()", Embedder, lambda: {"model": bert_with_tokenizer(), "pooling": None})
-    yield PublicCall("Embedder.sentences", embedder.sentences, one)
-    yield PublicCall("Embedder.tokens", embedder.tokens, one)
+    yield PublicCall("Embedder.sentences", embedder.sentences, make_texts)
+    yield PublicCall("Embedder.tokens", embedder.tokens, make_texts)
     yield PublicCall("Tokenizer.encode", tokenizer().encode, lambda: {"texts": ["a dog"], "truncate": False})
     yield PublicCall("Tokenizer.tokenize", tokenizer().tokenize, lambda: {"texts": ["a dog"], "truncate": False})
     yield PublicCall(
@@ -580,7 +657,7 @@ def _texts() -> Iterator[PublicCall]:
     )
     yield PublicCall(
         "Pooling()",
-        lambda **said: Embedder(bert_with_tokenizer(), pooling=Pooling(**said)).sentences("a"),
+        lambda **arguments: Embedder(bert_with_tokenizer(), pooling=Pooling(**arguments)).sentences("a"),
         lambda: {"modes": ("mean",)},
     )
     yield PublicCall("Subwords.encode", subwords().encode, lambda: {"texts": ["zwei"]})
@@ -595,7 +672,7 @@ def _texts() -> Iterator[PublicCall]:
 
 
 def _masks() -> Iterator[PublicCall]:
-    made = {
+    mask_arguments = {
         "causal": {"align": "end"},
         "window": {"left": 1, "right": 2, "align": "end"},
         "padding": {"lengths": [3, 4], "side": "right"},
@@ -609,18 +686,18 @@ def _masks() -> Iterator[PublicCall]:
         "from_transformers": {"attention_mask": torch.ones(2, 11)},
         "from_multihead_attention": {"attn_mask": None, "key_padding_mask": torch.ones(2, 11) == 1, "heads": None},
     }
-    for name, arguments in made.items():
+    for name, arguments in mask_arguments.items():
         make = getattr(masks, name)
         yield PublicCall(
             f"{name}() in attention",
-            lambda make=make, **said: regard.attention(
-                **query_key_value(), mask=~check_printable(make(**said)) | masks.causal()
+            lambda make=make, **arguments: regard.attention(
+                **query_key_value(), mask=~check_printable(make(**arguments)) | masks.causal()
             ),
             lambda arguments=arguments: dict(arguments),
         )
     yield PublicCall(
         "from_multihead_attention() of heads",
-        lambda **said: check_printable(masks.from_multihead_attention(**said)),
+        lambda **arguments: check_printable(masks.from_multihead_attention(**arguments)),
         lambda: {"attn_mask": torch.zeros(6, 3, 5, dtype=torch.bool), "key_padding_mask": None, "heads": 3},
     )
     kinds = [masks.causal(), masks.padding([1, 2]), masks.padding([1, 2], side="left"), masks.documents([1, 2, 3])]
@@ -637,7 +714,7 @@ def _masks() -> Iterator[PublicCall]:
 
 
 def _positions() -> Iterator[PublicCall]:
-    made: dict[Any, dict[str, Any]] = {
+    position_arguments: dict[Any, dict[str, Any]] = {
         positions.Sinusoidal: {"width": 6, "base": 10.0},
         positions.Learned: {"max_length": 6, "width": 3, "deviation": 0.1},
         positions.Rotary: {"head_dim": 6, "base": 10.0, "layout": "halves", "rotated": 4, "scaling": None},
@@ -645,7 +722,7 @@ def _positions() -> Iterator[PublicCall]:
         positions.T5Buckets: {"heads": 3, "buckets": 32, "max_distance": 128, "bidirectional": True},
         positions.ShawRelative: {"head_dim": 7, "max_distance": 4, "value_dim": 3, "values": True},
     }
-    for kind, arguments in made.items():
+    for kind, arguments in position_arguments.items():
         yield PublicCall(f"{kind.__name__}()", kind, lambda arguments=arguments: dict(arguments))
     scalings: dict[Any, dict[str, Any]] = {
         positions.LinearScaling: {"factor": 2.0},
@@ -656,7 +733,7 @@ def _positions() -> Iterator[PublicCall]:
     for kind, arguments in scalings.items():
         yield PublicCall(
             f"{kind.__name__} of rotary positions",
-            lambda kind=kind, **said: positions.Rotary(6, scaling=kind(**said))(tokens(2, 3, 11, 6)),
+            lambda kind=kind, **arguments: positions.Rotary(6, scaling=kind(**arguments))(tokens(2, 3, 11, 6)),
             lambda arguments=arguments: dict(arguments),
         )
     for position in (positions.Sinusoidal(6), positions.Learned(8, 6)):
@@ -672,19 +749,28 @@ def check_printable(mask: Any) -> Any:
 
 
 def _training() -> Iterator[PublicCall]:
-    numbers = dataclasses.asdict(Settings(epochs=1, steps=1, minutes=1.0, validate_every=1))
-    yield PublicCall("Settings()", Settings, lambda: numbers | {"schedule": Schedule()})
+    settings = dataclasses.asdict(Settings(epochs=1, steps=1, minutes=1.0, validate_every=1))
+    yield PublicCall("Settings()", Settings, lambda: settings | {"schedule": Schedule()})
     yield PublicCall(
         "Schedule()",
-        lambda **said: Schedule(**said).rate(5),
+        lambda **arguments: Schedule(**arguments).rate(5),
         lambda: {"name": "cosine", "peak": 1e-3, "warmup": 10, "steps": 100, "floor": 0.0},
     )
     for schedule in (Schedule(), Schedule(warmup=0), Schedule(name="cosine", warmup=2, steps=5)):
         yield PublicCall(f"{schedule}.rate", schedule.rate, lambda: {"step": 3})
     recipe = dict(vars(TranslationRecipe((Path("a.tsv"),))))
-    yield PublicCall("TranslationRecipe()", lambda **said: TranslationRecipe(**said).fields(), lambda: dict(recipe))
-    effect = lambda **said: TranslationRecipe(**said).check_effect()  # noqa: E731
-    yield PublicCall("TranslationRecipe.check_effect", effect, lambda: dict(recipe))
+    yield PublicCall(
+        "TranslationRecipe()", lambda **arguments: TranslationRecipe(**arguments).fields(), lambda: dict(recipe)
+    )
+    check_effect = lambda **arguments: TranslationRecipe(**arguments).check_effect()  # noqa: E731
+    yield PublicCall("TranslationRecipe.check_effect", check_effect, lambda: dict(recipe))
+    labelled = dict(vars(ClassificationRecipe((Path("a.tsv"),))))
+    yield PublicCall(
+        "ClassificationRecipe()", lambda **arguments: ClassificationRecipe(**arguments).fields(), lambda: dict(labelled)
+    )
+    check_effect = lambda **arguments: ClassificationRecipe(**arguments).check_effect()  # noqa: E731
+    yield PublicCall("ClassificationRecipe.check_effect", check_effect, lambda: dict(labelled))
+    yield PublicCall("LabelFormat()", LabelFormat, lambda: {"columns": ("text", "label"), "labels": "auto"})
     yield PublicCall(
         "smoothed_cross_entropy",
         smoothed_cross_entropy,
@@ -726,21 +812,46 @@ class LinearTask(Task):
 
 
 def _alignments() -> Iterator[PublicCall]:
-    one = Alignment(frozenset({(0, 0), (1, 2)}))
-    yield PublicCall("Alignment()", Alignment, lambda: {"sure": one.sure, "possible": frozenset()})
-    yield PublicCall("Alignment.text", one.text, lambda: {"first": 1})
-    yield PublicCall("symmetrized", symmetrized, lambda: {"forward": one, "backward": one, "how": "union"})
+    alignment = Alignment(frozenset({(0, 0), (1, 2)}))
+    yield PublicCall("Alignment()", Alignment, lambda: {"sure": alignment.sure, "possible": frozenset()})
+    yield PublicCall("Alignment.text", alignment.text, lambda: {"first": 1})
+    yield PublicCall("symmetrized", symmetrized, lambda: {"forward": alignment, "backward": alignment, "how": "union"})
 
 
 def _translation() -> Iterator[PublicCall]:
     translator = Translator(transformer())
     yield PublicCall("Translator()", Translator, lambda: {"model": transformer(), "tokens": 100})
-    one = lambda: {"texts": ["zwei hunde"], "search": Greedy()}  # noqa: E731
-    yield PublicCall("Translator.translate", translator.translate, one)
-    yield PublicCall("Translator.stream", lambda **said: list(translator.stream(**said)), one)
-    scored = {"references": ["a b c d e"], "language": None, "tokenize": None, "lowercase": False}
-    yield PublicCall("Scorer()", Scorer, lambda: dict(scored))
-    yield PublicCall("score", score, lambda: scored | {"hypotheses": ["a b c d e"]})
+    make_texts = lambda: {"texts": ["zwei hunde"], "search": Greedy()}  # noqa: E731
+    yield PublicCall("Translator.translate", translator.translate, make_texts)
+    yield PublicCall("Translator.stream", lambda **arguments: list(translator.stream(**arguments)), make_texts)
+    score_arguments = {"references": ["a b c d e"], "language": None, "tokenize": None, "lowercase": False}
+    yield PublicCall("Scorer()", Scorer, lambda: dict(score_arguments))
+    yield PublicCall("score", score, lambda: score_arguments | {"hypotheses": ["a b c d e"]})
+
+
+def _classification() -> Iterator[PublicCall]:
+    model = Classifier(text_classifier())
+    yield PublicCall("Classifier()", Classifier, lambda: {"model": text_classifier(), "tokens": 100, "threshold": 0.5})
+    yield PublicCall("Classifier.load", Classifier.load, lambda: {"folder": "no/such", "device": None})
+    yield PublicCall("Classifier.classify", model.classify, lambda: {"texts": ["a dog"], "truncate": False})
+    yield PublicCall("Classifier.probabilities", model.probabilities, lambda: {"texts": ["a dog"], "truncate": False})
+    yield PublicCall(
+        "score_probabilities",
+        score_probabilities,
+        lambda: {
+            "probabilities": np.full((3, 2), 0.5),
+            "truth": np.eye(2, dtype=bool)[[0, 1, 0]],
+            "labels": ("no", "yes"),
+            "several": False,
+            "threshold": 0.5,
+            "bins": 10,
+        },
+    )
+    yield PublicCall(
+        "train_text_tokenizer",
+        train_text_tokenizer,
+        lambda: {"texts": ["a small dog"] * 3, "kind": "words", "size": 290, "limit": None},
+    )
 
 
 def _views() -> Iterator[PublicCall]:
@@ -748,7 +859,7 @@ def _views() -> Iterator[PublicCall]:
     yield PublicCall("Recording[]", lambda index: record_bert()[index], lambda: {"index": 0})
     yield PublicCall("LayerCall.weights", lambda rows: record_bert()[0].weights(rows), lambda: {"rows": None})
     yield PublicCall(
-        "LayerCall.observe", lambda **asked: record_bert()[0].observe(**asked), lambda: {"top": 2, "rows": None}
+        "LayerCall.observe", lambda **arguments: record_bert()[0].observe(**arguments), lambda: {"top": 2, "rows": None}
     )
     yield PublicCall("read", read, lambda: {"model": bert_with_tokenizer(), "text": "a dog", "truncate": False})
     yield PublicCall(
@@ -803,6 +914,7 @@ def targets() -> list[PublicCall]:
         *_training(),
         *_alignments(),
         *_translation(),
+        *_classification(),
         *_texts(),
         *_views(),
     ]

@@ -9,13 +9,13 @@ from typing import Any
 
 def run_interleaved(function: Callable[[int], None], count: int, *, files: tuple[str, ...]) -> None:
     """Call ``function`` with 0 to ``count - 1``, each in a thread; code of ``files`` yields at every instruction."""
-    stepped = set()
+    traced_files = set()
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
         name = frame.f_code.co_filename.replace("\\", "/")
         if not name.endswith(files):
             return None
-        stepped.add(name)
+        traced_files.add(name)
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         if event == "opcode":
             time.sleep(0)
@@ -31,4 +31,4 @@ def run_interleaved(function: Callable[[int], None], count: int, *, files: tuple
             thread.join()
     finally:
         threading.settrace(before)  # type: ignore[arg-type]
-    assert len(stepped) == len(files), f"no thread came through all of {files}: have they moved?"
+    assert len(traced_files) == len(files), f"not all of {files} were executed: have they been renamed?"

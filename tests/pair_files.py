@@ -7,11 +7,11 @@ import gzip
 from regard.text.pairs import Pair, PairFormat, SkippedPair, read_pairs
 
 
-def read(*paths, **where):
+def read(*paths, **pair_format):
     """Return the (source, target) texts of the pairs, and the reasons for skipped pairs."""
-    found = list(read_pairs(paths, PairFormat(**where)))
-    pairs = [(one.source, one.target) for one in found if isinstance(one, Pair)]
-    return pairs, [one.reason for one in found if isinstance(one, SkippedPair)]
+    records = list(read_pairs(paths, PairFormat(**pair_format)))
+    pairs = [(one.source, one.target) for one in records if isinstance(one, Pair)]
+    return pairs, [one.reason for one in records if isinstance(one, SkippedPair)]
 
 
 def write(path, content):

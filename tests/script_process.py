@@ -34,8 +34,8 @@ def run_script(
             process.kill()
             process.join()
             raise subprocess.TimeoutExpired(script, timeout)
-        written = stdout.read_text(encoding="utf-8"), stderr.read_text(encoding="utf-8")
-    return subprocess.CompletedProcess(script, process.exitcode, *written)
+        outputs = stdout.read_text(encoding="utf-8"), stderr.read_text(encoding="utf-8")
+    return subprocess.CompletedProcess(script, process.exitcode, *outputs)
 
 
 def _execute(script: str, environment: Mapping[str, str], outputs: tuple[str, str]) -> None:

@@ -17,10 +17,17 @@ WIDTH, HEADS, LAYERS = 20, 5, 3
 
 def transformer(*, length: int = 1024, **options) -> Translator:
     """Build a Transformer translator with random weights, including norms and biases."""
-    numbers = {"width": WIDTH, "layers": LAYERS, "decoder_layers": 2, "heads": HEADS, "inner": 13, "dropout": 0.0}
+    hyperparameters = {
+        "width": WIDTH,
+        "layers": LAYERS,
+        "decoder_layers": 2,
+        "heads": HEADS,
+        "inner": 13,
+        "dropout": 0.0,
+    }
     torch.manual_seed(5)
     model = Transformer(
-        TransformerConfig(vocabulary=JOINT_SUBWORDS.vocabulary, max_length=length, **{**numbers, **options})
+        TransformerConfig(vocabulary=JOINT_SUBWORDS.vocabulary, max_length=length, **{**hyperparameters, **options})
     ).eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -33,8 +40,8 @@ def transformer(*, length: int = 1024, **options) -> Translator:
 def recurrent(attention: str, **options) -> Translator:
     """Build a recurrent translator with random weights."""
     torch.manual_seed(7)
-    numbers = {"width": 10, "hidden": 14, "attention": attention, "window": 2}
-    model = Recurrent(RecurrentConfig(vocabulary=JOINT_SUBWORDS.vocabulary, **{**numbers, **options})).eval()
+    hyperparameters = {"width": 10, "hidden": 14, "attention": attention, "window": 2}
+    model = Recurrent(RecurrentConfig(vocabulary=JOINT_SUBWORDS.vocabulary, **{**hyperparameters, **options})).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += torch.randn_like(parameter) * 0.3

@@ -21,8 +21,8 @@ class TableState:
 
     def reordered(self, entries):
         rows = entries.tolist()
-        taken = (tuple(side[row] for row in rows) for side in (self.sources, self.targets))
-        return TableState(*taken, self.length)
+        sides = (tuple(side[row] for row in rows) for side in (self.sources, self.targets))
+        return TableState(*sides, self.length)
 
 
 class TableModel(EncoderDecoder):
@@ -55,26 +55,28 @@ class TableModel(EncoderDecoder):
         self.rows.append(len(tokens))
         targets = tuple((*ids, token) for ids, token in zip(state.targets, tokens.tolist(), strict=True))
         assert all(ids[0] == START for ids in targets)
-        logits = [self.next_logits(*known) for known in zip(state.sources, (ids[1:] for ids in targets), strict=True)]
+        logits = [
+            self.next_logits(*prefixes) for prefixes in zip(state.sources, (ids[1:] for ids in targets), strict=True)
+        ]
         return torch.from_numpy(np.stack(logits)), TableState(state.sources, targets, state.length)
 
     def step_with_weights(self, tokens, state):
         if self.attention_weights is None:
             raise RefusedError("a table has no attention")
-        logits, following = self.step(tokens, state)
+        logits, next_state = self.step(tokens, state)
         weights = np.zeros((len(tokens), state.length))
-        for row, (source, target) in enumerate(zip(following.sources, following.targets, strict=True)):
+        for row, (source, target) in enumerate(zip(next_state.sources, next_state.targets, strict=True)):
             weights[row, : len(source)] = self.attention_weights(source, target[1:])
-        return logits, following, torch.from_numpy(weights)
+        return logits, next_state, torch.from_numpy(weights)
 
 
-def random_table(vocabulary, seed, spread=2.0):
+def random_table(vocabulary, seed, deviation=2.0):
     """Return a function of source and target prefix to random logits (vocabulary,), the same in every call."""
 
-    def following(source, target):
-        return np.random.default_rng([seed, *source, 99, *target]).normal(scale=spread, size=vocabulary)
+    def next_logits(source, target):
+        return np.random.default_rng([seed, *source, 99, *target]).normal(scale=deviation, size=vocabulary)
 
-    return following
+    return next_logits
 
 
 def log_softmax(logits):
@@ -82,6 +84,6 @@ def log_softmax(logits):
     return shifted - np.log(np.exp(shifted).sum())
 
 
-def bind_source(following, source):
+def bind_source(next_logits, source):
     """Return the function that oracles need: target prefix to log-probabilities of the next token, for this source."""
-    return lambda target: log_softmax(following(source, target))
+    return lambda target: log_softmax(next_logits(source, target))

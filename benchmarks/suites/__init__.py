@@ -3,9 +3,37 @@
 from __future__ import annotations
 
 from benchmarks.case import Suite
-from benchmarks.suites import additive, decode, forward, model, observe, shapes, short, training, translator, window
+from benchmarks.suites import (
+    additive,
+    decode,
+    forward,
+    long_inputs,
+    low_rank,
+    model,
+    observe,
+    scan,
+    shapes,
+    short,
+    training,
+    translator,
+    window,
+)
 
 SUITES: dict[str, Suite] = {
     module.SUITE.name: module.SUITE
-    for module in (forward, training, shapes, short, window, decode, observe, additive, model, translator)
+    for module in (
+        forward,
+        training,
+        shapes,
+        short,
+        window,
+        long_inputs,
+        low_rank,
+        scan,
+        decode,
+        observe,
+        additive,
+        model,
+        translator,
+    )
 }

@@ -106,9 +106,9 @@ def _case(kind: str, length: int = _LENGTH) -> Case:
 SUITE = Suite(
     name="additive",
     title="Additive attention",
-    question="Must Bahdanau's attention hold a queries x keys x width tensor?",
+    description="Bahdanau attention, compared with torch operations that allocate a queries x keys x width tensor.",
     cases=tuple(_case(kind) for kind in _FASTER),
     scaling=(ScalingTarget("memory", tuple(f"fp32 training {length}" for length in _GROWTH_LENGTHS)),),
     untimed=tuple(_case("training", length) for length in _GROWTH_LENGTHS),
-    notes=("training is forward and backward. Both contestants include the two projections.",),
+    notes=("training: forward and backward pass. Both implementations include the two projections.",),
 )

@@ -1,4 +1,4 @@
-"""Decoding: one query against a long cache of keys and values. Nearly all of the time is for reading them.
+"""Decoding: one query against a long cache of keys and values. Most of the time is spent reading them.
 
     rate = bytes of keys and values / time
 
@@ -65,7 +65,7 @@ def _cache_bytes(dtype: torch.dtype, keys: int, batch: int) -> int:
 SUITE = Suite(
     name="decode",
     title="Decoding",
-    question="Does one query against a long cache go at the speed of reading it?",
+    description="One query and a long cache of keys and values, compared with the rate of reading memory.",
     cases=tuple(
         _case(dtype, keys, batch, cached=cached)
         for dtype in (torch.float32, torch.bfloat16)
@@ -75,9 +75,9 @@ SUITE = Suite(
         if not cached or _cache_bytes(dtype, keys, batch) <= _MAX_CACHED_BYTES
     ),
     notes=(
-        "memory: every call reads the keys and values of another layer, more in all than any CPU cache holds; held "
-        "against reading memory.",
-        "cached: every call reads the same ones, which fit the last cache; held against reading as many bytes again "
-        "and again.",
+        "memory: each call reads the keys and values of another layer, and all layers together are larger than any CPU "
+        "cache. The peak is the rate of reading memory.",
+        "cached: all calls read the same keys and values, which fit the last-level cache. The peak is the rate of "
+        "reading a buffer of that size repeatedly.",
     ),
 )

@@ -103,13 +103,13 @@ def _row_deviations(problem: Problem, seen: Observation, allowed: float) -> Iter
 
 SUITE = Suite(
     name="observe",
-    title="Observing",
-    question="What does it cost to know what was looked at?",
+    title="Attention statistics",
+    description="regard.observe with all statistics, compared with the same attention without statistics.",
     cases=tuple(
         _case(dtype, pattern, length)
         for dtype in (torch.float32, torch.bfloat16)
         for pattern in PATTERNS
         for length in (_QUICK_LENGTH, _LENGTH)
     ),
-    notes=("The operations are those of the output alone.",),
+    notes=("Only the operations for the output are counted.",),
 )

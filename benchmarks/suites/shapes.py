@@ -34,13 +34,13 @@ def _case(dtype: torch.dtype, shape: str, *, backward: bool) -> Case:
 
 SUITE = Suite(
     name="shapes",
-    title="Other heads",
-    question="Does the speed depend on the size of a head, or on sharing keys?",
+    title="Head shapes",
+    description="Head sizes from 32 to 256, values of another size than keys, and fewer key heads than query heads.",
     cases=tuple(
         _case(dtype, shape, backward=backward)
         for backward in (False, True)
         for dtype in (torch.float32, torch.bfloat16)
         for shape in _SHAPES
     ),
-    notes=("training is forward and backward.",),
+    notes=("training: forward and backward pass.",),
 )

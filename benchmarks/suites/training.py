@@ -48,8 +48,8 @@ def _fallback(dtype: torch.dtype, kind: str, length: int) -> Case:
 
 SUITE = Suite(
     name="training",
-    title="Forward and backward",
-    question="How fast is a training step of attention, and does its memory grow with length or with its square?",
+    title="Forward and backward pass",
+    description="Forward and backward pass of exact attention: time, and growth of memory with the length.",
     cases=(
         *(_case(dtype, pattern, length) for dtype in _DTYPES for pattern in PATTERNS for length in LENGTHS),
         *(_fallback(dtype, kind, length) for kind in _FALLBACKS for dtype in _DTYPES for length in _FALLBACK_LENGTHS),
@@ -62,6 +62,7 @@ SUITE = Suite(
         for dtype in _DTYPES
     ),
     notes=(
-        "dropout is 0.1. t5 is a trained bias of T5 buckets; SDPA is given it as a tensor, looked up in every step.",
+        "dropout: probability 0.1. t5: a trained bias by T5 distance bucket, which SDPA receives as a tensor that is "
+        "looked up in every step.",
     ),
 )

@@ -4,9 +4,9 @@
     fp32       float32 throughout
     bf16       torch.autocast: weights and optimizer in float32; transformers also in float32
 
-Each contestant has its own process, as its users run it; "memory kept" is transformers with the allocator setting that
-`regard train` makes. Before any timing, without dropout, the loss and the gradient of the token embedding are compared
-with transformers in float64 (norms of rows: contestants order the width differently).
+Each contestant has its own process, as its users run it; "freed memory kept" is transformers with the allocator
+setting of `regard train`. Before any timing, without dropout, the loss and the gradient of the token embedding are
+compared with transformers in float64 (norms of rows: contestants order the width differently).
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def _prepare(dtype: torch.dtype) -> PreparedCase:
 
 def _contestant_in_subprocess(name: str, dtype: torch.dtype) -> Contestant:
     """Start the contestant of that name in its own process."""
-    apart = SubprocessWorker(_contestant, name, dtype)
-    return Contestant(partial(apart.call, "run"), partial(apart.call, "deviations"))
+    worker = SubprocessWorker(_contestant, name, dtype)
+    return Contestant(partial(worker.call, "run"), partial(worker.call, "deviations"))
 
 
 def _contestant(name: str, dtype: torch.dtype) -> Contestant:
@@ -119,7 +119,7 @@ def _deviations(learner: TrainingBaseline, dtype: torch.dtype, batch: Batch) -> 
     allowed = _TOLERANCES[dtype]
     return [
         Deviation("loss", abs(float(loss.detach()) / expected_loss - 1), allowed[0]),
-        deviation("gradient of the words", rows, expected, allowed[1]),
+        deviation("gradient of the token embedding", rows, expected, allowed[1]),
     ]
 
 
@@ -141,14 +141,15 @@ def _autocast(dtype: torch.dtype) -> AbstractContextManager[Any]:
 SUITE = Suite(
     name="translator",
     title="Training a translator",
-    question="How long does a step take, with the loss, its gradient and the optimizer?",
+    description="One training step: forward pass, loss, backward pass, gradient clipping and optimizer.",
     cases=(_case(torch.float32), _case(torch.bfloat16, Faster("transformers-fp32", _FASTER_THAN_FP32))),
     notes=(
-        "Transformer 3 + 3 of width 256, 8,000 subwords shared by both sides, dropout 0.3, smoothed labels. "
-        "In bf16 all take torch.autocast.",
-        "`regard train` asks the allocator to keep freed memory; transformers is measured without that, and with it.",
-        "What bounds a step where torch's own products use the processor's whole width, as on an Intel Xeon: they take "
-        "three quarters of it for regard too, at 63% of the peak. Without a matrix unit bf16 is slower there than "
-        "float32, and `regard train` takes float32.",
+        "Transformer with 3 + 3 layers of width 256, 8,000 subwords shared by both languages, dropout 0.3 and label "
+        "smoothing. bf16: torch.autocast, for all implementations.",
+        "`regard train` makes the allocator keep freed memory; transformers is measured without this setting and with "
+        "it.",
+        "Bound on the Intel Xeon: torch's matrix products use the full vector width there, and take three quarters of "
+        "the step in regard, too, at 63% of the peak. Without a matrix unit, bf16 is slower than float32 on that "
+        "machine, and `regard train` uses float32.",
     ),
 )

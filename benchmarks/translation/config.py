@@ -17,9 +17,9 @@ class Config:
 
     ``prepare`` names a function of ``prepare``, which makes files of pairs from the data; None uses the data's files.
     ``train``, ``valid`` and ``test`` are files in the data folder, or in the folder of prepared data. ``options`` are
-    those of `regard train translate`. ``published`` is a sentence with the published score, and ``footing`` explains
-    how that was measured, if necessary; ``promise`` is the target score of ``metric``, and ``most_memory`` the maximum
-    memory of training in GB.
+    those of `regard train translate`. ``published`` is a sentence with the published score, and ``note`` explains how
+    a score was measured, if necessary. ``target_score`` is the target for ``metric``, and ``max_memory`` the target for
+    the memory of training in GB.
     """
 
     name: str
@@ -31,9 +31,9 @@ class Config:
     options: tuple[str, ...]
     published: str
     metric: str
-    footing: str = ""
-    promise: float | None = None
-    most_memory: float | None = None
+    note: str = ""
+    target_score: float | None = None
+    max_memory: float | None = None
     prepare: str | None = None
     beam: int = 5
     length_penalty: float = 1.0

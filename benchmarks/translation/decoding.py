@@ -115,7 +115,8 @@ def _ctranslate2(translator: Translator, exported: Path) -> Decode:
         found = engine.translate_batch(
             texts, beam_size=_BEAM, length_penalty=_LENGTH_PENALTY, max_decoding_length=_MAX_TOKENS
         )
-        return [[backends[1].token_to_id(token) for token in one.hypotheses[0]] for one in found]
+        vocabulary = backends[1].get_vocab()
+        return [[vocabulary[token] for token in one.hypotheses[0]] for one in found]
 
     return decode
 
@@ -134,7 +135,7 @@ def time_decoders(config: Config, data: Path, model: Path, *, seconds: float) ->
     with tempfile.TemporaryDirectory() as folder:
         _export(model, Path(folder))
         decoders = {name: SubprocessWorker(Decoder, name, model, Path(folder), sources) for name in _DECODERS}
-        written = {name: decoder.call("written") for name, decoder in decoders.items()}
+        translated = {name: decoder.call("translate") for name, decoder in decoders.items()}
         runs = {name: partial(decoder.call, "run") for name, decoder in decoders.items()}
         times, _ = time_interleaved(runs, {}, seconds=seconds, pause=_PAUSE_SECONDS)
     found = {
@@ -142,8 +143,8 @@ def time_decoders(config: Config, data: Path, model: Path, *, seconds: float) ->
             "seconds": round(taken.median, 3),
             "low": round(taken.low, 3),
             "high": round(taken.high, 3),
-            "tokens a second": round(written[name][0] / taken.median),
-            "sacrebleu": round(score(written[name][1], references, language=config.languages[1]).bleu, 2),
+            "tokens a second": round(translated[name][0] / taken.median),
+            "sacrebleu": round(score(translated[name][1], references, language=config.languages[1]).bleu, 2),
         }
         for name, taken in times.items()
     }

@@ -1,7 +1,7 @@
-"""Scores of a translator: sacreBLEU with its signature, and BLEU computed as in the papers.
+"""Scores of a translator: sacreBLEU with its signature, and BLEU as in papers that used Moses.
 
-As in the papers means: texts are lower-cased and tokenized by the rules of Moses, and BLEU is computed over those
-tokens, as multi-bleu.perl does.
+There, texts are lower-cased and tokenized by the rules of Moses, and BLEU is computed over those tokens, as
+multi-bleu.perl does.
 """
 
 from __future__ import annotations

@@ -57,17 +57,17 @@ class Result:
         return found
 
     @property
-    def reached(self) -> float:
+    def compared_score(self) -> float:
         """The score that is compared with the target."""
         found: float = self.score[self.config.metric.partition(", ")[2]]
         return found
 
     @property
     def mark(self) -> str:
-        """Mark for a reached or missed promise; empty without a promise."""
-        if self.config.promise is None:
+        """Mark for a reached or missed target score; empty without one."""
+        if self.config.target_score is None:
             return ""
-        return "✓" if self.reached >= self.config.promise else "✗"
+        return "✓" if self.compared_score >= self.config.target_score else "✗"
 
 
 def read_all() -> list[Result]:
@@ -84,23 +84,23 @@ def render_page(found: list[Result]) -> str:
 
 
 def _render_overview(found: list[Result]) -> Iterator[str]:
-    yield "| result | minutes | memory, GB | metric | reached | promised | published | sacreBLEU |"
+    yield "| result | minutes | memory, GB | metric | score | target | published | sacreBLEU |"
     yield "|---|--:|--:|---|--:|--:|---|--:|"
     for result in found:
-        promise = "" if result.config.promise is None else f"{result.config.promise:.1f} {result.mark}"
+        target = "" if result.config.target_score is None else f"≥ {result.config.target_score:.1f} {result.mark}"
         yield (
             f"| {_format_link(result)} | {result.measured['trained']['minutes']:.0f} | {_format_memory(result)} "
-            f"| {result.config.metric} | {result.reached:.2f} | {promise} | {result.config.published} "
+            f"| {result.config.metric} | {result.compared_score:.2f} | {target} | {result.config.published} "
             f"| {result.score['sacrebleu']:.2f} |"
         )
     yield ""
 
 
 def _render_lengths(found: list[Result]) -> Iterator[str]:
-    yield "## By the length of the source\n"
+    yield "## BLEU by source length\n"
     yield (
-        "sacreBLEU of each quarter of the test sentences, in brackets the number of source words: a model "
-        "without attention falls behind as sentences grow. BLEU is meaningless for texts of fewer than 4 words.\n"
+        "sacreBLEU of each quarter of the test sentences, with the number of source words in brackets. Without "
+        "attention, a model is worse on longer sentences. BLEU is meaningless for texts of fewer than 4 words.\n"
     )
     yield "| result | shortest | | | longest |"
     yield "|---|--:|--:|--:|--:|"
@@ -118,11 +118,11 @@ def _format_link(result: Result) -> str:
 
 
 def _format_memory(result: Result) -> str:
-    most = result.config.most_memory
-    reached: float = result.measured["memory GB"]
-    if most is None:
-        return f"{reached:.2f}"
-    return f"{reached:.2f} (≤ {most:.0f}) {'✓' if reached <= most else '✗'}"
+    target = result.config.max_memory
+    memory: float = result.measured["memory GB"]
+    if target is None:
+        return f"{memory:.2f}"
+    return f"{memory:.2f} (≤ {target:.0f}) {'✓' if memory <= target else '✗'}"
 
 
 def _heading_to_anchor(title: str) -> str:
@@ -146,11 +146,11 @@ def _render_result(result: Result) -> Iterator[str]:
     for search, one in measured["scores"].items():
         columns = [one[column] for column in ("sacrebleu", "chrf", "tokenized", "tokenized, lower case")]
         yield f"| {search} | " + " | ".join(f"{value:.2f}" for value in columns) + " |"
-    yield f"\nPublished: {config.published}. {_format_promise(result)}"
+    yield f"\nPublished: {config.published}. {_format_target(result)}"
     signature = next(iter(measured["scores"].values()))["signature"]
     yield f"Signature: `{signature}`.\n"
-    if config.footing:
-        yield f"{config.footing}\n"
+    if config.note:
+        yield f"{config.note}\n"
     yield "| source | translation |\n|---|---|"
     yield from (f"| {_escape_cell(source)} | {_escape_cell(target)} |" for source, target in measured["examples"])
     if "decoding" in measured:
@@ -163,8 +163,8 @@ def _render_decoding(decoding: dict[str, Any]) -> Iterator[str]:
     contestants = decoding["contestants"]
     ours = contestants["regard"]["seconds"]
     yield (
-        f"\nThe first {decoding['sentences']} sentences with a beam of {decoding['beam']}, "
-        f"{decoding['batch']} at a time, in float32, measured in turns:\n"
+        f"\nDecoding of the first {decoding['sentences']} sentences with a beam of {decoding['beam']}, in batches of "
+        f"{decoding['batch']}, in float32, timed in turns:\n"
     )
     yield "| | seconds | tokens per second | time relative to regard | sacreBLEU |\n|---|--:|--:|--:|--:|"
     for name, one in contestants.items():
@@ -175,10 +175,10 @@ def _render_decoding(decoding: dict[str, Any]) -> Iterator[str]:
         )
 
 
-def _format_promise(result: Result) -> str:
-    if result.config.promise is None:
+def _format_target(result: Result) -> str:
+    if result.config.target_score is None:
         return ""
-    return f"{result.mark} {result.reached:.2f} {result.config.metric} (≥ {result.config.promise})."
+    return f"{result.mark} {result.compared_score:.2f} {result.config.metric} (≥ {result.config.target_score})."
 
 
 def _escape_cell(text: str) -> str:

@@ -148,11 +148,16 @@ def _argument_error(
             if "missing" in problem
             else "pass the arguments after * by name",
         )
+    return unknown_argument_error(name, unknown, kwargs[unknown], parameters)
+
+
+def unknown_argument_error(function: str, argument: str, value: object, parameters: list[str]) -> ArgumentError:
+    """Build the error for an argument that a function, which is called by this name, does not have."""
     return ArgumentError(
-        f"{name} has no argument {unknown!r}",
+        f"{function} has no argument {argument!r}",
         expected=", ".join(parameters),
-        got=f"{unknown}={short_repr(kwargs[unknown])}",
-        do=_advice(unknown, parameters),
+        got=f"{argument}={short_repr(value)}",
+        do=_advice(argument, parameters),
     )
 
 

@@ -6,17 +6,17 @@
         print(layer.name, layer.query.shape, layer.weights().shape)
 
 Forward pre-hooks on every ``Mechanism`` inside the model record its calls while the context is open, whatever the model
-is. Only queries, keys, values, masks and biases are kept, so memory is linear in length; weights and statistics are
-computed on request.
+is. Only queries, keys, values, masks, biases and extra inputs are kept, so memory is linear in length; weights and
+statistics are computed on request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Any, final
+from typing import Any, Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,7 @@ from regard.errors import MissingLayerError, OptionError, check_kind, short_repr
 from regard.kernels.request import Bias
 from regard.masks.base import Mask
 from regard.mechanisms.base import Mechanism
+from regard.mechanisms.extra_input import select_side
 
 
 @final
@@ -34,7 +35,8 @@ from regard.mechanisms.base import Mechanism
 class LayerCall:
     """One recorded call of one attention layer.
 
-    Tensors are detached, have the shapes in ``contract``, and were recorded after any rotation by position.
+    Tensors are detached, have the shapes in ``contract``, and were recorded after any rotation by position. ``inputs``
+    are those that the mechanism declares beside query, key and value.
     """
 
     name: str
@@ -44,21 +46,26 @@ class LayerCall:
     value: Tensor
     mask: Mask | None
     bias: Bias | None
+    inputs: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         shapes = ", ".join(f"{side} {tuple(getattr(self, side).shape)}" for side in ("query", "key", "value"))
         return f"LayerCall({self.name!r}, {type(self.mechanism).__name__}, {shapes}, mask={self.mask!r})"
 
+    def inputs_of(self, side: Literal["query", "key"]) -> dict[str, Tensor]:
+        """Return the extra inputs that belong to the queries or to the keys."""
+        return select_side(self.inputs, self.mechanism.extra_inputs, side)
+
     def weights(self, rows: Sequence[int] | Tensor | None = None) -> Tensor:
         """Compute the exact weights (batch, heads, rows, keys) of the queries ``rows``; None is all queries."""
         with torch.no_grad():
-            return self.mechanism.weights(self.query, self.key, self.mask, bias=self.bias, rows=rows)
+            return self.mechanism.weights(self.query, self.key, self.mask, bias=self.bias, rows=rows, **self.inputs)
 
     def observe(self, *, top: int = 8, rows: Sequence[int] | Tensor | None = None) -> Observation:
         """Compute statistics of the weights in linear memory: see ``Observation``."""
         with torch.no_grad():
             return self.mechanism.observe(
-                self.query, self.key, self.value, self.mask, bias=self.bias, top=top, rows=rows
+                self.query, self.key, self.value, self.mask, bias=self.bias, top=top, rows=rows, **self.inputs
             )
 
 
@@ -142,16 +149,17 @@ def _make_pre_hook(seen: Recording, name: str) -> Any:
     layer = "" if name == "mechanism" else name.removesuffix(".mechanism")
 
     def listen(module: Mechanism, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        inputs = dict(zip(("query", "key", "value", "mask"), args, strict=False)) | kwargs
+        arguments = dict(zip(("query", "key", "value", "mask"), args, strict=False)) | kwargs
         seen._calls.append(
             LayerCall(
                 name=layer,
                 mechanism=module,
-                query=inputs["query"].detach(),
-                key=inputs["key"].detach(),
-                value=inputs["value"].detach(),
-                mask=inputs.get("mask"),
-                bias=bias.detach() if isinstance(bias := inputs.get("bias"), Tensor) else bias,
+                query=arguments["query"].detach(),
+                key=arguments["key"].detach(),
+                value=arguments["value"].detach(),
+                mask=arguments.get("mask"),
+                bias=bias.detach() if isinstance(bias := arguments.get("bias"), Tensor) else bias,
+                inputs={one.name: arguments[one.name].detach() for one in module.extra_inputs if one.name in arguments},
             )
         )
 

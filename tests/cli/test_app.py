@@ -22,10 +22,10 @@ def shell(regard_command, tmp_path):
 
     def run(line):
         line = line.replace("REGARD", shlex.join(regard_command))
-        done = subprocess.run(
+        result = subprocess.run(
             line, shell=True, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=120
         )
-        return done.returncode, done.stdout, done.stderr
+        return result.returncode, result.stdout, result.stderr
 
     return run
 
@@ -41,7 +41,7 @@ def shell(regard_command, tmp_path):
         ("REGARD view --data - <&-", 3, "standard input is closed"),
     ],
 )
-def test_streams_that_cannot_be_used(command, code, message, shell):
+def test_closed_or_full_standard_streams(command, code, message, shell):
     got, _, error = shell(command)
     assert got == code
     assert error.startswith("regard: ")
@@ -50,19 +50,19 @@ def test_streams_that_cannot_be_used(command, code, message, shell):
     assert "Exception ignored" not in error
 
 
-def test_messages_cannot_be_written_either(shell):
+def test_closed_or_full_stderr_keeps_the_exit_code(shell):
     assert shell("REGARD embed a -o none/out.npy 2> /dev/full") == (2, "", "")
     assert shell("REGARD embed a -o none/out.npy 2>&-") == (2, "", "")
 
 
-def test_names_in_messages_cannot_act_on_the_terminal(shell):
+def test_control_characters_in_file_names_are_escaped(shell):
     code, _, error = shell("REGARD embed --data \"$(printf 'a\\033[31mb')\"")
     assert code == 3
     assert "cannot read a⟨U+001B⟩[31mb" in error
     assert "\x1b" not in error
 
 
-def test_memory_that_is_refused(shell, tmp_path):
+def test_out_of_memory_is_reported(shell, tmp_path):
     (tmp_path / "pairs.tsv").write_text("ein Hund\ta dog\nzwei Hunde\ttwo dogs\n", encoding="utf-8")
     wide = f"--set width={2**10} --set inner={2**22} --set heads=1 --steps 1"  # 16 GiB per weight, of 12 available
     code, _, error = shell(f"ulimit -v 12000000; REGARD train translate --data pairs.tsv --out m {wide}")
@@ -72,15 +72,15 @@ def test_memory_that_is_refused(shell, tmp_path):
     assert not (tmp_path / "m.run").exists()
 
 
-def test_version(tmp_path):
-    """Tests the installed program, in a new process."""
+def test_version_option(tmp_path):
+    """Test the installed program, in a new process."""
     program = Path(sys.executable).with_name("regard")
     command = [sys.executable, "-W", "error", str(program), "--version"]
-    done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"regard {version('regard')}\n", "")
+    result = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+    assert (result.returncode, result.stdout, result.stderr) == (0, f"regard {version('regard')}\n", "")
 
 
-def test_view_interrupted(regard_command, tmp_path):
+def test_ctrl_c_ends_view_with_exit_code_130(regard_command, tmp_path):
     os.mkfifo(tmp_path / "slow")
     process = subprocess.Popen(
         [*regard_command, "view", "--data", "slow"],
@@ -97,7 +97,7 @@ def test_view_interrupted(regard_command, tmp_path):
     ("name", "message"),
     [("minlm", "did you mean 'minilm'?"), ("MiniLM", "did you mean 'minilm'?"), ("", "an empty name")],
 )
-def test_a_model_that_is_no_model(name, message, shell):
+def test_unknown_model_names_are_refused(name, message, shell):
     code, _, error = shell(f"REGARD embed a --model '{name}'")
     assert code == 4
     assert message in error
@@ -105,6 +105,6 @@ def test_a_model_that_is_no_model(name, message, shell):
 
 @pytest.mark.parametrize("name", [None, 3])
 @pytest.mark.usefixtures("without_shape_checks")
-def test_load_takes_names_only(name):
+def test_load_refuses_anything_but_a_name_or_path(name):
     with pytest.raises(OptionError, match="the name of a model is a string or a path"):
         load(name)

@@ -23,12 +23,12 @@ def folder(tmp_path, monkeypatch):
 def complete(line):
     """Return bash's completions of the last word of the line, or of a new word if the line ends with a space."""
     words = line.split()
-    asked = {
+    environment = {
         "_REGARD_COMPLETE": "complete_bash",
         "COMP_WORDS": line,
         "COMP_CWORD": str(len(words) - (not line.endswith(" "))),
     }
-    result = CliRunner(env=asked).invoke(app, [], prog_name="regard")
+    result = CliRunner(env=environment).invoke(app, [], prog_name="regard")
     assert result.exit_code == 0, result.output
     return result.stdout.split()
 
@@ -37,7 +37,7 @@ def complete(line):
     ("line", "expected"),
     [
         ("regard e", ["embed", "export", "evaluate"]),
-        ("regard train ", ["translate"]),
+        ("regard train ", ["translate", "classify"]),
         ("regard embed --form", ["--format"]),
         ("regard embed --format ", ["npy", "jsonl", "parquet"]),
         ("regard embed --dtype b", ["bfloat16"]),
@@ -55,22 +55,22 @@ def complete(line):
         ("regard view --model none/such/", []),
     ],
 )
-def test_in_bash(line, expected):
+def test_bash_completions(line, expected):
     assert complete(line) == expected
 
 
-def test_what_is_offered_is_what_is_known():
+def test_completions_are_the_supported_values():
     assert set(complete("regard embed --format ")) == set(vector_files._FORMATS)
     assert set(complete("regard translate --model m --format ")) == set(translation_formats.FORMATS)
     assert {*SIZES, "gru", "lstm", "model"} == set(complete("regard train translate --model "))
 
 
-def test_a_line_that_repeats_an_option_is_completed_all_the_same():
+def test_completion_after_a_repeated_option():
     assert complete("regard embed --data a --data b --format p") == ["parquet"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_for_a_shell(shell, monkeypatch):
+def test_completion_script_of_each_shell(shell, monkeypatch):
     monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
     result = CliRunner(env={"_REGARD_COMPLETE": f"source_{shell}"}).invoke(app, [], prog_name="regard")
     assert result.exit_code == 0, result.output

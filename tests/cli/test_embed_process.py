@@ -26,16 +26,16 @@ def embed(regard_command, tiny_model, tmp_path):
 
 
 @pytest.fixture
-def many(tmp_path):
-    """A file of 5,000 short texts, which are ten chunks."""
-    chance = random.Random(13)
+def text_folder(tmp_path):
+    """Folder with in.txt: 5,000 short texts, which are ten chunks."""
+    rng = random.Random(13)
     words = ["the", "animal", "did", "not", "cross", "because", "tired"]
-    lines = [" ".join(chance.choices(words, k=chance.randrange(5))) + "\n" for _ in range(5000)]
+    lines = [" ".join(rng.choices(words, k=rng.randrange(5))) + "\n" for _ in range(5000)]
     (tmp_path / "in.txt").write_text("".join(lines))
     return tmp_path
 
 
-def finished(process):
+def wait_for_exit(process):
     out, err = process.communicate(timeout=120)
     return process.returncode, (out or b"").decode(), err.decode()
 
@@ -52,66 +52,66 @@ def wait_for_parts(folder, count, process):
 @pytest.mark.parametrize(
     "options", [("-o", "out.npy"), pytest.param(("-o", "out.jsonl", "--tokens"), marks=pytest.mark.slow)]
 )
-def test_killed_at_random_moments(embed, many, options):
+def test_resume_after_kills_gives_the_same_file(embed, text_folder, options):
     options = ("--data", "in.txt", *options)
-    out = many / options[3]
-    code, _, error = finished(embed(*options))
+    out = text_folder / options[3]
+    code, _, error = wait_for_exit(embed(*options))
     assert code == 0, error
     whole = out.read_bytes()
     out.unlink()
-    chance = random.Random(17)
+    rng = random.Random(17)
     kills = 0
     for count in (1, 4, 7):
         process = embed(*options, "--resume")
-        if wait_for_parts(many, count, process):
-            time.sleep(chance.random() * 0.05)
+        if wait_for_parts(text_folder, count, process):
+            time.sleep(rng.random() * 0.05)
             kills += 1
         process.kill()
         process.communicate()
     assert kills
     if not out.exists() or out.with_name(out.name + ".parts").exists():
-        code, _, error = finished(embed(*options, "--resume"))
+        code, _, error = wait_for_exit(embed(*options, "--resume"))
         assert code == 0, error
     assert out.read_bytes() == whole
-    assert sorted(path.name for path in many.iterdir()) == ["in.txt", out.name]
+    assert sorted(path.name for path in text_folder.iterdir()) == ["in.txt", out.name]
 
 
-def test_interrupted(embed, many):
+def test_ctrl_c_suggests_resume(embed, text_folder):
     process = embed("--data", "in.txt", "-o", "out.npy", "--tokens")
-    assert wait_for_parts(many, 1, process)
+    assert wait_for_parts(text_folder, 1, process)
     process.send_signal(signal.SIGINT)
-    code, _, error = finished(process)
+    code, _, error = wait_for_exit(process)
     assert code == 130
     assert "interrupted" in error
     assert "--resume" in error
     assert "Traceback" not in error
 
 
-def test_the_reader_leaves(embed, many):
+def test_closed_output_pipe_is_no_error(embed, text_folder):
     process = embed("--data", "in.txt")
     first = json.loads(process.stdout.readline())
     process.stdout.close()
     assert process.stderr.read() == b""
     assert process.wait(timeout=120) == 0
     process.stderr.close()
-    assert first["text"] == (many / "in.txt").read_text().splitlines()[0]
+    assert first["text"] == (text_folder / "in.txt").read_text().splitlines()[0]
 
 
-def test_no_room_for_standard_output(embed):
+def test_full_standard_output_is_reported(embed):
     with Path("/dev/full").open("wb") as full:
-        code, _, error = finished(embed("a", stdout=full))
+        code, _, error = wait_for_exit(embed("a", stdout=full))
     assert code != 0
     assert "No space left on device" in error
     assert "Traceback" not in error
 
 
-def test_a_line_that_never_ends_is_not_read_to_its_end(embed):
-    code, _, error = finished(embed("--data", "/dev/zero"))
+def test_endless_line_is_refused(embed):
+    code, _, error = wait_for_exit(embed("--data", "/dev/zero"))
     assert code == 3
     assert "line 1 of /dev/zero is too long" in error
 
 
-def test_no_room_for_a_file(embed, many):
+def test_resume_after_reaching_a_file_size_limit(embed, text_folder):
     limit = 300_000  # maximum bytes of a file: enough for the parts, too few for the output
     process = embed(
         "--data",
@@ -120,15 +120,15 @@ def test_no_room_for_a_file(embed, many):
         "out.npy",
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
     )
-    code, _, error = finished(process)
+    code, _, error = wait_for_exit(process)
     assert code != 0
     assert "cannot be written" in error
     assert "--resume" in error
     assert "Traceback" not in error
-    assert finished(embed("--data", "in.txt", "-o", "out.npy", "--resume"))[0] == 0
+    assert wait_for_exit(embed("--data", "in.txt", "-o", "out.npy", "--resume"))[0] == 0
 
 
-PEAKS = """
+PEAK_MEMORY_SCRIPT = """
 import resource, sys
 from regard.cli.app import main
 for name in ("short", "long"):
@@ -141,14 +141,19 @@ for name in ("short", "long"):
 """
 
 
-def test_memory_does_not_grow_with_the_input(tiny_model, many):
+def test_memory_is_independent_of_the_input_length(tiny_model, text_folder):
     """Twenty times as many texts take at most a tenth more memory."""
-    lines = (many / "in.txt").read_text()
-    (many / "short.txt").write_text(lines[: len(lines) // 10])
-    (many / "long.txt").write_text(lines * 2)
-    program = PEAKS.format(model=tiny_model)
+    lines = (text_folder / "in.txt").read_text()
+    (text_folder / "short.txt").write_text(lines[: len(lines) // 10])
+    (text_folder / "long.txt").write_text(lines * 2)
+    program = PEAK_MEMORY_SCRIPT.format(model=tiny_model)
     run = subprocess.run(
-        [*fork_command("python"), "-"], cwd=many, env=ENVIRONMENT, input=program, stdout=subprocess.PIPE, text=True
+        [*fork_command("python"), "-"],
+        cwd=text_folder,
+        env=ENVIRONMENT,
+        input=program,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert run.returncode == 0
     short, long = map(int, run.stdout.split())
@@ -166,8 +171,8 @@ def test_memory_does_not_grow_with_the_input(tiny_model, many):
         (("a", "-o", "in.txt", "--format", "npy"), 5, "in.txt already exists"),
     ],
 )
-def test_exit_codes(embed, many, arguments, code, message):
-    got, out, error = finished(embed(*arguments))
+def test_exit_codes(embed, text_folder, arguments, code, message):
+    got, out, error = wait_for_exit(embed(*arguments))
     assert (got, out) == (code, "")
     assert message in error
     assert "Traceback" not in error

@@ -22,15 +22,15 @@ def export(*arguments):
     return CliRunner(env={"COLUMNS": "100"}).invoke(app, ["export", *arguments])
 
 
-def test_it_says_where_it_wrote_and_does_not_write_twice(model, tmp_path):
+def test_reports_the_folder_and_refuses_an_existing_one(model, tmp_path):
     import ctranslate2
 
     result = export(model, "--format", "ctranslate2", "--out", "ct2")
     assert result.exit_code == 0, result.exception
     assert "ct2: exported for ctranslate2" in result.output
     other = ctranslate2.Translator(str(tmp_path / "ct2"), intra_threads=1)  # it sets torch's threads too
-    found = other.translate_batch([SOURCE.split()], max_decoding_length=3)
-    assert len(found) == 1
+    results = other.translate_batch([SOURCE.split()], max_decoding_length=3)
+    assert len(results) == 1
     assert isinstance(export(model, "--format", "ctranslate2", "--out", "ct2").exception, OutputExistsError)
 
 
@@ -42,7 +42,7 @@ def test_it_says_where_it_wrote_and_does_not_write_twice(model, tmp_path):
         (["nothing", "--format", "pegasus"], CheckpointError, "nothing"),
     ],
 )
-def test_what_cannot_be_written_is_refused(model, tmp_path, arguments, kind, words):
+def test_unsupported_exports_are_refused(model, tmp_path, arguments, kind, words):
     result = export(*arguments, "--out", "other")
     assert isinstance(result.exception, kind), result.exception
     assert words in str(result.exception)

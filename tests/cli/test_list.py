@@ -15,45 +15,45 @@ from regard.kernels.select import BACKENDS
 
 
 @pytest.fixture
-def listed(monkeypatch):
+def run_list(monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     return lambda *options: CliRunner().invoke(app, ["list", *options], catch_exceptions=False)
 
 
-def test_table_has_every_mechanism(listed):
-    done = listed()
-    assert done.exit_code == 0
+def test_table_has_every_mechanism(run_list):
+    result = run_list()
+    assert result.exit_code == 0
     for entry in regard.catalogue():
-        (line,) = (line for line in done.output.splitlines() if line.split()[:1] == [entry.name])
+        (line,) = (line for line in result.output.splitlines() if line.split()[:1] == [entry.name])
         for shown in (entry.equation, entry.paper, entry.cost, entry.masks):
             assert shown in line
 
 
-def test_json(listed):
-    rows = json.loads(listed("--json").output)["mechanisms"]
+def test_json(run_list):
+    rows = json.loads(run_list("--json").output)["mechanisms"]
     assert [row["name"] for row in rows] == [entry.name for entry in regard.catalogue()]
     assert rows[0]["equation"] == "softmax(q . k / sqrt(d)) v"
     assert {"paper", "cost", "masks", "exact", "bias", "options"} <= rows[0].keys()
 
 
-def test_implementations_of_this_machine(listed):
-    rows = {row["impl"]: row for row in json.loads(listed("--json").output)["implementations"]}
+def test_implementations_and_their_availability(run_list):
+    rows = {row["impl"]: row for row in json.loads(run_list("--json").output)["implementations"]}
     assert list(rows) == list(BACKENDS)
     assert {name for name, row in rows.items() if row["available"]} >= {"native", "sdpa", "reference"}
     assert rows["native"]["details"].startswith(f"{extension.native.isa()} (here run: ")
     assert "libgomp" in rows["native"]["details"] or sys.platform != "linux"
     assert torch.__version__ in rows["sdpa"]["details"]
-    lines = listed().output.splitlines()
+    lines = run_list().output.splitlines()
     for name, row in rows.items():
         (line,) = (line for line in lines if line.split()[:2] == [name, "yes" if row["available"] else "no"])
         assert row["details"] in line
 
 
-def test_an_instruction_set_that_does_not_run_is_said_in_the_row(listed, monkeypatch):
-    monkeypatch.setattr(support, "check_isa", refuse)
-    rows = {row["impl"]: row for row in json.loads(listed("--json").output)["implementations"]}
+def test_unsupported_instruction_set_is_listed_with_the_reason(run_list, monkeypatch):
+    monkeypatch.setattr(support, "check_isa", raise_option_error)
+    rows = {row["impl"]: row for row in json.loads(run_list("--json").output)["implementations"]}
     assert rows["native"] == {"impl": "native", "available": False, "details": "no such set: 'sse9', expected avx2"}
 
 
-def refuse():
+def raise_option_error():
     raise OptionError("no such set", expected="avx2", got="'sse9'")

@@ -1,4 +1,4 @@
-"""Command-line options for sentence pairs: the source column, and the catalogue's language."""
+"""Command-line options for sentence pairs: the target column, and the language of gettext catalogues."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def chrf(*arguments):
     return json.loads(result.stdout)["chrf"]
 
 
-def test_a_heading_says_which_column_is_the_target(folder):
+def test_header_names_the_target_column(folder):
     write(folder / "test.tsv", f"de\ten\n{GERMAN.strip()}\tIt is so.\n")
     languages = ["--data", "test.tsv", "--source", "en", "--target", "de"]
     assert chrf(*languages) == chrf(*languages, "--columns", "2,1") == 100
     assert chrf(*languages, "--columns", "1,2") < 100
 
 
-def test_of_a_folder_of_catalogues_the_target_is_read(folder):
+def test_folder_of_gettext_catalogues_is_filtered_by_target_language(folder):
     for language, text in (("de", GERMAN.strip()), ("fr", "C'est comme \u00e7a.")):
         write(folder / "locale" / language / "LC_MESSAGES" / "a.po", f'msgid "It is so."\nmsgstr "{text}"\n')
     # The other file was skipped, so the hypotheses belong to these pairs only.

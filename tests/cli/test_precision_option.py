@@ -14,36 +14,37 @@ REASON = "a product in bfloat16 takes 5.00 of float32's time on this processor"
 
 
 @pytest.fixture
-def started(tmp_path, monkeypatch, tiny_model):
+def run_with_dtype(tmp_path, monkeypatch, tiny_model):
     """Return a function that runs a command with --dtype and a faked measurement, and returns its stderr."""
     monkeypatch.chdir(tmp_path)
 
-    def start(verb, dtype, *, faster):
+    def run(verb, dtype, *, faster):
         slower = () if faster == "bfloat16" else ("bfloat16",)
         measured = precision.Precisions(precision.PRECISIONS, faster, slower, REASON)
-        for place in (precision, precision_of_training):  # the second took the function's name when it was imported
+        for place in (precision, precision_of_training):  # the second imported the function by name
             monkeypatch.setattr(place, "precisions", lambda device, layer="linear": measured)
         words = {
             "embed": ["embed", "a", "--model", tiny_model],
-            "train translate": ["train", "translate", "--data", "none.tsv", "--out", "m"],  # read after that
+            "train translate": ["train", "translate", "--data", "none.tsv", "--out", "m"],  # is read after the check
+            "train classify": ["train", "classify", "--data", "none.tsv", "--out", "m"],
         }
         return CliRunner().invoke(app, [*words[verb], "--dtype", dtype]).stderr
 
-    return start
+    return run
 
 
-def verbs(command, name=""):
+def commands_with_dtype(command, name=""):
     """Yield the name of each command or task that has --dtype."""
     for part, inner in getattr(command, "commands", {}).items():
-        yield from verbs(inner, f"{name} {part}".strip())
+        yield from commands_with_dtype(inner, f"{name} {part}".strip())
     if any("--dtype" in one.opts for one in command.params):
         yield name
 
 
-@pytest.mark.parametrize("verb", sorted(verbs(typer.main.get_command(app))))
-def test_said_where_float32_is_faster(started, verb):
-    said = started(verb, "bfloat16", faster="float32")
+@pytest.mark.parametrize("verb", sorted(commands_with_dtype(typer.main.get_command(app))))
+def test_reported_if_float32_is_faster(run_with_dtype, verb):
+    said = run_with_dtype(verb, "bfloat16", faster="float32")
     assert "float32 is faster than bfloat16 here" in said
     assert REASON in said
-    assert "is faster than" not in started(verb, "float32", faster="float32")
-    assert "is faster than" not in started(verb, "bfloat16", faster="bfloat16")
+    assert "is faster than" not in run_with_dtype(verb, "float32", faster="float32")
+    assert "is faster than" not in run_with_dtype(verb, "bfloat16", faster="bfloat16")

@@ -41,29 +41,29 @@ def refusal_message(*arguments):
         (["--data=a.txt", "--data", "b.txt", "--data", "a.txt"], "--data is given 3 times"),
     ],
 )
-def test_the_same_mistake_is_the_same_everywhere(verb, arguments, message):
+def test_all_commands_report_the_same_message(verb, arguments, message):
     assert message in refusal_message(*verb, *arguments)
 
 
 @pytest.mark.parametrize("verb", VERBS[:2], ids=lambda verb: verb[0])
-def test_on_a_terminal_without_text(verb, monkeypatch):
+def test_terminal_as_standard_input_without_text(verb, monkeypatch):
     monkeypatch.setattr(text_input, "is_stdin_terminal", lambda: True)
     assert "there is no text" in refusal_message(*verb)
     assert "there is no text" in refusal_message(*verb, "--field", "text")
 
 
-def test_what_may_come_again_does():
-    again = ["--source", "a", "--source", "b", "--overwrite", "--overwrite", "--out", "x", "--out", "x.html"]
-    result = CliRunner().invoke(app, ["view", "none", *again])
+def test_repeatable_options_may_be_repeated():
+    options = ["--source", "a", "--source", "b", "--overwrite", "--overwrite", "--out", "x", "--out", "x.html"]
+    result = CliRunner().invoke(app, ["view", "none", *options])
     assert isinstance(result.exception, CheckpointError), result.output
 
 
-def test_a_word_without_an_option():
+def test_unexpected_arguments_are_refused():
     assert "unexpected argument spare" in refusal_message("list", "spare")
     assert "--data train.de --data train.en" in refusal_message("train", "translate", "--data", "a", "b", "--out", "m")
 
 
-def test_lines_of_json_from_a_pipe(monkeypatch, folder):
+def test_json_lines_from_standard_input(monkeypatch, folder):
     (folder / "in.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
     with (folder / "in.jsonl").open("rb") as file:
         monkeypatch.setattr("regard.text.line_reader._open_standard_input", lambda: file)
@@ -71,7 +71,7 @@ def test_lines_of_json_from_a_pipe(monkeypatch, folder):
             assert [line.text for line in lines] == ["one", "two"]
 
 
-def test_more_texts_than_anyone_looks_at_are_refused_before_the_model_is_loaded(folder, monkeypatch):
+def test_view_refuses_too_many_texts_before_the_model_is_loaded(folder, monkeypatch):
     (folder / "many.txt").write_text("one two\n\n" * (view.MAX_TEXTS + 1))
     message = refusal_message("view", "--data", "many.txt", "--model", "none")
     assert "at most 200" in message
@@ -87,18 +87,18 @@ def test_more_texts_than_anyone_looks_at_are_refused_before_the_model_is_loaded(
     [["embed", "a", "-o", "x.npy"], ["train", "translate", "--data", "a.txt", "--out", "m"]],
     ids=lambda verb: verb[0],
 )
-def test_to_go_on_and_to_begin_anew_contradict_each_other(verb):
+def test_resume_and_overwrite_contradict_each_other(verb):
     assert "--resume and --overwrite contradict each other" in refusal_message(*verb, "--resume", "--overwrite")
 
 
-def test_an_export_that_cannot_be_is_refused_before_the_model_is_loaded(folder):
+def test_export_options_are_checked_before_the_model_is_loaded(folder):
     assert "unknown form of export 'onnx'" in refusal_message("export", "none", "--format", "onnx", "--out", "new")
     (folder / "old").mkdir()
     result = CliRunner().invoke(app, ["export", "none", "--format", "marian", "--out", "old"])
     assert isinstance(result.exception, OutputExistsError)
 
 
-def test_blank_lines_alone_are_no_text(folder):
+def test_file_of_blank_lines_is_refused(folder):
     (folder / "blank.txt").write_text("\n \n")
     result = CliRunner().invoke(app, ["view", "--data", "blank.txt"])
     assert isinstance(result.exception, DataError)
@@ -111,15 +111,15 @@ def test_blank_lines_alone_are_no_text(folder):
      ["evaluate", "translate"], []],
     ids=" ".join,
 )  # fmt: skip
-def test_help_shows_no_types_of_python(verb):
+def test_help_shows_no_python_types(verb):
     result = CliRunner(env={"COLUMNS": "100", "NO_COLOR": "1"}).invoke(app, [*verb, "--help"])
     assert result.exit_code == 0
     assert "--help" in result.output
     assert not re.search(r"bool|<(?:list|int|float|str)\b", result.output.lower())
 
 
-def test_every_verb_is_one():
-    found = [typer.main.get_command(app)]
-    for command in found:
-        found += getattr(command, "commands", {}).values()
-    assert {type(command).__name__ for command in found} == {"VerbGroup", "TaskGroup", "Verb"}
+def test_every_command_uses_the_project_command_classes():
+    commands = [typer.main.get_command(app)]
+    for command in commands:
+        commands += getattr(command, "commands", {}).values()
+    assert {type(command).__name__ for command in commands} == {"VerbGroup", "TaskGroup", "Verb"}

@@ -65,13 +65,13 @@ def folder(tmp_path, monkeypatch):
         (["train.de", "train.en"], OptionError, "unexpected argument train.de, train.en"),
     ],
 )
-def test_bad_options_are_named(folder, arguments, kind, words):
+def test_invalid_options_are_named_and_no_files_remain(folder, arguments, kind, words):
     assert words in error_message(kind, *TRAIN, *arguments)
     assert sorted(path.name for path in folder.iterdir()) == ["pairs.tsv"]
 
 
 @pytest.mark.parametrize("start", [False, True])
-def test_a_precision_that_the_model_does_not_run_in_is_refused_before_the_data_is_read(folder, monkeypatch, start):
+def test_unsupported_precision_is_refused_before_the_data_is_read(folder, monkeypatch, start):
     monkeypatch.setattr(precision, "has_lstm", lambda dtype: False)
     if start:
         recurrent("additive", cell="lstm").model.save("old")
@@ -91,7 +91,7 @@ def test_files_of_different_length_are_refused_with_both_counts(folder):
     assert "2" in message
 
 
-def test_an_output_that_is_there_is_not_touched(folder):
+def test_existing_output_folder_is_not_changed(folder):
     (folder / "m").mkdir()
     (folder / "m" / "thesis.txt").write_text("years of work")
     for more in ([], ["--overwrite"]):
@@ -99,13 +99,13 @@ def test_an_output_that_is_there_is_not_touched(folder):
     assert (folder / "m" / "thesis.txt").read_text() == "years of work"
 
 
-def test_evaluate_says_how_two_files_are_given(folder):
+def test_evaluate_explains_how_to_pass_two_files(folder):
     message = error_message(OptionError, "evaluate", "translate", "--model", "m", "--data", "test.de", "test.en")
     assert "unexpected argument test.en" in message
     assert "--data train.de --data train.en" in message
 
 
-def test_evaluate_keeps_hypotheses_beside_their_sources(folder):
+def test_evaluate_skips_the_hypothesis_of_a_skipped_pair(folder):
     """A pair without a source is skipped together with its translation."""
     rows = [("eins", "one little thing"), ("", "nothing at all"), ("drei", "three little things")]
     (folder / "test.tsv").write_text("".join(f"{one}\t{other}\n" for one, other in rows))
@@ -113,12 +113,12 @@ def test_evaluate_keeps_hypotheses_beside_their_sources(folder):
     arguments = ["--data", "test.tsv", "--hypotheses", "mine.en", "--format", "json"]
     result = run("evaluate", "translate", *arguments)
     assert result.exit_code == 0, result.exception
-    found = json.loads(result.stdout)
-    assert found["sentences"] == 2
-    assert found["chrf"] == 100
+    scores = json.loads(result.stdout)
+    assert scores["sentences"] == 2
+    assert scores["chrf"] == 100
 
 
-def test_evaluate_counts_hypotheses_against_all_lines(folder):
+def test_evaluate_refuses_a_wrong_number_of_hypotheses(folder):
     (folder / "test.tsv").write_text("eins\tone\n\tnothing\ndrei\tthree\n")
     (folder / "mine.en").write_text("one\n" * 4)
     message = error_message(DataError, "evaluate", "translate", "--data", "test.tsv", "--hypotheses", "mine.en")
@@ -126,7 +126,7 @@ def test_evaluate_counts_hypotheses_against_all_lines(folder):
     assert "got:      4" in message
 
 
-def test_evaluate_names_the_line_of_a_text_that_is_too_long(folder):
+def test_evaluate_names_the_line_of_an_overlong_text(folder):
     transformer().model.save(folder / "m")
     rows = ["Zwei Hunde\tTwo dogs", "\tno source", "Zwei Hunde " * 3000 + "\tTwo", "Zwei\t" + "Two dogs " * 3000]
     (folder / "test.tsv").write_text("".join(f"{row}\n" for row in rows))
@@ -139,7 +139,7 @@ def test_evaluate_names_the_line_of_a_text_that_is_too_long(folder):
     )
 
 
-def test_evaluate_takes_gold_links_of_a_pair_that_was_left_out(folder):
+def test_evaluate_accepts_gold_links_of_skipped_pairs(folder):
     transformer().model.save(folder / "m")
     (folder / "test.tsv").write_text("Zwei Hunde\tTwo dogs\n\tno source at all\nHunde\tdogs\n")
     (folder / "gold").write_text("0-0 1-1\n0-2\n0-0\n")
@@ -162,11 +162,11 @@ def test_evaluate_takes_gold_links_of_a_pair_that_was_left_out(folder):
         (["--model", "m", "--beam", "1", "--length-penalty", "nan"], "wrong length_penalty"),
     ],
 )
-def test_options_of_evaluate_without_effect_are_refused(folder, arguments, words):
+def test_evaluate_refuses_options_without_effect(folder, arguments, words):
     assert words in error_message(OptionError, "evaluate", "translate", "--data", "pairs.tsv", *arguments)
 
 
-def test_evaluate_says_what_is_wrong_before_it_translates(folder, monkeypatch):
+def test_evaluate_checks_options_and_data_before_translating(folder, monkeypatch):
     """Steps that follow hours of translating are checked before it."""
     transformer().model.save(folder / "m")
     recurrent("none").model.save(folder / "blind")
@@ -182,7 +182,7 @@ def test_evaluate_says_what_is_wrong_before_it_translates(folder, monkeypatch):
     assert "the source in line 2001 of test.tsv is too long" in error_message(DataError, *with_model)
 
 
-def test_evaluate_leaves_out_pairs_that_no_line_of_a_gold_file_names(folder):
+def test_evaluate_skips_pairs_without_gold_links(folder):
     transformer().model.save(folder / "m")
     (folder / "test.tsv").write_text("Zwei Hunde\tTwo dogs\n" * 5)
     (folder / "all.naacl").write_text("".join(f"{number} 1 1\n{number} 2 2 P\n" for number in range(1, 6)))
@@ -197,7 +197,7 @@ def test_evaluate_leaves_out_pairs_that_no_line_of_a_gold_file_names(folder):
     assert "aligns none of the pairs" in error_message(DataError, *arguments, "--gold", "some.naacl")
 
 
-def test_a_tilde_that_the_shell_left_is_the_home(folder, monkeypatch):
+def test_tilde_in_out_is_the_home_directory(folder, monkeypatch):
     monkeypatch.setenv("HOME", str(folder))
     (folder / "m").mkdir()
     (folder / "m" / "thesis.txt").write_text("years of work")
@@ -210,12 +210,12 @@ def test_a_tilde_that_the_shell_left_is_the_home(folder, monkeypatch):
 
 
 @pytest.mark.parametrize("wrong", [["--schedule", "cosine"], ["--rate", "0"], ["--set", "layers=0"], ["--set", "x=1"]])
-def test_numbers_that_are_wrong_are_refused_before_data_is_read(folder, wrong):
+def test_invalid_numbers_are_refused_before_the_data_is_read(folder, wrong):
     arguments = ["train", "translate", "--data", "nowhere.tsv", "--out", "m", *wrong]
     error_message(OptionError, *arguments)
 
 
-def test_a_run_goes_on_as_what_it_was_begun_as(folder):
+def test_resumed_run_refuses_changed_settings(folder):
     """Settings that the data or the version decided may be given explicitly, but not changed."""
     assert run(*TRAIN, "--dtype", "float32").exit_code == 0
     again = [*TRAIN[:-1], "3", "--dtype", "float32", "--resume"]
@@ -226,7 +226,7 @@ def test_a_run_goes_on_as_what_it_was_begun_as(folder):
     assert "another model.type" in error_message(OutputExistsError, *again, "--model", "gru")
 
 
-def test_a_run_goes_on_whatever_else_is_in_its_models_folder(folder):
+def test_resumed_run_keeps_unrelated_files_in_the_model_folder(folder):
     assert run(*TRAIN, "--dtype", "float32").exit_code == 0
     (folder / "m" / "dog.html").write_text("a page")
     (folder / "m" / ".DS_Store").write_bytes(b"")
@@ -236,7 +236,7 @@ def test_a_run_goes_on_whatever_else_is_in_its_models_folder(folder):
     assert "dog.html" in error_message(OutputExistsError, *TRAIN, "--overwrite")
 
 
-def test_the_end_of_a_cosine_goes_with_the_run(folder):
+def test_resumed_cosine_schedule_refuses_another_number_of_steps(folder):
     """More steps would raise the learning rate again in the middle of a run."""
     cosine = ["--schedule", "cosine", "--warmup", "0", "--dtype", "float32"]
     assert run(*TRAIN, *cosine).exit_code == 0
@@ -244,9 +244,9 @@ def test_the_end_of_a_cosine_goes_with_the_run(folder):
     assert run(*TRAIN, *cosine, "--resume").exit_code == 0
 
 
-class TestAModelToStartFrom:
+class TestFineTuning:
     @pytest.fixture
-    def old(self, folder):
+    def base_model(self, folder):
         model = transformer(width=24, heads=4).model
         model.metadata = {"languages": ["de", "en"]}
         model.save(folder / "old")
@@ -263,13 +263,13 @@ class TestAModelToStartFrom:
         ],
         ids=" ".join,
     )
-    def test_it_is_as_it_is(self, folder, old, option):
-        message = error_message(OptionError, *TRAIN, "--model", old, *option)
+    def test_architecture_options_are_refused(self, folder, base_model, option):
+        message = error_message(OptionError, *TRAIN, "--model", base_model, *option)
         assert "fine-tuning cannot change" in message
         assert f"({option[0]})" in message
         assert not (folder / "m.run").exists()
 
-    def test_its_languages_are_kept(self, folder, old):
-        result = run(*TRAIN, "--model", old)
+    def test_languages_of_the_base_model_are_kept(self, folder, base_model):
+        result = run(*TRAIN, "--model", base_model)
         assert result.exit_code == 0, result.exception
         assert json.loads((folder / "m" / "about.json").read_text())["languages"] == ["de", "en"]

@@ -44,9 +44,9 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "
 
 
 def pairs(count: int, seed: int = 1) -> list[tuple[str, str]]:
-    chance = random.Random(seed)
-    chosen = [chance.choices(list(WORDS), k=chance.randint(1, 5)) for _ in range(count)]
-    return [(" ".join(words), " ".join(WORDS[word] for word in words)) for words in chosen]
+    rng = random.Random(seed)
+    sentences = [rng.choices(list(WORDS), k=rng.randint(1, 5)) for _ in range(count)]
+    return [(" ".join(words), " ".join(WORDS[word] for word in words)) for words in sentences]
 
 
 @pytest.fixture
@@ -83,31 +83,31 @@ def metrics(folder: Path, kind: str = "train") -> list[dict]:
     return [line for line in lines if line["kind"] == kind]
 
 
-def test_a_run_killed_at_random_moments_ends_at_the_same_weights(regard_command, data):
+def test_run_killed_at_random_times_ends_with_the_same_weights(regard_command, data):
     """After repeated kill -9, --resume ends with the same weights as an uninterrupted run, bit for bit."""
     whole = train(data, "whole", "--steps", 45, "--save-seconds", 0, start=regard_command)
     assert whole.returncode == 0, whole.stderr
     command = [*regard_command, "train", "translate", "--data", "pairs.tsv", "--out", "cut", *SMALL, "--steps", "45",
                "--save-seconds", "0"]  # fmt: skip
-    chance = random.Random(7)
+    rng = random.Random(7)
     checkpoints = data / "cut.run" / "checkpoints"
     for least in (5, 17, 29):
         more = ["--resume"] if (data / "cut.run" / "run.json").exists() else []
         process = subprocess.Popen([*command, *more], cwd=data, env=ENVIRONMENT, stderr=subprocess.PIPE)
         while process.poll() is None and max(map(read_step, checkpoints.glob("step-*")), default=0) < least:
             time.sleep(0.01)
-        time.sleep(chance.random() * 0.1)
+        time.sleep(rng.random() * 0.1)
         process.kill()
         process.communicate()  # waits for the fork too, which has the pipe open
-    rest = run(data, *command[len(regard_command) :], "--resume", start=regard_command)
-    assert rest.returncode == 0, rest.stderr
+    resumed = run(data, *command[len(regard_command) :], "--resume", start=regard_command)
+    assert resumed.returncode == 0, resumed.stderr
     assert last_weights(data / "cut.run") == last_weights(data / "whole.run")
     assert weights(data / "cut" / "model.safetensors") == weights(data / "whole" / "model.safetensors")
     steps = [line["step"] for line in metrics(data / "cut.run")]
     assert steps == sorted(set(steps)) == [line["step"] for line in metrics(data / "whole.run")]
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(regard_command, data):
+def test_ctrl_c_saves_a_checkpoint_and_suggests_resume(regard_command, data):
     command = [*regard_command, "train", "translate", "--data", "pairs.tsv", "--out", "m", *SMALL, "--steps", "100000"]
     process = subprocess.Popen(command, cwd=data, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
     reported = data / "m.run" / "metrics.jsonl"
@@ -123,9 +123,9 @@ def test_ctrl_c_saves_and_says_how_to_go_on(regard_command, data):
 
 def train_with_torchrun(folder: Path, out: str, *arguments) -> str:
     """Train with two torchrun processes, and return their output."""
-    done = train(folder, out, *arguments, start=TORCHRUN)
-    assert done.returncode == 0, done.stderr
-    return done.stderr
+    result = train(folder, out, *arguments, start=TORCHRUN)
+    assert result.returncode == 0, result.stderr
+    return result.stderr
 
 
 def train_with_forks(folder: Path, out: str, *arguments) -> str:
@@ -137,14 +137,14 @@ def train_with_forks(folder: Path, out: str, *arguments) -> str:
         ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank), **shared} for rank in range(2)]
         start = fork_command()
         runs = [together.submit(train, folder, out, *arguments, start=start, environment=rank) for rank in ranks]
-        done = [run.result() for run in runs]
-    said = "".join(one.stderr for one in done)
-    assert [one.returncode for one in done] == [0, 0], said
+        result = [run.result() for run in runs]
+    said = "".join(one.stderr for one in result)
+    assert [one.returncode for one in result] == [0, 0], said
     return said
 
 
 @pytest.mark.parametrize("train_two", [train_with_forks, pytest.param(train_with_torchrun, marks=pytest.mark.slow)])
-def test_two_processes_learn_as_one_does(train_two, data):
+def test_two_processes_have_the_losses_of_one(train_two, data):
     """Gradients are summed over processes, so the loss is the same except for rounding."""
     same = ["--set", "dropout=0", "--steps", 40, "--rate", 1e-3, "--average", 1]
     one = train(data, "one", *same, start=fork_command())
@@ -157,7 +157,7 @@ def test_two_processes_learn_as_one_does(train_two, data):
 
 
 @pytest.mark.slow
-def test_the_precision_is_chosen_once_and_goes_with_the_run(data):
+def test_precision_is_chosen_once_and_kept_on_resume(data):
     """The faster precision is measured once; a resumed run does not measure again, since its bits depend on it."""
     two = train(data, "two", "--steps", 2, "--dtype", "auto", start=TORCHRUN)
     assert two.returncode == 0, two.stderr
@@ -169,57 +169,57 @@ def test_the_precision_is_chosen_once_and_goes_with_the_run(data):
     assert train(data, "cut", "--steps", 20, "--dtype", "bfloat16").returncode == 0
     other = train(data, "cut", "--steps", 40, "--dtype", "float32", "--resume")
     assert "another precision" in other.stderr
-    on = train(data, "cut", "--steps", 40, "--dtype", "auto", "--resume")
-    assert on.returncode == 0, on.stderr
-    assert "multiplying in " not in on.stderr
+    resumed = train(data, "cut", "--steps", 40, "--dtype", "auto", "--resume")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "multiplying in " not in resumed.stderr
     assert last_weights(data / "cut.run") == last_weights(data / "whole.run")
 
 
 @pytest.mark.slow
-def test_words_alone_are_compared_by_characters(data):
+def test_chrf_replaces_bleu_for_very_short_sentences(data):
     """BLEU counts 4-grams, so even the best translation of a single word has BLEU 0."""
     lines = [f"{one}\t{WORDS[one]}\n" for one in WORDS] + [
         f"{one} {two}\t{WORDS[one]} {WORDS[two]}\n" for one, two in zip(GERMAN, reversed(GERMAN), strict=True)
     ]
     (data / "pairs.tsv").write_text("".join(lines), encoding="utf-8")
-    done = train(data, "m", "--steps", 60, "--rate", 3e-3)
-    assert done.returncode == 0, done.stderr
-    assert "four words in a row" in done.stderr
+    result = train(data, "m", "--steps", 60, "--rate", 3e-3)
+    assert result.returncode == 0, result.stderr
+    assert "four words in a row" in result.stderr
     validations = metrics(data / "m.run", "validation")
     assert {one["bleu"] for one in validations} == {0}
     best = max(one["chrf"] for one in validations)
-    assert f"chrF {best:.2f} on held-out pairs" in done.stderr
+    assert f"chrF {best:.2f} on held-out pairs" in result.stderr
 
 
 @pytest.mark.slow
-def test_weights_spread_over_two_processes(data):
-    """FSDP, and a run that is resumed in one process."""
+def test_fsdp_run_of_two_processes_is_resumed_by_one(data):
+    """With FSDP, weights are sharded over the processes."""
     (data / "fsdp.yaml").write_text(FSDP)
     same = ["--set", "dropout=0", "--rate", 1e-3, "--average", 1]
     launcher = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", "fsdp.yaml",
                 "--gradient_accumulation_steps", "3", "-m", "regard"]  # fmt: skip
-    spread = train(data, "spread", *same, "--steps", 20, start=launcher)
-    assert spread.returncode == 0, spread.stderr
+    sharded = train(data, "spread", *same, "--steps", 20, start=launcher)
+    assert sharded.returncode == 0, sharded.stderr
     assert train(data, "one", *same, "--steps", 20).returncode == 0
     losses = [[line["loss"] for line in metrics(data / f"{name}.run")] for name in ("one", "spread")]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
-    on = train(data, "spread", *same, "--steps", 40, "--resume")
-    assert on.returncode == 0, on.stderr
-    assert "resuming after step 20" in on.stderr
+    resumed = train(data, "spread", *same, "--steps", 40, "--resume")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "resuming after step 20" in resumed.stderr
 
 
 @pytest.mark.slow
-def test_a_full_disk_loses_only_the_steps_since_the_last_checkpoint(data):
+def test_full_disk_loses_only_the_steps_since_the_last_checkpoint(data):
     """A file size limit simulates a full disk: writing fails in the middle of a checkpoint."""
     assert train(data, "m", "--steps", 20).returncode == 0
     before = last_weights(data / "m.run")
     import resource
 
-    def little():
+    def limit_file_size():
         resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
-    full = train(data, "m", "--steps", 40, "--resume", preexec_fn=little)
+    full = train(data, "m", "--steps", 40, "--resume", preexec_fn=limit_file_size)
     assert full.returncode == 5, full.stderr
     assert "--resume" in full.stderr
     assert "Traceback" not in full.stderr
@@ -229,31 +229,31 @@ def test_a_full_disk_loses_only_the_steps_since_the_last_checkpoint(data):
 
 
 @pytest.mark.slow
-def test_forty_pairs_work_and_are_said_to_be_few(tmp_path):
+def test_training_on_forty_pairs_warns(tmp_path):
     (tmp_path / "pairs.tsv").write_text("".join(f"{one}\t{other}\n" for one, other in pairs(40)), encoding="utf-8")
-    done = train(tmp_path, "m", "--steps", 20)
-    assert done.returncode == 0, done.stderr
-    assert "will not make a translator" in done.stderr
+    result = train(tmp_path, "m", "--steps", 20)
+    assert result.returncode == 0, result.stderr
+    assert "will not make a translator" in result.stderr
     assert run(tmp_path, "translate", "--model", "m", "hund").returncode == 0
 
 
 @pytest.mark.slow  # the examples of docs/translating.md, which are tests, do the same
-def test_what_was_trained_translates_files_in_order(data):
+def test_trained_model_translates_files_in_order(data):
     """Translation is word for word, so a small model learns it: most unseen pairs are translated correctly."""
-    done = train(data, "m", "--steps", 400, "--rate", 4e-3, "--set", "dropout=0.1", "--set", "width=64")
-    assert done.returncode == 0, done.stderr
+    result = train(data, "m", "--steps", 400, "--rate", 4e-3, "--set", "dropout=0.1", "--set", "width=64")
+    assert result.returncode == 0, result.stderr
     unseen = pairs(53, seed=99)
     lines = [source for source, _ in unseen]
     lines[7] = ""
     with gzip.open(data / "in.txt.gz", "wt", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
-    found = run(data, "translate", "--model", "m", "--data", "in.txt.gz", "-o", "out.txt")
-    assert found.returncode == 0, found.stderr
+    actual = run(data, "translate", "--model", "m", "--data", "in.txt.gz", "-o", "out.txt")
+    assert actual.returncode == 0, actual.stderr
     out = (data / "out.txt").read_text(encoding="utf-8").splitlines()
     assert len(out) == 53
     assert out[7] == ""
-    right = sum(one == wanted for one, (_, wanted) in zip(out, unseen, strict=True))
-    assert right > 20
+    correct = sum(one == expected for one, (_, expected) in zip(out, unseen, strict=True))
+    assert correct > 20
     again = run(data, "translate", "--model", "m", "--data", "in.txt.gz", "-o", "out.txt")
     assert again.returncode == 5  # it already exists
     score = run(data, "evaluate", "translate", "--model", "m", "--data", "pairs.tsv", "--format", "json")
@@ -267,27 +267,27 @@ def test_what_was_trained_translates_files_in_order(data):
 
 
 @pytest.mark.slow
-def test_other_data_does_not_go_on_with_a_run(data):
+def test_resume_with_other_data_is_refused(data):
     assert train(data, "m", "--steps", 20).returncode == 0
     (data / "pairs.tsv").write_text("".join(f"{one}\t{other}\n" for one, other in pairs(99, seed=5)), encoding="utf-8")
-    done = train(data, "m", "--steps", 40, "--resume")
-    assert done.returncode == 5
-    assert "another pairs" in done.stderr
+    result = train(data, "m", "--steps", 40, "--resume")
+    assert result.returncode == 5
+    assert "another pairs" in result.stderr
 
 
 @pytest.mark.slow  # tests/unit/translation/test_export.py tests every format with random weights
-def test_what_was_trained_leaves_for_another_program(data):
+def test_trained_model_translates_alike_in_ctranslate2(data):
     import ctranslate2
     import tokenizers
 
     assert train(data, "m", "--steps", 150, "--rate", 4e-3, "--set", "dropout=0").returncode == 0
-    done = run(data, "export", "m", "--format", "ctranslate2", "--out", "ct2")
-    assert done.returncode == 0, done.stderr
+    result = run(data, "export", "m", "--format", "ctranslate2", "--out", "ct2")
+    assert result.returncode == 0, result.stderr
     sources = [source for source, _ in pairs(23, seed=42)]
     (data / "in.txt").write_text("\n".join(sources) + "\n", encoding="utf-8")
     ours = run(data, "translate", "--model", "m", "--data", "in.txt", "--beam", "1").stdout.splitlines()
     tokenizer = tokenizers.Tokenizer.from_file(str(data / "ct2" / "tokenizer.json"))
     other = ctranslate2.Translator(str(data / "ct2"), intra_threads=1)  # it sets torch's threads too
-    found = other.translate_batch([tokenizer.encode(text).tokens for text in sources], beam_size=1)
-    theirs = [tokenizer.decode([tokenizer.token_to_id(token) for token in one.hypotheses[0]]) for one in found]
+    results = other.translate_batch([tokenizer.encode(text).tokens for text in sources], beam_size=1)
+    theirs = [tokenizer.decode([tokenizer.token_to_id(token) for token in one.hypotheses[0]]) for one in results]
     assert sum(one == two for one, two in zip(ours, theirs, strict=True)) >= 21  # rounding may break a tie differently

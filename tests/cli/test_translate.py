@@ -1,4 +1,4 @@
-"""``regard translate``: consistent options, formats, and lines of JSON."""
+"""``regard translate``: contradicting options, input and output formats, and output files."""
 
 from __future__ import annotations
 
@@ -62,32 +62,32 @@ def test_options_without_effect_are_refused(arguments, words):
         ["--length-penalty", "0", "--patience", "inf"],
     ],
 )
-def test_options_that_fit_are_taken(arguments):
+def test_compatible_options_are_accepted(arguments):
     result = translate(SENTENCE, *arguments)
     assert result.exit_code == 0, result.exception
     assert result.stdout.count("\n") == (3 if "--best" in arguments else 1)
 
 
-def test_what_is_drawn_without_a_seed_is_drawn_again():
+def test_sampling_without_a_seed_is_reproducible():
     first, again, other = (translate(SENTENCE, "--sample", *seed).output for seed in ([], [], ["--seed", "2"]))
     assert first == again != other
 
 
-def test_batches_change_no_translation(folder):
+def test_batch_size_changes_no_translation(folder):
     (folder / "in.de").write_text("Zwei Hunde laufen.\nDer Hund.\n" * 5, encoding="utf-8")
     whole, parts = (translate("--data", "in.de", *more) for more in ([], ["--batch-tokens", "7"]))
     assert parts.exit_code == 0, parts.exception
     assert whole.output == parts.output
 
 
-def test_links_of_a_model_without_attention_are_refused_before_anything_is_read(folder):
+def test_alignments_without_attention_are_refused_before_the_input_is_read(folder):
     recurrent("none").model.save(folder / "blind")
     result = translate("--data", "nowhere", "--format", "pharaoh", "--model", "blind")
     assert isinstance(result.exception, RefusedError)
     assert "without attention" in str(result.exception)
 
 
-def test_lines_of_json(folder):
+def test_json_lines_need_the_field_option(folder):
     (folder / "in.jsonl").write_text('{"id": 1, "text": "Zwei Hunde laufen."}\n{"id": 2, "text": "Der Hund."}\n')
     result = translate("--data", "in.jsonl", "--beam", "1")
     assert isinstance(result.exception, OptionError)
@@ -98,14 +98,14 @@ def test_lines_of_json(folder):
     assert named.output == both.output
 
 
-def test_what_a_placeholder_stands_for_breaks_no_line():
+def test_line_separators_in_a_translation_become_spaces():
     assert to_one_line('see <a\thref="x">\u2028 there\r\n') == 'see <a href="x">  there  '
 
 
-class TestAFileThatIsWritten:
+class TestOutputFile:
     """Output files, with --out."""
 
-    def test_what_ends_early_leaves_what_it_wrote(self, folder):
+    def test_error_leaves_a_partial_file_of_the_finished_lines(self, folder):
         lines = ["Zwei Hunde laufen."] * 1024 + ["Der Hund." * 2000, "Der Hund."]  # one chunk, then a bad line
         (folder / "in.de").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         result = translate("--data", "in.de", "-o", "out.en", "--beam", "1")
@@ -115,7 +115,7 @@ class TestAFileThatIsWritten:
         assert (folder / "out.en.partial").read_text(encoding="utf-8").count("\n") == 1024
         assert "out.en.partial: the 1,024 lines that were finished" in result.stderr
 
-    def test_what_is_good_before_a_bad_line_is_translated(self, folder):
+    def test_lines_before_a_bad_line_are_translated(self, folder):
         for bad in (b"\xff\xfe", b"Der Hund." * 2000):
             (folder / "in.de").write_bytes(b"Zwei Hunde laufen.\nDer Hund.\n" + bad + b"\nDer Hund.\n")
             result = translate("--data", "in.de", "--beam", "1")
@@ -123,26 +123,26 @@ class TestAFileThatIsWritten:
             assert "line 3" in str(result.exception)
             assert result.stdout.count("\n") == 2
 
-    def test_what_ends_before_the_first_line_leaves_nothing(self, folder):
+    def test_error_in_the_first_line_leaves_no_file(self, folder):
         (folder / "in.de").write_bytes(b"\xff\xfeno UTF-8\n")
         (folder / "long.de").write_text("Der Hund." * 2000 + "\n", encoding="utf-8")
         for name in ("in.de", "long.de"):
             assert isinstance(translate("--data", name, "-o", "out.en").exception, DataError)
         assert sorted(path.name for path in folder.iterdir()) == ["in.de", "long.de", "m"]
 
-    def test_what_was_complete_has_its_name_and_nothing_beside_it(self, folder):
+    def test_complete_output_leaves_no_partial_file(self, folder):
         assert translate(SENTENCE, "-o", "out.en").exit_code == 0
         assert sorted(path.name for path in folder.iterdir()) == ["m", "out.en"]
         assert isinstance(translate(SENTENCE, "-o", "out.en").exception, OutputExistsError)
 
-    def test_a_folder_is_refused_before_anything_is_translated(self):
+    def test_folder_as_output_is_refused_before_translating(self):
         for more in ([], ["--overwrite"]):
             result = translate(SENTENCE, "-o", "m", *more)
             assert isinstance(result.exception, OutputError)
             assert "m is a folder" in str(result.exception)
 
     @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no named pipes in folders")
-    def test_what_is_no_file_is_written_to_and_not_replaced(self, folder):
+    def test_named_pipe_is_written_to_and_not_replaced(self, folder):
         os.mkfifo(folder / "pipe")
         with ThreadPoolExecutor(1) as others:
             read = others.submit((folder / "pipe").read_text, encoding="utf-8")
@@ -151,7 +151,7 @@ class TestAFileThatIsWritten:
         assert (folder / "pipe").is_fifo()
 
 
-def test_a_translation_that_was_cut_is_told(folder):
+def test_truncated_translation_is_reported(folder):
     model = transformer().model
     with torch.no_grad():
         model.output.bias = torch.nn.Parameter(torch.zeros(model.vocab_sizes[1]))
@@ -162,7 +162,7 @@ def test_a_translation_that_was_cut_is_told(folder):
     ]
 
 
-def test_a_terminal_of_another_encoding_ends_no_conversation(monkeypatch, capsys):
+def test_interactive_mode_continues_after_undecodable_input(monkeypatch, capsys):
     typed = iter([UnicodeDecodeError("utf-8", b"\xfc", 0, 1, "invalid start byte"), "Zwei Hunde.", EOFError()])
 
     def answer(prompt):

@@ -19,7 +19,7 @@ def model(tmp_path_factory):
     return folder
 
 
-def test_each_line_of_a_pipe_is_answered_before_the_next_is_written(regard_command, model):
+def test_each_piped_line_is_translated_before_the_next_arrives(regard_command, model):
     command = [*regard_command, "translate", "--model", str(model), "--format", "jsonl", "--beam", "2"]
     with subprocess.Popen(command, env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
@@ -34,7 +34,7 @@ def test_each_line_of_a_pipe_is_answered_before_the_next_is_written(regard_comma
     assert process.returncode == 0
 
 
-def test_what_comes_line_by_line_is_what_comes_at_once(regard_command, model, tmp_path):
+def test_pipe_and_file_give_the_same_translations(regard_command, model, tmp_path):
     text = "".join(f"{one}\n" for one in GERMAN * 20).encode()
     command = [*regard_command, "translate", "--model", str(model), "--beam", "1"]
     (tmp_path / "in.txt").write_bytes(text)
@@ -45,7 +45,7 @@ def test_what_comes_line_by_line_is_what_comes_at_once(regard_command, model, tm
     assert whole.stdout.count(b"\n") == len(GERMAN) * 20
 
 
-def test_a_named_pipe_is_answered_too(regard_command, model, tmp_path):
+def test_named_pipe_is_translated_line_by_line(regard_command, model, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     command = [*regard_command, "translate", "--model", str(model), "--data", str(tmp_path / "pipe"), "--beam", "1"]
     with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE) as process:
@@ -58,7 +58,7 @@ def test_a_named_pipe_is_answered_too(regard_command, model, tmp_path):
     assert process.returncode == 0
 
 
-def test_a_line_without_an_end_is_refused_at_once(regard_command, model):
+def test_overlong_line_is_refused_before_it_ends(regard_command, model):
     """A line of 16 MiB and a byte: the rest is not read, otherwise the test would not end."""
     command = [*regard_command, "translate", "--model", str(model)]
     with subprocess.Popen(command, env=ENVIRONMENT, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -70,7 +70,7 @@ def test_a_line_without_an_end_is_refused_at_once(regard_command, model):
     assert process.returncode == 3
 
 
-def test_a_pipe_gets_utf_8_whatever_the_terminal_has(model, tmp_path):
+def test_piped_output_is_utf_8_in_any_locale(model, tmp_path):
     (tmp_path / "in.txt").write_text("Ein kleiner Hund läuft.\n", encoding="utf-8")
     environment = {**ENVIRONMENT, "PYTHONUTF8": "0", "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}
     command = [
@@ -85,6 +85,6 @@ def test_a_pipe_gets_utf_8_whatever_the_terminal_has(model, tmp_path):
         "--data",
         "in.txt",
     ]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.decode("utf-8"))["source"] == "Ein kleiner Hund läuft."
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout.decode("utf-8"))["source"] == "Ein kleiner Hund läuft."

@@ -12,6 +12,7 @@ import regard
 from conformance.claims import CATALOGUE_ROWS, DTYPES, Claim
 from conformance.mask_cases import Layout
 from conformance.mechanism_oracles import ORACLES
+from regard.mechanisms import ExtraInput
 
 NamedTensors = dict[str, Tensor]
 
@@ -20,33 +21,43 @@ def device_of(claim: Claim) -> str:
     return "cuda" if claim.impl == "flex" else "cpu"
 
 
-def build_mechanism(claim: Claim, at: Layout) -> regard.mechanisms.Mechanism:
+def build_mechanism(claim: Claim, layout: Layout) -> regard.mechanisms.Mechanism:
     """Build the mechanism of a claim, in its dtype."""
     torch.manual_seed(3)
     options = dict(ORACLES[claim.mechanism].options) | ({} if claim.impl == "its own" else {"impl": claim.impl})
-    made = regard.mechanism(claim.mechanism, heads=at.heads, head_dim=at.head_dim, **options)
-    for parameter in made.parameters():
-        parameter.data = _round_to_sixteenths(parameter.data)
-    return made.to(device_of(claim), DTYPES[claim.dtype])
+    mechanism = regard.mechanism(claim.mechanism, heads=layout.heads, head_dim=layout.head_dim, **options)
+    for number in (*mechanism.parameters(), *mechanism.buffers()):
+        number.data = _round_to_sixteenths(number.data)
+    return mechanism.to(device_of(claim), DTYPES[claim.dtype])
 
 
-def make_tensors(claim: Claim, at: Layout, *, bias: bool = False) -> NamedTensors:
-    """Return query, key, value and, if ``bias`` and the mechanism accepts one, a bias (1, heads, queries, keys)."""
+def make_tensors(claim: Claim, layout: Layout, *, bias: bool = False) -> NamedTensors:
+    """Return query, key, value, the mechanism's extra inputs that layers project, and, if ``bias`` and the mechanism
+    accepts one, a bias (1, heads, queries, keys).
+    """
     generator = torch.Generator().manual_seed(17)
     shapes = {
-        "query": (at.batch, at.heads, at.queries, at.head_dim),
-        "key": (at.batch, at.key_heads, at.keys, at.head_dim),
-        "value": (at.batch, at.key_heads, at.keys, at.value_dim),
+        "query": (layout.batch, layout.heads, layout.queries, layout.head_dim),
+        "key": (layout.batch, layout.key_heads, layout.keys, layout.head_dim),
+        "value": (layout.batch, layout.key_heads, layout.keys, layout.value_dim),
     }
+    lengths = {"query": layout.queries, "key": layout.keys}
+    for one in extra_inputs(claim, layout):
+        shapes[one.name] = (layout.batch, one.heads, lengths[one.side], one.size)
     if bias and CATALOGUE_ROWS[claim.mechanism].bias:
-        shapes["bias"] = (1, at.heads, at.queries, at.keys)
+        shapes["bias"] = (1, layout.heads, layout.queries, layout.keys)
     return {name: _randn(claim, generator, *shape) for name, shape in shapes.items()}
 
 
-def make_grad_output(claim: Claim, at: Layout) -> Tensor:
+def extra_inputs(claim: Claim, layout: Layout) -> tuple[ExtraInput, ...]:
+    """Return the mechanism's extra inputs that layers project."""
+    return tuple(one for one in build_mechanism(claim, layout).extra_inputs if one.projected)
+
+
+def make_grad_output(claim: Claim, layout: Layout) -> Tensor:
     """Return a random gradient of the output (batch, heads, queries, value_dim)."""
     generator = torch.Generator().manual_seed(19)
-    return _randn(claim, generator, at.batch, at.heads, at.queries, at.value_dim)
+    return _randn(claim, generator, layout.batch, layout.heads, layout.queries, layout.value_dim)
 
 
 def _randn(claim: Claim, generator: torch.Generator, *shape: int) -> Tensor:
@@ -64,11 +75,11 @@ class CallResult(NamedTuple):
     gradients: NamedTensors
 
 
-def run_with_gradients(mechanism, given: NamedTensors, mask, upstream: Tensor) -> CallResult:
+def run_with_gradients(mechanism, tensors: NamedTensors, mask, upstream: Tensor) -> CallResult:
     """Run forward and backward once, on new leaf tensors."""
-    leaves = {name: tensor.clone().requires_grad_() for name, tensor in given.items()}
+    leaves = {name: tensor.clone().requires_grad_() for name, tensor in tensors.items()}
     parameters = dict(mechanism.named_parameters())
-    output = mechanism(leaves["query"], leaves["key"], leaves["value"], mask, bias=leaves.get("bias"))
-    wanted = {**leaves, **parameters}
-    found = torch.autograd.grad(output, list(wanted.values()), upstream, allow_unused=True, materialize_grads=True)
-    return CallResult(output.detach(), dict(zip(wanted, found, strict=True)))
+    output = mechanism(mask=mask, **leaves)
+    targets = {**leaves, **parameters}
+    gradients = torch.autograd.grad(output, list(targets.values()), upstream, allow_unused=True, materialize_grads=True)
+    return CallResult(output.detach(), dict(zip(targets, gradients, strict=True)))

@@ -10,13 +10,13 @@ from regard.errors import RefusedError
 from regard.kernels.request import Request
 
 
-def is_refused(mechanism, given: NamedTensors, trial: MaskCase, at: Layout) -> bool:
+def is_refused(mechanism, tensors: NamedTensors, mask_case: MaskCase, layout: Layout) -> bool:
     """Whether the mechanism refuses a mask. If so, assert that a call raises RefusedError with the reason."""
-    mask = trial.mask(at)
-    query, key, value = given["query"], given["key"], given["value"]
-    reason = mechanism.refuses(Request(query, key, value, mask, given.get("bias"), mechanism.scale))
+    mask = mask_case.mask(layout)
+    query, key, value = tensors["query"], tensors["key"], tensors["value"]
+    reason = mechanism.refuses(Request(query, key, value, mask, tensors.get("bias"), mechanism.scale))
     if reason is None:
         return False
     with pytest.raises(RefusedError, match=rf"(?s)refuses: {re.escape(reason)}.*expected: .*got: .*to do: "):
-        mechanism(query, key, value, mask, bias=given.get("bias"))
+        mechanism(query, key, value, mask, bias=tensors.get("bias"))
     return True

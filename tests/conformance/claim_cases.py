@@ -18,12 +18,12 @@ class Group(NamedTuple):
     """A layout, and the masks that are tested at it. ``number`` is the layout's index in LAYOUTS."""
 
     number: int
-    at: Layout
+    layout: Layout
     mask_cases: tuple[MaskCase, ...]
 
 
 class ClaimCase(NamedTuple):
-    """A claim and its cases; ``everything``: the cases are complete, so passing them proves the claim.
+    """A claim and its cases; ``complete``: it has all cases, so passing them proves the claim.
 
     ``number`` is the claim's index among the claims of its promise.
     """
@@ -31,28 +31,28 @@ class ClaimCase(NamedTuple):
     claim: Claim
     number: int
     groups: tuple[Group, ...]
-    everything: bool
+    complete: bool
 
     def rounds(self, count: int) -> Sequence[int]:
         """Return the rounds to run: all ``count``, or one of them in a sample."""
-        return range(count) if self.everything else (self.number % count,)
+        return range(count) if self.complete else (self.number % count,)
 
 
 def parametrize_cases(promise: str, layouts: Sequence[Layout] = LAYOUTS) -> Any:
     """Parametrize a test over a promise's claims: with a sample of masks and layouts, and, marked slow, with all."""
-    found = []
+    cases = []
     for number, claim in enumerate(claim for claim in ALL_CLAIMS if claim.promise == promise):
         marks = [pytest.mark.gpu] if claim.impl == "flex" else []
         name = "-".join(claim[1:])
         sample = ClaimCase(claim, number, sample_groups(claim, number, layouts), False)
-        everything = ClaimCase(claim, number, _all_groups(layouts), True)
-        found.append(pytest.param(sample, id=f"{name}-sample", marks=marks))
-        found.append(pytest.param(everything, id=f"{name}-everything", marks=[*marks, pytest.mark.slow]))
-    return pytest.mark.parametrize("case", found)
+        full = ClaimCase(claim, number, _all_groups(layouts), True)
+        cases.append(pytest.param(sample, id=f"{name}-sample", marks=marks))
+        cases.append(pytest.param(full, id=f"{name}-everything", marks=[*marks, pytest.mark.slow]))
+    return pytest.mark.parametrize("case", cases)
 
 
 def _all_groups(layouts: Sequence[Layout]) -> tuple[Group, ...]:
-    return tuple(Group(LAYOUTS.index(at), at, MASK_CASES) for at in layouts)
+    return tuple(Group(LAYOUTS.index(layout), layout, MASK_CASES) for layout in layouts)
 
 
 def sample_groups(claim: Claim, number: int, layouts: Sequence[Layout]) -> tuple[Group, ...]:
@@ -60,5 +60,6 @@ def sample_groups(claim: Claim, number: int, layouts: Sequence[Layout]) -> tuple
     every = len(layouts) * (1 if claim.dtype == "float32" else 3)
     firsts = (-(place + number) % every for place in range(len(layouts)))
     return tuple(
-        Group(LAYOUTS.index(at), at, MASK_CASES[first::every]) for first, at in zip(firsts, layouts, strict=True)
+        Group(LAYOUTS.index(layout), layout, MASK_CASES[first::every])
+        for first, layout in zip(firsts, layouts, strict=True)
     )

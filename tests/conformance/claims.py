@@ -25,12 +25,12 @@ def implementations(entry: Any) -> Sequence[str]:
     """Return the implementations of a mechanism that run on this machine; FlexAttention needs a GPU."""
     if not entry.mechanism.implementations:
         return ("its own",)
-    here = ("reference", "native", "sdpa", "auto", *(("flex",) if torch.cuda.is_available() else ()))
-    return tuple(name for name in here if name == "auto" or name in entry.mechanism.implementations)
+    available = ("reference", "native", "sdpa", "auto", *(("flex",) if torch.cuda.is_available() else ()))
+    return tuple(name for name in available if name == "auto" or name in entry.mechanism.implementations)
 
 
 def _list_claims() -> list[Claim]:
-    found = []
+    claims = []
     for promise in PROMISES:
         for entry in regard.catalogue():
             for impl in implementations(entry):
@@ -39,8 +39,8 @@ def _list_claims() -> list[Claim]:
                 for dtype in DTYPES if promise != "refusals" else ("float32",):  # independent of the dtype
                     if impl == "flex" and dtype == "float64":
                         continue  # refused
-                    found.append(Claim(promise, entry.name, impl, dtype))
-    return found
+                    claims.append(Claim(promise, entry.name, impl, dtype))
+    return claims
 
 
 ALL_CLAIMS = _list_claims()

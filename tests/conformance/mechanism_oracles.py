@@ -1,8 +1,9 @@
 """The oracle of each mechanism, by its name in the catalogue. A new catalogue row only needs an entry here.
 
 An oracle is only the forward equation: it maps (query, key, value, allowed, parameters) in float64 to the output;
-parameters have their names in the module. Gradients are derivatives of it by complex steps (``oracles.complex_step``),
-so nothing is derived by hand. ``options`` are the mechanism's options in these tests, where the defaults are too large.
+parameters, and buffers that are saved with them, have their names in the module. Gradients are derivatives of it by
+complex steps (``oracles.complex_step``), so nothing is derived by hand. ``options`` are the mechanism's options in
+these tests, where the defaults are too large.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,7 +11,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from oracles import additive, attention, linear, linformer, local_p, luong
+from oracles import (
+    additive,
+    attention,
+    bigbird,
+    forgetting,
+    linear,
+    linformer,
+    local_p,
+    longformer,
+    luong,
+    nystromformer,
+    performer,
+)
 from oracles.complex_step import slope
 
 Arrays = Mapping[str, np.ndarray]
@@ -24,6 +37,7 @@ class Oracle(NamedTuple):
 
 
 _WINDOW = 3
+_LANDMARKS, _ITERATIONS = 3, 5
 
 
 def _dot_product(query, key, value, allowed, parameters):
@@ -61,6 +75,35 @@ def _linformer(query, key, value, allowed, parameters):
     return linformer.attention(query, key, value, *weights, allowed)
 
 
+_GLOBAL_TOKENS = (2,)
+
+
+def _longformer(query, key, value, allowed, parameters):
+    is_global = np.isin(np.arange(key.shape[2]), _GLOBAL_TOKENS)
+    return longformer.attention(query, key, value, 4, np.tile(is_global, (query.shape[0], 1)), allowed)
+
+
+_RANDOM_BLOCKS = ((3,), (5, 2), (0,), (), (6, 0), (1,), (4,))
+"""For each block of 2 queries, the same in each head; an option lists as many for each, filled up with -1."""
+
+
+def _bigbird(query, key, value, allowed, parameters):
+    drawn = [_RANDOM_BLOCKS] * query.shape[1]
+    return bigbird.attention(query, key, value, 2, 1, drawn, (0, 1), allowed)
+
+
+def _forgetting(query, key, value, allowed, parameters):
+    return forgetting.attention(query, key, value, parameters["forget"], allowed)
+
+
+def _performer(query, key, value, allowed, parameters):
+    return performer.attention(query, key, value, parameters["projection"], allowed)[0]
+
+
+def _nystromformer(query, key, value, allowed, parameters):
+    return nystromformer.attention(query, key, value, _LANDMARKS, _ITERATIONS, allowed, parameters["convolution"])
+
+
 ORACLES: dict[str, Oracle] = {
     "dot_product": Oracle(_dot_product),
     "additive": Oracle(_additive),
@@ -68,17 +111,30 @@ ORACLES: dict[str, Oracle] = {
     "luong_general": Oracle(_luong_general),
     "luong_concat": Oracle(_luong_concat),
     "local_p": Oracle(_local_p, {"window": _WINDOW}),
+    "forgetting": Oracle(_forgetting),
     "linear": Oracle(_linear),
     "linformer": Oracle(_linformer, {"length": 17, "projected": 5}),
+    "longformer": Oracle(_longformer, {"window": 4, "global_tokens": _GLOBAL_TOKENS, "global_projections": False}),
+    "bigbird": Oracle(
+        _bigbird,
+        {
+            "block": 2,
+            "window_blocks": 1,
+            "random_blocks": [[[*drawn, -1, -1][:2] for drawn in _RANDOM_BLOCKS]],
+            "global_blocks": [0],
+        },
+    ),
+    "performer": Oracle(_performer, {"features": 11, "seed": 7}),
+    "nystromformer": Oracle(_nystromformer, {"landmarks": _LANDMARKS, "iterations": _ITERATIONS, "convolution": 3}),
 }
 
 
 def directional_derivative(
-    name: str, given: Arrays, allowed: np.ndarray, upstream: np.ndarray, of: str, along: np.ndarray
+    name: str, arrays: Arrays, allowed: np.ndarray, upstream: np.ndarray, of: str, along: np.ndarray
 ) -> float:
     """Derivative of sum(output * upstream) when ``of`` moves along ``along``: its gradient times that direction."""
 
     def weighted(moved: Arrays) -> np.ndarray:
         return ORACLES[name].forward(moved["query"], moved["key"], moved["value"], allowed, moved) * upstream
 
-    return slope(weighted, given, of, along)
+    return slope(weighted, arrays, of, along)

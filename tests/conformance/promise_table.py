@@ -51,20 +51,27 @@ Tolerances are derived from the dtypes in `tests/conformance/test_agreement.py`.
 def list_refused_masks(name: str) -> list[str]:
     """The masks that a mechanism refuses at every layout."""
     claim = Claim("", name, "its own", "float32")
-    return [trial.name for trial in MASK_CASES if all(_is_refused(claim, at, trial) for at in LAYOUTS)]
+    return [
+        mask_case.name for mask_case in MASK_CASES if all(_is_refused(claim, layout, mask_case) for layout in LAYOUTS)
+    ]
 
 
-def _is_refused(claim: Claim, at: Layout, trial: MaskCase) -> bool:
-    mechanism, given = build_mechanism(claim, at), make_tensors(claim, at)
-    return mechanism.refuses(Request(*given.values(), trial.mask(at), None, mechanism.scale)) is not None
+def _is_refused(claim: Claim, layout: Layout, mask_case: MaskCase) -> bool:
+    mechanism, tensors = build_mechanism(claim, layout), make_tensors(claim, layout)
+    return (
+        mechanism.refuses(
+            Request(tensors["query"], tensors["key"], tensors["value"], mask_case.mask(layout), None, mechanism.scale)
+        )
+        is not None
+    )
 
 
 def render_page(claims: Sequence[Claim]) -> str:
     """Render the page in Markdown."""
     sizes = "\n".join(
-        f"- batch {at.batch}, {at.heads} heads over {at.key_heads} of keys, {at.queries} queries, {at.keys} keys, "
-        f"head_dim {at.head_dim}, value_dim {at.value_dim}"
-        for at in LAYOUTS
+        f"- batch {layout.batch}, {layout.heads} heads over {layout.key_heads} of keys, "
+        f"{layout.queries} queries, {layout.keys} keys, head_dim {layout.head_dim}, value_dim {layout.value_dim}"
+        for layout in LAYOUTS
     )
     meanings = "\n".join(f"- **{promise}**: {meaning}" for promise, meaning in PROMISE_MEANINGS.items())
     lines = [INTRODUCTION.format(layouts=len(LAYOUTS), sizes=sizes, meanings=meanings)]
@@ -73,12 +80,12 @@ def render_page(claims: Sequence[Claim]) -> str:
     for claim in claims:
         grouped.setdefault(claim[:3], []).append(claim.dtype)
     for (promise, mechanism, impl), dtypes in grouped.items():
-        kept = str(len(MASK_CASES) - len(list_refused_masks(mechanism)))
-        one = "- | -" if promise in WITHOUT_MASKS else f"{', '.join(dtypes)} | {kept}"
-        lines.append(f"| {promise} | `{mechanism}` | {impl} | {one} |")
+        supported = str(len(MASK_CASES) - len(list_refused_masks(mechanism)))
+        columns = "- | -" if promise in WITHOUT_MASKS else f"{', '.join(dtypes)} | {supported}"
+        lines.append(f"| {promise} | `{mechanism}` | {impl} | {columns} |")
     for mechanism in dict.fromkeys(claim.mechanism for claim in claims):
         if refused := list_refused_masks(mechanism):
             names = "; ".join(f"`{name}`" for name in refused)
             lines += ["", f"`{mechanism}` does not support these masks, and refuses them with its own reason: {names}."]
-    lines += ["", "The masks: " + "; ".join(f"`{trial.name}`" for trial in MASK_CASES) + ".", ""]
+    lines += ["", "The masks: " + "; ".join(f"`{mask_case.name}`" for mask_case in MASK_CASES) + ".", ""]
     return "\n".join(lines)

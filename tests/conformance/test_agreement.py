@@ -27,6 +27,7 @@ from conformance.claims import PORTABLE_CLAIMS, Claim
 from conformance.mask_cases import LAYOUTS, MASK_CASES, Layout, MaskCase, expand_allowed
 from conformance.mechanism_oracles import ORACLES, directional_derivative
 
+_BUILT_ON_FUSED_KERNELS = ("luong_dot", "luong_general", "longformer", "bigbird")
 DIRECTIONS = 4
 """Directions for each input and parameter in a complete case; a sample uses only the first."""
 
@@ -34,11 +35,11 @@ _outputs: dict[tuple, np.ndarray] = {}
 _slopes: dict[tuple, float] = {}
 
 
-def tolerance(claim: Claim, at: Layout, dtype: torch.dtype) -> float:
+def tolerance(claim: Claim, layout: Layout, dtype: torch.dtype) -> float:
     """Return the allowed error, relative to the largest number of the result."""
-    terms = 2 * at.head_dim + at.keys * at.queries * at.group + at.value_dim
+    terms = 2 * layout.head_dim + layout.keys * layout.queries * layout.group + layout.value_dim
     wide = torch.finfo(torch.float32 if dtype.itemsize == 2 else dtype).eps
-    fused = claim.impl in ("native", "sdpa", "flex", "auto") or claim.mechanism in ("luong_dot", "luong_general")
+    fused = claim.impl in ("native", "sdpa", "flex", "auto") or claim.mechanism in _BUILT_ON_FUSED_KERNELS
     fused = fused and claim.mechanism not in ("additive", "luong_concat")
     return terms * wide + (8 if fused else 1) * torch.finfo(dtype).eps / 2
 
@@ -56,60 +57,64 @@ class OracleResult:
     """Result of a mechanism's oracle; cached, since all implementations and dtypes share it."""
 
     def __init__(
-        self, name: str, at: Layout, trial: MaskCase, given: dict[str, np.ndarray], upstream: np.ndarray
+        self, name: str, layout: Layout, mask_case: MaskCase, arrays: dict[str, np.ndarray], upstream: np.ndarray
     ) -> None:
-        self.name, self.cache_key, self.given, self.upstream = name, (name, at, trial.name), given, upstream
-        self.allowed = expand_allowed(trial, at)
+        self.name, self.cache_key, self.arrays, self.upstream = name, (name, layout, mask_case.name), arrays, upstream
+        self.allowed = expand_allowed(mask_case, layout)
 
     def output(self) -> np.ndarray:
         if self.cache_key not in _outputs:
-            given = (self.given["query"], self.given["key"], self.given["value"], self.allowed, self.given)
-            _outputs[self.cache_key] = ORACLES[self.name].forward(*given)
+            inputs = (self.arrays["query"], self.arrays["key"], self.arrays["value"], self.allowed, self.arrays)
+            _outputs[self.cache_key] = ORACLES[self.name].forward(*inputs)
         return _outputs[self.cache_key]
 
     def slope(self, of: str, number: int) -> float:
         """Directional derivative for one input or parameter, along direction ``number``."""
         place = (*self.cache_key, of, number)
         if place not in _slopes:
-            along = random_signs(self.given[of].shape, number)
-            _slopes[place] = directional_derivative(self.name, self.given, self.allowed, self.upstream, of, along)
+            along = random_signs(self.arrays[of].shape, number)
+            _slopes[place] = directional_derivative(self.name, self.arrays, self.allowed, self.upstream, of, along)
         return _slopes[place]
 
 
 @parametrize_cases("agreement")
 def test_agrees_with_the_oracle(case: ClaimCase, without_shape_checks, record_proof) -> None:
     claim = case.claim
-    for _, at, trials in case.groups:
-        mechanism, given, upstream = build_mechanism(claim, at), make_tensors(claim, at), make_grad_output(claim, at)
-        bound = tolerance(claim, at, upstream.dtype)
-        numbers = {name: to_numpy(tensor) for name, tensor in (*given.items(), *mechanism.named_parameters())}
-        for trial in trials:
-            if is_refused(mechanism, given, trial, at):
+    for _, layout, mask_cases in case.groups:
+        mechanism, tensors, upstream = (
+            build_mechanism(claim, layout),
+            make_tensors(claim, layout),
+            make_grad_output(claim, layout),
+        )
+        bound = tolerance(claim, layout, upstream.dtype)
+        arrays = {name: to_numpy(tensor) for name, tensor in (*tensors.items(), *mechanism.state_dict().items())}
+        for mask_case in mask_cases:
+            if is_refused(mechanism, tensors, mask_case, layout):
                 continue
-            exact = OracleResult(claim.mechanism, at, trial, numbers, to_numpy(upstream))
-            ours = run_with_gradients(mechanism, given, trial.mask(at), upstream)
+            exact = OracleResult(claim.mechanism, layout, mask_case, arrays, to_numpy(upstream))
+            ours = run_with_gradients(mechanism, tensors, mask_case.mask(layout), upstream)
             assert ours.output.dtype == upstream.dtype
             error = np.abs(to_numpy(ours.output) - exact.output()).max() / max(1.0, np.abs(exact.output()).max())
-            assert error <= bound, (trial.name, at, error)
+            assert error <= bound, (mask_case.name, layout, error)
             for name, tensor in ours.gradients.items():
                 gradient, largest = to_numpy(tensor), max(1.0, float(tensor.abs().max()))
-                for number in range(DIRECTIONS if case.everything else 1):
+                for number in range(DIRECTIONS if case.complete else 1):
                     slope = (gradient * random_signs(gradient.shape, number)).sum()
                     error = abs(slope - exact.slope(name, number)) / (largest * 6 * np.sqrt(gradient.size))
-                    assert error <= bound, (trial.name, at, name, error)
-    record_proof(claim, everything=case.everything)
+                    assert error <= bound, (mask_case.name, layout, name, error)
+    record_proof(claim, complete=case.complete)
 
 
 @pytest.mark.parametrize(
     "claim", [claim for claim in PORTABLE_CLAIMS if claim[0] == "agreement" and claim.dtype == "float32"]
 )
-def test_shapes_are_as_annotated(claim: Claim) -> None:
-    """Other tests of promises disable the suite's shape checks, which are slow; this one keeps them enabled."""
-    for at, trials in zip(LAYOUTS, (MASK_CASES[::3], MASK_CASES[1::3], MASK_CASES[2::3]), strict=True):
-        mechanism, given = build_mechanism(claim, at), make_tensors(claim, at, bias=True)
-        for trial in trials:
-            if not is_refused(mechanism, given, trial, at):
-                run_with_gradients(mechanism, given, trial.mask(at), make_grad_output(claim, at))
+def test_shape_annotations_hold(claim: Claim) -> None:
+    """Keeps the suite's shape checks, which are slow; the other tests of promises disable them."""
+    for layout, mask_cases in zip(LAYOUTS, (MASK_CASES[::3], MASK_CASES[1::3], MASK_CASES[2::3]), strict=True):
+        mechanism, tensors = build_mechanism(claim, layout), make_tensors(claim, layout, bias=True)
+        for mask_case in mask_cases:
+            if not is_refused(mechanism, tensors, mask_case, layout):
+                run_with_gradients(mechanism, tensors, mask_case.mask(layout), make_grad_output(claim, layout))
 
 
 def test_every_row_of_the_catalogue_has_an_oracle() -> None:

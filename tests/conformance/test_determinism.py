@@ -17,23 +17,25 @@ from conformance.mask_cases import LAYOUTS
 @parametrize_cases("determinism", LAYOUTS[2:])
 def test_same_inputs_same_bits(case: ClaimCase, without_shape_checks, record_proof) -> None:
     claim = case.claim
-    ((_, at, trials),) = case.groups
-    mechanism, given, upstream = (
-        build_mechanism(claim, at),
-        make_tensors(claim, at, bias=True),
-        make_grad_output(claim, at),
+    ((_, layout, mask_cases),) = case.groups
+    mechanism, tensors, upstream = (
+        build_mechanism(claim, layout),
+        make_tensors(claim, layout, bias=True),
+        make_grad_output(claim, layout),
     )
-    for trial in trials:
-        if is_refused(mechanism, given, trial, at):
+    for mask_case in mask_cases:
+        if is_refused(mechanism, tensors, mask_case, layout):
             continue
-        first = run_with_gradients(mechanism, given, trial.mask(at), upstream)
-        assert_same(first, run_with_gradients(mechanism, given, trial.mask(at), upstream), trial.name)
+        first = run_with_gradients(mechanism, tensors, mask_case.mask(layout), upstream)
+        assert_same(first, run_with_gradients(mechanism, tensors, mask_case.mask(layout), upstream), mask_case.name)
         if claim.impl == "native":
             with set_num_threads(3):
                 assert_same(
-                    first, run_with_gradients(mechanism, given, trial.mask(at), upstream), (trial.name, "3 threads")
+                    first,
+                    run_with_gradients(mechanism, tensors, mask_case.mask(layout), upstream),
+                    (mask_case.name, "3 threads"),
                 )
-    record_proof(claim, everything=case.everything)
+    record_proof(claim, complete=case.complete)
 
 
 @contextmanager

@@ -1,7 +1,9 @@
 """Promise 1: values behind the mask have no influence: they change no bit of the output or of any gradient.
 
 The test chooses a few rows, one per batch entry and group of heads that share keys; only they have an output gradient.
-Then it overwrites everything that the mask hides from them, in keys, values and bias, and all other queries.
+Then it overwrites everything that the mask hides from them, in keys, values and bias, and all other queries. If a
+mechanism mixes queries (``mixes_queries``), it overwrites the other queries of hidden tokens only, where there are as
+many queries as keys, so that both are the same tokens.
 No bit of the chosen rows' results may change, and the gradient of each overwritten number is exactly 0.
 Each mask is tested with each kind of number, spread over the layouts and rounds.
 """
@@ -13,6 +15,7 @@ from conformance.calls import (
     CallResult,
     NamedTensors,
     build_mechanism,
+    extra_inputs,
     make_grad_output,
     make_tensors,
     run_with_gradients,
@@ -20,6 +23,7 @@ from conformance.calls import (
 from conformance.check_refusal import is_refused
 from conformance.claim_cases import ClaimCase, parametrize_cases
 from conformance.mask_cases import Layout, expand_allowed
+from regard.mechanisms import ExtraInput
 
 ROUNDS = 2
 POISONS = ("another number", "huge", "NaN", "Inf", "-Inf")
@@ -30,33 +34,47 @@ def poison_value(kind: str, dtype: torch.dtype) -> float:
     return {"another number": 13.0, "huge": largest, "NaN": np.nan, "Inf": np.inf, "-Inf": -np.inf}[kind]
 
 
-def choose_rows(at: Layout, turn: int) -> np.ndarray:
+def choose_rows(layout: Layout, round_number: int) -> np.ndarray:
     """(batch, heads, queries): True for one row of one head in each batch entry and group of heads."""
-    rows = np.zeros((at.batch, at.heads, at.queries), dtype=bool)
-    for batch in range(at.batch):
-        for group in range(at.key_heads):
-            head = group * at.group + turn % at.group
-            rows[batch, head, (3 * turn + 5 * batch + 2 * group) % at.queries] = True
+    rows = np.zeros((layout.batch, layout.heads, layout.queries), dtype=bool)
+    for batch in range(layout.batch):
+        for group in range(layout.key_heads):
+            head = group * layout.group + round_number % layout.group
+            rows[batch, head, (3 * round_number + 5 * batch + 2 * group) % layout.queries] = True
     return rows
 
 
-def hidden_keys(at: Layout, rows: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+def hidden_keys(layout: Layout, rows: np.ndarray, allowed: np.ndarray) -> np.ndarray:
     """(batch, key heads, keys): True if no chosen row may see the key."""
-    seen = (allowed & rows[..., None]).any(2)
-    return ~seen.reshape(at.batch, at.key_heads, at.group, at.keys).any(2)
+    visible = (allowed & rows[..., None]).any(2)
+    return ~visible.reshape(layout.batch, layout.key_heads, layout.group, layout.keys).any(2)
 
 
-def overwrite(given: NamedTensors, marks: NamedTensors, number: float) -> NamedTensors:
+def hidden_extra_input(one: ExtraInput, rows: np.ndarray, allowed: np.ndarray) -> torch.Tensor:
+    """(batch, heads of the input, length, 1): True for tokens that chosen rows do not use."""
+    used = rows if one.side == "query" else (allowed & rows[..., None]).any(2)
+    used = used if one.heads == rows.shape[1] else used.any(1, keepdims=True)
+    return torch.from_numpy(~used)[..., None]
+
+
+def other_queries(mechanism, layout: Layout, rows: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+    """(batch, heads, queries): True for queries that have no influence on the chosen rows."""
+    if not mechanism.mixes_queries:
+        return ~rows
+    return ~rows & ~allowed.any(2) if layout.queries == layout.keys else np.zeros_like(rows)
+
+
+def overwrite(tensors: NamedTensors, marks: NamedTensors, number: float) -> NamedTensors:
     """Set marked elements to ``number`` with alternating signs, so that sums of huge numbers may cancel to NaN."""
     changed = {}
-    for name, tensor in given.items():
+    for name, tensor in tensors.items():
         signs = torch.ones_like(tensor)
         signs[..., 1::2] = -1
         changed[name] = torch.where(marks[name], number * signs, tensor)
     return changed
 
 
-def assert_untouched(
+def assert_unchanged(
     before: CallResult, after: CallResult, marks: NamedTensors, rows: torch.Tensor, note: tuple
 ) -> None:
     assert before.output.isfinite().all(), note
@@ -71,33 +89,38 @@ def assert_untouched(
 
 
 @parametrize_cases("hidden")
-def test_what_is_hidden_has_no_influence(case: ClaimCase, without_shape_checks, record_proof) -> None:
+def test_masked_positions_have_no_influence(case: ClaimCase, without_shape_checks, record_proof) -> None:
     # FlexAttention multiplies weights of 0 with values, so its promise is limited to numbers that cannot overflow.
     claim = case.claim
-    for number, at, trials in case.groups:
-        mechanism = build_mechanism(claim, at)
-        for trial in trials:
-            if is_refused(mechanism, make_tensors(claim, at), trial, at):
+    for number, layout, mask_cases in case.groups:
+        mechanism = build_mechanism(claim, layout)
+        for mask_case in mask_cases:
+            if is_refused(mechanism, make_tensors(claim, layout), mask_case, layout):
                 continue
-            allowed, mask = expand_allowed(trial, at), trial.mask(at)
-            for turn in case.rounds(ROUNDS):
-                given = make_tensors(claim, at, bias=(number + turn) % 2 == 0)
-                rows = choose_rows(at, turn)
-                hidden = torch.from_numpy(hidden_keys(at, rows, allowed))[..., None]
-                marks = {"query": torch.from_numpy(~rows)[..., None], "key": hidden, "value": hidden}
+            allowed, mask = expand_allowed(mask_case, layout), mask_case.mask(layout)
+            for round_number in case.rounds(ROUNDS):
+                tensors = make_tensors(claim, layout, bias=(number + round_number) % 2 == 0)
+                rows = choose_rows(layout, round_number)
+                other = other_queries(mechanism, layout, rows, allowed)
+                hidden = torch.from_numpy(hidden_keys(layout, rows, allowed))[..., None]
+                marks = {"query": torch.from_numpy(other)[..., None], "key": hidden, "value": hidden}
+                for one in extra_inputs(claim, layout):
+                    marks[one.name] = hidden_extra_input(one, rows, allowed)
                 if mask is None:  # nothing is hidden, so queries are not overwritten
                     marks["query"] = torch.zeros_like(marks["query"])
-                if "bias" in given:
+                if "bias" in tensors:
                     marks["bias"] = torch.from_numpy(~allowed.any(0, keepdims=True))
-                device = given["query"].device
+                device = tensors["query"].device
                 marks = {name: mark.to(device) for name, mark in marks.items()}
                 chosen = torch.from_numpy(rows).to(device)
-                upstream = make_grad_output(claim, at) * chosen[..., None]
-                before = run_with_gradients(mechanism, given, mask, upstream)
-                place = ROUNDS * number + turn
-                kinds = POISONS[:1] if claim.impl == "flex" else (POISONS[place % 5], POISONS[(place + 2) % 5])
+                upstream = make_grad_output(claim, layout) * chosen[..., None]
+                before = run_with_gradients(mechanism, tensors, mask, upstream)
+                test_number = ROUNDS * number + round_number
+                kinds = (
+                    POISONS[:1] if claim.impl == "flex" else (POISONS[test_number % 5], POISONS[(test_number + 2) % 5])
+                )
                 for kind in kinds:
-                    changed = overwrite(given, marks, poison_value(kind, given["query"].dtype))
+                    changed = overwrite(tensors, marks, poison_value(kind, tensors["query"].dtype))
                     after = run_with_gradients(mechanism, changed, mask, upstream)
-                    assert_untouched(before, after, marks, chosen, (trial.name, at, turn, kind))
-    record_proof(claim, everything=case.everything)
+                    assert_unchanged(before, after, marks, chosen, (mask_case.name, layout, round_number, kind))
+    record_proof(claim, complete=case.complete)

@@ -12,14 +12,14 @@ from regard.errors import DtypeError, OptionError, RefusedError, ShapeError
 
 
 @parametrize_claims("refusals")
-def test_what_cannot_be_is_refused(claim: Claim, without_shape_checks, record_proof) -> None:
-    at = LAYOUTS[1]
-    mechanism, given = build_mechanism(claim, at), make_tensors(claim, at)
-    query, key, value = given.values()
+def test_unsupported_calls_are_refused(claim: Claim, without_shape_checks, record_proof) -> None:
+    layout = LAYOUTS[1]
+    mechanism, tensors = build_mechanism(claim, layout), make_tensors(claim, layout)
+    query, key, value = tensors["query"], tensors["key"], tensors["value"]
     with pytest.raises(OptionError, match=r"(?s)unknown option.*'temprature'.*expected: (one of|none)"):
-        regard.mechanism(claim.mechanism, heads=at.heads, head_dim=at.head_dim, temprature=2.0)
+        regard.mechanism(claim.mechanism, heads=layout.heads, head_dim=layout.head_dim, temprature=2.0)
     with pytest.raises(OptionError, match=r"(?s)not a regard mask.*got: .*bool.*to do: .*masks.keep"):
-        mechanism(query, key, value, torch.ones(at.queries, at.keys, dtype=torch.bool))
+        mechanism(query, key, value, torch.ones(layout.queries, layout.keys, dtype=torch.bool))
     with pytest.raises(ShapeError, match=r"(?s)another batch size.*expected: .*2.*got: .*3"):
         mechanism(query, key, value, regard.masks.padding([1, 2, 3]))
     with pytest.raises(ShapeError, match=r"(?s)mask does not fit the keys.*13 keys.*11 keys"):
@@ -30,20 +30,20 @@ def test_what_cannot_be_is_refused(claim: Claim, without_shape_checks, record_pr
     with pytest.raises(DtypeError, match=r"(?s)different dtypes.*one dtype.*key torch"):
         mechanism(query, key.to(other), value)
     if not CATALOGUE_ROWS[claim.mechanism].bias:
-        bias = torch.zeros(1, 1, at.queries, at.keys)
+        bias = torch.zeros(1, 1, layout.queries, layout.keys)
         with pytest.raises(RefusedError, match=r"(?s)refuses: a bias is .*to do: "):
             mechanism(query, key, value, bias=bias)
-    for trial in MASK_CASES:
-        is_refused(mechanism, given, trial, at)
+    for mask_case in MASK_CASES:
+        is_refused(mechanism, tensors, mask_case, layout)
     if claim.impl != "its own":
-        _refuses_by_impl(claim, mechanism, given)
+        _check_refusals_of_the_implementation(claim, mechanism, tensors)
     if claim.mechanism == "dot_product":
-        _front_doors_refuse_by_impl(claim, given)
+        _check_refusals_of_the_public_functions(claim, tensors)
     record_proof(claim)
 
 
-def _refuses_by_impl(claim: Claim, mechanism, given) -> None:
-    query, key, value = given.values()
+def _check_refusals_of_the_implementation(claim: Claim, mechanism, tensors) -> None:
+    query, key, value = tensors["query"], tensors["key"], tensors["value"]
     relative = regard.positions.ShawRelative(query.shape[-1], 3).to(query)
     if claim.impl in ("native", "sdpa", "flex"):
         with pytest.raises(RefusedError, match=rf"(?s){claim.impl}.*refuses.*ShawRelative.*impl=\"auto\""):
@@ -55,14 +55,14 @@ def _refuses_by_impl(claim: Claim, mechanism, given) -> None:
         regard.mechanism(claim.mechanism, heads=mechanism.heads, head_dim=mechanism.head_dim, impl="refrence")
 
 
-def _front_doors_refuse_by_impl(claim: Claim, given) -> None:
-    query, key, value = given.values()
+def _check_refusals_of_the_public_functions(claim: Claim, tensors) -> None:
+    query, key, value = tensors["query"], tensors["key"], tensors["value"]
     relative = regard.positions.ShawRelative(query.shape[-1], 3).to(query)
     if claim.impl in ("native", "sdpa", "flex"):
         with pytest.raises(RefusedError, match=rf"(?s){claim.impl}.*refuses.*ShawRelative.*impl=\"auto\""):
             regard.attention(query, key, value, bias=relative, impl=claim.impl)
-        because, bias = ("ShawRelative", relative) if claim.impl == "native" else ("no statistics", None)
-        with pytest.raises(RefusedError, match=rf"(?s){claim.impl}.*{because}"):
+        reason, bias = ("ShawRelative", relative) if claim.impl == "native" else ("no statistics", None)
+        with pytest.raises(RefusedError, match=rf"(?s){claim.impl}.*{reason}"):
             regard.observe(query, key, value, bias=bias, impl=claim.impl)
     else:
         regard.attention(query, key, value, bias=relative, impl=claim.impl)

@@ -8,9 +8,9 @@ from conformance.promise_table import PROMISE_MEANINGS, render_page
 PAGE = Path(__file__).parents[2] / "docs" / "conformance.md"
 
 
-def test_the_page_in_the_docs_is_the_one_the_claims_make() -> None:
+def test_docs_page_is_up_to_date() -> None:
     assert PAGE.read_text(encoding="utf-8") == render_page(PORTABLE_CLAIMS), "write it again: make conformance"
 
 
-def test_every_promise_has_a_meaning() -> None:
+def test_every_promise_is_explained() -> None:
     assert {claim.promise for claim in PORTABLE_CLAIMS} == set(PROMISE_MEANINGS)

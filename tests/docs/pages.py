@@ -36,11 +36,11 @@ class CodeBlock:
 def blocks(page: Path, language: str) -> list[CodeBlock]:
     text = page.read_text(encoding="utf-8")
     fences = list(_FENCE.finditer(text))
-    found = []
+    all_blocks = []
     for number, fence in enumerate(fences):
         after = fences[number + 1] if number + 1 < len(fences) else None
         adjacent = after is not None and after[1] == "text" and not text[fence.end() : after.start()].strip()
-        found.append(
+        all_blocks.append(
             CodeBlock(
                 language=fence[1],
                 text=fence[2],
@@ -48,7 +48,7 @@ def blocks(page: Path, language: str) -> list[CodeBlock]:
                 expected_output=after[2] if adjacent and after is not None else None,
             )
         )
-    return [block for block in found if block.language == language]
+    return [block for block in all_blocks if block.language == language]
 
 
 def page_name(page: Path) -> str:

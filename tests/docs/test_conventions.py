@@ -38,6 +38,7 @@ IMPORT_ORDER = (
     "models",
     "search",
     "translation",
+    "classification",
     "view",
     "train",
     "tasks",
@@ -77,7 +78,7 @@ def imported_areas(module: Path) -> set[str]:
     return {parts[1] for parts in (one.split(".") for one in names) if parts[0] == "regard" and len(parts) > 1}
 
 
-def test_every_place_has_its_rank():
+def test_every_module_has_an_import_rank():
     assert {area_of_module(module) for module in MODULES} - {"__init__"} <= set(IMPORT_ORDER)
 
 
@@ -86,11 +87,11 @@ def test_imports_run_one_way(module):
     if module == SOURCE / "__init__.py":
         return
     rank = IMPORT_ORDER.index(area_of_module(module))
-    later = [place for place in imported_areas(module) if place in IMPORT_ORDER and IMPORT_ORDER.index(place) > rank]
+    later = [area for area in imported_areas(module) if area in IMPORT_ORDER and IMPORT_ORDER.index(area) > rank]
     assert not later
 
 
-def test_training_knows_no_task():
+def test_training_does_not_import_tasks():
     """Code of a task stays in its folder of tasks/; from text, training imports only how files are written."""
     modules = sorted((SOURCE / "train").glob("*.py"))
     assert len(modules) > 10
@@ -101,28 +102,28 @@ def test_training_knows_no_task():
 
 
 def test_implementations_do_not_import_one_another():
-    doors = {"reference", "native", "sdpa", "flex"}
-    for door in doors:
-        text = (SOURCE / "kernels" / "implementations" / f"{door}.py").read_text(encoding="utf-8")
-        for other in doors - {door}:
+    names = {"reference", "native", "sdpa", "flex"}
+    for name in names:
+        text = (SOURCE / "kernels" / "implementations" / f"{name}.py").read_text(encoding="utf-8")
+        for other in names - {name}:
             assert f"implementations.{other}" not in text
 
 
-def test_oracles_import_nothing_of_the_package():
+def test_oracles_import_neither_regard_nor_torch():
     for oracle in (ROOT / "tests" / "oracles").glob("[!t]*.py"):
         assert not re.search(
             r"^\s*(?:import|from) (?:regard|torch)\b", oracle.read_text(encoding="utf-8"), re.MULTILINE
         )
 
 
-def test_a_file_names_an_idea():
+def test_file_names_avoid_utility_words():
     for folder in ("src", "tests", "examples", "benchmarks", "docs"):
         for file in (ROOT / folder).rglob("*.py"):
             assert not {file.stem, file.parent.name} & FORBIDDEN_NAMES, page_name(file)
 
 
 @pytest.mark.parametrize("module", MODULES, ids=page_name)
-def test_every_file_says_what_it_is(module):
+def test_every_module_has_a_docstring(module):
     assert ast.get_docstring(ast.parse(module.read_text(encoding="utf-8")))
 
 
@@ -142,13 +143,13 @@ def test_classes_are_abstract_or_final(module):
             assert is_abstract(node) or "final" in {ast.unparse(one) for one in node.decorator_list}, node.name
 
 
-def test_nothing_is_unpickled():
+def test_pickle_is_not_used():
     for module in MODULES:
         text = module.read_text(encoding="utf-8")
         assert not re.search(r"^\s*(?:import|from) (?:pickle|dill|joblib)\b|torch\.load\(", text, re.MULTILINE), module
 
 
-WATCH = """
+AUDIT_SCRIPT = """
 import sys
 touched = []
 def hook(event, arguments):
@@ -168,11 +169,11 @@ print(repr([name for name in {optional!r} if name in sys.modules]))
 
 
 def test_importing_regard_touches_no_network_no_file_and_no_optional_package(tmp_path):
-    program = WATCH.replace("{optional!r}", repr(OPTIONAL))
+    program = AUDIT_SCRIPT.replace("{optional!r}", repr(OPTIONAL))
     run = [sys.executable, "-B", "-W", "error", "-c", program]
-    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    touched, optional = done.stdout.splitlines()
+    result = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    touched, optional = result.stdout.splitlines()
     assert touched == "[]"
     assert optional == "[]"
     assert not list(tmp_path.iterdir())

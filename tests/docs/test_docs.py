@@ -17,23 +17,24 @@ import torch
 import typer
 
 import regard
+import regard.tasks.classification
 import regard.tasks.translation
 import regard.text
 import regard.train
 import regard.view
 from cli_process import ENVIRONMENT, fork_command
 from docs.pages import PAGES, READMES, ROOT, blocks, page_name
-from regard import layers, masks, models, positions, search, translation
+from regard import classification, layers, masks, models, positions, search, translation
 from regard.cli.app import app
 from regard.errors import RegardError
 
-RUN = [page for page in PAGES if page != READMES[1]]  # a test proves that its code is that of the first
-WITH_PYTHON = [page for page in RUN if blocks(page, "python")]
-WITH_SHELL = [page for page in RUN if blocks(page, "sh")]
+EXECUTED_PAGES = [page for page in PAGES if page != READMES[1]]  # a test checks that its code equals that of the first
+WITH_PYTHON = [page for page in EXECUTED_PAGES if blocks(page, "python")]
+WITH_SHELL = [page for page in EXECUTED_PAGES if blocks(page, "sh")]
 
 
 @pytest.fixture
-def threads() -> Iterator[None]:
+def restore_thread_count() -> Iterator[None]:
     """Restore torch's number of threads, which CTranslate2 sets too, on the export page."""
     before = torch.get_num_threads()
     yield
@@ -41,11 +42,11 @@ def threads() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=page_name)
-@pytest.mark.usefixtures("without_shape_checks", "threads")
+@pytest.mark.usefixtures("without_shape_checks", "restore_thread_count")
 def test_python_examples_print_what_the_page_says(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     by_name = sys.modules["regard.catalogue"]._BY_NAME
-    monkeypatch.setattr(sys.modules["regard.catalogue"], "_BY_NAME", dict(by_name))  # a page may register one
+    monkeypatch.setattr(sys.modules["regard.catalogue"], "_BY_NAME", dict(by_name))  # a page may register a mechanism
     namespace = {"__name__": "__main__"}
     with torch.random.fork_rng():
         for block in blocks(page, "python"):
@@ -79,8 +80,8 @@ def test_shell_examples_print_what_the_page_says(page, programs, tmp_path):
         "HF_HUB_OFFLINE": "1",
     }
     for block in blocks(page, "sh"):
-        place = f"{page_name(page)}, line {block.line}"
-        done = subprocess.run(
+        location = f"{page_name(page)}, line {block.line}"
+        result = subprocess.run(
             ["bash", "-c", block.text],
             cwd=tmp_path,
             env=environment,
@@ -89,21 +90,21 @@ def test_shell_examples_print_what_the_page_says(page, programs, tmp_path):
             text=True,
             timeout=120,
         )
-        printed = "\n".join(_lines(done.stdout))
-        assert done.returncode == 0, f"{place}: {printed}"
-        assert "Traceback" not in printed, place
+        printed = "\n".join(_lines(result.stdout))
+        assert result.returncode == 0, f"{location}: {printed}"
+        assert "Traceback" not in printed, location
         if block.expected_output is not None:
-            assert re.fullmatch(_pattern(block.expected_output), printed), f"{place} prints\n{printed}"
+            assert re.fullmatch(_output_pattern(block.expected_output), printed), f"{location} prints\n{printed}"
 
 
-def _options(verb, words):
+def _known_options(verb, words):
     """Return the options of a command; if it has a subcommand for each task, those of the task."""
     if hasattr(verb, "commands") and words:
         verb = verb.commands[words[0]]
     return {option for parameter in verb.params for option in parameter.opts} | {"--help"}
 
 
-def _pattern(shown: str) -> str:
+def _output_pattern(shown: str) -> str:
     """Convert expected output to a pattern: a line with only … matches any lines."""
     lines = [r"[^\0]*" if line.strip() == "…" else re.escape(line) for line in _lines(shown)]
     return r"\n".join(lines)
@@ -113,10 +114,10 @@ def _lines(text: str) -> list[str]:
     return [line.rstrip() for line in text.strip().splitlines()]
 
 
-def test_one_page_after_the_other_can_be_followed_in_one_folder():
-    """No two pages write the same file: existing files are not replaced, so the second page's command would fail."""
+def test_no_two_pages_write_the_same_file():
+    """Existing files are not replaced, so a reader could not follow two such pages in one folder."""
     written: dict[str, str] = {}
-    for page in RUN:
+    for page in EXECUTED_PAGES:
         code = "\n".join(block.text for language in ("sh", "console") for block in blocks(page, language))
         outputs = re.findall(r"^(?:.*\| )?regard (?:view|embed|translate) .*(?:-o|--out) (\S+)", code, re.MULTILINE)
         for output in set(outputs):
@@ -124,23 +125,23 @@ def test_one_page_after_the_other_can_be_followed_in_one_folder():
             written[output] = page_name(page)
 
 
-def test_every_page_has_its_place_in_the_navigation():
-    listed = set(re.findall(r":\s+([\w-]+\.md)\s*$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
-    assert listed == {page.name for page in (ROOT / "docs").glob("*.md")}
+def test_every_page_is_in_the_navigation():
+    names = set(re.findall(r":\s+([\w-]+\.md)\s*$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
+    assert names == {page.name for page in (ROOT / "docs").glob("*.md")}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
-def test_every_relative_link_leads_somewhere(page):
+def test_targets_of_relative_links_exist(page):
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     targets = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'(?:src|srcset|href)="([^"]+)"', text)
     for target in targets:
         if re.match(r"[a-z]+:", target):
             continue
         path, _, heading = target.partition("#")
-        there = page if not path else page.parent / path
-        assert there.exists(), f"{page_name(page)} links to {target}"
-        if heading and there.suffix == ".md":
-            assert heading in _headings(there), f"{page_name(page)} links to {target}"
+        linked_page = page if not path else page.parent / path
+        assert linked_page.exists(), f"{page_name(page)} links to {target}"
+        if heading and linked_page.suffix == ".md":
+            assert heading in _headings(linked_page), f"{page_name(page)} links to {target}"
 
 
 def _headings(page: Path) -> set[str]:
@@ -149,7 +150,7 @@ def _headings(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
-def test_every_make_target_named_exists(page):
+def test_named_make_targets_exist(page):
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
     text = page.read_text(encoding="utf-8")
@@ -160,7 +161,7 @@ def test_every_make_target_named_exists(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
-def test_every_verb_and_option_named_exists(page):
+def test_named_commands_and_options_exist(page):
     verbs = typer.main.get_command(app).commands
     commands = re.findall(r"`(regard [a-z].*?)`", page.read_text(encoding="utf-8"))
     for language in ("sh", "console"):
@@ -168,12 +169,12 @@ def test_every_verb_and_option_named_exists(page):
         commands += re.findall(r"^(?:.*\| )?(regard [a-z].*)", code, re.MULTILINE)
     for command in commands:
         verb, *words = shlex.split(command, comments=True)[1:]
-        known = _options(verbs[verb], words)
+        known = _known_options(verbs[verb], words)
         assert {word for word in words if re.match("--?[a-z]", word)} <= known, command
 
 
 @pytest.mark.parametrize("page", [ROOT / "docs" / "seeing.md", ROOT / "docs" / "embedding.md"], ids=page_name)
-def test_pages_of_verbs_name_every_option(page):
+def test_command_pages_name_every_option(page):
     verb = {"seeing.md": "view", "embedding.md": "embed"}[page.name]
     parameters = typer.main.get_command(app).commands[verb].params
     options = {option for one in parameters for option in one.opts if option.startswith("--")}
@@ -181,7 +182,7 @@ def test_pages_of_verbs_name_every_option(page):
     assert {option for option in options if option in text} == options
 
 
-def test_the_readme_begins_with_the_two_commands():
+def test_readmes_name_make_demo_and_make_test():
     for readme in READMES:
         commands = [line for block in blocks(readme, "console") for line in block.text.splitlines()]
         assert {"make demo", "make test"} <= {command.split("  ")[0] for command in commands}
@@ -190,9 +191,9 @@ def test_the_readme_begins_with_the_two_commands():
 def test_both_readmes_have_the_same_code():
     english, chinese = READMES
     for language in ("python", "sh", "console", "text"):
-        theirs = [_code(block.text) for block in blocks(english, language)]
-        assert theirs == [_code(block.text) for block in blocks(chinese, language)]
-        assert theirs or language == "text"
+        english_code = [_code(block.text) for block in blocks(english, language)]
+        assert english_code == [_code(block.text) for block in blocks(chinese, language)]
+        assert english_code or language == "text"
 
 
 def _code(text: str) -> list[str]:
@@ -200,7 +201,7 @@ def _code(text: str) -> list[str]:
     return [re.sub(r"(^|\s+)# (?!->).*$", "", line) for line in text.splitlines()]
 
 
-def test_readmes_link_to_each_other_and_have_the_same_parts():
+def test_readmes_link_to_each_other_and_have_the_same_structure():
     english, chinese = (readme.read_text(encoding="utf-8") for readme in READMES)
     assert "(README.zh-CN.md)" in english.split("\n## ")[0]
     assert "(README.md)" in chinese.split("\n## ")[0]
@@ -208,7 +209,7 @@ def test_readmes_link_to_each_other_and_have_the_same_parts():
         assert len(re.findall(shape, english, re.MULTILINE)) == len(re.findall(shape, chinese, re.MULTILINE)), shape
 
 
-def test_mechanisms_page_says_what_the_catalogue_says():
+def test_mechanisms_page_agrees_with_the_catalogue():
     text = (ROOT / "docs" / "mechanisms.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([a-z_]+)` \| `(.+?)` \| (.+?) \| (?:`(.+?)`|none) \|$", text, re.MULTILINE)
     expected = [(row.name, row.equation, row.paper, ", ".join(row.options)) for row in regard.catalogue()]
@@ -230,8 +231,10 @@ def test_api_page_lists_exactly_the_public_names():
         regard.view,
         search,
         translation,
+        classification,
         regard.train,
         regard.tasks.translation,
+        regard.tasks.classification,
     ):
         listed = re.findall(r"^\| `(\w+)", parts[module.__name__], re.MULTILINE)
         assert sorted(listed) == sorted(module.__all__), module.__name__
@@ -249,12 +252,13 @@ def _subclasses(kind: type[RegardError]) -> list[type[RegardError]]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
-def test_pages_load_nothing_from_elsewhere(page):
+def test_pages_load_no_external_resources(page):
     text = page.read_text(encoding="utf-8")
     assert not re.findall(r"!\[[^]]*\]\(https?:|<(?:img|script|source|iframe)[^>]+(?:src|srcset)=\"https?:", text)
 
 
 def test_pictures_are_small():
     pictures = sorted((ROOT / "docs" / "images").glob("*.png"))
-    assert [picture.name for picture in pictures] == ["page-dark.png", "page-light.png"]
+    names = {f"{name}-{scheme}.png" for name in ("page", "longformer", "bigbird") for scheme in ("dark", "light")}
+    assert {picture.name for picture in pictures} == names
     assert all(picture.stat().st_size < 300_000 for picture in pictures)

@@ -24,7 +24,7 @@ def load(name: str) -> ModuleType:
     return module
 
 
-def test_all_seven_are_there():
+def test_all_examples_are_tested():
     assert SCRIPTS == [
         "cat_eats_fish",
         "from_scratch_numpy",
@@ -38,9 +38,9 @@ def test_all_seven_are_there():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_runs_by_itself(name, tmp_path):
+def test_runs_as_a_script(name, tmp_path):
     """Each runs in any folder, with warnings as errors, and writes only text to standard output."""
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py")],
         cwd=tmp_path,
         env={**os.environ, "PYTHONUTF8": "1"},
@@ -49,14 +49,14 @@ def test_runs_by_itself(name, tmp_path):
         timeout=120,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert len(done.stdout.splitlines()) > 4
+    assert (result.returncode, result.stderr) == (0, "")
+    assert len(result.stdout.splitlines()) > 4
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_runs(name, tmp_path, monkeypatch, capfd):
-    """Each runs in this process, with warnings as errors."""
+def test_runs_in_this_process(name, tmp_path, monkeypatch, capfd):
+    """Each runs with warnings as errors, and writes no files."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [f"{name}.py"])
     runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
@@ -128,30 +128,30 @@ class TestWhyScale:
 
 
 class TestFromScratchNumpy:
-    def test_agrees(self):
+    def test_numpy_agrees_with_regard(self):
         example = load("from_scratch_numpy")
         assert example.compare_one_head() < 1e-14
         assert example.compare_several_heads() < 1e-14
 
 
 class TestPaddingAndCausal:
-    def test_pictures(self):
+    def test_mask_pictures(self):
         example = load("padding_and_causal")
         assert example.picture(example.both_masks()) == [
             ["x....", "xx...", "xxx..", "xxxx.", "xxxxx"],
             ["x....", "xx...", "xx...", "xx...", "xx..."],
         ]
 
-    def test_weights_are_zero_where_forbidden(self):
+    def test_masked_weights_are_zero(self):
         example = load("padding_and_causal")
         weights = example.weights_under(example.both_masks(), example.random_tokens())
-        may = torch.tensor(
+        allowed = torch.tensor(
             [[[mark == "x" for mark in row] for row in rows] for rows in example.picture(example.both_masks())]
         )
-        assert ((weights[:, 0] > 0) == may).all()
+        assert ((weights[:, 0] > 0) == allowed).all()
         torch.testing.assert_close(weights.sum(-1), torch.ones(2, 1, 5))
 
-    def test_nothing_leaks(self):
+    def test_masked_tokens_do_not_change_the_output(self):
         example = load("padding_and_causal")
         x = example.random_tokens()
         assert example.unchanged(x, example.both_masks())
@@ -160,14 +160,14 @@ class TestPaddingAndCausal:
 
 class TestPositionsAdded:
     @torch.no_grad()
-    def test_order_is_invisible_without_positions(self):
+    def test_word_order_has_no_effect_without_positions(self):
         example = load("positions_added")
         assert example.apart(None) < 1e-6
         assert example.apart(example.positions.Sinusoidal(example.WIDTH)) > 0.05
 
 
 class TestCatEatsFish:
-    def test_five_steps(self):
+    def test_steps_agree_with_torch(self):
         example = load("cat_eats_fish")
         table, *projections = example.random_matrices()
         x = example.embed(example.SENTENCE, table)
@@ -182,7 +182,7 @@ class TestCatEatsFish:
         expected = torch.nn.functional.scaled_dot_product_attention(query[None], key[None], value[None])[0]
         torch.testing.assert_close(output, expected)
 
-    def test_regard_gives_the_same(self, capsys):
+    def test_agrees_with_regard(self, capsys):
         load("cat_eats_fish").main()
         printed = capsys.readouterr().out
         assert "(3, 3) = (queries, keys)" in printed

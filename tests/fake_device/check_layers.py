@@ -30,45 +30,66 @@ def tokens():
     return torch.randn(2, 7, WIDTH)
 
 
-def assert_same(there, here):
-    assert isinstance(there, DeviceTensor)
-    torch.testing.assert_close(there.cpu(), here, rtol=0, atol=1e-5)
+def assert_same(on_device, on_cpu):
+    assert isinstance(on_device, DeviceTensor)
+    torch.testing.assert_close(on_device.cpu(), on_cpu, rtol=0, atol=1e-5)
 
 
-def test_masks_are_where_their_tensors_are():
-    lengths, ids, kept = torch.tensor([1, 2]), torch.tensor([1, 1, 2]), torch.ones(3, 3, dtype=torch.bool)
-    there = masks.padding(lengths.to(DEVICE)), masks.documents(ids.to(DEVICE)), masks.keep(kept.to(DEVICE))
-    for mask, other in zip(there, (masks.padding(lengths), masks.documents(ids), masks.keep(kept)), strict=True):
-        for one, same_here in ((mask, other), (masks.causal() & mask, masks.causal() & other)):
-            assert isinstance(one.dense(3, 3), DeviceTensor)
-            assert torch.equal(one.dense(3, 3).cpu(), same_here.dense(3, 3))
-            assert torch.equal(one.dense(3, 3, device="cpu"), same_here.dense(3, 3))
+def test_masks_are_on_the_device_of_their_tensors():
+    lengths, ids, allowed = torch.tensor([1, 2]), torch.tensor([1, 1, 2]), torch.ones(3, 3, dtype=torch.bool)
+    on_device = masks.padding(lengths.to(DEVICE)), masks.documents(ids.to(DEVICE)), masks.keep(allowed.to(DEVICE))
+    for mask, other in zip(on_device, (masks.padding(lengths), masks.documents(ids), masks.keep(allowed)), strict=True):
+        for mask_on_device, on_cpu in ((mask, other), (masks.causal() & mask, masks.causal() & other)):
+            assert isinstance(mask_on_device.dense(3, 3), DeviceTensor)
+            assert torch.equal(mask_on_device.dense(3, 3).cpu(), on_cpu.dense(3, 3))
+            assert torch.equal(mask_on_device.dense(3, 3, device="cpu"), on_cpu.dense(3, 3))
 
 
 @pytest.mark.parametrize("name", POSITIONS)
 def test_attention_and_its_gradients(name, tokens):
-    here = regard.MultiHeadAttention(WIDTH, HEADS, position=POSITIONS[name]())
-    there = copy.deepcopy(here).to(DEVICE)
-    gradients = []
-    for layer, given in ((here, tokens), (there, tokens.to(DEVICE))):
-        output = layer(given, mask=MASK)
-        gradients.append([output, *torch.autograd.grad(output.square().sum(), list(layer.parameters()))])
-    for one, other in zip(*gradients, strict=True):
+    on_cpu = regard.MultiHeadAttention(WIDTH, HEADS, position=POSITIONS[name]())
+    on_device = copy.deepcopy(on_cpu).to(DEVICE)
+    results = []
+    for layer, inputs in ((on_cpu, tokens), (on_device, tokens.to(DEVICE))):
+        output = layer(inputs, mask=MASK)
+        results.append([output, *torch.autograd.grad(output.square().sum(), list(layer.parameters()))])
+    for one, other in zip(*results, strict=True):
         assert_same(other, one)
 
 
 @pytest.mark.parametrize("name", [name for name in POSITIONS if name != "dynamic"])  # it depends on the length
-def test_a_cache(name, tokens):
-    here = regard.MultiHeadAttention(WIDTH, HEADS, position=POSITIONS[name]()).eval()
-    there, cache, parts = copy.deepcopy(here).to(DEVICE), KeyValueCache.empty(), []
+def test_decoding_with_a_cache(name, tokens):
+    on_cpu = regard.MultiHeadAttention(WIDTH, HEADS, position=POSITIONS[name]()).eval()
+    on_device, cache, parts = copy.deepcopy(on_cpu).to(DEVICE), KeyValueCache.empty(), []
     with torch.no_grad():
         for token in tokens.to(DEVICE).split(1, dim=1):
-            part, cache = there(token, mask=masks.causal(), cache=cache)
+            part, cache = on_device(token, mask=masks.causal(), cache=cache)
             parts.append(part)
-        assert_same(torch.cat(parts, dim=1), here(tokens, mask=masks.causal()))
+        assert_same(torch.cat(parts, dim=1), on_cpu(tokens, mask=masks.causal()))
 
 
-def test_a_cache_in_pages():
+SPARSE = {
+    "longformer": ("longformer", {"window": 4}, True),
+    "longformer, dilated": ("longformer", {"window": 400, "dilation": 2, "global_tokens": [0, 5]}, False),
+    "longformer, dilated in some heads": ("longformer", {"window": 800, "dilation": [1, 1, 1, 2, 3]}, False),
+    "bigbird": ("bigbird", {"block": 2, "random_blocks": 1, "global_tokens": 1}, False),
+}
+
+
+@pytest.mark.parametrize("name", SPARSE)
+def test_sparse_mechanisms_and_their_gradients(name, tokens):
+    mechanism, options, per_text = SPARSE[name]
+    here = regard.MultiHeadAttention(WIDTH, HEADS, mechanism=mechanism, mechanism_options=options)
+    there, gradients = copy.deepcopy(here).to(DEVICE), []
+    for layer, inputs in ((here, tokens), (there, tokens.to(DEVICE))):
+        flags = (torch.arange(7) < torch.tensor([[2], [1]]))[:, None, :, None].to(inputs.device)
+        output = layer(inputs, mask=MASK, **({"is_global": flags} if per_text else {}))
+        gradients.append([output, *torch.autograd.grad(output.square().mean(), list(layer.parameters()))])
+    for one, other in zip(*gradients, strict=True):
+        assert_same(other, one)
+
+
+def test_decoding_with_a_paged_cache():
     outputs = []
     for device in ("cpu", DEVICE):
         torch.manual_seed(3)
@@ -86,19 +107,19 @@ def test_blocks(tokens):
     outputs = []
     with torch.no_grad():
         for device in ("cpu", DEVICE):
-            given, padding = tokens.to(device), masks.padding([7, 5])
-            memory = encoder.to(device)(given, mask=padding)
-            outputs.append(decoder.to(device)(given, memory, mask=masks.causal(), memory_mask=padding))
+            inputs, padding = tokens.to(device), masks.padding([7, 5])
+            memory = encoder.to(device)(inputs, mask=padding)
+            outputs.append(decoder.to(device)(inputs, memory, mask=masks.causal(), memory_mask=padding))
     assert_same(outputs[1], outputs[0])
 
 
-def test_bert_and_what_is_recorded():
+def test_bert_and_its_recording():
     model = Bert(BertConfig(vocabulary=31, width=22, layers=2, heads=2, inner=13, max_length=17)).eval()
-    ids, seen = torch.randint(0, 31, (2, 11)), []
+    ids, results = torch.randint(0, 31, (2, 11)), []
     for device in ("cpu", DEVICE):
         model = model.to(device)
         with regard.record(model) as layers, torch.no_grad():
             hidden = model(ids.to(device), mask=masks.padding([11, 6])).hidden
-            seen.append([hidden, layers[1].weights(), layers[1].observe(top=3).entropy])
-    for here, there in zip(*seen, strict=True):
-        assert_same(there, here)
+            results.append([hidden, layers[1].weights(), layers[1].observe(top=3).entropy])
+    for on_cpu, on_device in zip(*results, strict=True):
+        assert_same(on_device, on_cpu)

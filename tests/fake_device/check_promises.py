@@ -12,8 +12,8 @@ from fake_device.device import DEVICE
 
 PROOFS = {
     "agreement": test_agreement.test_agrees_with_the_oracle,
-    "empty rows": test_empty_rows.test_a_query_that_sees_nothing_gives_nothing,
-    "statistics": test_statistics.test_statistics_are_those_of_the_oracle,
+    "empty rows": test_empty_rows.test_empty_rows_give_zero_output_and_gradients,
+    "statistics": test_statistics.test_statistics_agree_with_the_oracle,
 }
 DEVICE_CLAIMS = [
     claim
@@ -21,13 +21,13 @@ DEVICE_CLAIMS = [
     if claim.promise in PROOFS and claim.impl != "native" and claim.dtype == "float32"
 ]
 CASES = [
-    ClaimCase(claim, number, sample_groups(claim, number, LAYOUTS), everything=False)
+    ClaimCase(claim, number, sample_groups(claim, number, LAYOUTS), complete=False)
     for number, claim in enumerate(DEVICE_CLAIMS)
 ]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(case.claim))
-def test_a_promise_holds_elsewhere(case: ClaimCase, without_shape_checks, record_proof, monkeypatch) -> None:
+def test_promise_holds_on_the_fake_device(case: ClaimCase, without_shape_checks, record_proof, monkeypatch) -> None:
     monkeypatch.setattr(calls, "device_of", lambda claim: DEVICE)
-    more = (monkeypatch,) if case.claim.promise == "statistics" else ()
-    PROOFS[case.claim.promise](case, None, *more, record_proof)
+    extra_arguments = (monkeypatch,) if case.claim.promise == "statistics" else ()
+    PROOFS[case.claim.promise](case, None, *extra_arguments, record_proof)

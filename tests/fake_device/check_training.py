@@ -25,14 +25,14 @@ def train(tmp_path, monkeypatch):
     monkeypatch.setattr(PartialState, "default_device", property(lambda self: DEVICE))
     write_pairs(tmp_path / "pairs.tsv")
 
-    def trained(kind, out, *arguments):
+    def run_training(kind, out, *arguments):
         AcceleratorState._reset_state(reset_partial_state=True)
         command = ["train", "translate", "--data", "pairs.tsv", "--out", out, *COMMON, *KINDS[kind]]
         result = CliRunner(env={"COLUMNS": "100"}).invoke(app, [*command, *map(str, arguments)])
         assert result.exit_code == 0, result.exception
         return tmp_path / f"{out}.run"
 
-    return trained
+    return run_training
 
 
 def losses(run):
@@ -45,17 +45,17 @@ def last_weights(run):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_losses_are_those_of_the_cpu(train, kind):
+def test_losses_equal_those_on_the_cpu(train, kind):
     options = ["--steps", 20, "--set", "dropout=0", "--validate-every", 10]
-    here = losses(train(kind, "here", *options, "--device", "cpu"))
-    assert len(here) > 3
-    assert losses(train(kind, "there", *options)) == pytest.approx(here, abs=1e-3)
+    cpu_losses = losses(train(kind, "here", *options, "--device", "cpu"))
+    assert len(cpu_losses) > 3
+    assert losses(train(kind, "there", *options)) == pytest.approx(cpu_losses, abs=1e-3)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_run_that_was_cut_off_goes_on_to_the_same_weights(train, kind):
-    whole = last_weights(train(kind, "whole", "--steps", 5))
+def test_resumed_run_ends_with_the_same_weights(train, kind):
+    uninterrupted = last_weights(train(kind, "whole", "--steps", 5))
     train(kind, "cut", "--steps", 2)
-    cut = last_weights(train(kind, "cut", "--steps", 5, "--resume"))
-    for name, weight in whole.items():
-        assert torch.equal(cut[name], weight), name
+    resumed = last_weights(train(kind, "cut", "--steps", 5, "--resume"))
+    for name, weight in uninterrupted.items():
+        assert torch.equal(resumed[name], weight), name

@@ -30,24 +30,24 @@ SEARCHES = [
 
 def make_on_both_devices(name):
     """Build the same translator on the CPU and on the fake device."""
-    made = [MAKERS[name]() for _ in range(2)]
-    made[1].model.to(DEVICE)
-    assert all(isinstance(weight, DeviceTensor) for weight in made[1].model.parameters())
-    return made
+    translators = [MAKERS[name]() for _ in range(2)]
+    translators[1].model.to(DEVICE)
+    assert all(isinstance(weight, DeviceTensor) for weight in translators[1].model.parameters())
+    return translators
 
 
 @pytest.mark.parametrize(("name", "search"), SEARCHES, ids=str)
-def test_a_search_finds_the_same(name, search):
-    here, there = (one.translate(GERMAN[:3], search=search) for one in make_on_both_devices(name))
-    for one, other in zip(here, there, strict=True):
+def test_search_results_equal_those_on_the_cpu(name, search):
+    on_cpu, on_device = (one.translate(GERMAN[:3], search=search) for one in make_on_both_devices(name))
+    for one, other in zip(on_cpu, on_device, strict=True):
         assert [each.text for each in other.renderings] == [each.text for each in one.renderings]
         scores = [each.score for each in one.renderings]
         assert [each.score for each in other.renderings] == pytest.approx(scores, abs=1e-4)
 
 
 @pytest.mark.parametrize("name", ATTENTION_MODELS)
-def test_words_are_aligned_alike(name):
+def test_word_alignments_equal_those_on_the_cpu(name):
     pairs = list(zip(GERMAN[:3], ENGLISH[:3], strict=True))
-    here, there = (one.aligned_pairs(pairs) for one in make_on_both_devices(name))
-    for one, other in zip(here, there, strict=True):
+    on_cpu, on_device = (one.aligned_pairs(pairs) for one in make_on_both_devices(name))
+    for one, other in zip(on_cpu, on_device, strict=True):
         torch.testing.assert_close(other.weights.cpu(), one.weights, rtol=0, atol=1e-5)

@@ -43,23 +43,23 @@ _MIXED_DEVICE_OPERATIONS = (
 
 
 class DeviceTensor(torch.Tensor):
-    """A tensor on the fake device; ``here`` is the CPU tensor with its data."""
+    """A tensor on the fake device; ``cpu_tensor`` has its data."""
 
-    here: torch.Tensor
+    cpu_tensor: torch.Tensor
 
     @staticmethod
-    def __new__(cls, here: torch.Tensor) -> DeviceTensor:
-        made: DeviceTensor = torch.Tensor._make_wrapper_subclass(
-            cls, here.shape, strides=here.stride(), dtype=here.dtype, device=DEVICE
+    def __new__(cls, cpu_tensor: torch.Tensor) -> DeviceTensor:
+        device_tensor: DeviceTensor = torch.Tensor._make_wrapper_subclass(
+            cls, cpu_tensor.shape, strides=cpu_tensor.stride(), dtype=cpu_tensor.dtype, device=DEVICE
         )
-        made.here = here
-        return made
+        device_tensor.cpu_tensor = cpu_tensor
+        return device_tensor
 
     def __repr__(self) -> str:  # type: ignore[override]
-        return f"There({self.here})"
+        return f"DeviceTensor({self.cpu_tensor})"
 
     def tolist(self) -> Any:
-        return self.here.tolist()
+        return self.cpu_tensor.tolist()
 
     __torch_function__ = torch._C._disabled_torch_function_impl
 
@@ -72,14 +72,14 @@ def _run_on_cpu(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Run the operation on the CPU; its results are on the fake device, unless ``device`` asks for the CPU."""
     if function not in _COPY_OPERATIONS:
         _check_same_device(function, args, kwargs)
-    wanted = torch.device(kwargs["device"]) if kwargs.get("device") is not None else DEVICE
-    asked = kwargs | ({"device": torch.device("cpu")} if kwargs.get("device") is not None else {})
-    computed = _FUSED_CELLS.get(function, function)(*tree_map(_to_cpu, args), **tree_map(_to_cpu, asked))
+    device = torch.device(kwargs["device"]) if kwargs.get("device") is not None else DEVICE
+    cpu_kwargs = kwargs | ({"device": torch.device("cpu")} if kwargs.get("device") is not None else {})
+    results = _FUSED_CELLS.get(function, function)(*tree_map(_to_cpu, args), **tree_map(_to_cpu, cpu_kwargs))
     if function is _aten._pack_padded_sequence.default:
-        return _to_device(computed[0]), computed[1]  # the batch sizes of the steps stay on the CPU
+        return _to_device(results[0]), results[1]  # the batch sizes of the steps stay on the CPU
     if function._schema.is_mutable and args and isinstance(args[0], torch.Tensor):
         return args[0]
-    return tree_map(_to_device, computed) if wanted.type == DEVICE.type else computed
+    return tree_map(_to_device, results) if device.type == DEVICE.type else results
 
 
 def _check_same_device(function: Any, args: Any, kwargs: dict[str, Any]) -> None:
@@ -92,7 +92,7 @@ def _check_same_device(function: Any, args: Any, kwargs: dict[str, Any]) -> None
 
 
 def _to_cpu(one: Any) -> Any:
-    return one.here if isinstance(one, DeviceTensor) else one
+    return one.cpu_tensor if isinstance(one, DeviceTensor) else one
 
 
 def _to_device(one: Any) -> Any:
@@ -108,9 +108,9 @@ def _gru_cell(inputs: Any, states: Any, state: Any, input_bias: Any = None, stat
     return new + update * (state - new), torch.cat([reset, update, new, state, new_state], dim=-1)
 
 
-def _gru_cell_backward(gradient: Any, kept: Any, has_bias: bool) -> tuple[Any, ...]:
+def _gru_cell_backward(gradient: Any, workspace: Any, has_bias: bool) -> tuple[Any, ...]:
     """Return the gradients of the products, of h, and of the biases."""
-    reset, update, new, state, new_state = kept.chunk(5, -1)
+    reset, update, new, state, new_state = workspace.chunk(5, -1)
     of_new = gradient * (1 - update) * (1 - new * new)
     of_update = gradient * (state - new) * update * (1 - update)
     of_reset = of_new * new_state * reset * (1 - reset)
@@ -123,9 +123,9 @@ def _gru_cell_backward(gradient: Any, kept: Any, has_bias: bool) -> tuple[Any, .
 def _lstm_cell(inputs: Any, states: Any, cell: Any, input_bias: Any = None, state_bias: Any = None) -> tuple[Any, ...]:
     """Return (h', c', an empty workspace, since there is no backward pass here), from the products with the weights."""
     sums = inputs + states + (0 if input_bias is None else input_bias) + (0 if state_bias is None else state_bias)
-    let_in, forget, drawn, let_out = sums.chunk(4, -1)
-    kept = torch.sigmoid(forget) * cell + torch.sigmoid(let_in) * torch.tanh(drawn)
-    return torch.sigmoid(let_out) * torch.tanh(kept), kept, cell.new_empty(0)
+    input_gate, forget_gate, candidate, output_gate = sums.chunk(4, -1)
+    new_cell = torch.sigmoid(forget_gate) * cell + torch.sigmoid(input_gate) * torch.tanh(candidate)
+    return torch.sigmoid(output_gate) * torch.tanh(new_cell), new_cell, cell.new_empty(0)
 
 
 _FUSED_CELLS = {
@@ -146,9 +146,13 @@ def _factory_operations() -> Iterator[tuple[str, Any]]:
             operation = getattr(getattr(_aten, packet), overload or "default")
         except (AttributeError, RuntimeError):  # operations for other languages than Python
             continue
-        given = operation._schema.arguments
-        makes = any("Tensor" in str(one.type) for one in operation._schema.returns)
-        if makes and any(one.name == "device" for one in given) and not any("Tensor" in str(one.type) for one in given):
+        arguments = operation._schema.arguments
+        returns_tensor = any("Tensor" in str(one.type) for one in operation._schema.returns)
+        if (
+            returns_tensor
+            and any(one.name == "device" for one in arguments)
+            and not any("Tensor" in str(one.type) for one in arguments)
+        ):
             yield packet + (f".{overload}" if overload else ""), operation
 
 

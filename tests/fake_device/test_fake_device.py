@@ -16,6 +16,7 @@ CHECKS = Path(__file__).parent
     "check",
     [
         "check_layers",
+        pytest.param("check_classifiers", marks=pytest.mark.slow),
         pytest.param("check_promises", marks=pytest.mark.slow),
         pytest.param("check_training", marks=pytest.mark.slow),
         pytest.param("check_translators", marks=pytest.mark.slow),
@@ -27,5 +28,5 @@ def test_fake_device(check):
     command.append(str(CHECKS / f"{check}.py"))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment, check=False)
-    assert done.returncode == 0, done.stdout
+    result = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment, check=False)
+    assert result.returncode == 0, result.stdout

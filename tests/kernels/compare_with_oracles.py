@@ -22,13 +22,16 @@ import regard
 from oracles import additive as additive_oracle
 from oracles import attention as oracle
 from oracles import dropout as dropout_oracle
+from oracles import scan as scan_oracle
 from regard import masks
 from regard.kernels import extension, results
 from regard.kernels.operators import (  # the first two define operators
     cross_entropy_op,  # noqa: F401
     dropout_op,  # noqa: F401
     paged_attention_op,
+    scan_op,
 )
+from regard.kernels.reference.scan import scan_tokens
 
 BATCH, HEADS, KEY_HEADS, HEAD_DIM, VALUE_DIM = 2, 4, 2, 19, 37
 GROUP = HEADS // KEY_HEADS
@@ -73,11 +76,11 @@ def compare_attention(dtype: torch.dtype, queries: int = 67, keys: int = 131) ->
 
 def compare_observe(dtype: torch.dtype, queries: int = 67, keys: int = 131) -> Comparisons:
     query, key, value = random_query_key_value(dtype, queries, keys)
-    seen = regard.observe(query, key, value, mask=masks.causal(), top=3, rows=[66, 5], impl="native")
+    observation = regard.observe(query, key, value, mask=masks.causal(), top=3, rows=[66, 5], impl="native")
     allowed = masks.causal().dense(queries, keys).numpy()
-    exact = oracle.observe(*arrays(query, key, value), allowed, top=3, asked_rows=(66, 5))
+    exact = oracle.observe(*arrays(query, key, value), allowed, top=3, query_rows=(66, 5))
     for name in ("output", "lse", "entropy", "received", "top_weights", "rows"):
-        yield name, getattr(seen, name), getattr(exact, name), num_terms(queries, keys)
+        yield name, getattr(observation, name), getattr(exact, name), num_terms(queries, keys)
 
 
 def compare_decode(dtype: torch.dtype, keys: int = 1031) -> Comparisons:
@@ -151,10 +154,43 @@ def compare_cross_entropy(
     (gradient,) = torch.autograd.grad(ours.sum(), logits)
     exact = arrays(logits)[0]
     weights = np.exp(exact) / np.exp(exact).sum(axis=1, keepdims=True)
-    wanted = (1 - smoothing) * np.eye(classes)[targets] + smoothing / classes
+    expected = (1 - smoothing) * np.eye(classes)[targets] + smoothing / classes
     counted = (targets > 0).numpy()
-    yield "loss", ours, -(wanted * np.log(weights)).sum(axis=1) * counted, classes
-    yield "gradient of logits", gradient, (weights - wanted) * counted[:, None], classes
+    yield "loss", ours, -(expected * np.log(weights)).sum(axis=1) * counted, classes
+    yield "gradient of logits", gradient, (weights - expected) * counted[:, None], classes
+
+
+def compare_scan(dtype: torch.dtype, length: int = 131) -> Comparisons:
+    """Compare every kind of decay, with the delta rule and without; gradients with autograd in float64."""
+    for channels in (0, 1, HEAD_DIM):
+        for delta in (False, True):
+            shapes = (length, HEADS, HEAD_DIM), (length, HEADS, HEAD_DIM), (length, HEADS, VALUE_DIM)
+            query, key, value = (random_tensor(dtype, BATCH, *shape).transpose(1, 2) for shape in shapes)
+            key = torch.nn.functional.normalize(key.double(), dim=-1).to(dtype)
+            decay = -random_tensor(dtype, BATCH, HEADS, length, channels).abs() if channels else None
+            beta = random_tensor(dtype, BATCH, HEADS, length, 1).sigmoid() if delta else None
+            state = random_tensor(dtype, BATCH, HEADS, HEAD_DIM, VALUE_DIM)
+            inputs = [part for part in (query, key, value, decay, beta, state) if part is not None]
+            leaves = [part.detach().requires_grad_() for part in inputs]
+            rest = iter(leaves[3:])
+            given = (*leaves[:3], next(rest) if channels else None, next(rest) if delta else None, next(rest))
+            output, final = scan_op.scan(*given, 1.0)
+            upstream = random_tensor(dtype, *output.shape), random_tensor(final.dtype, *final.shape)
+            ours = torch.autograd.grad((output, final), leaves, upstream)
+            wide = [None if part is None else part.detach().double().requires_grad_() for part in given]
+            exact = scan_tokens(*wide)
+            exacts = torch.autograd.grad(
+                exact, [part for part in wide if part is not None], [part.double() for part in upstream]
+            )
+            of_beta = None if beta is None else arrays(beta)[0][..., 0]
+            of_decay = None if decay is None else arrays(decay)[0]
+            expected = scan_oracle.scan(*arrays(query, key, value), of_decay, of_beta, *arrays(state))
+            name, terms = f"{channels} decays, {'a' if delta else 'no'} delta rule", num_terms(length, length)
+            yield f"output of {name}", output, expected[0], terms
+            yield f"final state of {name}", final, expected[1], terms
+            largest = max(1.0, *(gradient.abs().max().item() for gradient in exacts))
+            for index, (one, other) in enumerate(zip(ours, exacts, strict=True)):
+                yield f"gradient {index} of {name}", one / largest, other.numpy() / largest, terms
 
 
 def main() -> int:
@@ -167,6 +203,7 @@ def main() -> int:
         compare_additive,
         compare_dropout,
         compare_cross_entropy,
+        compare_scan,
     ):
         for dtype in DTYPES:
             eps, wide = (torch.finfo(which).eps for which in (dtype, results.accumulation_dtype(dtype)))

@@ -54,9 +54,9 @@ def tensors(queries=QUERIES, keys=KEYS, inner=INNER, value_dim=VALUE_DIM) -> Add
     )
 
 
-def terms(given: AdditiveInputs, mask=None, bias=None, dropout=0.0) -> KernelArguments:
+def make_kernel_arguments(inputs: AdditiveInputs, mask=None, bias=None, dropout=0.0) -> KernelArguments:
     return to_kernel_arguments(
-        make_request(given.of_query, given.of_key, given.value, mask=mask, bias=bias, scale=1.0, dropout=dropout)
+        make_request(inputs.of_query, inputs.of_key, inputs.value, mask=mask, bias=bias, scale=1.0, dropout=dropout)
     )
 
 
@@ -68,27 +68,27 @@ class Results(NamedTuple):
     gradients: tuple[Tensor, ...]
 
 
-def upstreams(output: Tensor, lse: Tensor) -> tuple[Tensor, Tensor]:
+def make_output_gradients(output: Tensor, lse: Tensor) -> tuple[Tensor, Tensor]:
     """Return gradients of output and lse; 0 where lse is not finite."""
     of_lse = sixteenths(*lse.shape, seed=6).to(lse.dtype)
     return sixteenths(*output.shape, seed=5).to(output.dtype), of_lse.masked_fill(~lse.detach().isfinite(), 0.0)
 
 
-def run(function: Callable, given: AdditiveInputs, bias: Tensor | None) -> Results:
+def run_with_gradients(function: Callable, inputs: AdditiveInputs, bias: Tensor | None) -> Results:
     """Run forward and backward once, on new leaf tensors; ``function`` takes AdditiveInputs and bias."""
-    leaves = [tensor.detach().clone(memory_format=torch.preserve_format).requires_grad_() for tensor in given]
+    leaves = [tensor.detach().clone(memory_format=torch.preserve_format).requires_grad_() for tensor in inputs]
     of_bias = [] if bias is None else [bias.detach().clone().requires_grad_()]
     output, lse = function(AdditiveInputs(*leaves), *of_bias)
-    gradients = torch.autograd.grad((output, lse), [*leaves, *of_bias], upstreams(output, lse))
+    gradients = torch.autograd.grad((output, lse), [*leaves, *of_bias], make_output_gradients(output, lse))
     return Results(output.detach(), lse.detach(), gradients)
 
 
-def formula(given: AdditiveInputs, bias: Tensor | None = None, *, allowed: Tensor | None = None):
+def formula(inputs: AdditiveInputs, bias: Tensor | None = None, *, allowed: Tensor | None = None):
     """Compute output and lse by the paper's formula."""
-    group = given.of_query.shape[1] // given.of_key.shape[1]
-    of_key, value = (tensor.repeat_interleave(group, dim=1) for tensor in (given.of_key, given.value))
-    hidden = torch.tanh(given.of_query[:, :, :, None] + of_key[:, :, None])
-    scores = torch.einsum("bhqkw,hw->bhqk", hidden, given.vector)
+    group = inputs.of_query.shape[1] // inputs.of_key.shape[1]
+    of_key, value = (tensor.repeat_interleave(group, dim=1) for tensor in (inputs.of_key, inputs.value))
+    hidden = torch.tanh(inputs.of_query[:, :, :, None] + of_key[:, :, None])
+    scores = torch.einsum("bhqkw,hw->bhqk", hidden, inputs.vector)
     scores = scores if bias is None else scores + bias
     seen = torch.ones_like(scores, dtype=torch.bool) if allowed is None else allowed.expand_as(scores)
     seen = seen & (scores.detach() > -torch.inf)
@@ -98,37 +98,37 @@ def formula(given: AdditiveInputs, bias: Tensor | None = None, *, allowed: Tenso
     return weights @ value, lse.masked_fill(empty, -torch.inf)[..., 0]
 
 
-def native_results(given: AdditiveInputs, bias: Tensor | None = None, *, mask=None):
+def native_results(inputs: AdditiveInputs, bias: Tensor | None = None, *, mask=None):
     """Compute output and lse with the kernel."""
-    return additive_op.ADDITIVE.compute_with_grad(*given, *terms(given, mask, bias))[:2]
+    return additive_op.ADDITIVE.compute_with_grad(*inputs, *make_kernel_arguments(inputs, mask, bias))[:2]
 
 
-def to(dtype: torch.dtype, given: AdditiveInputs) -> AdditiveInputs:
-    return AdditiveInputs(*(tensor.to(dtype) for tensor in given))
+def convert_to(dtype: torch.dtype, inputs: AdditiveInputs) -> AdditiveInputs:
+    return AdditiveInputs(*(tensor.to(dtype) for tensor in inputs))
 
 
-def assert_close(found: Results, exact: Results, close: float) -> None:
+def assert_close(found: Results, exact: Results, atol: float) -> None:
     names = ("output", "lse", "of_query", "of_key", "vector", "value", "bias")
     for name, one, other in zip(names, (*found[:2], *found.gradients), (*exact[:2], *exact.gradients), strict=False):
         largest = max(1.0, float(other.abs().masked_fill(~other.isfinite(), 0.0).max())) if other.numel() else 1.0
         torch.testing.assert_close(
-            one.double(), other.double(), rtol=0, atol=close * largest, msg=lambda text, name=name: f"{name}: {text}"
+            one.double(), other.double(), rtol=0, atol=atol * largest, msg=lambda text, name=name: f"{name}: {text}"
         )
 
 
-def tolerance(dtype: torch.dtype, given: AdditiveInputs) -> float:
+def tolerance(dtype: torch.dtype, inputs: AdditiveInputs) -> float:
     """Number of terms of the longest sums that a number is computed by, times eps."""
-    queries, inner = given.of_query.shape[2:]
-    keys, value_dim = given.value.shape[2:]
+    queries, inner = inputs.of_query.shape[2:]
+    keys, value_dim = inputs.value.shape[2:]
     return 4 * (inner + value_dim + keys + BATCH * queries) * torch.finfo(dtype).eps
 
 
 @cache
 def expected(queries: int, keys: int, mask: str) -> Results:
-    given = tensors(queries, keys)
+    inputs = tensors(queries, keys)
     allowed = MASKS[mask](queries, keys)
     cells = None if allowed is None else allowed.dense(queries, keys)
-    return run(partial(formula, allowed=cells), given, None)
+    return run_with_gradients(partial(formula, allowed=cells), inputs, None)
 
 
 # Results
@@ -137,60 +137,68 @@ def expected(queries: int, keys: int, mask: str) -> Results:
 @pytest.mark.usefixtures("poison_scratch_memory", "without_shape_checks")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("mask", MASKS)
-def test_it_agrees_with_the_formula(mask, dtype):
+def test_output_and_gradients_agree_with_the_formula(mask, dtype):
     for queries, keys in LENGTHS:
         if mask == "tiles" and keys < 5:
             continue
-        given = tensors(queries, keys)
-        found = run(partial(native_results, mask=MASKS[mask](queries, keys)), to(dtype, given), None)
-        assert found.output.dtype == found.lse.dtype == dtype
-        assert_close(found, expected(queries, keys, mask), tolerance(dtype, given))
+        inputs = tensors(queries, keys)
+        actual = run_with_gradients(
+            partial(native_results, mask=MASKS[mask](queries, keys)), convert_to(dtype, inputs), None
+        )
+        assert actual.output.dtype == actual.lse.dtype == dtype
+        assert_close(actual, expected(queries, keys, mask), tolerance(dtype, inputs))
 
 
 @pytest.mark.usefixtures("poison_scratch_memory", "without_shape_checks")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("inner", [1, 7, 16, 17, 63, 65, 263])
-def test_every_size_of_the_hidden_layer_and_of_values(inner, dtype):
-    given = tensors(67, 71, inner, value_dim=264 - inner)
+def test_hidden_and_value_sizes(inner, dtype):
+    inputs = tensors(67, 71, inner, value_dim=264 - inner)
     mask = masks.causal()
-    exact = run(partial(formula, allowed=mask.dense(67, 71)), given, None)
-    assert_close(run(partial(native_results, mask=mask), to(dtype, given), None), exact, tolerance(dtype, given))
+    exact = run_with_gradients(partial(formula, allowed=mask.dense(67, 71)), inputs, None)
+    assert_close(
+        run_with_gradients(partial(native_results, mask=mask), convert_to(dtype, inputs), None),
+        exact,
+        tolerance(dtype, inputs),
+    )
 
 
 @pytest.mark.usefixtures("poison_scratch_memory", "without_shape_checks")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(1, 1, 67, 71), (BATCH, 1, 1, 71), (1, HEADS, 67, 1), (BATCH, HEADS, 67, 71)])
-def test_biases_in_every_shape(shape, dtype):
+def test_bias_shapes(shape, dtype):
     """A bias of -inf hides a key, as a mask does."""
     bias = sixteenths(*shape, seed=7)
     bias[torch.from_numpy(np.random.default_rng(5).random(shape) < 0.2)] = -torch.inf
-    given, mask = tensors(67, 71), masks.causal()
-    exact = run(partial(formula, allowed=mask.dense(67, 71)), given, bias)
+    inputs, mask = tensors(67, 71), masks.causal()
+    exact = run_with_gradients(partial(formula, allowed=mask.dense(67, 71)), inputs, bias)
     repeated = BATCH * HEADS * 67 * 71 / bias.numel()
-    close = tolerance(dtype, given) + 4 * repeated * torch.finfo(dtype).eps
-    assert_close(run(partial(native_results, mask=mask), to(dtype, given), bias.to(dtype)), exact, close)
+    atol = tolerance(dtype, inputs) + 4 * repeated * torch.finfo(dtype).eps
+    assert_close(
+        run_with_gradients(partial(native_results, mask=mask), convert_to(dtype, inputs), bias.to(dtype)), exact, atol
+    )
 
 
 @pytest.mark.usefixtures("poison_scratch_memory", "without_shape_checks")
 @pytest.mark.parametrize("mask", MASKS)
-def test_a_bias_by_distance_is_trained(mask):
+def test_gradient_of_a_distance_bias(mask):
     bias = positions.T5Buckets(HEADS, buckets=8, max_distance=13).double()
     for queries, keys in LENGTHS[1:]:
-        given, chosen = tensors(queries, keys), MASKS[mask](queries, keys)
+        inputs, chosen = tensors(queries, keys), MASKS[mask](queries, keys)
         cells = None if chosen is None else chosen.dense(queries, keys)
-        added = bias.scores(given.of_query, regard.contract.Frame(queries, keys), torch.arange(queries), 1.0)
+        added = bias.scores(inputs.of_query, regard.contract.Frame(queries, keys), torch.arange(queries), 1.0)
         both = []
-        for output, lse in (native_results(given, bias, mask=chosen), formula(given, added, allowed=cells)):
-            trained = torch.autograd.grad((output, lse), bias.weight, upstreams(output, lse))[0]
+        for output, lse in (native_results(inputs, bias, mask=chosen), formula(inputs, added, allowed=cells)):
+            trained = torch.autograd.grad((output, lse), bias.weight, make_output_gradients(output, lse))[0]
             both.append((output, lse, trained / max(1.0, queries * keys)))
         for one, other in zip(*both, strict=True):
-            torch.testing.assert_close(one, other, rtol=0, atol=tolerance(torch.float64, given))
+            torch.testing.assert_close(one, other, rtol=0, atol=tolerance(torch.float64, inputs))
 
 
 # Numbers of every size
 
 
-def spread(dtype: torch.dtype, *shape: int, seed: int) -> Tensor:
+def extreme_values(dtype: torch.dtype, *shape: int, seed: int) -> Tensor:
     """Numbers around the thresholds of tanh and its exponentials: from 1/16 to the square root of the largest."""
     random = np.random.default_rng([*shape, seed])
     sizes = [
@@ -209,51 +217,56 @@ def spread(dtype: torch.dtype, *shape: int, seed: int) -> Tensor:
         1e4,
         float(torch.finfo(dtype).max) ** 0.5,
     ]
-    drawn = random.choice([-1.0, 1.0], shape) * random.choice(sizes, shape)
-    return torch.from_numpy(drawn).to(dtype).double()
+    values = random.choice([-1.0, 1.0], shape) * random.choice(sizes, shape)
+    return torch.from_numpy(values).to(dtype).double()
 
 
 @pytest.mark.usefixtures("poison_scratch_memory", "without_shape_checks")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("mask", ["none", "causal", "cells"])
-def test_large_numbers_of_both_signs(mask, dtype):
-    """Where a and b are huge and opposite, tanh(a + b) is that of a small number: such pairs are computed singly."""
+def test_large_inputs_of_both_signs(mask, dtype):
+    """Where a and b are huge and opposite, tanh(a + b) is that of a small number: such pairs are computed alone."""
     plain = tensors(67, 71)
-    given = plain._replace(
-        of_query=spread(dtype, *plain.of_query.shape, seed=8), of_key=spread(dtype, *plain.of_key.shape, seed=9)
+    inputs = plain._replace(
+        of_query=extreme_values(dtype, *plain.of_query.shape, seed=8),
+        of_key=extreme_values(dtype, *plain.of_key.shape, seed=9),
     )
     allowed = MASKS[mask](67, 71)
     cells = None if allowed is None else allowed.dense(67, 71)
-    exact = run(partial(formula, allowed=cells), given, None)
-    assert_close(run(partial(native_results, mask=allowed), to(dtype, given), None), exact, tolerance(dtype, given))
+    exact = run_with_gradients(partial(formula, allowed=cells), inputs, None)
+    assert_close(
+        run_with_gradients(partial(native_results, mask=allowed), convert_to(dtype, inputs), None),
+        exact,
+        tolerance(dtype, inputs),
+    )
 
 
 @pytest.mark.usefixtures("poison_scratch_memory", "without_shape_checks")
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_opposite_numbers_cancel(dtype):
+def test_cancelling_inputs_keep_accuracy(dtype):
     """a + b is small and a is not: the score is accurate, whichever way it is computed."""
     plain = tensors(67, 71)
     near = sixteenths(*plain.of_query.shape[:2], 1, INNER, seed=10) / 16
     for size in (5.0, 25.0, 29.0, 35.0, 279.0, 299.0, 4096.0):
-        given = plain._replace(of_query=near + size + plain.of_query / 16, of_key=plain.of_key / 16 - size)
-        rounded = to(dtype, given)
-        exact = run(formula, to(torch.float64, rounded), None)
-        assert_close(run(native_results, rounded, None), exact, tolerance(dtype, given))
+        inputs = plain._replace(of_query=near + size + plain.of_query / 16, of_key=plain.of_key / 16 - size)
+        rounded = convert_to(dtype, inputs)
+        exact = run_with_gradients(formula, convert_to(torch.float64, rounded), None)
+        assert_close(run_with_gradients(native_results, rounded, None), exact, tolerance(dtype, inputs))
 
 
 @pytest.mark.usefixtures("without_shape_checks")
 @pytest.mark.parametrize("factor", [1e-30, 1e-3, 1e3, 1e6])
-def test_score_vectors_of_every_size(factor):
+def test_magnitudes_of_the_score_vector(factor):
     """Large score vectors give weights of 0 and 1, and a score vector of 0 gives equal weights."""
-    given = tensors(67, 71)
-    given = to(torch.float32, given._replace(vector=given.vector * factor))
-    exact = run(formula, to(torch.float64, given), None)
-    output, lse = native_results(given)
-    spread_of_scores = 4 * INNER * float(given.vector.abs().sum(1).amax()) * torch.finfo(torch.float32).eps
-    close = 4 * (KEYS + 71) * torch.finfo(torch.float32).eps + spread_of_scores
-    torch.testing.assert_close(lse.double(), exact.lse, rtol=0, atol=close)
+    inputs = tensors(67, 71)
+    inputs = convert_to(torch.float32, inputs._replace(vector=inputs.vector * factor))
+    exact = run_with_gradients(formula, convert_to(torch.float64, inputs), None)
+    output, lse = native_results(inputs)
+    score_error = 4 * INNER * float(inputs.vector.abs().sum(1).amax()) * torch.finfo(torch.float32).eps
+    atol = 4 * (KEYS + 71) * torch.finfo(torch.float32).eps + score_error
+    torch.testing.assert_close(lse.double(), exact.lse, rtol=0, atol=atol)
     if factor <= 1e-3:
-        torch.testing.assert_close(output.double(), exact.output, rtol=0, atol=8 * close)
+        torch.testing.assert_close(output.double(), exact.output, rtol=0, atol=8 * atol)
 
 
 # NaN and Inf
@@ -264,45 +277,49 @@ BAD = [math.nan, math.inf, -math.inf]
 @pytest.mark.usefixtures("poison_scratch_memory", "without_shape_checks")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("number", BAD)
-@pytest.mark.parametrize("place", ["of_query", "of_key", "value"])
-def test_a_bad_token_reaches_those_who_see_it(place, number, dtype):
+@pytest.mark.parametrize("tensor_name", ["of_query", "of_key", "value"])
+def test_nonfinite_token_affects_only_rows_that_see_it(tensor_name, number, dtype):
     """Rows that see it are NaN and excluded from the backward pass; all others are as if the token were zeros."""
     at, mask = 31, masks.window(40, 3)
     clean = tensors(67, 71)
-    clean = clean._replace(**{place: getattr(clean, place).clone()})
-    if place == "of_query":
+    clean = clean._replace(**{tensor_name: getattr(clean, tensor_name).clone()})
+    if tensor_name == "of_query":
         clean.of_query[:, :, at] = 0
     else:
         clean.of_key[:, :, at], clean.value[:, :, at] = 0, 0
-    bad = clean._replace(**{place: getattr(clean, place).clone()})
-    getattr(bad, place)[1, 1, at, 2] = number
-    hit = torch.zeros(BATCH, HEADS, 67, dtype=torch.bool)
-    if place == "of_query":
-        hit[1, 1, at] = True
+    bad = clean._replace(**{tensor_name: getattr(clean, tensor_name).clone()})
+    getattr(bad, tensor_name)[1, 1, at, 2] = number
+    affected = torch.zeros(BATCH, HEADS, 67, dtype=torch.bool)
+    if tensor_name == "of_query":
+        affected[1, 1, at] = True
     else:
-        hit[1, 2:4] = mask.dense(67, 71)[..., at]
-    output, lse = native_results(to(dtype, bad), mask=mask)
-    assert output[hit].isnan().all()
-    assert lse[hit].isnan().all()
+        affected[1, 2:4] = mask.dense(67, 71)[..., at]
+    output, lse = native_results(convert_to(dtype, bad), mask=mask)
+    assert output[affected].isnan().all()
+    assert lse[affected].isnan().all()
 
-    def without(function, given, hit=hit):
-        found, of_lse = function(given)
-        return found.masked_fill(hit[..., None], 0.0), of_lse.masked_fill(hit, 0.0)
+    def without_affected_rows(function, given, affected=affected):
+        actual, of_lse = function(given)
+        return actual.masked_fill(affected[..., None], 0.0), of_lse.masked_fill(affected, 0.0)
 
-    exact = run(partial(without, partial(formula, allowed=mask.dense(67, 71))), clean, None)
-    found = run(partial(without, partial(native_results, mask=mask)), to(dtype, bad), None)
-    assert_close(found, exact, tolerance(dtype, clean))
-    seen_by_none = run(partial(native_results, mask=masks.padding([71, 0])), to(dtype, bad), None)
-    assert not seen_by_none.output[1].any()
-    assert all(gradient.isfinite().all() for gradient in seen_by_none.gradients)
+    exact = run_with_gradients(
+        partial(without_affected_rows, partial(formula, allowed=mask.dense(67, 71))), clean, None
+    )
+    actual = run_with_gradients(
+        partial(without_affected_rows, partial(native_results, mask=mask)), convert_to(dtype, bad), None
+    )
+    assert_close(actual, exact, tolerance(dtype, clean))
+    hidden = run_with_gradients(partial(native_results, mask=masks.padding([71, 0])), convert_to(dtype, bad), None)
+    assert not hidden.output[1].any()
+    assert all(gradient.isfinite().all() for gradient in hidden.gradients)
 
 
 @pytest.mark.usefixtures("without_shape_checks")
 @pytest.mark.parametrize("number", BAD)
-def test_a_bad_score_vector_spoils_its_head(number):
-    given = tensors()
-    given.vector[4, 2] = number
-    output, lse = native_results(given, mask=masks.padding([11, 0]))
+def test_nonfinite_score_vector_affects_only_its_head(number):
+    inputs = tensors()
+    inputs.vector[4, 2] = number
+    output, lse = native_results(inputs, mask=masks.padding([11, 0]))
     assert output[0, 4].isnan().all()
     assert lse[0, 4].isnan().all()
     assert output[0, :4].isfinite().all()
@@ -311,16 +328,16 @@ def test_a_bad_score_vector_spoils_its_head(number):
 
 @pytest.mark.usefixtures("without_shape_checks")
 @pytest.mark.parametrize("number", [math.nan, math.inf])
-def test_a_bad_bias_reaches_its_row(number):
-    given, bias = tensors(), torch.zeros(1, 1, QUERIES, KEYS, dtype=torch.float64)
+def test_nonfinite_bias_affects_only_its_row(number):
+    inputs, bias = tensors(), torch.zeros(1, 1, QUERIES, KEYS, dtype=torch.float64)
     bias[..., 3, 5] = number
-    output, lse = native_results(given, bias)
+    output, lse = native_results(inputs, bias)
     rows = torch.arange(QUERIES) == 3
     assert output[:, :, rows].isnan().all()
     assert lse[:, :, rows].isnan().all()
     assert output[:, :, ~rows].isfinite().all()
-    unseen, _ = native_results(given, bias, mask=masks.padding([5, 4]))
-    assert unseen.isfinite().all()
+    masked_output, _ = native_results(inputs, bias, mask=masks.padding([5, 4]))
+    assert masked_output.isfinite().all()
 
 
 # Dropout, threads
@@ -328,10 +345,10 @@ def test_a_bad_bias_reaches_its_row(number):
 
 @pytest.mark.usefixtures("without_shape_checks")
 def test_dropout_drops_weights_and_scales_the_others():
-    given = tensors(67, 71, value_dim=71)
-    given = given._replace(value=torch.eye(71, dtype=torch.float64).expand(BATCH, KEY_HEADS, 71, 71))
-    weights = native_results(given)[0]
-    dropped = additive_op.additive_attention(*given, terms(given, dropout=0.25))
+    inputs = tensors(67, 71, value_dim=71)
+    inputs = inputs._replace(value=torch.eye(71, dtype=torch.float64).expand(BATCH, KEY_HEADS, 71, 71))
+    weights = native_results(inputs)[0]
+    dropped = additive_op.additive_attention(*inputs, make_kernel_arguments(inputs, dropout=0.25))
     kept = dropped > 0
     torch.testing.assert_close(dropped[kept], weights[kept] / 0.75, rtol=0, atol=1e-14)
     share = 1 - kept.double().mean().item()
@@ -340,24 +357,26 @@ def test_dropout_drops_weights_and_scales_the_others():
 
 @pytest.mark.usefixtures("poison_scratch_memory", "without_shape_checks")
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_the_same_bits_with_any_number_of_threads(dtype):
-    given, before = to(dtype, tensors(131, 257)), torch.get_num_threads()
-    shared = terms(given, masks.causal() & masks.padding([257, 130]), torch.zeros(1, 1, 1, 257), dropout=0.3)
-    found = []
+def test_same_bits_with_any_number_of_threads(dtype):
+    given, before = convert_to(dtype, tensors(131, 257)), torch.get_num_threads()
+    shared = make_kernel_arguments(
+        given, masks.causal() & masks.padding([257, 130]), torch.zeros(1, 1, 1, 257), dropout=0.3
+    )
+    results = []
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
-        found.append(
-            run(
+        results.append(
+            run_with_gradients(
                 lambda given, bias: additive_op.ADDITIVE.compute_with_grad(*given, *shared._replace(bias=bias))[:2],
                 given,
                 shared.bias,
             )
         )
     torch.set_num_threads(before)
-    for other in found[1:]:
-        assert torch.equal(found[0].output, other.output)
-        assert torch.equal(found[0].lse, other.lse)
-        assert all(map(torch.equal, found[0].gradients, other.gradients))
+    for other in results[1:]:
+        assert torch.equal(results[0].output, other.output)
+        assert torch.equal(results[0].lse, other.lse)
+        assert all(map(torch.equal, results[0].gradients, other.gradients))
 
 
 # The operators
@@ -374,62 +393,68 @@ SIZES = {
     "no values": {"value_dim": 0},
 }
 TERMS = {
-    "nothing": lambda given: terms(given),
-    "band and interval": lambda given: terms(given, masks.window(5, 1) & masks.padding([11, 4])),
-    "cells": lambda given: terms(given, masks.keep(random_cells(QUERIES, KEYS))),
-    "tiles": lambda given: terms(given, masks.documents(torch.arange(67) // 5) | masks.global_tokens([0])),
-    "bias": lambda given: terms(given, masks.causal(), leaf(1, HEADS, 1, KEYS)),
-    "bias of another dtype": lambda given: terms(given, bias=torch.zeros(BATCH, 1, QUERIES, KEYS).requires_grad_()),
-    "table": lambda given: terms(given)._replace(table=leaf(HEADS, 2 * KEYS), table_lowest=-KEYS),
-    "dropout": lambda given: terms(given, masks.causal(), dropout=0.3),
-    "no keys": lambda given: terms(given, masks.causal()),
-    "no queries": lambda given: terms(given, masks.causal()),
-    "no values": lambda given: terms(given, masks.causal(), leaf(1, 1, QUERIES, 1)),
+    "nothing": lambda given: make_kernel_arguments(given),
+    "band and interval": lambda given: make_kernel_arguments(given, masks.window(5, 1) & masks.padding([11, 4])),
+    "cells": lambda given: make_kernel_arguments(given, masks.keep(random_cells(QUERIES, KEYS))),
+    "tiles": lambda given: make_kernel_arguments(
+        given, masks.documents(torch.arange(67) // 5) | masks.global_tokens([0])
+    ),
+    "bias": lambda given: make_kernel_arguments(given, masks.causal(), leaf(1, HEADS, 1, KEYS)),
+    "bias of another dtype": lambda given: make_kernel_arguments(
+        given, bias=torch.zeros(BATCH, 1, QUERIES, KEYS).requires_grad_()
+    ),
+    "table": lambda given: make_kernel_arguments(given)._replace(table=leaf(HEADS, 2 * KEYS), table_lowest=-KEYS),
+    "dropout": lambda given: make_kernel_arguments(given, masks.causal(), dropout=0.3),
+    "no keys": lambda given: make_kernel_arguments(given, masks.causal()),
+    "no queries": lambda given: make_kernel_arguments(given, masks.causal()),
+    "no values": lambda given: make_kernel_arguments(given, masks.causal(), leaf(1, 1, QUERIES, 1)),
 }
 
 
 def make_problem(name: str) -> tuple[AdditiveInputs, KernelArguments]:
-    given = tensors(**SIZES.get(name, {}))
-    return AdditiveInputs(*(tensor.detach().clone().requires_grad_() for tensor in given)), TERMS[name](given)
+    inputs = tensors(**SIZES.get(name, {}))
+    return AdditiveInputs(*(tensor.detach().clone().requires_grad_() for tensor in inputs)), TERMS[name](inputs)
 
 
-@parametrize_opcheck(TERMS, by_day=["tiles", "bias"])
-def test_the_operators_keep_the_contract(name, utilities, without_shape_checks):
-    given, named = make_problem(name)
-    torch.library.opcheck(torch.ops.regard.additive.default, (*given, *named), test_utils=utilities)
-    plain = [part.detach() if isinstance(part, Tensor) else part for part in (*given, *named)]
+@parametrize_opcheck(TERMS, default_kinds=["tiles", "bias"])
+def test_operators_pass_opcheck(name, utilities, without_shape_checks):
+    inputs, named = make_problem(name)
+    torch.library.opcheck(torch.ops.regard.additive.default, (*inputs, *named), test_utils=utilities)
+    plain = [part.detach() if isinstance(part, Tensor) else part for part in (*inputs, *named)]
     output, lse, normalizer = torch.ops.regard.additive.default(*plain)
-    wanted = (named.bias is not None, named.table is not None)
+    expected = (named.bias is not None, named.table is not None)
     for grad_lse in (None, torch.randn_like(lse)):
         torch.library.opcheck(
             torch.ops.regard.additive_backward.default,
-            (torch.randn_like(output), grad_lse, *plain[:4], output, normalizer, *wanted, *plain[4:]),
+            (torch.randn_like(output), grad_lse, *plain[:4], output, normalizer, *expected, *plain[4:]),
             test_utils=utilities,
         )
 
 
 @pytest.mark.parametrize("name", [name for name in TERMS if not name.startswith(("no ", "tiles", "bias of another"))])
-@pytest.mark.parametrize("fast", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["along a line", "by number"])
-@pytest.mark.parametrize("way", ["operator", "short"])
-def test_gradients_are_those_of_finite_differences(name, way, fast, without_shape_checks):
-    given, named = make_problem(name)
+@pytest.mark.parametrize(
+    "fast", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["along a direction", "per element"]
+)
+@pytest.mark.parametrize("path", ["operator", "eager"])
+def test_gradients_agree_with_finite_differences(name, path, fast, without_shape_checks):
+    inputs, named = make_problem(name)
     trained = [kind for kind in ("bias", "table") if getattr(named, kind) is not None]
-    function = torch.ops.regard.additive.default if way == "operator" else additive_op.ADDITIVE.compute_with_grad
+    function = torch.ops.regard.additive.default if path == "operator" else additive_op.ADDITIVE.compute_with_grad
 
     def both(*leaves):
         output, lse, _ = function(*leaves[:4], *named._replace(**dict(zip(trained, leaves[4:], strict=True))))
         return output, lse.masked_fill(lse == -torch.inf, 0.0)
 
     leaves = [getattr(named, kind).detach().requires_grad_() for kind in trained]
-    assert torch.autograd.gradcheck(both, (*given, *leaves), fast_mode=fast, atol=1e-8, rtol=1e-6)
+    assert torch.autograd.gradcheck(both, (*inputs, *leaves), fast_mode=fast, atol=1e-8, rtol=1e-6)
 
 
-def test_without_keys_or_values_it_gives_what_is_left(without_shape_checks):
-    found = run(native_results, tensors(keys=0), None)
-    assert not found.output.any()
-    assert (found.lse == -torch.inf).all()
-    assert not any(gradient.any() for gradient in found.gradients)
-    without, whole = (run(native_results, tensors(value_dim=size), None) for size in (0, VALUE_DIM))
+def test_no_keys_or_values_of_width_0(without_shape_checks):
+    actual = run_with_gradients(native_results, tensors(keys=0), None)
+    assert not actual.output.any()
+    assert (actual.lse == -torch.inf).all()
+    assert not any(gradient.any() for gradient in actual.gradients)
+    without, whole = (run_with_gradients(native_results, tensors(value_dim=size), None) for size in (0, VALUE_DIM))
     assert without.output.shape == (BATCH, HEADS, QUERIES, 0)
     assert torch.equal(without.lse, whole.lse)
 
@@ -446,22 +471,24 @@ def make_mechanism(name: str, **options) -> regard.mechanisms.Mechanism:
 
 
 def tokens(dtype=torch.float32, queries=QUERIES, keys=KEYS) -> tuple[Tensor, Tensor, Tensor]:
-    given = tensors(queries, keys)
-    return tuple(tensor.detach().to(dtype).requires_grad_() for tensor in (given.of_query, given.of_key, given.value))
+    inputs = tensors(queries, keys)
+    return tuple(
+        tensor.detach().to(dtype).requires_grad_() for tensor in (inputs.of_query, inputs.of_key, inputs.value)
+    )
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_auto_takes_the_kernel_where_it_can(name):
-    given = tokens()
-    of = {impl: make_mechanism(name, impl=impl) for impl in ("auto", "native", "reference")}
-    assert torch.equal(of["auto"](*given), of["native"](*given))
-    assert not torch.equal(of["auto"](*given), of["reference"](*given))
+def test_auto_prefers_the_kernel(name):
+    inputs = tokens()
+    mechanisms = {impl: make_mechanism(name, impl=impl) for impl in ("auto", "native", "reference")}
+    assert torch.equal(mechanisms["auto"](*inputs), mechanisms["native"](*inputs))
+    assert not torch.equal(mechanisms["auto"](*inputs), mechanisms["reference"](*inputs))
     relative = positions.ShawRelative(INNER, 3, values=False)
-    assert torch.equal(of["auto"](*given, bias=relative), of["reference"](*given, bias=relative))
+    assert torch.equal(mechanisms["auto"](*inputs, bias=relative), mechanisms["reference"](*inputs, bias=relative))
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_a_named_kernel_that_cannot_says_so(name, without_shape_checks):
+def test_named_implementation_refuses_with_a_reason(name, without_shape_checks):
     meta = [tensor.detach().to("meta") for tensor in tokens()]
     with pytest.raises(RefusedError, match=r"(?s)'native' refuses.*on a CPU.*meta.*impl=\"auto\""):
         make_mechanism(name, impl="native").to("meta")(*meta)
@@ -470,7 +497,7 @@ def test_a_named_kernel_that_cannot_says_so(name, without_shape_checks):
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_torch_func_is_left_to_plain_torch(name):
+def test_vmap_uses_the_reference(name):
     query, key, value = (tensor.detach() for tensor in tokens())
     mix = make_mechanism(name)
     many = torch.func.vmap(lambda tensor: mix(tensor, key, value))(torch.stack([query, 2 * query]))
@@ -480,17 +507,17 @@ def test_torch_func_is_left_to_plain_torch(name):
 @pytest.mark.parametrize("name", MECHANISMS)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_rounded_once(name, dtype):
-    given = tokens()
+    inputs = tokens()
     mix = make_mechanism(name, impl="native")
-    whole, half = mix(*given), mix(*(tensor.to(dtype) for tensor in given))
+    whole, half = mix(*inputs), mix(*(tensor.to(dtype) for tensor in inputs))
     assert half.dtype == dtype
     assert torch.equal(half, whole.to(dtype))
     with torch.autocast("cpu", dtype=dtype):
-        assert torch.equal(mix(*given), whole)
+        assert torch.equal(mix(*inputs), whole)
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_a_hidden_token_of_nan_leaves_gradients_of_weights_finite(name):
+def test_masked_nan_tokens_leave_parameter_gradients_finite(name):
     query, key, value = tokens()
     with torch.no_grad():
         key[:, :, 9:] = torch.nan
@@ -498,23 +525,23 @@ def test_a_hidden_token_of_nan_leaves_gradients_of_weights_finite(name):
     mix = make_mechanism(name, impl="native")
     output = mix(query, key, value, masks.padding([9, 9]))
     assert output[:, :, 3].isnan().all()
-    found = torch.autograd.grad(output.sum(), [*mix.parameters(), query, key, value])
-    assert all(gradient.isfinite().all() for gradient in found)
+    gradients = torch.autograd.grad(output.sum(), [*mix.parameters(), query, key, value])
+    assert all(gradient.isfinite().all() for gradient in gradients)
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_the_default_dtype_is_no_business_of_it(name):
-    given, mix = tokens(), make_mechanism(name, impl="native")
-    expected_output = mix(*given)
+def test_result_is_independent_of_the_default_dtype(name):
+    inputs, mix = tokens(), make_mechanism(name, impl="native")
+    expected_output = mix(*inputs)
     torch.set_default_dtype(torch.float64)
     try:
-        assert torch.equal(mix(*given), expected_output)
+        assert torch.equal(mix(*inputs), expected_output)
     finally:
         torch.set_default_dtype(torch.float32)
 
 
-def test_there_is_no_second_derivative(without_shape_checks):
-    given = tokens()
-    (first,) = torch.autograd.grad(make_mechanism("additive")(*given).square().sum(), given[0], create_graph=True)
+def test_second_derivatives_are_refused(without_shape_checks):
+    inputs = tokens()
+    (first,) = torch.autograd.grad(make_mechanism("additive")(*inputs).square().sum(), inputs[0], create_graph=True)
     with pytest.raises(RefusedError, match=r"(?s)no second derivatives.*one backward pass.*create_graph.*reference"):
         first.sum().backward()

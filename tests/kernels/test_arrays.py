@@ -37,7 +37,7 @@ class ForeignArray:
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
-def test_numpy_in_numpy_out(dtype):
+def test_numpy_arrays_return_numpy_arrays(dtype):
     query, key, value = numbers(dtype)
     output = regard.attention(query, key, value, mask=masks.causal())
     assert isinstance(output, np.ndarray)
@@ -46,31 +46,31 @@ def test_numpy_in_numpy_out(dtype):
     np.testing.assert_allclose(output.astype(np.float64), exact, rtol=0, atol=32 * np.finfo(dtype).eps)
 
 
-def test_what_was_seen_comes_as_arrays_too():
+def test_observe_returns_numpy_arrays():
     query, key, value = numbers()
-    seen = regard.observe(query, key, value, mask=masks.keep(allowed), top=3, rows=[0, 4])
-    exact = oracle.observe(query, key, value, allowed, top=3, asked_rows=(0, 4))
+    observation = regard.observe(query, key, value, mask=masks.keep(allowed), top=3, rows=[0, 4])
+    exact = oracle.observe(query, key, value, allowed, top=3, query_rows=(0, 4))
     for name in ("output", "lse", "entropy", "received", "top_weights", "rows"):
-        ours = getattr(seen, name)
+        ours = getattr(observation, name)
         assert isinstance(ours, np.ndarray), name
         np.testing.assert_allclose(ours, getattr(exact, name), rtol=0, atol=1e-13, err_msg=name)
-    assert isinstance(seen.top_keys, np.ndarray)
+    assert isinstance(observation.top_keys, np.ndarray)
     assert regard.observe(query, key, value).rows is None
 
 
-def test_another_framework_gets_its_own_back():
+def test_foreign_arrays_return_foreign_arrays():
     tensors = [torch.from_numpy(array) for array in numbers()]
-    strange = [ForeignArray(tensor) for tensor in tensors]
+    foreign = [ForeignArray(tensor) for tensor in tensors]
     bias = torch.randn(1, 3, 1, 11, dtype=torch.float64)
-    output = regard.attention(*strange, bias=ForeignArray(bias))
+    output = regard.attention(*foreign, bias=ForeignArray(bias))
     assert isinstance(output, ForeignArray)
     torch.testing.assert_close(output.tensor, regard.attention(*tensors, bias=bias), rtol=0, atol=1e-14)
-    assert isinstance(regard.observe(*strange).received, ForeignArray)
-    assert regard.why(*strange).reasons.keys() == regard.why(*tensors).reasons.keys()
+    assert isinstance(regard.observe(*foreign).received, ForeignArray)
+    assert regard.why(*foreign).reasons.keys() == regard.why(*tensors).reasons.keys()
 
 
 @pytest.mark.parametrize("writeable", [True, False])
-def test_no_numbers_are_copied(writeable):
+def test_arrays_are_read_without_copying(writeable):
     array = numbers(np.float32)[0].swapaxes(1, 2)
     array.flags.writeable = writeable
     tensor = arrays.tensor_from_numpy(array)
@@ -79,7 +79,7 @@ def test_no_numbers_are_copied(writeable):
     assert array.flags.writeable == writeable
 
 
-def test_what_is_read_stays_alive():
+def test_tensor_keeps_the_memory_of_its_array_alive():
     array = np.arange(5.0)
     array.flags.writeable = False
     tensor = arrays.tensor_from_numpy(array)
@@ -88,29 +88,29 @@ def test_what_is_read_stays_alive():
     assert tensor.tolist() == [0, 1, 2, 3, 4]
 
 
-def test_arrays_that_are_only_for_reading_and_in_any_order():
+def test_read_only_reversed_and_byte_swapped_arrays():
     """Negative strides and the other byte order, which torch does not support. Warnings are errors here."""
     query, key, value = numbers()
-    wanted = regard.attention(query, key, value)
+    expected = regard.attention(query, key, value)
     turned = [np.ascontiguousarray(array[..., ::-1])[..., ::-1] for array in (query, key, value)]
     swapped = [array.astype(array.dtype.newbyteorder("S")) for array in (query, key, value)]
-    for given in (turned, swapped):
-        for array in given:
+    for inputs in (turned, swapped):
+        for array in inputs:
             array.flags.writeable = False
-        np.testing.assert_array_equal(regard.attention(*given), wanted)
+        np.testing.assert_array_equal(regard.attention(*inputs), expected)
     mask = np.tri(5, 11, k=6, dtype=bool)[:, ::-1]
     mask.flags.writeable = False
     assert masks.keep(mask) == masks.keep(mask.tolist())
 
 
-def test_a_trained_position_serves_arrays_without_gradients():
+def test_numpy_arrays_with_a_trainable_bias():
     bias = positions.T5Buckets(3)
     output = regard.attention(*numbers(np.float32), bias=bias)
     assert isinstance(output, np.ndarray)
     assert bias.weight.grad is None
 
 
-def test_arrays_of_several_kinds_are_refused(without_shape_checks):
+def test_arrays_of_different_frameworks_are_refused(without_shape_checks):
     query, key, value = numbers()
     with pytest.raises(
         DtypeError, match=r"(?s)different frameworks.*one framework.*query numpy.ndarray, key torch.Tensor"
@@ -122,7 +122,7 @@ def test_arrays_of_several_kinds_are_refused(without_shape_checks):
         regard.attention(torch.from_numpy(query), key, value)
 
 
-def test_arrays_that_cannot_be_read_are_refused(without_shape_checks):
+def test_unreadable_arrays_are_refused(without_shape_checks):
     query, key, value = numbers()
     with pytest.raises(DtypeError, match=r"(?s)query is an array that cannot be read.*object.*to do"):
         regard.attention(query.astype(object), key.astype(object), value.astype(object))
@@ -142,7 +142,7 @@ def test_arrays_that_cannot_be_read_are_refused(without_shape_checks):
         regard.attention(Traced(), Traced(), Traced())
 
 
-def test_a_framework_without_a_way_back_is_refused(without_shape_checks):
+def test_framework_without_from_dlpack_is_refused(without_shape_checks):
     class OneWay:
         def __dlpack__(self, **options):
             raise AssertionError("it is refused before it is read")

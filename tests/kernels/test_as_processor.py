@@ -15,34 +15,34 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["sh", str(SCRIPT), *arguments], capture_output=True, text=True, check=False)
 
 
-def test_an_unknown_processor_is_refused_with_those_there_are():
-    done = run("z80", "true")
-    assert done.returncode == 2
-    assert done.stderr.strip() == f"unknown processor 'z80'; there are: {' '.join(PROCESSORS)}"
+def test_unknown_processor_error_lists_the_known_ones():
+    result = run("z80", "true")
+    assert result.returncode == 2
+    assert result.stderr.strip() == f"unknown processor 'z80'; there are: {' '.join(PROCESSORS)}"
 
 
 @pytest.mark.parametrize("processor", PROCESSORS)
-def test_one_that_has_more_than_this_is_refused(processor):
+def test_processor_with_unsupported_instructions_is_refused(processor):
     """Uses Linux's names of x86 extensions for each processor."""
     needs = dict(zip(PROCESSORS, ["sse4_1", "avx2", "avx512dq", "avx512_bf16", "avx512_bf16"], strict=True))[processor]
-    here = needs in Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
-    done = run(processor, "--possible")
-    assert done.returncode == (0 if here else 3)
-    assert done.stderr.strip() == (
-        "" if here else f"this processor has no {needs}, so {processor} cannot be emulated here"
+    supported = needs in Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
+    result = run(processor, "--possible")
+    assert result.returncode == (0 if supported else 3)
+    assert result.stderr.strip() == (
+        "" if supported else f"this processor has no {needs}, so {processor} cannot be emulated here"
     )
 
 
 @pytest.mark.slow
-def test_everything_is_held_to_it():
+def test_kernels_torch_and_onednn_are_limited():
     """Checks what torch reports: its own kernels' instruction set, and whether oneDNN multiplies bfloat16."""
     script = (
         "import torch; print(torch.backends.cpu.get_cpu_capability(), torch.ops.mkldnn._is_mkldnn_bf16_supported())"
     )
-    done = run("any-x86", sys.executable, "-c", script)
-    said = (
+    result = run("any-x86", sys.executable, "-c", script)
+    expected = (
         ["as any-x86: regard's kernels take portable, torch's DEFAULT; oneDNN has no bfloat16", "DEFAULT False"]
         if platform.machine() in ("x86_64", "AMD64")
         else []
     )
-    assert done.stdout.splitlines() == said, done.stderr
+    assert result.stdout.splitlines() == expected, result.stderr

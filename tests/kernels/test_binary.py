@@ -50,23 +50,23 @@ def instructions():
 
 
 @cache
-def set_of(function: str) -> str:
+def instruction_set_of(function: str) -> str:
     """Return the instruction set whose namespace contains the function."""
-    found = re.search(r"regard::(avx2|avx512|avx512_bf16)::", function)
-    return found[1] if found else "portable"
+    hypotheses = re.search(r"regard::(avx2|avx512|avx512_bf16)::", function)
+    return hypotheses[1] if hypotheses else "portable"
 
 
-def test_no_function_has_instructions_of_a_newer_set():
-    seen, wrong = dict.fromkeys(NOT_IN, 0), set()
+def test_no_function_has_instructions_of_a_newer_instruction_set():
+    counts, wrong = dict.fromkeys(NOT_IN, 0), set()
     for function, mnemonic, operands in instructions():
-        own = set_of(function)
-        seen[own] += 1
+        own = instruction_set_of(function)
+        counts[own] += 1
         text = mnemonic if own == "portable" else f"{mnemonic} {operands}"
         if NOT_IN[own].search(text) or (not X86 and SVE.search(operands)):
             wrong.add(f"{function}: {mnemonic} {operands.strip()}")
     assert not wrong, "\n".join(sorted(wrong)[:10])
     expected = NOT_IN if X86 else ["portable"]
-    assert all(seen[own] > 10_000 for own in expected), f"the names of functions are gone: {seen}"
+    assert all(counts[own] > 10_000 for own in expected), f"the names of functions are gone: {counts}"
 
 
 LEAKS = """
@@ -86,8 +86,10 @@ int64_t kernel(int x, const Problem& p) { return own(x) + alone(x) + p.key_tiles
 """
 
 
-@pytest.mark.parametrize(("source", "said"), [(LEAKS, ["shared", "member"]), (KEEPS, [])], ids=["leaks", "keeps"])
-def test_the_build_refuses_symbols_that_instruction_sets_would_share(source, said, tmp_path):
+@pytest.mark.parametrize(
+    ("source", "symbols"), [(LEAKS, ["shared", "member"]), (KEEPS, [])], ids=["shared symbols", "separate symbols"]
+)
+def test_build_refuses_symbols_shared_by_instruction_sets(source, symbols, tmp_path):
     (tmp_path / "kernel.cpp").write_text(source)
     compile_ = ["c++", "-std=c++17", "-O0", f"-I{CSRC}", "-DREGARD_ISA_NAMESPACE=avx2", "-c", "kernel.cpp"]
     subprocess.run(compile_, cwd=tmp_path, check=True)
@@ -101,21 +103,21 @@ def test_the_build_refuses_symbols_that_instruction_sets_would_share(source, sai
         "-P",
         str(CSRC / "symbols.cmake"),
     ]
-    done = subprocess.run(check, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode != 0) == bool(said), done.stderr
-    for name in said:
-        assert name in done.stderr
+    result = subprocess.run(check, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (result.returncode != 0) == bool(symbols), result.stderr
+    for name in symbols:
+        assert name in result.stderr
 
 
-def test_no_runtime_for_threads_but_torchs():
+def test_only_torchs_openmp_runtime_is_loaded():
     """Two runtimes have two thread pools, which compete for the cores. In a new process, as packages bring others."""
     script = (
         "import torch, regard; q = torch.ones(1, 1, 1, 1); regard.attention(q, q, q, impl='native'); "
         "print(open('/proc/self/maps').read())"
     )
-    done = run_script(script)
-    assert done.returncode == 0, done.stderr
-    mapped = {Path(line.split()[-1]) for line in done.stdout.splitlines() if "omp" in line}
+    result = run_script(script)
+    assert result.returncode == 0, result.stderr
+    mapped = {Path(line.split()[-1]) for line in result.stdout.splitlines() if "omp" in line}
     runtimes = {path for path in mapped if re.match(r"lib(g|i)?omp\d*\W", path.name)}
     assert len(runtimes) == 1, runtimes
     assert next(iter(runtimes)).parent.parts[-2:] == ("torch", "lib")

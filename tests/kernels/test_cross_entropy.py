@@ -48,7 +48,7 @@ def tolerance(logits, upstream=1.0):
 
 @pytest.fixture(params=["kernel", "torch"])
 def call_path(request, monkeypatch):
-    """Parametrizes over both code paths."""
+    """Run each test with regard's kernel and with torch's operations."""
     if request.param == "torch":
         monkeypatch.setattr(module, "is_portable", lambda: True)
     elif support.is_portable():
@@ -61,7 +61,7 @@ def call_path(request, monkeypatch):
 @pytest.mark.usefixtures("call_path")
 class TestValues:
     @pytest.mark.parametrize(("rows", "classes"), [(29, 1009), (7, 31), (13, 17), (11, 3), (3, 8209)])
-    def test_of_losses_and_gradients(self, rows, classes, dtype, smoothing):
+    def test_losses_and_gradients(self, rows, classes, dtype, smoothing):
         logits, targets = make_inputs(dtype, rows, classes)
         logits.requires_grad_()
         upstream = torch.randn(rows).to(results.accumulation_dtype(dtype))
@@ -78,7 +78,7 @@ class TestValues:
             atol=tolerance(logits, upstream.abs().max().item()) + torch.finfo(dtype).smallest_normal,
         )
 
-    def test_one_class_is_certain(self, dtype, smoothing):
+    def test_single_class_has_a_loss_of_0(self, dtype, smoothing):
         logits = torch.randn(5, 1).to(dtype).requires_grad_()
         losses = cross_entropy(logits, torch.zeros(5, dtype=torch.long), smoothing=smoothing, ignored=-100)
         assert torch.equal(losses, torch.zeros_like(losses))
@@ -95,7 +95,7 @@ class TestValues:
 @pytest.mark.usefixtures("call_path")
 class TestIgnoredRows:
     @pytest.mark.parametrize("dtype", DTYPES)
-    def test_may_hold_anything(self, dtype):
+    def test_nonfinite_logits_have_no_effect(self, dtype):
         logits, targets = make_inputs(dtype)
         clean = logits.clone().requires_grad_()
         logits[::5] = torch.tensor([torch.nan, torch.inf, -torch.inf, 1.0, 0.0])[:, None].repeat(2, 1)[:6].to(dtype)
@@ -108,13 +108,13 @@ class TestIgnoredRows:
         assert not logits.grad[::5].any()
         assert logits.grad[1::5].any()
 
-    def test_need_be_no_class(self):
+    def test_ignored_target_outside_the_classes(self):
         logits, targets = make_inputs()
         expected = cross_entropy(logits, targets, smoothing=0.1, ignored=IGNORED)
         targets[targets == IGNORED] = -100
         assert torch.equal(cross_entropy(logits, targets, smoothing=0.1, ignored=-100), expected)
 
-    def test_may_be_all(self):
+    def test_all_rows_ignored(self):
         logits = torch.full((5, 7), torch.nan, requires_grad=True)
         losses = cross_entropy(logits, torch.zeros(5, dtype=torch.long), smoothing=0.1, ignored=0)
         assert not losses.any()
@@ -133,7 +133,7 @@ class TestExtremes:
         torch.testing.assert_close(losses.double(), expected, rtol=1e-6, atol=tolerance(logits))
         torch.testing.assert_close(gradient.double(), expected_gradient, rtol=0, atol=tolerance(logits))
 
-    def test_a_class_that_cannot_be(self):
+    def test_logits_of_minus_infinity(self):
         """Logits of -Inf, as for banned tokens. Without smoothing they have no effect."""
         logits, targets = make_inputs()
         logits[:, 7] = -torch.inf
@@ -149,12 +149,12 @@ class TestExtremes:
         smoothed = cross_entropy(logits, targets, smoothing=0.1, ignored=IGNORED)
         assert smoothed[targets != IGNORED].eq(torch.inf).all()
 
-    @pytest.mark.parametrize("wild", [torch.nan, torch.inf])
-    @pytest.mark.parametrize("place", [0, 500, 1008])
-    def test_a_wild_logit_stays_in_its_row(self, place, wild):
+    @pytest.mark.parametrize("number", [torch.nan, torch.inf])
+    @pytest.mark.parametrize("column", [0, 500, 1008])
+    def test_nonfinite_logit_affects_only_its_row(self, column, number):
         logits, targets = make_inputs()
         clean = cross_entropy(logits, targets, smoothing=0.1, ignored=IGNORED)
-        logits[3, place] = wild
+        logits[3, column] = number
         losses = cross_entropy(logits, targets, smoothing=0.1, ignored=IGNORED)
         assert losses[3].isnan()
         losses[3] = clean[3]
@@ -171,7 +171,7 @@ class TestLargeLogits:
     """
 
     @pytest.mark.parametrize("constant", [1e4, -1e4, 1e6, -1e9, 1e9, -3e38])
-    def test_equal_ones_share_the_gradient(self, smoothing, dtype, constant):
+    def test_equal_logits(self, smoothing, dtype, constant):
         """By hand, of 8: 1/8 - 1 + smoothing * 7/8 at the target, and (1 - smoothing) / 8 elsewhere."""
         size = min(constant, 6e4, key=abs) if dtype == torch.float16 else constant
         logits = torch.full((3, 8), size, dtype=dtype, requires_grad=True)
@@ -186,7 +186,7 @@ class TestLargeLogits:
 
     @pytest.mark.parametrize("classes", [31, 1009])
     @pytest.mark.parametrize("constant", [1e4, -1e6, 1e9])
-    def test_what_follows_from_the_rounded_ones(self, smoothing, dtype, constant, classes):
+    def test_agrees_with_float64_on_rounded_logits(self, smoothing, dtype, constant, classes):
         size = 3e4 if dtype == torch.float16 else constant
         spread = max(3.0, abs(size) * 8 * torch.finfo(dtype).eps)  # some differ, even with coarse numbers
         logits = (size + spread * torch.rand(29, classes, dtype=torch.float64)).to(dtype).requires_grad_()
@@ -203,32 +203,32 @@ class TestLargeLogits:
         assert (gradient.double().sum(1).abs() <= rounding).all()
         torch.testing.assert_close(losses.double(), expected, rtol=0, atol=tolerance(logits))
 
-    def test_no_bit_changes_where_adding_rounds_nothing(self, smoothing, dtype):
+    def test_exactly_added_constant_changes_no_bit(self, smoothing, dtype):
         whole = torch.randint(-8, 8, (29, 31)).double()
-        found = []
+        results = []
         for constant in (0.0, 2.0 ** (5 if dtype == torch.bfloat16 else 9)):
             logits = (whole + constant).to(dtype).requires_grad_()
             losses = cross_entropy(logits, torch.arange(29), smoothing=smoothing, ignored=IGNORED)
-            found.append((losses, *torch.autograd.grad(losses.sum(), logits)))
-        assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
+            results.append((losses, *torch.autograd.grad(losses.sum(), logits)))
+        assert all(torch.equal(*pair) for pair in zip(*results, strict=True))
 
 
 class TestKernel:
     @pytest.fixture(autouse=True)
-    def _one_thread_after(self):
+    def _restore_one_thread(self):
         yield
         torch.set_num_threads(1)
 
     @pytest.mark.parametrize("dtype", DTYPES)
-    def test_the_same_bits_for_any_number_of_threads(self, dtype):
-        found = []
+    def test_same_bits_with_any_number_of_threads(self, dtype):
+        results = []
         logits, targets = make_inputs(dtype, rows=211)
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
             loss, normalizer = OPERATOR(logits, targets, 0.1, IGNORED)
             backward = torch.ops.regard.cross_entropy_backward.default
-            found.append((loss, normalizer, backward(loss, logits, targets, normalizer, 0.1, IGNORED)))
-        assert all(torch.equal(*pair) for other in found for pair in zip(found[0], other, strict=True))
+            results.append((loss, normalizer, backward(loss, logits, targets, normalizer, 0.1, IGNORED)))
+        assert all(torch.equal(*pair) for other in results for pair in zip(results[0], other, strict=True))
 
     @pytest.mark.parametrize("dtype", DTYPES)
     def test_every_element_is_written_and_no_other(self, dtype):
@@ -273,7 +273,7 @@ class TestKernel:
             ({"threads": 0}, "threads: expected at least 1"),
         ],
     )
-    def test_it_refuses_what_does_not_fit(self, change, message):
+    def test_forward_refuses_mismatched_arguments(self, change, message):
         targets = torch.ones(3, dtype=torch.long)
         arrays = {"logits": torch.ones(3, 7), "targets": targets, "loss": torch.empty(3)}
         arrays["normalizer"] = torch.empty(3, 2)
@@ -291,7 +291,7 @@ class TestKernel:
             ({"grad_logits": torch.ones(7, 3).t()}, "grad_logits: expected contiguous"),
         ],
     )
-    def test_its_gradient_refuses_what_does_not_fit(self, change, message):
+    def test_backward_refuses_mismatched_arguments(self, change, message):
         arrays = {
             "grad_loss": torch.ones(3),
             "logits": torch.ones(3, 7),
@@ -305,23 +305,23 @@ class TestKernel:
 
 class TestOperator:
     @pytest.mark.parametrize("dtype", DTYPES)
-    def test_keeps_the_contract(self, dtype, without_shape_checks):
+    def test_passes_opcheck(self, dtype, without_shape_checks):
         logits, targets = make_inputs(dtype, rows=5, classes=7)
         torch.library.opcheck(OPERATOR, (logits, targets, 0.1, IGNORED))
         torch.library.opcheck(OPERATOR, (logits.requires_grad_(), targets, 0.1, IGNORED))
 
-    def test_that_of_its_gradient_keeps_it_too(self, without_shape_checks):
+    def test_backward_passes_opcheck(self, without_shape_checks):
         logits, targets = make_inputs(rows=5, classes=7)
         loss, normalizer = OPERATOR(logits, targets, 0.1, IGNORED)
         torch.library.opcheck(
             torch.ops.regard.cross_entropy_backward.default, (loss, logits, targets, normalizer, 0.1, IGNORED)
         )
 
-    @pytest.mark.parametrize("route", ["operator", "short"])
+    @pytest.mark.parametrize("path", ["operator", "eager"])
     @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-    def test_gradients_are_those_of_finite_differences(self, smoothing, route, without_shape_checks):
+    def test_gradients_agree_with_finite_differences(self, smoothing, path, without_shape_checks):
         logits, targets = make_inputs(torch.float64, rows=7, classes=19)
-        function = OPERATOR if route == "operator" else module.CROSS_ENTROPY.compute_with_grad
+        function = OPERATOR if path == "operator" else module.CROSS_ENTROPY.compute_with_grad
         assert torch.autograd.gradcheck(
             lambda one: function(one, targets, smoothing, IGNORED)[0], logits.requires_grad_()
         )
@@ -329,22 +329,22 @@ class TestOperator:
     def test_strided_logits_and_gradients(self):
         logits, targets = make_inputs(rows=29, classes=31)
         upstream = torch.tensor(3.0).expand(29)
-        found = []
+        results = []
         for one in (logits, logits.t().contiguous().t(), torch.stack((logits, logits), dim=2)[:, :, 0]):
             leaf = one.detach().requires_grad_()
             losses = cross_entropy(leaf, targets, smoothing=0.1, ignored=IGNORED)
-            found.append((losses, *torch.autograd.grad(losses, leaf, upstream)))
-        assert all(torch.equal(*pair) for other in found for pair in zip(found[0], other, strict=True))
+            results.append((losses, *torch.autograd.grad(losses, leaf, upstream)))
+        assert all(torch.equal(*pair) for other in results for pair in zip(results[0], other, strict=True))
 
-    def test_nothing_else_of_the_logits_size_is_kept(self):
+    def test_only_the_logits_are_saved_at_their_size(self):
         logits, targets = make_inputs(torch.bfloat16)
-        kept = []
-        with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda same: same):
+        saved = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda tensor: saved.append(tensor) or tensor, lambda same: same):
             module.CROSS_ENTROPY.compute_with_grad(logits.requires_grad_(), targets, 0.1, IGNORED)
-        assert sorted(tensor.numel() for tensor in kept) == [29, 29 * 2, 29 * 1009]
-        assert any(tensor.data_ptr() == logits.data_ptr() for tensor in kept)
+        assert sorted(tensor.numel() for tensor in saved) == [29, 29 * 2, 29 * 1009]
+        assert any(tensor.data_ptr() == logits.data_ptr() for tensor in saved)
 
-    def test_there_is_no_second_derivative(self, without_shape_checks):
+    def test_second_derivatives_are_refused(self, without_shape_checks):
         logits, targets = make_inputs()
         losses, _ = module.CROSS_ENTROPY.compute_with_grad(logits.requires_grad_(), targets, 0.1, IGNORED)
         (first,) = torch.autograd.grad(losses.sum(), logits, create_graph=True)
@@ -359,7 +359,7 @@ class TestOperator:
             cross_entropy(logits, targets, smoothing=0.1, ignored=IGNORED)
 
 
-def test_under_transforms_torch_computes():
+def test_torch_func_uses_torch():
     logits, targets = make_inputs(torch.float64, rows=5, classes=7)
     loss = partial(cross_entropy, targets=targets, smoothing=0.1, ignored=IGNORED)
     _, expected = float64_reference(logits, targets, 0.1)

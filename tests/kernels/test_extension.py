@@ -25,14 +25,14 @@ OTHER = "_native.cpython-39-riscv64-linux-gnu.so"
 def run(tmp_path):
     """Run a script with a copy of the package in which a file of that name and content replaces the module."""
 
-    def started(script: str, file: str | None, content: bytes = b"") -> subprocess.CompletedProcess[str]:
+    def run_with_module(script: str, file: str | None, content: bytes = b"") -> subprocess.CompletedProcess[str]:
         built = shutil.ignore_patterns("_native*.so", "_native*.pyd", "csrc", "__pycache__")
         package = shutil.copytree(SOURCE, tmp_path / "regard", ignore=built)
         if file is not None:
             (package / "kernels" / file).write_bytes(content)
         return run_script(f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{script}")
 
-    return started
+    return run_with_module
 
 
 USE = """
@@ -46,26 +46,26 @@ regard.attention(query, query, query, impl="native")
 """
 
 
-def test_without_a_file_auto_goes_on_and_it_is_said_once(run):
-    done = run(USE, None)
-    assert "auto takes sdpa" in done.stdout, done.stderr
-    assert "  not native: its extension was not built" in done.stdout
-    assert "True" in done.stdout
-    assert done.stderr.count("RuntimeWarning: regard's own kernels are missing: its extension was not built") == 1
-    assert done.stderr.count("To do: install a wheel of regard") == 1
-    assert "RefusedError: impl 'native' refuses: its extension was not built" in done.stderr
+def test_missing_module_warns_once_and_auto_continues(run):
+    result = run(USE, None)
+    assert "auto takes sdpa" in result.stdout, result.stderr
+    assert "  not native: its extension was not built" in result.stdout
+    assert "True" in result.stdout
+    assert result.stderr.count("RuntimeWarning: regard's own kernels are missing: its extension was not built") == 1
+    assert result.stderr.count("To do: install a wheel of regard") == 1
+    assert "RefusedError: impl 'native' refuses: its extension was not built" in result.stderr
 
 
 LIST = "import sys; sys.argv = ['regard', 'list', '--json']; from regard.cli.app import main; main()"
 
 
-def test_a_broken_file_is_named_by_list(run):
-    done = run(LIST, OWN, b"\x7fELF of no use")
-    rows = {row["impl"]: row for row in json.loads(done.stdout)["implementations"]}
+def test_list_names_a_broken_module(run):
+    result = run(LIST, OWN, b"\x7fELF of no use")
+    rows = {row["impl"]: row for row in json.loads(result.stdout)["implementations"]}
     assert rows["native"]["available"] is False
     assert rows["native"]["details"].startswith(f"its extension {OWN} cannot be loaded: "), rows
     assert rows["reference"]["available"] is True
-    assert "RuntimeWarning" not in done.stderr  # nothing was computed
+    assert "RuntimeWarning" not in result.stderr  # nothing was computed
 
 
 OTHER_INTERFACE = """
@@ -76,16 +76,16 @@ loader.write_text(loader.read_text().replace("_INTERFACE = ", "_INTERFACE = 1000
 """
 
 
-def test_a_module_of_other_sources_is_not_called(run):
+def test_module_with_another_interface_is_not_called(run):
     """As after an update of only the Python files."""
-    done = run(OTHER_INTERFACE + LIST, OWN, Path(extension.native.__file__).read_bytes())
-    (native,) = (row for row in json.loads(done.stdout)["implementations"] if row["impl"] == "native")
+    result = run(OTHER_INTERFACE + LIST, OWN, Path(extension.native.__file__).read_bytes())
+    (native,) = (row for row in json.loads(result.stdout)["implementations"] if row["impl"] == "native")
     assert native["available"] is False
     numbers = f"its interface is {extension.native.interface}, and {1000 + extension.native.interface} is needed"
     assert f"{numbers}); build it again with `pip install .`" in native["details"]
 
 
-def test_a_file_for_another_python_is_named(run):
-    done = run("from regard.kernels import extension; print(extension.missing_reason)", OTHER)
+def test_module_for_another_python_is_named(run):
+    result = run("from regard.kernels import extension; print(extension.missing_reason)", OTHER)
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    assert done.stdout.strip() == f"its extension was built for another Python or system than this {version}: {OTHER}"
+    assert result.stdout.strip() == f"its extension was built for another Python or system than this {version}: {OTHER}"

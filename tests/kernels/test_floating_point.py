@@ -25,17 +25,17 @@ LENGTH = 521  # enough for a second thread to take part
 
 
 @contextmanager
-def flushed():
+def flush_subnormals():
     torch.set_flush_denormal(True)
     try:
         yield
-        assert (torch.tensor([1e-39]) * 0.5).item() == 0  # still
+        assert (torch.tensor([1e-39]) * 0.5).item() == 0  # the mode is still set
     finally:
         torch.set_flush_denormal(False)
 
 
 @contextmanager
-def rounded(mode):
+def rounding_mode(mode):
     before = C.fegetround()
     assert C.fesetround(mode) == 0
     try:
@@ -46,11 +46,11 @@ def rounded(mode):
 
 
 @pytest.fixture(autouse=True)
-def exact():
+def default_results():
     """Results of two threads, which start before a test changes its rounding mode: new threads would inherit it."""
     before = torch.get_num_threads()
     torch.set_num_threads(2)
-    yield bits()
+    yield compute_results()
     torch.set_num_threads(before)
 
 
@@ -66,38 +66,38 @@ def tiny_values():
     return tokens(batch=1, heads=2, of_value=1e-39)
 
 
-def bits():
+def compute_results():
     """Return the results of each operation, forward and backward; torch's computations around them do not round."""
     leaves = [tensor.detach().requires_grad_() for tensor in tokens()]
     output = regard.attention(*leaves, scale=0.3, impl="native")
-    seen = regard.observe(*leaves, scale=0.3, impl="native")
-    results = [output, seen.received, seen.entropy]
-    decoded = regard.attention(leaves[0][:, :, -1:].detach(), *leaves[1:], impl="native")
+    observation = regard.observe(*leaves, scale=0.3, impl="native")
+    results = [output, observation.received, observation.entropy]
+    decoding_output = regard.attention(leaves[0][:, :, -1:].detach(), *leaves[1:], impl="native")
     logits = tokens()[2].view(-1, 19).detach().requires_grad_()
     loss, _ = torch.ops.regard.cross_entropy.default(logits, torch.arange(8 * LENGTH) % 19, 0.1, -1)
-    dropped = torch.ops.regard.dropout.default(leaves[2], 0.25, torch.tensor(7))
-    found = [*results, decoded, loss, dropped]
+    dropout_output = torch.ops.regard.dropout.default(leaves[2], 0.25, torch.tensor(7))
+    found = [*results, decoding_output, loss, dropout_output]
     for result in results:
         found += torch.autograd.grad(result, leaves, torch.ones_like(result), retain_graph=True)
     found += torch.autograd.grad(loss, logits, torch.ones_like(loss))
     return [tensor.detach() for tensor in found]
 
 
-def same(ones, others):
-    return all(torch.equal(one, other) for one, other in zip(ones, others, strict=True))
+def equal_bits(first, second):
+    return all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
 
 
-def test_the_same_bits_whichever_thread_computes():
+def test_same_bits_on_any_thread():
     """Repeated often enough for each thread to have computed each task."""
     query, key, value = tiny_values()
-    with flushed():
-        found = [regard.attention(query, key, value, impl="native") for _ in range(20)]
-    assert all(torch.equal(each, found[0]) for each in found)
+    with flush_subnormals():
+        actual = [regard.attention(query, key, value, impl="native") for _ in range(20)]
+    assert all(torch.equal(each, actual[0]) for each in actual)
 
 
-def test_numbers_below_the_smallest_normal_one_are_kept():
+def test_subnormal_numbers_are_not_flushed():
     query, key, value = tiny_values()
-    with flushed():
+    with flush_subnormals():
         output = regard.attention(query, key, value, impl="native")
     exact, _ = oracle.attention(*(tensor.double().numpy() for tensor in (query, key, value)))
     # Each product of a weight with a value below 5e-39 may be rounded to a multiple of 2^-149.
@@ -105,21 +105,21 @@ def test_numbers_below_the_smallest_normal_one_are_kept():
     np.testing.assert_allclose(output.double().numpy(), exact, rtol=0, atol=bound)
 
 
-def test_flushing_changes_nothing(exact):
+def test_flush_mode_changes_no_result(default_results):
     """Weights and gradients are far below the smallest normal number, for any inputs."""
-    with flushed():
-        found = bits()
-    assert same(found, exact)
+    with flush_subnormals():
+        actual = compute_results()
+    assert equal_bits(actual, default_results)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_rounding_mode_changes_nothing(mode, exact):
-    with rounded(mode):
-        found = bits()
-    assert same(found, exact)
+def test_rounding_mode_changes_no_result(mode, default_results):
+    with rounding_mode(mode):
+        actual = compute_results()
+    assert equal_bits(actual, default_results)
 
 
-def test_each_python_thread_gets_the_same():
+def test_same_bits_in_every_python_thread():
     """A thread inherits the rounding mode of the thread that starts it, and may change it."""
     tensors = tiny_values()
     exact = regard.attention(*tensors, impl="native")
@@ -129,6 +129,6 @@ def test_each_python_thread_gets_the_same():
         torch.set_flush_denormal(flushing)
         return regard.attention(*tensors, impl="native")
 
-    with flushed(), ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(work, [True, False] * 4))
-    assert all(torch.equal(each, exact) for each in found)
+    with flush_subnormals(), ThreadPoolExecutor(4) as pool:
+        actual = list(pool.map(work, [True, False] * 4))
+    assert all(torch.equal(each, exact) for each in actual)

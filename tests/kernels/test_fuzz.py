@@ -36,7 +36,7 @@ fuzz_settings = settings(
 
 
 @pytest.fixture(autouse=True, scope="module")
-def poisoned() -> Iterator[None]:
+def poison_scratch_memory() -> Iterator[None]:
     native.poison(True)
     yield
     native.poison(False)
@@ -88,7 +88,7 @@ def strided_arrays(
     return StridedArray(turned, numbers, storage)
 
 
-class Numbers:
+class RandomNumbers:
     """Random numbers from one seed."""
 
     def __init__(self, seed: int) -> None:
@@ -97,8 +97,8 @@ class Numbers:
     def normal(self, dtype: torch.dtype, *shape: int) -> Tensor:
         return torch.randn(shape, generator=self.generator, dtype=torch.float64).to(dtype)
 
-    def chosen(self, share: float, *shape: int) -> Tensor:
-        return torch.rand(shape, generator=self.generator) < share
+    def bools(self, probability: float, *shape: int) -> Tensor:
+        return torch.rand(shape, generator=self.generator) < probability
 
 
 lengths = st.one_of(st.sampled_from(NEAR_EDGES), st.integers(1, 140))
@@ -137,7 +137,7 @@ def broadcasting(draw: st.DrawFn, shape: Sequence[int]) -> list[int]:
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     dtype = draw(st.sampled_from(FLOATS))
-    numbers = Numbers(draw(seeds))
+    numbers = RandomNumbers(draw(seeds))
     batch, key_heads, group = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.integers(1, 3))
     heads, queries, keys, head_dim, value_dim = (
         key_heads * group,
@@ -168,11 +168,11 @@ def cases(draw: st.DrawFn) -> Case:
         place = torch.arange(keys).expand(whole)
         allowed &= (place >= bounds[0].view(-1, 1, 1, 1)) & (place < bounds[1].view(-1, 1, 1, 1))
     if draw(st.booleans()):
-        cells = numbers.chosen(draw(st.sampled_from([0.03, 0.5, 0.97])), *broadcasting(draw, whole))
+        cells = numbers.bools(draw(st.sampled_from([0.03, 0.5, 0.97])), *broadcasting(draw, whole))
         options["dense"] = draw(strided_arrays(cells, empty=True)).array
         allowed &= cells
     if draw(st.booleans()):
-        tiled = numbers.chosen(0.5, draw(st.sampled_from([1, batch])), draw(st.sampled_from([1, heads])), queries, keys)
+        tiled = numbers.bools(0.5, draw(st.sampled_from([1, batch])), draw(st.sampled_from([1, heads])), queries, keys)
         tiled[..., :64] = draw(st.booleans())  # makes empty or full tiles
         tiles = masks.keep(tiled).tiles(queries, keys)
         options["row_start"] = tiles.row_start.unflatten(0, (tiles.batch, tiles.heads))
@@ -184,7 +184,7 @@ def cases(draw: st.DrawFn) -> Case:
     if draw(st.booleans()):
         bias = numbers.normal(draw(st.sampled_from(FLOATS)), *broadcasting(draw, whole))
         if draw(st.booleans()):
-            bias[numbers.chosen(0.1, *bias.shape)] = -torch.inf
+            bias[numbers.bools(0.1, *bias.shape)] = -torch.inf
         options["bias"] = draw(strided_arrays(bias)).array
     if draw(st.booleans()):
         lowest = 1 - keys - draw(st.integers(0, 5))
@@ -195,15 +195,15 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(query, key, value, laid, options, allowed, None if bias is None else bias.double(), table)
 
 
-def scores_added(case: Case, bias: Tensor | None, table: Tensor | None) -> Tensor | None:
+def additive_scores(case: Case, bias: Tensor | None, table: Tensor | None) -> Tensor | None:
     """Return the sum of bias and distance table, in float64. The last query is aligned with the last key."""
-    added = bias
+    total = bias
     if table is not None:
         queries, keys = case.query.shape[2], case.key.shape[2]
         distance = torch.arange(keys) - (torch.arange(queries)[:, None] + keys - queries)
         by_distance = table[:, 0, :, distance - case.options["table_lowest"]]
-        added = by_distance if added is None else added + by_distance
-    return None if added is None else added.expand(case.allowed.shape)
+        total = by_distance if total is None else total + by_distance
+    return None if total is None else total.expand(case.allowed.shape)
 
 
 class Expected(NamedTuple):
@@ -218,7 +218,7 @@ def reference(case: Case, upstream: Tensor) -> Expected:
     """Compute the expected results; errors of bias and table gradients are relative to the sum of absolute terms."""
     given = dict(zip(("query", "key", "value", "bias", "table"), (*case[:3], case.bias, case.table), strict=True))
     leaves = {name: part.double().requires_grad_() for name, part in given.items() if part is not None}
-    added = scores_added(case, leaves.get("bias"), leaves.get("table"))
+    added = additive_scores(case, leaves.get("bias"), leaves.get("table"))
     cells = torch.zeros(case.allowed.shape, dtype=torch.float64, requires_grad=True)
     output = regard.attention(
         *(leaves[name] for name in ("query", "key", "value")),
@@ -232,18 +232,20 @@ def reference(case: Case, upstream: Tensor) -> Expected:
     sizes = dict(gradients)
     summed = [leaves[name] for name in ("bias", "table") if name in leaves]
     if added is not None:
-        of_sizes = torch.autograd.grad(scores_added(case, *map(leaves.get, ("bias", "table"))), summed, of_cells.abs())
+        of_sizes = torch.autograd.grad(
+            additive_scores(case, *map(leaves.get, ("bias", "table"))), summed, of_cells.abs()
+        )
         sizes |= dict(zip([name for name in ("bias", "table") if name in leaves], of_sizes, strict=True))
     return Expected(output.detach(), gradients, {name: float(size.abs().max()) for name, size in sizes.items()})
 
 
-def check(
+def assert_within_rounding(
     name: str, ours: Tensor, exact: Tensor, terms: float, dtype: torch.dtype, largest: float | None = None
 ) -> None:
     allowed = terms * torch.finfo(results.accumulation_dtype(dtype)).eps + 8 * torch.finfo(dtype).eps / 2
     largest = max(1.0, float(exact.abs().max()) if largest is None else largest)
     error = float((ours.double() - exact).abs().max()) / largest
-    assert error <= allowed, f"{name}: off by {error:.2e} of the largest, and {allowed:.2e} are allowed"
+    assert error <= allowed, f"{name}: error {error:.2e} of the largest, allowed {allowed:.2e}"
 
 
 @fuzz_settings
@@ -251,24 +253,30 @@ def check(
 def test_forward_and_backward(case: Case, data: st.DataObject) -> None:
     dtype, wide = case.query.dtype, results.accumulation_dtype(case.query.dtype)
     shape = (*case.query.shape[:3], case.value.shape[3])
-    upstream = Numbers(data.draw(seeds)).normal(dtype, *shape)
+    upstream = RandomNumbers(data.draw(seeds)).normal(dtype, *shape)
     exact = reference(case, upstream)
 
-    def room(dtype: torch.dtype, *sizes: int) -> StridedArray:
-        made = data.draw(strided_arrays(torch.empty((1,) * (4 - len(sizes)) + sizes, dtype=dtype), written=True))
-        made_in.append((made, made.surrounding_bits().clone()))
-        return made
+    def empty_result(dtype: torch.dtype, *sizes: int) -> StridedArray:
+        result = data.draw(strided_arrays(torch.empty((1,) * (4 - len(sizes)) + sizes, dtype=dtype), written=True))
+        guarded.append((result, result.surrounding_bits().clone()))
+        return result
 
-    made_in: list[tuple[StridedArray, Tensor]] = []
-    output, lse, normalizer = room(dtype, *shape), room(wide, *shape[:3]), room(wide, *shape[:3], 2)
-    rounding = room(dtype, *shape) if dtype.itemsize == 2 else None
+    guarded: list[tuple[StridedArray, Tensor]] = []
+    output, lse, normalizer = (
+        empty_result(dtype, *shape),
+        empty_result(wide, *shape[:3]),
+        empty_result(wide, *shape[:3], 2),
+    )
+    rounding = empty_result(dtype, *shape) if dtype.itemsize == 2 else None
     of_rounding = {} if rounding is None else {"rounding": rounding.array}
     of_rows = lse.tensor[0], normalizer.array
     native.forward(*case.given, output.array, of_rows[0], normalizer=of_rows[1], **of_rounding, **case.options)
-    check("output", output.tensor, exact.output, case.terms, dtype)
+    assert_within_rounding("output", output.tensor, exact.output, case.terms, dtype)
 
-    gradients = {name: room(dtype, *getattr(case, name).shape) for name in ("query", "key", "value")}
-    gradients |= {name: room(wide, *getattr(case, name).shape) for name in exact.gradients if name not in gradients}
+    gradients = {name: empty_result(dtype, *getattr(case, name).shape) for name in ("query", "key", "value")}
+    gradients |= {
+        name: empty_result(wide, *getattr(case, name).shape) for name in exact.gradients if name not in gradients
+    }
     native.backward(
         data.draw(strided_arrays(upstream)).array,
         *case.given,
@@ -280,21 +288,21 @@ def test_forward_and_backward(case: Case, data: st.DataObject) -> None:
     )
     for name, ours in gradients.items():
         repeated = case.allowed.numel() / ours.tensor.numel() if name in ("bias", "table") else 0
-        check(
+        assert_within_rounding(
             f"gradient of {name}", ours.tensor, exact.gradients[name], case.terms + repeated, dtype, exact.largest[name]
         )
-    for made, before in made_in:
-        assert torch.equal(made.surrounding_bits(), before), "it wrote around its results"
+    for result, before in guarded:
+        assert torch.equal(result.surrounding_bits(), before), "it wrote around its results"
 
 
 @fuzz_settings
 @given(case=cases(), data=st.data())
-def test_observing_gives_the_same_output_and_the_weights(case: Case, data: st.DataObject) -> None:
+def test_observe_gives_the_same_output_and_the_weights(case: Case, data: st.DataObject) -> None:
     dtype, wide = case.query.dtype, results.accumulation_dtype(case.query.dtype)
     shape = (*case.query.shape[:3], case.value.shape[3])
     queries, keys = case.query.shape[2], case.key.shape[2]
     asked = torch.tensor(data.draw(st.lists(st.integers(0, queries - 1), min_size=1, max_size=3)))
-    made = {
+    arrays = {
         "output": torch.empty(shape, dtype=dtype),
         "lse": torch.empty(shape[:3], dtype=wide),
         "entropy": torch.empty(shape[:3], dtype=wide),
@@ -304,9 +312,9 @@ def test_observing_gives_the_same_output_and_the_weights(case: Case, data: st.Da
         "rows": asked,
         "rows_weights": torch.empty((*shape[:2], len(asked), keys), dtype=wide),
     }
-    native.observe(*case.given, **made, **case.options)
-    added = scores_added(case, case.bias, None if case.table is None else case.table.double())
-    seen = regard.observe(
+    native.observe(*case.given, **arrays, **case.options)
+    added = additive_scores(case, case.bias, None if case.table is None else case.table.double())
+    observation = regard.observe(
         *(tensor.double() for tensor in case[:3]),
         mask=masks.keep(case.allowed),
         bias=added,
@@ -316,11 +324,13 @@ def test_observing_gives_the_same_output_and_the_weights(case: Case, data: st.Da
         impl="reference",
     )
     for name in ("output", "entropy", "received", "top_weights"):
-        check(name, made[name], getattr(seen, name), case.terms, dtype)
-    check("rows", made["rows_weights"], seen.rows, case.terms, dtype)
-    empty = seen.lse == -torch.inf
-    assert torch.equal(made["lse"] == -torch.inf, empty)
-    check("lse", made["lse"].masked_fill(empty, 0), seen.lse.masked_fill(empty, 0), case.terms, dtype)
+        assert_within_rounding(name, arrays[name], getattr(observation, name), case.terms, dtype)
+    assert_within_rounding("rows", arrays["rows_weights"], observation.rows, case.terms, dtype)
+    empty = observation.lse == -torch.inf
+    assert torch.equal(arrays["lse"] == -torch.inf, empty)
+    assert_within_rounding(
+        "lse", arrays["lse"].masked_fill(empty, 0), observation.lse.masked_fill(empty, 0), case.terms, dtype
+    )
 
 
 @fuzz_settings
@@ -328,7 +338,7 @@ def test_observing_gives_the_same_output_and_the_weights(case: Case, data: st.Da
     shapes=st.lists(st.lists(st.integers(0, 3), max_size=5), min_size=5, max_size=5),
     dtypes=st.lists(st.sampled_from([*FLOATS, torch.int64, torch.bool, torch.int8]), min_size=5, max_size=5),
 )
-def test_whatever_does_not_fit_is_refused(shapes: list[list[int]], dtypes: list[torch.dtype]) -> None:
+def test_random_shapes_are_computed_or_refused(shapes: list[list[int]], dtypes: list[torch.dtype]) -> None:
     """A call computes the result, or raises one of two errors; a crash would end the run."""
     arrays = [torch.ones(shape, dtype=dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
     try:

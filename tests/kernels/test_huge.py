@@ -13,20 +13,24 @@ from regard.kernels import extension, results
 pytestmark = pytest.mark.huge
 native = extension.native
 HEADS, HEAD_DIM, VALUE_DIM, TOKENS = 2, 5, 3, 67
-APART = 1 << 25  # elements from one token to the next: the last one lies beyond 2^31
+TOKEN_STRIDE = 1 << 25  # elements from one token to the next: the last one lies beyond 2^31
 
 
-def untouched(elements: int, dtype: torch.dtype) -> torch.Tensor:
+def lazily_zeroed(elements: int, dtype: torch.dtype) -> torch.Tensor:
     """Zeros without allocated pages: NumPy requests zeroed memory from the system, where torch would write zeros."""
     return torch.from_numpy(np.zeros(elements * dtype.itemsize, np.uint8)).view(dtype)
 
 
-def far_apart(tensor: torch.Tensor) -> torch.Tensor:
-    """Copy (batch, heads, length, width) to memory in which tokens are APART elements apart."""
+def with_large_strides(tensor: torch.Tensor) -> torch.Tensor:
+    """Copy (batch, heads, length, width) to memory in which tokens are TOKEN_STRIDE elements apart."""
     batch, _, length, width = tensor.shape
-    assert length * APART > 1 << 31
+    assert length * TOKEN_STRIDE > 1 << 31
     assert batch == 1
-    return untouched(length * APART, tensor.dtype).as_strided(tensor.shape, (0, width, APART, 1)).copy_(tensor)
+    return (
+        lazily_zeroed(length * TOKEN_STRIDE, tensor.dtype)
+        .as_strided(tensor.shape, (0, width, TOKEN_STRIDE, 1))
+        .copy_(tensor)
+    )
 
 
 def tokens(dtype: torch.dtype) -> list[torch.Tensor]:
@@ -35,15 +39,15 @@ def tokens(dtype: torch.dtype) -> list[torch.Tensor]:
     return [torch.randn(1, HEADS, TOKENS, width, generator=generator).to(dtype) for width in widths]
 
 
-def computed(dtype: torch.dtype, place) -> list[torch.Tensor]:
-    """Return all results of forward, backward and observe, with arrays in the memory layout of ``place``."""
-    query, key, value = map(place, tokens(dtype))
+def compute_results(dtype: torch.dtype, store) -> list[torch.Tensor]:
+    """Return all results of forward, backward and observe, with arrays in the memory layout that ``store`` makes."""
+    query, key, value = map(store, tokens(dtype))
     wide = results.accumulation_dtype(dtype)
-    output, upstream, seen = (place(torch.ones(1, HEADS, TOKENS, VALUE_DIM).to(dtype)) for _ in range(3))
+    output, upstream, seen = (store(torch.ones(1, HEADS, TOKENS, VALUE_DIM).to(dtype)) for _ in range(3))
     lse, entropy, received = (torch.empty(1, HEADS, TOKENS, dtype=wide) for _ in range(3))
     normalizer = torch.empty(1, HEADS, TOKENS, 2, dtype=wide)
     native.forward(query, key, value, output, lse, normalizer=normalizer, low=-30, high=9, threads=2)
-    gradients = [place(torch.ones_like(tensor)) for tensor in (query, key, value)]
+    gradients = [store(torch.ones_like(tensor)) for tensor in (query, key, value)]
     band = {"low": -30, "high": 9, "threads": 2}
     native.backward(upstream, query, key, value, output, normalizer, *gradients, None, None, **band)
     native.observe(query, key, value, seen, lse, entropy, received, None, None, None, None, **band)
@@ -53,8 +57,8 @@ def computed(dtype: torch.dtype, place) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_tokens_far_apart_are_those_close_together(dtype):
-    far, close = computed(dtype, far_apart), computed(dtype, torch.clone)
+def test_large_strides_give_the_same_results(dtype):
+    far, close = compute_results(dtype, with_large_strides), compute_results(dtype, torch.clone)
     assert all(torch.equal(*pair) for pair in zip(far, close, strict=True))
 
 
@@ -62,7 +66,7 @@ def test_decoding_reads_to_the_last_key():
     """Keys of zeros have equal weights; only the last value and the first value beyond 2^31 elements are not 0."""
     width, keys = 256, (1 << 23) + 71
     assert keys * width > 1 << 31
-    key, value = (untouched(keys * width, torch.bfloat16).view(1, 1, keys, width) for _ in range(2))
+    key, value = (lazily_zeroed(keys * width, torch.bfloat16).view(1, 1, keys, width) for _ in range(2))
     value[0, 0, -1], value[0, 0, 1 << 23] = 64.0, 128.0
     query = torch.ones(1, 1, 1, width, dtype=torch.bfloat16)
     output, lse = torch.empty_like(query), torch.empty(1, 1, 1)
@@ -75,12 +79,12 @@ def test_decoding_reads_to_the_last_key():
     assert output.eq(64.0).all()
 
 
-def test_pages_beyond_two_to_the_thirty_one():
+def test_pages_beyond_2_to_the_31_elements():
     width, page_size = 256, 64
     pages = (1 << 17) + 3
     assert pages * page_size * width > 1 << 31
     key, value = (
-        untouched(pages * page_size * width, torch.bfloat16).view(pages, 1, page_size, width) for _ in range(2)
+        lazily_zeroed(pages * page_size * width, torch.bfloat16).view(pages, 1, page_size, width) for _ in range(2)
     )
     value[-1, 0, 6] = 64.0
     query, table = torch.ones(1, 1, 1, width, dtype=torch.bfloat16), torch.tensor([[0, pages - 1]])
@@ -89,24 +93,26 @@ def test_pages_beyond_two_to_the_thirty_one():
     torch.testing.assert_close(output.float(), torch.full(output.shape, 64.0 / (page_size + 7)), rtol=2**-8, atol=0)
 
 
-@pytest.mark.parametrize("what", ["dense", "bias"])
-def test_cells_beyond_two_to_the_thirty_one(what):
+@pytest.mark.parametrize("argument", ["dense", "bias"])
+def test_mask_and_bias_beyond_2_to_the_31_elements(argument):
     """The last query attends only to the last key, because of a mask, or of a bias that outweighs the others."""
     length = 46_349
     assert length * length > 1 << 31
-    cells = untouched(length * length, torch.bool if what == "dense" else torch.bfloat16).view(1, 1, length, length)
-    cells[0, 0, -1, -1] = True if what == "dense" else 1000.0
+    cells = lazily_zeroed(length * length, torch.bool if argument == "dense" else torch.bfloat16).view(
+        1, 1, length, length
+    )
+    cells[0, 0, -1, -1] = True if argument == "dense" else 1000.0
     key, value = torch.zeros(1, 1, length, HEAD_DIM), torch.ones(1, 1, length, VALUE_DIM)
     value[0, 0, -1] = 13.0
     output, lse = torch.empty_like(value), torch.empty(1, 1, length)
-    native.forward(key, key, value, output, lse, threads=2, **{what: cells})
+    native.forward(key, key, value, output, lse, threads=2, **{argument: cells})
     assert output[0, 0, -1].eq(13.0).all()
     # the other queries see nothing, or all keys equally
-    others = 0.0 if what == "dense" else 1 + 12 / length
+    others = 0.0 if argument == "dense" else 1 + 12 / length
     torch.testing.assert_close(output[0, 0, :-1], torch.full((length - 1, VALUE_DIM), others), rtol=0, atol=1e-5)
 
 
-def test_more_results_than_two_to_the_thirty_one():
+def test_output_beyond_2_to_the_31_elements():
     """There is one key, so the output of each query is its value, of 256 numbers."""
     queries, width = (1 << 23) + 67, 256
     assert queries * width > 1 << 31

@@ -126,6 +126,6 @@ print("all hold")
 
 
 @pytest.mark.parametrize("calls", [10, pytest.param(30, marks=pytest.mark.slow)])
-def test_index_arrays_that_another_thread_writes_to(calls):
-    done = run_script(f"calls = {calls}\n{SCRIPT}")
-    assert done.stdout == "all hold\n", (done.returncode, done.stdout + done.stderr)
+def test_index_arrays_written_by_another_thread(calls):
+    result = run_script(f"calls = {calls}\n{SCRIPT}")
+    assert result.stdout == "all hold\n", (result.returncode, result.stdout + result.stderr)

@@ -16,7 +16,7 @@ def run(script: str, isa: str) -> subprocess.CompletedProcess[str]:
     return run_script(script, environment={**os.environ, "REGARD_ISA": isa})
 
 
-def test_the_slowest_one_is_always_there():
+def test_baseline_instruction_set_is_available():
     assert ISAS[-1] in ("portable", "neon")
 
 
@@ -48,24 +48,24 @@ def isa(request):
 
 
 @cache
-def said(isa: str) -> list[str]:
+def script_lines(isa: str) -> list[str]:
     """Output lines of ``SCRIPT``: one process for both tests of an instruction set."""
-    done = run(SCRIPT, isa)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    result = run(SCRIPT, isa)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.splitlines()
 
 
 def test_every_operation_agrees_with_the_oracle(isa):
-    assert said(isa)[:-3] == [isa, "all agree"]
+    assert script_lines(isa)[:-3] == [isa, "all agree"]
 
 
-def test_auto_takes_the_faster(isa):
+def test_auto_choice_of_each_instruction_set(isa):
     """As docs/implementations.md says."""
     dense = "sdpa" if isa in ("portable", "neon") else "native"
-    assert said(isa)[-3:] == [isa, " ".join(3 * [dense]), " ".join(5 * ["native"])]
+    assert script_lines(isa)[-3:] == [isa, " ".join(3 * [dense]), " ".join(5 * ["native"])]
 
 
-ASKED = """
+UNKNOWN_ISA_SCRIPT = """
 from regard.kernels import extension
 import regard, torch
 from regard.errors import OptionError
@@ -79,17 +79,17 @@ for ask in (lambda: regard.attention(query, query, query), lambda: regard.why(qu
 
 
 @pytest.mark.parametrize("name", ["sse9", *(pytest.param(name, marks=pytest.mark.slow) for name in ("AVX2", "avx2 "))])
-def test_an_unknown_name_is_refused_at_the_first_call_with_those_that_run(name):
-    done = run(ASKED, name)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("REGARD_ISA names an instruction set that does not run here") == 2, done.stdout
-    assert done.stdout.count(", ".join(ISAS)) == 2
-    assert done.stdout.count(repr(name)) == 2
+def test_unknown_instruction_set_error_lists_the_available_ones(name):
+    result = run(UNKNOWN_ISA_SCRIPT, name)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("REGARD_ISA names an instruction set that does not run here") == 2, result.stdout
+    assert result.stdout.count(", ".join(ISAS)) == 2
+    assert result.stdout.count(repr(name)) == 2
 
 
-def test_no_name_takes_the_last_that_is_not_slower_and_always_the_same():
+def test_default_instruction_set_is_fast_and_reproducible():
     script = "from regard.kernels import extension; print(extension.native.isa())"
-    chosen = {run(script, "").stdout.strip() for _ in range(3)}
+    defaults = {run(script, "").stdout.strip() for _ in range(3)}
     fast = set(ISAS[:2]) if ISAS[0] == "avx512_bf16" else {ISAS[0]}  # pairs of bfloat16 are slower on some processors
-    assert len(chosen) == 1
-    assert chosen <= fast
+    assert len(defaults) == 1
+    assert defaults <= fast

@@ -39,12 +39,12 @@ def gradients(output: Tensor, leaves: Sequence[Tensor], upstream: Tensor) -> lis
     return list(torch.autograd.grad(output, leaves, upstream))
 
 
-def weights_of(*tensors: Tensor, **options) -> Tensor:
+def forward_weights(*tensors: Tensor, **options) -> Tensor:
     """Return the weights of the forward pass, (batch, heads, queries, keys) in float64."""
     queries = tensors[0].shape[2]
     with torch.no_grad():
-        seen = regard.observe(*tensors, **options, top=1, rows=list(range(queries)), impl="native")
-    return seen.rows.double()
+        observation = regard.observe(*tensors, **options, top=1, rows=list(range(queries)), impl="native")
+    return observation.rows.double()
 
 
 class Float64Reference:
@@ -73,7 +73,7 @@ def assert_close(found: Sequence[Tensor], exact: Sequence[Tensor], terms: int, s
         assert error <= allowed, f"off by {error:.2e}, and {allowed:.2e} are allowed"
 
 
-def sizes_of(tensors: Sequence[Tensor], upstream: Tensor, exact: Sequence[Tensor]) -> list[float]:
+def bound_terms(tensors: Sequence[Tensor], upstream: Tensor, exact: Sequence[Tensor]) -> list[float]:
     """Upper bounds of the absolute terms of each gradient: dS is a difference of numbers as large as the largest D."""
     query, key, value = (float(part.detach().abs().max()) for part in tensors)
     largest = VALUE_DIM**0.5 * float(upstream.abs().max()) * value
@@ -89,7 +89,7 @@ def sizes_of(tensors: Sequence[Tensor], upstream: Tensor, exact: Sequence[Tensor
 @pytest.mark.parametrize("impl", ["native", "reference", "sdpa"])
 @pytest.mark.parametrize("constant", [-1e4, -1e9, 1e9, -3e38])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_equal_scores_of_any_size_share_the_gradient(dtype, constant, impl):
+def test_equal_scores_of_any_size_have_equal_gradients(dtype, constant, impl):
     """The usual additive mask over a padded row: each of 8 values gets an eighth of 8 ones."""
     zeros, value = torch.zeros(1, 1, 8, 4, dtype=dtype), torch.randn(1, 1, 8, 4).to(dtype).requires_grad_()
     bias = torch.full((1, 1, 1, 1), constant)
@@ -104,16 +104,18 @@ def test_a_constant_bias_on_equal_scores_changes_no_bit(dtype, dropout, shape):
     query, key, value = tokens(dtype, 67, 71)
     query = torch.zeros_like(query).requires_grad_()
     mask, upstream = masks.causal() & masks.padding([71, 13]), torch.randn(BATCH, HEADS, 67, VALUE_DIM).to(dtype)
-    found = []
+    results = []
     for constant in (0.0, -1e9):
         torch.manual_seed(5)
         bias = torch.full(shape, constant, requires_grad=True)
         output = attend(query, key, value, mask=mask, bias=bias, dropout=dropout)
-        found.append(gradients(output, (query, key, value, bias), upstream))
-    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+        results.append(gradients(output, (query, key, value, bias), upstream))
+    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
 
 
-def one_key(dtype: torch.dtype, queries: int, keys: int, size: float) -> tuple[list[Tensor], regard.masks.Mask]:
+def single_key_inputs(
+    dtype: torch.dtype, queries: int, keys: int, size: float
+) -> tuple[list[Tensor], regard.masks.Mask]:
     query, key, value = tokens(dtype, queries, keys)
     key = (key.detach() * size).to(dtype).requires_grad_()
     allowed = torch.zeros(1, 1, 1, keys, dtype=torch.bool)
@@ -123,9 +125,9 @@ def one_key(dtype: torch.dtype, queries: int, keys: int, size: float) -> tuple[l
 
 @pytest.mark.parametrize(("queries", "keys"), [(67, 71), (1, 71), (3, 1031)])  # the last two decode in forward
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_one_visible_key_has_all_the_weight_whatever_its_size(dtype, queries, keys):
+def test_single_visible_key_has_weight_1_for_any_score(dtype, queries, keys):
     """dS, dQ and dK are 0, and the gradient of the value is the gradient of the output."""
-    leaves, mask = one_key(dtype, queries, keys, 1e4 if dtype == torch.float16 else 1e20)
+    leaves, mask = single_key_inputs(dtype, queries, keys, 1e4 if dtype == torch.float16 else 1e20)
     upstream = torch.randn(BATCH, HEADS, queries, VALUE_DIM).to(dtype)
     of_query, of_key, of_value = gradients(attend(*leaves, mask=mask), leaves, upstream)
     assert not of_query.any()
@@ -137,18 +139,22 @@ def test_one_visible_key_has_all_the_weight_whatever_its_size(dtype, queries, ke
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_statistics_of_one_visible_key_learn_nothing(dtype):
+def test_statistics_of_a_single_visible_key_have_zero_gradients(dtype):
     """The weight is 1 and the entropy 0, for any score."""
-    leaves, mask = one_key(dtype, 67, 71, 1e4 if dtype == torch.float16 else 1e20)
-    seen = regard.observe(*leaves, mask=mask, top=2, rows=[0, 66], impl="native")
-    of_weights = (seen.entropy * 0.3).sum() + (seen.received * torch.arange(71)).sum() + seen.rows.square().sum()
-    total = seen.output.float().sum() + of_weights + seen.top_weights.sum()
+    leaves, mask = single_key_inputs(dtype, 67, 71, 1e4 if dtype == torch.float16 else 1e20)
+    observation = regard.observe(*leaves, mask=mask, top=2, rows=[0, 66], impl="native")
+    of_weights = (
+        (observation.entropy * 0.3).sum()
+        + (observation.received * torch.arange(71)).sum()
+        + observation.rows.square().sum()
+    )
+    total = observation.output.float().sum() + of_weights + observation.top_weights.sum()
     of_query, of_key, _ = torch.autograd.grad(total, leaves)
     assert not of_query.any()
     assert not of_key.any()
 
 
-def test_opposite_products_that_cancel_are_no_noise():
+def test_cancelling_products_give_equal_weights():
     """q . k is a^2 - a^2, which decoding sums in another order: the rounding residue must not affect weights."""
     query, key = torch.zeros(1, 1, 1, 16), torch.zeros(1, 1, 71, 16)
     query[..., 0], query[..., 1] = 1.1e10, -1.1e10
@@ -163,7 +169,7 @@ def test_opposite_products_that_cancel_are_no_noise():
 
 @pytest.mark.parametrize("queries", [67, 1])  # the last one decodes
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_a_bias_near_the_largest_number(dtype, queries):
+def test_bias_near_the_largest_float(dtype, queries):
     leaves = tokens(dtype, queries, 71)
     bias = (3.3e38 * torch.linspace(-1, 1, 71)[torch.randperm(71)]).requires_grad_()
     output = attend(*leaves, bias=bias.view(1, 1, 1, 71))
@@ -172,7 +178,7 @@ def test_a_bias_near_the_largest_number(dtype, queries):
     assert not torch.autograd.grad(output.sum(), bias)[0].any()
 
 
-def test_additive_scores_near_the_largest_number():
+def test_additive_scores_near_the_largest_float():
     mechanism = regard.mechanism("additive", heads=2, head_dim=7, inner=11, impl="native")
     query, key, value = torch.randn(1, 2, 67, 7), torch.randn(1, 2, 71, 7), torch.randn(1, 2, 71, 5)
     bias = 3.3e38 * torch.linspace(-1, 1, 71).view(1, 1, 1, 71)
@@ -181,13 +187,13 @@ def test_additive_scores_near_the_largest_number():
 
 @pytest.mark.parametrize("scale", [1.0, -1.0])
 @pytest.mark.parametrize("queries", [67, 1])
-def test_products_near_the_largest_number(queries, scale):
+def test_products_near_the_largest_float(queries, scale):
     query, key, value = torch.zeros(1, 1, queries, 8), torch.zeros(1, 1, 71, 8), torch.randn(1, 1, 71, 5)
     query[..., 0], key[..., 0] = 1.8e19, torch.linspace(-1.8e19, 1.8e19, 71)
-    seen = regard.observe(query, key, value, scale=scale, impl="native")
-    for output in (seen.output, attend(query, key, value, scale=scale)):
+    observation = regard.observe(query, key, value, scale=scale, impl="native")
+    for output in (observation.output, attend(query, key, value, scale=scale)):
         assert torch.equal(output, value[:, :, -1 if scale > 0 else 0][:, :, None].expand_as(output))
-    torch.testing.assert_close(seen.lse, torch.full_like(seen.lse, 1.8e19**2))
+    torch.testing.assert_close(observation.lse, torch.full_like(observation.lse, 1.8e19**2))
 
 
 # ---- against the gradient at the same weights ----
@@ -201,9 +207,9 @@ def test_a_constant_added_to_scores(dtype, constant, shape):
     bias = (constant + torch.randn(shape)).requires_grad_()
     mask, upstream = masks.window(90, 3), torch.randn(BATCH, HEADS, 67, VALUE_DIM).to(dtype)
     found = gradients(attend(*leaves, mask=mask, bias=bias), (*leaves, bias), upstream)
-    exact = Float64Reference(weights_of(*leaves, mask=mask, bias=bias), *leaves, bias).gradients(upstream)
+    exact = Float64Reference(forward_weights(*leaves, mask=mask, bias=bias), *leaves, bias).gradients(upstream)
     shared = BATCH * HEADS * 67 * 131 // bias.numel()
-    assert_close(found, exact, HEAD_DIM + VALUE_DIM + 131 * HEADS + shared, sizes_of(leaves, upstream, exact))
+    assert_close(found, exact, HEAD_DIM + VALUE_DIM + 131 * HEADS + shared, bound_terms(leaves, upstream, exact))
 
 
 @pytest.mark.parametrize("size", [1e1, 1e2, 1e3, 1e8])
@@ -212,51 +218,56 @@ def test_large_products(dtype, size):
     leaves = tokens(dtype, 67, 131, size)
     upstream = torch.randn(BATCH, HEADS, 67, VALUE_DIM).to(dtype)
     found = gradients(attend(*leaves, mask=masks.causal()), leaves, upstream)
-    exact = Float64Reference(weights_of(*leaves, mask=masks.causal()), *leaves).gradients(upstream)
-    assert_close(found, exact, HEAD_DIM + VALUE_DIM + 131 * HEADS, sizes_of(leaves, upstream, exact))
+    exact = Float64Reference(forward_weights(*leaves, mask=masks.causal()), *leaves).gradients(upstream)
+    assert_close(found, exact, HEAD_DIM + VALUE_DIM + 131 * HEADS, bound_terms(leaves, upstream, exact))
 
 
 @pytest.mark.parametrize("scale", [-30.0, 0.0, 1e-30])
-def test_scales_of_every_kind(scale):
+def test_scales(scale):
     leaves = tokens(torch.float32, 67, 131, 100.0)
     upstream = torch.randn(BATCH, HEADS, 67, VALUE_DIM)
     found = gradients(attend(*leaves, scale=scale), leaves, upstream)
-    weights = weights_of(*leaves, scale=scale)
+    weights = forward_weights(*leaves, scale=scale)
     exact = [part * scale * HEAD_DIM**0.5 for part in Float64Reference(weights, *leaves).gradients(upstream)]
     exact[2] = Float64Reference(weights, *leaves).gradients(upstream)[2]
     ratio = abs(scale) * HEAD_DIM**0.5
-    of_query, of_key, of_value = sizes_of(leaves, upstream, exact)
+    of_query, of_key, of_value = bound_terms(leaves, upstream, exact)
     sizes = [max(of_query * ratio, 1e-30), max(of_key * ratio, 1e-30), of_value]
     assert_close(found, exact, HEAD_DIM + VALUE_DIM + 131 * HEADS, sizes)
 
 
 @pytest.mark.parametrize("constant", [-1e4, 1e6, -1e9])
-def test_statistics(constant):
+def test_statistics_with_an_added_constant(constant):
     """Statistics of given weights in float64; ln w only where w is not 0."""
     leaves = tokens(torch.float32, 67, 71)
     bias, chosen = constant + torch.randn(1, HEADS, 67, 71), torch.randn(71, dtype=torch.float64)
     options = {"mask": masks.causal(), "bias": bias}
-    seen = regard.observe(*leaves, **options, top=1, rows=[5, 66], impl="native")
-    total = seen.entropy.sum() + (seen.received * chosen).sum() + seen.rows.square().sum() + seen.top_weights.sum()
-    truth = Float64Reference(weights_of(*leaves, **options), *leaves, bias)
+    observation = regard.observe(*leaves, **options, top=1, rows=[5, 66], impl="native")
+    total = (
+        observation.entropy.sum()
+        + (observation.received * chosen).sum()
+        + observation.rows.square().sum()
+        + observation.top_weights.sum()
+    )
+    truth = Float64Reference(forward_weights(*leaves, **options), *leaves, bias)
     weights = truth.weights
     entropy = -(weights * weights.masked_fill(weights == 0, 1.0).log()).sum()
-    top = weights.gather(-1, seen.top_keys).sum()  # the first of equal weights, where amax would spread over all
+    top = weights.gather(-1, observation.top_keys).sum()  # the first of equal weights, where amax would spread over all
     rows = weights[:, :, [5, 66]].square().sum() + (weights.sum(2) * chosen).sum() + top
-    found = torch.autograd.grad(total, leaves[:2])
+    gradients = torch.autograd.grad(total, leaves[:2])
     exact = torch.autograd.grad(entropy + rows, truth.leaves[:2])
     largest = max(10.0, float(chosen.abs().max()))
     sizes = [largest * float(part.detach().abs().max()) * 67**0.5 for part in (leaves[1], leaves[0])]
-    assert_close(found, exact, HEAD_DIM + 71 * HEADS, sizes)
+    assert_close(gradients, exact, HEAD_DIM + 71 * HEADS, sizes)
 
 
 @pytest.mark.parametrize("bias", ["ALiBi", "T5"])
-def test_biases_by_distance(bias):
+def test_distance_biases(bias):
     leaves, upstream = tokens(torch.float32, 67, 131, 30.0), torch.randn(BATCH, HEADS, 67, VALUE_DIM)
     added = {"ALiBi": positions.ALiBi(HEADS), "T5": positions.T5Buckets(HEADS)}[bias]
     found = gradients(attend(*leaves, bias=added), leaves, upstream)
-    exact = Float64Reference(weights_of(*leaves, bias=added), *leaves).gradients(upstream)
-    assert_close(found, exact, HEAD_DIM + VALUE_DIM + 131 * HEADS, sizes_of(leaves, upstream, exact))
+    exact = Float64Reference(forward_weights(*leaves, bias=added), *leaves).gradients(upstream)
+    assert_close(found, exact, HEAD_DIM + VALUE_DIM + 131 * HEADS, bound_terms(leaves, upstream, exact))
 
 
 @settings(max_examples=30, deadline=None)
@@ -267,13 +278,13 @@ def test_biases_by_distance(bias):
     sign=st.sampled_from([-1, 1]),
     dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
 )
-def test_any_constant_for_each_row(queries, keys, exponent, sign, dtype):
+def test_random_constant_for_each_row(queries, keys, exponent, sign, dtype):
     leaves, upstream = tokens(dtype, queries, keys), torch.ones(BATCH, HEADS, queries, VALUE_DIM, dtype=dtype)
     upstream[..., ::2] *= -2
     bias = sign * 10.0**exponent * torch.rand(BATCH, HEADS, queries, 1)
     found = gradients(attend(*leaves, bias=bias), leaves, upstream)
-    exact = Float64Reference(weights_of(*leaves, bias=bias), *leaves, bias).gradients(upstream)[:3]
-    assert_close(found, exact, HEAD_DIM + VALUE_DIM + keys + HEADS * queries, sizes_of(leaves, upstream, exact))
+    exact = Float64Reference(forward_weights(*leaves, bias=bias), *leaves, bias).gradients(upstream)[:3]
+    assert_close(found, exact, HEAD_DIM + VALUE_DIM + keys + HEADS * queries, bound_terms(leaves, upstream, exact))
 
 
 # ---- the other kernels ----
@@ -281,20 +292,20 @@ def test_any_constant_for_each_row(queries, keys, exponent, sign, dtype):
 
 @pytest.mark.parametrize("name", ["additive", "luong_concat", "luong_dot", "luong_general"])
 @pytest.mark.parametrize("constant", [-1e4, -1e9])
-def test_mechanisms_of_equal_scores(name, constant):
+def test_mechanisms_with_equal_scores(name, constant):
     """Equal queries and equal keys have equal scores: the gradients are those without the constant."""
     options = {"inner": 11, "impl": "native"} if name in ("additive", "luong_concat") else {}
     mechanism = regard.mechanism(name, heads=2, head_dim=7, **options)
     query, key = torch.ones(1, 2, 67, 7), torch.ones(1, 2, 71, 7)
     value = torch.randn(1, 2, 71, 5, requires_grad=True)
-    found = []
+    results = []
     for added in (0.0, constant):
         output = mechanism(query, key, value, bias=torch.full((1, 1, 1, 1), added))
-        found.append(torch.autograd.grad(output.sum(), value)[0])
-    torch.testing.assert_close(found[1], found[0], rtol=0, atol=71 * torch.finfo(torch.float32).eps)
+        results.append(torch.autograd.grad(output.sum(), value)[0])
+    torch.testing.assert_close(results[1], results[0], rtol=0, atol=71 * torch.finfo(torch.float32).eps)
 
 
-def test_one_visible_key_of_additive_attention_teaches_it_nothing():
+def test_additive_attention_to_a_single_key_has_zero_parameter_gradients():
     mechanism = regard.mechanism("additive", heads=2, head_dim=7, inner=11, impl="native")
     query, key, value = torch.randn(1, 2, 67, 7), torch.randn(1, 2, 71, 7), torch.randn(1, 2, 71, 5)
     output = mechanism(query, key, value, masks.padding([1]), bias=torch.full((1, 1, 1, 1), -1e9))
@@ -303,11 +314,11 @@ def test_one_visible_key_of_additive_attention_teaches_it_nothing():
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(67, 131), (3, 1031)])
-def test_the_same_bits_with_any_number_of_threads(queries, keys):
-    leaves, found, before = tokens(torch.float32, queries, keys, 1e8), [], torch.get_num_threads()
+def test_same_bits_with_any_number_of_threads(queries, keys):
+    leaves, results, before = tokens(torch.float32, queries, keys, 1e8), [], torch.get_num_threads()
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
         output = attend(*leaves, bias=torch.full((1, 1, 1, 1), -1e9))
-        found.append(gradients(output, leaves, torch.ones_like(output)))
+        results.append(gradients(output, leaves, torch.ones_like(output)))
     torch.set_num_threads(before)
-    assert all(torch.equal(*pair) for other in found[1:] for pair in zip(found[0], other, strict=True))
+    assert all(torch.equal(*pair) for other in results[1:] for pair in zip(results[0], other, strict=True))

@@ -22,7 +22,7 @@ def results(batch: int, heads: int, queries: int, value_dim: int) -> tuple[torch
     return torch.zeros(batch, heads, queries, value_dim), torch.zeros(batch, heads, queries)
 
 
-def test_too_little_memory_is_an_error_and_the_next_call_works():
+def test_memory_error_leaves_later_calls_working():
     """Keys and values of 2^20 tokens are packed into 512 MiB, but only 200 MiB are available."""
     script = """
 import resource, torch
@@ -50,12 +50,12 @@ for function, given in calls(query):
     function(*given)
     print(output.eq(1).all().item(), end=" ")
 """
-    done = run_script(script)
-    assert done.stdout.split() == ["refused"] * 3 + ["True"] * 3, done.stdout + done.stderr
-    assert done.returncode == 0, done.stderr
+    result = run_script(script)
+    assert result.stdout.split() == ["refused"] * 3 + ["True"] * 3, result.stdout + result.stderr
+    assert result.returncode == 0, result.stderr
 
 
-def test_more_memory_than_any_machine_has_is_an_error():
+def test_impossible_allocation_raises_memory_error():
     """Packed keys of 2^35 tokens with 256 numbers each: 64 TiB with the values."""
     query, keys = torch.zeros(1, 1, 65, 256), broadcast(1, 1, 1 << 35, 256)
     output, lse = results(1, 1, 65, 256)
@@ -73,7 +73,7 @@ def test_more_memory_than_any_machine_has_is_an_error():
         ((1 << 56, 1, 7, 2), "exceed what can be counted"),
     ],
 )
-def test_sizes_that_cannot_be_counted_are_refused(shape, message):
+def test_overflowing_sizes_are_refused(shape, message):
     tokens = broadcast(*shape)
     with pytest.raises(ValueError, match=message):
         native.forward(tokens, tokens, tokens, tokens, None)
@@ -83,14 +83,14 @@ def test_sizes_that_cannot_be_counted_are_refused(shape, message):
 
 
 def arguments(**changed: object) -> dict[str, object]:
-    given = {
+    inputs = {
         "query": torch.ones(2, 4, 5, 7),
         "key": torch.ones(2, 2, 11, 7),
         "value": torch.ones(2, 2, 11, 3),
         "output": torch.full((2, 4, 5, 3), 13.0),
         "lse": torch.full((2, 4, 5), 13.0),
     }
-    return given | changed
+    return inputs | changed
 
 
 TILES = {
@@ -139,16 +139,16 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("why", REFUSED)
-def test_what_does_not_fit_is_refused_and_nothing_is_written(why):
-    changed, error, name = REFUSED[why]
-    given = arguments(**changed)
+@pytest.mark.parametrize("case", REFUSED)
+def test_mismatched_arguments_are_refused_and_nothing_is_written(case):
+    changed, error, name = REFUSED[case]
+    inputs = arguments(**changed)
     with pytest.raises(error, match=name):
-        native.forward(**given)
-    assert all(given[result].eq(13).all() or given[result].eq(1).all() for result in ("output", "lse"))
+        native.forward(**inputs)
+    assert all(inputs[result].eq(13).all() or inputs[result].eq(1).all() for result in ("output", "lse"))
 
 
-def test_rows_of_a_tile_map_may_not_reach_beyond_it_in_between():
+def test_out_of_bounds_row_of_a_tile_map_is_refused():
     """The last row ends inside the list, but an earlier row far outside."""
     query = torch.ones(1, 1, 65, 7)
     output, lse = results(1, 1, 65, 7)
@@ -157,15 +157,15 @@ def test_rows_of_a_tile_map_may_not_reach_beyond_it_in_between():
 
 
 @pytest.mark.parametrize("row", [-1, 5, TERA, -TERA])
-def test_a_row_that_is_not_there_is_refused(row):
-    given, rows = arguments(), torch.tensor([0, row])
+def test_out_of_range_rows_are_refused(row):
+    inputs, rows = arguments(), torch.tensor([0, row])
     weights = torch.zeros(2, 4, 2, 11)
     with pytest.raises(ValueError, match="rows: an index"):
-        native.observe(*given.values(), None, None, None, None, rows, weights)
+        native.observe(*inputs.values(), None, None, None, None, rows, weights)
     with pytest.raises(ValueError, match="rows: expected rows_weights"):
-        native.observe(*given.values(), None, None, None, None, torch.tensor([0]), None)
+        native.observe(*inputs.values(), None, None, None, None, torch.tensor([0]), None)
     with pytest.raises(ValueError, match="top_weights: expected top_keys"):
-        native.observe(*given.values(), None, None, None, torch.zeros(2, 4, 5, 1), None, None)
+        native.observe(*inputs.values(), None, None, None, torch.zeros(2, 4, 5, 1), None, None)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_a_row_that_is_not_there_is_refused(row):
         ([[0, 1]], [-1], "lengths"),
     ],
 )
-def test_pages_that_are_not_there_are_refused(table, lengths, name):
+def test_out_of_range_pages_are_refused(table, lengths, name):
     query, pages = torch.ones(1, 2, 1, 7), torch.ones(2, 2, 3, 7)
     with pytest.raises(ValueError, match=name):
         native.paged(query, pages, pages, torch.tensor(table), torch.tensor(lengths), torch.empty_like(query), None)

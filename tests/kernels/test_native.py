@@ -21,83 +21,87 @@ def tensors(dtype=torch.float32, queries=QUERIES, keys=KEYS, head_dim=HEAD_DIM, 
     return [torch.randn(BATCH, *shape, generator=generator).to(dtype).requires_grad_() for shape in shapes]
 
 
-def attend(*given, **options):
-    return regard.attention(*given, **options, impl="native")
+def attend(*inputs, **options):
+    return regard.attention(*inputs, **options, impl="native")
 
 
-def bits(output, leaves):
+def output_and_gradients(output, leaves):
     """Return the output, and the input gradients for an output gradient of ones."""
     return [output, *torch.autograd.grad(output.sum(), leaves)]
 
 
-def same(ones, others):
-    return all(torch.equal(one, other) for one, other in zip(ones, others, strict=True))
+def equal_bits(first, second):
+    return all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
 
 
 # Half precision
 
 
 @pytest.mark.parametrize("impl", ["forward", "observe"])
-def test_what_rounding_cuts_off_the_output_does_not_bend_gradients(impl):
+def test_rounding_of_the_output_does_not_bias_gradients(impl):
     """If all keys are equal, the weights are equal for any query, and the query's gradient is 0.
 
     The usual delta_i = dO_i . o_i uses the rounded output, and then has an error of eps of float16.
     """
     query, key, value = tensors(torch.float16)
-    alike = key[:, :, :1].detach().expand_as(key)
+    equal_keys = key[:, :, :1].detach().expand_as(key)
     if impl == "forward":
-        output = attend(query, alike, value)
+        output = attend(query, equal_keys, value)
     else:
-        output = regard.observe(query, alike, value, impl="native").output
-    (found,) = torch.autograd.grad(output, query, torch.ones_like(output))
+        output = regard.observe(query, equal_keys, value, impl="native").output
+    (gradient,) = torch.autograd.grad(output, query, torch.ones_like(output))
     # delta and each D are sums, in float32, of VALUE_DIM products below 4; they are multiplied with numbers below 4.
-    assert found.abs().max() <= VALUE_DIM * 4 * 4 * torch.finfo(torch.float32).eps
+    assert gradient.abs().max() <= VALUE_DIM * 4 * 4 * torch.finfo(torch.float32).eps
 
 
 @pytest.mark.parametrize("impl", ["forward", "observe"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_what_all_values_have_in_common_comes_out_as_it_is(dtype, impl):
+def test_equal_values_are_returned_exactly(dtype, impl):
     """Weights add up to 1, also after rounding for multiplication. For equal values the gradient of scores is 0."""
     query, key, value = tensors(dtype)
-    alike = value[:, :, :1].detach().expand_as(value)
-    output = attend(query, key, alike) if impl == "forward" else regard.observe(query, key, alike, impl="native").output
-    expected = alike[:, :, :1].repeat_interleave(HEADS // KEY_HEADS, dim=1).expand_as(output)
+    equal_values = value[:, :, :1].detach().expand_as(value)
+    output = (
+        attend(query, key, equal_values)
+        if impl == "forward"
+        else regard.observe(query, key, equal_values, impl="native").output
+    )
+    expected = equal_values[:, :, :1].repeat_interleave(HEADS // KEY_HEADS, dim=1).expand_as(output)
     # A float32 this close to a half-precision number is rounded to it.
     close = 4 * KEYS * torch.finfo(torch.float32).eps if dtype == torch.float32 else 0
     torch.testing.assert_close(output, expected, rtol=0, atol=close)
-    (found,) = torch.autograd.grad(output, query, torch.ones_like(output))
-    assert found.abs().max() <= VALUE_DIM * 4 * 4 * torch.finfo(torch.float32).eps  # as above
+    (gradient,) = torch.autograd.grad(output, query, torch.ones_like(output))
+    assert gradient.abs().max() <= VALUE_DIM * 4 * 4 * torch.finfo(torch.float32).eps  # as above
 
 
 # Refusals
 
 
 @pytest.mark.parametrize(
-    ("made", "reason"),
+    ("make_inputs", "reason"),
     [
         (lambda: tensors(head_dim=257), "at most 256.*257 and 13"),
         (lambda: tensors(value_dim=263), "at most 256.*5 and 263"),
         (lambda: [tensor.to("meta") for tensor in tensors()], "on a CPU.*meta"),
     ],
 )
-def test_it_refuses(made, reason, without_shape_checks):
+def test_unsupported_inputs_are_refused(make_inputs, reason, without_shape_checks):
     with pytest.raises(RefusedError, match=f"(?s)'native' refuses.*{reason}"):
-        attend(*made())
+        attend(*make_inputs())
 
 
-def test_wide_heads_are_left_to_others():
-    given = tensors(head_dim=257)
-    assert regard.why(*given).impl == "sdpa"
-    assert "256" in regard.why(*given).reasons["native"]
+def test_auto_uses_sdpa_for_wide_heads():
+    inputs = tensors(head_dim=257)
+    assert regard.why(*inputs).impl == "sdpa"
+    assert "256" in regard.why(*inputs).reasons["native"]
 
 
-def test_a_bias_that_needs_the_weights_is_refused():
+def test_bias_that_needs_the_weights_is_refused():
     bias = positions.ShawRelative(HEAD_DIM, value_dim=VALUE_DIM)
     with pytest.raises(RefusedError, match=r"(?s)native.*ShawRelative"):
         attend(*tensors(), bias=bias)
 
 
-def test_it_is_what_auto_takes_on_a_cpu():
+def test_auto_prefers_native_on_a_cpu():
     choice = regard.why(*tensors(), mask=masks.causal(), bias=positions.ALiBi(HEADS), dropout=0.1)
     assert choice.impl == "native"
     assert choice.reasons["sdpa"] == "native comes first"
@@ -112,7 +116,7 @@ def test_it_is_what_auto_takes_on_a_cpu():
     ],
     ids=["vmap", "grad", "jvp"],
 )
-def test_what_it_cannot_be_transformed_by_is_refused(transform, without_shape_checks):
+def test_torch_func_transforms_are_refused(transform, without_shape_checks):
     query, key, value = (tensor.detach() for tensor in tensors())
     with pytest.raises(RefusedError, match=r"(?s)torch.func"):
         transform(lambda given: attend(given, key, value), query)
@@ -131,14 +135,14 @@ RUN = "import torch, regard; q = torch.ones(1, 1, 1, 1); print(regard.attention(
 
 @pytest.mark.slow  # tests/kernels/test_isas.py tests each of them too
 @pytest.mark.parametrize("isa", [*(extension.native.isas() if extension.missing_reason is None else []), "sse9"])
-def test_the_instruction_set_can_be_named(isa):
-    done = run_script(RUN, environment={**os.environ, "REGARD_ISA": isa})
+def test_instruction_set_can_be_selected(isa):
+    result = run_script(RUN, environment={**os.environ, "REGARD_ISA": isa})
     if isa == "sse9":
-        assert "OptionError: REGARD_ISA" in done.stderr
-        assert "portable" in done.stderr
-        assert "'sse9'" in done.stderr
+        assert "OptionError: REGARD_ISA" in result.stderr
+        assert "portable" in result.stderr
+        assert "'sse9'" in result.stderr
     else:
-        assert done.stdout.strip() == "1.0", done.stderr
+        assert result.stdout.strip() == "1.0", result.stderr
 
 
 @pytest.mark.filterwarnings("ignore")  # tracing warns about sizes, and that it is deprecated
@@ -156,61 +160,63 @@ def test_tracing_records_the_operator(without_shape_checks):
 @pytest.mark.parametrize(
     "mask", [None, masks.causal(), masks.window(5, 3) | masks.global_tokens([0]), masks.padding([71, 13])], ids=str
 )
-def test_it_agrees_with_the_oracle(mask, grad):
-    given = tensors(torch.float64)
+def test_agrees_with_the_oracle(mask, grad):
+    inputs = tensors(torch.float64)
     allowed = None if mask is None else mask.dense(QUERIES, KEYS).numpy()
     with torch.set_grad_enabled(grad):
-        ours = attend(*given, mask=mask)
-    exact, _ = oracle.attention(*(tensor.detach().numpy() for tensor in given), allowed)
+        ours = attend(*inputs, mask=mask)
+    exact, _ = oracle.attention(*(tensor.detach().numpy() for tensor in inputs), allowed)
     assert abs(ours.detach().numpy() - exact).max() < 1e-13
     assert ours.requires_grad == grad
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
-def test_the_same_bits_with_and_without_gradients(dtype):
-    given, mask = tensors(dtype), masks.causal() & masks.padding([71, 13])
+def test_same_bits_with_and_without_gradients(dtype):
+    inputs, mask = tensors(dtype), masks.causal() & masks.padding([71, 13])
     with torch.no_grad():
-        plain = attend(*given, mask=mask)
-    assert torch.equal(attend(*given, mask=mask), plain)
+        plain = attend(*inputs, mask=mask)
+    assert torch.equal(attend(*inputs, mask=mask), plain)
     with torch.inference_mode():
-        assert torch.equal(attend(*given, mask=mask), plain)
+        assert torch.equal(attend(*inputs, mask=mask), plain)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_the_same_bits_with_any_number_of_threads(dropout):
-    given, mask, bias = tensors(), masks.causal() & masks.padding([71, 13]), positions.T5Buckets(HEADS)
-    found, before = [], torch.get_num_threads()
+def test_same_bits_with_any_number_of_threads(dropout):
+    inputs, mask, bias = tensors(), masks.causal() & masks.padding([71, 13]), positions.T5Buckets(HEADS)
+    results, before = [], torch.get_num_threads()
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
         torch.manual_seed(43)
-        found.append(bits(attend(*given, mask=mask, bias=bias, dropout=dropout), [*given, bias.weight]))
+        results.append(
+            output_and_gradients(attend(*inputs, mask=mask, bias=bias, dropout=dropout), [*inputs, bias.weight])
+        )
     torch.set_num_threads(before)
-    assert same(found[0], found[1])
-    assert same(found[0], found[2])
+    assert equal_bits(results[0], results[1])
+    assert equal_bits(results[0], results[2])
 
 
-def test_dropout_follows_the_seed():
-    given = tensors()
-    found = []
+def test_dropout_depends_on_the_seed():
+    inputs = tensors()
+    results = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        found.append(bits(attend(*given, dropout=0.5), given))
-    assert same(found[0], found[1])
-    assert not torch.equal(found[0][0], found[2][0])
+        results.append(output_and_gradients(attend(*inputs, dropout=0.5), inputs))
+    assert equal_bits(results[0], results[1])
+    assert not torch.equal(results[0][0], results[2][0])
 
 
-def test_each_call_drops_other_weights():
-    given = tensors()
-    assert not torch.equal(attend(*given, dropout=0.5), attend(*given, dropout=0.5))
+def test_each_call_drops_different_weights():
+    inputs = tensors()
+    assert not torch.equal(attend(*inputs, dropout=0.5), attend(*inputs, dropout=0.5))
 
 
-def test_checkpointing_drops_the_same_weights_again():
+def test_checkpointing_repeats_the_dropout_mask():
     given = tensors()
     torch.manual_seed(3)
-    plain = bits(attend(*given, dropout=0.5), given)
+    plain = output_and_gradients(attend(*given, dropout=0.5), given)
     torch.manual_seed(3)
     output = torch.utils.checkpoint.checkpoint(lambda *given: attend(*given, dropout=0.5), *given, use_reentrant=False)
-    assert same(bits(output, given), plain)
+    assert equal_bits(output_and_gradients(output, given), plain)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
@@ -218,10 +224,10 @@ def test_checkpointing_drops_the_same_weights_again():
     "shape", [(BATCH, HEADS, QUERIES, KEYS), (1, HEADS, 1, KEYS), (1, 1, QUERIES, 1), (BATCH, 1, 1, 1)]
 )
 def test_the_gradient_of_a_bias_has_its_shape_and_dtype(shape, dtype):
-    given = tensors()
+    inputs = tensors()
     bias = torch.randn(shape).to(dtype).requires_grad_()
-    (ours,) = torch.autograd.grad(attend(*given, bias=bias).square().sum(), bias)
-    (theirs,) = torch.autograd.grad(regard.attention(*given, bias=bias, impl="reference").square().sum(), bias)
+    (ours,) = torch.autograd.grad(attend(*inputs, bias=bias).square().sum(), bias)
+    (theirs,) = torch.autograd.grad(regard.attention(*inputs, bias=bias, impl="reference").square().sum(), bias)
     assert ours.shape == shape
     assert ours.dtype == dtype
     # sums over head_dim, value_dim, keys, and the bias's broadcast dimensions, in float32, rounded once to its dtype
@@ -231,10 +237,12 @@ def test_the_gradient_of_a_bias_has_its_shape_and_dtype(shape, dtype):
 
 
 def test_the_gradient_of_an_expanded_bias():
-    given = tensors()
+    inputs = tensors()
     row = torch.randn(1, 1, 1, KEYS, requires_grad=True)
     ours, theirs = (
-        torch.autograd.grad(regard.attention(*given, bias=row.expand(1, HEADS, QUERIES, KEYS), impl=impl).sum(), row)[0]
+        torch.autograd.grad(regard.attention(*inputs, bias=row.expand(1, HEADS, QUERIES, KEYS), impl=impl).sum(), row)[
+            0
+        ]
         for impl in ("native", "reference")
     )
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-4)
@@ -242,7 +250,7 @@ def test_the_gradient_of_an_expanded_bias():
 
 @pytest.mark.parametrize("as_table", [False, True])
 @pytest.mark.parametrize("queries", [1, QUERIES])
-def test_a_bias_near_the_lowest_number_is_finite(as_table, queries):
+def test_bias_near_the_lowest_float_does_not_mask(as_table, queries):
     """It is not -infinity, which would hide keys: if all keys have it, their weights are equal."""
     query, key, value = (tensor.detach() for tensor in tensors(queries=queries))
     lowest = -3.4e38  # commonly used for "almost never"; times log2 e it overflows float32
@@ -255,7 +263,7 @@ def test_a_bias_near_the_lowest_number_is_finite(as_table, queries):
     torch.testing.assert_close(attend(query, key, value, bias=bias), expected)
 
 
-def test_only_what_is_asked_for_gets_a_gradient():
+def test_only_tensors_that_require_gradients_get_them():
     query, key, value = (tensor.detach() for tensor in tensors())
     bias = positions.T5Buckets(HEADS)
     attend(query, key, value, bias=bias).sum().backward()
@@ -267,18 +275,18 @@ def test_only_what_is_asked_for_gets_a_gradient():
     assert value.grad.shape == value.shape
 
 
-def test_lengths_for_one_serve_the_batch():
-    given = tensors()
-    one, each = (attend(*given, mask=masks.padding(lengths)) for lengths in ([13], [13, 13]))
-    assert torch.equal(one, each)
+def test_padding_lengths_broadcast_over_the_batch():
+    inputs = tensors()
+    broadcast, repeated = (attend(*inputs, mask=masks.padding(lengths)) for lengths in ([13], [13, 13]))
+    assert torch.equal(broadcast, repeated)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_autocast_computes_in_the_dtype_it_is_given(dtype):
-    given = tensors()
+def test_autocast_does_not_convert_inputs(dtype):
+    inputs = tensors()
     with torch.autocast("cpu", dtype=dtype):
-        whole = attend(*given)
-        half = attend(*(tensor.to(dtype) for tensor in given))
+        whole = attend(*inputs)
+        half = attend(*(tensor.to(dtype) for tensor in inputs))
     assert whole.dtype == torch.float32
-    assert torch.equal(whole, attend(*given))
+    assert torch.equal(whole, attend(*inputs))
     assert half.dtype == dtype

@@ -74,30 +74,30 @@ def program(tmp_path_factory):
     return folder
 
 
-def said(folder: Path, *libraries: str) -> str:
+def program_output(folder: Path, *libraries: str) -> str:
     command = [str(folder / "program"), *(str(folder / one) for one in libraries)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_the_runtime_that_torch_needs_is_found_whatever_its_name(program):
+def test_torchs_runtime_is_found_under_any_name(program):
     """Threads 0, 1 and 2 each run once (a hexadecimal digit), all in the region; then the caller is outside of it."""
-    assert said(program, "libtorch_cpu.so") == "111 3 0 libomp-4f2a.so.5"
+    assert program_output(program, "libtorch_cpu.so") == "111 3 0 libomp-4f2a.so.5"
 
 
-def test_a_runtime_that_torch_has_not_is_left_alone(program):
+def test_runtime_of_another_library_is_ignored(program):
     """A runtime of another library is not torch's thread pool: the caller computes alone, and no file is named."""
-    assert said(program, "libomp-4f2a.so.5") == "1 0 0"
-    assert said(program) == "1 0 0"
+    assert program_output(program, "libomp-4f2a.so.5") == "1 0 0"
+    assert program_output(program) == "1 0 0"
 
 
-def test_the_module_is_linked_to_no_runtime():
+def test_module_is_linked_to_no_runtime():
     command = ["readelf", "--dynamic", extension.native.__file__]
     needed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "libstdc++" in needed
     assert "omp" not in needed
 
 
-ALONE = """
+NO_RUNTIME_SCRIPT = """
 import warnings, torch, regard
 from regard.kernels import extension
 class Kernels:
@@ -109,7 +109,7 @@ for _ in range(3):
 """
 
 
-def test_without_a_runtime_it_is_said_once():
-    done = run_script(ALONE)
-    assert done.stdout.split() == ["15.0"] * 3, done.stderr
-    assert done.stderr.count("RuntimeWarning: regard's own kernels use one thread only") == 1
+def test_missing_runtime_warns_once():
+    result = run_script(NO_RUNTIME_SCRIPT)
+    assert result.stdout.split() == ["15.0"] * 3, result.stderr
+    assert result.stderr.count("RuntimeWarning: regard's own kernels use one thread only") == 1

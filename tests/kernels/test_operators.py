@@ -27,11 +27,11 @@ def tensors(dtype=torch.float64, queries=QUERIES, keys=KEYS, value_dim=VALUE_DIM
     generator = torch.Generator().manual_seed(31)
     shapes = ((HEADS, queries, HEAD_DIM), (KEY_HEADS, keys, HEAD_DIM), (KEY_HEADS, keys, value_dim))
     # in the memory layout of layers, (batch, length, heads, head_dim)
-    made = [torch.randn(BATCH, length, heads, size, generator=generator) for heads, length, size in shapes]
-    return [tensor.to(dtype).transpose(1, 2).requires_grad_() for tensor in made]
+    result = [torch.randn(BATCH, length, heads, size, generator=generator) for heads, length, size in shapes]
+    return [tensor.to(dtype).transpose(1, 2).requires_grad_() for tensor in result]
 
 
-def terms(mask=None, bias=None, dropout=0.0, **sizes) -> KernelArguments:
+def make_kernel_arguments(mask=None, bias=None, dropout=0.0, **sizes) -> KernelArguments:
     return to_kernel_arguments(make_request(*tensors(**sizes), mask=mask, bias=bias, scale=None, dropout=dropout))
 
 
@@ -40,23 +40,23 @@ def leaf(*shape):
 
 
 OPERATOR_ARGUMENTS = {
-    "nothing": lambda: terms(),
-    "half precision": lambda: terms(dtype=torch.float16),
-    "band and interval": lambda: terms(
+    "nothing": lambda: make_kernel_arguments(),
+    "half precision": lambda: make_kernel_arguments(dtype=torch.float16),
+    "band and interval": lambda: make_kernel_arguments(
         masks.window(5, 1) & masks.padding([11, 4]) & masks.padding([7, 9], side="left")
     ),
-    "cells": lambda: terms(masks.keep(random_bools(BATCH, 1, QUERIES, KEYS))),
-    "tiles": lambda: terms(
+    "cells": lambda: make_kernel_arguments(masks.keep(random_bools(BATCH, 1, QUERIES, KEYS))),
+    "tiles": lambda: make_kernel_arguments(
         masks.documents(torch.arange(67) // 5) | masks.global_tokens([0]), queries=67, keys=67, value_dim=2
     ),
-    "bias": lambda: terms(masks.causal(), leaf(1, HEADS, 1, KEYS)),
-    "bias of another dtype": lambda: terms(bias=torch.randn(BATCH, 1, QUERIES, KEYS).requires_grad_()),
-    "table": lambda: terms(masks.causal())._replace(table=leaf(HEADS, 2 * KEYS), table_lowest=-KEYS),
-    "table of all heads": lambda: terms(bias=positions.ALiBi(1)),
-    "dropout": lambda: terms(masks.causal(), dropout=0.3),
-    "no keys": lambda: terms(masks.causal(), keys=0),
-    "no queries": lambda: terms(masks.causal(), queries=0),
-    "no values": lambda: terms(masks.causal(), leaf(1, 1, QUERIES, 1), value_dim=0),
+    "bias": lambda: make_kernel_arguments(masks.causal(), leaf(1, HEADS, 1, KEYS)),
+    "bias of another dtype": lambda: make_kernel_arguments(bias=torch.randn(BATCH, 1, QUERIES, KEYS).requires_grad_()),
+    "table": lambda: make_kernel_arguments(masks.causal())._replace(table=leaf(HEADS, 2 * KEYS), table_lowest=-KEYS),
+    "table of all heads": lambda: make_kernel_arguments(bias=positions.ALiBi(1)),
+    "dropout": lambda: make_kernel_arguments(masks.causal(), dropout=0.3),
+    "no keys": lambda: make_kernel_arguments(masks.causal(), keys=0),
+    "no queries": lambda: make_kernel_arguments(masks.causal(), queries=0),
+    "no values": lambda: make_kernel_arguments(masks.causal(), leaf(1, 1, QUERIES, 1), value_dim=0),
 }
 
 
@@ -70,24 +70,24 @@ def sizes_of(name):
     }.get(name, {})
 
 
-@parametrize_opcheck(OPERATOR_ARGUMENTS, by_day=["tiles", "bias", "table"])
-def test_the_operator_keeps_the_contract(name, utilities, without_shape_checks):
-    given = (*tensors(**sizes_of(name)), *OPERATOR_ARGUMENTS[name]())
-    torch.library.opcheck(torch.ops.regard.attention.default, given, test_utils=utilities)
+@parametrize_opcheck(OPERATOR_ARGUMENTS, default_kinds=["tiles", "bias", "table"])
+def test_operator_passes_opcheck(name, utilities, without_shape_checks):
+    inputs = (*tensors(**sizes_of(name)), *OPERATOR_ARGUMENTS[name]())
+    torch.library.opcheck(torch.ops.regard.attention.default, inputs, test_utils=utilities)
 
 
-@parametrize_opcheck(OPERATOR_ARGUMENTS, by_day=["tiles", "bias", "table"])
-def test_the_operator_of_its_gradients_keeps_the_contract(name, utilities, without_shape_checks):
-    given = [
+@parametrize_opcheck(OPERATOR_ARGUMENTS, default_kinds=["tiles", "bias", "table"])
+def test_backward_operator_passes_opcheck(name, utilities, without_shape_checks):
+    inputs = [
         part.detach() if isinstance(part, torch.Tensor) else part
         for part in (*tensors(**sizes_of(name)), *OPERATOR_ARGUMENTS[name]())
     ]
-    output, lse, *others = torch.ops.regard.attention.default(*given)
-    wanted = [given[3 + KernelArguments._fields.index(kind)] is not None for kind in ("bias", "table")]
+    output, lse, *others = torch.ops.regard.attention.default(*inputs)
+    expected = [inputs[3 + KernelArguments._fields.index(kind)] is not None for kind in ("bias", "table")]
     for grad_lse in (None, torch.randn_like(lse)):
         torch.library.opcheck(
             torch.ops.regard.attention_backward.default,
-            (torch.randn_like(output), grad_lse, *given[:3], output, *others, *wanted, *given[3:]),
+            (torch.randn_like(output), grad_lse, *inputs[:3], output, *others, *expected, *inputs[3:]),
             test_utils=utilities,
         )
 
@@ -95,37 +95,39 @@ def test_the_operator_of_its_gradients_keeps_the_contract(name, utilities, witho
 @pytest.mark.parametrize(
     "name", [name for name in OPERATOR_ARGUMENTS if not name.startswith(("no ", "half", "tiles", "bias of another"))]
 )
-@pytest.mark.parametrize("fast", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["along a line", "by number"])
-@pytest.mark.parametrize("way", ["operator", "short"])
-def test_gradients_are_those_of_finite_differences(name, way, fast, without_shape_checks):
-    given = OPERATOR_ARGUMENTS[name]()
-    trained = [kind for kind in ("bias", "table") if getattr(given, kind) is not None]
-    function = torch.ops.regard.attention.default if way == "operator" else attention_op.ATTENTION.compute_with_grad
+@pytest.mark.parametrize(
+    "fast", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["along a direction", "per element"]
+)
+@pytest.mark.parametrize("path", ["operator", "eager"])
+def test_gradients_agree_with_finite_differences(name, path, fast, without_shape_checks):
+    arguments = OPERATOR_ARGUMENTS[name]()
+    trained = [kind for kind in ("bias", "table") if getattr(arguments, kind) is not None]
+    function = torch.ops.regard.attention.default if path == "operator" else attention_op.ATTENTION.compute_with_grad
 
     def both(query, key, value, *rest):
-        output, lse, *_ = function(query, key, value, *given._replace(**dict(zip(trained, rest, strict=True))))
+        output, lse, *_ = function(query, key, value, *arguments._replace(**dict(zip(trained, rest, strict=True))))
         return output, lse.masked_fill(lse == -torch.inf, 0.0)
 
-    leaves = [getattr(given, kind).detach().requires_grad_() for kind in trained]
+    leaves = [getattr(arguments, kind).detach().requires_grad_() for kind in trained]
     assert torch.autograd.gradcheck(both, (*tensors(), *leaves), fast_mode=fast, atol=1e-8, rtol=1e-6)
 
 
-def test_results_are_stored_by_token():
+def test_results_are_stored_with_length_before_heads():
     query, key, value = tensors()
     output = attend(query, key, value)
     assert output.transpose(1, 2).is_contiguous()
-    found = torch.autograd.grad(output.sum(), (query, key, value))
-    assert all(gradient.transpose(1, 2).is_contiguous() for gradient in found)
+    gradients = torch.autograd.grad(output.sum(), (query, key, value))
+    assert all(gradient.transpose(1, 2).is_contiguous() for gradient in gradients)
 
 
-def test_there_is_no_second_derivative(without_shape_checks):
+def test_second_derivatives_are_refused(without_shape_checks):
     query, key, value = tensors()
     (first,) = torch.autograd.grad(attend(query, key, value).square().sum(), query, create_graph=True)
     with pytest.raises(RefusedError, match=r"(?s)no second derivatives.*one backward pass.*create_graph.*reference"):
         first.sum().backward()
 
 
-def test_a_tensor_changed_before_the_backward_pass_is_noticed():
+def test_inplace_change_before_backward_raises():
     query, key, value = tensors()
     twice = key * 2
     output = attend(query, twice, value)
@@ -135,7 +137,7 @@ def test_a_tensor_changed_before_the_backward_pass_is_noticed():
         output.sum().backward()
 
 
-def test_an_output_may_be_changed_in_place():
+def test_output_may_be_changed_in_place():
     query, key, value = tensors()
     output = attend(query, key, value)
     changed = torch.nn.functional.relu(output * 1, inplace=True)
@@ -145,30 +147,30 @@ def test_an_output_may_be_changed_in_place():
 
 
 @pytest.mark.parametrize(
-    "what", ["some", *(pytest.param(what, marks=pytest.mark.slow) for what in ("fixed", "any", "other"))]
+    "checks", ["some", *(pytest.param(checks, marks=pytest.mark.slow) for checks in ("fixed", "any", "other"))]
 )
-def test_compiling_keeps_the_graph_whole(what):
+def test_compiles_to_one_graph(checks):
     """In a separate process, since torch cannot trace through the suite's shape checks. See torch_compile_checks.py."""
-    assert_all_hold(what)
+    run_compile_checks(checks)
 
 
 @pytest.mark.slow
-def test_compiled_by_inductor_it_computes_the_same():
-    assert_all_hold("inductor")
+def test_inductor_gives_the_same_results():
+    run_compile_checks("inductor")
 
 
-def assert_all_hold(what):
+def run_compile_checks(checks):
     script = f"""
 import sys, warnings
 from kernels.torch_compile_checks import main
 warnings.simplefilter("ignore")
-sys.exit(main({what!r}))
+sys.exit(main({checks!r}))
 """
-    done = run_script(script)
-    assert done.returncode == 0, done.stdout + done.stderr
+    result = run_script(script)
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_the_short_way_is_taken_where_nothing_traces():
+def test_is_eager_detects_tracing():
     plain = torch.randn(3)
     assert tracing.is_eager(plain, None, torch.nn.Parameter(plain))
     with torch.overrides.TorchFunctionMode():

@@ -21,7 +21,7 @@ STABLE_ABI = {
 }
 
 
-def test_the_extension_calls_functions_of_the_stable_abi_alone():
+def test_extension_calls_only_stable_abi_functions():
     """From Python 3.12 on, one wheel works for all versions; a call of any other function would not compile there."""
     sources = (ROOT / "src" / "regard" / "kernels" / "csrc").glob("*.cpp")
     called = {call for file in sources for call in re.findall(r"\bPy[A-Z]\w*_\w+(?=\()", file.read_text("utf-8"))}
@@ -29,7 +29,7 @@ def test_the_extension_calls_functions_of_the_stable_abi_alone():
 
 
 @pytest.fixture(scope="module")
-def packed(tmp_path_factory):
+def sdist_files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sdist")
     subprocess.run([sys.executable, "-c", BUILD, str(folder)], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     (archive,) = folder.iterdir()
@@ -37,20 +37,20 @@ def packed(tmp_path_factory):
         return {name.partition("/")[2] for name in tar.getnames()}
 
 
-def test_what_builds_it_is_there(packed):
-    assert {"pyproject.toml", "CMakeLists.txt", "README.md", "LICENSE", "PKG-INFO"} <= packed
-    assert {"Makefile", "constraints.txt", "mkdocs.yml", ".ci/run"} <= packed
+def test_sdist_contains_the_build_files(sdist_files):
+    assert {"pyproject.toml", "CMakeLists.txt", "README.md", "LICENSE", "PKG-INFO"} <= sdist_files
+    assert {"Makefile", "constraints.txt", "mkdocs.yml", ".ci/run"} <= sdist_files
 
 
 @pytest.mark.parametrize("folder", ["src", "tests", "docs", "examples", "benchmarks"])
-def test_every_source_is_there(packed, folder):
+def test_sdist_contains_every_source_file(sdist_files, folder):
     built = {".so", ".pyd", ".pyc"}
     files = {str(path.relative_to(ROOT)) for path in (ROOT / folder).rglob("*") if path.is_file()}
     sources = {file for file in files if Path(file).suffix not in built}
-    assert sources <= packed
-    assert {file for file in packed if file.startswith(f"{folder}/")} == sources
+    assert sources <= sdist_files
+    assert {file for file in sdist_files if file.startswith(f"{folder}/")} == sources
 
 
-def test_nothing_from_elsewhere_is_there(packed):
+def test_sdist_contains_no_other_folders(sdist_files):
     known = {"src", "tests", "docs", "examples", "benchmarks", ".ci"}
-    assert {file.partition("/")[0] for file in packed if "/" in file} == known
+    assert {file.partition("/")[0] for file in sdist_files if "/" in file} == known

@@ -37,23 +37,23 @@ def sequences(lengths: list[int], key_heads: int = KEY_HEADS) -> list[tuple[np.n
     ]
 
 
-def in_pages(
-    given: list[tuple[np.ndarray, np.ndarray]],
+def store_in_pages(
+    inputs: list[tuple[np.ndarray, np.ndarray]],
     page_size: int,
     dtype: torch.dtype,
     *,
-    of_table: torch.dtype = torch.int32,
+    table_dtype: torch.dtype = torch.int32,
     spare: int = 3,
 ) -> PagedKeysValues:
     """Store the sequences in shuffled pages, with spare pages; table entries after a sequence's pages name none."""
-    lengths = [key.shape[2] for key, _ in given]
+    lengths = [key.shape[2] for key, _ in inputs]
     counts = [-(-length // page_size) for length in lengths]
-    pages, most, key_heads = sum(counts) + spare, max(counts, default=0) + 2, given[0][0].shape[1]
+    pages, table_width, key_heads = sum(counts) + spare, max(counts, default=0) + 2, inputs[0][0].shape[1]
     order = iter(np.random.default_rng(pages).permutation(pages).tolist())
     key_pages = torch.full((pages, key_heads, page_size, HEAD_DIM), torch.nan, dtype=dtype)
     value_pages = torch.full((pages, key_heads, page_size, VALUE_DIM), torch.nan, dtype=dtype)
-    table = torch.full((len(given), most), 2**31 - 1, dtype=of_table)
-    for entry, (key, value) in enumerate(given):
+    table = torch.full((len(inputs), table_width), 2**31 - 1, dtype=table_dtype)
+    for entry, (key, value) in enumerate(inputs):
         for number in range(counts[entry]):
             table[entry, number] = page = next(order)
             rows = slice(number * page_size, (number + 1) * page_size)
@@ -63,11 +63,11 @@ def in_pages(
     return PagedKeysValues(key_pages, value_pages, table, torch.tensor(lengths, dtype=torch.int64))
 
 
-def attend(query: Tensor, given: PagedKeysValues, **options) -> Tensor:
-    return paged_attention_op.paged_attention(query, given, scale=HEAD_DIM**-0.5, **options)
+def attend(query: Tensor, inputs: PagedKeysValues, **options) -> Tensor:
+    return paged_attention_op.paged_attention(query, inputs, scale=HEAD_DIM**-0.5, **options)
 
 
-def close(ours: Tensor, exact: np.ndarray, terms: int) -> None:
+def assert_close(ours: Tensor, exact: np.ndarray, terms: int) -> None:
     """Assert that an output, whose values are below 8, agrees with the expected one."""
     wide = torch.finfo(torch.float32 if ours.itemsize == 2 else ours.dtype).eps
     rounding = torch.finfo(ours.dtype).eps if ours.itemsize == 2 else 0
@@ -83,16 +83,16 @@ def _without_shape_checks(without_shape_checks) -> None:
 
 
 @pytest.mark.usefixtures("poison_scratch_memory")
-@pytest.mark.parametrize("of_table", [torch.int32, torch.int64])
+@pytest.mark.parametrize("table_dtype", [torch.int32, torch.int64])
 @pytest.mark.parametrize("page_size", [1, 7, 16, 32, 48, 64, 100])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_one_query_each(dtype, page_size, of_table):
-    given = sequences(LENGTHS)
+def test_one_query_per_sequence(dtype, page_size, table_dtype):
+    inputs = sequences(LENGTHS)
     query = sixteenths(len(LENGTHS), 2 * KEY_HEADS, 1, HEAD_DIM)
-    ours = attend(torch.from_numpy(query).to(dtype), in_pages(given, page_size, dtype, of_table=of_table))
-    for entry, (key, value) in enumerate(given):
+    ours = attend(torch.from_numpy(query).to(dtype), store_in_pages(inputs, page_size, dtype, table_dtype=table_dtype))
+    for entry, (key, value) in enumerate(inputs):
         exact, _ = oracle.attention(query[entry : entry + 1], key, value)
-        close(ours[entry : entry + 1], exact, LENGTHS[entry] + 1)
+        assert_close(ours[entry : entry + 1], exact, LENGTHS[entry] + 1)
     assert not ours[0].any()
     assert ours.transpose(1, 2).is_contiguous()
 
@@ -103,62 +103,62 @@ def test_one_query_each(dtype, page_size, of_table):
 def test_bands_are_counted_from_the_end_of_each_sequence(dtype, low, high):
     """Also where there are more queries than keys."""
     lengths, queries = [0, 1, 2, 3, 65, 530], 3
-    given, query = sequences(lengths), sixteenths(len(lengths), KEY_HEADS, queries, HEAD_DIM)
-    ours = attend(torch.from_numpy(query).to(dtype), in_pages(given, 7, dtype), low=low, high=high)
-    for entry, (key, value) in enumerate(given):
+    inputs, query = sequences(lengths), sixteenths(len(lengths), KEY_HEADS, queries, HEAD_DIM)
+    ours = attend(torch.from_numpy(query).to(dtype), store_in_pages(inputs, 7, dtype), low=low, high=high)
+    for entry, (key, value) in enumerate(inputs):
         distance = np.arange(lengths[entry]) - (np.arange(queries) + lengths[entry] - queries)[:, None]
         allowed = (distance >= (-np.inf if low is None else low)) & (distance <= (np.inf if high is None else high))
         exact, _ = oracle.attention(query[entry : entry + 1], key, value, allowed[None, None])
-        close(ours[entry : entry + 1], exact, lengths[entry] + 1)
+        assert_close(ours[entry : entry + 1], exact, lengths[entry] + 1)
 
 
 @pytest.mark.usefixtures("poison_scratch_memory")
 @pytest.mark.parametrize(("group", "queries"), [(1, 64), (1, 65), (1, 131), (5, 13), (64, 1), (64, 2), (33, 3)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_as_many_queries_as_there_are(dtype, group, queries):
+def test_numbers_of_queries(dtype, group, queries):
     """64 rows are computed at a time: the queries of a group of heads."""
     lengths = [131, 140]
-    given, query = sequences(lengths, key_heads=2), sixteenths(2, 2 * group, queries, HEAD_DIM)
-    ours = attend(torch.from_numpy(query).to(dtype), in_pages(given, 16, dtype), high=0)
-    for entry, (key, value) in enumerate(given):
+    inputs, query = sequences(lengths, key_heads=2), sixteenths(2, 2 * group, queries, HEAD_DIM)
+    ours = attend(torch.from_numpy(query).to(dtype), store_in_pages(inputs, 16, dtype), high=0)
+    for entry, (key, value) in enumerate(inputs):
         allowed = np.tri(queries, lengths[entry], lengths[entry] - queries, dtype=bool)[None, None]
         exact, _ = oracle.attention(query[entry : entry + 1], key, value, allowed)
-        close(ours[entry : entry + 1], exact, lengths[entry])
+        assert_close(ours[entry : entry + 1], exact, lengths[entry])
 
 
 @pytest.mark.parametrize("page_size", [1, 7, 64, 100])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_pages_do_not_change_a_bit(dtype, page_size):
+def test_same_bits_as_without_pages(dtype, page_size):
     """Except where a tile is summed page by page, as with pages of 16, 32 or 48 keys."""
     lengths = [512, 1025, 4099]
-    given = sequences(lengths)
+    inputs = sequences(lengths)
     query = torch.from_numpy(sixteenths(3, KEY_HEADS, 2, HEAD_DIM)).to(dtype)
-    ours = attend(query, in_pages(given, page_size, dtype), high=0)
-    for entry, pair in enumerate(given):
+    ours = attend(query, store_in_pages(inputs, page_size, dtype), high=0)
+    for entry, pair in enumerate(inputs):
         key, value = (torch.from_numpy(side).to(dtype) for side in pair)
         plain = regard.attention(query[entry : entry + 1], key, value, mask=masks.causal(), impl="native")
         assert torch.equal(ours[entry : entry + 1], plain)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_the_same_bits_for_any_number_of_threads(dtype):
+def test_same_bits_with_any_number_of_threads(dtype):
     query = torch.from_numpy(sixteenths(len(LENGTHS), KEY_HEADS, 3, HEAD_DIM)).to(dtype)
-    given, before, found = in_pages(sequences(LENGTHS), 7, dtype), torch.get_num_threads(), []
+    inputs, before, results = store_in_pages(sequences(LENGTHS), 7, dtype), torch.get_num_threads(), []
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
-        found.append(attend(query, given, high=0))
+        results.append(attend(query, inputs, high=0))
     torch.set_num_threads(before)
-    assert torch.equal(found[0], found[1])
-    assert torch.equal(found[0], found[2])
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
 
 
 @pytest.mark.usefixtures("poison_scratch_memory")
-def test_the_logarithm_of_the_sum():
-    given, query = sequences([0, 1, 513]), sixteenths(3, KEY_HEADS, 2, HEAD_DIM)
+def test_lse():
+    inputs, query = sequences([0, 1, 513]), sixteenths(3, KEY_HEADS, 2, HEAD_DIM)
     output, lse = torch.empty(3, KEY_HEADS, 2, VALUE_DIM, dtype=torch.float64), torch.empty(3, KEY_HEADS, 2).double()
-    pages = in_pages(given, 7, torch.float64)
+    pages = store_in_pages(inputs, 7, torch.float64)
     extension.native.paged(torch.from_numpy(query), *pages, output, lse, scale=HEAD_DIM**-0.5)
-    for entry, (key, value) in enumerate(given):
+    for entry, (key, value) in enumerate(inputs):
         exact = oracle.observe(query[entry : entry + 1], key, value).lse
         np.testing.assert_allclose(lse[entry : entry + 1].numpy(), exact, rtol=0, atol=1e-12)
 
@@ -168,32 +168,32 @@ def test_the_logarithm_of_the_sum():
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_pages_of_any_strides(dtype, stored):
     query = torch.from_numpy(sixteenths(4, KEY_HEADS, 2, HEAD_DIM)).to(dtype)
-    given = in_pages(sequences([1, 64, 70, 513]), 64, dtype)
-    plain, moved = attend(query, given, high=0), []
-    for pages in (given.key_pages, given.value_pages):
+    inputs = store_in_pages(sequences([1, 64, 70, 513]), 64, dtype)
+    plain, moved = attend(query, inputs, high=0), []
+    for pages in (inputs.key_pages, inputs.value_pages):
         if stored == "heads and slots swapped":
             moved.append(pages.transpose(1, 2).contiguous().transpose(1, 2))
         elif stored == "last stride 2":
             moved.append(pages.repeat_interleave(2, 3)[..., ::2])
         else:
             moved.append(torch.nn.functional.pad(pages, (3, 2, 1, 0))[:, :, 1:, 3:-2])
-    assert torch.equal(attend(query, given._replace(key_pages=moved[0], value_pages=moved[1]), high=0), plain)
-    table = given.page_table.repeat_interleave(2, 1)[:, ::2]
-    assert torch.equal(attend(query, given._replace(page_table=table), high=0), plain)
+    assert torch.equal(attend(query, inputs._replace(key_pages=moved[0], value_pages=moved[1]), high=0), plain)
+    table = inputs.page_table.repeat_interleave(2, 1)[:, ::2]
+    assert torch.equal(attend(query, inputs._replace(page_table=table), high=0), plain)
 
 
 @pytest.mark.usefixtures("poison_scratch_memory")
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 @pytest.mark.parametrize("side", [0, 1])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_wild_token_breaks_who_may_see_it_and_no_one_else(dtype, side, bad):
+def test_nonfinite_token_affects_only_queries_that_see_it(dtype, side, bad):
     lengths, queries = [70, 600], 3
     query = torch.from_numpy(sixteenths(2, KEY_HEADS, queries, HEAD_DIM)).to(dtype)
     for at, page_size in ((0, 64), (64, 16), (512, 7), (597, 64), (598, 16), (599, 7)):
-        given = sequences(lengths)
-        quiet = attend(query, in_pages(given, page_size, dtype), high=0)
-        given[1][side][0, 1, at, 2] = bad
-        ours = attend(query, in_pages(given, page_size, dtype), high=0)
+        inputs = sequences(lengths)
+        quiet = attend(query, store_in_pages(inputs, page_size, dtype), high=0)
+        inputs[1][side][0, 1, at, 2] = bad
+        ours = attend(query, store_in_pages(inputs, page_size, dtype), high=0)
         broken = torch.zeros(ours.shape[:3], dtype=torch.bool)
         broken[1, 1] = at <= 600 - queries + torch.arange(queries)
         assert ours[broken].isnan().all(), at
@@ -203,31 +203,31 @@ def test_a_wild_token_breaks_who_may_see_it_and_no_one_else(dtype, side, bad):
 # ---- refusals, before any read ----
 
 
-def changed(part: str, number: int, at: tuple[int, ...]) -> PagedKeysValues:
-    given = in_pages(sequences([5, 20]), 7, torch.float32, of_table=torch.int64)
-    getattr(given, part)[at] = number
-    return given
+def with_changed_entry(part: str, number: int, at: tuple[int, ...]) -> PagedKeysValues:
+    inputs = store_in_pages(sequences([5, 20]), 7, torch.float32, table_dtype=torch.int64)
+    getattr(inputs, part)[at] = number
+    return inputs
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("make_pages", "message"),
     [
-        (lambda: changed("page_table", -1, (0, 0)), "a page that is not there"),
-        (lambda: changed("page_table", 7, (1, 2)), "a page that is not there"),
-        (lambda: changed("page_table", 2**62, (1, 0)), "a page that is not there"),
-        (lambda: changed("page_table", -(2**63), (1, 0)), "a page that is not there"),
-        (lambda: changed("lengths", -1, (0,)), "no more keys than the pages hold"),
-        (lambda: changed("lengths", 36, (1,)), "no more keys than the pages hold"),
-        (lambda: changed("lengths", 2**62, (1,)), "no more keys than the pages hold"),
-        (lambda: changed("lengths", 22, (1,)), "a page that is not there"),
+        (lambda: with_changed_entry("page_table", -1, (0, 0)), "a page that is not there"),
+        (lambda: with_changed_entry("page_table", 7, (1, 2)), "a page that is not there"),
+        (lambda: with_changed_entry("page_table", 2**62, (1, 0)), "a page that is not there"),
+        (lambda: with_changed_entry("page_table", -(2**63), (1, 0)), "a page that is not there"),
+        (lambda: with_changed_entry("lengths", -1, (0,)), "no more keys than the pages hold"),
+        (lambda: with_changed_entry("lengths", 36, (1,)), "no more keys than the pages hold"),
+        (lambda: with_changed_entry("lengths", 2**62, (1,)), "no more keys than the pages hold"),
+        (lambda: with_changed_entry("lengths", 22, (1,)), "a page that is not there"),
     ],
 )
-def test_what_names_no_page_is_refused(given, message):
-    made = given()
-    assert made.key_pages.shape[0] == 7
-    assert made.page_table.shape[1] * 7 == 35
+def test_invalid_page_tables_and_lengths_are_refused(make_pages, message):
+    pages = make_pages()
+    assert pages.key_pages.shape[0] == 7
+    assert pages.page_table.shape[1] * 7 == 35
     with pytest.raises(ValueError, match=message):
-        attend(torch.zeros(2, KEY_HEADS, 1, HEAD_DIM), made)
+        attend(torch.zeros(2, KEY_HEADS, 1, HEAD_DIM), pages)
 
 
 @pytest.mark.parametrize(
@@ -244,44 +244,44 @@ def test_what_names_no_page_is_refused(given, message):
         ("lengths", lambda lengths: lengths[:1], ValueError),
     ],
 )
-def test_what_does_not_fit_is_refused(part, change, error):
-    given = in_pages(sequences([5, 20]), 7, torch.float32)
+def test_mismatched_arguments_are_refused(part, change, error):
+    inputs = store_in_pages(sequences([5, 20]), 7, torch.float32)
     with pytest.raises(error, match=r"\w+: expected"):
-        attend(torch.zeros(2, KEY_HEADS, 1, HEAD_DIM), given._replace(**{part: change(getattr(given, part))}))
+        attend(torch.zeros(2, KEY_HEADS, 1, HEAD_DIM), inputs._replace(**{part: change(getattr(inputs, part))}))
 
 
 def test_more_than_64_heads_to_a_key_head_are_refused():
-    given = in_pages(sequences([5], key_heads=1), 7, torch.float32)
+    inputs = store_in_pages(sequences([5], key_heads=1), 7, torch.float32)
     query = torch.zeros(1, 65, 1, HEAD_DIM)
     with pytest.raises(ValueError, match="at most 64 heads"):
-        attend(query, given)
-    assert "at most 64" in paged_attention_op.refuses(query, given)
+        attend(query, inputs)
+    assert "at most 64" in paged_attention_op.refuses(query, inputs)
 
 
 @pytest.mark.parametrize("empty", ["batch", "queries", "value_dim"])
 def test_sizes_of_zero(empty):
     batch, queries, value_dim = (0 if empty == name else 2 for name in ("batch", "queries", "value_dim"))
-    given = PagedKeysValues(
+    inputs = PagedKeysValues(
         torch.zeros(4, 3, 7, 5),
         torch.zeros(4, 3, 7, value_dim),
         torch.zeros(batch, 2, dtype=torch.int32),
         torch.full((batch,), 9),
     )
-    assert attend(torch.zeros(batch, 6, queries, 5), given).shape == (batch, 6, queries, value_dim)
+    assert attend(torch.zeros(batch, 6, queries, 5), inputs).shape == (batch, 6, queries, value_dim)
 
 
 # ---- torch's operators ----
 
 
-def test_the_operator_keeps_the_contract():
-    given = in_pages(sequences([5, 20]), 7, torch.float32)
+def test_operator_passes_opcheck():
+    inputs = store_in_pages(sequences([5, 20]), 7, torch.float32)
     torch.library.opcheck(
-        torch.ops.regard.paged_attention.default, (torch.randn(2, 6, 3, HEAD_DIM), *given, 0.5, -4, 0)
+        torch.ops.regard.paged_attention.default, (torch.randn(2, 6, 3, HEAD_DIM), *inputs, 0.5, -4, 0)
     )
 
 
-def test_a_graph_of_torch_compile_holds_it_whole():
-    given, query = in_pages(sequences([5, 20]), 7, torch.float32), torch.randn(2, 6, 3, HEAD_DIM)
+def test_compiles_to_one_graph():
+    given, query = store_in_pages(sequences([5, 20]), 7, torch.float32), torch.randn(2, 6, 3, HEAD_DIM)
     compiled = torch.compile(
         lambda query, *given: attend(query, PagedKeysValues(*given), high=0), fullgraph=True, backend="eager"
     )

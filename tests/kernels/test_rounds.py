@@ -37,10 +37,10 @@ def upstream(dtype):
     return torch.linspace(-1, 1, BATCH * HEADS * LENGTH * HEAD_DIM).reshape(shape).bfloat16().to(dtype)
 
 
-def solve(given, gradient, mask, impl):
+def run_with_gradients(inputs, gradient, mask, impl):
     """Return the output and the gradients."""
-    output = regard.attention(*given, mask=mask, impl=impl)
-    return [output.detach(), *torch.autograd.grad(output, given, gradient)]
+    output = regard.attention(*inputs, mask=mask, impl=impl)
+    return [output.detach(), *torch.autograd.grad(output, inputs, gradient)]
 
 
 def heads_of(key_heads, tensor):
@@ -50,8 +50,8 @@ def heads_of(key_heads, tensor):
 
 @lru_cache(maxsize=1)  # the next test is the same with another dtype
 def reference(mask, key_heads):
-    *given, gradient = (heads_of(key_heads, tensor) for tensor in (*tensors(torch.float32), upstream(torch.float32)))
-    return solve([tensor.requires_grad_() for tensor in given], gradient, MASKS[mask], "reference")
+    *inputs, gradient = (heads_of(key_heads, tensor) for tensor in (*tensors(torch.float32), upstream(torch.float32)))
+    return run_with_gradients([tensor.requires_grad_() for tensor in inputs], gradient, MASKS[mask], "reference")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -62,22 +62,22 @@ def reference(mask, key_heads):
         *(pytest.param(mask, ALL, id=mask, marks=pytest.mark.slow) for mask in MASKS),
     ],
 )
-def test_rounds_give_what_the_reference_gives(mask, key_heads, dtype, poison_scratch_memory):
-    found = solve(tensors(dtype), upstream(dtype), MASKS[mask], "native")
-    for ours, theirs in zip(found, reference(mask, key_heads), strict=True):
+def test_long_sequences_agree_with_the_reference(mask, key_heads, dtype, poison_scratch_memory):
+    actual = run_with_gradients(tensors(dtype), upstream(dtype), MASKS[mask], "native")
+    for ours, theirs in zip(actual, reference(mask, key_heads), strict=True):
         close = 64 * torch.finfo(dtype).eps
         torch.testing.assert_close(
             heads_of(key_heads, ours).float(), theirs, rtol=close, atol=close * max(1.0, float(theirs.abs().max()))
         )
 
 
-def test_the_same_bits_whatever_the_threads():
-    given, mask, threads = tensors(torch.float32), masks.window(100, 70), torch.get_num_threads()
+def test_same_bits_with_any_number_of_threads():
+    inputs, mask, threads = tensors(torch.float32), masks.window(100, 70), torch.get_num_threads()
     answers = []
     try:
         for count in (1, 2, 7):
             torch.set_num_threads(count)
-            answers.append(solve(given, upstream(torch.float32), mask, "native"))
+            answers.append(run_with_gradients(inputs, upstream(torch.float32), mask, "native"))
     finally:
         torch.set_num_threads(threads)
     for others in answers[1:]:

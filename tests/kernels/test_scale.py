@@ -52,16 +52,16 @@ def test_extreme_scales(name, dtype, impl):
     exact, _ = oracle.attention(*arrays(*leaves), allowed, scale=scale)
     assert np.abs(arrays(output)[0] - exact).max() <= bound(dtype)
     upstream = torch.ones_like(output)
-    found = arrays(*torch.autograd.grad(output, leaves, upstream))
+    actual = arrays(*torch.autograd.grad(output, leaves, upstream))
     exacts = oracle.backward(*arrays(*leaves), *arrays(upstream), allowed, scale=scale)
-    for ours, wanted in zip(found, exacts, strict=False):
-        assert np.abs(ours - wanted).max() <= 4 * bound(dtype) * np.abs(wanted).max()
+    for ours, expected in zip(actual, exacts, strict=False):
+        assert np.abs(ours - expected).max() <= 4 * bound(dtype) * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("scale", [1e38, 3e38, -3e38])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(("queries", "keys"), [(QUERIES, KEYS), (1, 131)])
-def test_native_where_scores_are_beyond_every_float(scale, dtype, queries, keys):
+def test_native_with_overflowing_scores(scale, dtype, queries, keys):
     """The largest score gets all the weight, as in float64."""
     query, key, value = tokens(1.0, dtype, queries, keys)
     exact, _ = oracle.attention(*arrays(query, key, value), scale=scale)
@@ -72,7 +72,7 @@ def test_native_where_scores_are_beyond_every_float(scale, dtype, queries, keys)
 @pytest.mark.parametrize("impl", ["native", "sdpa", "reference"])
 @pytest.mark.parametrize("scale", [1e-46, sys.float_info.min, -5e-324, 0.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_a_scale_that_is_0_in_float32(dtype, scale, impl):
+def test_scale_that_underflows_to_0(dtype, scale, impl):
     query, key, value = tokens(1.0, dtype)
     output = regard.attention(query, key, value, mask=masks.causal(), scale=scale, impl=impl)
     exact, _ = oracle.attention(*arrays(query, key, value), np.tri(QUERIES, KEYS, 2, dtype=bool), scale=0.0)
@@ -84,10 +84,10 @@ def test_a_scale_that_is_0_in_float32(dtype, scale, impl):
 def test_statistics_with_extreme_scales(impl):
     for scale, size in SCALES.values():
         query, key, value = tokens(size)
-        seen = regard.observe(query, key, value, scale=scale, top=2, impl=impl)
+        observation = regard.observe(query, key, value, scale=scale, top=2, impl=impl)
         exact = oracle.observe(*arrays(query, key, value), scale=scale, top=2)
         for name in ("output", "lse", "entropy", "received", "top_weights"):
-            off = np.abs(arrays(getattr(seen, name))[0] - getattr(exact, name)).max()
+            off = np.abs(arrays(getattr(observation, name))[0] - getattr(exact, name)).max()
             assert off <= 4 * bound(torch.float32), (name, scale)
 
 
@@ -104,18 +104,18 @@ def test_pages_with_extreme_scales(name):
     )
 
 
-def test_a_scale_that_a_position_is_told():
+def test_extreme_scale_with_relative_positions():
     """A position that needs the query receives both, so their product is unchanged."""
     bias = positions.ShawRelative(HEAD_DIM, max_distance=3)
     query, key, value = tokens(1e22)
-    found = regard.attention(query, key, value, bias=bias, scale=1e-44, impl="reference")
+    actual = regard.attention(query, key, value, bias=bias, scale=1e-44, impl="reference")
     wide = (tensor.double() for tensor in (query, key, value))
     exact = regard.attention(*wide, bias=bias.double(), scale=1e-44, impl="reference")
-    assert (found.double() - exact).abs().max() <= bound(torch.float32)
+    assert (actual.double() - exact).abs().max() <= bound(torch.float32)
 
 
 @pytest.mark.parametrize("impl", ["native", "sdpa", "reference"])
-def test_without_keys_a_bias_has_a_gradient_of_zeros(impl):
+def test_bias_gradient_without_keys_is_zero(impl):
     query, key, value = tokens(1.0, keys=0)
     t5 = positions.T5Buckets(HEADS)
     tensor = torch.full((1, HEADS, 1, 1), torch.inf, requires_grad=True)

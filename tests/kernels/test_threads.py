@@ -33,14 +33,14 @@ def with_torch():
 """
 
 
-def said(script: str) -> list[str]:
-    done = run_script(TOKENS + script)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.split()
+def script_output(script: str) -> list[str]:
+    result = run_script(TOKENS + script)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout.split()
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_the_number_of_threads_is_torchs(count):
+def test_number_of_threads_is_torchs(count):
     """Three calls with torch's own work between them start no thread besides torch's team."""
     script = f"""
 torch.set_num_threads({count})
@@ -53,12 +53,12 @@ for _ in range(3):
     with_torch()
 print(started, threads() - before)
 """
-    started, all_of_them = map(int, said(script))
+    started, all_of_them = map(int, script_output(script))
     assert started <= count  # the calling thread is in the team, and autograd has its own thread
     assert all_of_them <= count
 
 
-def test_a_team_that_torch_has_started_is_taken_over():
+def test_running_team_of_torch_is_reused():
     script = """
 torch.set_num_threads(2)
 with_torch()
@@ -67,7 +67,7 @@ with torch.no_grad():
     regard.attention(query, key, value, impl="native")
 print(threads() - before)
 """
-    assert said(script) == ["0"]
+    assert script_output(script) == ["0"]
 
 
 FORKS = '''
@@ -115,11 +115,11 @@ check()
 in_a_thread(lambda: print("from a thread:", forked(check)))
 check()
 """
-    found = " ".join(said(FORKS + script))
-    assert found == ("forked before it has a team: 0 after: 0 from a thread of it: 0 child: 0 from a thread: 0")
+    actual = " ".join(script_output(FORKS + script))
+    assert actual == ("forked before it has a team: 0 after: 0 from a thread of it: 0 child: 0 from a thread: 0")
 
 
-def test_workers_of_a_data_loader():
+def test_data_loader_workers():
     """Workers are forked, and have one thread each."""
     script = """
 from torch.utils.data import DataLoader
@@ -134,10 +134,10 @@ class Outputs(torch.utils.data.Dataset):
 loader = DataLoader(Outputs(), num_workers=2, batch_size=None, multiprocessing_context="fork")
 print([bool((output.numpy() == before).all()) for output in loader])
 """
-    assert said(FORKS + script) == ["[True,", "True,", "True,", "True]"]
+    assert script_output(FORKS + script) == ["[True,", "True,", "True,", "True]"]
 
 
-def test_processes_forked_while_others_compute():
+def test_fork_during_calls_of_other_threads():
     """The memory that calls share is consistent in the child, whenever it was forked."""
     script = """
 import threading
@@ -168,7 +168,7 @@ with torch.no_grad():
         thread.join()
 print(codes)
 """
-    assert said(script) == ["{0}"]
+    assert script_output(script) == ["{0}"]
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ def two_threads():
     torch.set_num_threads(before)
 
 
-def test_calls_at_the_same_time_give_the_same_bits(two_threads):
+def test_concurrent_calls_give_the_same_bits(two_threads):
     """Several Python threads, each with its own problem, share scratch memory and the pool."""
     sizes = [(5, 7), (67, 131), (131, 67), (257, 31), (64, 64), (3, 1031)]
     mask = masks.causal()
@@ -191,17 +191,17 @@ def test_calls_at_the_same_time_give_the_same_bits(two_threads):
         shapes = (queries, 19), (keys, 19), (keys, 37)
         tokens = [torch.randn(2, 4, *shape, generator=generator, requires_grad=True) for shape in shapes]
         output = regard.attention(*tokens, mask=mask, impl="native")
-        seen = regard.observe(*(tensor.detach() for tensor in tokens), mask=mask, impl="native")
-        return [output, seen.received, *torch.autograd.grad(output.sum(), tokens)]
+        observation = regard.observe(*(tensor.detach() for tensor in tokens), mask=mask, impl="native")
+        return [output, observation.received, *torch.autograd.grad(output.sum(), tokens)]
 
     alone = [bits(place) for place in range(len(sizes))]
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(bits, range(8 * len(sizes))))
-    for place, together in enumerate(found):
+        actual = list(pool.map(bits, range(8 * len(sizes))))
+    for place, together in enumerate(actual):
         assert all(torch.equal(*pair) for pair in zip(together, alone[place % len(sizes)], strict=True)), place
 
 
-def test_a_call_inside_a_parallel_region_starts_no_team_of_its_own():
+def test_call_inside_a_parallel_region_starts_no_team():
     """The kernel is called on the threads of a region of torch's OpenMP runtime, which the test starts itself."""
     script = """
 import ctypes
@@ -217,10 +217,10 @@ def inside(_):
 ctypes.CDLL(runtime).GOMP_parallel(inside, None, 2, 0)
 print(len(found), all(same(each, whole) for each in found), threads() <= before)
 """
-    assert said("before = threads() + 2" + script) == ["2", "True", "True"]
+    assert script_output("before = threads() + 2" + script) == ["2", "True", "True"]
 
 
-def test_the_interpreter_is_free_while_a_kernel_computes():
+def test_kernels_release_the_gil():
     """Another thread continues meanwhile. If it had to wait, it would pause for the whole call.
 
     A busy machine may pause it too, so one call of five is enough.

@@ -26,7 +26,7 @@ def random_tensor(*shape):
     return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 
-def plain(tensor):
+def ordinary(tensor):
     return tensor.clone()
 
 
@@ -50,73 +50,80 @@ def tokens(queries=QUERIES):
     return [random_tensor(BATCH, *shape) for shape in shapes]
 
 
-def output_and_gradients(given, *tensors):
-    return [given(tensor).requires_grad_() for tensor in tensors]
+def make_leaves(store, *tensors):
+    return [store(tensor).requires_grad_() for tensor in tensors]
 
 
-def attention(given):
-    leaves = output_and_gradients(given, *tokens(), random_tensor(1, HEADS, QUERIES, KEYS))
+def attention(store):
+    leaves = make_leaves(store, *tokens(), random_tensor(1, HEADS, QUERIES, KEYS))
     output = regard.attention(*leaves[:3], bias=leaves[3], mask=masks.causal(), impl="native")
-    return [output, *torch.autograd.grad(output, leaves, given(random_tensor(*output.shape)))]
+    return [output, *torch.autograd.grad(output, leaves, store(random_tensor(*output.shape)))]
 
 
-def observe(given):
-    leaves = output_and_gradients(given, *tokens())
-    seen = regard.observe(*leaves, top=3, rows=[1, 4], impl="native")
-    results = [seen.output, seen.lse, seen.entropy, seen.received, seen.top_weights, seen.rows]
+def observe(store):
+    leaves = make_leaves(store, *tokens())
+    observation = regard.observe(*leaves, top=3, rows=[1, 4], impl="native")
+    results = [
+        observation.output,
+        observation.lse,
+        observation.entropy,
+        observation.received,
+        observation.top_weights,
+        observation.rows,
+    ]
     return [
         *results,
-        *torch.autograd.grad(results, leaves, [given(random_tensor(*result.shape)) for result in results]),
+        *torch.autograd.grad(results, leaves, [store(random_tensor(*result.shape)) for result in results]),
     ]
 
 
-def decode(given):
-    return [regard.attention(*map(given, tokens(queries=1)), mask=masks.padding([KEYS, 53]), impl="native")]
+def decode(store):
+    return [regard.attention(*map(store, tokens(queries=1)), mask=masks.padding([KEYS, 53]), impl="native")]
 
 
-def pages(given):
+def pages(store):
     key, value = (random_tensor(12, KEY_HEADS, 16, width) for width in (HEAD_DIM, VALUE_DIM))
     table, lengths = torch.arange(10).view(2, 5), torch.tensor([71, 53])
     return [
         paged_attention_op.paged_attention(
-            given(tokens()[0]), paged_attention_op.PagedKeysValues(given(key), given(value), table, lengths), scale=0.25
+            store(tokens()[0]), paged_attention_op.PagedKeysValues(store(key), store(value), table, lengths), scale=0.25
         )
     ]
 
 
-def additive(given):
+def additive(store):
     query, key, value = tokens()
-    leaves = output_and_gradients(given, query, key, random_tensor(HEADS, HEAD_DIM), value)
+    leaves = make_leaves(store, query, key, random_tensor(HEADS, HEAD_DIM), value)
     output = additive_op.additive_attention(
-        *leaves, KernelArguments(table=given(random_tensor(HEADS, KEYS + QUERIES)), table_lowest=1 - KEYS)
+        *leaves, KernelArguments(table=store(random_tensor(HEADS, KEYS + QUERIES)), table_lowest=1 - KEYS)
     )
-    return [output, *torch.autograd.grad(output, leaves, given(random_tensor(*output.shape)))]
+    return [output, *torch.autograd.grad(output, leaves, store(random_tensor(*output.shape)))]
 
 
-def cross_entropy(given):
-    (logits,) = output_and_gradients(given, random_tensor(7, 101))
+def cross_entropy(store):
+    (logits,) = make_leaves(store, random_tensor(7, 101))
     loss = cross_entropy_op.cross_entropy(logits, torch.arange(7) * 11, smoothing=0.1, ignored=0)
-    return [loss, *torch.autograd.grad(loss, logits, given(random_tensor(7)))]
+    return [loss, *torch.autograd.grad(loss, logits, store(random_tensor(7)))]
 
 
-def dropout(given):
+def dropout(store):
     torch.manual_seed(3)
-    (leaf,) = output_and_gradients(given, random_tensor(7, 101))
+    (leaf,) = make_leaves(store, random_tensor(7, 101))
     output = dropout_op.drop(leaf, 0.3)
-    return [output, *torch.autograd.grad(output, leaf, given(random_tensor(7, 101)))]
+    return [output, *torch.autograd.grad(output, leaf, store(random_tensor(7, 101)))]
 
 
 OPERATIONS = [attention, observe, decode, pages, additive, cross_entropy, dropout]
 
 
-@pytest.mark.parametrize("given", [lazily_negated, misaligned])
+@pytest.mark.parametrize("store", [lazily_negated, misaligned])
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_every_operation_reads_values(operation, given):
-    for ours, exact in zip(operation(given), operation(plain), strict=True):
+def test_operations_read_values_not_memory(operation, store):
+    for ours, exact in zip(operation(store), operation(ordinary), strict=True):
         assert torch.equal(ours, exact)
 
 
-def test_a_late_negation_against_the_oracle():
+def test_lazy_negation_agrees_with_the_oracle():
     query, key, value = tokens()
     output = regard.attention(*map(lazily_negated, (query, key, value)), impl="native")
     exact, _ = oracle.attention(*(tensor.double().numpy() for tensor in (query, key, value)))
@@ -125,19 +132,19 @@ def test_a_late_negation_against_the_oracle():
 
 
 @pytest.mark.parametrize("rows", [3, 67])  # with 67 oneDNN may be used
-def test_a_linear_layer_reads_values(rows):
+def test_linear_layer_reads_values_not_memory(rows):
     layer = nn.Linear(512, 512)
     weight, bias = layer.weight.detach().clone(), layer.bias.detach().clone()
     layer.weight, layer.bias = (nn.Parameter(lazily_negated(parameter)) for parameter in (weight, bias))
-    (given,) = output_and_gradients(lazily_negated, random_tensor(rows, 512))
+    (inputs,) = make_leaves(lazily_negated, random_tensor(rows, 512))
     upstream = random_tensor(rows, 512)
-    output = projection.linear_activation(given, layer)
-    found = [output, *torch.autograd.grad(output, (given, layer.weight), lazily_negated(upstream))]
-    x, w, b, dy = (tensor.detach().double() for tensor in (given, weight, bias, upstream))
+    output = projection.linear_activation(inputs, layer)
+    actual = [output, *torch.autograd.grad(output, (inputs, layer.weight), lazily_negated(upstream))]
+    x, w, b, dy = (tensor.detach().double() for tensor in (inputs, weight, bias, upstream))
     with torch.no_grad():
-        found.append(projection.linear_activation(given, layer, "gelu"))
+        actual.append(projection.linear_activation(inputs, layer, "gelu"))
     exacts = [x @ w.T + b, dy @ w, dy.T @ x, nn.functional.gelu(x @ w.T + b)]
-    for ours, exact in zip(found, exacts, strict=True):
+    for ours, exact in zip(actual, exacts, strict=True):
         assert (ours.double() - exact).abs().max() <= 512 * torch.finfo(torch.float32).eps * exact.abs().max()
 
 
@@ -152,7 +159,7 @@ def test_zeros_without_memory():
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
-def test_odd_addresses_in_other_dtypes_and_with_strides(dtype):
+def test_misaligned_tensors_of_other_dtypes_and_strides(dtype):
     query, key, value = (tensor.to(dtype) for tensor in tokens())
     turned = [misaligned(tensor.transpose(1, 2).contiguous()).transpose(1, 2) for tensor in (query, key, value)]
     bias = random_tensor(1, 1, 1, KEYS).to(dtype)
@@ -162,28 +169,28 @@ def test_odd_addresses_in_other_dtypes_and_with_strides(dtype):
 
 
 @pytest.mark.parametrize("lengths", [misaligned(torch.tensor([53, 53])), torch.tensor([53, 1, 53])[::2]])
-def test_index_arrays_at_odd_addresses_and_with_gaps(lengths):
+def test_misaligned_and_strided_index_arrays(lengths):
     query, key, value = tokens()
-    found, exact = torch.empty(BATCH, HEADS, QUERIES, VALUE_DIM), torch.empty(BATCH, HEADS, QUERIES, VALUE_DIM)
+    actual, exact = torch.empty(BATCH, HEADS, QUERIES, VALUE_DIM), torch.empty(BATCH, HEADS, QUERIES, VALUE_DIM)
     for stop in (lengths, torch.tensor(53).expand(BATCH)):
-        extension.native.forward(query, key, value, found, None, stop=stop)
+        extension.native.forward(query, key, value, actual, None, stop=stop)
         extension.native.forward(query, key[:, :, :53], value[:, :, :53], exact, None)
-        assert (found - exact).abs().max() <= 53 * torch.finfo(torch.float32).eps
+        assert (actual - exact).abs().max() <= 53 * torch.finfo(torch.float32).eps
 
 
-def test_numpy_arrays_at_odd_addresses():
+def test_misaligned_numpy_arrays():
     """A column of a structured array, whose row stride is not a multiple of the element size."""
     query, key, value = (tensor.numpy() for tensor in tokens())
     records = np.zeros(BATCH, dtype=[("flag", "u1"), ("value", "f4", value.shape[1:])])
     records["value"] = value
-    found = regard.attention(query, key, records["value"])
-    np.testing.assert_array_equal(found, regard.attention(query, key, value))
+    actual = regard.attention(query, key, records["value"])
+    np.testing.assert_array_equal(actual, regard.attention(query, key, value))
     read = partial(np.frombuffer, dtype=np.float32, offset=1)
     odd = [read(b"\0" + array.tobytes()).reshape(array.shape) for array in (query, key, value)]
     np.testing.assert_array_equal(regard.attention(*odd), regard.attention(query, key, value))
 
 
-def test_an_output_is_written_where_it_lies_or_not_at_all():
+def test_misaligned_output_is_refused():
     query, key, value = tokens()
     output = misaligned(torch.zeros(BATCH, HEADS, QUERIES, VALUE_DIM))
     with pytest.raises(ValueError, match=r"output: it is to be written and its memory is not aligned"):

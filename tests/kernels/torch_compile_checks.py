@@ -1,4 +1,4 @@
-"""torch.compile with impl "native": the graph is whole and the numbers are equal. Attention and additive attention.
+"""torch.compile with impl "native": one graph without breaks, and equal results. Attention and additive attention.
 
 test_operators.py runs ``main`` with some|fixed|any|other|inductor in a separate process. "fixed" and "any" are the
 sizes that the graph is compiled for; "some" is the part of "fixed" that has each kind of mask and bias; these compare
@@ -45,6 +45,8 @@ additive_mechanisms = {
     name: regard.mechanism(name, heads=HEADS, head_dim=HEAD_DIM, inner=17, impl="native")
     for name in ("additive", "luong_concat")
 }
+longformer = regard.mechanism("longformer", heads=HEADS, head_dim=HEAD_DIM, window=4, global_tokens=[0, 5])
+bigbird = regard.mechanism("bigbird", heads=HEADS, head_dim=HEAD_DIM, block=2)
 t5, alibi = positions.T5Buckets(HEADS, buckets=8, max_distance=5), positions.ALiBi(HEADS)
 
 # The compiled functions, and their tensors besides query, key and value, from which masks are made inside the graph.
@@ -73,6 +75,8 @@ CASES: dict[str, tuple[Callable[..., torch.Tensor], list[torch.Tensor]]] = {
     "additive": (lambda *q: additive_mechanisms["additive"](*q[:3], masks.padding(q[3])), [lengths]),
     "additive, T5": (lambda *q: additive_mechanisms["additive"](*q, causal_documents, bias=t5), []),
     "luong_concat": (lambda *q: additive_mechanisms["luong_concat"](*q, masks.window(3, 1)), []),
+    "bigbird": (lambda *q: bigbird(*q[:3], masks.padding(q[3])), [lengths]),
+    "longformer": (lambda *q: longformer(*q[:3], masks.causal() & masks.padding(q[3])), [lengths]),
 }
 
 SOME = (
@@ -98,8 +102,8 @@ def check(name: str, *, dynamic: bool) -> None:
     one, other = compiled(*tensors), function(*tensors)
     assert torch.equal(one, other), "the output differs"
     upstream = torch.randn_like(one)
-    found = [torch.autograd.grad(out, leaves, upstream, allow_unused=True) for out in (one, other)]
-    for mine, theirs in zip(*found, strict=True):
+    result = [torch.autograd.grad(out, leaves, upstream, allow_unused=True) for out in (one, other)]
+    for mine, theirs in zip(*result, strict=True):
         assert mine is theirs is None or torch.equal(mine, theirs), "a gradient differs"
 
 
@@ -114,26 +118,26 @@ def check_inductor_trains() -> None:
     attention = regard.mechanism("dot_product", heads=HEADS, head_dim=4, impl="native")
     layer = regard.MultiHeadAttention(4 * HEADS, HEADS, mechanism=attention, position=positions.Rotary(4))
     tokens, mask = torch.randn(BATCH, KEYS, 4 * HEADS), masks.window(2, 1) | masks.global_tokens([0])
-    found = []
+    results = []
     for one in (torch.compile(layer, fullgraph=True), layer):
         output = one(tokens, mask=mask)
-        found.append((output, *torch.autograd.grad(output.square().sum(), list(layer.parameters()))))
-    for mine, theirs in zip(*found, strict=True):
+        results.append((output, *torch.autograd.grad(output.square().sum(), list(layer.parameters()))))
+    for mine, theirs in zip(*results, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-4)
 
 
 def check_dropout() -> None:
     compiled = torch.compile(lambda *q: attend(*q, dropout=0.5), fullgraph=True, backend="aot_eager")
-    found = []
+    results = []
     for seed in (1, 1, 2):
         tensors = random_query_key_value()
         torch.manual_seed(seed)
         output = compiled(*tensors)
-        found.append((output, *torch.autograd.grad(output.sum(), tensors)))
-    assert all(torch.equal(one, other) for one, other in zip(found[0], found[1], strict=True)), (
+        results.append((output, *torch.autograd.grad(output.sum(), tensors)))
+    assert all(torch.equal(one, other) for one, other in zip(results[0], results[1], strict=True)), (
         "the seed does not fix it"
     )
-    assert not torch.equal(found[0][0], found[2][0]), "all seeds give the same"
+    assert not torch.equal(results[0][0], results[2][0]), "all seeds give the same"
 
 
 def check_changing_scale() -> None:

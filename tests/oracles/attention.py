@@ -61,7 +61,7 @@ def observe(
     bias: np.ndarray | None = None,
     scale: float | None = None,
     top: int = 8,
-    asked_rows: tuple[int, ...] = (),
+    query_rows: tuple[int, ...] = (),
 ) -> Observation:
     """Return the output and the statistics of the weights; top keys are among the keys that the query may see."""
     visible = _visible(query, key, allowed, bias)
@@ -70,8 +70,8 @@ def observe(
     lse, entropy = np.full(visible.shape[:3], -np.inf), np.zeros(visible.shape[:3])
     top_keys, top_weights = np.full((*visible.shape[:3], top), -1), np.zeros((*visible.shape[:3], top))
     for batch, head, row, seen in rows(visible):
-        here = scores[batch, head, row, seen]
-        lse[batch, head, row] = here.max() + np.log(np.exp(here - here.max()).sum())
+        row_scores = scores[batch, head, row, seen]
+        lse[batch, head, row] = row_scores.max() + np.log(np.exp(row_scores - row_scores.max()).sum())
         positive = weights[batch, head, row][weights[batch, head, row] > 0]
         entropy[batch, head, row] = -(positive * np.log(positive)).sum()
         # A stable sort keeps equal weights in the order of their index.
@@ -86,7 +86,7 @@ def observe(
         received=weights.sum(axis=2),
         top_keys=top_keys,
         top_weights=top_weights,
-        rows=weights[:, :, list(asked_rows)],
+        rows=weights[:, :, list(query_rows)],
     )
 
 

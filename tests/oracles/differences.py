@@ -68,5 +68,5 @@ def assert_directional_derivatives(
     random = np.random.default_rng(1736)
     for _ in range(3):
         line = [random.normal(size=point.shape) for point in points]
-        found = sum(float((gradient * part).sum()) for gradient, part in zip(ours, line, strict=True))
-        np.testing.assert_allclose(found, slope(function, points, line), rtol=0, atol=atol)
+        actual = sum(float((gradient * part).sum()) for gradient, part in zip(ours, line, strict=True))
+        np.testing.assert_allclose(actual, slope(function, points, line), rtol=0, atol=atol)

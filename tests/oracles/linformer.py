@@ -4,7 +4,8 @@
 
 E and F have a column per key; keys that no query may see are omitted together with their columns. Shapes: query
 (batch, heads, queries, head_dim); key and value (batch, key heads, keys, ...); key_projection and value_projection
-(projected, length), of which the first columns belong to the keys. The mask is the same for all queries.
+(projected, length), or (heads, projected, length) if each head has its own, of which the first columns belong to the
+keys. The mask is the same for all queries.
 """
 
 import numpy as np
@@ -28,10 +29,8 @@ def attention(
     for batch, head, row in np.ndindex(query.shape[:3]):
         seen, group = np.flatnonzero(visible[batch, head, row]), key_head(head, query.shape[1], key.shape[1])
         if seen.size:
-            keys, values = (
-                key_projection[:, seen] @ key[batch, group, seen],
-                value_projection[:, seen] @ value[batch, group, seen],
-            )
+            of_key, of_value = (one if one.ndim == 2 else one[head] for one in (key_projection, value_projection))
+            keys, values = of_key[:, seen] @ key[batch, group, seen], of_value[:, seen] @ value[batch, group, seen]
             scores = keys @ query[batch, head, row] / np.sqrt(query.shape[3])
             exponentials = np.exp(scores - np.real(scores).max())
             output[batch, head, row] = exponentials / exponentials.sum() @ values

@@ -52,8 +52,8 @@ def alibi(heads: int, queries: int, keys: int) -> np.ndarray:
 
 def shaw_rows(table: np.ndarray, queries: int, keys: int) -> np.ndarray:
     """a[i, j] = w[clip(j - i, -k, k)], with w the table (2k + 1, dim) from -k to k: (queries, keys, dim)."""
-    farthest = len(table) // 2
-    return table[np.clip(distances(queries, keys), -farthest, farthest) + farthest]
+    max_distance = len(table) // 2
+    return table[np.clip(distances(queries, keys), -max_distance, max_distance) + max_distance]
 
 
 def shaw(
@@ -79,10 +79,10 @@ def shaw(
     return np.einsum("bhij,bhijd->bhid", weights, reachable), weights
 
 
-def t5_bucket(distance: int, bidirectional: bool = True, buckets: int = 32, farthest: int = 128) -> int:
+def t5_bucket(distance: int, bidirectional: bool = True, buckets: int = 32, max_distance: int = 128) -> int:
     """Bucket index, that is the index of the learned scalar, for one distance (key position minus query position).
 
-    Half of the buckets hold one distance each; the others grow by equal factors up to `farthest`, and the last
+    Half of the buckets hold one distance each; the others grow by equal factors up to `max_distance`, and the last
     one holds all larger distances. If bidirectional, half of all buckets are for keys after the query. The
     edges are computed with integers, so they are not affected by rounding.
     """
@@ -97,17 +97,17 @@ def t5_bucket(distance: int, bidirectional: bool = True, buckets: int = 32, fart
     if distance < exact:
         return first + distance
     wide = buckets - exact
-    # The largest step with exact (farthest / exact)^(step / wide) <= distance, both sides raised to the power
+    # The largest step with exact (max_distance / exact)^(step / wide) <= distance, both sides raised to the power
     # of `wide`.
     step = 0
-    while step + 1 < wide and farthest ** (step + 1) * exact**wide <= distance**wide * exact ** (step + 1):
+    while step + 1 < wide and max_distance ** (step + 1) * exact**wide <= distance**wide * exact ** (step + 1):
         step += 1
     return first + exact + step
 
 
 def t5_buckets(
-    queries: int, keys: int, bidirectional: bool = True, buckets: int = 32, farthest: int = 128
+    queries: int, keys: int, bidirectional: bool = True, buckets: int = 32, max_distance: int = 128
 ) -> np.ndarray:
     """The bucket of each pair: (queries, keys)."""
     pairs = distances(queries, keys)
-    return np.array([[t5_bucket(int(pair), bidirectional, buckets, farthest) for pair in row] for row in pairs])
+    return np.array([[t5_bucket(int(pair), bidirectional, buckets, max_distance) for pair in row] for row in pairs])

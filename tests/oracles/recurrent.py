@@ -1,7 +1,7 @@
 """Recurrent encoder-decoders of 2014 and 2015, computed one sentence, step and source position at a time.
 
-Reading (Bahdanau 2015, section 3.2):       annotation_j = [forwards_j; backwards_j]
-Writing, with y an embedded token and h the last layer's state:
+Encoder (Bahdanau 2015, section 3.2):       annotation_j = [forwards_j; backwards_j]
+Decoder, with y an embedded token and h the last layer's state:
 
     cho        h_0 = tanh(W_s last)    h_t = cell([y_(t-1); last], h_(t-1))     gives readout([h_t; y_(t-1); last])
     bahdanau   h_0 = tanh(W_s last)    h_t = cell([y_(t-1); c_t], h_(t-1))      gives readout([h_t; y_(t-1); c_t])
@@ -64,29 +64,29 @@ STEPS: dict[str, tuple[Step, int]] = {"gru": (gru, 1), "lstm": (lstm, 2)}
 
 def run_layers(step: Step, cells: list[Cell], x: Vector, states: list[State]) -> list[State]:
     """Run one step of all layers: the input of each is the h of the layer below."""
-    following = []
+    new_states = []
     for cell, state in zip(cells, states, strict=True):
-        following.append(step(cell, x, state))
-        x = following[-1][0]
-    return following
+        new_states.append(step(cell, x, state))
+        x = new_states[-1][0]
+    return new_states
 
 
-def read(kind: str, layers: list[tuple[Cell, Cell]], words: np.ndarray) -> tuple[np.ndarray, list[State]]:
+def encode(kind: str, layers: list[tuple[Cell, Cell]], embedded: np.ndarray) -> tuple[np.ndarray, list[State]]:
     """Return annotations (length, hidden), and each layer's last states, forward and backward concatenated."""
     step, parts = STEPS[kind]
-    inputs, last = words, []
+    inputs, last = embedded, []
     for forwards, backwards in layers:
         half = forwards.of_state.shape[1]
-        there: State = (np.zeros(half),) * parts
-        back: State = (np.zeros(half),) * parts
+        forward_state: State = (np.zeros(half),) * parts
+        backward_state: State = (np.zeros(half),) * parts
         outputs = np.zeros((len(inputs), 2 * half))
         for j in range(len(inputs)):
-            there = step(forwards, inputs[j], there)
-            outputs[j, :half] = there[0]
+            forward_state = step(forwards, inputs[j], forward_state)
+            outputs[j, :half] = forward_state[0]
         for j in reversed(range(len(inputs))):
-            back = step(backwards, inputs[j], back)
-            outputs[j, half:] = back[0]
-        last.append(tuple(np.concatenate(pair) for pair in zip(there, back, strict=True)))
+            backward_state = step(backwards, inputs[j], backward_state)
+            outputs[j, half:] = backward_state[0]
+        last.append(tuple(np.concatenate(pair) for pair in zip(forward_state, backward_state, strict=True)))
         inputs = outputs
     return inputs, last
 
@@ -104,17 +104,17 @@ def additive(of_query: np.ndarray, of_key: np.ndarray, vector: Vector) -> Weigh:
 
 
 def dot(query: Vector, annotations: np.ndarray) -> Vector:
-    """Score of Luong 2015, equation 8, under this name."""
+    """Luong 2015, equation 8, the dot score."""
     return softmax(np.array([query @ annotation for annotation in annotations]))
 
 
 def general(weight: np.ndarray) -> Weigh:
-    """Score of Luong 2015, equation 8, under this name."""
+    """Luong 2015, equation 8, the general score."""
     return lambda query, annotations: softmax(np.array([query @ weight @ annotation for annotation in annotations]))
 
 
 def concat(weight: np.ndarray, vector: Vector) -> Weigh:
-    """Score of Luong 2015, equation 8, under this name."""
+    """Luong 2015, equation 8, the concat score."""
     return lambda query, annotations: softmax(
         np.array([vector @ np.tanh(weight @ np.concatenate([query, annotation])) for annotation in annotations])
     )
@@ -146,8 +146,8 @@ class Linear(NamedTuple):
         return self.weight @ x + self.bias
 
 
-def initial_states(beginning: list[Linear], last: list[State]) -> list[State]:
-    return [(np.tanh(linear(state[0])), *state[1:]) for linear, state in zip(beginning, last, strict=True)]
+def initial_states(initial: list[Linear], last: list[State]) -> list[State]:
+    return [(np.tanh(linear(state[0])), *state[1:]) for linear, state in zip(initial, last, strict=True)]
 
 
 def maxout(numbers: Vector) -> Vector:
@@ -155,34 +155,34 @@ def maxout(numbers: Vector) -> Vector:
 
 
 def cho(
-    kind: str, cells: list[Cell], beginning: list[Linear], readout: Linear, words: np.ndarray, last: list[State]
+    kind: str, cells: list[Cell], initial: list[Linear], readout: Linear, embedded: np.ndarray, last: list[State]
 ) -> np.ndarray:
     """Return the readout for each target token (target length, size)."""
-    summary, states, written = last[-1][0], initial_states(beginning, last), []
-    for word in words:
-        states = run_layers(STEPS[kind][0], cells, np.concatenate([word, summary]), states)
-        written.append(maxout(readout(np.concatenate([states[-1][0], word, summary]))))
-    return np.array(written)
+    summary, states, readouts = last[-1][0], initial_states(initial, last), []
+    for token in embedded:
+        states = run_layers(STEPS[kind][0], cells, np.concatenate([token, summary]), states)
+        readouts.append(maxout(readout(np.concatenate([states[-1][0], token, summary]))))
+    return np.array(readouts)
 
 
 def bahdanau(
     kind: str,
     cells: list[Cell],
-    beginning: list[Linear],
+    initial: list[Linear],
     readout: Linear,
     weigh: Weigh,
-    words: np.ndarray,
+    embedded: np.ndarray,
     annotations: np.ndarray,
     last: list[State],
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the readout of each target token, (target length, size), and weights (target length, source length)."""
-    states, written, weights = initial_states(beginning, last), [], []
-    for word in words:
+    states, readouts, weights = initial_states(initial, last), [], []
+    for token in embedded:
         weights.append(weigh(states[-1][0], annotations))
         context = weights[-1] @ annotations
-        states = run_layers(STEPS[kind][0], cells, np.concatenate([word, context]), states)
-        written.append(maxout(readout(np.concatenate([states[-1][0], word, context]))))
-    return np.array(written), np.array(weights)
+        states = run_layers(STEPS[kind][0], cells, np.concatenate([token, context]), states)
+        readouts.append(maxout(readout(np.concatenate([states[-1][0], token, context]))))
+    return np.array(readouts), np.array(weights)
 
 
 def luong(
@@ -190,19 +190,19 @@ def luong(
     cells: list[Cell],
     mix: np.ndarray,
     weigh: Weigh,
-    words: np.ndarray,
+    embedded: np.ndarray,
     annotations: np.ndarray,
     last: list[State],
     *,
     input_feeding: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the readout of each target token, (target length, size), and weights (target length, source length)."""
-    states, written, weights = last, [], []
+    states, readouts, weights = last, [], []
     mixed = np.zeros(annotations.shape[1])
-    for word in words:
-        states = run_layers(STEPS[kind][0], cells, np.concatenate([word, mixed]) if input_feeding else word, states)
+    for token in embedded:
+        states = run_layers(STEPS[kind][0], cells, np.concatenate([token, mixed]) if input_feeding else token, states)
         hidden = states[-1][0]
         weights.append(weigh(hidden, annotations))
         mixed = np.tanh(mix @ np.concatenate([weights[-1] @ annotations, hidden]))
-        written.append(mixed)
-    return np.array(written), np.array(weights)
+        readouts.append(mixed)
+    return np.array(readouts), np.array(weights)

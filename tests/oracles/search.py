@@ -1,10 +1,10 @@
 """Search for the best target: exhaustively, and by beam searches that state what they keep.
 
-    log P(y) = sum_t log P(y_t | y_1 .. y_t-1)          y ends with the end token, or is cut after ``most`` tokens
+    log P(y) = sum_t log P(y_t | y_1 .. y_t-1)          y ends with the end token, or is cut after ``max_tokens``
     score(y) = log P(y) / ((5 + |y|) / 6)^alpha         |y| includes the end token
 
-Wu et al. 2016, equation 14, without coverage. ``following(ids)`` returns log P(. | ids), an array over the vocabulary.
-Targets are tuples of ids without the end token; finished targets come before cut ones.
+Wu et al. 2016, equation 14, without coverage. ``next_log_probs(ids)`` returns log P(. | ids), an array over the
+vocabulary. Targets are tuples of ids without the end token; finished targets come before cut ones.
 """
 
 import math
@@ -32,45 +32,50 @@ def sort_targets(targets: list[Target]) -> list[Target]:
 
 
 def exhaustive(
-    following: NextLogProbabilities, end: int, never: Collection[int], most: int, alpha: float = 0.0
+    next_log_probs: NextLogProbabilities, end: int, banned: Collection[int], max_tokens: int, alpha: float = 0.0
 ) -> list[Target]:
     """Return every possible target, the best first."""
-    found = []
+    targets = []
 
-    def grow(ids: tuple[int, ...], total: float) -> None:
+    def extend(ids: tuple[int, ...], total: float) -> None:
         length = len(ids) + 1
-        for token, log_probability in enumerate(following(ids)):
-            if token in never or log_probability == -math.inf:
+        for token, log_probability in enumerate(next_log_probs(ids)):
+            if token in banned or log_probability == -math.inf:
                 continue
-            whole = total + log_probability
+            new_total = total + log_probability
             if token == end:
-                found.append(Target(ids, whole / divisor(length, alpha), whole, True))
-            elif length == most:
-                found.append(Target((*ids, token), whole / divisor(length, alpha), whole, False))
+                targets.append(Target(ids, new_total / divisor(length, alpha), new_total, True))
+            elif length == max_tokens:
+                targets.append(Target((*ids, token), new_total / divisor(length, alpha), new_total, False))
             else:
-                grow((*ids, token), whole)
+                extend((*ids, token), new_total)
 
-    grow((), 0.0)
-    return sort_targets(found)
+    extend((), 0.0)
+    return sort_targets(targets)
 
 
 def beam(
-    following: NextLogProbabilities, end: int, never: Collection[int], most: int, width: int, alpha: float = 0.0
+    next_log_probs: NextLogProbabilities,
+    end: int,
+    banned: Collection[int],
+    max_tokens: int,
+    width: int,
+    alpha: float = 0.0,
 ) -> list[Target]:
-    """Return all hypotheses of a beam of ``width``, finished or cut, the best first. It runs for ``most`` tokens."""
-    live, found = [((), 0.0)], []
-    for length in range(1, most + 1):
-        grown = _extend(live, following, never)
-        found += _finished(grown[:width], end, length, alpha)
-        live = _unfinished(grown, end)[:width]
-    return sort_targets(found + _truncate(live, most, alpha))
+    """Return all hypotheses of a beam of ``width``, finished or cut, the best first. It runs for ``max_tokens``."""
+    live, finished = [((), 0.0)], []
+    for length in range(1, max_tokens + 1):
+        candidates = _extend(live, next_log_probs, banned)
+        finished += _finished(candidates[:width], end, length, alpha)
+        live = _unfinished(candidates, end)[:width]
+    return sort_targets(finished + _truncate(live, max_tokens, alpha))
 
 
 def patient_beam(
-    following: NextLogProbabilities,
+    next_log_probs: NextLogProbabilities,
     end: int,
-    never: Collection[int],
-    most: int,
+    banned: Collection[int],
+    max_tokens: int,
     width: int,
     alpha: float,
     *,
@@ -81,42 +86,46 @@ def patient_beam(
 
     A hypothesis that can no longer be among the ``best``, however it ends, is dropped.
     """
-    live, found, ended = [((), 0.0)], [], 0
-    for length in range(1, most + 1):
-        grown = _extend(live, following, never)
-        found += _finished(grown[:width], end, length, alpha)
-        ended += sum(token == end for _, token, _ in grown[:width])
-        if ended >= patience * width:
-            return sort_targets(found)[:best]
-        scores = sorted((one.score for one in found), reverse=True)
+    live, finished, finished_count = [((), 0.0)], [], 0
+    for length in range(1, max_tokens + 1):
+        candidates = _extend(live, next_log_probs, banned)
+        finished += _finished(candidates[:width], end, length, alpha)
+        finished_count += sum(token == end for _, token, _ in candidates[:width])
+        if finished_count >= patience * width:
+            return sort_targets(finished)[:best]
+        scores = sorted((one.score for one in finished), reverse=True)
         to_beat = scores[best - 1] if len(scores) >= best else -math.inf
         live = [
-            (ids, total) for ids, total in _unfinished(grown, end)[:width] if total / divisor(most, alpha) > to_beat
+            (ids, total)
+            for ids, total in _unfinished(candidates, end)[:width]
+            if total / divisor(max_tokens, alpha) > to_beat
         ]
-    return sort_targets(found + _truncate(live, most, alpha))[:best]
+    return sort_targets(finished + _truncate(live, max_tokens, alpha))[:best]
 
 
 Live = list[tuple[tuple[int, ...], float]]
-Extended = list[tuple[tuple[int, ...], int, float]]
+Candidates = list[tuple[tuple[int, ...], int, float]]
 
 
-def _extend(live: Live, following: NextLogProbabilities, never: Collection[int]) -> Extended:
-    grown = [
+def _extend(live: Live, next_log_probs: NextLogProbabilities, banned: Collection[int]) -> Candidates:
+    candidates = [
         (ids, token, total + log_probability)
         for ids, total in live
-        for token, log_probability in enumerate(following(ids))
-        if token not in never and log_probability > -math.inf
+        for token, log_probability in enumerate(next_log_probs(ids))
+        if token not in banned and log_probability > -math.inf
     ]
-    return sorted(grown, key=lambda one: -one[2])
+    return sorted(candidates, key=lambda one: -one[2])
 
 
-def _finished(grown: Extended, end: int, length: int, alpha: float) -> list[Target]:
-    return [Target(ids, total / divisor(length, alpha), total, True) for ids, token, total in grown if token == end]
+def _finished(candidates: Candidates, end: int, length: int, alpha: float) -> list[Target]:
+    return [
+        Target(ids, total / divisor(length, alpha), total, True) for ids, token, total in candidates if token == end
+    ]
 
 
-def _unfinished(grown: Extended, end: int) -> Live:
-    return [((*ids, token), total) for ids, token, total in grown if token != end]
+def _unfinished(candidates: Candidates, end: int) -> Live:
+    return [((*ids, token), total) for ids, token, total in candidates if token != end]
 
 
-def _truncate(live: Live, most: int, alpha: float) -> list[Target]:
-    return [Target(ids, total / divisor(most, alpha), total, False) for ids, total in live]
+def _truncate(live: Live, max_tokens: int, alpha: float) -> list[Target]:
+    return [Target(ids, total / divisor(max_tokens, alpha), total, False) for ids, total in live]

@@ -8,14 +8,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oracles import additive, attention, blocks, differences, dropout, luong, masks, positions, rotary
+from oracles import (
+    additive,
+    attention,
+    bigbird,
+    blocks,
+    differences,
+    dropout,
+    longformer,
+    luong,
+    masks,
+    positions,
+    rotary,
+)
 
 BATCH, HEADS, QUERIES, KEYS, HEAD_DIM, VALUE_DIM, HIDDEN = 2, 3, 3, 5, 7, 2, 5
 GRADIENTS = pytest.mark.parametrize(
     "assert_gradients",
     [
-        pytest.param(differences.assert_directional_derivatives, id="along lines"),
-        pytest.param(differences.assert_gradients_elementwise, id="number by number", marks=pytest.mark.slow),
+        pytest.param(differences.assert_directional_derivatives, id="along directions"),
+        pytest.param(differences.assert_gradients_elementwise, id="element by element", marks=pytest.mark.slow),
     ],
 )
 
@@ -52,7 +64,7 @@ def test_oracles_import_only_numpy_and_one_another():
 
 
 class TestDropout:
-    def test_the_generator_is_the_published_one(self):
+    def test_generator_is_the_published_splitmix64(self):
         """The first five numbers of SplitMix64 for seed 1234567, which many implementations use as a test."""
         expected = [
             6457827717110365317,
@@ -64,7 +76,7 @@ class TestDropout:
         states = [(1234567 + step * 0x9E3779B97F4A7C15) % 2**64 for step in range(5)]
         assert [dropout.mix(state) for state in states] == expected
 
-    def test_as_many_stay_as_are_asked_for(self):
+    def test_fraction_of_kept_numbers(self):
         count, probability = 100_003, 0.3
         lost = count - dropout.keep_mask(5, count, probability).sum()
         assert abs(lost - count * probability) < 5 * (count * probability * (1 - probability)) ** 0.5
@@ -91,32 +103,32 @@ class TestDotProduct:
         output, _ = attention.attention(query, key, value)
         np.testing.assert_allclose(output, np.broadcast_to(value.mean(2, keepdims=True), output.shape))
 
-    def test_default_scale_is_the_root_of_head_dim(self, random):
+    def test_default_scale_is_one_over_the_root_of_head_dim(self, random):
         query, key, value = inputs(random)
         given = attention.attention(query, key, value, scale=1 / math.sqrt(HEAD_DIM))[0]
         np.testing.assert_array_equal(attention.attention(query, key, value)[0], given)
 
-    def test_plain_matrices(self, random):
+    def test_matrix_equation(self, random):
         """Equation 1 in one line, where nothing is masked."""
         query, key, value = inputs(random)
         exponentials = np.exp(query @ key.swapaxes(2, 3) / math.sqrt(HEAD_DIM))
         expected = exponentials / exponentials.sum(-1, keepdims=True) @ value
         np.testing.assert_allclose(attention.attention(query, key, value)[0], expected, rtol=1e-13)
 
-    def test_grouped_queries_are_repeated_keys(self, random):
+    def test_grouped_queries_equal_repeated_keys(self, random):
         query, key, value = inputs(random, heads=6, key_heads=2)
         repeated = attention.attention(query, key.repeat(3, axis=1), value.repeat(3, axis=1))
         for ours, expected in zip(attention.attention(query, key, value), repeated, strict=True):
             np.testing.assert_array_equal(ours, expected)
 
-    def test_a_bias_of_minus_infinity_forbids(self, random):
+    def test_bias_of_minus_infinity_masks(self, random):
         query, key, value = inputs(random)
         allowed = mask_with_empty_row_and_hidden_key(random)
         with_mask = attention.attention(query, key, value, allowed)
         with_bias = attention.attention(query, key, value, bias=np.where(allowed, 0.0, -np.inf))
         np.testing.assert_array_equal(with_bias[0], with_mask[0])
 
-    def test_what_is_forbidden_has_no_influence(self, random):
+    def test_masked_keys_have_no_influence(self, random):
         query, key, value = inputs(random)
         allowed = mask_with_empty_row_and_hidden_key(random)
         upstream = random.normal(size=(BATCH, HEADS, QUERIES, VALUE_DIM))
@@ -150,23 +162,23 @@ class TestDotProduct:
         """Over n keys with scores of 0, entropy and lse are both log n."""
         query, key = np.zeros((1, 1, 2, 3)), np.zeros((1, 1, 5, 3))
         allowed = np.array([[True, False, True, True, False], [False] * 5])
-        seen = attention.observe(query, key, np.ones((1, 1, 5, 2)), allowed, top=4, asked_rows=(1, 0))
-        np.testing.assert_allclose(seen.lse[0, 0], [math.log(3), -np.inf])
-        np.testing.assert_allclose(seen.entropy[0, 0], [math.log(3), 0])
-        np.testing.assert_allclose(seen.received[0, 0], [1 / 3, 0, 1 / 3, 1 / 3, 0])
-        assert seen.top_keys[0, 0].tolist() == [[0, 2, 3, -1], [-1] * 4]
-        np.testing.assert_allclose(seen.top_weights[0, 0], [[1 / 3, 1 / 3, 1 / 3, 0], [0] * 4])
-        np.testing.assert_allclose(seen.rows[0, 0], [[0] * 5, [1 / 3, 0, 1 / 3, 1 / 3, 0]])
+        observation = attention.observe(query, key, np.ones((1, 1, 5, 2)), allowed, top=4, query_rows=(1, 0))
+        np.testing.assert_allclose(observation.lse[0, 0], [math.log(3), -np.inf])
+        np.testing.assert_allclose(observation.entropy[0, 0], [math.log(3), 0])
+        np.testing.assert_allclose(observation.received[0, 0], [1 / 3, 0, 1 / 3, 1 / 3, 0])
+        assert observation.top_keys[0, 0].tolist() == [[0, 2, 3, -1], [-1] * 4]
+        np.testing.assert_allclose(observation.top_weights[0, 0], [[1 / 3, 1 / 3, 1 / 3, 0], [0] * 4])
+        np.testing.assert_allclose(observation.rows[0, 0], [[0] * 5, [1 / 3, 0, 1 / 3, 1 / 3, 0]])
 
     def test_observe_of_known_weights(self):
         """Scores log 1, log 2, log 5 have weights 1/8, 1/4, 5/8 and lse log 8, a large shift in or out."""
         key = np.log(np.array([1.0, 2, 5]))[None, None, :, None] + 700
-        seen = attention.observe(np.ones((1, 1, 1, 1)), key, np.eye(3)[None, None], scale=1.0)
-        np.testing.assert_allclose(seen.weights[0, 0, 0], [1 / 8, 1 / 4, 5 / 8])
-        np.testing.assert_allclose(seen.lse[0, 0, 0], math.log(8) + 700)
+        observation = attention.observe(np.ones((1, 1, 1, 1)), key, np.eye(3)[None, None], scale=1.0)
+        np.testing.assert_allclose(observation.weights[0, 0, 0], [1 / 8, 1 / 4, 5 / 8])
+        np.testing.assert_allclose(observation.lse[0, 0, 0], math.log(8) + 700)
         bits = (3 + 2 * 2 + 5 * (3 - math.log2(5))) / 8
-        np.testing.assert_allclose(seen.entropy[0, 0, 0], bits * math.log(2))
-        assert seen.top_keys[0, 0, 0].tolist() == [2, 1, 0, *[-1] * 5]
+        np.testing.assert_allclose(observation.entropy[0, 0, 0], bits * math.log(2))
+        assert observation.top_keys[0, 0, 0].tolist() == [2, 1, 0, *[-1] * 5]
 
 
 class TestAdditive:
@@ -198,13 +210,13 @@ class TestLuong:
         expected = attention.attention(query, key, value, allowed, scale=1.0)[0]
         np.testing.assert_allclose(luong.dot(query, key, value, allowed)[0], expected, rtol=1e-12)
 
-    def test_general_is_dot_with_the_query_multiplied(self, random):
+    def test_general_is_dot_with_a_projected_query(self, random):
         query, key, value = inputs(random)
         weight = random.normal(size=(HEADS, HEAD_DIM, HEAD_DIM))
         expected = luong.dot(query @ weight, key, value)[0]
         np.testing.assert_allclose(luong.general(query, key, value, weight)[0], expected, rtol=1e-12)
 
-    def test_concat_is_additive_with_its_weight_cut_in_two(self, random):
+    def test_concat_is_additive_with_its_weight_split(self, random):
         query, key, value = inputs(random)
         weight = random.normal(size=(HEADS, HIDDEN, 2 * HEAD_DIM))
         score_vector = random.normal(size=(HEADS, HIDDEN))
@@ -216,13 +228,13 @@ class TestLuong:
 
 
 class TestDifferences:
-    def test_of_a_function_with_a_known_gradient(self, random):
+    def test_known_gradient(self, random):
         point = random.normal(size=(3, 2))
         gradient = differences.gradient(lambda x: float(np.exp(x).sum() + x.prod()), point)
         np.testing.assert_allclose(gradient, np.exp(point) + point.prod() / point, atol=1e-11)
 
     @GRADIENTS
-    def test_a_number_that_is_wrong_is_found(self, random, assert_gradients):
+    def test_wrong_gradient_element_is_detected(self, random, assert_gradients):
         points = [random.normal(size=(3, 2)), random.normal(size=(5,))]
 
         def function(one, other):
@@ -286,6 +298,43 @@ class TestMasks:
         np.testing.assert_array_equal(masks.blocked(array, QUERIES, KEYS), ~kept)
 
 
+class TestSparse:
+    """Queries of 0 have equal weights for all visible keys, and one-hot values show which keys these are."""
+
+    def visible_keys(self, attention, tokens, *arguments):
+        zeros, ones = np.zeros((1, 1, tokens, 2)), np.eye(tokens)[None, None]
+        weights = attention(zeros, zeros, ones, *arguments)[0, 0]
+        np.testing.assert_allclose(weights.sum(-1), 1)
+        return weights > 0
+
+    def test_longformer(self):
+        is_global = np.array([[False, True, False, False]])
+        np.testing.assert_array_equal(
+            self.visible_keys(longformer.attention, 4, 2, is_global), grid("xx.. xxxx .xxx .xxx")
+        )
+        nothing = np.zeros((1, 5), dtype=bool)
+        np.testing.assert_array_equal(
+            self.visible_keys(longformer.attention, 5, 2, nothing, None, (2,)), grid("x.x.. .x.x. x.x.x .x.x. ..x.x")
+        )
+
+    def test_projections_of_global_tokens_in_longformer(self):
+        query, key, value = np.zeros((1, 1, 3, 2)), np.zeros((1, 1, 3, 2)), np.eye(3)[None, None]
+        output = longformer.attention(
+            query, key, value, 2, np.array([[False, False, True]]), global_value=5 * value, global_query=query
+        )
+        np.testing.assert_allclose(output[0, 0], [[1 / 3] * 3, [1 / 3] * 3, [5 / 3] * 3])
+
+    def test_bigbird(self):
+        np.testing.assert_array_equal(
+            self.visible_keys(bigbird.attention, 6, 2, 1, [[[2], [0], []]], (0,)),
+            grid("xxxxxx xx..xx xxxx.. xxxx.. x...xx x...xx"),
+        )
+        np.testing.assert_array_equal(
+            self.visible_keys(bigbird.attention, 5, 2, 1, [[[1], []]], (0,), None, 1),
+            grid("xxxxx xxxxx xxxxx x..xx x..xx"),
+        )
+
+
 class TestPositions:
     def test_sinusoidal_by_hand(self):
         table = positions.sinusoidal(3, 4)
@@ -340,7 +389,7 @@ class TestPositions:
         output, _ = positions.shaw(zeros, zeros, zeros + 10, np.zeros((3, 1)), table)
         np.testing.assert_allclose(output[0, 0, :, 0], [10 + (2 + 4) / 2, 10 + (1 + 2) / 2])
 
-    def test_t5_buckets_one_way(self):
+    def test_t5_buckets_unidirectional(self):
         """32 buckets to 128: exact to 15, then 16 equal factors of 8^(1/16), and 31 from about 113 on."""
         past = [positions.t5_bucket(-distance, bidirectional=False) for distance in range(200)]
         assert past[:16] == list(range(16))
@@ -350,7 +399,7 @@ class TestPositions:
         assert past[-1] == 31
         assert positions.t5_bucket(5, bidirectional=False) == 0
 
-    def test_t5_buckets_both_ways(self):
+    def test_t5_buckets_bidirectional(self):
         """16 each way: exact to 7, then factors of 16^(1/8), whose even powers 16, 32 and 64 are edges."""
         after = {distance: positions.t5_bucket(distance) for distance in range(1, 200)}
         before = {distance: positions.t5_bucket(-distance) for distance in range(200)}
@@ -383,7 +432,7 @@ class TestRotary:
         expected = [math.cos(1), math.sin(1), -2 * math.sin(0.01), 2 * math.cos(0.01)]
         np.testing.assert_allclose(turned[0], expected)
 
-    def test_layouts_are_one_another_reordered(self, random):
+    def test_layouts_differ_by_a_permutation(self, random):
         vectors, theta = random.normal(size=(3, 5, 6)), rotary.frequencies(6)
         order = [0, 2, 4, 1, 3, 5]
         pairs = rotary.rotate(vectors, theta, "pairs", offset=2)
@@ -394,7 +443,7 @@ class TestRotary:
         rest = rotary.rotate(vectors[3:], theta, offset=3)
         np.testing.assert_array_equal(rest, rotary.rotate(vectors, theta)[3:])
 
-    def test_linear_is_position_divided(self):
+    def test_linear_scaling_divides_positions(self):
         np.testing.assert_allclose(rotary.linear(6, 4.0) * 8, rotary.frequencies(6) * 2)
 
     def test_ntk_keeps_the_fastest_and_divides_the_slowest(self):
@@ -459,7 +508,7 @@ class TestBlocks:
         np.testing.assert_array_equal(blocks.feed_forward(np.array([[2.0], [-2]]), layer), [[14], [19]])
 
     @pytest.mark.parametrize(("name", "activation"), [("swiglu", blocks.silu), ("geglu", blocks.gelu)])
-    def test_gated_by_hand(self, name, activation):
+    def test_gated_feed_forward_by_hand(self, name, activation):
         inner, gate = blocks.Linear(np.array([[5.0]])), blocks.Linear(np.array([[0.5]]))
         layer = blocks.FeedForward(inner, blocks.Linear(np.array([[7.0]])), name, gate)
         expected = activation(np.array(1.0)) * 10 * 7
@@ -483,7 +532,7 @@ class TestBlocks:
         assert weights.shape == (BATCH, heads, KEYS, KEYS)
         np.testing.assert_allclose(ours, expected, rtol=1e-11, atol=1e-12)
 
-    def test_encoder_block_of_zero_layers(self, random):
+    def test_encoder_block_with_zero_sublayers(self, random):
         """Sublayers that give 0 leave x (pre-norm), or x normalized twice (post-norm)."""
         x, norm = random.normal(size=(BATCH, KEYS, 4)), blocks.Norm(np.ones(4), np.zeros(4), epsilon=0.0)
         zero = blocks.Linear(np.zeros((4, 4)))

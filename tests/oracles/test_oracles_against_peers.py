@@ -43,7 +43,7 @@ HEAD_DIM, TRAINED_LENGTH, BASE = 26, 512, 10_000.0
     ],
     ids=["linear", "dynamic", "dynamic-short", "yarn", "llama3"],
 )
-def test_scaled_frequencies(parameters, length, expected):
+def test_scaled_frequencies_agree_with_transformers(parameters, length, expected):
     config = LlamaConfig(
         hidden_size=2 * HEAD_DIM,
         num_attention_heads=2,
@@ -56,7 +56,7 @@ def test_scaled_frequencies(parameters, length, expected):
     assert magnitude == pytest.approx(expected_magnitude)
 
 
-def test_rotation_of_llama():
+def test_rotation_agrees_with_llama():
     vectors = np.random.default_rng(5).normal(size=(2, 3, 7, HEAD_DIM))
     theta = rotary.frequencies(HEAD_DIM)
     angles = np.outer(np.arange(7) + 11, theta)
@@ -67,7 +67,7 @@ def test_rotation_of_llama():
 
 @pytest.mark.parametrize("bidirectional", [True, False])
 @pytest.mark.parametrize(("buckets", "farthest"), [(32, 128), (24, 101)])
-def test_buckets_of_t5(bidirectional, buckets, farthest):
+def test_buckets_agree_with_t5(bidirectional, buckets, farthest):
     distances = np.arange(-300, 301)
     theirs = T5Attention._relative_position_bucket(torch.tensor(distances), bidirectional, buckets, farthest)
     ours = [positions.t5_bucket(int(distance), bidirectional, buckets, farthest) for distance in distances]
@@ -75,6 +75,6 @@ def test_buckets_of_t5(bidirectional, buckets, farthest):
 
 
 @pytest.mark.parametrize("heads", [2, 3, 7, 8, 11, 16])
-def test_alibi_slopes_of_bloom(heads):
+def test_alibi_slopes_agree_with_bloom(heads):
     theirs = build_alibi_tensor(torch.ones(1, 2, dtype=torch.long), heads, torch.float32)
     np.testing.assert_allclose(positions.alibi_slopes(heads), theirs[:, 0, 1].numpy(), rtol=1e-6)

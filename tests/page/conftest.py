@@ -26,12 +26,12 @@ CHROMIUM_FLAGS = (
 
 
 def find_chromium() -> str:
-    found = os.environ.get("REGARD_CHROMIUM") or next(
+    path = os.environ.get("REGARD_CHROMIUM") or next(
         filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
     )
-    if found is None:
+    if path is None:
         raise RuntimeError("the page tests need a browser: install chromium, or set REGARD_CHROMIUM to its path")
-    return found
+    return path
 
 
 @pytest.fixture(scope="session")

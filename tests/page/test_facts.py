@@ -1,4 +1,4 @@
-"""The facts that the page must show a newcomer, from the real weights read by another implementation."""
+"""Known findings in the packaged model's attention, with its weights read by transformers."""
 
 import json
 import re
@@ -21,7 +21,7 @@ WIDE = "The animal didn't cross the street because it was too wide."
 Read = Callable[[str], Reading]
 
 
-def test_it_looks_at_the_animal_first_of_all(minilm: Read) -> None:
+def test_strongest_finding_is_it_attending_to_animal(minilm: Read) -> None:
     pairs = word_pairs(minilm(TIRED))
     first = findings(pairs)[0]
     assert pairs.query_words[first.query_word].text == "it"
@@ -30,7 +30,7 @@ def test_it_looks_at_the_animal_first_of_all(minilm: Read) -> None:
     assert looks == {(3, 1): pytest.approx(0.677, abs=5e-4), (5, 11): pytest.approx(0.673, abs=5e-4)}
 
 
-def test_our_model_reads_as_the_other_implementation_does(minilm: Read) -> None:
+def test_reading_agrees_with_transformers(minilm: Read) -> None:
     ours, theirs = read(load("minilm"), TIRED), minilm(TIRED)
     assert ours.tokens == theirs.tokens
     np.testing.assert_allclose(ours.hidden, theirs.hidden, atol=1e-5)
@@ -39,7 +39,7 @@ def test_our_model_reads_as_the_other_implementation_does(minilm: Read) -> None:
         np.testing.assert_allclose(our.weights(), their.weights(), atol=1e-5)
 
 
-def test_with_another_word_it_looks_there_less(minilm: Read) -> None:
+def test_it_attends_less_to_animal_if_the_street_is_wide(minilm: Read) -> None:
     wide = minilm(WIDE)
     words = {word.text: word for word in word_pairs(wide).query_words}
     assert weight_of_pair(wide, words["it"], words["animal"], 3, 1) == pytest.approx(0.281, abs=5e-4)
@@ -47,19 +47,19 @@ def test_with_another_word_it_looks_there_less(minilm: Read) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "asks", "gets"),
+    ("text", "pronoun", "antecedent"),
     [
         ("The scientist who discovered the new planet named it after her daughter.", "it", "planet"),
         ("Ada gave Grace her book because she had finished it.", "it", "book"),
     ],
 )
-def test_other_texts_lead_to_what_a_pronoun_stands_for(minilm: Read, text: str, asks: str, gets: str) -> None:
+def test_pronouns_attend_to_their_antecedents(minilm: Read, text: str, pronoun: str, antecedent: str) -> None:
     pairs = word_pairs(minilm(text))
-    found = [(pairs.query_words[one.query_word].text, pairs.key_words[one.key_word].text) for one in findings(pairs)]
-    assert (asks, gets) in found[:3]
+    actual = [(pairs.query_words[one.query_word].text, pairs.key_words[one.key_word].text) for one in findings(pairs)]
+    assert (pronoun, antecedent) in actual[:3]
 
 
-def test_apple_is_moved_by_its_context(minilm: Read) -> None:
+def test_vectors_of_apple_depend_on_the_context(minilm: Read) -> None:
     fruit, company, other_fruit = map(minilm, ("I ate an apple.", "Apple released a new phone.", "She ate an apple."))
     shared = shared_words([fruit, company, other_fruit])
     by_texts = {(one.first, one.second): one.cosines for one in shared if one.word == "apple"}
@@ -67,15 +67,15 @@ def test_apple_is_moved_by_its_context(minilm: Read) -> None:
     assert min(by_texts[0, 2]) >= 0.87
 
 
-def test_page_opens_at_the_finding(show: Callable[..., BrowserPage], minilm: Read) -> None:
+def test_page_opens_at_the_strongest_finding(show: Callable[..., BrowserPage], minilm: Read) -> None:
     opened = show(minilm(TIRED), minilm(WIDE))
-    assert opened.sentence() == "In layer 3, head 1, it looks most at animal: 67.7 %, then at [CLS]: 10.2 %."
+    assert opened.sentence() == "In layer 3, head 1, it attends most to animal: 67.7 %, then to [CLS]: 10.2 %."
     card = opened.page.locator("#findings button").first
     assert card.inner_text().splitlines()[0].replace(" ", "").startswith("it→animal")
-    assert "also 67.3 % in layer 5 head 11" in card.inner_text()
+    assert "also 67.3 % in layer 5, head 11" in card.inner_text()
     assert "the same head in text 2: 28.1 %" in card.inner_text()
     opened.page.locator("#findings button").nth(2).click()
-    assert opened.sentence().startswith("In layer 2, head 1, it looks most at tired: 71.5 %")
+    assert opened.sentence().startswith("In layer 2, head 1, it attends most to tired: 71.5 %")
     assert "layer=2&head=1&token=10&key=13" in opened.current_url()
     assert opened.page.locator("#findings button").nth(2).get_attribute("aria-current") == "true"
 

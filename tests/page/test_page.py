@@ -53,7 +53,7 @@ def test_opens_at_every_length_in_both_themes(show: Show, tokens: int, scheme: s
     assert min(colours) > 5
 
 
-def test_numbers_shown_are_the_models(show: Show) -> None:
+def test_displayed_numbers_equal_the_reading(show: Show) -> None:
     reading = random_reading(WORDS)
     opened = show(reading)
     for layer, head, query in [(0, 0, 0), (1, 2, 5), (0, 1, 12)]:
@@ -70,31 +70,31 @@ def test_numbers_shown_are_the_models(show: Show) -> None:
 
 
 @pytest.mark.parametrize(
-    ("room", "said", "error"), [(9000, "own float32", 0), (5000, "19 bits", 2e-5), (3000, "13 bits", 2e-3)]
+    ("room", "storage_note", "error"), [(9000, "own float32", 0), (5000, "19 bits", 2e-5), (3000, "13 bits", 2e-3)]
 )
 def test_step_view_ends_in_the_context_vector(
-    show: Show, monkeypatch: pytest.MonkeyPatch, room: int, said: str, error: float
+    show: Show, monkeypatch: pytest.MonkeyPatch, room: int, storage_note: str, error: float
 ) -> None:
     """Vectors are stored exactly if there is room, otherwise rounded, which two decimals do not show."""
     monkeypatch.setattr(regard.view.page, "MAX_VECTOR_CHARACTERS", room)
     reading = random_reading(WORDS, layers=3, heads=2)
     layer, head, query, key = 1, 1, 3, 2
     opened = show(reading, at=f"#text=0&layer={layer}&head={head}&token={query}&key={key}")
-    seen = reading.layers[layer]
-    q, k = seen.query[head, query].astype(np.float64), seen.key[head, key].astype(np.float64)
+    layer_reading = reading.layers[layer]
+    q, k = layer_reading.query[head, query].astype(np.float64), layer_reading.key[head, key].astype(np.float64)
     row = row_of(reading, layer, head, query)
-    context = row @ seen.value[head].astype(np.float64)
+    context = row @ layer_reading.value[head].astype(np.float64)
 
     def vector(number: int) -> list[float]:
         cells = opened.page.locator("#steps .vector").nth(number).locator("span").all_inner_texts()
         return [float(text.replace("−", "-")) for text in cells]
 
-    expected = [q, k, q * k, seen.value[head, key], context]
+    expected = [q, k, q * k, layer_reading.value[head, key], context]
     for number, wanted in enumerate(expected):
         np.testing.assert_allclose(vector(number), wanted, atol=0.00501 + error)
     results = [float(text.replace("−", "-")) for text in opened.page.locator("#steps .result").all_inner_texts()]
     np.testing.assert_allclose(results, [q @ k, (q @ k) / 5**0.5, row[key]], atol=5.1e-5 + error)
-    assert said in opened.page.inner_text("#foot")
+    assert storage_note in opened.page.inner_text("#foot")
     assert opened.page.locator("#steps tbody tr").count() == len(row)
 
 
@@ -109,7 +109,7 @@ def test_long_texts_show_the_strongest_keys_first(show: Show) -> None:
     assert opened.page.locator("#steps tbody tr").count() == 61
 
 
-def test_click_changes_what_is_shown(show: Show) -> None:
+def test_clicks_select_token_head_and_key(show: Show) -> None:
     reading = random_reading(WORDS)
     opened = show(reading, at="#text=0&layer=0&head=0&token=1")
     opened.page.locator("#row .token").nth(8).click()
@@ -119,7 +119,7 @@ def test_click_changes_what_is_shown(show: Show) -> None:
     assert opened.sentence().startswith("In layer 1, head 1, it ")
     assert opened.page.inner_text("#map-title") == "Layer 1, head 1"
     opened.page.locator("#lines .asks .end").nth(2).click()
-    assert " cat looks most" in opened.sentence()
+    assert " cat attends most" in opened.sentence()
     opened.page.locator("#numbers tbody tr").nth(2).click()
     assert opened.sentence().startswith("In layer 0, head 2, cat")
     assert "layer=0&head=2&token=2" in opened.current_url()
@@ -128,7 +128,7 @@ def test_click_changes_what_is_shown(show: Show) -> None:
     assert opened.page.eval_on_selector("#key", "select => select.value") == "6"
 
 
-def test_map_answers_mouse_and_keys(show: Show) -> None:
+def test_map_responds_to_mouse_and_keyboard(show: Show) -> None:
     reading = random_reading(WORDS)
     opened = show(reading, at="#text=0&layer=1&head=0&token=1")
     # Elements that are painted later would move the map away from under the mouse.
@@ -149,14 +149,14 @@ def test_map_answers_mouse_and_keys(show: Show) -> None:
     assert opened.page.inner_text("#map-value").endswith(f"{100 * share:.1f} %")
 
 
-def test_keyboard_alone_reaches_everything(show: Show) -> None:
+def test_all_controls_are_reachable_by_keyboard(show: Show) -> None:
     opened = show(random_reading(WORDS), at="#text=0&layer=0&head=0&token=1")
     opened.wait_until_painted()
     reached = []
     for _ in range(60):
         opened.page.keyboard.press("Tab")
         # The focus must be visible.
-        place = opened.page.evaluate(
+        focused = opened.page.evaluate(
             """(() => {
               const node = document.activeElement;
               const seen = getComputedStyle(node).outlineStyle !== "none";
@@ -164,26 +164,26 @@ def test_keyboard_alone_reaches_everything(show: Show) -> None:
               return [node.closest("[id]")?.id ?? node.tagName, seen, named];
             })()"""
         )
-        if place[0] == "BODY":
+        if focused[0] == "BODY":
             break
-        reached.append(place)
+        reached.append(focused)
     assert {"theme", "row", "layer", "head", "query", "grid", "map", "all-lines", "lines", "numbers", "key"} <= {
-        place[0] for place in reached
+        focused[0] for focused in reached
     }
     assert all(seen and named for _, seen, named in reached)
 
     opened.page.locator("#row .token[tabindex='0']").focus()
     opened.page.keyboard.press("ArrowRight")
-    assert " cat looks" in opened.sentence()
+    assert " cat attends" in opened.sentence()
     opened.page.keyboard.press("End")
-    assert " [SEP] looks" in opened.sentence()
+    assert " [SEP] attends" in opened.sentence()
     opened.page.locator("#grid [tabindex='0']").focus()
     opened.page.keyboard.press("ArrowDown")
     opened.page.keyboard.press("ArrowRight")
     assert opened.sentence().startswith("In layer 1, head 1, [SEP]")
 
 
-def test_address_holds_the_view(show: Show) -> None:
+def test_url_stores_the_view(show: Show) -> None:
     first, second = random_reading(WORDS), random_reading(["Warm", "mats", "please", "cats"], seed=11)
     opened = show(first, second, at="#text=1&layer=1&head=2&token=4&key=2")
     assert opened.sentence().startswith("In layer 1, head 2, cats")
@@ -202,8 +202,8 @@ def test_sorting_marks_the_extreme_heads(show: Show) -> None:
     opened.wait_until_painted()
     opened.page.get_by_role("button", name="entropy", exact=True).click()
     entropies = []
-    for seen in reading.layers:
-        weights = seen.weights()
+    for layer in reading.layers:
+        weights = layer.weights()
         entropies.append(-(weights * np.log(weights)).sum(-1).mean(-1))
     flat = np.concatenate(entropies)
     shown = [float(text) for text in opened.page.locator("#numbers tbody td:nth-child(2)").all_inner_texts()]
@@ -218,7 +218,7 @@ def test_sorting_marks_the_extreme_heads(show: Show) -> None:
     assert float(first) == pytest.approx(flat.max(), abs=0.0051)
 
 
-HOSTILE = [
+MALICIOUS_TOKENS = [
     "<script>alert(1)</script>",
     "</script><script>alert(2)</script>",
     "<img/src=x/onerror=alert(3)>",
@@ -236,17 +236,17 @@ HOSTILE = [
 ]
 
 
-def test_hostile_tokens_are_text(show: Show) -> None:
-    reading = random_reading(HOSTILE)
-    opened = show(reading, random_reading([*HOSTILE[::-1]], seed=3))
+def test_html_in_tokens_is_escaped(show: Show) -> None:
+    reading = random_reading(MALICIOUS_TOKENS)
+    opened = show(reading, random_reading([*MALICIOUS_TOKENS[::-1]], seed=3))
     opened.wait_until_painted()
     shown = opened.page.locator("#row bdi").all_text_contents()
-    assert shown[1:8] == HOSTILE[:7]
+    assert shown[1:8] == MALICIOUS_TOKENS[:7]
     assert shown[8] == "a⟨U+2028⟩b⟨U+2029⟩c"
     assert shown[9] == "⟨U+202E⟩gnp.exe⟨U+202C⟩"
     assert shown[11] == "nul⟨U+0000⟩⟨U+001B⟩[31m"
     assert shown[12] == "&lt;b&gt;&amp;"
-    for at in range(len(HOSTILE) + 2):
+    for at in range(len(MALICIOUS_TOKENS) + 2):
         opened.page.locator("#row .token").nth(at).click()
     opened.page.locator("[role=tab]").nth(1).click()
     assert opened.page.evaluate("document.scripts.length") == 2
@@ -257,7 +257,7 @@ def test_hostile_tokens_are_text(show: Show) -> None:
         assert not opened.page.evaluate(f"document.body.innerText.includes(String.fromCodePoint({code}))")
 
 
-def test_policy_forbids_any_other_script_and_any_request(show: Show) -> None:
+def test_content_security_policy_blocks_scripts_and_requests(show: Show) -> None:
     opened = show(random_reading(WORDS))
     ran = opened.page.evaluate(
         """async () => {
@@ -274,18 +274,18 @@ def test_policy_forbids_any_other_script_and_any_request(show: Show) -> None:
     opened.errors.clear()  # errors of the refused requests
 
 
-def test_right_to_left_runs_right_to_left(show: Show) -> None:
+def test_right_to_left_text_is_laid_out_right_to_left(show: Show) -> None:
     opened = show(random_reading(["הילד", "אכל", "תפוח"]), at="#text=0&layer=0&head=0&token=1")
     places = [opened.page.locator("#row .token").nth(at).bounding_box()["x"] for at in range(5)]
     assert places == sorted(places, reverse=True)
     opened.page.locator("#row .token[tabindex='0']").focus()
     opened.page.keyboard.press("ArrowLeft")
     assert "token=2" in opened.current_url()
-    asks, gets = (opened.page.locator(f"#lines .{side}").bounding_box()["x"] for side in ("asks", "gets"))
-    assert asks > gets
+    query_side, key_side = (opened.page.locator(f"#lines .{side}").bounding_box()["x"] for side in ("asks", "gets"))
+    assert query_side > key_side
 
 
-def test_chinese_is_not_spaced_out(show: Show, minilm: Callable[[str], Reading]) -> None:
+def test_chinese_tokens_have_no_space_between_them(show: Show, minilm: Callable[[str], Reading]) -> None:
     opened = show(minilm("猫吃鱼。"))
     assert opened.page.locator("#row bdi").all_text_contents() == ["[CLS]", "猫", "吃", "鱼", "。", "[SEP]"]
     boxes = [opened.page.locator("#row .token").nth(at).bounding_box() for at in (1, 2, 3)]
@@ -293,7 +293,7 @@ def test_chinese_is_not_spaced_out(show: Show, minilm: Callable[[str], Reading])
         assert right["x"] - (left["x"] + left["width"]) < 1
 
 
-def test_masked_looks_weigh_nothing(show: Show) -> None:
+def test_masked_tokens_have_no_weight(show: Show) -> None:
     n = len(WORDS) + 2
     causal = np.tril(np.ones((n, n), dtype=bool))
     causal[4] = False
@@ -303,18 +303,18 @@ def test_masked_looks_weigh_nothing(show: Show) -> None:
     assert sum(opened.shares()) == pytest.approx(100, abs=0.3)
     assert opened.page.locator("#steps tbody tr td:nth-child(4)").all_inner_texts()[4:] == ["masked"] * (n - 4)
     opened.page.evaluate("location.hash = 'layer=0&head=1&token=4'")
-    opened.wait_until("document.getElementById('sentence').innerText.includes('looks at nothing')")
+    opened.wait_until("document.getElementById('sentence').innerText.includes('attends to nothing')")
     assert opened.shares() == [0.0] * n
 
 
-def test_source_and_target_are_kept_apart(show: Show) -> None:
+def test_queries_and_keys_of_different_texts(show: Show) -> None:
     reading = random_reading(["Eine", "Katze"], keys=["A", "small", "cat"])
     opened = show(reading, at="#text=0&layer=1&head=0&token=2")
     assert opened.page.locator("#asking .token").count() == 4
     assert opened.page.locator("#row .token").count() == 5
     np.testing.assert_allclose(opened.shares(), 100 * row_of(reading, 1, 0, 2), atol=0.51)
     opened.page.locator("#asking .token").nth(1).click()
-    assert " Eine looks most at" in opened.sentence()
+    assert " Eine attends most to" in opened.sentence()
     assert opened.page.locator("#row [aria-selected]").count() == 0
 
 
@@ -333,7 +333,7 @@ def test_texts_have_tabs_and_shared_words(show: Show) -> None:
     assert "text=0" in opened.current_url()
 
 
-def test_many_texts_leave_the_chosen_one_in_sight(show: Show) -> None:
+def test_selected_tab_stays_visible_among_many(show: Show) -> None:
     opened = show(
         *(random_reading(numbered_words(13), layers=1, heads=2, seed=seed) for seed in range(17)), at="#text=16"
     )
@@ -342,12 +342,12 @@ def test_many_texts_leave_the_chosen_one_in_sight(show: Show) -> None:
         opened.page.evaluate(f"location.hash = 'text={number}'")
         opened.wait_until(f"document.querySelectorAll('[role=tab]')[{number}].ariaSelected === 'true'")
         tab = opened.page.locator("[role=tab]").nth(number).bounding_box()
-        around = box.bounding_box()
-        assert around["height"] <= 200
-        assert around["y"] <= tab["y"] <= tab["y"] + tab["height"] <= around["y"] + around["height"]
+        tab_box = box.bounding_box()
+        assert tab_box["height"] <= 200
+        assert tab_box["y"] <= tab["y"] <= tab["y"] + tab["height"] <= tab_box["y"] + tab_box["height"]
 
 
-def test_another_text_is_shown_by_the_chosen_head(show: Show) -> None:
+def test_selected_head_is_kept_when_the_text_changes(show: Show) -> None:
     texts = [["cat", "sat", "down"], ["the", "cat", "sat"], ["dogs", "ran"]]
     opened = show(*(random_reading(one, layers=3, heads=3, seed=seed) for seed, one in enumerate(texts)))
     tabs = opened.page.locator("[role=tab]")
@@ -376,19 +376,19 @@ def test_another_text_is_shown_by_the_chosen_head(show: Show) -> None:
 def test_theme_can_be_switched(show: Show) -> None:
     opened = show(random_reading(WORDS))
 
-    def paper() -> int:
+    def background() -> int:
         colour = opened.page.evaluate("getComputedStyle(document.body).backgroundColor")
         return sum(map(int, re.findall(r"\d+", colour)))
 
-    before = paper()
+    before = background()
     opened.page.get_by_role("button", name="Switch to dark colours").click()
-    assert paper() < before - 300
+    assert background() < before - 300
     opened.page.get_by_role("button", name="Switch to light colours").click()
-    assert paper() == before
+    assert background() == before
     for scheme in ("dark", "light"):
         opened.page.emulate_media(color_scheme=scheme)
         opened.wait_until(f"document.documentElement.dataset.theme === '{scheme}'")
-    assert paper() == before
+    assert background() == before
 
 
 CONTRAST = """() => {
@@ -414,7 +414,7 @@ CONTRAST = """() => {
 }"""
 
 
-def test_contrast_is_enough_to_read(show: Show) -> None:
+def test_text_contrast_meets_wcag_aa(show: Show) -> None:
     """WCAG 2.2, success criterion 1.4.3 (AA): at least 4.5 : 1."""
     opened = show(random_reading(WORDS))
     for scheme in ("light", "dark"):
@@ -439,19 +439,19 @@ def test_shades_are_ordered_by_lightness(show: Show, scheme: str) -> None:
 
 
 @pytest.mark.parametrize("tokens", [pytest.param(13, marks=pytest.mark.slow), 61])
-def test_fits_a_telephone(show: Show, tokens: int) -> None:
+def test_fits_a_phone_screen(show: Show, tokens: int) -> None:
     opened = show(random_reading(numbered_words(tokens - 2), heads=12), width=400)
     opened.wait_until_painted()
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 400
 
 
-def test_truncation_is_said(show: Show) -> None:
+def test_truncation_is_reported(show: Show) -> None:
     whole = random_reading(WORDS)
     cut = Reading(whole.tokens, whole.layers, whole.hidden, dropped=17)
-    assert "17 tokens were left out" in show(cut).page.inner_text("#cut")
+    assert "17 tokens were removed" in show(cut).page.inner_text("#cut")
 
 
-def test_prints(show: Show) -> None:
+def test_print_layout(show: Show) -> None:
     opened = show(random_reading(WORDS))
     opened.wait_until_painted()
     opened.page.emulate_media(media="print")
@@ -459,7 +459,7 @@ def test_prints(show: Show) -> None:
     assert opened.page.pdf()[:5] == b"%PDF-"
 
 
-def test_words_outside_the_vocabulary_are_said(show: Show, minilm: Callable[[str], Reading]) -> None:
+def test_unknown_words_are_reported(show: Show, minilm: Callable[[str], Reading]) -> None:
     opened = show(minilm("我今天吃了一个苹果"))
     assert opened.page.inner_text("#vocabulary").startswith("6 of 9 words are not in this model's vocabulary.")
     unknown = set(opened.page.locator("#row .token.unknown bdi").all_inner_texts())
@@ -468,26 +468,28 @@ def test_words_outside_the_vocabulary_are_said(show: Show, minilm: Callable[[str
     assert not show(random_reading(WORDS)).page.locator("#vocabulary").is_visible()
 
 
-def test_a_finding_of_several_tokens_opens_at_the_strongest(show: Show, minilm: Callable[[str], Reading]) -> None:
+def test_finding_of_several_tokens_opens_at_the_strongest(show: Show, minilm: Callable[[str], Reading]) -> None:
     reading = minilm("Seafarers feared the hydroelectricity because unaffable seamstresses sang it.")
     opened = show(reading)
     for number in range(opened.page.locator("#findings button").count()):
         card = opened.page.locator("#findings button").nth(number)
-        asks, gets = card.locator("bdi").all_inner_texts()
+        query_label, key_label = card.locator("bdi").all_inner_texts()
         card.click()
         layer, head, query = (
             int(re.search(rf"{name}=(\d+)", opened.current_url())[1]) for name in ("layer", "head", "token")
         )
         pairs = word_pairs(reading)
-        one, two = (next(word for word in pairs.query_words if word.label == label) for label in (asks, gets))
-        given = row_of(reading, layer, head, slice(None))[:, list(two.pieces)].sum(1)
-        assert query in one.pieces
-        assert given[query] == max(given[list(one.pieces)])
-        if len(one.pieces) + len(two.pieces) > 2:
+        query_word, key_word = (
+            next(word for word in pairs.query_words if word.label == label) for label in (query_label, key_label)
+        )
+        shares = row_of(reading, layer, head, slice(None))[:, list(key_word.pieces)].sum(1)
+        assert query in query_word.pieces
+        assert shares[query] == max(shares[list(query_word.pieces)])
+        if len(query_word.pieces) + len(key_word.pieces) > 2:
             assert re.search(r"As whole words: \w+ → \w+ \d+\.\d %\.$", opened.sentence())
 
 
-def test_a_long_text_scrolls_by_whole_lines(show: Show) -> None:
+def test_long_text_scrolls_by_whole_lines(show: Show) -> None:
     opened = show(random_reading(numbered_words(254)))
     for top in (0, 300, 100_000):
         opened.page.evaluate(f"document.querySelector('.tokens.long').scrollTop = {top}")
@@ -502,4 +504,4 @@ def test_a_long_text_scrolls_by_whole_lines(show: Show) -> None:
             })()"""
         )
         assert cut == 0
-    assert "scroll in it" in opened.page.inner_text("#marks")
+    assert "scroll to see them" in opened.page.inner_text("#marks")

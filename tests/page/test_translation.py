@@ -7,7 +7,7 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 from browser_page import BrowserPage, make_tokens, random_reading
-from test_page import CONTRAST, HOSTILE
+from test_page import CONTRAST, MALICIOUS_TOKENS
 
 from regard.text.alignments import word_weights
 from regard.view.layer_reading import GaussianWindow, LayerReading, RelativeVectors
@@ -16,7 +16,7 @@ from regard.view.reading import PairReading, Reading, Tokens
 from small_translators import SOURCE, TARGET, recurrent, transformer
 
 GERMAN, ENGLISH = ["Ein", "Hund", "bellt", "laut", "."], ["A", "dog", "barks", "."]
-KINDS = {"alignment": "Target looks at source", "source": "Source at itself", "target": "Target at itself"}
+KINDS = {"alignment": "Cross-attention", "source": "Source self-attention", "target": "Target self-attention"}
 Show = Callable[..., BrowserPage]
 
 
@@ -49,9 +49,9 @@ def random_pair(
     ``source_words`` and ``target_words`` are the numbers of tokens of each word.
     """
     generator = np.random.default_rng(23)
-    looked_at = add_end_token(source, groups=source_words)
-    written = add_end_token(target, groups=target_words)
-    read = add_end_token(target, start=True, groups=target_words)
+    source_tokens = add_end_token(source, groups=source_words)
+    output_tokens = add_end_token(target, groups=target_words)
+    input_tokens = add_end_token(target, start=True, groups=target_words)
 
     def normal(length: int, size: int) -> np.ndarray:
         return generator.standard_normal((heads, length, size)).astype(np.float32)
@@ -60,12 +60,12 @@ def random_pair(
         vectors = [(2 * normal(queries, 5), 2 * normal(keys, 5), normal(keys, 7)) for _ in range(2)]
         return tuple(LayerReading(f"{name}.{at}", *one, 5**-0.5, allowed) for at, one in enumerate(vectors))
 
-    n, m = len(written), len(looked_at)
+    n, m = len(output_tokens), len(source_tokens)
     return PairReading(
-        alignment=Reading(written, layers("cross", n, m), keys=looked_at),
+        alignment=Reading(output_tokens, layers("cross", n, m), keys=source_tokens),
         alignment_layer=0,
-        source=Reading(looked_at, layers("encoder", m, m)),
-        target=Reading(read, layers("decoder", n, n, np.tril(np.ones((n, n), dtype=bool)))),
+        source=Reading(source_tokens, layers("encoder", m, m)),
+        target=Reading(input_tokens, layers("decoder", n, n, np.tril(np.ones((n, n), dtype=bool)))),
         forced=False,
     )
 
@@ -85,7 +85,7 @@ def surface_texts(opened: BrowserPage, place: str) -> list[str]:
     return opened.page.locator(f"#{place} bdi").all_text_contents()
 
 
-def test_the_alignment_comes_first(show: Show) -> None:
+def test_alignment_is_shown_first(show: Show) -> None:
     pair = random_pair()
     opened = show(pair)
     assert surface_texts(opened, "asking") == [*ENGLISH, "</s>"]
@@ -93,21 +93,21 @@ def test_the_alignment_comes_first(show: Show) -> None:
     weights = pair.alignment.layers[0].weights().mean(axis=0)
     cards = opened.page.locator("#links button")
     assert cards.count() == len(ENGLISH) + 1
-    for row, weighed in enumerate(weights):
+    for row, row_weights in enumerate(weights):
         name, *links = cards.nth(row).locator("bdi").all_text_contents()
-        order = np.argsort(-weighed)
+        order = np.argsort(-row_weights)
         assert name == [*ENGLISH, "</s>"][row]
-        assert links == [[*GERMAN, "</s>"][at] for at in order[:3] if weighed[at] >= 0.05]
+        assert links == [[*GERMAN, "</s>"][at] for at in order[:3] if row_weights[at] >= 0.05]
         shares = [float(text) for text in re.findall(r"(\d+\.\d) %", cards.nth(row).inner_text())]
-        np.testing.assert_allclose(shares, 100 * weighed[order[: len(links)]], atol=0.051)
-    assert opened.sentence().startswith("In layer 0, all heads averaged, the step that wrote A looks most at ")
+        np.testing.assert_allclose(shares, 100 * row_weights[order[: len(links)]], atol=0.051)
+    assert opened.sentence().startswith("In layer 0, all heads averaged, the step that wrote A attends most to ")
     cards.nth(2).click()
-    assert "the step that wrote barks looks most at" in opened.sentence()
+    assert "the step that wrote barks attends most to" in opened.sentence()
     np.testing.assert_allclose(weights_in_titles(opened), weights[2], atol=6e-6)
     assert not opened.page.locator("#outstanding").is_visible()
 
 
-def test_a_switch_between_the_three_kinds(show: Show) -> None:
+def test_switching_between_the_three_attentions(show: Show) -> None:
     pair = random_pair()
     opened = show(pair)
     kinds = opened.page.locator("#kinds [role=radio]")
@@ -123,10 +123,10 @@ def test_a_switch_between_the_three_kinds(show: Show) -> None:
     assert kinds.nth(2).get_attribute("aria-checked") == "true"
     assert opened.page.locator(".causal").is_visible()
     kinds.nth(0).click()
-    assert opened.sentence().startswith("In layer 0, all heads averaged, the step that wrote A looks")
+    assert opened.sentence().startswith("In layer 0, all heads averaged, the step that wrote A attends")
 
 
-def test_numbers_are_the_softmax_in_float64(show: Show) -> None:
+def test_displayed_numbers_equal_the_softmax_in_float64(show: Show) -> None:
     pair = random_pair()
     opened = show(pair)
     for kind, head, (layer, query) in product(KINDS, [1, None], [(1, 2), (0, 3)]):
@@ -140,7 +140,7 @@ def test_numbers_are_the_softmax_in_float64(show: Show) -> None:
         )
 
 
-def test_the_address_holds_kind_level_and_mean(show: Show) -> None:
+def test_url_stores_kind_level_and_mean(show: Show) -> None:
     pair = random_pair(["Hun", "de", "bell", "en"], source_words=[2, 2])
     opened = show(pair, at="#text=0&kind=alignment&level=tokens&layer=1&head=mean&token=2&key=3")
     assert opened.sentence().startswith("In layer 1, all heads averaged, the step that wrote barks")
@@ -150,7 +150,7 @@ def test_the_address_holds_kind_level_and_mean(show: Show) -> None:
     assert opened.current_url().endswith("#text=0&kind=alignment&level=words&layer=1&head=mean&token=2")
 
 
-def test_words_are_the_mean_of_rows_and_the_sum_of_columns(show: Show) -> None:
+def test_word_weights_average_rows_and_sum_columns(show: Show) -> None:
     pair = random_pair(["Hun", "de", "bell", "en", "."], ["Dog", "s", "bark"], source_words=[2, 3], target_words=[2, 1])
     opened = show(pair, at="#kind=alignment&level=words&layer=1&head=2&token=1")
     weights = pair.alignment.layers[1].weights()[2]
@@ -168,7 +168,7 @@ def test_words_are_the_mean_of_rows_and_the_sum_of_columns(show: Show) -> None:
     np.testing.assert_allclose(weights_in_titles(opened), expected[2], atol=6e-6)
 
 
-def test_a_translators_words_are_aligned_as_it_says(show: Show) -> None:
+def test_word_weights_equal_the_translators_alignment(show: Show) -> None:
     translator = transformer()
     opened = show(read_pair(translator, SOURCE, TARGET))
     aligned = translator.aligned_pair(SOURCE, TARGET)
@@ -180,7 +180,7 @@ def test_a_translators_words_are_aligned_as_it_says(show: Show) -> None:
 
 
 @pytest.mark.parametrize("attention", ["additive", pytest.param("luong_general", marks=pytest.mark.slow), "local_p"])
-def test_a_recurrent_model_has_one_head_and_no_switch(show: Show, attention: str) -> None:
+def test_recurrent_model_has_one_head_and_no_switch(show: Show, attention: str) -> None:
     translator = recurrent(attention)
     opened = show(read_pair(translator, SOURCE, TARGET), at="#level=tokens")
     source, target = (translator.source.encode([text])[0] for text in (SOURCE, TARGET))
@@ -191,7 +191,7 @@ def test_a_recurrent_model_has_one_head_and_no_switch(show: Show, attention: str
     for row in (0, len(weights) - 1):
         opened.page.locator("#asking .token").nth(row).click()
         np.testing.assert_allclose(weights_in_titles(opened), weights[row], atol=3e-5)
-    assert ("under a bell curve" in opened.page.inner_text("#marks")) == (attention == "local_p")
+    assert ("Gaussian window" in opened.page.inner_text("#marks")) == (attention == "local_p")
 
 
 def step_results(opened: BrowserPage) -> list[float]:
@@ -206,7 +206,7 @@ def single_layer_pair(**parts) -> PairReading:
     return PairReading(Reading(pair.alignment.tokens, (layer,), keys=pair.alignment.keys), 0, None, None, True)
 
 
-def test_steps_of_a_hidden_layer(show: Show) -> None:
+def test_steps_of_a_hidden_layer_score(show: Show) -> None:
     vector = np.random.default_rng(3).standard_normal((2, 5)).astype(np.float32)
     pair = single_layer_pair(vector=vector)
     opened = show(pair, at="#layer=0&head=1&token=2&key=3")
@@ -218,7 +218,7 @@ def test_steps_of_a_hidden_layer(show: Show) -> None:
     np.testing.assert_allclose(weights_in_titles(opened), layer.weights()[1, 2], atol=6e-6)
 
 
-def test_steps_with_a_bias_by_distance(show: Show) -> None:
+def test_steps_with_a_distance_bias(show: Show) -> None:
     bias = np.random.default_rng(4).standard_normal((2, len(ENGLISH) + len(GERMAN) + 1)).astype(np.float32)
     pair = single_layer_pair(bias=bias, scale=0.5)
     opened = show(pair, at="#layer=0&head=1&token=2&key=3")
@@ -230,25 +230,25 @@ def test_steps_with_a_bias_by_distance(show: Show) -> None:
     np.testing.assert_allclose(weights_in_titles(opened), layer.weights()[1, 2], atol=6e-6)
 
 
-def test_steps_with_vectors_by_distance(show: Show) -> None:
-    chance = np.random.default_rng(6)
-    relative = RelativeVectors(*(chance.standard_normal((5, width)).astype(np.float32) for width in (5, 7)))
+def test_steps_with_relative_position_vectors(show: Show) -> None:
+    rng = np.random.default_rng(6)
+    relative = RelativeVectors(*(rng.standard_normal((5, width)).astype(np.float32) for width in (5, 7)))
     pair = single_layer_pair(relative_vectors=relative, scale=0.5)
     opened = show(pair, at="#layer=0&head=1&token=2&key=3")
     (layer,) = pair.alignment.layers
     query, keys = layer.query[1, 2].astype(np.float64), layer.key.shape[1]
     distance = np.arange(keys) - 2 + layer.query.shape[1] - keys
-    place = distance.clip(-2, 2) + 2
-    scores = (layer.key[1] + relative.key[place]) @ query
+    row = distance.clip(-2, 2) + 2
+    scores = (layer.key[1] + relative.key[row]) @ query
     weights = np.exp(0.5 * scores) / np.exp(0.5 * scores).sum()
     np.testing.assert_allclose(step_results(opened), [scores[3], 0.5 * scores[3], weights[3]], atol=5.1e-5)
     np.testing.assert_allclose(weights_in_titles(opened), weights, atol=6e-6)
     shown = opened.page.locator("#steps .vector").last.locator("span").all_inner_texts()
-    context = weights @ (layer.value[1] + relative.value[place])
+    context = weights @ (layer.value[1] + relative.value[row])
     np.testing.assert_allclose([float(text.replace("−", "-")) for text in shown], context, atol=0.00501)
 
 
-def test_steps_under_a_bell_curve(show: Show) -> None:
+def test_steps_with_a_gaussian_window(show: Show) -> None:
     centre = np.array([[0.5, 1.5, 2.5, 3.5, 4.5], [4.25, 3.25, 2.25, 1.25, 0.25]], dtype=np.float32)
     pair = single_layer_pair(gaussian_window=GaussianWindow(centre, 1.5))
     opened = show(pair, at="#layer=0&head=1&token=2&key=3")
@@ -261,7 +261,7 @@ def test_steps_under_a_bell_curve(show: Show) -> None:
     assert sum(weights_in_titles(opened)) < 1
 
 
-def test_the_mean_lists_its_heads(show: Show) -> None:
+def test_mean_view_lists_the_heads(show: Show) -> None:
     pair = random_pair()
     opened = show(pair, at="#kind=alignment&layer=1&head=mean&token=1&key=2")
     shares = pair.alignment.layers[1].weights()[:, 1, 2]
@@ -272,7 +272,7 @@ def test_the_mean_lists_its_heads(show: Show) -> None:
     assert opened.current_url().endswith("head=2&token=1&key=2")
 
 
-def test_several_translations_have_tabs_that_keep_the_kind(show: Show) -> None:
+def test_selected_attention_is_kept_when_the_tab_changes(show: Show) -> None:
     opened = show(random_pair(), random_pair(["Katze", "miaut"], ["Cat", "meows"]))
     opened.page.locator("#kinds [role=radio]").nth(2).click()
     tabs = opened.page.locator("[role=tab]")
@@ -282,7 +282,7 @@ def test_several_translations_have_tabs_that_keep_the_kind(show: Show) -> None:
     assert "text=1&kind=target" in opened.current_url()
 
 
-def test_right_to_left_looks_at_left_to_right(show: Show) -> None:
+def test_left_to_right_target_with_a_right_to_left_source(show: Show) -> None:
     opened = show(random_pair(["הילד", "אכל", "תפוח"], ["我", "吃", "苹果"]))
 
     def places(part: str, count: int) -> list[float]:
@@ -298,9 +298,9 @@ def test_right_to_left_looks_at_left_to_right(show: Show) -> None:
     assert opened.current_url().endswith("&key=2")
 
 
-def test_hostile_text_is_text_on_both_sides(show: Show) -> None:
-    opened = show(random_pair(HOSTILE, HOSTILE[::-1]))
-    assert surface_texts(opened, "row")[:7] == HOSTILE[:7]
+def test_html_is_escaped_on_both_sides(show: Show) -> None:
+    opened = show(random_pair(MALICIOUS_TOKENS, MALICIOUS_TOKENS[::-1]))
+    assert surface_texts(opened, "row")[:7] == MALICIOUS_TOKENS[:7]
     for kind in range(3):
         opened.page.locator("#kinds [role=radio]").nth(kind).click()
         opened.wait_until_painted()
@@ -311,7 +311,7 @@ def test_hostile_text_is_text_on_both_sides(show: Show) -> None:
 
 
 @pytest.mark.parametrize("heads", [1, pytest.param(8, marks=pytest.mark.slow)])
-def test_a_source_of_500_tokens_stays_usable(show: Show, heads: int) -> None:
+def test_source_of_500_tokens_stays_usable(show: Show, heads: int) -> None:
     """In slow tests with as many heads as real models have, all of which are painted."""
     source, target = ([f"{letter}{at}" for at in range(499)] for letter in "st")
     pair = random_pair(source, target, heads=heads)
@@ -320,7 +320,7 @@ def test_a_source_of_500_tokens_stays_usable(show: Show, heads: int) -> None:
     assert opened.page.locator("#links").bounding_box()["height"] < 450
     opened.page.locator("#links button").nth(250).scroll_into_view_if_needed()
     opened.page.locator("#links button").nth(250).click()
-    assert "wrote t250 looks" in opened.sentence()
+    assert "wrote t250 attends" in opened.sentence()
     opened.wait_until_painted()
     weights = row_of(pair.alignment, 0, None, 250)
     np.testing.assert_allclose(weights_in_titles(opened), weights, atol=2e-3)
@@ -333,14 +333,14 @@ def test_a_source_of_500_tokens_stays_usable(show: Show, heads: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["alignment", "target"])
-def test_contrast_is_enough_to_read(show: Show, kind: str) -> None:
+def test_text_contrast_meets_wcag_aa(show: Show, kind: str) -> None:
     opened = show(random_pair(), at=f"#kind={kind}")
     for scheme in ("light", "dark"):
         opened.emulate_theme(scheme)
         assert opened.page.evaluate(CONTRAST) >= 4.5
 
 
-def test_fits_a_telephone(show: Show) -> None:
+def test_fits_a_phone_screen(show: Show) -> None:
     opened = show(
         random_pair([f"Wort{at}" for at in range(41)], [f"word{at}" for at in range(37)], heads=12), width=400
     )
@@ -348,7 +348,7 @@ def test_fits_a_telephone(show: Show) -> None:
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 400
 
 
-def test_a_text_alone_has_words_too(show: Show) -> None:
+def test_single_text_has_a_word_level(show: Show) -> None:
     plain = random_reading(["un", "affable", "dogs"])
     words = (("unaffable", (1, 2)), ("dogs", (3,)))
     tokens = Tokens(plain.tokens.text, plain.tokens.pieces, plain.tokens.spans, plain.tokens.special, words)

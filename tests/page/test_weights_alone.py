@@ -29,8 +29,8 @@ def signed_reading(words: list[str] = WORDS, *, heads: int = 3) -> Reading:
 
 def parse_numbers(texts: list[str]) -> list[float]:
     """Return the first number in each text that has one; negative numbers have a minus sign, not a hyphen."""
-    found = (re.search(r"−?\d+\.?\d*", text) for text in texts)
-    return [float(one[0].replace("−", "-")) for one in found if one]
+    result = (re.search(r"−?\d+\.?\d*", text) for text in texts)
+    return [float(one[0].replace("−", "-")) for one in result if one]
 
 
 def weights_in_titles(opened: BrowserPage) -> list[float]:
@@ -39,7 +39,7 @@ def weights_in_titles(opened: BrowserPage) -> list[float]:
     return parse_numbers([title.rpartition(": ")[2] for title in titles])
 
 
-def test_signed_weights_are_the_models(show: Show) -> None:
+def test_displayed_weights_equal_the_reading(show: Show) -> None:
     reading = signed_reading()
     opened = show(reading, at="#layer=1&head=2&token=3&key=5")
     row = reading.layers[1].weights()[2, 3]
@@ -53,7 +53,7 @@ def test_signed_weights_are_the_models(show: Show) -> None:
     assert opened.page.inner_text("#map-value") == f"sat → the {100 * row[5]:.1f} %".replace("-", "−")
 
 
-def test_the_one_step_says_why(show: Show) -> None:
+def test_single_step_explains_missing_scores(show: Show) -> None:
     reading = signed_reading()
     opened = show(reading, at="#layer=1&head=2&token=3&key=5")
     row = reading.layers[1].weights()[2, 3]
@@ -78,7 +78,7 @@ def test_the_one_step_says_why(show: Show) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_colours_tell_the_sign(show: Show, scheme: str) -> None:
+def test_colours_show_the_sign(show: Show, scheme: str) -> None:
     reading = signed_reading()
     opened = show(reading, at="#layer=0&head=1&token=2", scheme=scheme)
     opened.page.wait_for_timeout(200)  # tints fade in
@@ -101,12 +101,12 @@ def test_colours_tell_the_sign(show: Show, scheme: str) -> None:
     assert steps[128:].min() > -0.002, "further from the paper, up to the eight bits of a channel"
     assert steps[:127].max() < 0.002
     assert opened.page.locator("#ticks span").all_inner_texts() == ["−200", "−50", "0", "50", "200 %"]
-    assert "blue is below 0, orange above" in opened.page.inner_text(".first .how")
+    assert "blue is below 0, orange above" in opened.page.inner_text(".first .how:not([hidden])")
     assert not opened.page.locator(".distribution").first.is_visible()
     assert opened.page.evaluate(CONTRAST) >= 4.5
 
 
-def test_statistics_count_sizes_and_say_so(show: Show) -> None:
+def test_statistics_use_absolute_weights_and_say_so(show: Show) -> None:
     reading = signed_reading()
     opened = show(reading)
     shares = np.abs(reading.layers[0].weights()[0])
@@ -133,12 +133,12 @@ def test_rounded_weights_and_another_layer_with_steps(show: Show, monkeypatch: p
     assert "keys, values and weights of layers without steps are rounded to 13 bits" in opened.page.inner_text("#foot")
 
 
-def test_a_translator_whose_encoder_forms_no_scores(show: Show) -> None:
+def test_translator_with_an_encoder_without_scores(show: Show) -> None:
     options = {"length": 64, "projected": 4}
     translator = transformer(mechanism="linformer", mechanism_options=options, decoder_mechanism="dot_product")
     pair = read_pair(translator, SOURCE, TARGET)
     opened = show(pair, at="#kind=source&level=tokens&layer=1&head=2&token=1")
     np.testing.assert_allclose(weights_in_titles(opened), pair.source.layers[1].weights()[2, 1], atol=5.1e-6)
     assert "This mechanism forms no scores." in opened.page.inner_text("#steps")
-    opened.page.get_by_role("radio", name="Target at itself").click()
+    opened.page.get_by_role("radio", name="Target self-attention").click()
     assert opened.page.locator("#steps > li").count() > 1

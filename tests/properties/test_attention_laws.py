@@ -13,9 +13,9 @@ IMPLS = st.sampled_from(["reference", "native", "sdpa"])
 
 
 def tensors(seed: int, queries: int, keys: int, heads: int = 3, head_dim: int = 5, value_dim: int = 7):
-    made = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     shapes = [(2, heads, queries, head_dim), (2, heads, keys, head_dim), (2, heads, keys, value_dim)]
-    return [torch.randn(shape, generator=made, dtype=torch.float64) for shape in shapes]
+    return [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
 
 
 @law_settings
@@ -43,7 +43,7 @@ def test_permuting_keys_changes_nothing(seed: int, queries: int, keys: int, impl
 
 @law_settings
 @given(st.integers(0, 99), PRIMES, PRIMES, IMPLS)
-def test_outputs_lie_between_the_values_that_may_be_seen(seed: int, queries: int, keys: int, impl: str) -> None:
+def test_outputs_lie_between_the_visible_values(seed: int, queries: int, keys: int, impl: str) -> None:
     query, key, value = tensors(seed, queries, keys)
     allowed = torch.rand(queries, keys, generator=torch.Generator().manual_seed(seed)) < 0.5
     output = regard.attention(4 * query, 4 * key, value, mask=masks.keep(allowed), impl=impl)
@@ -69,12 +69,12 @@ def test_a_shift_of_all_scores_of_a_query_changes_nothing(seed, queries, keys, i
 @given(st.integers(0, 99), PRIMES, PRIMES)
 def test_weights_of_observe_make_the_output(seed: int, queries: int, keys: int) -> None:
     query, key, value = tensors(seed, queries, keys)
-    seen = regard.observe(query, key, value, mask=masks.window(3, 1), top=keys, rows=range(queries))
-    torch.testing.assert_close(seen.rows @ value, seen.output, rtol=0, atol=1e-14)
-    there = (seen.rows.sum(-1) > 0).double()
-    torch.testing.assert_close(seen.rows.sum(-1), there, rtol=0, atol=1e-14)
-    torch.testing.assert_close(seen.top_weights.sum(-1), there, rtol=0, atol=1e-14)
-    torch.testing.assert_close(seen.received, seen.rows.sum(2), rtol=0, atol=1e-13)
+    observation = regard.observe(query, key, value, mask=masks.window(3, 1), top=keys, rows=range(queries))
+    torch.testing.assert_close(observation.rows @ value, observation.output, rtol=0, atol=1e-14)
+    there = (observation.rows.sum(-1) > 0).double()
+    torch.testing.assert_close(observation.rows.sum(-1), there, rtol=0, atol=1e-14)
+    torch.testing.assert_close(observation.top_weights.sum(-1), there, rtol=0, atol=1e-14)
+    torch.testing.assert_close(observation.received, observation.rows.sum(2), rtol=0, atol=1e-13)
 
 
 @law_settings

@@ -14,7 +14,7 @@ from script_process import run_script
 
 LENGTH, WIDTH, HEADS = 13, 24, 6
 splits = st.lists(st.integers(1, LENGTH - 1), unique=True, max_size=5).map(sorted)
-law_settings = examples(15, by_day=5)
+law_settings = examples(15, without_slow=5)
 POSITIONS = {
     "none": lambda: None,
     "rotary": lambda: positions.Rotary(WIDTH // HEADS),
@@ -34,11 +34,11 @@ MASKS = {
 
 def make_layer(position: str, mechanism: str = "dot_product") -> MultiHeadAttention:
     torch.manual_seed(5)
-    made = POSITIONS[position]()
-    return MultiHeadAttention(WIDTH, HEADS, key_value_heads=3, mechanism=mechanism, position=made).double()
+    position_object = POSITIONS[position]()
+    return MultiHeadAttention(WIDTH, HEADS, key_value_heads=3, mechanism=mechanism, position=position_object).double()
 
 
-def pieces(tokens: torch.Tensor, at: list[int]):
+def split_at(tokens: torch.Tensor, at: list[int]):
     edges = [0, *at, tokens.shape[1]]
     return [tokens[:, start:stop] for start, stop in pairwise(edges)]
 
@@ -47,11 +47,11 @@ def pieces(tokens: torch.Tensor, at: list[int]):
 @pytest.mark.parametrize("position", POSITIONS)
 @law_settings
 @given(at=splits, learning=st.booleans())
-def test_any_split_gives_the_same(position: str, mask: str, at: list[int], learning: bool) -> None:
+def test_any_split_gives_the_same_output(position: str, mask: str, at: list[int], learning: bool) -> None:
     layer, tokens = make_layer(position), torch.randn(2, LENGTH, WIDTH, dtype=torch.float64)
     with torch.set_grad_enabled(learning):
         whole, cache, parts = layer(tokens, mask=MASKS[mask]()), KeyValueCache.empty(), []
-        for piece in pieces(tokens, at):
+        for piece in split_at(tokens, at):
             output, cache = layer(piece, mask=MASKS[mask](), cache=cache)
             parts.append(output)
     assert cache.length == LENGTH
@@ -61,11 +61,11 @@ def test_any_split_gives_the_same(position: str, mask: str, at: list[int], learn
 @pytest.mark.parametrize("mechanism", ["additive", "luong_general"])
 @law_settings
 @given(at=splits)
-def test_any_mechanism_takes_the_cache(mechanism: str, at: list[int]) -> None:
+def test_other_mechanisms_decode_with_a_cache(mechanism: str, at: list[int]) -> None:
     layer, tokens = make_layer("rotary", mechanism), torch.randn(2, LENGTH, WIDTH, dtype=torch.float64)
     cache, parts = KeyValueCache.empty(), []
     with torch.no_grad():
-        for piece in pieces(tokens, at):
+        for piece in split_at(tokens, at):
             output, cache = layer(piece, mask=masks.causal(), cache=cache)
             parts.append(output)
         torch.testing.assert_close(torch.cat(parts, 1), layer(tokens, mask=masks.causal()), rtol=0, atol=1e-12)
@@ -73,16 +73,18 @@ def test_any_mechanism_takes_the_cache(mechanism: str, at: list[int]) -> None:
 
 @law_settings
 @given(start=st.integers(1, 6), lengths=st.lists(st.integers(1, 3), min_size=2, max_size=4), learning=st.booleans())
-def test_branches_of_a_cache_do_not_meet(start: int, lengths: list[int], learning: bool) -> None:
+def test_branches_of_a_cache_are_independent(start: int, lengths: list[int], learning: bool) -> None:
     layer, mask = make_layer("rotary"), masks.causal()
-    stem = torch.randn(2, start, WIDTH, dtype=torch.float64)
+    prefix = torch.randn(2, start, WIDTH, dtype=torch.float64)
     branches = [torch.randn(2, length, WIDTH, dtype=torch.float64) for length in lengths]
     with torch.set_grad_enabled(learning):
-        _, root = layer(stem, mask=mask, cache=KeyValueCache.empty())
-        grown = [layer(branch, mask=mask, cache=root) for branch in branches]
-        twigs = [layer(branch, mask=mask, cache=cache) for branch, (_, cache) in zip(branches, grown, strict=True)]
-        for branch, (output, _), (later, _) in zip(branches, grown, twigs, strict=True):
-            whole = layer(torch.cat([stem, branch, branch], 1), mask=mask)
+        _, root = layer(prefix, mask=mask, cache=KeyValueCache.empty())
+        extended = [layer(branch, mask=mask, cache=root) for branch in branches]
+        extended_twice = [
+            layer(branch, mask=mask, cache=cache) for branch, (_, cache) in zip(branches, extended, strict=True)
+        ]
+        for branch, (output, _), (later, _) in zip(branches, extended, extended_twice, strict=True):
+            whole = layer(torch.cat([prefix, branch, branch], 1), mask=mask)
             joined = torch.cat([output, later], 1)
             torch.testing.assert_close(joined, whole[:, start:], rtol=0, atol=1e-12)
     assert root.length == start
@@ -90,9 +92,9 @@ def test_branches_of_a_cache_do_not_meet(start: int, lengths: list[int], learnin
 
 @law_settings
 @given(at=splits, order=st.permutations(range(3)))
-def test_a_reordered_cache_is_that_of_the_reordered_texts(at: list[int], order: list[int]) -> None:
+def test_reordered_cache_equals_the_cache_of_reordered_texts(at: list[int], order: list[int]) -> None:
     layer, tokens, mask = make_layer("alibi"), torch.randn(3, LENGTH, WIDTH, dtype=torch.float64), masks.causal()
-    first, *rest = pieces(tokens, at)
+    first, *rest = split_at(tokens, at)
     with torch.no_grad():
         _, cache = layer(first, mask=mask, cache=KeyValueCache.empty())
         cache = cache.reordered(torch.tensor(order))
@@ -106,21 +108,21 @@ def test_a_reordered_cache_is_that_of_the_reordered_texts(at: list[int], order: 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @law_settings
 @given(at=splits)
-def test_a_decoder_block_with_a_cache_gives_the_same(norm: str, at: list[int]) -> None:
+def test_decoder_block_with_a_cache_gives_the_same_output(norm: str, at: list[int]) -> None:
     torch.manual_seed(7)
     block = decoder_block(WIDTH, HEADS, 31, norm=norm, position=positions.Rotary(WIDTH // HEADS)).double().eval()
     tokens, memory = (torch.randn(2, length, WIDTH, dtype=torch.float64) for length in (LENGTH, 5))
     causal, padding = masks.causal(), masks.padding([5, 3])
     with torch.no_grad():
         whole, cache, parts = block(tokens, memory, mask=causal, memory_mask=padding), DecoderCache(), []
-        for number, piece in enumerate(pieces(tokens, at)):
+        for number, piece in enumerate(split_at(tokens, at)):
             given_memory = memory if number == 0 else None
             output, cache = block(piece, given_memory, mask=causal, memory_mask=padding, cache=cache)
             parts.append(output)
     torch.testing.assert_close(torch.cat(parts, 1), whole, rtol=0, atol=1e-12)
 
 
-def test_a_cache_may_be_used_while_only_the_query_learns() -> None:
+def test_cache_of_frozen_keys_with_a_trained_query() -> None:
     layer = make_layer("none")
     for projection in (layer.key_projection, layer.value_projection):
         projection.requires_grad_(False)
@@ -133,9 +135,9 @@ def test_a_cache_may_be_used_while_only_the_query_learns() -> None:
 
 
 def test_random_blocks_are_the_same_in_another_process() -> None:
-    made = "masks.random_blocks(2, block=3, seed=11, heads=2)"
-    code = f"from regard import masks; print({made}.dense(13, 13).int().tolist())"
-    done = run_script(code)
+    expression = "masks.random_blocks(2, block=3, seed=11, heads=2)"
+    code = f"from regard import masks; print({expression}.dense(13, 13).int().tolist())"
+    result = run_script(code)
     torch.manual_seed(99)
     here = masks.random_blocks(2, block=3, seed=11, heads=2).dense(13, 13).int().tolist()
-    assert done.stdout.strip() == str(here), done.stderr
+    assert result.stdout.strip() == str(here), result.stderr

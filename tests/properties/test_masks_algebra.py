@@ -78,7 +78,7 @@ def dense_in_full(mask: masks.Mask, queries: int, keys: int) -> torch.Tensor:
 
 @mask_settings
 @given(cases())
-def test_joins_are_the_logic_of_their_parts(case) -> None:
+def test_combined_masks_follow_boolean_logic(case) -> None:
     left, right, queries, keys = case[0](), case[1](), *case[2:]
     a, b = dense_in_full(left, queries, keys), dense_in_full(right, queries, keys)
     assert torch.equal(dense_in_full(left & right, queries, keys), a & b)
@@ -95,20 +95,20 @@ def test_joins_are_the_logic_of_their_parts(case) -> None:
 
 @mask_settings
 @given(cases(), st.sampled_from([64, 128]))
-def test_the_tile_map_is_the_mask(case, tile: int) -> None:
+def test_tile_map_equals_the_dense_mask(case, tile: int) -> None:
     mask, queries, keys = case[0](), *case[2:]
-    found = mask.tiles(queries, keys, tile=tile)
-    assert torch.equal(found.dense().expand(BATCH, HEADS, queries, keys), dense_in_full(mask, queries, keys))
-    assert found.bitmaps.shape[0] == found.bitmaps.unique(dim=0).shape[0]
-    counts = found.counts
-    assert sum(counts.values()) == found.batch * found.heads * found.query_tiles * found.key_tiles
-    for start, stop in zip(found.row_start.flatten(0, 1)[:-1], found.row_start.flatten(0, 1)[1:], strict=True):
-        assert (found.key_tile[start:stop].diff() > 0).all() or stop < start
+    actual = mask.tiles(queries, keys, tile=tile)
+    assert torch.equal(actual.dense().expand(BATCH, HEADS, queries, keys), dense_in_full(mask, queries, keys))
+    assert actual.bitmaps.shape[0] == actual.bitmaps.unique(dim=0).shape[0]
+    counts = actual.counts
+    assert sum(counts.values()) == actual.batch * actual.heads * actual.query_tiles * actual.key_tiles
+    for start, stop in zip(actual.row_start.flatten(0, 1)[:-1], actual.row_start.flatten(0, 1)[1:], strict=True):
+        assert (actual.key_tile[start:stop].diff() > 0).all() or stop < start
 
 
 @mask_settings
 @given(cases(simple=True), st.sampled_from([64, 128]))
-def test_a_tile_called_empty_or_full_is(case, tile: int) -> None:
+def test_tiles_classified_as_empty_or_full_are(case, tile: int) -> None:
     mask, queries, keys = case[0](), *case[2:]
     rows = -(-queries // tile)
     assume(rows > 0 and keys > 0)
@@ -123,20 +123,20 @@ def test_a_tile_called_empty_or_full_is(case, tile: int) -> None:
 
 @mask_settings
 @given(cases())
-def test_the_rule_is_the_mask_cell_by_cell(case) -> None:
+def test_mask_mod_equals_the_dense_mask(case) -> None:
     mask, queries, keys = case[0](), *case[2:]
     assume(queries > 0 and keys > 0)
-    rule, dense = mask.mask_mod(queries, keys), dense_in_full(mask, queries, keys)
+    mask_mod, dense = mask.mask_mod(queries, keys), dense_in_full(mask, queries, keys)
     for batch, head, query, key in (
         np.random.default_rng(0).integers(0, [BATCH, HEADS, queries, keys], (20, 4)).tolist()
     ):
         index = (torch.tensor(at) for at in (batch, head, query, key))
-        assert bool(rule(*index)) == bool(dense[batch, head, query, key])
+        assert bool(mask_mod(*index)) == bool(dense[batch, head, query, key])
 
 
 @mask_settings
 @given(cases())
-def test_a_band_is_the_whole_mask(case) -> None:
+def test_band_equals_the_dense_mask(case) -> None:
     mask, other, queries, keys = case[0](), case[1](), *case[2:]
     for one in (mask, mask & masks.causal(), masks.window(5, 2) & masks.window(None, 1), other):
         band = one.band(Frame(queries, keys))
@@ -149,17 +149,17 @@ def test_a_band_is_the_whole_mask(case) -> None:
 
 @mask_settings
 @given(cases(), st.data())
-def test_rows_are_rows_of_the_whole(case, data) -> None:
+def test_selected_rows_equal_rows_of_the_dense_mask(case, data) -> None:
     mask, queries, keys = case[0](), *case[2:]
     assume(queries > 0)
     rows = torch.tensor(data.draw(st.lists(st.integers(0, queries - 1), max_size=5)), dtype=torch.long)
-    some = mask.dense(queries, keys, rows=rows)
-    assert torch.equal(some.expand(BATCH, HEADS, len(rows), keys), dense_in_full(mask, queries, keys)[:, :, rows])
+    selected = mask.dense(queries, keys, rows=rows)
+    assert torch.equal(selected.expand(BATCH, HEADS, len(rows), keys), dense_in_full(mask, queries, keys)[:, :, rows])
 
 
 @mask_settings
 @given(st.integers(1, 13), st.integers(0, 12), st.data())
-def test_decoding_sees_the_last_rows_of_the_whole(keys: int, cached: int, data) -> None:
+def test_mask_of_fewer_queries_equals_the_last_rows(keys: int, cached: int, data) -> None:
     """With fewer queries than keys, a mask applies to the last queries."""
     assume(cached < keys)
     wide = [data.draw(st.integers(0, 5)) for _ in range(2)]
@@ -180,7 +180,7 @@ def test_decoding_sees_the_last_rows_of_the_whole(keys: int, cached: int, data) 
 
 @mask_settings
 @given(LENGTHS, LENGTHS, SIDES, SIDES)
-def test_masks_are_those_of_the_double_loop(queries: int, keys: int, left: int | None, right: int | None) -> None:
+def test_masks_equal_the_oracles(queries: int, keys: int, left: int | None, right: int | None) -> None:
     assume(queries * keys < 2_000)
     pairs = [
         (masks.causal(), oracle.causal(queries, keys)),
@@ -200,7 +200,9 @@ def test_masks_are_those_of_the_double_loop(queries: int, keys: int, left: int |
 
 @mask_settings
 @given(st.integers(0, 3), st.integers(1, 9), st.integers(1, 30), st.integers(0, 99))
-def test_random_blocks_draw_so_many_different_blocks(count: int, block: int, keys: int, seed: int) -> None:
+def test_random_blocks_draw_the_requested_number_of_blocks_per_row(
+    count: int, block: int, keys: int, seed: int
+) -> None:
     dense = masks.random_blocks(count, block=block, seed=seed, heads=HEADS).dense(keys, keys)[0]
     blocks = -(-keys // block)
     for head in dense:
@@ -227,10 +229,10 @@ def test_equal_descriptions_are_equal_masks(data, queries: int, keys: int) -> No
     assert masks.padding([2]) != masks.padding([3])
 
 
-def test_a_mask_does_not_follow_the_tensor_it_was_made_from() -> None:
+def test_mask_is_independent_of_later_changes_to_its_tensor() -> None:
     keep, ids, lengths = torch.ones(3, 5, dtype=torch.bool), torch.zeros(2, 5, dtype=torch.long), torch.tensor([5, 2])
     flags = torch.zeros(2, 5, dtype=torch.bool)
-    made = [
+    masks_of_tensors = [
         masks.keep(keep),
         masks.blocked(keep),
         masks.documents(ids),
@@ -243,9 +245,9 @@ def test_a_mask_does_not_follow_the_tensor_it_was_made_from() -> None:
         masks.from_multihead_attention(key_padding_mask=keep[:2]),
     ]
     sizes = [(3, 5), (3, 5), (5, 5), (5, 5), (5, 5), (5, 5), (5, 5), (3, 5), (3, 5), (3, 5)]
-    before = [mask.dense(*size).clone() for mask, size in zip(made, sizes, strict=True)]
-    hashes = [hash(mask) for mask in made]
+    before = [mask.dense(*size).clone() for mask, size in zip(masks_of_tensors, sizes, strict=True)]
+    hashes = [hash(mask) for mask in masks_of_tensors]
     keep.fill_(False), ids.random_(0, 9), lengths.fill_(0), flags.fill_(True)
-    after = [mask.dense(*size) for mask, size in zip(made, sizes, strict=True)]
+    after = [mask.dense(*size) for mask, size in zip(masks_of_tensors, sizes, strict=True)]
     assert all(torch.equal(old, new) for old, new in zip(before, after, strict=True))
-    assert hashes == [hash(mask) for mask in made]
+    assert hashes == [hash(mask) for mask in masks_of_tensors]

@@ -45,87 +45,87 @@ def random_tensor(batch: int, length: int, seed: int) -> Tensor:
     return torch.randn(batch, KEY_HEADS, length, HEAD_DIM + VALUE_DIM, generator=generator, dtype=torch.float64)
 
 
-def sides(tokens: Tensor) -> tuple[Tensor, Tensor]:
+def split_key_value(tokens: Tensor) -> tuple[Tensor, Tensor]:
     return tokens[..., :HEAD_DIM], tokens[..., HEAD_DIM:]
 
 
-def extend(held: CacheAndTokens, counts: list[int], seed: int) -> CacheAndTokens:
-    batch = held.cache.batch
+def extend(branch: CacheAndTokens, counts: list[int], seed: int) -> CacheAndTokens:
+    batch = branch.cache.batch
     new, counts = random_tensor(batch, NEW, seed), [count % (NEW + 1) for count in counts[:batch]]
-    longer = [torch.cat([old, more[:, :count]], 1) for old, more, count in zip(held.tokens, new, counts, strict=True)]
-    return CacheAndTokens(held.cache.extended(*sides(new), counts), longer)
+    longer = [torch.cat([old, more[:, :count]], 1) for old, more, count in zip(branch.tokens, new, counts, strict=True)]
+    return CacheAndTokens(branch.cache.extended(*split_key_value(new), counts), longer)
 
 
-def reorder(held: CacheAndTokens, numbers: list[int]) -> CacheAndTokens:
-    batch = held.cache.batch
+def reorder(branch: CacheAndTokens, numbers: list[int]) -> CacheAndTokens:
+    batch = branch.cache.batch
     entries = [number % (2 * batch) - batch for number in numbers[1:]][: numbers[0]] if batch else []
-    return CacheAndTokens(held.cache.reordered(entries), [held.tokens[entry] for entry in entries])
+    return CacheAndTokens(branch.cache.reordered(entries), [branch.tokens[entry] for entry in entries])
 
 
-def join(held: CacheAndTokens, other: CacheAndTokens) -> CacheAndTokens:
-    if held.cache.batch + other.cache.batch > MOST:
-        return held
-    return CacheAndTokens(held.cache.joined(other.cache), held.tokens + other.tokens)
+def join(branch: CacheAndTokens, other: CacheAndTokens) -> CacheAndTokens:
+    if branch.cache.batch + other.cache.batch > MOST:
+        return branch
+    return CacheAndTokens(branch.cache.joined(other.cache), branch.tokens + other.tokens)
 
 
-def check_contents(held: CacheAndTokens) -> None:
-    assert held.cache.lengths == tuple(tokens.shape[1] for tokens in held.tokens)
-    for entry, tokens in enumerate(held.tokens):
-        for ours, theirs in zip(held.cache.tokens(entry), sides(tokens), strict=True):
+def check_contents(branch: CacheAndTokens) -> None:
+    assert branch.cache.lengths == tuple(tokens.shape[1] for tokens in branch.tokens)
+    for entry, tokens in enumerate(branch.tokens):
+        for ours, theirs in zip(branch.cache.tokens(entry), split_key_value(tokens), strict=True):
             assert torch.equal(ours[0], theirs)
 
 
-def check_pool(pool: PagePool, alive: list[CacheAndTokens]) -> None:
-    taken = {page.index for held in alive for pages in held.cache._pages for page in pages}
+def check_pool(pool: PagePool, branches: list[CacheAndTokens]) -> None:
+    taken = {page.index for branch in branches for pages in branch.cache._pages for page in pages}
     assert sorted([*taken, *pool._free_indices]) == list(range(pool.pages))
 
 
-def check_attention(held: CacheAndTokens) -> None:
-    batch = held.cache.batch
+def check_attention(branch: CacheAndTokens) -> None:
+    batch = branch.cache.batch
     query = torch.randn(batch, 2 * KEY_HEADS, 2, HEAD_DIM, dtype=torch.float64)
-    ours = held.cache.attention(query, mask=masks.causal())
-    for entry, tokens in enumerate(held.tokens):
+    ours = branch.cache.attention(query, mask=masks.causal())
+    for entry, tokens in enumerate(branch.tokens):
         one = query[entry : entry + 1]
-        theirs = regard.attention(one, *sides(tokens[None]), mask=masks.causal(), impl="reference")
+        theirs = regard.attention(one, *split_key_value(tokens[None]), mask=masks.causal(), impl="reference")
         torch.testing.assert_close(ours[entry : entry + 1], theirs, rtol=0, atol=1e-12)
 
 
 @examples(100)
 @given(program=steps, page_size=st.sampled_from([1, 2, 3, 5, 7, 64]), batch=st.integers(1, 3), inference=st.booleans())
-def test_caches_hold_what_plain_lists_hold(program, page_size: int, batch: int, inference: bool) -> None:
+def test_paged_caches_contain_the_tokens_of_plain_lists(program, page_size: int, batch: int, inference: bool) -> None:
     pool = PagePool(KEY_HEADS, HEAD_DIM, VALUE_DIM, page_size=page_size, dtype=torch.float64)
-    alive = [CacheAndTokens(PagedCache.empty(pool, batch), list(random_tensor(batch, 0, 0)))]
+    branches = [CacheAndTokens(PagedCache.empty(pool, batch), list(random_tensor(batch, 0, 0)))]
     with torch.inference_mode(inference):
-        for seed, (kind, number, what) in enumerate(program):
-            chosen = len(alive) - 1 - number % len(alive)
+        for seed, (kind, number, arguments) in enumerate(program):
+            chosen = len(branches) - 1 - number % len(branches)
             if kind == "extend":
-                alive.append(extend(alive[chosen], what, seed))
+                branches.append(extend(branches[chosen], arguments, seed))
             elif kind == "fork":
-                alive.append(extend(reorder(alive[chosen], what), what[::-1], seed))
+                branches.append(extend(reorder(branches[chosen], arguments), arguments[::-1], seed))
             elif kind == "reorder":
-                alive.append(reorder(alive[chosen], what))
+                branches.append(reorder(branches[chosen], arguments))
             elif kind == "join":
-                alive.append(join(alive[chosen], alive[what[0] % len(alive)]))
-            elif len(alive) > 1:
-                del alive[chosen]
-            for held in alive:
-                check_contents(held)
-            del held
-            check_pool(pool, alive)
-    for held in alive:
-        check_attention(held)
-    del alive, held
+                branches.append(join(branches[chosen], branches[arguments[0] % len(branches)]))
+            elif len(branches) > 1:
+                del branches[chosen]
+            for branch in branches:
+                check_contents(branch)
+            del branch
+            check_pool(pool, branches)
+    for branch in branches:
+        check_attention(branch)
+    del branches, branch
     assert pool.free == pool.pages
 
 
 @examples(30)
 @given(lengths=st.lists(st.integers(0, 9), min_size=1, max_size=5), page_size=st.integers(1, 5))
-def test_with_one_length_it_holds_what_a_plain_cache_holds(lengths: list[int], page_size: int) -> None:
+def test_equal_lengths_give_the_contents_of_a_plain_cache(lengths: list[int], page_size: int) -> None:
     pool = PagePool(KEY_HEADS, HEAD_DIM, VALUE_DIM, page_size=page_size, dtype=torch.float64)
     paged, plain = PagedCache.empty(pool, 2), KeyValueCache.empty()
     with torch.no_grad():
         for seed, length in enumerate(lengths):
-            new = sides(random_tensor(2, length, seed))
+            new = split_key_value(random_tensor(2, length, seed))
             paged, plain = paged.extended(*new), plain.extended(*new)
     assert paged.lengths == (plain.length, plain.length)
     for entry in range(2):

@@ -13,8 +13,9 @@ from hypothesis import strategies as some
 
 from regard.models import Recurrent, Transformer, load
 from regard.search import Beam, Greedy, Sampling
+from regard.tasks.sentences import Sentences
 from regard.tasks.translation.batches import Batches
-from regard.tasks.translation.corpus import Corpus, Sentences
+from regard.tasks.translation.corpus import Corpus
 from regard.tasks.translation.loss import pair_loss
 from regard.tasks.translation.new_model import new_model
 from regard.tasks.translation.presets import SIZES
@@ -79,7 +80,7 @@ def renumber_translator(translator, order, read):
     return Translator(other.to(next(model.parameters()).dtype))
 
 
-def both(seed, read, make=transformer, **options):
+def make_both(seed, read, make=transformer, **options):
     translator = make(**options)
     translator.model.double()
     order = random_order(seed, JOINT_SUBWORDS.vocabulary)
@@ -105,7 +106,7 @@ MAKERS = [
 @pytest.mark.parametrize("subwords", [JOINT_SUBWORDS, UNIGRAM], ids=["bpe", "unigram"])
 @settings(max_examples=3, deadline=None)
 @given(seed=SEEDS)
-def test_texts_are_cut_alike(read, subwords, seed):
+def test_texts_are_split_alike(read, subwords, seed):
     order = random_order(seed, subwords.vocabulary)
     other = read(renumber_subwords(subwords, order))
     special = ("pad_id", "unknown_id", "start_id", "end_id")
@@ -119,8 +120,8 @@ def test_texts_are_cut_alike(read, subwords, seed):
 
 
 @pytest.mark.parametrize(("make", "options"), MAKERS)
-def test_it_learns_the_same(read, make, options):
-    one, other, order = both(3, read, make, **options)
+def test_losses_and_gradients_are_the_same(read, make, options):
+    one, other, order = make_both(3, read, make, **options)
     losses = []
     for translator in (one, other):
         loss = pair_loss(translator.model, batches(translator), np.arange(3), smoothing=0.1)
@@ -135,8 +136,8 @@ def test_it_learns_the_same(read, make, options):
 
 @pytest.mark.parametrize("search", SEARCHES, ids=repr)
 @pytest.mark.parametrize(("make", "options"), MAKERS)
-def test_it_writes_the_same(read, make, options, search):
-    one, other, order = both(5, read, make, **options)
+def test_translations_are_the_same(read, make, options, search):
+    one, other, order = make_both(5, read, make, **options)
     for mine, its in zip(
         one.translate(SENTENCES, search=search), other.translate(SENTENCES, search=search), strict=True
     ):
@@ -149,14 +150,14 @@ def test_it_writes_the_same(read, make, options, search):
 
 @settings(max_examples=3, deadline=None)
 @given(seed=SEEDS)
-def test_it_writes_the_same_for_any_numbers(read, seed):
-    one, other, _ = both(seed, read)
-    found = [[it.text for it in each.translate(SENTENCES, search=Greedy())] for each in (one, other)]
-    assert found[0] == found[1]
+def test_translations_are_the_same_for_any_ids(read, seed):
+    one, other, _ = make_both(seed, read)
+    actual = [[it.text for it in each.translate(SENTENCES, search=Greedy())] for each in (one, other)]
+    assert actual[0] == actual[1]
 
 
-def test_a_folder_keeps_the_numbers(read, tmp_path):
-    _, other, _ = both(7, read)
+def test_saved_model_keeps_the_ids(read, tmp_path):
+    _, other, _ = make_both(7, read)
     other.model.save(tmp_path / "model")
     again = Translator(load(tmp_path / "model", dtype=torch.float64))
     assert [one.ids for it in again.translate(SENTENCES) for one in it.renderings] == [
@@ -164,20 +165,20 @@ def test_a_folder_keeps_the_numbers(read, tmp_path):
     ]
 
 
-def test_words_are_linked_and_shown_alike(read):
-    one, other, _ = both(11, read)
+def test_alignments_and_readings_are_the_same(read):
+    one, other, _ = make_both(11, read)
     mine, its = (each.aligned_pairs([(GERMAN[0], ENGLISH[0]), (GERMAN[1], ENGLISH[1])]) for each in (one, other))
     for my, its_own in zip(mine, its, strict=True):
         assert (its_own.source_words, its_own.target_words) == (my.source_words, my.target_words)
         torch.testing.assert_close(its_own.weights, my.weights, rtol=0, atol=1e-12)
-    shown = [read_pair(each, GERMAN[0], ENGLISH[0]) for each in (one, other)]
-    assert shown[1].alignment.tokens.pieces == shown[0].alignment.tokens.pieces
-    assert shown[1].target.tokens.pieces[0] == "<s>"
-    assert shown[1].alignment.tokens.pieces[-1] == "</s>"
+    readings = [read_pair(each, GERMAN[0], ENGLISH[0]) for each in (one, other)]
+    assert readings[1].alignment.tokens.pieces == readings[0].alignment.tokens.pieces
+    assert readings[1].target.tokens.pieces[0] == "<s>"
+    assert readings[1].alignment.tokens.pieces[-1] == "</s>"
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_exports_name_the_tokens(read, tmp_path, form):
+def test_exports_name_the_special_tokens(read, tmp_path, form):
     model = transformer(norm="pre" if form == "pegasus" else "post")
     other = renumber_translator(model, random_order(13, JOINT_SUBWORDS.vocabulary), read)
     # Only the export receives the subwords.
@@ -198,7 +199,7 @@ def test_exports_name_the_tokens(read, tmp_path, form):
 
 
 @pytest.mark.parametrize("kind", ["tiny", "gru"])
-def test_a_new_model_has_the_numbers_of_its_subwords(read, kind):
+def test_new_model_has_the_special_ids_of_its_subwords(read, kind):
     subwords = read(renumber_subwords(JOINT_SUBWORDS, random_order(17, JOINT_SUBWORDS.vocabulary)))
     model = new_model(TranslationRecipe(data=(), model=kind), SIZES["tiny"], (subwords, subwords))
     assert isinstance(model, Transformer if kind == "tiny" else Recurrent)
@@ -207,7 +208,7 @@ def test_a_new_model_has_the_numbers_of_its_subwords(read, kind):
     assert not model.source_words.weight[subwords.pad_id].any()
 
 
-def test_a_model_whose_padding_is_its_end_learns_to_end():
+def test_end_token_that_is_also_padding_is_learned():
     """As in GPT-2. The end of each sentence counts in the loss, and nothing after it."""
     plain, ending = transformer(pad_id=0), transformer(pad_id=3)
     ending.model.load_state_dict(plain.model.state_dict())

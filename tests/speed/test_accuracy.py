@@ -1,4 +1,4 @@
-"""Wrong results are not timed: every kind of wrong contestant is detected, and the reference passes."""
+"""Implementations with wrong results are not timed: each kind of error is detected, and the reference passes."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ def list_wrong(problem: Problem, attend: AttentionCall) -> list[str]:
 
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
 @pytest.mark.parametrize("name", SETTINGS)
-def test_the_reference_is_right(name: str, backward: bool) -> None:
+def test_reference_passes(name: str, backward: bool) -> None:
     problem = Problem(replace(SETTINGS[name], backward=backward))
     assert list_wrong(problem, regard_attention(problem, "reference")) == []
 
 
 @pytest.mark.parametrize("name", ["dense", "causal", "padded", "value size", "shared keys", "t5"])
-def test_torch_is_right_as_it_is_called_here(name: str) -> None:
+def test_sdpa_passes(name: str) -> None:
     problem = Problem(replace(SETTINGS[name], backward=True))
     assert list_wrong(problem, sdpa(problem)) == []
 
 
 @pytest.mark.parametrize("contestant", ["reference", "sdpa"])
-def test_dropout_is_judged_without_knowing_what_is_dropped(contestant: str) -> None:
+def test_dropout_passes_with_an_unknown_mask(contestant: str) -> None:
     problem = Problem(replace(SMALL, queries=211, head_dim=37, dropout=0.1, backward=True))
     attend = sdpa(problem) if contestant == "sdpa" else regard_attention(problem, "reference")
     assert list_wrong(problem, attend) == []
@@ -69,20 +69,20 @@ WRONG_CHANGES: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("lie", WRONG_CHANGES)
-def test_a_wrong_output_is_found(lie: str) -> None:
+@pytest.mark.parametrize("change", WRONG_CHANGES)
+def test_wrong_output_is_detected(change: str) -> None:
     problem = Problem(SMALL)
-    assert list_wrong(problem, change_output(problem, WRONG_CHANGES[lie]))
+    assert list_wrong(problem, change_output(problem, WRONG_CHANGES[change]))
 
 
-def test_a_mask_that_is_ignored_is_found() -> None:
+def test_ignored_mask_is_detected() -> None:
     problem = Problem(replace(SMALL, pattern=Causal()))
     dense = Problem(replace(SMALL, pattern=DENSE))
     assert "output" in list_wrong(problem, regard_attention(dense, "reference"))
 
 
 @pytest.mark.parametrize("leaf", ["query", "key", "value"])
-def test_a_wrong_gradient_is_found(leaf: str) -> None:
+def test_wrong_gradient_is_detected(leaf: str) -> None:
     problem = Problem(replace(SMALL, backward=True))
     right, wrong = getattr(problem, leaf), getattr(problem, leaf).detach()
 
@@ -104,15 +104,15 @@ def attend_with_dropout(problem: Problem, probability: float) -> AttentionCall:
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.05, 0.2])
-def test_dropping_too_little_or_too_much_is_found(probability: float) -> None:
+def test_wrong_dropout_probability_is_detected(probability: float) -> None:
     problem = Problem(replace(SMALL, queries=211, head_dim=37, dropout=0.1, backward=True))
     assert "size of the noise that dropout adds" in list_wrong(problem, attend_with_dropout(problem, probability))
 
 
-def test_another_mask_in_the_backward_pass_is_found() -> None:
+def test_different_dropout_mask_in_the_backward_pass_is_detected() -> None:
     problem = Problem(replace(SMALL, queries=211, head_dim=37, dropout=0.1, backward=True))
 
-    class Forgetful(torch.autograd.Function):
+    class OtherMaskInBackward(torch.autograd.Function):
         """Drops different weights in forward and backward."""
 
         @staticmethod
@@ -125,7 +125,7 @@ def test_another_mask_in_the_backward_pass_is_found() -> None:
             with torch.enable_grad():
                 return torch.autograd.grad(regard_attention(problem, "reference")(), leaves, gradient)
 
-    wrong = list_wrong(problem, lambda: Forgetful.apply(problem.query, problem.key, problem.value))
+    wrong = list_wrong(problem, lambda: OtherMaskInBackward.apply(problem.query, problem.key, problem.value))
     assert wrong == ["<dO, O> and <dV, V>"]
 
 
@@ -139,7 +139,7 @@ def make_case(problem: Problem, attends: dict[str, AttentionCall]) -> Case:
     return Case("a case", "small", lambda: prepared, tuple(attends))
 
 
-def test_a_wrong_contestant_gets_no_time_and_the_others_do() -> None:
+def test_only_correct_contestants_are_timed() -> None:
     problem = Problem(SMALL)
     right, wrong = regard_attention(problem, "reference"), change_output(problem, WRONG_CHANGES["all a little larger"])
     result = run_case.run(make_case(problem, {"native": wrong, "sdpa": right}), contestants=(), seconds=0.0)
@@ -148,7 +148,7 @@ def test_a_wrong_contestant_gets_no_time_and_the_others_do() -> None:
     assert result.verdicts == []
 
 
-def test_a_contestant_that_refuses_is_reported_with_its_reason() -> None:
+def test_refusing_contestant_is_reported_with_its_reason() -> None:
     problem = Problem(SMALL)
 
     def refuse() -> Tensor:
@@ -159,7 +159,7 @@ def test_a_contestant_that_refuses_is_reported_with_its_reason() -> None:
     assert result.times == {}
 
 
-def test_a_contestant_that_fails_does_not_end_the_run() -> None:
+def test_failing_contestant_does_not_end_the_run() -> None:
     problem = Problem(SMALL)
 
     def fail() -> Tensor:
@@ -171,9 +171,9 @@ def test_a_contestant_that_fails_does_not_end_the_run() -> None:
     assert list(result.times) == ["sdpa"]
 
 
-def test_every_contestant_of_a_problem_has_a_label() -> None:
+def test_every_contestant_has_a_label() -> None:
     from benchmarks.attention_baselines import LABELS
     from benchmarks.suites import SUITES
 
-    named = {name for family in SUITES.values() for case in family.cases for name in case.contestants}
+    named = {name for suite in SUITES.values() for case in suite.cases for name in case.contestants}
     assert named | set(contestants(Problem(SMALL))) <= set(LABELS)

@@ -13,7 +13,7 @@ PATTERNS = [Causal(), Padded((2, 13, 7)), Window(3, 2), Window(40, 1)]
 
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=str)
-def test_cells_are_those_of_the_mask(pattern: Pattern) -> None:
+def test_cells_equal_those_of_the_mask(pattern: Pattern) -> None:
     cells = pattern.cells(torch.arange(3), torch.arange(13), 13)
     mask = pattern.mask()
     assert cells is not None
@@ -22,14 +22,14 @@ def test_cells_are_those_of_the_mask(pattern: Pattern) -> None:
 
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=str)
-def test_pairs_counts_the_cells(pattern: Pattern) -> None:
+def test_number_of_pairs_equals_the_number_of_cells(pattern: Pattern) -> None:
     cells = pattern.cells(torch.arange(3), torch.arange(13), 13)
     assert cells is not None
     assert pattern.pairs(3, 13, 13) == int(cells.expand(3, 1, 13, 13).sum())
     assert DENSE.pairs(3, 13, 17) == 3 * 13 * 17
 
 
-def test_the_share_of_tiles_is_that_of_the_tile_map() -> None:
+def test_share_of_tiles_equals_that_of_the_tile_map() -> None:
     length = 2048
     codes = masks.window(256, 256).tiles(length, length, tile=64).codes()
     assert window.tile_share(length) == float((codes != 0).float().mean())

@@ -33,7 +33,7 @@ class Counter:
         os._exit(3)
 
 
-def test_it_runs_elsewhere_and_remembers_and_its_process_ends_with_it() -> None:
+def test_object_keeps_its_state_and_its_process_ends_with_it() -> None:
     before = set(multiprocessing.active_children())
     counter = SubprocessWorker(Counter, 5)
     (process,) = set(multiprocessing.active_children()) - before
@@ -44,15 +44,15 @@ def test_it_runs_elsewhere_and_remembers_and_its_process_ends_with_it() -> None:
     assert not process.is_alive()
 
 
-def test_a_refusal_is_passed_on() -> None:
+def test_refusals_are_passed_on() -> None:
     with pytest.raises(NotImplementedError, match="it is not installed"):
         SubprocessWorker(Counter, -1)
 
 
-@pytest.mark.slow  # as a refusal is
+@pytest.mark.slow  # the default run tests refusals, which are passed on in the same way
 @pytest.mark.parametrize(
-    ("method", "said"), [("fail", "ZeroDivisionError: division by zero"), ("end", "its process ended")]
+    ("method", "message"), [("fail", "ZeroDivisionError: division by zero"), ("end", "its process ended")]
 )
-def test_a_failure_is_passed_on(method: str, said: str) -> None:
-    with pytest.raises(RuntimeError, match=said):
+def test_failures_are_passed_on(method: str, message: str) -> None:
+    with pytest.raises(RuntimeError, match=message):
         SubprocessWorker(Counter, 5).call(method)

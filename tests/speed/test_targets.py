@@ -33,7 +33,7 @@ def test_faster_compares_medians() -> None:
     assert Faster("flex", 2.0).judge(OURS, {"sdpa": THEIRS}, {}, 1.0) is None
 
 
-def test_no_longer_is_the_other_way_round() -> None:
+def test_max_time_ratio_compares_medians() -> None:
     verdict = MaxTimeRatio("sdpa", 0.5).judge(OURS, {"sdpa": THEIRS}, {}, 1.0)
     assert verdict is not None
     assert (verdict.got, verdict.reached) == (0.5, True)
@@ -47,7 +47,7 @@ def test_a_share_of_peak_is_work_over_time_over_peak() -> None:
     assert ShareOfPeak(0.8).judge(OURS, {}, {}, 18.0) is None
 
 
-def test_contestants_take_turns_and_the_order_turns_around() -> None:
+def test_contestants_are_timed_in_alternating_order() -> None:
     order: list[str] = []
     calls = {name: (lambda name=name: order.append(name)) for name in ("one", "two")}
     times, rates = time_interleaved(calls, {"peak": lambda: 3.0}, seconds=0.0)
@@ -60,7 +60,7 @@ def test_contestants_take_turns_and_the_order_turns_around() -> None:
 @pytest.mark.parametrize(
     ("peaks", "factor"), [([1e8, 2e8, 4e8], 1.0), ([1e8, 1.5e8, 2.6e8], 0.65), ([1e8, 4e8, 16e8], 4.0)]
 )
-def test_growth_is_held_against_that_of_length(peaks: list[float], factor: float) -> None:
+def test_growth_factor_is_relative_to_the_length(peaks: list[float], factor: float) -> None:
     assert growth_factor(peaks, (10, 20, 40)) == pytest.approx(factor)
 
 
@@ -69,19 +69,21 @@ def make_suite(*lengths: int) -> Suite:
         raise AssertionError("not prepared here")
 
     cases = tuple(Case(f"case {length}", "", nothing, ("native",), length=length) for length in lengths)
-    return Suite("family", "Title", "Question?", cases)
+    return Suite("suite", "Title", "Description.", cases)
 
 
 @pytest.mark.parametrize(("last", "linear"), [(8.0, True), (9.9, True), (10.1, False), (64.0, False)])
-def test_time_is_linear_where_it_grows_as_length_does(last: float, linear: bool) -> None:
+def test_time_that_grows_with_the_length_is_linear(last: float, linear: bool) -> None:
     growth = ScalingTarget("time", ("case 10", "case 80"))
-    grown = judge_time_scaling(growth, make_suite(10, 80), {"case 10": {"native": 1.0}, "case 80": {"native": last}})
-    assert grown is not None
-    assert grown.linear == {"native": linear}
+    scaling_result = judge_time_scaling(
+        growth, make_suite(10, 80), {"case 10": {"native": 1.0}, "case 80": {"native": last}}
+    )
+    assert scaling_result is not None
+    assert scaling_result.linear == {"native": linear}
     assert judge_time_scaling(growth, make_suite(10, 80), {"case 10": {"native": 1.0}}) is None
 
 
-def test_numbers_are_said_with_three_digits() -> None:
+def test_numbers_are_formatted_with_three_digits() -> None:
     assert formatting.seconds(0.0123456) == "12.3 ms"
     assert formatting.seconds(1.999) == "2.00 s"
     assert formatting.seconds(8.76e-5) == "87.6 µs"
@@ -89,14 +91,17 @@ def test_numbers_are_said_with_three_digits() -> None:
     assert (formatting.share(0.853), formatting.share(0.0123)) == ("85%", "1.23%")
 
 
-def test_growth_is_said_in_a_line() -> None:
-    grown = ScalingResult(
+def test_scaling_result_is_formatted_in_one_line() -> None:
+    scaling_result = ScalingResult(
         "memory", ("fp32 t5 2", "fp32 t5 4"), (2, 4), {"native": [1e6, 2e6]}, {}, {"native": True}, 1.25
     )
-    assert formatting.scaling_lines(vars(grown)) == ["✓ memory of fp32 t5, regard: linear; 1 MB at 2, 2 MB at 4"]
+    assert formatting.scaling_lines(vars(scaling_result)) == [
+        "✓ memory of fp32 t5, regard: linear; 1 MB at 2, 2 MB at 4"
+    ]
 
 
-def test_a_busy_machine_is_said() -> None:
+def test_other_load_on_the_machine_is_reported() -> None:
     cases = [{"name": name, "peaks": {"read": {"rate": rate}}} for name, rate in (("a", 10.0), ("b", 9.5), ("c", 5.0))]
-    said = formatting.busy_warnings({"cases": cases})
-    assert said == ["The machine was busy with something else, since read was lower in c (50%)."]
+    assert formatting.load_warnings({"cases": cases}) == [
+        "The machine had other load: the peak of read was lower in c (50%)."
+    ]

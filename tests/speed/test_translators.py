@@ -11,12 +11,12 @@ from benchmarks.translation.prepare import PREPARE
 from regard.cli.app import app
 
 
-def test_the_page_is_what_the_results_say() -> None:
+def test_page_agrees_with_the_results() -> None:
     assert report.PAGE.read_text(encoding="utf-8") == report.render_page(report.read_all())
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_config_has_options_that_there_are(name: str) -> None:
+def test_options_of_every_config_exist(name: str) -> None:
     config = Config.read(name)
     assert config.prepare is None or config.prepare in PREPARE
     assert config.metric.split(", ")[0] in ("greedy", f"beam {config.beam}")

@@ -43,7 +43,7 @@ MASKS = {
 
 @pytest.mark.parametrize("function", FOREIGN)
 @pytest.mark.parametrize("name", MASKS)
-def test_a_call_names_what_to_write_for_an_argument_of_torch(function, name):
+def test_arguments_of_torch_get_regards_names(function, name):
     call, own_name = FOREIGN[function]
     with pytest.raises(ArgumentError) as caught:
         call(**{name: torch.zeros(3, 7, dtype=torch.bool)})
@@ -75,7 +75,7 @@ def test_a_call_names_what_to_write_for_an_argument_of_torch(function, name):
         (lambda: regard.record(TOKENS, names=3), "choose one from the list"),
     ],
 )
-def test_constructors_and_misspellings(call, message):
+def test_unknown_arguments_of_constructors_and_misspellings(call, message):
     with pytest.raises(ArgumentError, match=r"has no argument") as caught:
         call()
     assert message in caught.value.do
@@ -96,7 +96,7 @@ def test_constructors_and_misspellings(call, message):
         (lambda: regard.observe(QUERY, value=QUERY), "missing a required argument: 'key'", "by name: value"),
     ],
 )
-def test_too_many_and_too_few(call, what, got):
+def test_too_many_and_too_few_arguments(call, what, got):
     with pytest.raises(ArgumentError) as caught:
         call()
     assert what in caught.value.what
@@ -104,18 +104,18 @@ def test_too_many_and_too_few(call, what, got):
     assert got in caught.value.got
 
 
-def test_signatures_are_what_is_written():
+def test_signatures_are_preserved():
     assert list(inspect.signature(regard.attention).parameters) == [
         *("query", "key", "value", "mask", "bias", "scale", "dropout", "impl")
     ]
     assert list(inspect.signature(MultiHeadAttention).parameters)[:2] == ["width", "heads"]
     assert list(inspect.signature(MultiHeadAttention.forward).parameters)[1:] == [
-        *("query", "key", "value", "mask", "cache")
+        *("query", "key", "value", "mask", "cache", "inputs")
     ]
     assert pickle.loads(pickle.dumps(regard.attention)) is regard.attention
 
 
-def test_other_type_errors_stay_what_they_are():
+def test_other_type_errors_are_unchanged():
     with pytest.raises(DtypeError, match="query is not a tensor"):
         regard.attention([1.0], QUERY, QUERY)
 
@@ -128,7 +128,7 @@ def test_other_type_errors_stay_what_they_are():
     assert not isinstance(caught.value, RegardError)
 
 
-def test_values_are_shown_on_one_short_line():
+def test_values_are_shown_in_one_short_line():
     huge = "x\n" * 5000
     for value in (huge, [huge], {"a": huge}, np.zeros((100, 100)), torch.zeros(100, 100), 10**10000, object()):
         with pytest.raises(OptionError) as caught:

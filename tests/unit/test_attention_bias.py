@@ -25,30 +25,30 @@ def tensors(key_heads: int = HEADS) -> list[torch.Tensor]:
     return [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
 
 
-def arrays(*given: torch.Tensor) -> list[np.ndarray]:
-    return [tensor.detach().numpy() for tensor in given]
+def arrays(*inputs: torch.Tensor) -> list[np.ndarray]:
+    return [tensor.detach().numpy() for tensor in inputs]
 
 
 @cache
-def every_broadcast(mask):
+def broadcast_cases(mask):
     """NumPy arrays of query, key, value, bias and the output's gradient; with the oracle's output and gradients."""
     allowed = None if MASKS[mask] is None else MASKS[mask].dense(QUERIES, KEYS).numpy()
-    found = []
-    for ones, key_heads in itertools.product(itertools.product([False, True], repeat=4), (1, HEADS)):
+    cases = []
+    for is_broadcast, key_heads in itertools.product(itertools.product([False, True], repeat=4), (1, HEADS)):
         query, key, value = arrays(*tensors(key_heads))
-        shape = [1 if one else size for one, size in zip(ones, (BATCH, HEADS, QUERIES, KEYS), strict=True)]
+        shape = [1 if one else size for one, size in zip(is_broadcast, (BATCH, HEADS, QUERIES, KEYS), strict=True)]
         bias, upstream = arrays(*(torch.randn(one, dtype=torch.float64) for one in (shape, (*query.shape[:3], 2))))
         output, _ = oracle.attention(query, key, value, allowed, bias, SCALE)
         gradients = oracle.backward(query, key, value, upstream, allowed, bias, SCALE)
-        found.append(((query, key, value, bias, upstream), (output, *gradients)))
-    return found
+        cases.append(((query, key, value, bias, upstream), (output, *gradients)))
+    return cases
 
 
 @pytest.mark.parametrize("impl", ["reference", "native", "sdpa", "auto"])
 @pytest.mark.parametrize("mask", MASKS)
-def test_every_broadcast_of_a_trained_bias(impl, mask, without_shape_checks):
-    for given, expected in every_broadcast(mask):
-        *leaves, upstream = (torch.from_numpy(one) for one in given)
+def test_gradients_of_broadcast_biases(impl, mask, without_shape_checks):
+    for inputs, expected in broadcast_cases(mask):
+        *leaves, upstream = (torch.from_numpy(one) for one in inputs)
         query, key, value, bias = (leaf.requires_grad_() for leaf in leaves)
         output = regard.attention(query, key, value, mask=MASKS[mask], bias=bias, scale=SCALE, impl=impl)
         output.backward(upstream)
@@ -60,7 +60,7 @@ def test_every_broadcast_of_a_trained_bias(impl, mask, without_shape_checks):
 @pytest.mark.parametrize("impl", ["reference", "native", "sdpa", "auto"])
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("shape", [(1, 1, QUERIES, KEYS), (1, 1, QUERIES, 1), (BATCH, 1, 1, KEYS)])
-def test_minus_infinity_forbids(impl, mask, shape):
+def test_minus_infinity_masks(impl, mask, shape):
     """-inf hides keys as the mask does; a row of only -inf gives 0, with gradients of 0."""
     mask = MASKS[mask]
     allowed = None if mask is None else mask.dense(QUERIES, KEYS).numpy()
@@ -86,13 +86,13 @@ def test_scale(impl, scale):
     np.testing.assert_allclose(ours.detach(), theirs, atol=1e-13)
 
 
-def test_a_bias_of_float32_serves_half_precision():
+def test_float32_bias_with_half_precision_inputs():
     query, key, value = (tensor.detach().bfloat16() for tensor in tensors())
     bias = torch.randn(1, HEADS, QUERIES, KEYS)
     for impl in ("reference", "native", "sdpa"):
         ours = regard.attention(query, key, value, bias=bias, impl=impl)
         assert ours.dtype == torch.bfloat16
-        given = [tensor.double().numpy() for tensor in (query, key, value)]
-        theirs, _ = oracle.attention(*given, bias=bias.double().numpy())
+        inputs = [tensor.double().numpy() for tensor in (query, key, value)]
+        theirs, _ = oracle.attention(*inputs, bias=bias.double().numpy())
         # the output, the weights and the bias are each rounded to 8 bits
-        assert np.abs(ours.double().numpy() - theirs).max() <= 3 * 2**-8 * np.abs(given[2]).max()
+        assert np.abs(ours.double().numpy() - theirs).max() <= 3 * 2**-8 * np.abs(inputs[2]).max()

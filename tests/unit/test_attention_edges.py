@@ -25,7 +25,7 @@ SIZES = [(2, 3, 0, 7), (2, 3, 5, 0), (0, 3, 5, 7), (2, 3, 0, 0)]
         ),
     ],
 )
-def test_nothing_in_nothing_out(impl, size, make):
+def test_sizes_of_0(impl, size, make):
     batch, heads, queries, keys = size
     query = torch.randn(batch, heads, queries, 5, requires_grad=True)
     key, value = torch.randn(batch, heads, keys, 5), torch.randn(batch, heads, keys, 2)
@@ -35,17 +35,17 @@ def test_nothing_in_nothing_out(impl, size, make):
     assert keys or not output.any()
     output.sum().backward()
     assert query.grad is None or not query.grad.any() or keys
-    seen = regard.observe(query, key, value, mask=mask, top=3)
-    assert seen.top_keys.shape == (batch, heads, queries, 3)
-    assert seen.received.shape == (batch, heads, keys)
-    assert keys or (seen.lse == -torch.inf).all()
+    observation = regard.observe(query, key, value, mask=mask, top=3)
+    assert observation.top_keys.shape == (batch, heads, queries, 3)
+    assert observation.received.shape == (batch, heads, keys)
+    assert keys or (observation.lse == -torch.inf).all()
     tiles = (masks.causal() if mask is None else mask).tiles(queries, keys)
     assert tiles.dense().shape[2:] == (queries, keys)
 
 
 @pytest.mark.parametrize("impl", IMPLS)
 @pytest.mark.parametrize("size", SIZES)
-def test_the_gradients_of_nothing_are_zeros(impl, size):
+def test_gradients_for_sizes_of_0_are_zero(impl, size):
     """Also for a bias, which may have elements although there are no scores."""
     batch, heads, queries, keys = size
     query, key, value = (torch.randn(batch, heads, length, 7) for length in (queries, keys, keys))
@@ -60,7 +60,7 @@ def test_the_gradients_of_nothing_are_zeros(impl, size):
 
 @pytest.mark.parametrize("impl", IMPLS)
 @pytest.mark.parametrize("number", [torch.nan, torch.inf, 3e38])
-def test_heads_that_share_a_key_and_may_not_both_see_it(impl, number):
+def test_shared_key_masked_for_one_head_only(impl, number):
     allowed = torch.ones(1, 2, 1, 5, dtype=torch.bool)
     allowed[0, 0, 0, 3] = False
     query, key, value = torch.randn(1, 2, 5, 7), torch.randn(1, 1, 5, 7), torch.randn(1, 1, 5, 3)
@@ -73,7 +73,7 @@ def test_heads_that_share_a_key_and_may_not_both_see_it(impl, number):
 
 
 @pytest.mark.parametrize("impl", IMPLS)
-def test_what_may_be_seen_is_not_hidden(impl):
+def test_visible_nan_is_not_removed(impl):
     """The complement of promise 1: a visible NaN is not removed, and stays in its rows."""
     query, key, value = torch.randn(3, 1, 1, 5, 7)
     value = value.clone()
@@ -81,34 +81,34 @@ def test_what_may_be_seen_is_not_hidden(impl):
     output = regard.attention(query, key, value, mask=masks.causal(), impl=impl)
     assert output[0, 0, 2:].isnan().any(-1).all()
     assert output[0, 0, :2].isfinite().all()
-    seen = regard.observe(query, key, value, mask=masks.causal(), rows=[1, 3])
-    assert seen.entropy[0, 0, 2:].isnan().all()
-    assert seen.entropy[0, 0, :2].isfinite().all()
-    assert seen.rows[0, 0, 0].isfinite().all()
-    assert seen.rows[0, 0, 1, :4].isnan().all()
-    assert not seen.rows[0, 0, 1, 4:].any()
+    observation = regard.observe(query, key, value, mask=masks.causal(), rows=[1, 3])
+    assert observation.entropy[0, 0, 2:].isnan().all()
+    assert observation.entropy[0, 0, :2].isfinite().all()
+    assert observation.rows[0, 0, 0].isfinite().all()
+    assert observation.rows[0, 0, 1, :4].isnan().all()
+    assert not observation.rows[0, 0, 1, 4:].any()
 
 
 @pytest.mark.parametrize("mechanism", [entry.name for entry in regard.catalogue()])
-@pytest.mark.parametrize("where", ["query", "key"])
-def test_a_row_that_overflows_takes_no_other_with_it(mechanism, where):
+@pytest.mark.parametrize("overflowing", ["query", "key"])
+def test_overflowing_scores_affect_only_their_rows(mechanism, overflowing):
     """Scores of finite numbers may overflow. Rows with such scores are NaN, but gradients of other rows are not."""
     torch.manual_seed(2)
     layer = regard.mechanism(mechanism, heads=2, head_dim=5)
-    given = {name: torch.randn(1, 2, 7, 5) for name in ("query", "key", "value")}
-    given[where][:, :, 4] = torch.tensor([3e38, -3e38, 3e38, -3e38, 3e38])
-    leaves = {name: tensor.requires_grad_() for name, tensor in given.items()}
+    inputs = {name: torch.randn(1, 2, 7, 5) for name in ("query", "key", "value")}
+    inputs[overflowing][:, :, 4] = torch.tensor([3e38, -3e38, 3e38, -3e38, 3e38])
+    leaves = {name: tensor.requires_grad_() for name, tensor in inputs.items()}
     mask = causal_or_none(layer)
     output = layer(*leaves.values(), mask)
-    safe = [0, 1, 2, 3, 5, 6] if where == "query" else [] if mask is None else [0, 1, 2, 3]
+    safe = [0, 1, 2, 3, 5, 6] if overflowing == "query" else [] if mask is None else [0, 1, 2, 3]
     assert output[:, :, safe].isfinite().all()
     output[:, :, safe].sum().backward()
     for name, tensor in {**leaves, **dict(layer.named_parameters())}.items():
         assert tensor.grad is None or tensor.grad.isfinite().all(), name
-    assert not leaves[where].grad[:, :, 4].any()
+    assert not leaves[overflowing].grad[:, :, 4].any()
 
 
-def test_why_tells_of_every_implementation():
+def test_why_gives_a_reason_for_every_implementation():
     query = torch.randn(1, 2, 5, 7)
     for options in ({}, {"mask": masks.causal()}, {"bias": regard.positions.ShawRelative(7, 2)}, {"dropout": 0.1}):
         choice = regard.why(query, query, query, **options)
@@ -121,16 +121,16 @@ def test_why_tells_of_every_implementation():
 
 
 @pytest.mark.parametrize("impl", IMPLS)
-def test_inputs_are_left_as_they_were(impl):
-    given = [torch.randn(1, 2, 5, 7) for _ in range(3)]
-    before = [tensor.clone() for tensor in given]
-    regard.attention(*given, mask=masks.causal() & masks.padding([3]), impl=impl)
-    regard.observe(*given, mask=masks.padding([3]))
-    assert all(torch.equal(old, new) for old, new in zip(before, given, strict=True))
+def test_inputs_are_not_changed(impl):
+    inputs = [torch.randn(1, 2, 5, 7) for _ in range(3)]
+    before = [tensor.clone() for tensor in inputs]
+    regard.attention(*inputs, mask=masks.causal() & masks.padding([3]), impl=impl)
+    regard.observe(*inputs, mask=masks.padding([3]))
+    assert all(torch.equal(old, new) for old, new in zip(before, inputs, strict=True))
 
 
 @pytest.mark.parametrize("impl", IMPLS)
-def test_tensors_need_not_be_contiguous(impl):
+def test_strided_tensors(impl):
     query, key, value = (torch.randn(2, length, 3, 5).transpose(1, 2) for length in (7, 11, 11))
     one = regard.attention(query, key, value, mask=masks.causal(), impl=impl)
     other = regard.attention(query.contiguous(), key.contiguous(), value.contiguous(), mask=masks.causal(), impl=impl)

@@ -258,7 +258,7 @@ MESSAGES = {
         lambda: regard.mechanism("dotproduct", heads=2, head_dim=4),
         OptionError,
         "mechanism 'dotproduct'",
-        "additive, dot_product, linear",
+        "additive, bigbird, dot_product",
         "",
         "'dot_product'?",
     ),
@@ -487,7 +487,7 @@ MESSAGES = {
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-def test_the_message_has_all_four(name):
+def test_messages_have_all_four_parts(name):
     call, kind, what, expected, got, do = MESSAGES[name]
     with pytest.raises(kind) as raised:
         call()
@@ -501,7 +501,7 @@ def test_the_message_has_all_four(name):
     assert re.fullmatch(r"(?s)[^\n]+\n  expected: .*\n  got:      .*\n  to do:    .*", str(error))
 
 
-def test_errors_are_also_the_errors_of_python():
+def test_errors_subclass_pythons_errors():
     """Code that does not import regard can catch them; each has the documented exit code."""
     expected = {
         ShapeError: (ValueError, 2),
@@ -520,15 +520,15 @@ def test_errors_are_also_the_errors_of_python():
         assert kind.exit_code == code
 
 
-def test_a_layer_that_was_not_called_is_named():
+def test_missing_layer_of_a_recording_is_named():
     model = torch.nn.ModuleDict({"first": MultiHeadAttention(6, 2)})
-    with regard.record(model) as seen:
+    with regard.record(model) as recording:
         model["first"](zeros(1, 3, 6))
     with pytest.raises(OptionError, match=r"(?s)'second'.*one of first"):
-        seen["second"]
+        recording["second"]
 
 
-def test_a_request_is_described_whole():
+def test_refusal_describes_the_request():
     """The error describes the request: shapes, dtype, device, mask, bias and dropout."""
     with pytest.raises(RefusedError) as raised:
         attend(mask=masks.causal() & ~masks.padding([3, 4]), bias=zeros(1, 1, 1, 1), dropout=0.25, impl="flex")
@@ -536,14 +536,14 @@ def test_a_request_is_described_whole():
         assert fact in raised.value.got
 
 
-def test_what_was_wrong_shows_through_a_compiler():
+def test_torch_compile_quotes_the_error():
     """torch.compile raises its own error if the graph must be whole, and quotes regard's."""
     whole = torch.compile(attend, backend="eager", fullgraph=True)
     with pytest.raises(RuntimeError, match="key and value have different numbers of heads"):
         whole(key=(2, 1, 11, 7))
 
 
-def test_errors_come_whole_from_another_process():
+def test_errors_can_be_pickled():
     error = OutputExistsError("what", expected="this", got="that", do="so")
     again = pickle.loads(pickle.dumps(error))
     assert str(again) == str(error) == "what\n  expected: this\n  got:      that\n  to do:    so"

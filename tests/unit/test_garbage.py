@@ -22,29 +22,29 @@ QUERY = torch.zeros(1, 2, 3, 5)
 
 
 @cache
-def by_name() -> dict[str, PublicCall]:
+def calls_by_name() -> dict[str, PublicCall]:
     with torch.no_grad():
         return {target.name: target for target in targets()}
 
 
-def broken(target: PublicCall, cases: list[tuple[str, str]]) -> list[str]:
+def list_failures(target: PublicCall, cases: list[tuple[str, str]]) -> list[str]:
     """Return a description of each case that neither computed nor raised a complete RegardError."""
-    found = []
+    failures = []
     for argument, value in cases:
-        begun = time.monotonic()
+        start = time.monotonic()
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 target.run(argument, value)
         except RegardError as error:
-            whole = error.what and error.expected and error.got and error.do
-            if not whole or len(str(error)) > MOST_CHARACTERS:
-                found.append(f"{argument}={value}: a message that is too short or too long: {str(error)[:200]}")
+            is_complete = error.what and error.expected and error.got and error.do
+            if not is_complete or len(str(error)) > MOST_CHARACTERS:
+                failures.append(f"{argument}={value}: a message that is too short or too long: {str(error)[:200]}")
         except Exception as error:
-            found.append(f"{argument}={value}: {type(error).__name__}: {str(error)[:200]}")
-        if time.monotonic() - begun > MOST_SECONDS:
-            found.append(f"{argument}={value}: {time.monotonic() - begun:.0f} s")
-    return found
+            failures.append(f"{argument}={value}: {type(error).__name__}: {str(error)[:200]}")
+        if time.monotonic() - start > MOST_SECONDS:
+            failures.append(f"{argument}={value}: {time.monotonic() - start:.0f} s")
+    return failures
 
 
 @pytest.fixture(autouse=True)
@@ -55,25 +55,25 @@ def _in_temporary_folder(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
 
-def test_some_of_every_call():
-    found, tried = [], 0
-    for target in by_name().values():
+def test_sample_of_invalid_values_for_every_call():
+    failures, tried = [], 0
+    for target in calls_by_name().values():
         cases = [case for case in target.cases() if case[1] != "jagged"]  # their first use takes seconds
         cases = random.Random(f"{target.name} 15").sample(cases, min(SAMPLED, len(cases)))
-        found += [f"{target.name}: {what}" for what in broken(target, cases)]
+        failures += [f"{target.name}: {what}" for what in list_failures(target, cases)]
         tried += len(cases)
-    assert not found, "\n".join(found)
+    assert not failures, "\n".join(failures)
     assert tried > 1000
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", by_name())
-def test_all_of_every_call(name):
-    assert broken(by_name()[name], list(by_name()[name].cases())) == []
+@pytest.mark.parametrize("name", calls_by_name())
+def test_all_invalid_values_for_every_call(name):
+    assert list_failures(calls_by_name()[name], list(calls_by_name()[name].cases())) == []
 
 
-def test_every_public_name_is_tried():
-    tried = " ".join(by_name())
+def test_every_public_name_is_covered():
+    tried = " ".join(calls_by_name())
     for name in regard.__all__:
         if name not in (
             "masks",
@@ -85,11 +85,11 @@ def test_every_public_name_is_tried():
         ):  # submodules, and names that take no arguments
             assert name in tried, name
     for entry in regard.catalogue():
-        assert {f"{entry.name}()", f"{entry.name}.forward", f"{entry.name}.observe"} <= set(by_name())
+        assert {f"{entry.name}()", f"{entry.name}.forward", f"{entry.name}.observe"} <= set(calls_by_name())
 
 
 @pytest.mark.parametrize("kind", ["float8", "complex", "integers", "sparse", "csr", "nested", "mkldnn", "quantized"])
-def test_tensors_that_cannot_be_computed_with(kind):
+def test_unsupported_kinds_of_tensors_are_refused(kind):
     tensor = GARBAGE[kind]()
     for call in (
         lambda: regard.attention(tensor, tensor, tensor),
@@ -102,7 +102,7 @@ def test_tensors_that_cannot_be_computed_with(kind):
             call()
 
 
-def test_sizes_are_looked_at_before_memory_is_taken():
+def test_sizes_are_checked_before_memory_is_allocated():
     for call in (
         lambda: regard.observe(QUERY, QUERY, QUERY, top=10**30),
         lambda: regard.observe(QUERY, QUERY, QUERY, top=2**40),
@@ -124,22 +124,22 @@ def test_sizes_are_looked_at_before_memory_is_taken():
         PagePool(2**10, 2**10).take(2**40)
 
 
-def test_top_may_exceed_the_keys_by_a_little():
-    seen = regard.observe(QUERY, QUERY, QUERY, top=7)
-    assert seen.top_keys.shape == (1, 2, 3, 7)
-    assert (seen.top_keys[..., 3:] == -1).all()
+def test_top_may_exceed_the_number_of_keys():
+    observation = regard.observe(QUERY, QUERY, QUERY, top=7)
+    assert observation.top_keys.shape == (1, 2, 3, 7)
+    assert (observation.top_keys[..., 3:] == -1).all()
 
 
 @pytest.mark.parametrize(
     "entries", [[0], None, "x", torch.tensor([2]), torch.tensor([-1]), torch.tensor([0.5])], ids=str
 )
-def test_rows_that_a_cache_does_not_have(entries):
+def test_reordering_a_cache_by_invalid_rows_is_refused(entries):
     cache = KeyValueCache.empty().extended(QUERY, QUERY)
     with pytest.raises(OptionError, match=r"(?s)rows that do not exist.*from 0 to 0"):
         cache.reordered(entries)
 
 
-def test_names_of_models_that_are_no_names():
+def test_invalid_model_names_are_refused_with_a_short_message():
     for name in ("x" * 5000, "\0", "\ud800", "no/such/folder/here"):
         with pytest.raises(RegardError) as caught:
             regard.load(name)

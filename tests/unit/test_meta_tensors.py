@@ -30,7 +30,7 @@ BIASES = {
 }
 CASES = [(mask, "none") for mask in MASKS] + [("causal", bias) for bias in BIASES if bias != "none"]
 META_DEVICE = {"device": "meta"}
-IN_EACH_DTYPE = [("none", "none"), ("causal", "tensor"), ("causal", "T5")]  # the others are marked slow
+CASES_IN_EACH_DTYPE = [("none", "none"), ("causal", "tensor"), ("causal", "T5")]  # the others are marked slow
 
 
 def in_each_dtype(first, *others):
@@ -38,8 +38,12 @@ def in_each_dtype(first, *others):
     more = [(case, other) for case in CASES for other in others]
     return [
         *((*case, *first) for case in CASES),
-        *((*case, *other) for case, other in more if case in IN_EACH_DTYPE),
-        *(pytest.param(*case, *other, marks=pytest.mark.slow) for case, other in more if case not in IN_EACH_DTYPE),
+        *((*case, *other) for case, other in more if case in CASES_IN_EACH_DTYPE),
+        *(
+            pytest.param(*case, *other, marks=pytest.mark.slow)
+            for case, other in more
+            if case not in CASES_IN_EACH_DTYPE
+        ),
     ]
 
 
@@ -52,7 +56,7 @@ def tokens(dtype=torch.float32, **place):
     ]
 
 
-def moved(bias):
+def to_meta(bias):
     if isinstance(bias, torch.Tensor):
         return bias.detach().to("meta").requires_grad_()
     return bias if bias is None else bias.to("meta")
@@ -64,13 +68,13 @@ def moved(bias):
     in_each_dtype((torch.float32, 0.0), (torch.bfloat16, 0.5), (torch.float64, 0.0)),
 )
 def test_attention(mask, bias, impl, dtype, dropout):
-    given, bias = tokens(dtype, **META_DEVICE), moved(BIASES[bias]())
+    inputs, bias = tokens(dtype, **META_DEVICE), to_meta(BIASES[bias]())
     if impl == "sdpa" and isinstance(bias, positions.ShawRelative):
         impl = "auto"
-    output = regard.attention(*given, mask=MASKS[mask](), bias=bias, dropout=dropout, impl=impl)
+    output = regard.attention(*inputs, mask=MASKS[mask](), bias=bias, dropout=dropout, impl=impl)
     assert (output.device.type, output.dtype, output.shape) == ("meta", dtype, (BATCH, HEADS, QUERIES, VALUE_DIM))
     output.sum().backward()
-    assert all(tensor.grad.shape == tensor.shape and tensor.grad.is_meta for tensor in given)
+    assert all(tensor.grad.shape == tensor.shape and tensor.grad.is_meta for tensor in inputs)
 
 
 @pytest.mark.parametrize("impl", ["auto", "reference"])
@@ -80,14 +84,14 @@ def test_observe(mask, bias, impl, dtype):
     made_mask, made_bias = MASKS[mask](), BIASES[bias]()
     there = regard.observe(*tokens(dtype), mask=made_mask, bias=made_bias, top=2, rows=[0, -1], impl=impl)
     nowhere = regard.observe(
-        *tokens(dtype, **META_DEVICE), mask=made_mask, bias=moved(made_bias), top=2, rows=[0, -1], impl=impl
+        *tokens(dtype, **META_DEVICE), mask=made_mask, bias=to_meta(made_bias), top=2, rows=[0, -1], impl=impl
     )
     for name, tensor in vars(there).items():
-        found = getattr(nowhere, name)
-        assert (found.shape, found.dtype, found.is_meta) == (tensor.shape, tensor.dtype, True), name
+        actual = getattr(nowhere, name)
+        assert (actual.shape, actual.dtype, actual.is_meta) == (tensor.shape, tensor.dtype, True), name
 
 
-def test_native_is_refused():
+def test_native_refuses_meta_tensors():
     with pytest.raises(RefusedError, match="native runs on a CPU, and the tensors are on meta"):
         regard.attention(*tokens(**META_DEVICE), impl="native")
 
@@ -106,11 +110,11 @@ def test_mechanisms(row):
 @pytest.mark.parametrize("position", [None, positions.Rotary(4), positions.ALiBi(3), positions.T5Buckets(3)])
 def test_layers(position):
     layer = regard.MultiHeadAttention(12, 3, position=position).to("meta")
-    given = torch.randn(BATCH, KEYS, 12, device="meta", requires_grad=True)
-    layer(given, mask=masks.causal()).sum().backward()
-    assert given.grad.shape == given.shape
+    inputs = torch.randn(BATCH, KEYS, 12, device="meta", requires_grad=True)
+    layer(inputs, mask=masks.causal()).sum().backward()
+    assert inputs.grad.shape == inputs.shape
     with pytest.raises(DtypeError, match="different dtypes"):
-        layer(given.double())
+        layer(inputs.double())
 
 
 @pytest.mark.parametrize("position", POSITIONS)
@@ -139,15 +143,15 @@ def test_bert():
 
 @pytest.mark.parametrize("impl", ["auto", "native", "reference", "sdpa"])
 @pytest.mark.parametrize(("mask", "bias"), CASES)
-def test_fakes(mask, bias, impl):
+def test_fake_tensors(mask, bias, impl):
     made_mask, made_bias = MASKS[mask](), BIASES[bias]()
     with FakeTensorMode(allow_non_fake_inputs=True):
-        given = tokens()
+        inputs = tokens()
         if impl == "sdpa" or (impl == "native" and bias == "Shaw"):
             with pytest.raises(RefusedError, match=r"no.* number|has none|needs the queries"):
-                regard.attention(*given, mask=made_mask, bias=made_bias, impl=impl)
+                regard.attention(*inputs, mask=made_mask, bias=made_bias, impl=impl)
             return
-        output = regard.attention(*given, mask=made_mask, bias=made_bias, impl=impl)
-        seen = regard.observe(*given, mask=made_mask, bias=made_bias, top=2, rows=[0, -1], impl=impl)
-        assert output.shape == seen.output.shape == (BATCH, HEADS, QUERIES, VALUE_DIM)
-        assert seen.rows.shape == (BATCH, HEADS, 2, KEYS)
+        output = regard.attention(*inputs, mask=made_mask, bias=made_bias, impl=impl)
+        observation = regard.observe(*inputs, mask=made_mask, bias=made_bias, top=2, rows=[0, -1], impl=impl)
+        assert output.shape == observation.output.shape == (BATCH, HEADS, QUERIES, VALUE_DIM)
+        assert observation.rows.shape == (BATCH, HEADS, 2, KEYS)

@@ -16,7 +16,7 @@ QUERY = torch.linspace(-1, 1, 30, dtype=torch.float64).view(1, 2, 3, 5)
 
 
 @pytest.mark.parametrize("kind", FLOATS)
-def test_numbers(kind):
+def test_floats(kind):
     scaled = regard.attention(QUERY, QUERY, QUERY, scale=kind(0.25))
     assert torch.equal(scaled, regard.attention(QUERY, QUERY, QUERY, scale=0.25))
     assert torch.equal(regard.attention(QUERY, QUERY, QUERY, dropout=kind(0)), regard.attention(QUERY, QUERY, QUERY))
@@ -26,7 +26,7 @@ def test_numbers(kind):
 
 @pytest.mark.parametrize("kind", FLOATS)
 @pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan])
-def test_what_is_not_finite_is_refused(kind, number):
+def test_nonfinite_numbers_are_refused(kind, number):
     for call in (
         lambda: regard.attention(QUERY, QUERY, QUERY, scale=kind(number)),
         lambda: regard.attention(QUERY, QUERY, QUERY, dropout=kind(number)),
@@ -42,6 +42,6 @@ def test_flags(flag):
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.uint64])
-def test_counts(kind):
+def test_integers(kind):
     assert FeedForward(kind(5), kind(7)).up.weight.shape == (7, 5)
     assert regard.observe(QUERY, QUERY, QUERY, top=kind(2)).top_keys.shape == (1, 2, 3, 2)

@@ -29,16 +29,16 @@ class Encoder(nn.Module):
         return self.norm(tokens)
 
 
-def test_what_the_layers_saw():
+def test_inputs_and_weights_of_each_layer():
     model, tokens, mask = Encoder().eval(), torch.randn(2, 7, WIDTH), masks.causal() & masks.padding([7, 4])
     plain = model(tokens, mask)
-    with regard.record(model) as seen:
+    with regard.record(model) as recording:
         recorded = model(tokens, mask)
     assert torch.equal(recorded, plain)
-    assert [layer.name for layer in seen] == ["layers.0.attention", "layers.1.attention"]
+    assert [layer.name for layer in recording] == ["layers.0.attention", "layers.1.attention"]
     first = model.layers[0].attention
-    assert torch.equal(seen[0].query, first.query_projection(tokens).unflatten(-1, (HEADS, -1)).transpose(1, 2))
-    for layer, block in zip(seen, model.layers, strict=True):
+    assert torch.equal(recording[0].query, first.query_projection(tokens).unflatten(-1, (HEADS, -1)).transpose(1, 2))
+    for layer, block in zip(recording, model.layers, strict=True):
         assert layer.mechanism is block.attention.mechanism
         assert layer.mask is mask
         assert layer.bias is None
@@ -47,86 +47,86 @@ def test_what_the_layers_saw():
         assert torch.equal(weights > 0, mask.dense(7, 7).expand_as(weights))
         assert_close(weights.sum(-1), torch.ones(2, HEADS, 7))
         assert_close(layer.weights(rows=[5, 0, -1]), weights[:, :, [5, 0, 6]])
-        seen_now = layer.observe(top=3, rows=[2])
-        assert_close(seen_now.output, weights @ layer.value)
-        assert_close(seen_now.rows, weights[:, :, [2]])
-        assert_close(seen_now.top_weights, weights.topk(3).values)
-        assert_close(seen_now.received, weights.sum(2))
+        observation = layer.observe(top=3, rows=[2])
+        assert_close(observation.output, weights @ layer.value)
+        assert_close(observation.rows, weights[:, :, [2]])
+        assert_close(observation.top_weights, weights.topk(3).values)
+        assert_close(observation.received, weights.sum(2))
 
 
-def test_torch_agrees_on_the_weights():
+def test_weights_agree_with_torch():
     theirs = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True).eval()
     ours, tokens = regard.MultiHeadAttention.from_torch(theirs), torch.randn(2, 7, WIDTH)
-    with regard.record(ours) as seen:
+    with regard.record(ours) as recording:
         ours(tokens)
     _, weights = theirs(tokens, tokens, tokens, average_attn_weights=False)
-    assert_close(seen[0].weights(), weights.detach(), rtol=0, atol=1e-6)
+    assert_close(recording[0].weights(), weights.detach(), rtol=0, atol=1e-6)
 
 
-def test_nothing_is_kept_of_the_graph():
+def test_recorded_tensors_are_detached():
     model, tokens = Encoder(), torch.randn(2, 7, WIDTH, requires_grad=True)
-    with regard.record(model) as seen:
+    with regard.record(model) as recording:
         model(tokens).sum().backward()
-    for layer in seen:
+    for layer in recording:
         assert not any(tensor.requires_grad for tensor in (layer.query, layer.key, layer.value))
         assert not layer.weights().requires_grad
         assert not layer.observe().output.requires_grad
 
 
-def test_listens_only_while_open():
+def test_records_only_while_open():
     model, tokens = Encoder(), torch.randn(1, 3, WIDTH)
-    with regard.record(model) as seen:
+    with regard.record(model) as recording:
         model(tokens)
-        assert len(seen) == 2
+        assert len(recording) == 2
         with regard.record(model.layers[1]) as inner:
             model(tokens)
     model(tokens)
-    assert len(seen) == 4
+    assert len(recording) == 4
     assert [layer.name for layer in inner] == ["attention"]
     assert all(not module._forward_pre_hooks for module in model.modules())
 
 
-def test_stops_listening_after_an_error():
+def test_stops_recording_after_an_error():
     model = Encoder()
     with pytest.raises(ShapeError), regard.record(model):
         model(torch.randn(1, 3, 5))
     assert all(not module._forward_pre_hooks for module in model.modules())
 
 
-def test_dropout_does_not_show():
+def test_weights_are_without_dropout():
     layer = regard.MultiHeadAttention(WIDTH, HEADS, dropout=0.9).train()
-    with regard.record(layer) as seen:
+    with regard.record(layer) as recording:
         layer(torch.randn(1, 7, WIDTH))
-    assert_close(seen[0].weights().sum(-1), torch.ones(1, HEADS, 7))
+    assert_close(recording[0].weights().sum(-1), torch.ones(1, HEADS, 7))
 
 
 @pytest.mark.parametrize(
     "position", [positions.Rotary(4), positions.ALiBi(HEADS), positions.ShawRelative(4, 2)], ids=repr
 )
-def test_positions_count(position):
+def test_weights_include_positions(position):
     layer, tokens = (
         regard.MultiHeadAttention(WIDTH, HEADS, position=position).double(),
         torch.randn(1, 7, WIDTH).double(),
     )
-    with regard.record(layer) as seen:
+    with regard.record(layer) as recording:
         output = layer(tokens)
-    assert_close(layer.output_projection(seen[0].observe().output.transpose(1, 2).flatten(2)), output)
-    assert_close(seen[0].weights(), seen[0].observe(rows=list(range(7))).rows)
+    assert_close(layer.output_projection(recording[0].observe().output.transpose(1, 2).flatten(2)), output)
+    assert_close(recording[0].weights(), recording[0].observe(rows=list(range(7))).rows)
 
 
-def test_each_step_of_decoding():
+def test_each_decoding_step_is_recorded():
     block, tokens = decoder_block(WIDTH, HEADS, 7, position=positions.ALiBi(HEADS)), torch.randn(1, 5, WIDTH)
     layer, cache = block.attention, KeyValueCache.empty()
-    with torch.no_grad(), regard.record(layer) as seen:
+    with torch.no_grad(), regard.record(layer) as recording:
         for piece in tokens.split([2, 1, 2], dim=1):
             _, cache = layer(piece, mask=masks.causal(), cache=cache)
         layer(tokens, mask=masks.causal())
-    assert [tuple(call.weights().shape[2:]) for call in seen] == [(2, 2), (1, 3), (2, 5), (5, 5)]
-    pieces = [nn.functional.pad(call.weights(), (0, 5 - call.key.shape[2])) for call in seen[:3]]
-    assert_close(torch.cat(pieces, dim=2), seen[3].weights())
+    assert [tuple(call.weights().shape[2:]) for call in recording] == [(2, 2), (1, 3), (2, 5), (5, 5)]
+    pieces = [nn.functional.pad(call.weights(), (0, 5 - call.key.shape[2])) for call in recording[:3]]
+    assert_close(torch.cat(pieces, dim=2), recording[3].weights())
 
 
-def test_names():
+def test_layer_names():
     class Named(nn.Module):
         def __init__(self):
             super().__init__()
@@ -138,15 +138,15 @@ def test_names():
             return self.my_mechanism(query=split, key=split, value=split, mask=masks.causal())
 
     model = Named()
-    with regard.record(model) as seen:
+    with regard.record(model) as recording:
         model(torch.randn(1, 3, WIDTH))
         model(torch.randn(1, 5, WIDTH))
-    assert [layer.name for layer in seen] == ["inner", "my_mechanism"] * 2
-    assert seen["inner"] is seen[2]  # the last call
-    assert seen[-1].mask == masks.causal()
-    with regard.record(model.inner) as alone:
+    assert [layer.name for layer in recording] == ["inner", "my_mechanism"] * 2
+    assert recording["inner"] is recording[2]  # the last call
+    assert recording[-1].mask == masks.causal()
+    with regard.record(model.inner) as inner_recording:
         model.inner(torch.randn(1, 3, WIDTH))
-    assert [layer.name for layer in alone] == [""]
+    assert [layer.name for layer in inner_recording] == [""]
 
 
 def test_messages():
@@ -156,11 +156,11 @@ def test_messages():
     ):
         pass
     model = Encoder()
-    with regard.record(model) as seen:
+    with regard.record(model) as recording:
         with pytest.raises(OptionError, match=r"(?s)'layers\.9'.*was called.*the model was not called"):
-            seen["layers.9"]
+            recording["layers.9"]
         model(torch.randn(1, 3, WIDTH))
     with pytest.raises(OptionError, match=r"(?s)one of layers\.0\.attention, layers\.1\.attention.*'layers\.9'.*with"):
-        seen["layers.9"]
+        recording["layers.9"]
     with pytest.raises(OptionError, match=r"(?s)rows names queries.*from -3 to 2"):
-        seen[0].weights(rows=[3])
+        recording[0].weights(rows=[3])

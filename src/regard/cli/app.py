@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn, TextIO, final
 import typer
 from typer.core import TyperGroup
 
-from regard.cli import embed, evaluate, export, train, translate, view
+from regard.cli import classify, embed, evaluate, export, train, translate, view
 from regard.cli import list as list_verb
 from regard.cli.broken_pipe import exit_quietly
 from regard.cli.verb import name_types
@@ -80,6 +80,7 @@ view.register(app)
 embed.register(app)
 train.register(app)
 translate.register(app)
+classify.register(app)
 evaluate.register(app)
 export.register(app)
 list_verb.register(app)

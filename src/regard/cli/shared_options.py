@@ -10,6 +10,7 @@ from regard.cli.completion import choice_completer, model_completer
 from regard.errors import OptionError
 
 if TYPE_CHECKING:
+    from regard.classification import Classifier
     from regard.search import Search
 
 DEFAULT_MODEL = "minilm"
@@ -81,6 +82,46 @@ Fields = Annotated[
     ),
 ]
 
+LabelColumns = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        metavar="TEXT,LABEL",
+        help="Columns or JSON fields of text and label, by name or by number from 1, such as review,stars or 2,1. "
+        "Default: text,label or similar names, else 1,2.",
+        show_default=False,
+    ),
+]
+Labels = Annotated[
+    str,
+    typer.Option(
+        "--labels",
+        metavar="NAME",
+        help="Labels per text: one, several, or auto (several if a text has a|b, a list, or none).",
+        autocompletion=choice_completer(("auto", "one", "several")),
+    ),
+]
+
+Threshold = Annotated[
+    float | None,
+    typer.Option(
+        "--threshold",
+        min=0.0,
+        max=1.0,
+        help="Least probability of a label, for models with several labels per text. Default: 0.5.",
+        show_default=False,
+    ),
+]
+ClassifierBatchTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--batch-tokens",
+        min=1,
+        help="Tokens per batch; lower it to save memory. Default: 8192.",
+        show_default=False,
+    ),
+]
+
 BeamWidth = Annotated[
     int | None, typer.Option("--beam", min=1, help="Beam width; 1 is greedy search. Default: 5.", show_default=False)
 ]
@@ -117,6 +158,28 @@ def check_resume(*, resume: bool, overwrite: bool) -> None:
         )
 
 
+def load_classifier(folder: str, device: str | None, tokens: int | None, threshold: float | None) -> Classifier:
+    """Load a classifier. Raises OptionError without a folder, and for a threshold that has no effect."""
+    if not folder:
+        raise OptionError(
+            "no model was given",
+            expected="--model FOLDER",
+            got="no --model",
+            do="train one: regard train classify --data texts.csv --out model/",
+        )
+    from regard.classification import Classifier
+
+    classifier = Classifier.load(folder, device=device, **drop_none({"tokens": tokens, "threshold": threshold}))
+    if threshold is not None and not classifier.model.config.several:
+        raise OptionError(
+            "--threshold has no effect: this model gives each text its most probable label",
+            expected="a model with several labels per text",
+            got=f"--threshold {threshold}",
+            do="leave out --threshold",
+        )
+    return classifier
+
+
 def drop_none(options: dict[str, Any]) -> dict[str, Any]:
     """Keep the options that were set."""
     return {name: value for name, value in options.items() if value is not None}
@@ -144,6 +207,14 @@ def parse_columns(text: str | None) -> tuple[int, int] | None:
 def parse_fields(text: str | None) -> tuple[str, str] | None:
     """Parse two field names. Raises OptionError for anything else."""
     return None if text is None else _split_two("fields", text)
+
+
+def parse_label_columns(text: str | None) -> tuple[str | int, str | int] | None:
+    """Parse two columns, each a name or a number. Raises OptionError for anything else."""
+    if text is None:
+        return None
+    first, second = (int(part) if part.isdecimal() else part for part in _split_two("columns", text))
+    return first, second
 
 
 def _split_two(name: str, text: str) -> tuple[str, str]:

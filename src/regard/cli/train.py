@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from regard.cli import train_classify
 from regard.cli.completion import choice_completer, complete_mechanism, model_completer
 from regard.cli.shared_options import (
-    PRECISIONS,
     Columns,
     Fields,
     Overwrite,
@@ -21,8 +19,30 @@ from regard.cli.shared_options import (
     parse_fields,
 )
 from regard.cli.stderr import say
+from regard.cli.training_options import (
+    Accumulate,
+    Average,
+    Clip,
+    Epochs,
+    Hyperparameters,
+    Minutes,
+    Out,
+    Precision,
+    Rate,
+    SaveSeconds,
+    ScheduleName,
+    Seed,
+    Smoothing,
+    Steps,
+    TrainingDevice,
+    ValidateEvery,
+    Warmup,
+    WeightDecay,
+    make_settings,
+    parse_hyperparameters,
+    run_task,
+)
 from regard.cli.verb import TaskGroup, Verb
-from regard.errors import OptionError
 
 NOTES = """
 [bold]Data.[/bold] FILE.tsv, FILE.jsonl, FILE.tmx, FILE.po, FILE.mo, a folder of .po or .mo, or several of these with \
@@ -60,8 +80,9 @@ def register(app: typer.Typer) -> None:
     train = typer.Typer(
         name="train", cls=TaskGroup, help="Train a model from your data.", no_args_is_help=True, rich_markup_mode="rich"
     )
-    train.callback()(_group_callback)  # with a single command, typer would drop its name
+    train.callback()(_group_callback)
     train.command("translate", cls=Verb, epilog=NOTES)(translate)
+    train_classify.register(train)
     app.add_typer(train)
 
 
@@ -79,9 +100,7 @@ def translate(
             show_default=False,
         ),
     ],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder to write the model to.", show_default=False)
-    ],
+    out: Out,
     valid: Annotated[
         list[Path] | None,
         typer.Option(
@@ -128,16 +147,7 @@ def translate(
             autocompletion=complete_mechanism,
         ),
     ] = None,
-    numbers: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="NAME=VALUE",
-            help="Override a model setting, for example layers=4, norm=pre or "
-            "mechanism_options.projected=64; repeat for more.",
-            show_default=False,
-        ),
-    ] = None,
+    numbers: Hyperparameters = None,
     vocabulary: Annotated[
         int | None,
         typer.Option(
@@ -176,80 +186,31 @@ def translate(
             "--batch-tokens", min=1, help="Tokens per batch. Default: chosen by the model size.", show_default=False
         ),
     ] = None,
-    accumulate: Annotated[
-        int, typer.Option("--accumulate", min=1, help="Gradient accumulation: batches per step.")
-    ] = 1,
-    schedule: Annotated[
-        str,
-        typer.Option(
-            "--schedule",
-            metavar="NAME",
-            help="Learning rate schedule: inverse_sqrt, cosine or constant.",
-            autocompletion=choice_completer(("inverse_sqrt", "cosine", "constant")),
-        ),
-    ] = "inverse_sqrt",
-    rate: Annotated[
-        float | None,
-        typer.Option("--rate", help="Peak learning rate. Default: chosen by the model size.", show_default=False),
-    ] = None,
-    warmup: Annotated[
-        int | None,
-        typer.Option("--warmup", min=0, help="Warm-up steps. Default: chosen by the model size.", show_default=False),
-    ] = None,
-    smoothing: Annotated[float, typer.Option("--smoothing", min=0.0, max=0.99, help="Label smoothing factor.")] = 0.1,
-    clip: Annotated[float, typer.Option("--clip", min=0.0, help="Maximum gradient norm; 0 disables clipping.")] = 1.0,
-    weight_decay: Annotated[float, typer.Option("--weight-decay", min=0.0, help="Weight decay of AdamW.")] = 0.0,
-    precision: Annotated[
-        str,
-        typer.Option(
-            "--dtype",
-            metavar="DTYPE",
-            help="Precision to compute in: float32, bfloat16, or auto (the faster one on this machine).",
-            autocompletion=choice_completer((*PRECISIONS, "auto")),
-        ),
-    ] = "auto",
-    epochs: Annotated[int | None, typer.Option("--epochs", min=1, help="Maximum epochs.", show_default=False)] = None,
-    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Maximum steps.", show_default=False)] = None,
-    minutes: Annotated[
-        float | None, typer.Option("--minutes", min=0.0, help="Maximum training time, in minutes.", show_default=False)
-    ] = None,
+    accumulate: Accumulate = 1,
+    schedule: ScheduleName = "inverse_sqrt",
+    rate: Rate = None,
+    warmup: Warmup = None,
+    smoothing: Smoothing = 0.1,
+    clip: Clip = 1.0,
+    weight_decay: WeightDecay = 0.0,
+    precision: Precision = "auto",
+    epochs: Epochs = None,
+    steps: Steps = None,
+    minutes: Minutes = None,
     patience: Annotated[
         int, typer.Option("--patience", min=0, help="Early stopping: validations without a better BLEU; 0 disables it.")
     ] = 10,
-    validate_every: Annotated[
-        int | None,
-        typer.Option(
-            "--validate-every",
-            min=1,
-            help="Steps between validations. Default: one epoch, but at least 200 and at most 2,000.",
-            show_default=False,
-        ),
-    ] = None,
-    average: Annotated[
-        int, typer.Option("--average", min=1, help="Number of best checkpoints to average at the end.")
-    ] = 5,
-    save_seconds: Annotated[
-        float, typer.Option("--save-seconds", min=0.0, help="Seconds between checkpoints.")
-    ] = 120.0,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            "--device",
-            metavar="DEVICE",
-            help="cpu to train on the CPU. Default: a GPU if there is one.",
-            show_default=False,
-        ),
-    ] = None,
-    seed: Annotated[
-        int, typer.Option("--seed", min=0, help="Random seed of data order, dropout and initial weights.")
-    ] = 1,
+    validate_every: ValidateEvery = None,
+    average: Average = 5,
+    save_seconds: SaveSeconds = 120.0,
+    device: TrainingDevice = None,
+    seed: Seed = 1,
     resume: Resume = False,
     overwrite: Overwrite = False,
 ) -> None:
     """Train a translator from sentence pairs."""
     from regard.tasks.translation import TranslationRecipe, TranslationTask
     from regard.text.pairs import PairFormat
-    from regard.train import Schedule, Settings, run
 
     check_resume(resume=resume, overwrite=overwrite)
     recipe = TranslationRecipe(
@@ -257,7 +218,7 @@ def translate(
         where=PairFormat(source, target, columns=parse_columns(columns), fields=parse_fields(fields)),
         validation=tuple(valid or ()),
         model=model,
-        hyperparameters=_parse_hyperparameters(numbers or []),
+        hyperparameters=parse_hyperparameters(numbers or []),
         attention=attention,
         vocabulary=vocabulary,
         algorithm=algorithm,
@@ -266,41 +227,23 @@ def translate(
         batch_tokens=tokens,
         smoothing=smoothing,
     )
-    settings = Settings(
+    settings = make_settings(
+        schedule=schedule,
+        rate=rate,
+        warmup=warmup,
+        steps=steps,
         seed=seed,
-        schedule=Schedule(schedule, peak=rate, warmup=warmup, steps=steps if schedule == "cosine" else None),
         accumulate=accumulate,
         clip=clip,
         weight_decay=weight_decay,
         precision=precision,
         epochs=epochs,
-        steps=steps,
         minutes=minutes,
         patience=patience,
         validate_every=validate_every,
         save_seconds=save_seconds,
         average=average,
     )
-    try:
-        done = run(TranslationTask(recipe), settings, out, resume=resume, overwrite=overwrite, device=device)
-    except KeyboardInterrupt as interruption:
-        if not interruption.args:
-            raise
-        say(f"regard: {interruption}")
-        sys.exit(130)
+    done = run_task(TranslationTask(recipe), settings, out, resume=resume, overwrite=overwrite, device=device)
     if done.is_main and done.score is not None:
         say(f'try: regard translate --model {done.out} "..."')
-
-
-def _parse_hyperparameters(assignments: list[str]) -> dict[str, Any]:
-    """Parse the name=value of each --set; a value that is not JSON is a string."""
-    hyperparameters: dict[str, Any] = {}
-    for one in assignments:
-        name, equals, value = one.partition("=")
-        if not (name and equals and value):
-            raise OptionError("wrong --set", expected="name=value", got=one, do="for example --set layers=4")
-        try:
-            hyperparameters[name] = json.loads(value)
-        except ValueError:
-            hyperparameters[name] = value
-    return hyperparameters

@@ -34,6 +34,8 @@ EXAMPLES = """
 
   regard view --data sentences.txt -o sentences.html
 
+  regard view "A moving story." --model reviews/ -o label.html
+
   regard view de-en/ --source "Ein Hund läuft." -o dog.html
 
   regard view de-en/ --source "Ein Hund läuft." --target "A dog runs." -o dog-given.html

@@ -268,6 +268,48 @@ def cross_entropy_backward(
 ) -> None:
     """Compute the gradient of cross_entropy's logits, in their dtype."""
 
+def scan(
+    query: Array,
+    key: Array,
+    value: Array,
+    log_decay: Array | None,
+    beta: Array | None,
+    state: Array | None,
+    output: Array,
+    final_state: Array,
+    *,
+    scale: float = 1.0,
+    threads: int = 1,
+) -> bool:
+    """Compute output (batch, heads, length, value_dim) and final_state (batch, heads, head_dim, value_dim, wide).
+
+    query and key (batch, heads, length, head_dim), value (batch, heads, length, value_dim). log_decay (batch, heads,
+    length, 1 or head_dim), beta (batch, heads, length, 1) and state, as final_state, may have the dtype of the others
+    or be wide. None: no decay, no delta rule, a state of 0. Returns whether every log_decay is at most 0; if not, the
+    results are undefined. The equations are in csrc/scan.h.
+    """
+
+def scan_backward(
+    grad_output: Array,
+    grad_final_state: Array | None,
+    query: Array,
+    key: Array,
+    value: Array,
+    log_decay: Array | None,
+    beta: Array | None,
+    state: Array | None,
+    grad_query: Array,
+    grad_key: Array,
+    grad_value: Array,
+    grad_log_decay: Array | None,
+    grad_beta: Array | None,
+    grad_state: Array | None,
+    *,
+    scale: float = 1.0,
+    threads: int = 1,
+) -> None:
+    """Compute the gradients of scan's arguments, each in the dtype of its argument."""
+
 def isa() -> str:
     """The instruction set in use: "avx512_bf16", "avx512", "avx2", "portable", or "neon" (portable, on arm64)."""
 

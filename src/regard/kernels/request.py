@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias, final
 
 import torch
@@ -19,7 +20,10 @@ Bias: TypeAlias = Tensor | PairBias
 @final
 @dataclass(frozen=True)
 class Request:
-    """Checked arguments: tensors whose shapes (see ``contract``), dtypes and devices fit; ``scale`` is a number."""
+    """Checked arguments: tensors whose shapes (see ``contract``), dtypes and devices fit; ``scale`` is a number.
+
+    ``inputs`` are the extra inputs of a mechanism that declares some; operations of kernels take none.
+    """
 
     query: Tensor
     key: Tensor
@@ -28,6 +32,7 @@ class Request:
     bias: Bias | None
     scale: float
     dropout: float = 0.0
+    inputs: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
     def frame(self) -> Frame:

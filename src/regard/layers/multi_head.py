@@ -8,13 +8,13 @@ batch first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, final, overload
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, cast, final, overload
 
 import torch
 from torch import Tensor, nn
 
-from regard.arguments import explain_arguments
+from regard.arguments import explain_arguments, unknown_argument_error
 from regard.catalogue import mechanism as make_mechanism
 from regard.contract import Frame
 from regard.errors import (
@@ -55,11 +55,12 @@ class MultiHeadAttention(nn.Module):
         position: None, ``positions.Rotary`` (rotates queries and keys), or ``ALiBi``, ``T5Buckets``,
             ``ShawRelative`` (bias of scores).
         dropout: probability of dropping a weight in training, for a mechanism given by name.
-        bias: whether the four projections have a bias.
+        bias: whether the projections have a bias.
         head_dim: size of a head; None is width / heads.
         key_width: size of the tokens that keys are computed from; None is ``width``.
         value_width: size of the tokens that values are computed from; None is ``key_width``.
 
+    ``input_projections`` holds a projection for each input that the mechanism declares beside query, key and value.
     Positions are counted along the keys, and the last query has the position of the last key (``contract.Frame``).
 
     Raises OptionError if sizes do not divide, a name is unknown, or the position is one that is added to embeddings.
@@ -99,6 +100,14 @@ class MultiHeadAttention(nn.Module):
         self.value_projection = nn.Linear(value_width, key_value_heads * self.head_dim, bias=bias)
         self.output_projection = nn.Linear(heads * self.head_dim, width, bias=bias)
         self.mechanism = _resolve_mechanism(mechanism, mechanism_options, heads, self.head_dim, dropout)
+        widths = {"query": width, "key": key_width}
+        self.input_projections = nn.ModuleDict(
+            {
+                one.name: nn.Linear(widths[one.side], one.heads * one.size, bias=bias)
+                for one in self.mechanism.extra_inputs
+                if one.projected
+            }
+        )
         self.position = position
         nn.Module.register_load_state_dict_pre_hook(self, _split_fused)
         self._init_weights()
@@ -112,6 +121,7 @@ class MultiHeadAttention(nn.Module):
         *,
         mask: Mask | None = ...,
         cache: None = ...,
+        **inputs: Tensor,
     ) -> Tensor: ...
 
     @overload
@@ -123,6 +133,7 @@ class MultiHeadAttention(nn.Module):
         *,
         mask: Mask | None = ...,
         cache: State,
+        **inputs: Tensor,
     ) -> tuple[Tensor, State]: ...
 
     def forward(
@@ -133,6 +144,7 @@ class MultiHeadAttention(nn.Module):
         *,
         mask: Mask | None = None,
         cache: State | None = None,
+        **inputs: Tensor,
     ) -> Tensor | tuple[Tensor, State]:
         """Attend from ``query`` to ``key`` and ``value``.
 
@@ -143,12 +155,14 @@ class MultiHeadAttention(nn.Module):
             mask: from ``regard.masks``, over queries and keys, including those in the cache.
             cache: the state after earlier tokens: ``empty_cache()``, or the cache that an earlier call returned. For
                 softmax mechanisms it is a ``KeyValueCache``, or a ``PagedCache`` for sequences of different lengths.
+            inputs: extra inputs of the mechanism that the layer does not project itself.
 
         Returns:
             (batch, queries, width); with a cache, a pair of this output and the extended cache.
 
         Raises ShapeError, DtypeError, DeviceError, OptionError or RefusedError, as ``regard.attention`` does.
         """
+        self._check_input_names(inputs)
         key = query if key is None else key
         value = key if value is None else value
         check_mask(mask)
@@ -158,11 +172,16 @@ class MultiHeadAttention(nn.Module):
         keys = self._project_heads(key, self.key_projection, "key")
         values = self._project_heads(value, self.value_projection, "value")
         known = (0,) if cache is None else cache.next_positions
-        queries = self._rotate(queries, [Frame(query.shape[1], start + key.shape[1]).offset for start in known])
-        keys = self._rotate(keys, known)
+        starts = [Frame(query.shape[1], start + key.shape[1]).offset for start in known]
+        queries, keys = self._rotate(queries, starts), self._rotate(keys, known)
+        # With a cache all are projected, so that each step has the same inputs.
+        frame = Frame(query.shape[1], key.shape[1]) if cache is None else None
+        inputs |= self._project_inputs("query", query, starts, frame, inputs) | self._project_inputs(
+            "key", key, known, frame, inputs
+        )
         if cache is None:
-            return self._attend(queries, keys, values, mask)
-        mixed, cache = self.mechanism.step(queries, keys, values, cache, mask, bias=self._bias)
+            return self._attend(queries, keys, values, mask, inputs)
+        mixed, cache = self.mechanism.step(queries, keys, values, cache, mask, bias=self._bias, **inputs)
         return self._merge_heads(mixed), cache
 
     def empty_cache(self) -> State:
@@ -172,7 +191,8 @@ class MultiHeadAttention(nn.Module):
     def project_memory(self, memory: Tensor) -> KeyValueCache:
         """Compute keys and values of ``memory`` (batch, keys, key_width) once, for ``attend_memory`` at each step."""
         keys = self._rotate(self._project_heads(memory, self.key_projection, "key"), (0,))
-        return KeyValueCache.empty().extended(keys, self._project_heads(memory, self.value_projection, "value"))
+        values = self._project_heads(memory, self.value_projection, "value")
+        return KeyValueCache.empty().extended(keys, values, self._project_inputs("key", memory, (0,)))
 
     def attend_memory(
         self, query: Tensor, memory: KeyValueCache, *, mask: Mask | None = None, offset: int | None = None
@@ -188,7 +208,8 @@ class MultiHeadAttention(nn.Module):
         queries = self._project_heads(query, self.query_projection, "query")
         start = Frame(query.shape[1], memory.length).offset if offset is None else offset
         queries = self._rotate(queries, (start,))
-        return self._attend(queries, memory.key, memory.value, mask)
+        inputs = self._project_inputs("query", query, (start,)) | memory.inputs
+        return self._attend(queries, memory.key, memory.value, mask, inputs)
 
     @classmethod
     def from_torch(cls, module: nn.MultiheadAttention, *, batch_first: bool | None = None) -> MultiHeadAttention:
@@ -236,8 +257,51 @@ class MultiHeadAttention(nn.Module):
         layer.load_state_dict(module.state_dict())
         return layer.train(module.training)
 
-    def _project_heads(self, tokens: Tensor, projection: nn.Linear, name: str) -> Tensor:
-        """Project tokens and split heads: (batch, length, width) -> (batch, heads, length, head_dim)."""
+    def _check_input_names(self, inputs: Mapping[str, Tensor]) -> None:
+        """Raise ArgumentError for an input that the mechanism does not declare, or that the layer itself projects."""
+        if not inputs:
+            return
+        passed = [one.name for one in self.mechanism.extra_inputs if not one.projected]
+        for name, tensor in inputs.items():
+            if name not in passed:
+                known = ["query", "key", "value", "mask", "cache", *passed]
+                raise unknown_argument_error(type(self).__name__, name, tensor, known)
+
+    def _project_inputs(
+        self,
+        side: Literal["query", "key"],
+        tokens: Tensor,
+        offsets: Sequence[int],
+        frame: Frame | None = None,
+        passed: Mapping[str, Tensor] | None = None,
+    ) -> dict[str, Tensor]:
+        """Project the tokens of one side to its extra inputs of the mechanism, each (batch, heads, length, size).
+
+        If the ``frame`` of the call and the inputs ``passed`` by the caller are known, tokens whose input the mechanism
+        does not read are not projected: there it is 0.
+        """
+        if not self.input_projections:
+            return {}
+        inputs = {}
+        for one in self.mechanism.extra_inputs:
+            if not one.projected or one.side != side:
+                continue
+            projection = cast("nn.Linear", self.input_projections[one.name])
+            read = None if frame is None else self.mechanism.tokens_read(one, frame, {} if passed is None else passed)
+            if read is None:
+                heads = self._project_heads(tokens, projection, side, size=one.size)
+            elif read.shape[0] == 0:
+                continue
+            else:
+                read = read.to(tokens.device)
+                some = self._project_heads(tokens[:, read], projection, side, size=one.size)
+                shape = (some.shape[0], tokens.shape[1], some.shape[1], one.size)  # as a projection stores its heads
+                heads = some.new_zeros(shape).index_copy_(1, read, some.transpose(1, 2)).transpose(1, 2)
+            inputs[one.name] = self._rotate(heads, offsets) if one.rotates else heads
+        return inputs
+
+    def _project_heads(self, tokens: Tensor, projection: nn.Linear, name: str, size: int | None = None) -> Tensor:
+        """Project tokens and split heads: (batch, length, width) -> (batch, heads, length, size); None is head_dim."""
         check_tokens(name, tokens, f"(batch, length, {projection.in_features})")
         if tokens.dim() != 3 or tokens.shape[-1] != projection.in_features:
             raise ShapeError(
@@ -260,7 +324,8 @@ class MultiHeadAttention(nn.Module):
                 got=str(tokens.dtype),
                 do="convert the tokens, or the layer with .to(dtype)",
             )
-        return linear_activation(tokens, projection).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+        size = self.head_dim if size is None else size
+        return linear_activation(tokens, projection).unflatten(-1, (-1, size)).transpose(1, 2)
 
     def _rotate(self, tokens: Tensor, offsets: Sequence[int]) -> Tensor:
         """Rotate tokens by their positions, which start at one offset per entry, or at one offset for all."""
@@ -279,8 +344,10 @@ class MultiHeadAttention(nn.Module):
         parts = zip(tokens.split(1), offsets, strict=True)
         return torch.cat([self.position(part, offset=offset) for part, offset in parts])
 
-    def _attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None) -> Tensor:
-        return self._merge_heads(self.mechanism(query, key, value, mask, bias=self._bias))
+    def _attend(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, inputs: Mapping[str, Tensor]
+    ) -> Tensor:
+        return self._merge_heads(self.mechanism(query, key, value, mask, bias=self._bias, **inputs))
 
     @property
     def _bias(self) -> PairBias | None:
@@ -298,6 +365,7 @@ class MultiHeadAttention(nn.Module):
             self.key_projection,
             self.value_projection,
             self.output_projection,
+            *cast("Iterable[nn.Linear]", self.input_projections.values()),
         ):
             nn.init.xavier_uniform_(projection.weight)
             if projection.bias is not None:

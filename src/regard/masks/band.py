@@ -3,6 +3,8 @@
     causal          key <= position(query)
     window(l, r)    -l <= key - position(query) <= r           None: unbounded on that side
 
+With a dilation, the window has gaps (``masks.dilated_window``).
+
 Causal: Vaswani et al. 2017, section 3.2.3. Window: Child et al. 2019; Beltagy et al. 2020 (Longformer), section 3.1.
 
 ``align="end"`` (the default) aligns the last query with the last key, ``position(i) = i + keys - queries``, which
@@ -11,6 +13,7 @@ is right with a cache. ``align="start"`` aligns query i with key i, as SDPA's ``
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Literal, final
@@ -20,11 +23,14 @@ from jaxtyping import Int8
 from torch import Tensor
 
 from regard.contract import Frame
-from regard.errors import LARGEST_COUNT, OptionError, check_choice, short_repr
+from regard.errors import LARGEST_COUNT, OptionError, check_choice, check_count, short_repr
 from regard.masks.base import Mask, Rule, make_frame
+from regard.masks.dilated_window import DilatedWindow
 from regard.masks.tiles import TileGrid
 
 Align = Literal["end", "start"]
+
+_MAX_DILATION = 2**20  # beyond any text, so that distances fit into 64 bits
 
 
 @final
@@ -99,9 +105,28 @@ def causal(*, align: Align = "end") -> Mask:
     return Band(None, 0, align)
 
 
-def window(left: int | None, right: int | None, *, align: Align = "end") -> Mask:
+def window(left: int | None, right: int | None, *, dilation: int | Sequence[int] = 1, align: Align = "end") -> Mask:
     """Sliding-window mask: each query may attend to the key at its position, ``left`` keys before and ``right`` after.
 
-    None is unbounded on that side; ``align`` as for ``causal``.
+    None is unbounded on that side; ``align`` as for ``causal``. With a ``dilation``, one number or one for each head,
+    only every ``dilation``-th key counts, so the window reaches that many times as far.
     """
-    return Band(left, right, align)
+    band = Band(left, right, align)
+    dilations = check_dilations(dilation)
+    return band if set(dilations) == {1} else DilatedWindow(band.left, band.right, dilations, align)
+
+
+def check_dilations(dilation: int | Sequence[int]) -> tuple[int, ...]:
+    """Return the dilations of the heads, a single one if they are equal. Raises OptionError if they are invalid."""
+    numbers = tuple(dilation) if isinstance(dilation, list | tuple) else (dilation,)
+    if not numbers:
+        raise OptionError(
+            "wrong dilation",
+            expected="an integer of 1 or more, or one for each head",
+            got=short_repr(dilation),
+            do="for example dilation=2, or dilation=[1, 1, 2, 2]",
+        )
+    for number in numbers:
+        check_count("dilation", number, most=_MAX_DILATION)
+    whole = tuple(int(number) for number in numbers)
+    return whole[:1] if len(set(whole)) == 1 else whole

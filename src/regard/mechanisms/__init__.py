@@ -2,30 +2,43 @@
 
 from regard.mechanisms.additive import Additive
 from regard.mechanisms.base import Mechanism, ScoredMechanism
+from regard.mechanisms.bigbird import BigBird
 from regard.mechanisms.dot_product import DotProduct
+from regard.mechanisms.extra_input import ExtraInput
+from regard.mechanisms.feature_mechanism import LinearState
+from regard.mechanisms.forgetting import Forgetting
 from regard.mechanisms.key_value_cache import KeyValueCache
-from regard.mechanisms.linear import Linear, LinearState
+from regard.mechanisms.linear import Linear
 from regard.mechanisms.linformer import Linformer
 from regard.mechanisms.local_p import LocalPredictive
+from regard.mechanisms.longformer import Longformer
 from regard.mechanisms.luong import LuongConcat, LuongDot, LuongGeneral
+from regard.mechanisms.nystromformer import Nystromformer
 from regard.mechanisms.page_pool import PagePool
 from regard.mechanisms.paged_cache import PagedCache
+from regard.mechanisms.performer import Performer
 from regard.mechanisms.state import State
 
 __all__ = [
     "Additive",
+    "BigBird",
     "DotProduct",
+    "ExtraInput",
+    "Forgetting",
     "KeyValueCache",
     "Linear",
     "LinearState",
     "Linformer",
     "LocalPredictive",
+    "Longformer",
     "LuongConcat",
     "LuongDot",
     "LuongGeneral",
     "Mechanism",
+    "Nystromformer",
     "PagePool",
     "PagedCache",
+    "Performer",
     "ScoredMechanism",
     "State",
 ]

@@ -10,26 +10,29 @@ A mechanism computes ``attend`` and says which calls it does not support (``refu
     observe     statistics of those rows, a few at a time, in linear memory
     step        one step of decoding, which extends the state from ``empty_state``; by default a key-value cache
 
-A subclass overrides these if it has a faster way.
+A subclass overrides these if it has a faster way. A mechanism may declare inputs beside query, key and value
+(``extra_inputs``), which calls pass by keyword.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar, Literal, final
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.arguments import explain_arguments
-from regard.contract import Observation
+from regard.arguments import explain_arguments, unknown_argument_error
+from regard.contract import Frame, Observation
 from regard.errors import RefusedError, ShapeError, check_size
 from regard.kernels.reference import attention as reference_attention
 from regard.kernels.reference import observe as reference_observe
 from regard.kernels.request import Bias, Request
 from regard.masks.base import Mask
+from regard.mechanisms.extra_input import ExtraInput, select_side
 from regard.mechanisms.key_value_cache import KeyValueCache
 from regard.mechanisms.paged_cache import PagedCache
 from regard.mechanisms.state import State, wrong_state_error
@@ -51,6 +54,8 @@ class Mechanism(nn.Module, ABC):
     """The kind of a query's weights: 0 or more with a sum of 1, 0 or more with any sum, or of either sign."""
     approximates: ClassVar[str | None] = None
     """Name of the mechanism that it approximates; None if it computes its own equation exactly."""
+    mixes_queries: ClassVar[bool] = False
+    """Whether the output of a query also depends on the other queries of its text and head."""
 
     def __init__(self, *, heads: int, head_dim: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -58,6 +63,19 @@ class Mechanism(nn.Module, ABC):
         check_size("head_dim", head_dim)
         check_dropout(dropout)
         self.heads, self.head_dim, self.dropout = heads, head_dim, dropout
+
+    @property
+    def extra_inputs(self) -> tuple[ExtraInput, ...]:
+        """The inputs that a call may pass beside query, key and value; a layer projects them from its tokens."""
+        return ()
+
+    def tokens_read(self, one: ExtraInput, frame: Frame, inputs: Mapping[str, Tensor]) -> Int[Tensor, " tokens"] | None:
+        """Return the tokens of its side at which an extra input is read, so that a layer projects those alone.
+
+        ``inputs`` are those that the layer's caller passed. None is all tokens; without any, the layer leaves it out.
+        """
+        del one, frame, inputs
+        return None
 
     @property
     def scale(self) -> float:
@@ -80,13 +98,20 @@ class Mechanism(nn.Module, ABC):
         """Compute the output of a call that was checked and is not refused."""
 
     def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None = None, *, bias: Bias | None = None
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Mask | None = None,
+        *,
+        bias: Bias | None = None,
+        **inputs: Tensor,
     ) -> Tensor:
-        """Compute the output (batch, heads, queries, value_dim).
+        """Compute the output (batch, heads, queries, value_dim); ``inputs`` are those of ``extra_inputs``.
 
         Raises the errors of ``regard.attention``, and RefusedError for calls that the mechanism does not support.
         """
-        return self.attend(self.make_request(query, key, value, mask, bias))
+        return self.attend(self.make_request(query, key, value, mask, bias, inputs))
 
     def weights(
         self,
@@ -96,9 +121,10 @@ class Mechanism(nn.Module, ABC):
         *,
         bias: Bias | None = None,
         rows: Sequence[int] | Tensor | None = None,
+        **inputs: Tensor,
     ) -> Tensor:
         """Compute exact weights (batch, heads, rows, keys) of the queries ``rows`` (None: all), before dropout."""
-        request = self.make_request(query, key, empty_values(key), mask, bias)
+        request = self.make_request(query, key, empty_values(key), mask, bias, inputs)
         index = query_rows(rows, query.shape[2], query.device)
         return self.row_weights(request, request.frame.all_rows(query.device) if index is None else index)
 
@@ -123,12 +149,13 @@ class Mechanism(nn.Module, ABC):
         bias: Bias | None = None,
         top: int = 8,
         rows: Sequence[int] | Tensor | None = None,
+        **inputs: Tensor,
     ) -> Observation:
         """Compute the output and statistics of the weights, before dropout; options as for ``regard.observe``.
 
         The entropy is None if the weights are not a distribution, and lse if there are no scores.
         """
-        request = self.make_request(query, key, value, mask, bias)
+        request = self.make_request(query, key, value, mask, bias, inputs)
         check_top(top, request.frame.keys)
         index = query_rows(rows, request.frame.queries, request.device)
         return observe_by_weights(
@@ -148,11 +175,12 @@ class Mechanism(nn.Module, ABC):
         mask: Mask | None = None,
         *,
         bias: Bias | None = None,
+        **inputs: Tensor,
     ) -> tuple[Tensor, State]:
         """Compute one step of decoding: the output for new queries at the end of all tokens, and the extended state.
 
         Args:
-            query, key, value: of the new tokens.
+            query, key, value, inputs: of the new tokens.
             state: from ``empty_state`` or an earlier step; or a ``PagedCache``, whose sequences may have different
                 lengths, and whose queries are aligned with the end of each.
             mask, bias: over the new queries and all keys, including those in the state.
@@ -163,27 +191,58 @@ class Mechanism(nn.Module, ABC):
         Raises OptionError for a state of another mechanism.
         """
         if isinstance(state, PagedCache):
-            return self._step_paged(query, key, value, state, mask, bias)
+            return self._step_paged(query, key, value, state, mask, bias, inputs)
         if not isinstance(state, KeyValueCache):
             raise wrong_state_error(state, KeyValueCache, type(self).__name__)
-        state = state.extended(key, value)
-        output: Tensor = self(query, state.key, state.value, mask, bias=bias)
+        state = state.extended(key, value, select_side(inputs, self.extra_inputs, "key"))
+        output: Tensor = self(query, state.key, state.value, mask, bias=bias, **(inputs | dict(state.inputs)))
         return output, state
 
     def _step_paged(
-        self, query: Tensor, key: Tensor, value: Tensor, state: PagedCache, mask: Mask | None, bias: Bias | None
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        state: PagedCache,
+        mask: Mask | None,
+        bias: Bias | None,
+        inputs: Mapping[str, Tensor],
     ) -> tuple[Tensor, State]:
         """Run ``step`` for sequences of different lengths, one after the other."""
+        of_keys = select_side(inputs, self.extra_inputs, "key")
+        if of_keys:
+            raise RefusedError(
+                f"{type(self).__name__} cannot decode with a PagedCache",
+                expected="a mechanism that caches keys and values alone",
+                got=f"{', '.join(of_keys)} of every key, which pages do not store",
+                do="start with empty_state(), and keep sequences of different lengths apart",
+            )
         state = state.extended(key, value)
         outputs = [
-            self(query[entry : entry + 1], *state.tokens(entry), mask, bias=bias) for entry in range(state.batch)
+            self(
+                query[entry : entry + 1],
+                *state.tokens(entry),
+                mask,
+                bias=bias,
+                **{name: tensor[entry : entry + 1] for name, tensor in inputs.items()},
+            )
+            for entry in range(state.batch)
         ]
         return torch.cat(outputs) if outputs else value.new_zeros(*query.shape[:3], value.shape[3]), state
 
-    def make_request(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: Bias | None) -> Request:
+    def make_request(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Mask | None,
+        bias: Bias | None,
+        inputs: Mapping[str, Tensor] | None = None,
+    ) -> Request:
         """Build the request of a call, after checking its arguments against each other and against the mechanism.
 
-        Raises ShapeError, DtypeError, DeviceError, OptionError, and RefusedError if ``refuses`` returns a reason.
+        Raises ShapeError, DtypeError, DeviceError, OptionError, ArgumentError for an extra input that the mechanism
+        does not declare, and RefusedError if ``refuses`` returns a reason.
         """
         request = make_request(query, key, value, mask=mask, bias=bias, scale=self.scale, dropout=self.active_dropout)
         if query.shape[1] != self.heads or query.shape[3] != self.head_dim:
@@ -193,10 +252,21 @@ class Mechanism(nn.Module, ABC):
                 got=f"{tuple(query.shape)}",
                 do="build the mechanism with the heads and head_dim of the query",
             )
+        if inputs:
+            request = replace(request, inputs=self._check_inputs(inputs, request))
         reason = self.refuses(request)
         if reason is not None:
             raise self.refusal_error(reason, request)
         return request
+
+    def _check_inputs(self, inputs: Mapping[str, Tensor], request: Request) -> dict[str, Tensor]:
+        """Check the extra inputs of a call against their declaration, and expand them to their whole shapes."""
+        declared = {one.name: one for one in self.extra_inputs}
+        for name, tensor in inputs.items():
+            if name not in declared:
+                known = ["query", "key", "value", "mask", "bias", *declared]
+                raise unknown_argument_error(type(self).__name__, name, tensor, known)
+        return {name: declared[name].check(tensor, request) for name, tensor in inputs.items()}
 
     def refusal_error(self, reason: str, request: Request) -> RefusedError:
         """Build the error for a call that the mechanism does not support."""
@@ -269,9 +339,10 @@ class ScoredMechanism(Mechanism):
         bias: Bias | None = None,
         top: int = 8,
         rows: Sequence[int] | Tensor | None = None,
+        **inputs: Tensor,
     ) -> Observation:
         """Compute the output and statistics of the weights, before dropout, in plain torch."""
-        request = self.make_request(query, key, value, mask, bias)
+        request = self.make_request(query, key, value, mask, bias, inputs)
         check_top(top, request.frame.keys)
         index = query_rows(rows, request.frame.queries, request.device)
         return reference_observe.observe(self.make_problem(request), top=top, rows=index, dtype=query.dtype)

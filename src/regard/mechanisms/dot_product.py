@@ -80,12 +80,13 @@ class DotProduct(ScoredMechanism):
         bias: Bias | None = None,
         top: int = 8,
         rows: Sequence[int] | Tensor | None = None,
+        **inputs: Tensor,
     ) -> Observation:
         """Compute the output and statistics of the weights, before dropout, with the chosen implementation.
 
         Raises RefusedError if ``impl`` names one that does not expose its weights, as "sdpa" and "flex" do not.
         """
-        request = self.make_request(query, key, value, mask, bias)
+        request = self.make_request(query, key, value, mask, bias, inputs)
         check_top(top, request.frame.keys)
         index = query_rows(rows, request.frame.queries, request.device)
         return select("observe", self.impl, request).compute(request, top, index)
@@ -99,6 +100,7 @@ class DotProduct(ScoredMechanism):
         mask: Mask | None = None,
         *,
         bias: Bias | None = None,
+        **inputs: Tensor,
     ) -> tuple[Tensor, State]:
         """Compute one step of decoding, as ``Mechanism.step`` does.
 
@@ -106,8 +108,8 @@ class DotProduct(ScoredMechanism):
         dropout.
         """
         has_hooks = self._forward_pre_hooks or self._forward_hooks
-        if not isinstance(state, PagedCache) or has_hooks or bias is not None or self.active_dropout:
-            return super().step(query, key, value, state, mask, bias=bias)
+        if not isinstance(state, PagedCache) or has_hooks or bias is not None or inputs or self.active_dropout:
+            return super().step(query, key, value, state, mask, bias=bias, **inputs)
         state = state.extended(key, value)
         return state.attention(query, mask=mask, scale=self.factor, impl=self.impl), state
 

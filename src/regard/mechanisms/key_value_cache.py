@@ -1,5 +1,7 @@
 """Key-value cache: keys and values of all earlier tokens, as an immutable value that is passed in and returned.
 
+Extra inputs of a mechanism that belong to keys (``extra_input``) are cached with them.
+
     cache = KeyValueCache.empty()
     output, cache = attention(tokens, mask=causal(), cache=cache)
 
@@ -11,6 +13,7 @@ gradients enabled.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import final
 
@@ -26,14 +29,13 @@ from regard.validation import check_tokens
 @final
 @dataclass
 class _Storage:
-    """Preallocated keys and values, of which the first tokens are written.
+    """Preallocated keys, values and extra inputs by name, of which the first tokens are written.
 
     ``unclaimed_lengths`` contains the number of written tokens, until a cache of that length removes it to append to
     them. Removing a key from a dict is atomic: of several threads one gets it, and the others copy.
     """
 
-    key: Tensor
-    value: Tensor
+    tensors: dict[str, Tensor]
     unclaimed_lengths: dict[int, bool]
 
 
@@ -53,33 +55,46 @@ class KeyValueCache(State):
     @property
     def key(self) -> Float[Tensor, "batch key_heads length head_dim"]:
         """The keys, as a view of the storage."""
-        return self._require_storage().key[:, :, : self.length]
+        return self._require_storage().tensors["key"][:, :, : self.length]
 
     @property
     def value(self) -> Float[Tensor, "batch key_heads length value_dim"]:
         """The values, as a view of the storage."""
-        return self._require_storage().value[:, :, : self.length]
+        return self._require_storage().tensors["value"][:, :, : self.length]
 
-    def extended(self, key: Tensor, value: Tensor) -> KeyValueCache:
-        """Return a cache with more tokens at the end. Raises ShapeError if they do not fit the earlier ones."""
+    @property
+    def inputs(self) -> dict[str, Float[Tensor, "batch heads length size"]]:
+        """The extra inputs that belong to the keys, by name; empty for most mechanisms."""
+        tensors = {} if self._storage is None else self._storage.tensors
+        return {name: tensors[name][:, :, : self.length] for name in tensors if name not in ("key", "value")}
+
+    def extended(self, key: Tensor, value: Tensor, inputs: Mapping[str, Tensor] | None = None) -> KeyValueCache:
+        """Return a cache with more tokens at the end. Raises ShapeError if they do not fit the earlier ones.
+
+        ``inputs`` are extra inputs of the new keys, by name; the same names at every step.
+        """
         check_tokens("key", key, "(batch, key_heads, new, head_dim)")
         check_tokens("value", value, "(batch, key_heads, new, value_dim)")
         _check_pair(key, value)
         length = self.length + key.shape[2]
+        new = {"key": key, "value": value, **({} if inputs is None else inputs)}
         if self._storage is None or self.length == 0:
-            return KeyValueCache(length, _Storage(key, value, {length: True}))
-        _check_fits(self.key, key)
-        _check_fits(self.value, value)
+            return KeyValueCache(length, _Storage(new, {length: True}))
+        old = {name: tensor[:, :, : self.length] for name, tensor in self._storage.tensors.items()}
+        _check_names(old, new)
+        for name in old:
+            _check_fits(old[name], new[name])
         if torch.is_grad_enabled():
             # Writing in place would change tensors that the backward pass needs, if only for the query's gradient.
-            whole = (torch.cat([self.key, key], dim=2), torch.cat([self.value, value], dim=2))
-            return KeyValueCache(length, _Storage(*whole, {length: True}))
+            whole = {name: torch.cat([old[name], new[name]], dim=2) for name in old}
+            return KeyValueCache(length, _Storage(whole, {length: True}))
         storage = self._storage
-        frozen = storage.key.is_inference() and not torch.is_inference_mode_enabled()
-        if frozen or storage.key.shape[2] < length or not storage.unclaimed_lengths.pop(self.length, False):
-            storage = _Storage(_copy_with_room(self.key, length), _copy_with_room(self.value, length), {})
-        storage.key[:, :, self.length : length] = key
-        storage.value[:, :, self.length : length] = value
+        frozen = storage.tensors["key"].is_inference() and not torch.is_inference_mode_enabled()
+        full = storage.tensors["key"].shape[2] < length
+        if frozen or full or not storage.unclaimed_lengths.pop(self.length, False):
+            storage = _Storage({name: _copy_with_room(tensor, length) for name, tensor in old.items()}, {})
+        for name, tensor in storage.tensors.items():
+            tensor[:, :, self.length : length] = new[name]
         storage.unclaimed_lengths[length] = True
         return KeyValueCache(length, storage)
 
@@ -88,8 +103,8 @@ class KeyValueCache(State):
         if self._storage is None:
             return self
         # Includes the free space: beam search appends the next token, which would else need another copy.
-        key, value = (take_rows(side, entries) for side in (self._storage.key, self._storage.value))
-        return KeyValueCache(self.length, _Storage(key, value, {self.length: True}))
+        tensors = {name: take_rows(tensor, entries) for name, tensor in self._storage.tensors.items()}
+        return KeyValueCache(self.length, _Storage(tensors, {self.length: True}))
 
     def _require_storage(self) -> _Storage:
         if self._storage is None:
@@ -131,6 +146,16 @@ def _check_pair(key: Tensor, value: Tensor) -> None:
             expected="key (batch, key_heads, new, head_dim), value (batch, key_heads, new, value_dim)",
             got=f"key {tuple(key.shape)}, value {tuple(value.shape)}",
             do="compute both from the same tokens",
+        )
+
+
+def _check_names(old: Mapping[str, Tensor], new: Mapping[str, Tensor]) -> None:
+    if old.keys() != new.keys():
+        raise ShapeError(
+            "new tokens do not fit the cache",
+            expected=f"the inputs of the earlier tokens: {', '.join(old)}",
+            got=", ".join(new),
+            do="pass the same extra inputs at every step, or start from KeyValueCache.empty()",
         )
 
 

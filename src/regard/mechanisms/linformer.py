@@ -2,9 +2,13 @@
 
     output = softmax(scale * Q (E K)^T) F V        E, F (projected, length), scale = 1/sqrt(head_dim)
 
-Wang et al. 2020, "Linformer: self-attention with linear complexity", equation 7; E and F are shared by all heads of the
-layer, initialised as in theorem 2. Fewer keys than ``length`` use the first columns of E and F. Time and memory are
+Wang et al. 2020, "Linformer: self-attention with linear complexity", equation 7; E and F are initialised as in theorem
+2. Fewer keys than ``length`` use the first columns of E and F; more keys are refused. Time and memory are
 n * projected. It approximates softmax attention: the weights of a query over keys are softmax(..) F, of either sign.
+
+E and F may be shared (section 4): by the heads of a layer ("headwise"); by keys and values too, so that E = F
+("key-value"); by all layers too ("layerwise"), which are then made with the same parameter; or each head has its own
+("none").
 
 query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim). A key that is hidden from every query,
 such as padding, is left out of the projection. Masks that differ between queries, such as causal ones, are not
@@ -22,34 +26,61 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import check_size, check_weights
+from regard.errors import OptionError, RefusedError, check_choice, check_size, check_weights, short_repr
 from regard.kernels.autocast import disable_autocast
 from regard.kernels.request import Request
 from regard.kernels.results import accumulation_dtype
 from regard.kernels.select import select
 from regard.masks.causal_parts import causal_parts
 from regard.mechanisms.base import Mechanism
+from regard.mechanisms.clean_tokens import fill_zeros, is_finite, mark_heads
 from regard.mechanisms.weights import weights_by_gradient
+
+SHARINGS = ("headwise", "key-value", "layerwise", "none")
 
 
 @final
 @explain_arguments
 class Linformer(Mechanism):
-    """Linformer: softmax(scale * Q (E K)^T) F V, for at most ``length`` keys, projected to ``projected``."""
+    """Linformer: softmax(scale * Q (E K)^T) F V, for at most ``length`` keys, projected to ``projected``.
+
+    Args:
+        heads, head_dim: of the queries.
+        length: the largest number of keys.
+        projected: the number that they are projected to.
+        dropout: probability of dropping a weight of a projected key in training.
+        sharing: what has one projection: "headwise", the heads of a layer, with E and F apart; "key-value", also keys
+            and values, E = F; "layerwise", also all layers; "none", nothing.
+        projection: for sharing="layerwise" the parameter (projected, length), the same one for each layer.
+    """
 
     weights_are: ClassVar[Literal["signed"]] = "signed"
     approximates: ClassVar[str] = "dot_product"
 
     def __init__(
-        self, *, heads: int, head_dim: int, length: int = 512, projected: int = 128, dropout: float = 0.0
+        self,
+        *,
+        heads: int,
+        head_dim: int,
+        length: int = 512,
+        projected: int = 128,
+        dropout: float = 0.0,
+        sharing: Literal["headwise", "key-value", "layerwise", "none"] = "headwise",
+        projection: nn.Parameter | None = None,
     ) -> None:
         super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
         check_size("length", length)
         check_size("projected", projected)
-        check_weights(projected=projected, length=length)
-        self.length, self.projected = length, projected
-        self.key_projection = nn.Parameter(torch.randn(projected, length) * projected**-0.5)
-        self.value_projection = nn.Parameter(torch.randn(projected, length) * projected**-0.5)
+        check_choice("sharing", sharing, SHARINGS)
+        own_heads = (heads,) if sharing == "none" else ()
+        check_weights(projected=projected, length=length, heads=heads if own_heads else 1)
+        _check_projection(projection, sharing, (projected, length))
+        self.length, self.projected, self.sharing = length, projected, sharing
+        if sharing in ("key-value", "layerwise"):
+            self.projection = make_projection(projected, length) if projection is None else projection
+        else:
+            self.key_projection = make_projection(*own_heads, projected, length)
+            self.value_projection = make_projection(*own_heads, projected, length)
 
     @property
     def scale(self) -> float:
@@ -75,25 +106,25 @@ class Linformer(Mechanism):
         parts, dtype = causal_parts(request.mask, request.frame), accumulation_dtype(request.query.dtype)
         assert parts is not None
         shown = parts.visible_keys(request.frame, request.device)
-        group = 1 if shown is None or shown.shape[1] == 1 else request.group
-        key, value = (side.to(dtype).repeat_interleave(group, dim=1) for side in (request.key, request.value))
-        bad = ~(key.isfinite().all(-1) & value.isfinite().all(-1))
-        kept = ~bad if shown is None else ~bad & shown
+        key, value = request.key.to(dtype), request.value.to(dtype)
+        if self.sharing == "none" or (shown is not None and shown.shape[1] > 1):
+            key, value = (side.repeat_interleave(request.group, dim=1) for side in (key, value))
+        bad = ~(is_finite(key) & is_finite(value))
+        left_out = bad if shown is None else bad | ~shown
+        of_key, of_value = self.projections
         with disable_autocast(request.device):
             projected = replace(
                 request,
                 query=request.query.to(dtype),
-                key=self._project(self.key_projection, key, kept),
-                value=self._project(self.value_projection, value, kept),
+                key=_project(of_key, fill_zeros(key, left_out)),
+                value=_project(of_value, fill_zeros(value, left_out)),
                 mask=None,
             )
             output = select("attention", impl, projected).compute(projected)
-        some = bad.new_ones(bad.shape[:2]) if shown is None else shown.any(-1).expand(bad.shape[:2])
-        some = some & (bad.shape[2] > 0)
+        empty = (torch.zeros_like(bad) if shown is None else ~shown.expand_as(bad)).all(-1)
         broken = (bad if shown is None else bad & shown).any(-1)
-        some, broken = (flag.repeat_interleave(request.query.shape[1] // flag.shape[1], 1) for flag in (some, broken))
-        output = output.masked_fill(~some[..., None, None], 0.0).masked_fill(broken[..., None, None], torch.nan)
-        return output.to(request.query.dtype)
+        empty, broken = (flag.repeat_interleave(output.shape[1] // flag.shape[1], 1) for flag in (empty, broken))
+        return mark_heads(output, empty, broken).to(request.query.dtype)
 
     def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
         """Compute softmax(scale * Q (E K)^T) F of some queries; in plain torch if gradients are enabled.
@@ -104,15 +135,53 @@ class Linformer(Mechanism):
             return super().row_weights(request, rows)
         return weights_by_gradient(partial(self._attend, impl="reference"), request, rows)
 
-    def _project(
-        self,
-        weight: Float[Tensor, "projected length"],
-        tokens: Float[Tensor, "batch key_heads keys size"],
-        kept: Tensor,
-    ) -> Float[Tensor, "batch key_heads projected size"]:
-        """Compute E K or F V, from the tokens where ``kept`` is True."""
-        return weight[:, : tokens.shape[2]].to(tokens) @ tokens.masked_fill(~kept[..., None], 0.0)
+    @property
+    def projections(self) -> tuple[Tensor, Tensor]:
+        """E and F, each (projected, length), or (heads, projected, length) if each head has its own."""
+        if self.sharing in ("key-value", "layerwise"):
+            return self.projection, self.projection
+        return self.key_projection, self.value_projection
+
+    def refusal_error(self, reason: str, request: Request) -> RefusedError:
+        """Build the error for a call that is not supported; for too many keys it says what to do."""
+        error = super().refusal_error(reason, request)
+        if request.frame.keys > self.length:
+            error.do = (
+                f"build it with length={request.frame.keys} and train it, or cut the text to {self.length} tokens"
+            )
+        return error
 
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""
-        return f"{super().extra_repr()}, length={self.length}, projected={self.projected}"
+        sizes = f"length={self.length}, projected={self.projected}"
+        return f"{super().extra_repr()}, {sizes}, sharing={self.sharing!r}"
+
+
+def make_projection(*sizes: int) -> nn.Parameter:
+    """Make a projection of the given sizes, the last two of which are projected and length, as theorem 2 draws it."""
+    return nn.Parameter(torch.randn(sizes) * sizes[-2] ** -0.5)
+
+
+def _project(
+    weight: Float[Tensor, "*heads projected length"], tokens: Float[Tensor, "batch some_heads keys size"]
+) -> Float[Tensor, "batch some_heads projected size"]:
+    """Compute E K or F V."""
+    return weight[..., : tokens.shape[2]].to(tokens) @ tokens
+
+
+def _check_projection(projection: object, sharing: str, sizes: tuple[int, int]) -> None:
+    """Raise OptionError unless there is a projection of these sizes exactly if layers share one."""
+    if sharing != "layerwise" and projection is None:
+        return
+    if sharing == "layerwise" and isinstance(projection, nn.Parameter) and tuple(projection.shape) == sizes:
+        return
+    raise OptionError(
+        'sharing="layerwise" needs the projection that the layers share'
+        if sharing == "layerwise"
+        else f"sharing={sharing!r} has projections of its own",
+        expected=f"projection=an nn.Parameter {sizes}" if sharing == "layerwise" else "no projection",
+        got=f"projection={short_repr(projection)}",
+        do="make the layers with the same one: regard.mechanisms.linformer.make_projection(projected, length)"
+        if sharing == "layerwise"
+        else 'use sharing="layerwise", or leave it out',
+    )

@@ -95,12 +95,13 @@ class MLPScoreMechanism(ScoredMechanism):
         *,
         bias: Bias | None = None,
         prepared: Tensor | None = None,
+        **inputs: Tensor,
     ) -> Tensor:
         """Compute the output (batch, heads, queries, value_dim) with the chosen implementation.
 
         ``prepared`` is ``self.prepared(key)`` if it was computed before. Raises the errors of ``regard.attention``.
         """
-        request = self.make_request(query, key, value, mask, bias)
+        request = self.make_request(query, key, value, mask, bias, inputs)
         self._check_prepared(prepared, request)
         output: Tensor = select("mlp score", self.impl, request).compute(request, self._make_score(prepared))
         return output

@@ -6,8 +6,8 @@
             = vector . tanh(query + key)                      if there is a ``vector``
     gate    = exp(-(index of key - centre)^2 / (2 deviation^2))      if there is one; else 1
 
-A mechanism that computes its weights in this way returns the inputs of these steps (``Mechanism.steps``); others have
-weights only.
+Vaswani et al. 2017, equation 1; Bahdanau et al. 2015, appendix A.1.2; Luong et al. 2015, equation 10. A mechanism that
+computes its weights in this way returns the inputs of these steps (``Mechanism.steps``); others have weights only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.contract import Frame
+from regard.kernels.implementations.mlp_score import MlpScore
+from regard.kernels.reference.attention import compute_weights, make_problem
 from regard.masks.base import Mask
+
+_MAX_HIDDEN = 2**22
+"""Numbers of the hidden layer that are held at once, at most: the score of a pair needs ``size`` of them."""
 
 
 @final
@@ -52,3 +58,27 @@ class Steps:
     scale: float = 1.0
     vector: Float[Tensor, "heads size"] | None = None
     gate: Gaussian | None = None
+
+    def weights(self, *, bias: Tensor | None = None) -> Float[Tensor, "batch heads queries keys"]:
+        """Compute the weights in the dtype of ``query``; ``bias`` (heads, queries, keys) is added to the scores."""
+        problem = make_problem(self._score, self.query, self.key, self.key, mask=self.mask, bias=bias)
+        queries, keys = self.query.shape[2], self.key.shape[2]
+        held = self.query.shape[:2].numel() * keys * (1 if self.vector is None else self.key.shape[3])
+        rows = Frame(queries, keys).all_rows(self.query.device)
+        parts = [compute_weights(problem, some) for some in rows.split(max(1, _MAX_HIDDEN // max(1, held)))]
+        weights = torch.cat(parts, dim=2) if parts else self.query.new_zeros(*self.query.shape[:3], keys)
+        return weights if self.gate is None else weights * self.gate.heights(keys)
+
+    def _score(
+        self, query: Float[Tensor, "batch heads rows size"], key: Float[Tensor, "batch heads keys size"]
+    ) -> Float[Tensor, "batch heads rows keys"]:
+        """Compute scale * score."""
+        if self.vector is None:
+            return (query * self.scale) @ key.transpose(-2, -1)
+        vector = self.vector
+        return self.scale * MlpScore(_unchanged, _unchanged, lambda: vector).score_pairs(query, key)
+
+
+def _unchanged(tokens: Tensor) -> Tensor:
+    """The tokens themselves: the query and key of steps are projected already."""
+    return tokens

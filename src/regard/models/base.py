@@ -74,7 +74,7 @@ class Encoder(nn.Module, ABC):
     """How token vectors are pooled into a text vector; None if the model folder does not say."""
 
     notes: tuple[str, ...] = ()
-    """Messages about weights that loading left out."""
+    """Messages about weights that loading skipped."""
 
     @abstractmethod
     def forward(self, ids: Tensor, *, mask: Mask | None = None) -> EncoderOutput:
@@ -93,6 +93,11 @@ class Encoder(nn.Module, ABC):
     @abstractmethod
     def max_tokens(self) -> int | None:
         """The maximum length of a sequence, in tokens; None is no limit."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """The number of components of a hidden state."""
 
     @abstractmethod
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:

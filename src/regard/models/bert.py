@@ -191,7 +191,7 @@ class BertOutput:
 class Bert(Encoder):
     """A BERT with random initial weights; ``regard.load`` loads a trained one.
 
-    ``tokenizer`` and ``pooling`` are those of a loaded model, else None. ``notes`` lists weights that loading left out.
+    ``tokenizer`` and ``pooling`` are those of a loaded model, else None. ``notes`` lists weights that loading skipped.
     """
 
     config: BertConfig
@@ -243,6 +243,11 @@ class Bert(Encoder):
         return self.config.pad_id
 
     @property
+    def width(self) -> int:
+        """The number of components of a hidden state."""
+        return self.config.width
+
+    @property
     def max_tokens(self) -> int:
         """The maximum length of a sequence, in tokens."""
         return self.config.max_length
@@ -253,7 +258,7 @@ class Bert(Encoder):
 
         Raises CheckpointError for files that do not belong together.
         """
-        origins, left_out = WEIGHT_NAMES.origins(checkpoint_reader.stored_tensors(folder))
+        origins, skipped = WEIGHT_NAMES.origins(checkpoint_reader.stored_tensors(folder))
         hyperparameters = BertConfig.from_hugging_face(config)
         has_pooler = any(name.startswith("pooler.") for name in origins)
         checkpoint_reader.check_layers(hyperparameters.layers, origins, "layers")
@@ -267,7 +272,7 @@ class Bert(Encoder):
             vocabulary=hyperparameters.vocabulary,
         )
         model.pooling = Pooling.read(folder)
-        model.notes = checkpoint_reader.loading_notes(folder, left_out)
+        model.notes = checkpoint_reader.loading_notes(folder, skipped)
         return model.eval()
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:

@@ -115,7 +115,7 @@ def _allocate_empty_buffers(model: nn.Module, dtype: torch.dtype) -> None:
                 module._buffers[name] = torch.empty(buffer.shape, dtype=dtype)
 
 
-def read_tokenizer(folder: Path, *, pad_id: int | None, limit: int, vocabulary: int) -> Tokenizer | None:
+def read_tokenizer(folder: Path, *, pad_id: int | None, limit: int | None, vocabulary: int) -> Tokenizer | None:
     """Read the tokenizer in ``folder``; None if there is none.
 
     Raises CheckpointError if it has more tokens than the model's ``vocabulary``.
@@ -134,11 +134,11 @@ def read_tokenizer(folder: Path, *, pad_id: int | None, limit: int, vocabulary: 
     return tokenizer
 
 
-def loading_notes(folder: Path, left_out: list[str]) -> tuple[str, ...]:
-    """Messages about tensors that loading left out; also logged as a warning by the logger "regard"."""
-    if not left_out:
+def loading_notes(folder: Path, skipped: list[str]) -> tuple[str, ...]:
+    """Messages about tensors that loading skipped; also logged as a warning by the logger "regard"."""
+    if not skipped:
         return ()
-    note = f"{folder}: left out {len(left_out)} tensors of a head on top of the encoder: {abbreviate_names(left_out)}"
+    note = f"{folder}: skipped {len(skipped)} tensors of a head on top of the encoder: {abbreviate_names(skipped)}"
     _log.warning(note)
     return (note,)
 

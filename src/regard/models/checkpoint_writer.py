@@ -130,7 +130,7 @@ def _is_encodable(name: str) -> bool:
 def check_not_exists(folder: Path, do: str = "choose another name") -> None:
     """Raise OutputExistsError, with ``do`` as its advice, if ``folder`` exists."""
     if os.path.lexists(folder):
-        raise OutputExistsError(f"{folder} exists already", expected="a new folder", got="an existing one", do=do)
+        raise OutputExistsError(f"{folder} already exists", expected="a new folder", got="an existing one", do=do)
 
 
 def check_replaceable(folder: Path, *, overwrite: bool, keep_others: bool = False) -> None:

@@ -21,7 +21,9 @@ from regard.models.base import Encoder, EncoderDecoder
 from regard.models.bert import Bert
 from regard.models.config_file import ConfigFile
 from regard.models.recurrent import Recurrent
+from regard.models.text_classifier import TextClassifier
 from regard.models.transformer import Transformer
+from regard.models.transformer_encoder import TransformerEncoder
 from regard.validation import FLOATS, resolve_device
 
 
@@ -37,6 +39,8 @@ _MODELS: Mapping[str, FolderReader] = {
     "bert": Bert.from_folder,
     Transformer.model_type: Transformer.from_folder,
     Recurrent.model_type: Recurrent.from_folder,
+    TransformerEncoder.model_type: TransformerEncoder.from_folder,
+    TextClassifier.model_type: TextClassifier.from_folder,
 }
 """The loader of each ``model_type`` in config.json."""
 
@@ -66,6 +70,10 @@ ANY_MODEL = ModelKind(
 TRANSLATOR = ModelKind(
     "the folder of a translator, written by `regard train translate`",
     "check the path; to make one: regard train translate --data pairs.tsv --out model/",
+)
+CLASSIFIER = ModelKind(
+    "the folder of a classifier, written by `regard train classify`",
+    "check the path; to make one: regard train classify --data texts.tsv --out model/",
 )
 
 _HUB_UNREACHABLE = "the Hub cannot be reached"
@@ -130,10 +138,10 @@ def load(
     return _MODELS[config.model_type](folder, config, dtype=dtype or torch.float32).to(target)
 
 
-def load_encoder(folder_or_name: str | Path, *, dtype: torch.dtype | None = None) -> Bert:
+def load_encoder(folder_or_name: str | Path, *, dtype: torch.dtype | None = None) -> Encoder:
     """Load a text encoder. Raises CheckpointError for another kind of model, and what ``load`` raises."""
     model = load(folder_or_name, dtype=dtype)
-    if not isinstance(model, Bert):
+    if not isinstance(model, Encoder):
         raise _wrong_kind_error(folder_or_name, "a text encoder, such as a BERT", model)
     return model
 
@@ -143,6 +151,14 @@ def load_translator(folder_or_name: str | Path, *, device: torch.device | str | 
     model = load(resolve_folder(folder_or_name, TRANSLATOR), device=device)
     if not isinstance(model, EncoderDecoder):
         raise _wrong_kind_error(folder_or_name, "a translation model, written by `regard train translate`", model)
+    return model
+
+
+def load_classifier(folder_or_name: str | Path, *, device: torch.device | str | None = None) -> TextClassifier:
+    """Load a text classifier. Raises CheckpointError for another kind of model, and what ``load`` raises."""
+    model = load(resolve_folder(folder_or_name, CLASSIFIER), device=device)
+    if not isinstance(model, TextClassifier):
+        raise _wrong_kind_error(folder_or_name, "a text classifier, written by `regard train classify`", model)
     return model
 
 

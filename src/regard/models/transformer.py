@@ -30,17 +30,11 @@ from regard.models.base import SequenceOutput
 from regard.models.beam_groups import BeamGroups
 from regard.models.check_token_ids import check_step, check_token_ids
 from regard.models.config_file import MAX_LAYERS
+from regard.models.named_positions import HEAD_POSITIONS, POSITIONS, make_absolute_position, make_head_position
 from regard.models.token_model import TokenConfig, TokenModel
 from regard.models.weight_names import same_names
-from regard.positions import ALiBi, Learned, Rotary, ShawRelative, Sinusoidal, T5Buckets
-from regard.positions.base import AbsolutePosition, PairBias, Rotation
 from regard.record import record
 from regard.tensors import check_tensor
-
-_ABSOLUTE_POSITIONS = ("sinusoidal", "learned")
-_HEAD_POSITIONS = ("rotary", "alibi", "t5", "shaw")
-POSITIONS = (*_ABSOLUTE_POSITIONS, *_HEAD_POSITIONS, "none")
-"""Positions added to embeddings; positions in the heads of self-attention (rotations or biases); none."""
 
 
 @final
@@ -166,7 +160,7 @@ class Transformer(TokenModel):
         super().__init__(config)
         self.output = nn.Linear(config.width, self.vocab_sizes[1], bias=False)
         self.tie()
-        self.positions = _make_absolute_position(config)
+        self.positions = make_absolute_position(config.position, width=config.width, max_length=config.max_length)
         self.dropout = Dropout(config.dropout)
         self.encoder = nn.ModuleList(
             _make_block(encoder_block, config, bidirectional=True) for _ in range(config.layers)
@@ -271,7 +265,7 @@ class Transformer(TokenModel):
 
     def _init_visible_keys(self, source: Tensor) -> Bool[Tensor, "rows 0"] | None:
         """``visible_keys`` before the first step; None if each row needs its own cache entry."""
-        apart = self.config.position in _HEAD_POSITIONS or self.config.decoder_self_attention[0] != "dot_product"
+        apart = self.config.position in HEAD_POSITIONS or self.config.decoder_self_attention[0] != "dot_product"
         return None if apart else torch.ones(len(source), 0, dtype=torch.bool, device=source.device)
 
     def _embed(self, ids: Tensor, words: nn.Embedding, offset: int) -> Tensor:
@@ -280,23 +274,6 @@ class Transformer(TokenModel):
             tokens = tokens + self.positions(ids.shape[1], offset=offset)
         dropped: Tensor = self.dropout(tokens)
         return dropped
-
-
-def _make_absolute_position(config: TransformerConfig) -> AbsolutePosition | None:
-    if config.position == "sinusoidal":
-        return Sinusoidal(config.width)
-    return Learned(config.max_length, config.width) if config.position == "learned" else None
-
-
-def _make_head_position(config: TransformerConfig, *, bidirectional: bool) -> Rotation | PairBias | None:
-    """Build the position of one layer's self-attention; None if the config has no position in the heads."""
-    if config.position == "rotary":
-        return Rotary(config.width // config.heads)
-    if config.position == "alibi":
-        return ALiBi(config.heads)
-    if config.position == "shaw":
-        return ShawRelative(config.width // config.heads)
-    return T5Buckets(config.heads, bidirectional=bidirectional) if config.position == "t5" else None
 
 
 def _make_final_norm(config: TransformerConfig) -> nn.Module:
@@ -319,7 +296,9 @@ def _make_block(make: Callable[..., nn.Module], config: TransformerConfig, *, bi
         epsilon=config.epsilon,
         mechanism=mechanism,
         mechanism_options=options,
-        position=_make_head_position(config, bidirectional=bidirectional),
+        position=make_head_position(
+            config.position, width=config.width, heads=config.heads, bidirectional=bidirectional
+        ),
     )
 
 

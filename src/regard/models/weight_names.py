@@ -90,7 +90,7 @@ class WeightNames:
         rows: the mapping of modules.
         prefix: an optional prefix of the names in a file.
         ignored_patterns: regular expressions of names in a file that are not weights.
-        heads: prefixes of names that belong to a head on top of the model, which are left out.
+        heads: prefixes of names that belong to a head on top of the model, which are skipped.
         tied_weights: maps the name of a tied tensor to the name of the tensor that it shares: a tied tensor is not
             written, and if a file lacks it, it is read from the other.
     """
@@ -102,7 +102,7 @@ class WeightNames:
     tied_weights: Mapping[str, str] = field(default_factory=dict)
 
     def origins(self, stored: Mapping[str, StoredTensor]) -> tuple[dict[str, Origin], list[str]]:
-        """Map the model's tensor names to their origins; return also the names in the file that are left out.
+        """Map the model's tensor names to their origins; return also the names in the file that are skipped.
 
         Raises CheckpointError for unknown names, and for two names of one tensor.
         """
@@ -112,7 +112,7 @@ class WeightNames:
             ((name, tensor) for name, tensor in bare if not self._is_ignored(name)),
             lambda tensor: tensor.name,
         )
-        left_out = [tensor.name for name, tensor in other if name.startswith(self.heads)]
+        skipped = [tensor.name for name, tensor in other if name.startswith(self.heads)]
         extra = [tensor.name for name, tensor in other if not name.startswith(self.heads)]
         if extra:
             head = f", and at most a known head ({', '.join(self.heads)})" if self.heads else ""
@@ -129,7 +129,7 @@ class WeightNames:
                 tensors = tuple(found[part] for part in range(len(parts)))
                 named |= {name: Origin(tensors, names, part, row.transposed) for part, name in enumerate(names)}
         tied = {name: named[other] for name, other in self.tied_weights.items() if other in named}
-        return tied | named, left_out
+        return tied | named, skipped
 
     def to_file(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Convert a model's state dict to the tensors and names of the file.

@@ -66,9 +66,7 @@ class ShawRelative(PairBias):
         scale: float,
     ) -> Float[Tensor, "batch heads rows keys"]:
         """Compute ``scale * q_i . a^K_clip(j - i)``."""
-        by_distance = (query * scale) @ self.key_vectors.to(query).T
-        index = self._distance_index(frame, rows.to(query.device))
-        return by_distance.gather(-1, index.expand(*by_distance.shape[:2], *index.shape))
+        return score_distances(query * scale, self.key_vectors, frame, rows)
 
     def values(
         self, weights: Float[Tensor, "batch heads rows keys"], frame: Frame, rows: Int[Tensor, " rows"]
@@ -76,14 +74,28 @@ class ShawRelative(PairBias):
         """Compute the value term: the weights summed by distance, times ``a^V``."""
         if self.value_vectors is None:
             return None
-        index = self._distance_index(frame, rows.to(weights.device))
+        index = _distance_index(self.max_distance, frame, rows.to(weights.device))
         by_distance = weights.new_zeros(*weights.shape[:3], 2 * self.max_distance + 1)
         by_distance = by_distance.scatter_add(-1, index.expand(*weights.shape[:2], *index.shape), weights)
         return by_distance @ self.value_vectors.to(weights)
 
-    def _distance_index(self, frame: Frame, rows: Int[Tensor, " rows"]) -> Int[Tensor, "rows keys"]:
-        return distances(frame, rows).clamp(-self.max_distance, self.max_distance) + self.max_distance
-
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""
         return f"head_dim={self.key_vectors.shape[1]}, max_distance={self.max_distance}"
+
+
+def score_distances(
+    query: Float[Tensor, "batch heads rows head_dim"],
+    key_vectors: Float[Tensor, "distances head_dim"],
+    frame: Frame,
+    rows: Int[Tensor, " rows"],
+) -> Float[Tensor, "batch heads rows keys"]:
+    """Compute ``q_i . a^K_clip(j - i)`` for the queries ``rows`` (indices) of ``frame``."""
+    by_distance = query @ key_vectors.to(query).T
+    index = _distance_index(len(key_vectors) // 2, frame, rows.to(query.device))
+    return by_distance.gather(-1, index.expand(*by_distance.shape[:2], *index.shape))
+
+
+def _distance_index(max_distance: int, frame: Frame, rows: Int[Tensor, " rows"]) -> Int[Tensor, "rows keys"]:
+    """Compute the index of each pair's vector."""
+    return distances(frame, rows).clamp(-max_distance, max_distance) + max_distance

@@ -16,7 +16,7 @@ from typing import Any, Protocol, final, runtime_checkable
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, UnknownWordsWarning, check_count, check_kind
@@ -37,7 +37,11 @@ class TextEncoder(Protocol):
 
     tokenizer: Tokenizer | None
     pooling: Pooling | None
-    config: Any
+
+    @property
+    def width(self) -> int:
+        """The number of components of a hidden state."""
+        ...
 
     @property
     def device(self) -> torch.device:
@@ -46,6 +50,10 @@ class TextEncoder(Protocol):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the weights of the model by name."""
+        ...
+
+    def modules(self) -> Iterator[nn.Module]:
+        """Return the model and all modules in it; models among them have a ``config``."""
         ...
 
     def __call__(self, ids: Tensor, **options: Any) -> Any:
@@ -104,7 +112,7 @@ class Embedder:
             return self.pooling.pool(hidden, lengths).unbind()
 
         vectors = self._run_batches(texts, batch, pool)
-        return torch.stack(vectors) if vectors else torch.empty(0, self.model.config.width)
+        return torch.stack(vectors) if vectors else torch.empty(0, self.model.width)
 
     def contextual(self, texts: Sequence[TokenizedText], *, batch: int = 32) -> tuple[Float[Tensor, "_ width"], ...]:
         """Embed each tokenized text as contextual token vectors, (tokens, width)."""

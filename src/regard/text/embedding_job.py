@@ -149,8 +149,9 @@ def skipped_path(out: Path) -> Path:
 
 
 def fingerprint(embedder: Embedder) -> str:
-    """SHA-256 of everything that determines the vectors: config, weights, tokenizer and pooling."""
-    digest = hashlib.sha256(f"{embedder.pooling} {embedder.model.config}".encode())
+    """SHA-256 of everything that determines the vectors: configs, weights, tokenizer and pooling."""
+    configs = [module.config for module in embedder.model.modules() if hasattr(module, "config")]
+    digest = hashlib.sha256(f"{embedder.pooling} {configs}".encode())
     digest.update(embedder.tokenizer.to_json().encode())
     for name, tensor in embedder.model.state_dict().items():
         digest.update(name.encode())

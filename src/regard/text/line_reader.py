@@ -193,6 +193,12 @@ def chunk_lines(lines: LineReader | Sequence[Line], most: int) -> Iterator[list[
         yield some
 
 
+def skip_reason(line: Line) -> str:
+    """Reason for skipping a line with a problem, without the name of the line."""
+    assert line.problem is not None
+    return "the line " + line.problem.what.removeprefix(line.name).strip()
+
+
 def _open_standard_input() -> io.BufferedReader:
     if sys.stdin is None:  # closed by the shell: <&-
         raise DataError(

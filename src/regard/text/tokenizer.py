@@ -131,6 +131,10 @@ class Tokenizer:
             pad_id = _find_pad_id(backend)
         return cls(backend, pad_id=pad_id, limit=limit)
 
+    def with_limit(self, limit: int | None) -> Tokenizer:
+        """The same tokenizer with another ``limit``."""
+        return Tokenizer(self._backend, pad_id=self.pad_id, limit=limit)
+
     @property
     def vocabulary(self) -> int:
         """Vocabulary size: the number of different tokens."""
@@ -161,6 +165,19 @@ class Tokenizer:
             self._to_tokenized_text(text, encoding, truncate) for text, encoding in zip(listed, plain, strict=True)
         )
 
+    def ids(self, texts: Sequence[str], *, truncate: bool = False) -> list[list[int]]:
+        """The token ids of each text, as ``tokenize`` gives them: in a third of its time, for training data.
+
+        Raises what ``tokenize`` raises.
+        """
+        check_flag("truncate", truncate)
+        check_texts("texts", texts)
+        found = []
+        for encoding in self._backend.encode_batch_fast(list(texts), add_special_tokens=False):
+            self._truncate(encoding, truncate)
+            found.append(self._backend.post_process(encoding).ids)
+        return found
+
     def check_length(self, text: TokenizedText, name: str) -> None:
         """Raise DataError if the text, called ``name`` in the message, is longer than ``limit``."""
         if self.limit is None or len(text) <= self.limit:
@@ -189,8 +206,7 @@ class Tokenizer:
     def _to_tokenized_text(self, text: str, encoding: tokenizers.Encoding, truncate: bool) -> TokenizedText:
         """Truncate the tokens if ``truncate``, then add the special tokens."""
         count = len(encoding) + self._num_special_tokens
-        if truncate and self.limit is not None and count > self.limit:
-            encoding.truncate(self.limit - self._num_special_tokens)
+        self._truncate(encoding, truncate)
         whole = self._backend.post_process(encoding)
         return TokenizedText(
             text=text,
@@ -201,6 +217,11 @@ class Tokenizer:
             unknown=tuple(one == self._unknown_id for one in whole.ids),
             count=count,
         )
+
+    def _truncate(self, encoding: tokenizers.Encoding, truncate: bool) -> None:
+        """Cut the tokens of a text so that they fit ``limit`` together with the special tokens, if ``truncate``."""
+        if truncate and self.limit is not None and len(encoding) + self._num_special_tokens > self.limit:
+            encoding.truncate(self.limit - self._num_special_tokens)
 
 
 def _find_pad_id(backend: tokenizers.Tokenizer) -> int:

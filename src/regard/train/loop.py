@@ -207,7 +207,7 @@ class Trainer:
         loss = self._processes.sum(self._loss) / self._loss_tokens if self._loss_tokens else math.nan
         done, left = self._estimate_remaining()
         numbers = {"loss": loss, "learning_rate": rate, "gradient_norm": norm, "epoch": float(self.progress.epoch)}
-        numbers["tokens_per_second"] = self._tokens / (now - self._last_report_time)
+        numbers[f"{self.task.unit}_per_second"] = self._tokens / (now - self._last_report_time)
         if left is not None:
             numbers |= {"done": done, "seconds_left": left}
         self._loss, self._loss_tokens, self._tokens, self._last_report_time = 0.0, 0, 0, now
@@ -250,7 +250,7 @@ class Trainer:
             if self.progress.kept != kept:
                 self._save_model(result)
         self._save_checkpoint(weights)
-        self._last_report_time += time.monotonic() - began  # tokens per second exclude validation
+        self._last_report_time += time.monotonic() - began  # the speed excludes validation
 
     def _validate_weights(self, weights: dict[str, Tensor]) -> Validation:
         """Validate ``weights`` in the main process, and return its score in every process."""
@@ -271,7 +271,8 @@ class Trainer:
 
     def _save_model(self, result: Validation) -> None:
         """Write the model folder, replacing that of a worse model."""
-        trained = {"steps": self.progress.step, "tokens": self.progress.tokens, "minutes": round(self._seconds / 60, 1)}
+        progress = self.progress
+        trained = {"steps": progress.step, self.task.unit: progress.tokens, "minutes": round(self._seconds / 60, 1)}
         self.task.save(self._full_model, self.out, {"trained": trained, "validation": result.metrics})
 
     def _restore_model_folder(self) -> None:

@@ -14,6 +14,9 @@ from typing import Any, final
 
 from regard.train.run_folder import RunFolder
 
+_SPEED = "_per_second"
+"""End of the name of a speed among the metrics; its beginning is the task's unit."""
+
 
 class Report(ABC):
     """Receives the metrics, samples and messages of a run, in the main process. Subclass it to log them elsewhere."""
@@ -72,7 +75,7 @@ class FileReport(Report):
 
 @final
 class TerminalReport(Report):
-    """A progress bar on standard error: loss, tokens per second, time left. Without a terminal, a line per minute."""
+    """A progress bar on standard error: loss, speed, time left. Without a terminal, a line per minute."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -91,14 +94,12 @@ class TerminalReport(Report):
     def numbers(self, step: int, kind: str, values: Mapping[str, float]) -> None:
         """Update the progress bar, or print a line with the metrics of a validation."""
         if kind == "validation":
-            self.say(
-                f"step {step:,}: " + ", ".join(f"{name} {_format_number(value)}" for name, value in values.items())
-            )
+            self.say(_format_validation(step, values))
             return
         left = values.get("seconds_left")
-        description = f"loss {values['loss']:.3f} · {values['tokens_per_second']:,.0f} tokens/s" + (
-            "" if left is None else f" · {_format_duration(left)} left"
-        )
+        speeds = {name.removesuffix(_SPEED): value for name, value in values.items() if name.endswith(_SPEED)}
+        parts = [f"loss {values['loss']:.3f}", *(f"{value:,.0f} {unit}/s" for unit, value in speeds.items())]
+        description = " · ".join(parts if left is None else [*parts, f"{_format_duration(left)} left"])
         self._progress_bar.update(self._task, completed=values.get("done", 0.0), description=description, step=step)
         if not self._console.is_terminal and time.monotonic() - self._last_line > 60:
             self._last_line = time.monotonic()
@@ -156,6 +157,14 @@ def _open_tensorboard(folder: RunFolder, after: int) -> Any:
     from torch.utils.tensorboard import SummaryWriter
 
     return SummaryWriter(str(folder.tensorboard), purge_step=after + 1)
+
+
+def _format_validation(step: int, values: Mapping[str, float]) -> str:
+    """Format the metrics of a validation; the metric "averaged" is the number of checkpoints that were averaged."""
+    metrics = dict(values)
+    count = metrics.pop("averaged", None)
+    model = f"step {step:,}" if count is None else f"average of {count:.0f} checkpoints"
+    return f"{model}: " + ", ".join(f"{name} {_format_number(value)}" for name, value in metrics.items())
 
 
 def _format_number(value: float) -> str:

@@ -152,6 +152,11 @@ class Task(ABC):
     def tokens(self, batch: Any) -> int:
         """Return the number of predictions in a batch, over all processes; the sum of its losses is divided by it."""
 
+    @property
+    def unit(self) -> str:
+        """What ``tokens`` counts, in the plural, such as "texts": the unit of the speed that a run reports."""
+        return "tokens"
+
     @abstractmethod
     def loss(self, model: nn.Module, batch: Any, shard: RankShard) -> Tensor:
         """Return the sum of the losses of this process's rows of a batch, a scalar with a gradient.

@@ -12,10 +12,11 @@ from regard.view.layer_weights import LayerWeights
 from regard.view.page import write_page
 from regard.view.read import read
 from regard.view.read_pair import read_pair
-from regard.view.reading import PairReading, Reading, Tokens
+from regard.view.reading import Answer, PairReading, Reading, Tokens
 from regard.view.terminal import print_reading, print_readings
 
 __all__ = [
+    "Answer",
     "AttentionLayer",
     "LayerReading",
     "LayerWeights",

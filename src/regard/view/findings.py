@@ -1,4 +1,4 @@
-"""Findings: pairs of words with more attention than their distance explains, which a newcomer should see first.
+"""Findings: the notable pairs of words, with more attention than their distance explains.
 
 For a head, the usual weight at distance d is its mean weight from all *other* words' tokens to the token d away.
 A pair of words is scored by
@@ -8,8 +8,8 @@ A pair of words is scored by
 so heads that always attend to the previous token, or to [SEP], score nothing, and a single unusual head is not
 enough. Words of several pieces: weights are averaged over the query's pieces and summed over the key's. Special
 tokens, punctuation, words outside the vocabulary (all of them are one token to the model), repetitions of the query
-word and direct neighbours are left out. A text with mostly unknown words has no findings. Attention shows where a
-head looks, not why the model decides (Jain and Wallace 2019), and the views say so.
+word and direct neighbours are excluded. A text with mostly unknown words has no findings. Attention shows which tokens
+a head uses, not why the model decides (Jain and Wallace 2019), and the views say so.
 """
 
 from __future__ import annotations

@@ -73,7 +73,11 @@ def _join_calls(calls: Sequence[LayerCall]) -> LayerCall:
             got=f"a batch of {first.query.shape[0]}",
             do="record the model with one text",
         )
-    joined = replace(first, query=torch.cat([call.query for call in calls], dim=2))
+    joined = replace(
+        first,
+        query=torch.cat([call.query for call in calls], dim=2),
+        inputs=dict(first.inputs) | _join_query_inputs(calls),
+    )
     if len(calls) > 1 and not _is_exact(joined, calls):
         raise RefusedError(
             f"the calls of {first.name or 'attention'} cannot be shown as one",
@@ -84,20 +88,32 @@ def _join_calls(calls: Sequence[LayerCall]) -> LayerCall:
     return joined
 
 
+def _join_query_inputs(calls: Sequence[LayerCall]) -> dict[str, Tensor]:
+    """Join the extra inputs that belong to queries."""
+    parts = [call.inputs_of("query") for call in calls]
+    return {name: torch.cat([part[name] for part in parts], dim=2) for name in parts[0]}
+
+
 def _is_exact(joined: LayerCall, calls: Sequence[LayerCall]) -> bool:
     """Whether each query of a call has the same keys, mask and bias in the joined one."""
     return (
         joined.bias is None
         and all(torch.equal(call.key, joined.key) and torch.equal(call.value, joined.value) for call in calls)
+        and all(_have_same_key_inputs(call, joined) for call in calls)
         and torch.equal(
             torch.cat([_dense_mask(call, call.mask) for call in calls], dim=1), _dense_mask(joined, joined.mask)
         )
     )
 
 
+def _have_same_key_inputs(call: LayerCall, joined: LayerCall) -> bool:
+    """Whether the extra inputs of the keys are the same."""
+    return all(torch.equal(tensor, joined.inputs[name]) for name, tensor in call.inputs_of("key").items())
+
+
 def _steps_or_reason(call: LayerCall) -> Steps | str:
     """The steps of a layer, or one sentence why the views cannot show any."""
-    request = call.mechanism.make_request(call.query, call.key, call.value, call.mask, call.bias)
+    request = call.mechanism.make_request(call.query, call.key, call.value, call.mask, call.bias, call.inputs)
     steps = call.mechanism.steps(request)
     if steps is None:
         return NO_SCORES

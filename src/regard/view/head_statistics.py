@@ -3,7 +3,7 @@
 For weights p of one query over the keys, averaged over all queries of the text:
 
     entropy  = -sum_j p_j ln p_j          in nats: 0 for a single token, ln(keys) for uniform attention
-    distance = sum_j p_j |j - i|          in tokens: how far from the query i the head looks
+    distance = sum_j p_j |j - i|          mean distance from query i to its keys, in tokens
 
 and the shares of the special tokens, of the token itself, of the one before and of the one after. If weights do
 not sum to 1, as with a Gaussian window, they are normalised for the entropy. If weights are signed, p are shares of

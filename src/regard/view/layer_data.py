@@ -69,7 +69,7 @@ def _pack_steps(layer: LayerReading, masks: list[str], letters: int) -> Json:
     if layer.bias is not None:
         packed["bias"] = [pack_float32(head[None]) for head in layer.bias]
     if layer.gaussian_window is not None:
-        packed["bell"] = {
+        packed["gaussian"] = {
             "centre": [pack_float32(head[None]) for head in layer.gaussian_window.centre],
             "deviation": layer.gaussian_window.deviation,
         }

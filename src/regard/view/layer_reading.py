@@ -7,8 +7,8 @@
             = vector . tanh(query + key)                   Bahdanau et al. 2015, A.1.2: W_q q and W_k k are stored
     window  = exp(-(place - centre)^2 / (2 deviation^2))   Luong et al. 2015, equation 10; else 1
 
-Queries, keys and values are stored, so memory is linear in the number of tokens. Weights are computed on request, and
-never stored.
+Queries, keys and values are stored, so memory is linear in the number of tokens. Weights are computed on request, by
+``mechanisms.steps``, and never stored.
 """
 
 from __future__ import annotations
@@ -18,10 +18,15 @@ from typing import final
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float32, Float64
+from jaxtyping import Bool, Float, Float32, Float64
+from torch import Tensor
 
+from regard import masks
+from regard.contract import Frame
 from regard.errors import ShapeError
-from regard.mechanisms.steps import Gaussian
+from regard.mechanisms.steps import Gaussian, Steps
+from regard.positions.base import distances
+from regard.positions.shaw import score_distances
 from regard.view.attention_layer import AttentionLayer, check_finite
 from regard.view.pack import round_to_fixed
 
@@ -34,10 +39,9 @@ class GaussianWindow:
     centre: Float32[np.ndarray, "_heads _queries"]
     deviation: float
 
-    def heights(self, keys: int) -> Float64[np.ndarray, "heads queries keys"]:
-        """Height of the Gaussian at every key (heads, queries, keys), 1 at the centre."""
-        gaussian = Gaussian(torch.from_numpy(self.centre.astype(np.float64))[None], self.deviation)
-        return np.asarray(gaussian.heights(keys)[0])
+    def to_gaussian(self) -> Gaussian:
+        """Convert to the Gaussian of ``mechanisms.steps``, for a batch of one."""
+        return Gaussian(_to_tensor(self.centre)[None], self.deviation)
 
 
 @final
@@ -50,14 +54,6 @@ class RelativeVectors:
 
     key: Float32[np.ndarray, "_distances _head_dim"]
     value: Float32[np.ndarray, "_distances _value_dim"] | None = None
-
-    def scores(self, query: Float64[np.ndarray, "heads queries head_dim"], keys: int) -> Float64[np.ndarray, "..."]:
-        """Contribution to each score (heads, queries, keys); the last query is aligned with the last key."""
-        most, queries = len(self.key) // 2, query.shape[1]
-        distance = np.arange(keys)[None, :] - np.arange(queries)[:, None] + queries - keys
-        by_distance = query @ self.key.astype(np.float64).T
-        places = np.broadcast_to(distance.clip(-most, most) + most, (len(query), queries, keys))
-        return np.take_along_axis(by_distance, places, axis=2)
 
 
 @final
@@ -144,48 +140,30 @@ class LayerReading(AttentionLayer):
 
     def weights(self) -> Float64[np.ndarray, "heads queries keys"]:
         """Attention weights in float64; a query that may attend to nothing gets a row of zeros."""
-        scores = self._scores()
-        if self.allowed is None:
-            powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        else:
-            highest = np.max(scores, axis=-1, keepdims=True, where=self.allowed, initial=-np.inf)
-            highest[np.isneginf(highest)] = 0.0
-            powers = np.where(self.allowed, np.exp(np.where(self.allowed, scores - highest, 0.0)), 0.0)
-        total = powers.sum(axis=-1, keepdims=True)
-        weights = np.divide(powers, total, out=np.zeros_like(powers), where=total > 0)
-        return (
-            weights
-            if self.gaussian_window is None
-            else np.asarray(weights * self.gaussian_window.heights(self.key.shape[1]))
-        )
+        query, key = _to_tensor(self.query)[None], _to_tensor(self.key)[None]
+        mask = None if self.allowed is None else masks.keep(torch.from_numpy(self.allowed)[None, None])
+        vector = None if self.vector is None else _to_tensor(self.vector)
+        gate = None if self.gaussian_window is None else self.gaussian_window.to_gaussian()
+        return np.asarray(Steps(query, key, mask, self.scale, vector, gate).weights(bias=self._make_bias())[0])
 
     def round_for_page(self, letters: int) -> LayerReading:
         """Round queries and keys as a page does that stores ``letters`` characters per number."""
         query, key = round_to_fixed(self.query, letters), round_to_fixed(self.key, letters)
         return replace(self, query=query, key=key)
 
-    def _scores(self) -> Float64[np.ndarray, "heads queries keys"]:
-        """Compute scale * score + bias."""
-        query, key = self.query.astype(np.float64), self.key.astype(np.float64)
-        scores = query @ key.swapaxes(1, 2) if self.vector is None else _additive_scores(query, key, self.vector)
+    def _make_bias(self) -> Float[Tensor, "heads queries keys"] | None:
+        """Compute what is added to the scores by distance: ``bias`` and the products with relative vectors, if any."""
+        frame = Frame(self.queries, self.keys)
+        rows = frame.all_rows(torch.device("cpu"))
+        terms = []
         if self.relative_vectors is not None:
-            scores = scores + self.relative_vectors.scores(query, key.shape[1])
-        scores = self.scale * scores
-        return scores if self.bias is None else np.asarray(scores + self._expand_bias(self.bias))
-
-    def _expand_bias(self, bias: Float32[np.ndarray, "_heads _distances"]) -> Float64[np.ndarray, "heads queries keys"]:
-        queries, keys = self.query.shape[1], self.key.shape[1]
-        distance = np.arange(keys)[None, :] - np.arange(queries)[:, None] + queries - 1
-        return np.asarray(bias[:, distance], dtype=np.float64)
+            query = self.scale * _to_tensor(self.query)
+            terms.append(score_distances(query[None], _to_tensor(self.relative_vectors.key), frame, rows)[0])
+        if self.bias is not None:
+            terms.append(_to_tensor(self.bias)[:, distances(frame, rows) + self.keys - 1])
+        return torch.stack(terms).sum(0) if terms else None
 
 
-def _additive_scores(
-    query: Float64[np.ndarray, "heads queries inner"],
-    key: Float64[np.ndarray, "heads keys inner"],
-    vector: Float32[np.ndarray, "heads inner"],
-) -> Float64[np.ndarray, "heads queries keys"]:
-    """Compute vector . tanh(query + key), one query at a time: all at once would be queries x keys x inner numbers."""
-    scores = np.empty((*query.shape[:2], key.shape[1]))
-    for head, row in np.ndindex(*query.shape[:2]):
-        scores[head, row] = np.tanh(query[head, row] + key[head]) @ vector[head]
-    return scores
+def _to_tensor(array: Float32[np.ndarray, "..."]) -> Float[Tensor, "..."]:
+    """Copy the array to a float64 tensor."""
+    return torch.from_numpy(array.astype(np.float64))

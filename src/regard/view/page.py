@@ -113,7 +113,7 @@ def check_output_path(path: Path, *, overwrite: bool) -> None:
         )
     if path.exists() and not overwrite:
         raise OutputExistsError(
-            "the output exists already",
+            "the output already exists",
             expected="a new file",
             got=str(path),
             do="choose another name (--out), or replace it with overwrite=True (--overwrite)",
@@ -157,10 +157,12 @@ def _minify_css(style: str) -> str:
 
 
 def _minify_script(script: str) -> str:
-    """Remove unnecessary white space from the script, except in lines where it may be part of a text."""
+    """Remove comments and unnecessary white space from the script, except in lines where they may be part of a text."""
+    code = re.sub(r"""(?<=[;{,)}\]]) +// [^\n`"']*$""", "", _strip_comments(script), flags=re.MULTILINE)
+    # Lines with a quote, a backslash or a regular expression keep their spaces.
     lines = (
-        line if re.search(r"[`'/\\]", line) else "".join(map(_strip_spaces, re.split(r'("[^"]*")', line)))
-        for line in _strip_comments(script).split("\n")
+        line if re.search(r"[`'\\]|[=(,:] */", line) else "".join(map(_strip_spaces, re.split(r'("[^"]*")', line)))
+        for line in code.split("\n")
     )
     return re.sub(r"(?<=[;,{(\[])\n", "", "\n".join(lines))
 

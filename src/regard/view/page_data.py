@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from regard.text.unknown_words import UNKNOWN_WORDS_ADVICE
+from regard.view.answer_words import MAX_LABELS, MAX_WORDS, answer_words
 from regard.view.escape_text import direction_of, escape_text
 from regard.view.findings import Finding, WordPairs, findings, strongest_pieces, weight_of_pair, word_pairs
 from regard.view.head_statistics import HeadStatistics, statistics_of
 from regard.view.layer_data import Json, choose_encoding, layer_data
 from regard.view.pack import ALPHABET
-from regard.view.reading import PairReading, Reading, Tokens
+from regard.view.reading import Answer, PairReading, Reading, Tokens
 from regard.view.shared_words import shared_words
 from regard.view.words_from_tokens import Word, is_mostly_unknown, unknown_words_note, words_of
 
@@ -60,7 +61,19 @@ def _texts(readings: Sequence[Reading | PairReading], letters: int) -> list[Json
         text |= {"title": escape_text(one.title), "direction": direction_of(one.title)}
         if isinstance(one, PairReading):
             text |= {"aligning": one.alignment_layer, "forced": one.forced}
+        elif one.answer is not None:
+            text |= {"answer": _answer(one, one.answer)}
     return texts
+
+
+def _answer(reading: Reading, answer: Answer) -> Json:
+    """Encode the most probable labels, and the words that the answer was computed from."""
+    return {
+        "pooling": answer.pooling,
+        "several": answer.several,
+        "labels": [[escape_text(label), round(share, 6)] for label, share in answer.probabilities[:MAX_LABELS]],
+        "words": [[escape_text(word), round(share, 6)] for word, share in answer_words(reading)[:MAX_WORDS]],
+    }
 
 
 def _attention(reading: Reading, letters: int) -> Json:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from regard.errors import CheckpointError, check_kind
+from regard.models import TextClassifier
 from regard.record import record
 from regard.view.from_recording import layers_of, to_numpy
-from regard.view.reading import Reading, Tokens
+from regard.view.reading import Answer, Reading, Tokens
 
 
 def read(model: Any, text: str, *, truncate: bool = False, name: str = "the text") -> Reading:
-    """Capture every attention layer of ``model``, from ``regard.load``, for a text.
+    """Capture every attention layer of ``model``, from ``regard.load``, for a text; of a classifier also its answer.
 
     Raises DataError for a text longer than the model's limit unless ``truncate`` is set, and for one with too many
     weights; ``name`` is the text's name in messages. Raises CheckpointError for a model without tokenizer.
@@ -33,8 +35,25 @@ def read(model: Any, text: str, *, truncate: bool = False, name: str = "the text
     with torch.no_grad(), record(model) as seen:
         output = model(batch.ids.to(model.device), mask=batch.mask, keep_layers=True)
     return Reading(
-        tokens=Tokens(text, tokenized.tokens, tokenized.spans, tokenized.special),
+        tokens=Tokens(text, tokenized.tokens, _without_spaces(text, tokenized.spans), tokenized.special),
         layers=layers_of(seen),
         hidden=to_numpy(torch.cat(output.layers)),
         dropped=tokenized.dropped,
+        answer=_read_answer(model, output.logits) if isinstance(model, TextClassifier) else None,
     )
+
+
+def _without_spaces(text: str, spans: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Spans without the white space before a token, which some tokenizers count as a part of it."""
+    trimmed = []
+    for start, end in spans:
+        lead = len(text[start:end]) - len(text[start:end].lstrip())
+        trimmed.append((start + lead, end) if start + lead < end else (start, end))
+    return tuple(trimmed)
+
+
+def _read_answer(model: TextClassifier, logits: Tensor) -> Answer:
+    """The probabilities of a classifier's labels for one text."""
+    probabilities = zip(model.labels, model.probabilities(logits)[0].tolist(), strict=True)
+    ranked = tuple(sorted(probabilities, key=lambda one: -one[1]))
+    return Answer(ranked, model.config.several, model.config.pooling)

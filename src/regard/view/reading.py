@@ -60,13 +60,28 @@ class Tokens:
 
 
 @final
+@dataclass(frozen=True)
+class Answer:
+    """What a classifier answers for a text: the probabilities of its labels, the most probable first.
+
+    ``several`` says whether a text may have several labels. ``pooling`` is "cls" if the answer is computed from the
+    first token, and "mean" if it is computed from the mean of all tokens.
+    """
+
+    probabilities: tuple[tuple[str, float], ...]
+    several: bool
+    pooling: str
+
+
+@final
 @dataclass(frozen=True, eq=False)
 class Reading:
     """One kind of attention of one model over one text.
 
     ``keys`` are the key tokens; None means that the text attends to itself. ``hidden`` is (layers + 1, tokens, width),
-    the embedding first; None if it was not recorded. ``dropped`` counts the tokens that truncation removed.
-    Raises ShapeError if layers and tokens differ in length, DataError if a hidden state is not finite.
+    the embedding first; None if it was not recorded. ``dropped`` counts the tokens that truncation removed. ``answer``
+    is that of a classifier, else None. Raises ShapeError if layers and tokens differ in length, DataError if a hidden
+    state is not finite.
     """
 
     tokens: Tokens
@@ -74,6 +89,7 @@ class Reading:
     hidden: Float32[np.ndarray, "_layers _tokens _width"] | None = None
     keys: Tokens | None = None
     dropped: int = 0
+    answer: Answer | None = None
 
     def __post_init__(self) -> None:
         expected = (len(self.tokens), len(self.key_tokens))

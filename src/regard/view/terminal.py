@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -15,6 +16,7 @@ from regard.view.escape_text import escape_and_isolate, escape_text
 from regard.view.findings import findings, word_pairs
 from regard.view.reading import PairReading, Reading
 from regard.view.shared_words import SharedWord, shared_words
+from regard.view.terminal_answer import answer_line, print_answer
 from regard.view.terminal_pair import pair_line, print_pair
 from regard.view.terminal_words import format_pair, print_words
 from regard.view.words_from_tokens import is_mostly_unknown
@@ -53,6 +55,7 @@ def print_reading(reading: Reading, console: Console, *, number: int | None = No
         console.print(
             f"Truncated: read the first {len(reading.tokens)} tokens, not the last {reading.dropped}.", style="yellow"
         )
+    print_answer(reading, console)
     print_words(reading, console)
 
 
@@ -69,8 +72,12 @@ def print_shared_words(readings: Sequence[Reading], console: Console) -> None:
     console.print(Text("Words in several texts: cosine of their vectors, layer by layer", style="bold"))
     console.print(_shared_words_table(shared[:MAX_SHARED_WORDS]))
     if len(shared) > MAX_SHARED_WORDS:
-        console.print(f"… and {len(shared) - MAX_SHARED_WORDS} more pairs, more similar at the end.", style="dim")
-    console.print("1 is the same direction; the lower, the more differently the texts use the word.", style="dim")
+        console.print(
+            f"… and {len(shared) - MAX_SHARED_WORDS} more, with higher cosines after the last layer.", style="dim"
+        )
+    console.print(
+        "1 means the same direction; a low cosine means that the texts use the word differently.", style="dim"
+    )
 
 
 def _print_lines(readings: Sequence[Reading | PairReading], console: Console) -> None:
@@ -97,17 +104,21 @@ def _print_lines(readings: Sequence[Reading | PairReading], console: Console) ->
 
 def _lines_table(texts: Sequence[tuple[int, Reading]], console: Console) -> Table:
     table = Table(box=None, pad_edge=False)
-    for name in ("", "stands out", "share", "layer", "head", "text"):
-        table.add_column(name, justify="left" if name in ("stands out", "text") else "right", no_wrap=True)
+    answers = [answer_line(reading) for _, reading in texts]
+    labelled = ("label",) if any(answers) else ()
+    for name in ("", *labelled, "word pair", "share", "layer", "head", "text"):
+        left = name in ("label", "word pair", "text")
+        table.add_column(name, justify="left" if left else "right", no_wrap=True)
     rows = [_strongest_finding_cells(reading, plain=console.options.ascii_only) for _, reading in texts]
     number_width = len(str(texts[-1][0]))
-    pair_width = max(len("stands out"), *(pair.cell_len for pair, *_ in rows))
+    pair_width = max(len("word pair"), *(pair.cell_len for pair, *_ in rows))
     # Width left of the line beside the numbers (share 7, layer 5, head 4) and two spaces between columns.
-    room = max(4, console.width - number_width - pair_width - 7 - 5 - 4 - 5 * 2)
-    for (number, reading), row in zip(texts, rows, strict=True):
+    answer_width = max(len("label"), *map(cell_len, answers)) + 2 if labelled else 0
+    room = max(4, console.width - number_width - answer_width - pair_width - 7 - 5 - 4 - 5 * 2)
+    for (number, reading), answer, row in zip(texts, answers, rows, strict=True):
         text = Text(escape_and_isolate(reading.tokens.text))
         text.truncate(room, overflow="ellipsis")
-        table.add_row(str(number), *row, text)
+        table.add_row(str(number), *([Text(answer)] if labelled else []), *row, text)
     return table
 
 

@@ -27,7 +27,7 @@ def print_pair(pair: PairReading, console: Console, *, number: int | None = None
     words, tokens = _words(pair.alignment), _tokens(pair.alignment)
     layer, heads = pair.alignment.layers[pair.alignment_layer], pair.alignment.layers[pair.alignment_layer].heads
     weights = shares_of(layer).mean(axis=0, keepdims=True)
-    console.print(_table("written", words, aggregate_by_word(weights, *words)[0], plain=plain))
+    console.print(_table("target", words, aggregate_by_word(weights, *words)[0], plain=plain))
     print_omitted_count(len(words[0]), "words", console)
     console.print(
         f"Each target word, and the source words its step attended to most: layer {pair.alignment_layer}, "
@@ -36,10 +36,10 @@ def print_pair(pair: PairReading, console: Console, *, number: int | None = None
         style="dim",
     )
     if [len(one) for one in words] != [len(one) for one in tokens]:
-        console.print(Text("\nToken by token", style="bold"))
-        console.print(_table("written", tokens, aggregate_by_word(weights, *tokens)[0], plain=plain))
+        console.print(Text("\nToken alignment", style="bold"))
+        console.print(_table("target", tokens, aggregate_by_word(weights, *tokens)[0], plain=plain))
         print_omitted_count(len(tokens[0]), "tokens", console)
-    for name, reading in (("Source at itself", pair.source), ("Target at itself", pair.target)):
+    for name, reading in (("Source self-attention", pair.source), ("Target self-attention", pair.target)):
         if reading is not None:
             console.print(Text(f"\n{name}", style="bold"))
             print_words(reading, console)
@@ -67,7 +67,7 @@ def _print_title(pair: PairReading, console: Console, number: int | None) -> Non
 
 
 def _words(reading: Reading) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
-    """Words of target and source, with each end mark as a word of its own."""
+    """Words of target and source, with each end token as a word of its own."""
     return _words_and_special_tokens(reading.tokens), _words_and_special_tokens(reading.key_tokens)
 
 
@@ -95,10 +95,10 @@ def _table(
     asks, gets = parts
     table = Table(box=None, pad_edge=False)
     table.add_column(name)
-    table.add_column("looked at")
+    table.add_column("attends to")
     table.add_column("share", justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
-    table.add_column("then at")
+    table.add_column("then to")
     for ask, row in list(zip(asks, weights, strict=True))[:MAX_WORDS]:
         first, *others = np.argsort(-row, kind="stable")[: MAX_OTHERS + 1].tolist()
         then = [

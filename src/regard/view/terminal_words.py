@@ -25,7 +25,7 @@ def print_words(reading: Reading, console: Console) -> None:
     pairs = word_pairs(reading)
     note = unknown_words_note(pairs.words)
     if note:
-        console.print(f"{note} Such words are read as one unknown token, and left out here.", style="yellow")
+        console.print(f"{note} Such words are read as one unknown token, and excluded here.", style="yellow")
     if is_mostly_unknown(pairs.words):
         console.print(f"That is most of the text, so the rest is not shown. {UNKNOWN_WORDS_ADVICE}", style="yellow")
         return
@@ -87,9 +87,9 @@ def _words_table(looks: Sequence[Finding], pairs: WordPairs, *, plain: bool) -> 
 def _print_findings(found: Sequence[Finding], pairs: WordPairs, console: Console) -> None:
     if not found:
         return
-    console.print(Text("\nWhat stands out", style="bold"))
+    console.print(Text("\nNotable word pairs", style="bold"))
     table = Table(box=None, pad_edge=False)
-    table.add_column("pair of words")
+    table.add_column("word pair")
     for name in ("share", "layer", "head", "usual", "also", "first in"):
         table.add_column(name, justify="right", no_wrap=True)
     for finding in found:
@@ -107,6 +107,6 @@ def _print_findings(found: Sequence[Finding], pairs: WordPairs, console: Console
     console.print(
         'Ranked by the share minus the head\'s usual share at that distance ("usual"), averaged over the two '
         'strongest heads (the second, layer·head, under "also"). "first in": how many heads prefer this word. '
-        "Attention shows where a head looks, not why the model decides.",
+        "Attention shows which tokens a head uses, not why the model decides.",
         style="dim",
     )

@@ -36,7 +36,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load_once: Callable[...
     return lambda *arguments: CliRunner(env={"COLUMNS": "100"}).invoke(app, ["view", *arguments])
 
 
-def refused(run: Run, kind: type[RegardError], *arguments: str) -> str:
+def refusal_message(run: Run, kind: type[RegardError], *arguments: str) -> str:
     result = run(*arguments)
     assert isinstance(result.exception, kind), result.output
     return str(result.exception)
@@ -59,7 +59,7 @@ def test_prints_the_finding_and_writes_the_page(run: Run, tmp_path: Path) -> Non
     assert (tmp_path / "attention.html").stat().st_size < 1_000_000
 
 
-def test_without_out_it_says_how_to_get_a_page(run: Run, tmp_path: Path) -> None:
+def test_without_out_suggests_writing_a_page(run: Run, tmp_path: Path) -> None:
     result = run("I ate an apple.", "Apple released a new phone.")
     assert result.exit_code == 0, result.exception
     assert "add: -o attention.html" in result.output
@@ -69,7 +69,7 @@ def test_without_out_it_says_how_to_get_a_page(run: Run, tmp_path: Path) -> None
     assert [float(cosine) for cosine in row[3:]] == pytest.approx(expected, abs=0.0051)
 
 
-def test_a_file_of_texts(run: Run, tmp_path: Path) -> None:
+def test_texts_from_a_file(run: Run, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_bytes("\ufeffFirst line here.\r\n\nZweite Zeile dort.\n".encode())
     result = run("--data", "texts.txt")
     assert result.exit_code == 0, result.exception
@@ -78,9 +78,9 @@ def test_a_file_of_texts(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_long_text_is_cut_only_when_asked(run: Run, tmp_path: Path) -> None:
+def test_long_text_is_truncated_only_with_truncate(run: Run, tmp_path: Path) -> None:
     long = "word " * 600
-    message = refused(run, DataError, long)
+    message = refusal_message(run, DataError, long)
     assert "602 tokens" in message
     assert "512" in message
     assert "--truncate" in message
@@ -92,7 +92,7 @@ def test_a_long_text_is_cut_only_when_asked(run: Run, tmp_path: Path) -> None:
 
 def test_an_existing_page_is_refused_before_the_model_is_loaded(run: Run, tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text("precious")
-    message = refused(run, OutputExistsError, "hi there", "-o", "page.html", "--model", "no such model")
+    message = refusal_message(run, OutputExistsError, "hi there", "-o", "page.html", "--model", "no such model")
     assert "--overwrite" in message
     assert (tmp_path / "page.html").read_text() == "precious"
     assert run("hi there", "-o", "page.html", "--overwrite").exit_code == 0
@@ -102,57 +102,57 @@ def test_an_existing_page_is_refused_before_the_model_is_loaded(run: Run, tmp_pa
     ("texts", "hinted"),
     [(("The", "animal", "is"), True), (("The", "animal is"), False), (("The",), False), (("猫が", "犬が"), False)],
 )
-def test_words_that_may_be_one_sentence(run: Run, texts: tuple[str, ...], hinted: bool) -> None:
+def test_unquoted_sentence_gets_a_hint(run: Run, texts: tuple[str, ...], hinted: bool) -> None:
     result = run(*texts)
     assert result.exit_code == 0, result.exception
     assert ('Quote it: "The animal is"' in result.stderr) == hinted
 
 
-def test_what_cannot_be_viewed_is_refused(run: Run, tmp_path: Path) -> None:
-    assert "standard input is empty" in refused(run, DataError)
-    assert "text 2 is empty" in refused(run, DataError, "hi", " \n")
+def test_invalid_input_is_refused(run: Run, tmp_path: Path) -> None:
+    assert "standard input is empty" in refusal_message(run, DataError)
+    assert "text 2 is empty" in refusal_message(run, DataError, "hi", " \n")
     (tmp_path / "empty.txt").write_text("\n\n")
-    assert "only blank lines" in refused(run, DataError, "--data", "empty.txt")
+    assert "only blank lines" in refusal_message(run, DataError, "--data", "empty.txt")
     (tmp_path / "latin.txt").write_bytes(b"fine\ncaf\xe9\n")
-    assert "line 2 of latin.txt is not UTF-8" in refused(run, DataError, "--data", "latin.txt")
-    assert "cannot read none.txt" in refused(run, DataError, "--data", "none.txt")
-    assert "does not exist" in refused(run, OptionError, "hi", "-o", "none/page.html")
+    assert "line 2 of latin.txt is not UTF-8" in refusal_message(run, DataError, "--data", "latin.txt")
+    assert "cannot read none.txt" in refusal_message(run, DataError, "--data", "none.txt")
+    assert "does not exist" in refusal_message(run, OptionError, "hi", "-o", "none/page.html")
 
 
 @pytest.mark.parametrize("name", ["page.pdf", "page.PNG", "page", "page.html.txt"])
-def test_a_page_is_called_what_it_is(run: Run, tmp_path: Path, name: str) -> None:
-    message = refused(run, OptionError, "hi", "-o", name, "--model", "none")
+def test_page_name_must_end_in_html(run: Run, tmp_path: Path, name: str) -> None:
+    message = refusal_message(run, OptionError, "hi", "-o", name, "--model", "none")
     assert "the page is HTML" in message
     assert f"name it {Path(name).stem}.html" in message
     assert list(tmp_path.iterdir()) == []
 
 
-def test_text_of_no_words_is_shown_too(run: Run) -> None:
+def test_text_without_words_is_shown(run: Run) -> None:
     result = run("?!", "-o", "marks.html")
     assert result.exit_code == 0, result.exception
     assert "no two words" in result.output
 
 
-def test_how_far_it_is_is_shown(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[object] = []
+def test_progress_is_reported(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[object] = []
 
     @contextmanager
-    def counting(total: int, things: str) -> Iterator[Callable[[int], None]]:
-        told.append((total, things))
-        yield told.append
+    def record_count(total: int, things: str) -> Iterator[Callable[[int], None]]:
+        events.append((total, things))
+        yield events.append
 
     @contextmanager
-    def working(what: str) -> Iterator[None]:
-        told.append(what)
+    def record_start(what: str) -> Iterator[None]:
+        events.append(what)
         yield
 
-    monkeypatch.setattr(view, "count_progress", counting)
-    monkeypatch.setattr(view, "indeterminate_progress", working)
+    monkeypatch.setattr(view, "count_progress", record_count)
+    monkeypatch.setattr(view, "indeterminate_progress", record_start)
     assert run("one", "two", "three", "-o", "page.html").exit_code == 0
-    assert told == [(3, "texts"), 1, 2, 3, "writing the page"]
+    assert events == [(3, "texts"), 1, 2, 3, "writing the page"]
 
 
-def test_of_unknown_words_no_finding_is_shown(run: Run, tmp_path: Path) -> None:
+def test_no_finding_for_mostly_unknown_words(run: Run, tmp_path: Path) -> None:
     result = run("苹果很贵, he said.", "-o", "unknown.html")
     assert result.exit_code == 0, result.exception
     assert "4 of 6 words are not in this model's vocabulary" in result.output
@@ -171,7 +171,7 @@ def translators(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_translation_that_is_given(run: Run, tmp_path: Path, translators: Path) -> None:
+def test_view_of_a_given_translation(run: Run, tmp_path: Path, translators: Path) -> None:
     result = run(str(translators / "whole"), "--source", SOURCE, "--target", TARGET, "-o", "pair.html")
     assert result.exit_code == 0, result.exception
     lines = result.output.splitlines()
@@ -180,16 +180,16 @@ def test_a_translation_that_is_given(run: Run, tmp_path: Path, translators: Path
     for row, (written, weights) in enumerate(zip(aligned.target_words, aligned.weights, strict=True), start=3):
         first = int(weights.argmax())
         assert lines[row].split()[:3] == [written, aligned.source_words[first], f"{100 * float(weights[first]):.1f}"]
-    assert "Source at itself" in lines
-    assert "Target at itself" in lines
+    assert "Source self-attention" in lines
+    assert "Target self-attention" in lines
     assert '"forced":true' in (tmp_path / "pair.html").read_text("utf-8")
 
 
-def test_a_translation_of_the_models_own(run: Run, tmp_path: Path, translators: Path) -> None:
+def test_view_of_the_models_translation(run: Run, tmp_path: Path, translators: Path) -> None:
     result = run("--model", str(translators / "whole"), "--source", SOURCE, "--source", "Hunde.", "-o", "pairs.html")
     assert result.exit_code == 0, result.exception
-    found = transformer().translate([SOURCE, "Hunde."])
-    for number, one in enumerate(found, start=1):
+    translations = transformer().translate([SOURCE, "Hunde."])
+    for number, one in enumerate(translations, start=1):
         at = result.output.splitlines().index(f"{number}. {one.source}")
         assert result.output.splitlines()[at + 1] == f"→ {one.text}".rstrip()
     page = (tmp_path / "pairs.html").read_text("utf-8")
@@ -197,28 +197,32 @@ def test_a_translation_of_the_models_own(run: Run, tmp_path: Path, translators: 
     assert page.count('"kind":"alignment"') == 2
 
 
-def test_what_goes_wrong_with_a_translator_says_what_to_do(run: Run, translators: Path) -> None:
+def test_translator_errors_suggest_what_to_do(run: Run, translators: Path) -> None:
     whole = str(translators / "whole")
-    assert "no such folder" in refused(run, CheckpointError, str(translators / "none"), "--source", SOURCE)
-    assert 'regard view "..." --model minilm' in refused(run, OptionError, "minilm", "--source", SOURCE)
+    assert "no such folder" in refusal_message(run, CheckpointError, str(translators / "none"), "--source", SOURCE)
+    assert 'regard view "..." --model minilm' in refusal_message(run, OptionError, "minilm", "--source", SOURCE)
     for arguments in ((SOURCE, "--model", whole), (whole,)):
-        assert f'regard view {whole} --source "..."' in refused(run, OptionError, *arguments)
-    assert "--source is empty" in refused(run, DataError, whole, "--source", " ")
-    assert "--target is empty" in refused(run, DataError, whole, "--source", SOURCE, "--target", "")
-    assert "1 of --source, 2 of --target" in refused(
+        assert f'regard view {whole} --source "..."' in refusal_message(run, OptionError, *arguments)
+    assert "--source is empty" in refusal_message(run, DataError, whole, "--source", " ")
+    assert "--target is empty" in refusal_message(run, DataError, whole, "--source", SOURCE, "--target", "")
+    assert "1 of --source, 2 of --target" in refusal_message(
         run, OptionError, whole, "--source", "a", "--target", "b", "--target", "c"
     )
-    assert 'add --source "..."' in refused(run, OptionError, whole, "--target", TARGET)
-    assert "the folder of one translator" in refused(run, OptionError, "--source", SOURCE)
-    assert "quote a sentence" in refused(run, OptionError, whole, "--source", "Ein", "Hund")
-    assert "--data cannot be used with --source" in refused(run, OptionError, whole, "--source", "a", "--data", "b.txt")
+    assert 'add --source "..."' in refusal_message(run, OptionError, whole, "--target", TARGET)
+    assert "the folder of one translator" in refusal_message(run, OptionError, "--source", SOURCE)
+    assert "quote a sentence" in refusal_message(run, OptionError, whole, "--source", "Ein", "Hund")
+    assert "--data cannot be used with --source" in refusal_message(
+        run, OptionError, whole, "--source", "a", "--data", "b.txt"
+    )
 
 
-def test_what_a_translator_cannot_show_is_refused(run: Run, translators: Path) -> None:
+def test_unviewable_translations_are_refused(run: Run, translators: Path) -> None:
     short = str(translators / "short")
     pairs = ("--source", "Hund", "--target", "dog", "--source", SOURCE * 3, "--target", "dog")
-    message = refused(run, DataError, short, *pairs)
+    message = refusal_message(run, DataError, short, *pairs)
     assert "source 2 is too long for the model" in message
     assert "at most 12 subwords" in message
-    assert "the target is too long" in refused(run, DataError, short, "--source", "Hund", "--target", TARGET * 3)
-    assert "without attention" in refused(run, RefusedError, str(translators / "blind"), "--source", SOURCE)
+    assert "the target is too long" in refusal_message(
+        run, DataError, short, "--source", "Hund", "--target", TARGET * 3
+    )
+    assert "without attention" in refusal_message(run, RefusedError, str(translators / "blind"), "--source", SOURCE)

@@ -34,11 +34,11 @@ def uncompiled(flex_attention):
     return partial(run_kernel, flex_attention)
 
 
-def per_head(queries, keys):
+def random_mask_per_head(queries, keys):
     return masks.keep(torch.rand(1, HEADS, queries, keys) < 0.5)
 
 
-def per_batch(queries, keys):
+def random_mask_per_batch_entry(queries, keys):
     return masks.keep(torch.rand(BATCH, 1, queries, keys) < 0.5)
 
 
@@ -55,9 +55,9 @@ MASKS = {
         torch.arange(BATCH * keys).view(BATCH, keys) // 5,
         query_ids=torch.arange(BATCH * queries).view(BATCH, queries) // 3,
     ),
-    "by batch": per_batch,
-    "by head": per_head,
-    "by both": lambda queries, keys: per_batch(queries, keys) & per_head(queries, keys),
+    "by batch": random_mask_per_batch_entry,
+    "by head": random_mask_per_head,
+    "by both": lambda queries, keys: random_mask_per_batch_entry(queries, keys) & random_mask_per_head(queries, keys),
 }
 LENGTHS = [(5, 5), (7, 3), (127, 131), (131, 257)]  # a block has 128
 
@@ -65,9 +65,9 @@ LENGTHS = [(5, 5), (7, 3), (127, 131), (131, 257)]  # a block has 128
 @pytest.mark.parametrize("name", MASKS)
 def test_masks(uncompiled, name):
     for queries, keys in LENGTHS:
-        mask, given = MASKS[name](queries, keys), tensors(queries, keys)
-        wanted = regard.attention(*given, mask=mask, impl="reference")
-        assert_close(uncompiled(*given, mask=mask), wanted, rtol=0, atol=2e-6)
+        mask, inputs = MASKS[name](queries, keys), tensors(queries, keys)
+        expected = regard.attention(*inputs, mask=mask, impl="reference")
+        assert_close(uncompiled(*inputs, mask=mask), expected, rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize(
@@ -75,61 +75,61 @@ def test_masks(uncompiled, name):
     [lambda: None, lambda: torch.randn(1, HEADS, 5, 1), lambda: positions.ALiBi(HEADS)],
     ids=["none", "tensor", "distance"],
 )
-def test_torchs_compiler_traces_the_rules(make):
-    """As in each call on a GPU: the rules of all kinds of masks, combined, and of each kind of bias."""
-    given, bias = tensors(5, 7), make()
+def test_torch_compile_traces_mask_and_bias_functions(make):
+    """As in each call on a GPU: the functions of all kinds of masks, combined, and of each kind of bias."""
+    inputs, bias = tensors(5, 7), make()
     rows = masks.causal() & masks.padding([7, 3]) | ~masks.window(1, 0)
     drawn = masks.random_blocks(1, block=3) | masks.global_tokens([2])
-    mask = (rows | drawn) & MASKS["documents"](5, 7) | per_head(5, 7)
-    wanted = regard.attention(*given, mask=mask, bias=bias, impl="reference")
-    assert_close(run_kernel(flex_attention, *given, mask=mask, bias=bias), wanted, rtol=0, atol=2e-6)
+    mask = (rows | drawn) & MASKS["documents"](5, 7) | random_mask_per_head(5, 7)
+    expected = regard.attention(*inputs, mask=mask, bias=bias, impl="reference")
+    assert_close(run_kernel(flex_attention, *inputs, mask=mask, bias=bias), expected, rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize("key_heads", [1, 2])
 def test_grouped_queries_and_wider_values(uncompiled, key_heads):
-    given = tensors(5, 7, key_heads=key_heads, heads=6, value_dim=16)
+    inputs = tensors(5, 7, key_heads=key_heads, heads=6, value_dim=16)
     for mask in (None, masks.causal(), masks.padding([7, 3]), masks.keep(torch.rand(1, 6, 5, 7) < 0.5)):
-        wanted = regard.attention(*given, mask=mask, impl="reference")
-        assert_close(uncompiled(*given, mask=mask), wanted, rtol=0, atol=2e-6)
+        expected = regard.attention(*inputs, mask=mask, impl="reference")
+        assert_close(uncompiled(*inputs, mask=mask), expected, rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.25, -0.5])
 def test_scale(uncompiled, scale):
-    given = tensors(5, 7)
-    assert_close(uncompiled(*given, scale=scale), regard.attention(*given, scale=scale, impl="reference"))
+    inputs = tensors(5, 7)
+    assert_close(uncompiled(*inputs, scale=scale), regard.attention(*inputs, scale=scale, impl="reference"))
 
 
 @pytest.mark.parametrize("make", [lambda: positions.ALiBi(HEADS), lambda: positions.T5Buckets(HEADS)])
-def test_distances(uncompiled, make):
+def test_distance_biases(uncompiled, make):
     for queries, keys in LENGTHS[:3]:
-        bias, given = make(), tensors(queries, keys)
+        bias, inputs = make(), tensors(queries, keys)
         for mask in (None, masks.causal()):
-            wanted = regard.attention(*given, mask=mask, bias=bias, impl="reference")
+            expected = regard.attention(*inputs, mask=mask, bias=bias, impl="reference")
             with torch.no_grad():  # a CPU has no backward of FlexAttention
-                assert_close(uncompiled(*given, mask=mask, bias=bias), wanted, rtol=0, atol=2e-6)
+                assert_close(uncompiled(*inputs, mask=mask, bias=bias), expected, rtol=0, atol=2e-6)
 
 
-def test_one_slope_for_all_heads(uncompiled):
-    given, bias = tensors(5, 7), positions.ALiBi(1)
-    assert_close(uncompiled(*given, bias=bias), regard.attention(*given, bias=bias, impl="reference"))
+def test_alibi_with_one_slope_for_all_heads(uncompiled):
+    inputs, bias = tensors(5, 7), positions.ALiBi(1)
+    assert_close(uncompiled(*inputs, bias=bias), regard.attention(*inputs, bias=bias, impl="reference"))
 
 
 @pytest.mark.parametrize(
     "shape", [(1, 1, 1, 1), (1, 1, 5, 7), (BATCH, 1, 1, 7), (1, HEADS, 5, 1), (BATCH, HEADS, 5, 7)]
 )
 def test_bias_tensors(uncompiled, shape):
-    given, bias = tensors(5, 7), torch.randn(shape)
+    inputs, bias = tensors(5, 7), torch.randn(shape)
     for mask in (None, masks.window(2, 1)):
-        wanted = regard.attention(*given, mask=mask, bias=bias, impl="reference")
-        assert_close(uncompiled(*given, mask=mask, bias=bias), wanted, rtol=0, atol=2e-6)
+        expected = regard.attention(*inputs, mask=mask, bias=bias, impl="reference")
+        assert_close(uncompiled(*inputs, mask=mask, bias=bias), expected, rtol=0, atol=2e-6)
 
 
-def test_a_bias_forbids_too(uncompiled):
-    given, bias = tensors(5, 7), torch.randn(1, HEADS, 5, 7)
-    bias[:, :, 1] = -torch.inf  # a row that may see nothing
+def test_bias_of_minus_infinity_masks(uncompiled):
+    inputs, bias = tensors(5, 7), torch.randn(1, HEADS, 5, 7)
+    bias[:, :, 1] = -torch.inf  # an empty row
     bias[:, :, 2:, :3] = -torch.inf
-    output = uncompiled(*given, bias=bias)
-    assert_close(output, regard.attention(*given, bias=bias, impl="reference"), rtol=0, atol=2e-6)
+    output = uncompiled(*inputs, bias=bias)
+    assert_close(output, regard.attention(*inputs, bias=bias, impl="reference"), rtol=0, atol=2e-6)
     assert output[:, :, 1].abs().max() == 0
 
 
@@ -164,7 +164,7 @@ def test_keys_hidden_from_the_whole_group(uncompiled):
     assert_close(clean, regard.attention(query, key.nan_to_num(), value.nan_to_num(), mask=mask, impl="reference"))
 
 
-def test_blocks_follow_the_tiles():
+def test_block_mask_follows_the_tile_map():
     def blocks(mask, queries, keys):
         query, key, value = tensors(queries, keys)
         return make_block_mask(Request(query, key, value, mask, None, 1.0))
@@ -181,12 +181,12 @@ def test_blocks_follow_the_tiles():
 class TestRefusals:
     @pytest.mark.parametrize("options", [{}, {"dropout": 0.5}, {"bias": positions.ShawRelative(DIM)}], ids=repr)
     def test_cpu(self, options):
-        given = tensors(5, 7)
+        inputs = tensors(5, 7)
         with pytest.raises(RefusedError, match=r"(?s)'flex' refuses: flex runs on a CUDA GPU.*cpu.*impl=\"auto\""):
-            regard.attention(*given, impl="flex", **options)
-        assert "CUDA" in regard.why(*given, **options).reasons["flex"]
+            regard.attention(*inputs, impl="flex", **options)
+        assert "CUDA" in regard.why(*inputs, **options).reasons["flex"]
 
-    def test_observing(self):
+    def test_observe(self):
         with pytest.raises(RefusedError, match=r"(?s)'flex' refuses"):
             regard.observe(*tensors(5, 7), impl="flex")
 
@@ -201,7 +201,7 @@ class TestRefusals:
         assert ATTENTION.refuses(request) is None
 
     @pytest.mark.gpu
-    def test_nothing_on_a_gpu(self):
+    def test_no_queries_or_keys_on_a_gpu(self):
         for lengths in ((0, 5), (5, 0)):
             with pytest.raises(RefusedError, match="at least one query and one key"):
                 regard.attention(*(tensor.cuda() for tensor in tensors(*lengths)), impl="flex")
@@ -219,14 +219,14 @@ class TestRefusals:
     def test_on_a_gpu(self, options, reason):
         options = dict(options)
         dtype = options.pop("dtype", torch.float32)
-        given = [tensor.to("cuda", dtype) for tensor in tensors(5, 7)]
+        inputs = [tensor.to("cuda", dtype) for tensor in tensors(5, 7)]
         with pytest.raises(RefusedError, match=reason):
-            regard.attention(*given, impl="flex", **options)
+            regard.attention(*inputs, impl="flex", **options)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", MASKS)
 def test_compiled(name):
-    mask, given = MASKS[name](131, 257), [tensor.cuda() for tensor in tensors(131, 257)]
-    wanted = regard.attention(*given, mask=mask, impl="reference")
-    assert_close(regard.attention(*given, mask=mask, impl="flex"), wanted, rtol=0, atol=5e-3)  # TF32: 10 bits
+    mask, inputs = MASKS[name](131, 257), [tensor.cuda() for tensor in tensors(131, 257)]
+    expected = regard.attention(*inputs, mask=mask, impl="reference")
+    assert_close(regard.attention(*inputs, mask=mask, impl="flex"), expected, rtol=0, atol=5e-3)  # TF32: 10 bits

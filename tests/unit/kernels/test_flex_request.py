@@ -23,14 +23,14 @@ def tensors(at, learning: bool = False):
 
 
 @pytest.fixture
-def by_flex(flex_attention):
-    def computed(query, key, value, *, mask=None, bias=None, scale=None):
-        with torch.no_grad():  # it traces the rules, and warns about parameters in them
+def run_flex(flex_attention):
+    def compute(query, key, value, *, mask=None, bias=None, scale=None):
+        with torch.no_grad():  # torch traces the mask and bias functions, and warns about parameters in them
             return run_flex_attention(
                 make_request(query, key, value, mask=mask, bias=bias, scale=scale), flex_attention
             )
 
-    return computed
+    return compute
 
 
 @pytest.mark.parametrize(
@@ -38,11 +38,11 @@ def by_flex(flex_attention):
     [pytest.param(LAYOUTS[0], marks=pytest.mark.slow), pytest.param(LAYOUTS[1], marks=pytest.mark.slow), LAYOUTS[2]],
     ids=["square", "decoding", "more queries"],
 )
-def test_every_mask(by_flex, at, without_shape_checks):
+def test_every_mask(run_flex, at, without_shape_checks):
     query, key, value = tensors(at)
     for trial in MASK_CASES:
         mask = trial.mask(at)
-        ours = by_flex(query, key, value, mask=mask)
+        ours = run_flex(query, key, value, mask=mask)
         theirs = regard.attention(query, key, value, mask=mask, impl="reference")
         torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-6, msg=lambda text, name=trial.name: f"{name}: {text}")
 
@@ -60,26 +60,26 @@ def test_every_mask(by_flex, at, without_shape_checks):
     ],
     ids=["a matrix a head", "of keys", "of queries", "alibi", "t5", "t5 of one head"],
 )
-def test_every_bias(by_flex, at, make):
+def test_every_bias(run_flex, at, make):
     query, key, value = tensors(at)
     bias, mask = make(at), masks.causal() | masks.global_tokens([0])
     for scale in (None, 0.3):
-        ours = by_flex(query, key, value, mask=mask, bias=bias, scale=scale)
+        ours = run_flex(query, key, value, mask=mask, bias=bias, scale=scale)
         theirs = regard.attention(query, key, value, mask=mask, bias=bias, scale=scale, impl="reference")
         torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-6)
 
 
-def test_padding_hides_anything(by_flex):
+def test_padding_hides_nonfinite_values(run_flex):
     query, key, value = tensors(LAYOUTS[0])
     mask = masks.padding([5, 3])
     hidden = ~mask.dense(7, 7)[:, :, 0, :, None]
     poisoned = [side.masked_fill(hidden, torch.nan) for side in (key, value)]
-    assert torch.equal(by_flex(query, *poisoned, mask=mask), by_flex(query, key, value, mask=mask))
+    assert torch.equal(run_flex(query, *poisoned, mask=mask), run_flex(query, key, value, mask=mask))
 
 
 @pytest.mark.parametrize("length", [127, 128, 300])
-def test_the_block_mask_is_that_of_torch(length):
-    """The tiles that FlexAttention finds by evaluating every cell: none too many, no partial one called full."""
+def test_block_mask_equals_torchs(length):
+    """The tiles that FlexAttention finds by evaluating every cell: no extra tile, and no partial tile called full."""
     query = torch.randn(2, 3, length, 5)
     mask = (masks.causal() & masks.window(130, 0) & masks.padding([length, 65])) | masks.global_tokens([7])
     ours = make_block_mask(make_request(query, query, query, mask=mask, bias=None, scale=None))

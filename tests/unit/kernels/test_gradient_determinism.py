@@ -32,7 +32,7 @@ def many_threads() -> Iterator[None]:
 
 @pytest.mark.parametrize("impl", IMPLS)
 @pytest.mark.parametrize("position", POSITIONS)
-def test_of_positions(position, impl):
+def test_gradients_of_positions(position, impl):
     bias = POSITIONS[position]()
     tokens = [torch.randn(1, 2, LENGTH, HEAD_DIM, requires_grad=True) for _ in range(3)]
     upstream = torch.randn(1, 2, LENGTH, HEAD_DIM)
@@ -49,7 +49,7 @@ def test_of_positions(position, impl):
 
 
 @pytest.mark.parametrize("position", ["sinusoidal", "learned", "t5"])
-def test_of_a_model(position):
+def test_gradients_of_a_model(position):
     """Embeddings, with few words in many places; positions; the loss."""
     sizes = {"layers": 1, "width": 8, "heads": 2, "inner": 8, "dropout": 0.0, "max_length": LENGTH}
     model = Transformer(TransformerConfig(vocabulary=11, position=position, **sizes))

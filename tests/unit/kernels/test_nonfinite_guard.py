@@ -42,7 +42,7 @@ def test_large_hidden_keys_beside_empty_rows(size, dtype):
 
 
 @pytest.mark.parametrize("size", [1e8, 1e10])
-def test_large_keys_that_are_seen_have_finite_gradients(size):
+def test_large_visible_keys_have_finite_gradients(size):
     query, key, value = tokens()
     leaves = [query.requires_grad_(), (key * size).requires_grad_(), value.requires_grad_()]
     gradients = torch.autograd.grad(regard.attention(*leaves, mask=masks.causal()).sum(), leaves)
@@ -62,8 +62,8 @@ def test_bias_is_not_rounded_to_half_precision(dtype, bias):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-def test_a_finite_bias_forbids_nothing(dtype):
-    """-1e9 is no ban: a row that has it everywhere weighs its keys as it would without."""
+def test_finite_bias_does_not_mask(dtype):
+    """-1e9 does not mask: a row that has it everywhere has the weights of a row without it."""
     query, key, value = tokens(dtype)
     bias = torch.full((1, 1, LENGTH, LENGTH), -1e9)
     output = regard.attention(query, key, value, bias=bias, impl="sdpa")
@@ -75,17 +75,17 @@ def test_a_finite_bias_forbids_nothing(dtype):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_a_constant_for_each_row_changes_neither_output_nor_gradients(dtype, constant):
     leaves = [side.requires_grad_() for side in tokens(dtype)]
-    found = []
+    results = []
     for added in (0.0, constant):
         bias = torch.full((1, 1, LENGTH, 1), added, requires_grad=True)
         output = regard.attention(*leaves, mask=masks.causal(), bias=bias, impl="sdpa")
-        found.append([output, *torch.autograd.grad(output.sum(), [*leaves, bias])])
-    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+        results.append([output, *torch.autograd.grad(output.sum(), [*leaves, bias])])
+    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
 
 
 @pytest.mark.parametrize("impl", ["sdpa", "reference"])
 @pytest.mark.parametrize("mask", [None, masks.window(None, None)])
-def test_nan_in_a_query_is_seen_and_stays_in_its_row(impl, mask):
+def test_nan_in_a_query_affects_only_its_row(impl, mask):
     query, key, value = tokens()
     query[:, :, 7] = torch.nan
     leaves = [query, key.requires_grad_(), value.requires_grad_()]
@@ -103,13 +103,13 @@ def test_nan_in_a_query_that_sees_nothing_gives_zero(impl):
     query[:, :, 0] = torch.nan
     mask = masks.causal() & masks.padding([LENGTH - 1], side="left")
     assert (regard.attention(query, key, value, mask=mask, impl=impl)[:, :, 0] == 0).all()
-    seen = regard.observe(query, key, value, mask=mask)
-    assert (seen.entropy[:, :, 0] == 0).all()
-    assert (seen.lse[:, :, 0] == -torch.inf).all()
+    observation = regard.observe(query, key, value, mask=mask)
+    assert (observation.entropy[:, :, 0] == 0).all()
+    assert (observation.lse[:, :, 0] == -torch.inf).all()
 
 
 @pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
-def test_a_bias_that_is_not_finite_stays_in_its_row(wrong):
+def test_nonfinite_bias_affects_only_its_row(wrong):
     query, key, value = (tensor.requires_grad_() for tensor in tokens())
     bias = torch.zeros(1, 1, LENGTH, LENGTH)
     bias[0, 0, 3, 2] = wrong
@@ -123,19 +123,21 @@ def test_a_bias_that_is_not_finite_stays_in_its_row(wrong):
 @pytest.mark.parametrize(
     "bias", [positions.ALiBi(2), positions.T5Buckets(2), positions.ShawRelative(HEAD_DIM), torch.randn(1, 2, 1, LENGTH)]
 )
-def test_forward_gives_what_observe_gives(name, bias):
+def test_forward_and_observe_give_the_same_output(name, bias):
     layer = regard.mechanism(name, heads=2, head_dim=HEAD_DIM)
     query, key, value = tokens()
-    seen = layer.observe(query, key, value, masks.causal(), bias=bias)
-    torch.testing.assert_close(layer(query, key, value, masks.causal(), bias=bias), seen.output, rtol=0, atol=2e-5)
+    observation = layer.observe(query, key, value, masks.causal(), bias=bias)
+    torch.testing.assert_close(
+        layer(query, key, value, masks.causal(), bias=bias), observation.output, rtol=0, atol=2e-5
+    )
 
 
-def test_random_blocks_of_one_head_serve_all():
+def test_random_blocks_of_one_head_broadcast_over_heads():
     mask = masks.random_blocks(1, block=2, heads=1) | masks.keep(torch.ones(1, 3, 5, 5, dtype=torch.bool))
     assert mask.dense(5, 5).shape == (1, 3, 5, 5)
 
 
-def test_a_whole_graph_is_refused_in_words(without_shape_checks):
+def test_fullgraph_compilation_is_refused_with_the_reason(without_shape_checks):
     """torch.compile quotes the reason; tests/kernels/torch_compile_checks.py tests all cases, in a process."""
     request = make_request(*tokens(), mask=None, bias=None, scale=None)
     with pytest.raises(RuntimeError, match='"sdpa" reads tensor values on a CPU, which breaks the graph'):

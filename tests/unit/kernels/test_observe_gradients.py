@@ -26,38 +26,38 @@ def tiling(request, monkeypatch):
 
 
 @cache
-def differences_of(mask):
-    """Query, key and value, and of each statistic what it changes by with each of their numbers."""
+def finite_differences_of(mask):
+    """Query, key and value; and for each statistic its derivative with respect to each of their elements."""
     allowed = None if MASKS[mask] is None else MASKS[mask].dense(QUERIES, KEYS).numpy()
     points = [np.random.default_rng(7).standard_normal(shape) for shape in SHAPES]
 
     def statistics():
-        seen = oracle.observe(*points, allowed, top=2, asked_rows=ROWS)
-        arrays = [getattr(seen, statistic) for statistic in STATISTICS]
+        observation = oracle.observe(*points, allowed, top=2, query_rows=ROWS)
+        arrays = [getattr(observation, statistic) for statistic in STATISTICS]
         return {name: np.where(np.isfinite(one), one, 0.0) for name, one in zip(STATISTICS, arrays, strict=True)}
 
-    found = {name: [np.zeros((*shape, *one.shape)) for shape in SHAPES] for name, one in statistics().items()}
+    derivatives = {name: [np.zeros((*shape, *one.shape)) for shape in SHAPES] for name, one in statistics().items()}
     for number, point in enumerate(points):
         for index in np.ndindex(point.shape):
-            here = point[index]
+            original = point[index]
             for steps, weight in differences.STENCIL:
-                point[index] = here + steps * STEP
+                point[index] = original + steps * STEP
                 for name, one in statistics().items():
-                    found[name][number][index] += weight * one / (12 * STEP)
-            point[index] = here
-    return points, found
+                    derivatives[name][number][index] += weight * one / (12 * STEP)
+            point[index] = original
+    return points, derivatives
 
 
 @pytest.mark.usefixtures("tiling")
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("statistic", STATISTICS)
-def test_gradient_is_that_of_differences(statistic, mask):
-    points, changes = differences_of(mask)
+def test_gradients_agree_with_finite_differences(statistic, mask):
+    points, changes = finite_differences_of(mask)
     for impl in ("native", "reference"):
         leaves = [torch.from_numpy(point).requires_grad_() for point in points]
-        seen = getattr(regard.observe(*leaves, mask=MASKS[mask], top=2, rows=ROWS, impl=impl), statistic)
-        upstream = torch.randn_like(seen)
-        seen.backward(upstream.masked_fill(~seen.isfinite(), 0.0))
+        ours = getattr(regard.observe(*leaves, mask=MASKS[mask], top=2, rows=ROWS, impl=impl), statistic)
+        upstream = torch.randn_like(ours)
+        ours.backward(upstream.masked_fill(~ours.isfinite(), 0.0))
         for leaf, change in zip(leaves, changes[statistic], strict=True):
             ours = np.zeros(leaf.shape) if leaf.grad is None else leaf.grad.numpy()
             exact = (change * upstream.numpy()).sum(tuple(range(leaf.dim(), change.ndim)))
@@ -66,17 +66,17 @@ def test_gradient_is_that_of_differences(statistic, mask):
 
 @pytest.mark.usefixtures("tiling")
 @pytest.mark.parametrize("mechanism", [entry.name for entry in regard.catalogue()])
-def test_parameters_learn_from_statistics(mechanism):
-    """The gradient of the parameters through observe is that through forward, where both give the output."""
+def test_parameters_get_gradients_from_statistics(mechanism):
+    """Through the output, parameters have the same gradients from observe as from forward."""
     layer = regard.mechanism(mechanism, heads=HEADS, head_dim=HEAD_DIM).double()
     query, key, value = (torch.randn(BATCH, HEADS, n, HEAD_DIM, dtype=torch.float64) for n in (QUERIES, KEYS, KEYS))
     for leaf in (query, key, value):
         leaf.requires_grad_()
-    wanted = [query, key, value, *layer.parameters()]
+    expected = [query, key, value, *layer.parameters()]
     upstream = torch.randn(BATCH, HEADS, QUERIES, HEAD_DIM, dtype=torch.float64)
     mask = masks.padding([3]) if layer.refuses_mask(masks.window(0, 0)) else masks.window(3, 2)
-    one = torch.autograd.grad(layer.observe(query, key, value, mask).output, wanted, upstream)
-    other = torch.autograd.grad(layer(query, key, value, mask), wanted, upstream)
+    one = torch.autograd.grad(layer.observe(query, key, value, mask).output, expected, upstream)
+    other = torch.autograd.grad(layer(query, key, value, mask), expected, upstream)
     for ours, theirs in zip(one, other, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
@@ -89,28 +89,28 @@ def test_frozen_inputs_and_a_trained_parameter():
     assert layer.weight.grad.any()
 
 
-def test_more_asked_for_than_there_is():
+def test_top_beyond_the_visible_keys():
     query, key, value = (torch.randn(2, 3, n, 5) for n in (4, 3, 3))
-    seen = regard.observe(query, key, value, mask=masks.keep(torch.tensor([[True, False, True]])), top=7)
-    assert seen.top_keys.shape == (2, 3, 4, 7)
-    assert (seen.top_keys[..., :2].sort(-1).values == torch.tensor([0, 2])).all()
-    assert (seen.top_keys[..., 2:] == -1).all()
-    assert not seen.top_weights[..., 2:].any()
+    observation = regard.observe(query, key, value, mask=masks.keep(torch.tensor([[True, False, True]])), top=7)
+    assert observation.top_keys.shape == (2, 3, 4, 7)
+    assert (observation.top_keys[..., :2].sort(-1).values == torch.tensor([0, 2])).all()
+    assert (observation.top_keys[..., 2:] == -1).all()
+    assert not observation.top_weights[..., 2:].any()
     assert regard.observe(query, key, value, top=0).top_keys.shape == (2, 3, 4, 0)
     assert regard.observe(query, key, value).rows is None
     assert regard.observe(query, key, value, rows=[]).rows.shape == (2, 3, 0, 3)
 
 
-def test_ties():
-    """Equal weights: any order, each key once."""
+def test_equal_weights():
+    """Keys of equal weights may come in any order, each of them once."""
     zero = torch.zeros(1, 1, 3, 5)
-    seen = regard.observe(zero, zero, zero, top=3)
-    assert (seen.top_keys.sort(-1).values == torch.arange(3)).all()
-    torch.testing.assert_close(seen.top_weights, torch.full((1, 1, 3, 3), 1 / 3))
-    torch.testing.assert_close(seen.entropy, torch.full((1, 1, 3), float(np.log(3))))
+    observation = regard.observe(zero, zero, zero, top=3)
+    assert (observation.top_keys.sort(-1).values == torch.arange(3)).all()
+    torch.testing.assert_close(observation.top_weights, torch.full((1, 1, 3, 3), 1 / 3))
+    torch.testing.assert_close(observation.entropy, torch.full((1, 1, 3), float(np.log(3))))
 
 
-def test_rows_may_be_asked_in_any_way():
+def test_forms_of_the_rows_argument():
     query, key, value = (torch.randn(1, 2, n, 5) for n in (4, 7, 7))
     whole = regard.observe(query, key, value, rows=range(4)).rows
     for rows in (

@@ -18,7 +18,7 @@ def _fused_projection(tensor):
     return whole[:, :, 1].transpose(1, 2)
 
 
-def _beginning(tensor):
+def _start_of_a_buffer(tensor):
     """Store at the start of a buffer for more tokens, as in a cache."""
     return torch.nn.functional.pad(tensor, (0, 0, 0, 7))[:, :, : tensor.shape[2]]
 
@@ -27,7 +27,7 @@ def _unaligned(tensor):
     return torch.cat([tensor.new_zeros(1), tensor.flatten()])[1:].view(tensor.shape)
 
 
-def _amid_an_element(tensor):
+def _misaligned(tensor):
     """Store at a byte offset that is not a multiple of the element size, as ``frombuffer`` reads packed files."""
     octets = bytearray(1) + bytearray(tensor.contiguous().view(torch.uint8).numpy().tobytes())
     return torch.frombuffer(octets, dtype=tensor.dtype, offset=1).view(tensor.shape)
@@ -42,9 +42,9 @@ LAYOUTS = {
     "contiguous": torch.clone,
     "by token": lambda tensor: tensor.transpose(1, 2).contiguous().transpose(1, 2),
     "a fused projection": _fused_projection,
-    "a cache": _beginning,
+    "a cache": _start_of_a_buffer,
     "unaligned": _unaligned,
-    "amid an element": _amid_an_element,
+    "amid an element": _misaligned,
     "by element": lambda tensor: tensor.mT.contiguous().mT,
     "every other element": lambda tensor: tensor.repeat_interleave(2, dim=-1)[..., ::2],
     "expanded batch": lambda tensor: tensor[:1].clone().expand(tensor.shape),
@@ -75,7 +75,7 @@ IN_EACH_DTYPE = ("contiguous", "unaligned", "amid an element")  # the others are
         if layout != "negated" or dtype.itemsize > 2
     ],
 )
-def test_what_is_hidden_changes_no_bit(layout, dtype, shape):
+def test_masked_values_change_no_bit(layout, dtype, shape):
     """Compares outputs of rows that do not see it, and gradients of a loss over those rows."""
     batch, _, length, _ = shape
     for mask in _masks(batch, length):
@@ -84,9 +84,9 @@ def test_what_is_hidden_changes_no_bit(layout, dtype, shape):
         upstream = torch.randn(shape, dtype=dtype) * ~sees
         results = []
         for side, fill in ((1, 0.5), (1, torch.nan), (2, torch.inf), (1, torch.finfo(dtype).max)):
-            given = [tensor.clone() for tensor in clean]
-            given[side][:, :, -HIDDEN:] = fill
-            leaves = [LAYOUTS[layout](tensor).requires_grad_() for tensor in given]
+            inputs = [tensor.clone() for tensor in clean]
+            inputs[side][:, :, -HIDDEN:] = fill
+            leaves = [LAYOUTS[layout](tensor).requires_grad_() for tensor in inputs]
             output = regard.attention(*leaves, mask=mask, impl="sdpa")
             gradients = torch.autograd.grad(output, leaves, upstream)
             results.append([output.detach().masked_fill(sees, 0.0), *gradients])
@@ -108,7 +108,7 @@ def test_elements_that_share_memory():
 
 class TestCopies:
     @pytest.mark.parametrize("layout", LAYOUTS)
-    def test_lie_as_the_tensor_does(self, layout):
+    def test_have_the_layout_of_the_tensor(self, layout):
         tensor = LAYOUTS[layout](torch.randn(2, 3, 7, 5))
         where = (tensor > 1).any(-1, keepdim=True)
         copy = same_layout.zero_where(same_layout.copy_if_overlapping(tensor), where)
@@ -124,16 +124,16 @@ class TestCopies:
         where = (tensor > 0).any(-1, keepdim=True)
 
         def function(values, other):  # a leaf must not be expanded here, since finite differences write to it
-            laid = LAYOUTS[layout](values)
+            tensor = LAYOUTS[layout](values)
             return same_layout.replace_where(
-                same_layout.zero_where(laid.resolve_neg(), where).square(), where, other.sin()
+                same_layout.zero_where(tensor.resolve_neg(), where).square(), where, other.sin()
             )
 
         values = tensor.contiguous().requires_grad_()
         assert torch.autograd.gradcheck(function, (values, others.requires_grad_()))
         assert torch.autograd.gradgradcheck(function, (values, others))
 
-    def test_of_one_number_that_gets_two_values(self):
+    def test_expanded_element_with_two_values(self):
         tensor = torch.ones(1).expand(3)
         assert same_layout.zero_where(tensor, torch.tensor([True, False, True])).tolist() == [0.0, 1.0, 0.0]
 

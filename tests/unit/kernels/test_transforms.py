@@ -37,7 +37,7 @@ OPTIONS = {
 }
 
 
-CHECKED_BY_DAY = ("plain", "cells, an empty row", "T5", "Shaw")  # the others are similar
+CHECKED_IN_THE_DEFAULT_RUN = ("plain", "cells, an empty row", "T5", "Shaw")  # the others are similar
 
 
 def _tangent(function, query, direction):
@@ -74,7 +74,7 @@ def _of_batch(function, queries):
     return torch.stack([function(query) for query in queries])
 
 
-class Exact:
+class ExpectedDerivatives:
     """Expected values and derivatives of one function of the query, each computed once."""
 
     def __init__(self, function):
@@ -100,15 +100,15 @@ class Exact:
     def curvature(self):
         """Second derivative of the loss: the derivative of its gradient, which is the reference's first derivative."""
 
-        def first(query):
+        def gradient_of_loss(query):
             leaf = query.clone().requires_grad_()
             with torch.enable_grad():
                 return torch.autograd.grad(self.function(leaf).square().sum(), leaf)[0]
 
-        return self.slope(first).unflatten(-1, self.query.shape)
+        return self.slope(gradient_of_loss).unflatten(-1, self.query.shape)
 
 
-class Case:
+class TransformedFunction:
     """A function of the query to transform, at the point where its derivatives are known."""
 
     def __init__(self, function, known):
@@ -185,7 +185,7 @@ FIRST_ONLY = {"grad", "vjp", "jacrev"}
 SECOND = {"two backward passes", "functional.hessian", "functional.hessian, vectorized"}
 
 
-def may_refuse(impl: str, transform: str, option: str) -> bool:
+def is_refusal_documented(impl: str, transform: str, option: str) -> bool:
     """Whether docs/implementations.md lists it as refused. "auto" only refuses the second derivatives of native."""
     if impl == "reference":
         return False
@@ -203,14 +203,17 @@ def may_refuse(impl: str, transform: str, option: str) -> bool:
 @pytest.mark.parametrize("impl", IMPLS)
 @pytest.mark.parametrize(
     "option",
-    [option if option in CHECKED_BY_DAY else pytest.param(option, marks=pytest.mark.slow) for option in OPTIONS],
+    [
+        option if option in CHECKED_IN_THE_DEFAULT_RUN else pytest.param(option, marks=pytest.mark.slow)
+        for option in OPTIONS
+    ],
 )
 @pytest.mark.parametrize("transform", TRANSFORMS)
-def test_right_or_refused(transform, option, impl):
+def test_correct_or_refused(transform, option, impl):
     key, value, options, known = _attention(option)
-    case = Case(lambda query: regard.attention(query, key, value, impl=impl, **options), known)
+    case = TransformedFunction(lambda query: regard.attention(query, key, value, impl=impl, **options), known)
     ours, exact = TRANSFORMS[transform]
-    if may_refuse(impl, transform, option):
+    if is_refusal_documented(impl, transform, option):
         with pytest.raises(RefusedError, match=r"to do: .*(reference|auto)"):
             ours(case)
     else:
@@ -222,7 +225,7 @@ def _attention(option):
     """Return key, value, the other arguments of attention, and the expected derivatives."""
     options = OPTIONS[option]()
     key, value = (torch.randn(BATCH, HEADS, KEYS, HEAD_DIM, dtype=torch.float64) for _ in range(2))
-    known = Exact(lambda query: regard.attention(query, key, value, impl="reference", **options))
+    known = ExpectedDerivatives(lambda query: regard.attention(query, key, value, impl="reference", **options))
     return key, value, options, known
 
 
@@ -280,25 +283,25 @@ MIXING = ("vmap", "grad", "jvp", "hessian", "vmap of grad", "is_grads_batched")
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script.*")
 @pytest.mark.parametrize("transform", MIXING)
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_mechanisms(name, transform):
+def test_transforms_of_mechanisms(name, transform):
     """Mechanisms with default options, against their own outputs for one input after the other."""
     known = _mechanism(name)
     ours, exact = TRANSFORMS[transform]
-    torch.testing.assert_close(ours(Case(known.function, known)), exact(known), rtol=0, atol=1e-7)
+    torch.testing.assert_close(ours(TransformedFunction(known.function, known)), exact(known), rtol=0, atol=1e-7)
 
 
 @cache
 def _mechanism(name):
     mechanism = MECHANISMS[name](heads=HEADS, head_dim=HEAD_DIM).double()
     key, value = (torch.randn(BATCH, HEADS, KEYS, HEAD_DIM, dtype=torch.float64) for _ in range(2))
-    return Exact(lambda query: mechanism(query, key, value, causal_or_none(mechanism)))
+    return ExpectedDerivatives(lambda query: mechanism(query, key, value, causal_or_none(mechanism)))
 
 
 @pytest.mark.filterwarnings("ignore:.*batching rule.*")
 @pytest.mark.parametrize(
     "position", [None, positions.Rotary(4), positions.ALiBi(2), positions.T5Buckets(2), positions.ShawRelative(4)]
 )
-def test_gradients_of_each_sample(position):
+def test_per_sample_gradients(position):
     """Per-sample gradients by vmap(grad(functional_call)), against one backward pass for each sample."""
     layer = regard.MultiHeadAttention(8, 2, position=position).double()
     tokens, weights = torch.randn(3, KEYS, 8, dtype=torch.float64), dict(layer.named_parameters())
@@ -333,5 +336,5 @@ def test_dropout_under_vmap(impl):
 def test_compiled():
     """In a separate process, since torch cannot trace through the suite's shape checks: compiled_transforms.py."""
     script = Path(__file__).with_name("compiled_transforms.py")
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    result = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr

@@ -61,7 +61,7 @@ DECODER = ENCODER | {
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
-class TestTorch:
+class TestAgainstTorch:
     def options(self, norm, activation):
         return {
             "dim_feedforward": INNER,
@@ -79,8 +79,8 @@ class TestTorch:
         tokens, real = randn(2, 7, WIDTH), ~PADDED
         assert_close(ours(tokens), theirs(tokens))
         mask = masks.causal() & masks.from_multihead_attention(key_padding_mask=PADDED)
-        wanted = theirs(tokens, nn.Transformer.generate_square_subsequent_mask(7).isinf(), PADDED)
-        assert_close(ours(tokens, mask=mask)[real], wanted[real])
+        expected = theirs(tokens, nn.Transformer.generate_square_subsequent_mask(7).isinf(), PADDED)
+        assert_close(ours(tokens, mask=mask)[real], expected[real])
 
     def test_decoder(self, norm, activation):
         theirs = randomize(nn.TransformerDecoderLayer(WIDTH, HEADS, **self.options(norm, activation)).eval())
@@ -89,13 +89,13 @@ class TestTorch:
         )
         tokens, memory = randn(2, 7, WIDTH), randn(2, 5, WIDTH)
         memory_mask = masks.from_multihead_attention(key_padding_mask=MEMORY_PADDED)
-        wanted = theirs(
+        expected = theirs(
             tokens,
             memory,
             nn.Transformer.generate_square_subsequent_mask(7).isinf(),
             memory_key_padding_mask=MEMORY_PADDED,
         )
-        assert_close(ours(tokens, memory, mask=masks.causal(), memory_mask=memory_mask), wanted)
+        assert_close(ours(tokens, memory, mask=masks.causal(), memory_mask=memory_mask), expected)
 
     def test_gradients(self, norm, activation):
         theirs = randomize(nn.TransformerEncoderLayer(WIDTH, HEADS, dropout=0.0, **self.options(norm, activation)))
@@ -128,7 +128,7 @@ def test_oracle(norm, activation, key_value_heads):
     multi, feed = block.attention, block.feed_forward
     projections = (multi.query_projection, multi.key_projection, multi.value_projection, multi.output_projection)
     tokens = randn(2, 7, WIDTH)
-    wanted = oracle.encoder_block(
+    expected = oracle.encoder_block(
         tokens.numpy(),
         oracle.MultiHead(*map(linear, projections), HEADS, key_value_heads),
         norm_of(block.attention_residual),
@@ -139,13 +139,13 @@ def test_oracle(norm, activation, key_value_heads):
         norm_first=norm == "pre",
         allowed=mask_oracle.window(2, 1, 7, 7),
     )
-    assert_close(block(tokens, mask=masks.window(2, 1)).detach(), torch.from_numpy(wanted), rtol=0, atol=1e-11)
+    assert_close(block(tokens, mask=masks.window(2, 1)).detach(), torch.from_numpy(expected), rtol=0, atol=1e-11)
 
 
 class TestDecoderCache:
     @pytest.mark.parametrize("norm", ["pre", "post"])
     @pytest.mark.parametrize("cross", [True, False])
-    def test_pieces_are_the_whole(self, norm, cross):
+    def test_steps_equal_the_whole_sequence(self, norm, cross):
         block = decoder_block(
             WIDTH, HEADS, INNER, norm=norm, position=positions.Rotary(4), key_value_heads=1, cross_attention=cross
         ).double()
@@ -154,14 +154,14 @@ class TestDecoderCache:
         whole = block(tokens, memory, mask=masks.causal(), memory_mask=memory_mask)
         cache, pieces = DecoderCache(), []
         for number, piece in enumerate(tokens.split([3, 1, 2, 1], dim=1)):
-            given = memory if number == 0 else None  # needed in the first call only
-            output, cache = block(piece, given, mask=masks.causal(), memory_mask=memory_mask, cache=cache)
+            new_memory = memory if number == 0 else None  # needed in the first call only
+            output, cache = block(piece, new_memory, mask=masks.causal(), memory_mask=memory_mask, cache=cache)
             pieces.append(output)
         assert_close(torch.cat(pieces, dim=1), whole)
         assert cache.own.length == 7
         assert (None if cache.memory is None else cache.memory.length) == (5 if cross else None)
 
-    def test_cross_attention_that_rotates(self):
+    def test_cross_attention_with_rotary_positions(self):
         def residual():
             return PreNorm(nn.LayerNorm(WIDTH))
 
@@ -181,7 +181,7 @@ class TestDecoderCache:
         assert_close(torch.cat(pieces, dim=1), whole)
 
     @pytest.mark.parametrize("position", [positions.ALiBi(HEADS), positions.T5Buckets(HEADS)], ids=["alibi", "t5"])
-    def test_cross_attention_with_a_bias_by_distance_is_refused_step_by_step(self, position):
+    def test_steps_with_a_distance_bias_in_cross_attention_are_refused(self, position):
         block = DecoderBlock(
             attention=MultiHeadAttention(WIDTH, HEADS),
             feed_forward=FeedForward(WIDTH, INNER),
@@ -197,35 +197,35 @@ class TestDecoderCache:
 
 
 class TestDropout:
-    def test_everywhere_it_was_asked_for(self):
+    def test_each_rate_reaches_its_layers(self):
         dropouts = {"dropout": 0.25, "attention_dropout": 0.125, "inner_dropout": 0.5}
         for block in (encoder_block(WIDTH, HEADS, INNER, **dropouts), decoder_block(WIDTH, HEADS, INNER, **dropouts)):
-            found = {name: module.p for name, module in block.named_modules() if isinstance(module, Dropout)}
+            actual = {name: module.p for name, module in block.named_modules() if isinstance(module, Dropout)}
             residuals = [name for name, _ in block.named_children() if name.endswith("_residual")]
-            assert found == {"feed_forward.dropout": 0.5} | {f"{name}.dropout": 0.25 for name in residuals}
+            assert actual == {"feed_forward.dropout": 0.5} | {f"{name}.dropout": 0.25 for name in residuals}
             attentions = [module for module in block.children() if isinstance(module, MultiHeadAttention)]
             assert [module.mechanism.dropout for module in attentions] == [0.125] * len(attentions)
             tokens = torch.randn(2, 7, WIDTH)
-            given = (tokens,) if isinstance(block, EncoderBlock) else (tokens, tokens)
-            assert not torch.equal(block(*given), block(*given))
+            inputs = (tokens,) if isinstance(block, EncoderBlock) else (tokens, tokens)
+            assert not torch.equal(block(*inputs), block(*inputs))
             block.eval()
-            assert torch.equal(block(*given), block(*given))
+            assert torch.equal(block(*inputs), block(*inputs))
 
     @pytest.mark.parametrize("residual", [PreNorm, PostNorm])
-    def test_residual_drops_the_sublayer_only(self, residual):
+    def test_residual_drops_only_the_sublayer(self, residual):
         joined, tokens = residual(nn.Identity(), dropout=0.25), torch.randn(3, 101, 11)
         added = joined(tokens, lambda inner: torch.ones_like(inner)) - tokens
-        gone = added.abs() < 1e-5
-        assert_close(added[~gone], torch.full_like(added[~gone], 1 / 0.75), rtol=0, atol=1e-5)
-        assert gone.float().mean().item() == pytest.approx(0.25, abs=0.03)
+        dropped = added.abs() < 1e-5
+        assert_close(added[~dropped], torch.full_like(added[~dropped], 1 / 0.75), rtol=0, atol=1e-5)
+        assert dropped.float().mean().item() == pytest.approx(0.25, abs=0.03)
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_hidden_tokens_change_nothing(norm):
+def test_masked_tokens_have_no_influence(norm):
     block, tokens = encoder_block(WIDTH, HEADS, INNER, norm=norm), torch.randn(2, 7, WIDTH)
-    moved, mask = tokens.clone(), masks.padding([7, 4])
-    moved[1, 4:] = torch.nan
-    before, after = (block(given, mask=mask) for given in (tokens, moved))
+    changed, mask = tokens.clone(), masks.padding([7, 4])
+    changed[1, 4:] = torch.nan
+    before, after = (block(inputs, mask=mask) for inputs in (tokens, changed))
     assert torch.equal(before[0], after[0])
     assert torch.equal(before[1, :4], after[1, :4])
 
@@ -233,7 +233,7 @@ def test_hidden_tokens_change_nothing(norm):
 @pytest.mark.usefixtures("without_shape_checks")
 class TestMessages:
     @pytest.mark.parametrize("build", [encoder_block, decoder_block])
-    def test_building(self, build):
+    def test_constructor_options(self, build):
         for options, facts in (
             ({"norm": "poste"}, r"unknown norm 'poste'.*one of post, pre.*mean 'post'"),
             ({"activation": "tanh"}, r"unknown activation 'tanh'.*relu"),
@@ -243,15 +243,15 @@ class TestMessages:
             with pytest.raises(OptionError, match=f"(?s){facts}"):
                 build(WIDTH, HEADS, INNER, **options)
 
-    def test_memory(self):
+    def test_missing_or_unexpected_memory(self):
         tokens = torch.zeros(2, 3, WIDTH)
         with pytest.raises(OptionError, match=r"(?s)attends to a memory.*\(batch, keys, key_width\).*None.*encoder"):
             decoder_block(WIDTH, HEADS, INNER)(tokens)
-        alone = decoder_block(WIDTH, HEADS, INNER, cross_attention=False)
+        without_cross_attention = decoder_block(WIDTH, HEADS, INNER, cross_attention=False)
         with pytest.raises(OptionError, match=r"(?s)no cross-attention.*memory \(2, 3, 12\).*cross_attention=True"):
-            alone(tokens, tokens)
+            without_cross_attention(tokens, tokens)
 
-    def test_half_a_cross_attention(self):
+    def test_incomplete_cross_attention(self):
         with pytest.raises(OptionError, match=r"(?s)go together.*both, or neither.*cross_attention_residual="):
             DecoderBlock(
                 attention=MultiHeadAttention(WIDTH, HEADS),

@@ -11,15 +11,15 @@ from regard.layers import Dropout, FeedForward, PostNorm
 from regard.models import Bert, BertConfig, Transformer, TransformerConfig
 
 
-def test_what_it_makes_of_numbers():
+def test_dropped_fraction_and_scaling():
     tokens = torch.randn(3, 5, 7919)
     output = Dropout(0.2)(tokens)
-    gone = output == 0
-    assert torch.equal(output[~gone], tokens[~gone] * torch.tensor(1 / 0.8))
-    assert gone.float().mean().item() == pytest.approx(0.2, abs=5 * (0.2 * 0.8 / tokens.numel()) ** 0.5)
+    dropped = output == 0
+    assert torch.equal(output[~dropped], tokens[~dropped] * torch.tensor(1 / 0.8))
+    assert dropped.float().mean().item() == pytest.approx(0.2, abs=5 * (0.2 * 0.8 / tokens.numel()) ** 0.5)
 
 
-def test_evaluation_and_a_probability_of_0_give_the_very_tensor():
+def test_eval_mode_and_probability_0_return_the_same_tensor():
     tokens = torch.randn(7)
     layer = Dropout(0.5)
     assert Dropout()(tokens) is tokens
@@ -36,20 +36,20 @@ def test_the_probability_can_be_changed():
     assert layer(torch.ones(1009)).all()
 
 
-def test_it_is_written_and_copied_as_torchs():
+def test_repr_copy_and_state_dict_are_those_of_torch():
     assert repr(Dropout(0.25)) == "Dropout(p=0.25)"
     assert copy.deepcopy(Dropout(0.25)).p == 0.25
     assert not Dropout(0.25).state_dict()
 
 
 @pytest.mark.parametrize("wrong", [-0.1, 1.0, 1.5, float("nan")])
-def test_what_is_no_probability_is_refused(wrong):
+def test_invalid_probabilities_are_refused(wrong):
     with pytest.raises(OptionError, match=r"(?s)dropout is a probability.*0 <= dropout < 1"):
         Dropout(wrong)
 
 
 @pytest.mark.usefixtures("without_shape_checks")
-def test_numbers_that_no_dropout_has_a_meaning_for_are_refused():
+def test_integer_tensors_are_refused():
     with pytest.raises(DtypeError, match=r"(?s)tokens has an unsupported dtype.*float32.*torch\.int64.*\.float\(\)"):
         Dropout(0.5)(torch.ones(7, dtype=torch.int64))
 
@@ -69,7 +69,7 @@ def test_under_autocast_half_precision_stays_half_precision():
     ],
     ids=["Transformer", "Bert", "FeedForward", "PostNorm"],
 )
-def test_models_drop_by_it_alone(model):
+def test_models_use_only_this_dropout(model):
     kinds = {type(module) for module in model().modules()}
     assert Dropout in kinds
     assert nn.Dropout not in kinds
@@ -78,8 +78,8 @@ def test_models_drop_by_it_alone(model):
 def test_a_compiled_layer_is_one_graph():
     layer, tokens = Dropout(0.5), torch.ones(1009)
     compiled = torch.compile(layer, fullgraph=True, backend="eager")
-    found = []
+    results = []
     for function in (compiled, layer):
         torch.manual_seed(79)
-        found.append(function(tokens))
-    assert torch.equal(*found)
+        results.append(function(tokens))
+    assert torch.equal(*results)

@@ -36,9 +36,9 @@ def linear_of(layer):
 def test_oracle(activation, bias):
     layer, tokens = FeedForward(6, 11, activation=activation, bias=bias).double(), torch.randn(2, 5, 6).double()
     gate = None if layer.gate is None else linear_of(layer.gate)
-    given = oracle.FeedForward(linear_of(layer.up), linear_of(layer.down), activation, gate)
+    oracle_layer = oracle.FeedForward(linear_of(layer.up), linear_of(layer.down), activation, gate)
     assert_close(
-        layer(tokens).detach(), torch.from_numpy(oracle.feed_forward(tokens.numpy(), given)), rtol=0, atol=1e-12
+        layer(tokens).detach(), torch.from_numpy(oracle.feed_forward(tokens.numpy(), oracle_layer)), rtol=0, atol=1e-12
     )
 
 
@@ -54,12 +54,12 @@ def test_every_activation_has_an_equation():
 
 
 @pytest.mark.parametrize(("activation", "matrices"), [("relu", 2), ("swiglu", 3)])
-def test_size(activation, matrices):
+def test_number_of_parameters(activation, matrices):
     layer = FeedForward(6, 11, activation=activation, bias=False)
     assert sum(parameter.numel() for parameter in layer.parameters()) == matrices * 6 * 11
 
 
-def test_gate_and_up_are_those_of_llama():
+def test_agrees_with_llama():
     theirs = LlamaMLP(LlamaConfig(hidden_size=6, num_attention_heads=2, intermediate_size=11, hidden_act="silu"))
     ours = FeedForward(6, 11, activation="swiglu", bias=False)
     for name in ("gate", "up", "down"):
@@ -68,13 +68,13 @@ def test_gate_and_up_are_those_of_llama():
     assert_close(ours(tokens), theirs(tokens))
 
 
-def test_each_token_alone():
+def test_tokens_are_independent():
     layer, tokens = FeedForward(6, 11), torch.randn(2, 5, 6)
     assert_close(layer(tokens)[1, 3], layer(tokens[1:, 3:4])[0, 0])
     assert layer(tokens[:, :0]).shape == (2, 0, 6)
 
 
-def test_dropout_falls_on_the_inner_layer_in_training():
+def test_dropout_applies_to_the_inner_layer_in_training():
     layer, tokens = FeedForward(6, 1009, dropout=0.25), torch.randn(1, 1, 6)
     layer.down = torch.nn.Identity()
     whole, dropped = layer.eval()(tokens), layer.train()(tokens)

@@ -12,7 +12,7 @@ from regard.errors import DtypeError, OptionError, RefusedError, ShapeError
 WIDTH, HEADS = 12, 3
 
 
-def test_start():
+def test_initial_weights():
     # Glorot 2010: uniform up to sqrt(6 / (fan in + fan out)).
     layer = regard.MultiHeadAttention(64, 4, key_value_heads=2)
     for projection, outputs in ((layer.query_projection, 64), (layer.key_projection, 32)):
@@ -21,7 +21,7 @@ def test_start():
         assert projection.bias.abs().max() == 0
 
 
-def test_nothing_to_see_leaves_the_bias():
+def test_empty_rows_give_the_output_bias():
     layer = regard.MultiHeadAttention(WIDTH, HEADS)
     nn.init.normal_(layer.output_projection.bias)
     output = layer(torch.randn(2, 5, WIDTH), mask=masks.padding([5, 0]))
@@ -35,24 +35,24 @@ def test_no_tokens():
     assert torch.equal(layer(torch.randn(2, 3, WIDTH), torch.zeros(2, 0, WIDTH)), torch.zeros(2, 3, WIDTH))
 
 
-def test_half_precision_throughout():
+def test_half_precision():
     layer, tokens = regard.MultiHeadAttention(WIDTH, HEADS, position=positions.Rotary(4)), torch.randn(2, 7, WIDTH)
     exact = layer(tokens).detach()
-    given = layer.to(torch.bfloat16)(tokens.bfloat16()).detach()
+    actual = layer.to(torch.bfloat16)(tokens.bfloat16()).detach()
     # A few roundings to 8 bits, of numbers of the output's size.
-    assert_close(given.float(), exact, rtol=0, atol=2**-5 * exact.abs().max().item())
+    assert_close(actual.float(), exact, rtol=0, atol=2**-5 * exact.abs().max().item())
 
 
-def test_values_are_as_wide_as_keys_unless_said():
+def test_value_width_defaults_to_the_key_width():
     layer = regard.MultiHeadAttention(WIDTH, HEADS, key_width=7)
     assert layer.value_projection.in_features == 7
     assert layer(torch.randn(2, 5, WIDTH), torch.randn(2, 3, 7)).shape == (2, 5, WIDTH)
     assert regard.MultiHeadAttention(WIDTH, HEADS, value_width=7).key_projection.in_features == WIDTH
 
 
-def test_prints_its_sizes():
-    made = regard.MultiHeadAttention(12, 3, key_value_heads=1)
-    assert "width=12, heads=3, key_value_heads=1, head_dim=4" in repr(made)
+def test_repr_shows_its_sizes():
+    layer = regard.MultiHeadAttention(12, 3, key_value_heads=1)
+    assert "width=12, heads=3, key_value_heads=1, head_dim=4" in repr(layer)
 
 
 class TestFromTorch:
@@ -69,14 +69,14 @@ class TestFromTorch:
         ours = regard.MultiHeadAttention.from_torch(theirs)
         widths = (WIDTH, sizes.get("kdim", WIDTH), sizes.get("vdim", WIDTH))
         leaves = [torch.randn(2, 5, width, dtype=torch.float64, requires_grad=True) for width in widths]
-        found = [
+        actual = [
             torch.autograd.grad(output.square().sum(), leaves)
             for output in (theirs(*leaves, need_weights=False)[0], ours(*leaves))
         ]
-        for one, other in zip(*found, strict=True):
+        for one, other in zip(*actual, strict=True):
             assert_close(one, other)
 
-    def test_loading_leaves_the_given_dict_alone(self):
+    def test_loading_does_not_change_the_state_dict(self):
         state = nn.MultiheadAttention(WIDTH, HEADS).state_dict()
         names = list(state)
         assert regard.MultiHeadAttention(WIDTH, HEADS).load_state_dict(state) == ([], [])
@@ -93,19 +93,19 @@ class TestFromTorch:
         assert torch.equal(layer.output_projection.weight, out)
 
     @pytest.mark.usefixtures("without_shape_checks")
-    def test_refuses_tokens_that_would_change_their_meaning(self):
+    def test_refuses_layers_without_batch_first(self):
         theirs = nn.MultiheadAttention(WIDTH, HEADS)  # torch's default
         with pytest.raises(RefusedError, match=r"(?s)\(length, batch, width\).*batch_first=False.*batch_first=True"):
             regard.MultiHeadAttention.from_torch(theirs)
-        for turned_away in (False, "yes", 1):
+        for wrong in (False, "yes", 1):
             with pytest.raises(RefusedError, match="only order"):
-                regard.MultiHeadAttention.from_torch(theirs, batch_first=turned_away)
+                regard.MultiHeadAttention.from_torch(theirs, batch_first=wrong)
 
-    def test_takes_a_layer_of_the_other_order_when_told(self):
+    def test_batch_first_option_accepts_a_layer_without_it(self):
         theirs, tokens = nn.MultiheadAttention(WIDTH, HEADS).eval(), torch.randn(2, 7, WIDTH)
         ours = regard.MultiHeadAttention.from_torch(theirs, batch_first=True)
-        turned = tokens.transpose(0, 1)
-        expected = theirs(turned, turned, turned, need_weights=False)[0].transpose(0, 1)
+        length_first = tokens.transpose(0, 1)
+        expected = theirs(length_first, length_first, length_first, need_weights=False)[0].transpose(0, 1)
         torch.testing.assert_close(ours(tokens), expected)
 
     @pytest.mark.parametrize("extra", ["add_bias_kv", "add_zero_attn"])
@@ -113,7 +113,7 @@ class TestFromTorch:
         with pytest.raises(RefusedError, match=rf"(?s)is not supported.*{extra}=True.*append"):
             regard.MultiHeadAttention.from_torch(nn.MultiheadAttention(WIDTH, HEADS, **{extra: True}))
 
-    def test_refuses_another_split(self):
+    def test_refuses_fused_weights_of_another_size(self):
         layer = nn.ModuleDict({"inner": regard.MultiHeadAttention(WIDTH, HEADS)})
         with pytest.raises(ShapeError, match=r"(?s)inner\.in_proj_weight.*36 rows = 12 \+ 12 \+ 12.*\(30, 12\)"):
             layer.load_state_dict({"inner.in_proj_weight": torch.zeros(30, WIDTH)})
@@ -143,7 +143,10 @@ class TestMessages:
             ({"key_width": 0}, r"wrong key_width.*got: +0"),
             ({"value_width": -1}, r"wrong value_width.*got: +-1"),
             ({"dropout": 1.0}, r"dropout.*0 <= dropout < 1.*got: +1\.0"),
-            ({"mechanism": "dotproduct"}, r"unknown mechanism 'dotproduct'.*additive, dot_product.*mean 'dot_product'"),
+            (
+                {"mechanism": "dotproduct"},
+                r"unknown mechanism 'dotproduct'.*additive, .*dot_product.*mean 'dot_product'",
+            ),
             ({"mechanism": 3}, r"neither a name nor a mechanism.*regard\.catalogue.*got: +3"),
             (
                 {"position": positions.Sinusoidal(12)},
@@ -154,14 +157,14 @@ class TestMessages:
         ],
         ids=str,
     )
-    def test_building(self, options, facts):
+    def test_constructor_options(self, options, facts):
         with pytest.raises(OptionError, match=f"(?s){facts}"):
             regard.MultiHeadAttention(**{"width": WIDTH, "heads": HEADS, **options})
 
-    def test_calling(self):
+    def test_forward_arguments(self):
         layer, tokens = regard.MultiHeadAttention(WIDTH, HEADS, key_width=7), torch.zeros(2, 5, WIDTH)
         memory = torch.zeros(2, 3, 7)
-        for given, facts in [
+        for inputs, facts in [
             ((tokens[0], memory), r"query tokens.*\(batch, length, 12\).*got: +\(5, 12\)"),
             ((memory, memory), r"query tokens.*\(batch, length, 12\).*got: +\(2, 3, 7\)"),
             ((tokens,), r"key tokens.*\(batch, length, 7\).*got: +\(2, 5, 12\)"),
@@ -170,7 +173,7 @@ class TestMessages:
             ((tokens, memory[:1]), r"different batch sizes"),
         ]:
             with pytest.raises(ShapeError, match=f"(?s){facts}"):
-                layer(*given)
+                layer(*inputs)
         with pytest.raises(DtypeError, match=r"(?s)key tokens.*different dtypes.*float32.*got: +torch\.float64"):
             layer(tokens, memory.double())
         for mask in (torch.ones(5, 3, dtype=torch.bool), "causal"):
@@ -179,11 +182,11 @@ class TestMessages:
         with pytest.raises(ShapeError, match=r"(?s)another batch size.*batch of 2.*padding\(\[3, 2, 1\]\)"):
             layer(tokens, memory, mask=masks.padding([3, 2, 1]))
 
-    def test_parts_that_do_not_fit(self):
+    def test_mechanisms_and_positions_of_other_sizes(self):
         tokens = torch.zeros(2, 5, WIDTH)
-        made = regard.mechanism("dot_product", heads=2, head_dim=6)
+        mechanism = regard.mechanism("dot_product", heads=2, head_dim=6)
         with pytest.raises(ShapeError, match=r"(?s)does not fit DotProduct.*\(batch, 2, queries, 6\).*\(2, 3, 5, 4\)"):
-            regard.MultiHeadAttention(WIDTH, HEADS, mechanism=made)(tokens)
+            regard.MultiHeadAttention(WIDTH, HEADS, mechanism=mechanism)(tokens)
         with pytest.raises(ShapeError, match=r"(?s)rotary.*another head_dim.*length, 6\)"):
             regard.MultiHeadAttention(WIDTH, HEADS, position=positions.Rotary(6))(tokens)
         with pytest.raises(ShapeError, match=r"(?s)ALiBi.*3 heads.*got: +4 heads"):

@@ -30,7 +30,7 @@ def to_oracle(layer: MultiHeadAttention) -> oracle.MultiHead:
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("key_value_heads", [None, 1])
-def test_is_that_of_the_paper(bias, key_value_heads):
+def test_agrees_with_the_oracle(bias, key_value_heads):
     layer = MultiHeadAttention(WIDTH, HEADS, bias=bias, key_value_heads=key_value_heads).double()
     tokens, context = torch.randn(2, 7, WIDTH).double(), torch.randn(2, 11, WIDTH).double()
     ours, (theirs, _) = layer(tokens), oracle.multi_head(tokens.numpy(), to_oracle(layer))
@@ -44,7 +44,7 @@ def test_is_that_of_the_paper(bias, key_value_heads):
 @pytest.mark.parametrize(("kdim", "vdim"), [(None, None), (7, 11), (7, None), (None, 11)])
 @pytest.mark.parametrize("batch_first", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_from_torch_gives_the_same(bias, kdim, vdim, batch_first, dtype):
+def test_from_torch_gives_the_same_output(bias, kdim, vdim, batch_first, dtype):
     theirs = nn.MultiheadAttention(
         WIDTH, HEADS, dropout=0.5, bias=bias, kdim=kdim, vdim=vdim, batch_first=batch_first, dtype=dtype
     ).eval()
@@ -55,14 +55,14 @@ def test_from_torch_gives_the_same(bias, kdim, vdim, batch_first, dtype):
     query, key, value = (torch.randn(2, n, size or WIDTH, dtype=dtype) for n, size in ((5, None), (7, kdim), (7, vdim)))
     attn_mask, padding = torch.rand(5, 7) < 0.3, torch.arange(7) >= torch.tensor([[7], [4]])
     attn_mask[:, 0] = False
-    given = (query, key, value) if batch_first else (side.transpose(0, 1) for side in (query, key, value))
-    expected, _ = theirs(*given, key_padding_mask=padding, attn_mask=attn_mask)
+    inputs = (query, key, value) if batch_first else (side.transpose(0, 1) for side in (query, key, value))
+    expected, _ = theirs(*inputs, key_padding_mask=padding, attn_mask=attn_mask)
     expected = expected if batch_first else expected.transpose(0, 1)
     got = ours(query, key, value, mask=masks.from_multihead_attention(attn_mask, padding))
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-6 if dtype == torch.float32 else 1e-14)
 
 
-def test_from_torch_copies():
+def test_from_torch_copies_the_weights():
     theirs = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
     ours = MultiHeadAttention.from_torch(theirs)
     before = ours.query_projection.weight.clone()
@@ -72,7 +72,7 @@ def test_from_torch_copies():
 
 
 @pytest.mark.parametrize("option", ["add_bias_kv", "add_zero_attn"])
-def test_from_torch_refuses_what_has_no_form(option):
+def test_from_torch_refuses_unsupported_options(option):
     with pytest.raises(
         regard.errors.RefusedError, match=rf"(?s){option}.*expected: a module without.*{option}=True.*to do"
     ):
@@ -94,7 +94,7 @@ def test_fused_weights_load_inside_a_larger_model():
 
 
 @pytest.mark.parametrize("mechanism", [entry.name for entry in regard.catalogue()])
-def test_is_a_module_like_any_other(mechanism):
+def test_copy_pickle_and_state_dict(mechanism):
     make = lambda: MultiHeadAttention(WIDTH, HEADS, mechanism=mechanism, position=_position(mechanism))  # noqa: E731
     layer, tokens = make(), torch.randn(2, 5, WIDTH)
     mask = causal_or_none(layer.mechanism)
@@ -115,7 +115,7 @@ def _position(mechanism):
     return positions.ALiBi(HEADS) if next(row for row in regard.catalogue() if row.name == mechanism).bias else None
 
 
-def test_a_copy_loads_fused_weights_too():
+def test_copy_loads_fused_weights():
     source = nn.MultiheadAttention(WIDTH, HEADS)
     copied = copy.deepcopy(MultiHeadAttention(WIDTH, HEADS))
     copied.load_state_dict(source.state_dict())
@@ -143,7 +143,7 @@ def test_autocast(mechanism, position):
 
 
 @pytest.mark.parametrize("impl", ["auto", "reference", "native", "sdpa"])
-def test_autocast_leaves_the_dtype_of_attention_to_the_caller(impl):
+def test_autocast_does_not_convert_inputs_of_attention(impl):
     query, key, value = torch.randn(3, 2, 3, 5, 7)
     plain = regard.attention(query, key, value, impl=impl)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -151,7 +151,7 @@ def test_autocast_leaves_the_dtype_of_attention_to_the_caller(impl):
         torch.testing.assert_close(regard.attention(query, key, value, impl="sdpa"), plain, rtol=0, atol=1e-6)
 
 
-def test_dropout_falls_in_training_only():
+def test_dropout_applies_in_training_only():
     layer = MultiHeadAttention(WIDTH, HEADS, dropout=0.5)
     tokens = torch.randn(2, 7, WIDTH)
     assert not torch.equal(layer(tokens), layer(tokens))

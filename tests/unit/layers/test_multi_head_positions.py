@@ -27,7 +27,7 @@ def randn(*shape):
 
 @pytest.mark.parametrize("key_value_heads", [1, 3])
 @pytest.mark.parametrize("position", POSITIONS, ids=repr)
-def test_last_queries_alone(position, key_value_heads):
+def test_last_queries_equal_those_of_the_whole_sequence(position, key_value_heads):
     layer = regard.MultiHeadAttention(WIDTH, HEADS, key_value_heads=key_value_heads, position=position).double()
     tokens = randn(2, 11, WIDTH)
     whole = layer(tokens, mask=masks.causal())
@@ -35,37 +35,37 @@ def test_last_queries_alone(position, key_value_heads):
     assert_close(layer.attend_memory(tokens[:, 8:], layer.project_memory(tokens), mask=masks.causal()), whole[:, 8:])
 
 
-def test_a_bias_is_that_of_the_oracle():
+def test_distance_bias_agrees_with_the_oracle():
     layer = regard.MultiHeadAttention(WIDTH, HEADS, position=positions.ALiBi(HEADS), bias=False).double()
     projections = (layer.query_projection, layer.key_projection, layer.value_projection, layer.output_projection)
     sides = [oracle.Linear(projection.weight.detach().numpy().T) for projection in projections]
     tokens = randn(2, 7, WIDTH)
-    wanted, _ = oracle.multi_head(
+    expected, _ = oracle.multi_head(
         tokens.numpy(), oracle.MultiHead(*sides, HEADS, HEADS), bias=position_oracle.alibi(HEADS, 7, 7)
     )
-    assert_close(layer(tokens).detach(), torch.from_numpy(wanted), rtol=0, atol=1e-12)
+    assert_close(layer(tokens).detach(), torch.from_numpy(expected), rtol=0, atol=1e-12)
 
 
-def test_rotary_sees_order():
+def test_rotary_positions_depend_on_word_order():
     tokens, order = torch.randn(1, 7, WIDTH), torch.randperm(7)
     plain = regard.MultiHeadAttention(WIDTH, HEADS)
-    turned = regard.MultiHeadAttention(WIDTH, HEADS, position=positions.Rotary(4))
+    with_rotary = regard.MultiHeadAttention(WIDTH, HEADS, position=positions.Rotary(4))
     assert_close(plain(tokens[:, order]), plain(tokens)[:, order])
-    assert (turned(tokens[:, order]) - turned(tokens)[:, order]).abs().max() > 1e-2
+    assert (with_rotary(tokens[:, order]) - with_rotary(tokens)[:, order]).abs().max() > 1e-2
 
 
-def test_recall_from_a_position():
+def test_attend_memory_from_an_offset():
     layer = regard.MultiHeadAttention(WIDTH, HEADS, position=positions.Rotary(4)).double()
     query, memory = randn(1, 3, WIDTH), randn(1, 7, WIDTH)
-    known = layer.project_memory(memory)
-    assert_close(layer.attend_memory(query, known, offset=4), layer(query, memory))
-    pieces = [layer.attend_memory(query[:, at : at + 1], known, offset=at) for at in range(3)]
-    assert_close(torch.cat(pieces, dim=1), layer.attend_memory(query, known, offset=0))
-    assert (layer.attend_memory(query, known, offset=0) - layer(query, memory)).abs().max() > 1e-3
+    projected = layer.project_memory(memory)
+    assert_close(layer.attend_memory(query, projected, offset=4), layer(query, memory))
+    pieces = [layer.attend_memory(query[:, at : at + 1], projected, offset=at) for at in range(3)]
+    assert_close(torch.cat(pieces, dim=1), layer.attend_memory(query, projected, offset=0))
+    assert (layer.attend_memory(query, projected, offset=0) - layer(query, memory)).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("position", [positions.T5Buckets(HEADS), positions.ShawRelative(4, 2)], ids=repr)
-def test_what_learns_is_a_parameter(position):
+def test_trained_positions_are_parameters_of_the_layer(position):
     layer = regard.MultiHeadAttention(WIDTH, HEADS, position=position)
     layer(torch.randn(1, 5, WIDTH)).square().sum().backward()
     names = {name for name, _ in layer.named_parameters() if name.startswith("position.")}
@@ -75,12 +75,12 @@ def test_what_learns_is_a_parameter(position):
 
 
 @pytest.mark.parametrize("name", [entry.name for entry in regard.catalogue()])
-def test_hidden_tokens_change_nothing(name):
+def test_masked_tokens_have_no_influence(name):
     layer = regard.MultiHeadAttention(WIDTH, HEADS, mechanism=name).eval()
     tokens, causal = torch.randn(2, 7, WIDTH), causal_or_none(layer.mechanism)
     mask = masks.padding([7, 4]) if causal is None else causal & masks.padding([7, 4])
     moved = tokens.clone()
     moved[1, 4:] = torch.nan
-    before, after = (layer(given, mask=mask) for given in (tokens, moved))
+    before, after = (layer(inputs, mask=mask) for inputs in (tokens, moved))
     assert torch.equal(before[0], after[0])
     assert torch.equal(before[1, :4], after[1, :4])

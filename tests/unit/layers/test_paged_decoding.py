@@ -46,7 +46,7 @@ def prefill(layer, prompts):
     ids=["plain", "grouped queries", "rotary", "alibi", "additive", "scale"],
 )
 @torch.no_grad()
-def test_each_sequence_goes_on_as_if_it_were_alone(options, new):
+def test_each_sequence_is_decoded_as_if_alone(options, new):
     layer = make_layer(**options)
     prompts, following = [tokens(1, length) for length in LENGTHS], tokens(len(LENGTHS), new)
     cache = prefill(layer, prompts)
@@ -59,18 +59,18 @@ def test_each_sequence_goes_on_as_if_it_were_alone(options, new):
 
 
 @torch.no_grad()
-def test_what_is_recorded_is_each_sequence():
+def test_recording_has_one_call_per_sequence():
     layer = make_layer()
     cache = prefill(layer, [tokens(1, length) for length in LENGTHS])
     new = tokens(3, 1)
-    with regard.record(layer) as seen:
+    with regard.record(layer) as recording:
         recorded, _ = layer(new, mask=masks.causal(), cache=cache)
-    assert [call.key.shape[2] for call in seen] == [length + 1 for length in LENGTHS]
+    assert [call.key.shape[2] for call in recording] == [length + 1 for length in LENGTHS]
     assert_close(recorded, layer(new, mask=masks.causal(), cache=cache)[0], rtol=0, atol=1e-12)
 
 
 @torch.no_grad()
-def test_a_block_decodes_in_pages():
+def test_decoder_block_with_a_paged_cache():
     block = decoder_block(WIDTH, HEADS, 13, norm="pre").double().eval()
     prompts, memory = [tokens(1, length) for length in LENGTHS], tokens(3, 6)
     pool = PagePool(HEADS, HEAD_DIM, page_size=3, dtype=torch.float64)
@@ -83,11 +83,11 @@ def test_a_block_decodes_in_pages():
     output, _ = block(following, memory, mask=masks.causal(), cache=DecoderCache(own))
     for row, prompt in enumerate(prompts):
         whole = torch.cat([prompt, following[row : row + 1]], dim=1)
-        wanted = block(whole, memory[row : row + 1], mask=masks.causal())[:, -1:]
-        assert_close(output[row : row + 1], wanted, rtol=0, atol=1e-12)
+        expected = block(whole, memory[row : row + 1], mask=masks.causal())[:, -1:]
+        assert_close(output[row : row + 1], expected, rtol=0, atol=1e-12)
 
 
-def test_what_pages_cannot_do():
+def test_unsupported_uses_of_a_paged_cache_are_refused():
     layer = make_layer(position=positions.Rotary(4), head_dim=4)
     with torch.no_grad():
         cache = prefill(layer, [tokens(1, length) for length in LENGTHS])

@@ -35,7 +35,7 @@ FORMULAS = {
 """Hendrycks and Gimpel 2016; Elfwing et al. 2018; So et al. 2021."""
 
 
-def layer(dtype=torch.float32, bias=True):
+def make_linear(dtype=torch.float32, bias=True):
     return nn.Linear(SMALLER, LARGER, bias=bias).to(dtype)
 
 
@@ -45,20 +45,20 @@ def expected(tokens, linear, activation="identity"):
 
 
 @pytest.fixture
-def short_way(monkeypatch):
+def onednn_calls(monkeypatch):
     """List the calls that use the oneDNN path, on any machine: torch in float64 replaces oneDNN.
 
     The replacement also multiplies bfloat16, on any processor.
     """
     calls = []
 
-    def computed(tokens, weight, bias, name, scalars, algorithm):
+    def compute(tokens, weight, bias, name, scalars, algorithm):
         calls.append(name)
         output = functional.linear(tokens.double(), weight.double(), None if bias is None else bias.double())
         activation = next(form.apply for form in ACTIVATIONS.values() if form.onednn_name == (name, algorithm))
         return activation(output).to(tokens.dtype)
 
-    monkeypatch.setattr(projection, "_find_onednn", lambda: computed)
+    monkeypatch.setattr(projection, "_find_onednn", lambda: compute)
     monkeypatch.setattr(projection, "_is_onednn_faster", lambda: True)
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
     return calls
@@ -71,8 +71,8 @@ class TestValues:
     @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
     @pytest.mark.parametrize("activation", ACTIVATIONS)
     @torch.no_grad()
-    def test_of_each_activation(self, activation, dtype, tolerance, bias):
-        linear, tokens = layer(dtype, bias), torch.randn(3, ROWS, SMALLER, dtype=dtype)
+    def test_activations(self, activation, dtype, tolerance, bias):
+        linear, tokens = make_linear(dtype, bias), torch.randn(3, ROWS, SMALLER, dtype=dtype)
         output = linear_activation(tokens, linear, activation)
         assert output.dtype == dtype
         torch.testing.assert_close(
@@ -80,8 +80,8 @@ class TestValues:
         )
 
     @torch.no_grad()
-    def test_of_strided_tokens_and_weights(self):
-        linear, tokens = layer(), torch.randn(ROWS, SMALLER, 3).permute(2, 0, 1)
+    def test_strided_tokens_and_weights(self):
+        linear, tokens = make_linear(), torch.randn(ROWS, SMALLER, 3).permute(2, 0, 1)
         linear.weight = nn.Parameter(torch.randn(SMALLER, LARGER).t() / 19)
         torch.testing.assert_close(
             linear_activation(tokens, linear).double(), expected(tokens, linear), atol=1e-5, rtol=1e-5
@@ -89,12 +89,12 @@ class TestValues:
 
     @pytest.mark.parametrize("shape", [(0, ROWS), (3, 0)])
     @torch.no_grad()
-    def test_of_no_tokens(self, shape):
-        assert linear_activation(torch.randn(*shape, SMALLER), layer()).shape == (*shape, LARGER)
+    def test_no_tokens(self, shape):
+        assert linear_activation(torch.randn(*shape, SMALLER), make_linear()).shape == (*shape, LARGER)
 
     @torch.no_grad()
-    def test_a_wild_token_stays_in_its_row(self):
-        linear, tokens = layer(), torch.randn(3, ROWS, SMALLER)
+    def test_nonfinite_token_affects_only_its_row(self):
+        linear, tokens = make_linear(), torch.randn(3, ROWS, SMALLER)
         clean = linear_activation(tokens, linear, "gelu")
         tokens[1, 5, 7] = float("nan")
         output = linear_activation(tokens, linear, "gelu")
@@ -103,51 +103,51 @@ class TestValues:
         assert torch.equal(output, clean)
 
 
-class TestShortWay:
+class TestOneDnnPath:
     """When the oneDNN path is used."""
 
     @torch.no_grad()
-    def test_without_gradients(self, short_way):
-        linear, tokens = layer(), torch.randn(ROWS, SMALLER)
+    def test_without_gradients(self, onednn_calls):
+        linear, tokens = make_linear(), torch.randn(ROWS, SMALLER)
         torch.testing.assert_close(linear_activation(tokens, linear, "gelu"), functional.gelu(linear(tokens)))
-        assert short_way == ["gelu"]
+        assert onednn_calls == ["gelu"]
 
-    def test_where_nothing_is_trained(self, short_way):
-        linear_activation(torch.randn(ROWS, SMALLER), layer().requires_grad_(False))
-        assert short_way == ["none"]
+    def test_with_frozen_weights(self, onednn_calls):
+        linear_activation(torch.randn(ROWS, SMALLER), make_linear().requires_grad_(False))
+        assert onednn_calls == ["none"]
 
-    def test_not_in_training_with_few_rows(self, short_way):
-        linear, tokens = layer(), torch.randn(ROWS, SMALLER, requires_grad=True)
+    def test_not_in_training_with_few_rows(self, onednn_calls):
+        linear, tokens = make_linear(), torch.randn(ROWS, SMALLER, requires_grad=True)
         linear_activation(tokens, linear, "silu").sum().backward()
-        assert not short_way
+        assert not onednn_calls
         assert all(tensor.grad is not None for tensor in (tokens, linear.weight, linear.bias))
 
     @pytest.mark.parametrize(
         ("rows", "dtype"), [(15, torch.float32), (1, torch.bfloat16), (ROWS, torch.float64), (ROWS, torch.float16)]
     )
     @torch.no_grad()
-    def test_not_where_torch_is_the_faster_or_oneDNN_cannot(self, short_way, rows, dtype):  # noqa: N802
-        linear_activation(torch.randn(rows, SMALLER, dtype=dtype), layer(dtype))
-        assert not short_way
+    def test_not_if_torch_is_faster_or_the_dtype_unsupported(self, onednn_calls, rows, dtype):
+        linear_activation(torch.randn(rows, SMALLER, dtype=dtype), make_linear(dtype))
+        assert not onednn_calls
 
     @torch.no_grad()
-    def test_not_in_bfloat16_where_oneDNN_has_it_not(self, short_way, monkeypatch):  # noqa: N802
+    def test_not_without_bfloat16_support(self, onednn_calls, monkeypatch):
         monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
-        linear_activation(torch.randn(ROWS, SMALLER, dtype=torch.bfloat16), layer(torch.bfloat16), "gelu")
-        assert not short_way
+        linear_activation(torch.randn(ROWS, SMALLER, dtype=torch.bfloat16), make_linear(torch.bfloat16), "gelu")
+        assert not onednn_calls
 
-    def test_only_with_an_activation_where_oneDNN_multiplies_no_faster(self, short_way, monkeypatch):  # noqa: N802
+    def test_only_with_an_activation_if_products_are_no_faster(self, onednn_calls, monkeypatch):
         monkeypatch.setattr(projection, "_is_onednn_faster", lambda: False)
-        linear = layer()
+        linear = make_linear()
         linear_activation(torch.randn(MANY, SMALLER), linear, "gelu")  # trained
         with torch.no_grad():
             linear_activation(torch.randn(MANY, SMALLER), linear)
-            assert not short_way
+            assert not onednn_calls
             linear_activation(torch.randn(MANY, SMALLER), linear, "gelu")
-            linear_activation(torch.randn(MANY, SMALLER, dtype=torch.bfloat16), layer(torch.bfloat16))
-        assert short_way == ["gelu", "none"]
+            linear_activation(torch.randn(MANY, SMALLER, dtype=torch.bfloat16), make_linear(torch.bfloat16))
+        assert onednn_calls == ["gelu", "none"]
 
-    def test_what_is_faster_is_measured_once(self, monkeypatch):
+    def test_the_faster_library_is_measured_once(self, monkeypatch):
         monkeypatch.delenv("REGARD_LINEAR", raising=False)
         projection._is_onednn_faster.cache_clear()
         first = projection._is_onednn_faster()
@@ -156,60 +156,60 @@ class TestShortWay:
         assert projection._is_onednn_faster.cache_info().hits == 1
 
     @torch.no_grad()
-    def test_not_in_narrow_layers(self, short_way):
+    def test_not_in_narrow_layers(self, onednn_calls):
         linear_activation(torch.randn(ROWS, 13), nn.Linear(13, 11))
-        assert not short_way
+        assert not onednn_calls
 
     @torch.no_grad()
-    def test_not_where_oneDNN_has_no_such_activation(self, short_way):  # noqa: N802
-        linear_activation(torch.randn(ROWS, SMALLER), layer(), "relu_squared")
-        assert not short_way
+    def test_not_with_an_unsupported_activation(self, onednn_calls):
+        linear_activation(torch.randn(ROWS, SMALLER), make_linear(), "relu_squared")
+        assert not onednn_calls
 
     @torch.no_grad()
-    def test_not_where_oneDNN_is_switched_off(self, short_way, monkeypatch):  # noqa: N802
+    def test_not_if_disabled(self, onednn_calls, monkeypatch):
         monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
-        linear_activation(torch.randn(ROWS, SMALLER), layer())
-        assert not short_way
+        linear_activation(torch.randn(ROWS, SMALLER), make_linear())
+        assert not onednn_calls
 
     @torch.no_grad()
-    def test_not_with_sparse_weights(self, short_way):
-        linear, tokens = layer(bias=False), torch.randn(ROWS, SMALLER)
+    def test_not_with_sparse_weights(self, onednn_calls):
+        linear, tokens = make_linear(bias=False), torch.randn(ROWS, SMALLER)
         output = linear(tokens)
         linear.weight = nn.Parameter(linear.weight.to_sparse())
         torch.testing.assert_close(linear_activation(tokens, linear), output)
-        assert not short_way
+        assert not onednn_calls
 
     @torch.no_grad()
-    def test_not_under_autocast(self, short_way):
+    def test_not_under_autocast(self, onednn_calls):
         with torch.autocast("cpu", torch.bfloat16):
-            assert linear_activation(torch.randn(ROWS, SMALLER), layer()).dtype == torch.bfloat16
-        assert not short_way
+            assert linear_activation(torch.randn(ROWS, SMALLER), make_linear()).dtype == torch.bfloat16
+        assert not onednn_calls
 
     @torch.no_grad()
-    def test_not_under_vmap(self, short_way):
-        linear, tokens = layer(), torch.randn(3, ROWS, SMALLER)
+    def test_not_under_vmap(self, onednn_calls):
+        linear, tokens = make_linear(), torch.randn(3, ROWS, SMALLER)
         output = torch.func.vmap(lambda one: linear_activation(one, linear))(tokens)
         torch.testing.assert_close(output, linear(tokens))
-        assert not short_way
+        assert not onednn_calls
 
     @torch.no_grad()
-    def test_not_in_a_traced_graph(self, short_way):
-        linear, tokens = layer(), torch.randn(ROWS, SMALLER)
+    def test_not_in_a_traced_graph(self, onednn_calls):
+        linear, tokens = make_linear(), torch.randn(ROWS, SMALLER)
         compiled = torch.compile(lambda one: linear_activation(one, linear, "gelu"), fullgraph=True, backend="eager")
         torch.testing.assert_close(compiled(tokens), functional.gelu(linear(tokens)))
-        assert not short_way
+        assert not onednn_calls
 
 
 def gradients(tokens, linear, upstream):
     """Return the gradients in float64, and for each the sum of the absolute values of its terms."""
     dy, x, w = (tensor.detach().double() for tensor in (upstream.flatten(0, -2), tokens.flatten(0, -2), linear.weight))
-    found = {"tokens": (dy @ w).view(tokens.shape), "weight": dy.T @ x, "bias": dy.sum(dim=0)}
+    result = {"tokens": (dy @ w).view(tokens.shape), "weight": dy.T @ x, "bias": dy.sum(dim=0)}
     sizes = {
         "tokens": (dy.abs() @ w.abs()).view(tokens.shape),
         "weight": dy.abs().T @ x.abs(),
         "bias": dy.abs().sum(dim=0),
     }
-    return found, sizes
+    return result, sizes
 
 
 class TestTraining:
@@ -236,49 +236,51 @@ class TestTraining:
             assert gradient.is_contiguous() or name == "tokens"
 
     @pytest.mark.parametrize("activation", ACTIVATIONS)
-    def test_of_each_activation(self, activation):
-        linear, tokens = layer(), torch.randn(MANY, SMALLER)
+    def test_activations(self, activation):
+        linear, tokens = make_linear(), torch.randn(MANY, SMALLER)
         wide = copy.deepcopy(linear).double()
         outputs = []
-        for one, given in ((linear, tokens.requires_grad_()), (wide, tokens.detach().double().requires_grad_())):
+        for one, inputs in ((linear, tokens.requires_grad_()), (wide, tokens.detach().double().requires_grad_())):
             outputs.append(
-                ACTIVATIONS[activation].apply(one(given)) if one is wide else linear_activation(given, one, activation)
+                ACTIVATIONS[activation].apply(one(inputs))
+                if one is wide
+                else linear_activation(inputs, one, activation)
             )
             outputs[-1].square().sum().backward()
-            outputs.append(given.grad)
+            outputs.append(inputs.grad)
         torch.testing.assert_close(outputs[0].double(), outputs[2], atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(outputs[1].double(), outputs[3], atol=1e-4, rtol=1e-4)
         torch.testing.assert_close(linear.weight.grad.double(), wide.weight.grad, atol=1e-3, rtol=1e-4)
 
-    def test_of_a_sum(self):
+    def test_gradient_with_strides_of_0(self):
         """The gradient of a sum has strides of 0."""
-        linear, tokens = layer(), torch.randn(MANY, SMALLER, requires_grad=True)
+        linear, tokens = make_linear(), torch.randn(MANY, SMALLER, requires_grad=True)
         linear_activation(tokens, linear).sum().backward()
         found, sizes = gradients(tokens, linear, torch.ones(MANY, LARGER))
         for name, gradient in (("tokens", tokens.grad), ("weight", linear.weight.grad), ("bias", linear.bias.grad)):
             assert ((gradient.double() - found[name]).abs() <= (LARGER + 4) * 2**-23 * sizes[name]).all(), name
 
-    def test_gradients_add_up(self):
-        linear, tokens = layer(), torch.randn(MANY, SMALLER)
+    def test_gradients_accumulate(self):
+        linear, tokens = make_linear(), torch.randn(MANY, SMALLER)
         linear_activation(tokens, linear).sum().backward()
         once = linear.weight.grad.clone()
         linear_activation(tokens, linear).sum().backward()
         torch.testing.assert_close(linear.weight.grad, 2 * once)
 
-    def test_a_second_derivative(self):
+    def test_second_derivative(self):
         """Second derivative of sum (x W^T + b)^3, through the square of its gradient."""
-        linear, given, found = layer(), torch.randn(MANY, SMALLER), []
+        linear, inputs, results = make_linear(), torch.randn(MANY, SMALLER), []
         for dtype in (torch.float32, torch.float64):
-            one, tokens = copy.deepcopy(linear).to(dtype), given.clone().to(dtype).requires_grad_()
+            one, tokens = copy.deepcopy(linear).to(dtype), inputs.clone().to(dtype).requires_grad_()
             output = linear_activation(tokens, one) if dtype == torch.float32 else one(tokens)
             (first,) = torch.autograd.grad(output.pow(3).sum(), tokens, create_graph=True)
             first.square().sum().backward()
-            found.append([gradient.double() for gradient in (tokens.grad, one.weight.grad, one.bias.grad)])
-        for ours, theirs in zip(*found, strict=True):
+            results.append([gradient.double() for gradient in (tokens.grad, one.weight.grad, one.bias.grad)])
+        for ours, theirs in zip(*results, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5 * theirs.abs().max().item())
 
-    def test_weights_changed_before_the_backward_pass_are_noticed(self):
-        linear, tokens = layer(), torch.randn(MANY, SMALLER, requires_grad=True)
+    def test_inplace_change_before_backward_raises(self):
+        linear, tokens = make_linear(), torch.randn(MANY, SMALLER, requires_grad=True)
         output = linear_activation(tokens, linear)
         with torch.no_grad():
             linear.weight.mul_(2)
@@ -287,16 +289,16 @@ class TestTraining:
 
     @pytest.mark.parametrize("reentrant", [False, True])
     def test_under_checkpointing(self, reentrant):
-        linear, given, found = layer(), torch.randn(MANY, SMALLER), []
+        linear, inputs, results = make_linear(), torch.randn(MANY, SMALLER), []
         for run in (linear_activation, partial(checkpoint, linear_activation, use_reentrant=reentrant)):
-            tokens, linear.weight.grad = given.clone().requires_grad_(), None
+            tokens, linear.weight.grad = inputs.clone().requires_grad_(), None
             run(tokens, linear, "relu").sum().backward()
-            found.append((tokens.grad, linear.weight.grad))
-        assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
+            results.append((tokens.grad, linear.weight.grad))
+        assert all(torch.equal(*pair) for pair in zip(*results, strict=True))
 
 
-class TestShortWayOfTraining:
-    """When the oneDNN path is used."""
+class TestOneDnnPathInTraining:
+    """When the oneDNN path is used with gradients."""
 
     @pytest.mark.parametrize(
         ("trained", "calls"),
@@ -308,130 +310,130 @@ class TestShortWayOfTraining:
             (("weight", "bias"), 2),
         ],
     )
-    def test_for_the_output_and_for_each_product_that_is_wanted(self, short_way, trained, calls):
-        linear, tokens = layer().requires_grad_(False), torch.randn(MANY, SMALLER)
+    def test_for_the_output_and_each_required_gradient(self, onednn_calls, trained, calls):
+        linear, tokens = make_linear().requires_grad_(False), torch.randn(MANY, SMALLER)
         leaves = {"tokens": tokens, "weight": linear.weight, "bias": linear.bias}
         for name in trained:
             leaves[name].requires_grad_()
         linear_activation(tokens, linear, "gelu").sum().backward()
-        assert short_way == ["none"] * calls
+        assert onednn_calls == ["none"] * calls
         assert {name for name, leaf in leaves.items() if leaf.grad is not None} == set(trained)
 
-    def test_with_any_activation(self, short_way):
-        linear_activation(torch.randn(MANY, SMALLER), layer(), "relu_squared")
-        assert len(short_way) == 1
+    def test_with_any_activation(self, onednn_calls):
+        linear_activation(torch.randn(MANY, SMALLER), make_linear(), "relu_squared")
+        assert len(onednn_calls) == 1
 
     @pytest.mark.parametrize(("rows", "dtype"), [(31, torch.float32), (MANY, torch.bfloat16), (MANY, torch.float64)])
-    def test_not_where_torch_is_as_fast(self, short_way, rows, dtype):
+    def test_not_if_torch_is_as_fast(self, onednn_calls, rows, dtype):
         linear_activation(torch.randn(rows, SMALLER, dtype=dtype), nn.Linear(SMALLER, 997, dtype=dtype))
-        assert not short_way
+        assert not onednn_calls
 
-    def test_not_for_second_derivatives(self, short_way):
+    def test_not_for_second_derivatives(self, onednn_calls):
         tokens = torch.randn(MANY, SMALLER, requires_grad=True)
-        output = linear_activation(tokens, layer())
+        output = linear_activation(tokens, make_linear())
         torch.autograd.grad(output.sum(), tokens, create_graph=True)
-        assert len(short_way) == 1
+        assert len(onednn_calls) == 1
 
-    def test_not_under_autocast(self, short_way):
+    def test_not_under_autocast(self, onednn_calls):
         with torch.autocast("cpu", torch.bfloat16):
-            assert linear_activation(torch.randn(MANY, SMALLER), layer()).dtype == torch.bfloat16
-        assert not short_way
+            assert linear_activation(torch.randn(MANY, SMALLER), make_linear()).dtype == torch.bfloat16
+        assert not onednn_calls
 
-    def test_not_under_transforms(self, short_way):
-        linear, tokens = layer(), torch.randn(3, MANY, SMALLER)
-        found = torch.func.grad(lambda one: linear_activation(one, linear).square().sum())(tokens)
+    def test_not_under_transforms(self, onednn_calls):
+        linear, tokens = make_linear(), torch.randn(3, MANY, SMALLER)
+        actual = torch.func.grad(lambda one: linear_activation(one, linear).square().sum())(tokens)
         tokens.requires_grad_()
-        torch.testing.assert_close(found, torch.autograd.grad(linear(tokens).square().sum(), tokens)[0])
-        assert not short_way
+        torch.testing.assert_close(actual, torch.autograd.grad(linear(tokens).square().sum(), tokens)[0])
+        assert not onednn_calls
 
-    def test_not_in_a_traced_graph(self, short_way):
-        linear = layer()
+    def test_not_in_a_traced_graph(self, onednn_calls):
+        linear = make_linear()
         compiled = torch.compile(lambda one: linear_activation(one, linear, "relu"), fullgraph=True, backend="eager")
         compiled(torch.randn(MANY, SMALLER)).sum().backward()
         assert linear.weight.grad is not None
-        assert not short_way
+        assert not onednn_calls
 
     @pytest.mark.parametrize("register", ["register_full_backward_hook", "register_full_backward_pre_hook"])
-    def test_not_where_gradients_are_listened_to(self, short_way, register):
-        linear, heard = layer(), []
-        handle = getattr(linear, register)(lambda *given: heard.append(len(given)))
+    def test_not_with_backward_hooks(self, onednn_calls, register):
+        linear, hook_calls = make_linear(), []
+        handle = getattr(linear, register)(lambda *given: hook_calls.append(len(given)))
         linear_activation(torch.randn(MANY, SMALLER, requires_grad=True), linear).sum().backward()
-        assert len(heard) == 1
-        assert not short_way
+        assert len(hook_calls) == 1
+        assert not onednn_calls
         handle.remove()
         linear_activation(torch.randn(MANY, SMALLER), linear)
-        assert len(short_way) == 1
+        assert len(onednn_calls) == 1
 
-    def test_not_where_those_of_all_modules_are(self, short_way):
-        heard = []
-        handle = nn.modules.module.register_module_full_backward_hook(lambda *given: heard.append(len(given)))
+    def test_not_with_global_backward_hooks(self, onednn_calls):
+        hook_calls = []
+        handle = nn.modules.module.register_module_full_backward_hook(lambda *given: hook_calls.append(len(given)))
         try:
-            linear_activation(torch.randn(MANY, SMALLER, requires_grad=True), layer()).sum().backward()
+            linear_activation(torch.randn(MANY, SMALLER, requires_grad=True), make_linear()).sum().backward()
         finally:
             handle.remove()
-        assert len(heard) == 1
-        assert not short_way
+        assert len(hook_calls) == 1
+        assert not onednn_calls
 
 
-class TestOthersLayers:
+class TestModifiedLayers:
     """Layers with hooks, adapters or wrappers work."""
 
     @pytest.mark.parametrize("register", ["register_forward_hook", "register_forward_pre_hook"])
     @torch.no_grad()
-    def test_hooks_are_called(self, short_way, register):
-        linear, heard = layer(), []
-        handle = getattr(linear, register)(lambda *given: heard.append(len(given)))
+    def test_hooks_are_called(self, onednn_calls, register):
+        linear, hook_calls = make_linear(), []
+        handle = getattr(linear, register)(lambda *given: hook_calls.append(len(given)))
         linear_activation(torch.randn(ROWS, SMALLER), linear, "gelu")
-        assert len(heard) == 1
-        assert not short_way
+        assert len(hook_calls) == 1
+        assert not onednn_calls
         handle.remove()
         linear_activation(torch.randn(ROWS, SMALLER), linear, "gelu")
-        assert len(short_way) == 1
+        assert len(onednn_calls) == 1
 
     @torch.no_grad()
-    def test_hooks_of_all_modules_are_called(self, short_way):
-        heard = []
-        handle = nn.modules.module.register_module_forward_hook(lambda *given: heard.append(len(given)))
+    def test_global_hooks_are_called(self, onednn_calls):
+        hook_calls = []
+        handle = nn.modules.module.register_module_forward_hook(lambda *given: hook_calls.append(len(given)))
         try:
-            linear_activation(torch.randn(ROWS, SMALLER), layer())
+            linear_activation(torch.randn(ROWS, SMALLER), make_linear())
         finally:
             handle.remove()
-        assert len(heard) == 1
-        assert not short_way
+        assert len(hook_calls) == 1
+        assert not onednn_calls
 
     @torch.no_grad()
-    def test_another_forward(self, short_way):
-        linear = layer()
+    def test_replaced_forward(self, onednn_calls):
+        linear = make_linear()
         linear.forward = lambda tokens: tokens * 0 + 3
         assert torch.equal(linear_activation(torch.randn(ROWS, SMALLER), linear), torch.full((ROWS, SMALLER), 3.0))
-        assert not short_way
+        assert not onednn_calls
 
     @torch.no_grad()
-    def test_another_module(self, short_way):
-        adapted = nn.Sequential(layer(), nn.Tanh())
+    def test_module_other_than_linear(self, onednn_calls):
+        adapted = nn.Sequential(make_linear(), nn.Tanh())
         tokens = torch.randn(ROWS, SMALLER)
         torch.testing.assert_close(linear_activation(tokens, adapted, "relu"), adapted(tokens).relu())
-        assert not short_way
+        assert not onednn_calls
 
     @torch.no_grad()
-    def test_parametrized_weights(self, short_way):
+    def test_parametrized_weights(self, onednn_calls):
         class Doubled(nn.Module):
             def forward(self, weight):
                 return 2 * weight
 
-        linear, tokens = layer(bias=False), torch.randn(ROWS, SMALLER)
+        linear, tokens = make_linear(bias=False), torch.randn(ROWS, SMALLER)
         plain = linear_activation(tokens, linear)
         parametrize.register_parametrization(linear, "weight", Doubled())
         torch.testing.assert_close(linear_activation(tokens, linear), 2 * plain)
-        assert len(short_way) == 1
+        assert len(onednn_calls) == 1
 
 
-class TestWeightsInUse:
+class TestChangedWeights:
     """Changed weights are used, however they change: no old weights are cached."""
 
     @pytest.fixture
     def linear(self):
-        linear = layer()
+        linear = make_linear()
         self.tokens = torch.randn(ROWS, SMALLER)
         self.check(linear)
         return linear
@@ -441,19 +443,19 @@ class TestWeightsInUse:
         output = linear_activation(self.tokens, linear)
         torch.testing.assert_close(output.double(), expected(self.tokens, linear), atol=1e-5, rtol=1e-5)
 
-    def test_after_a_step_of_training(self, linear):
+    def test_after_a_training_step(self, linear):
         optimizer = torch.optim.AdamW(linear.parameters(), lr=0.1)
         linear_activation(self.tokens, linear).square().sum().backward()
         optimizer.step()
         self.check(linear)
 
     def test_after_loading(self, linear):
-        linear.load_state_dict(layer().state_dict())
+        linear.load_state_dict(make_linear().state_dict())
         self.check(linear)
-        linear.load_state_dict(layer().state_dict(), assign=True)
+        linear.load_state_dict(make_linear().state_dict(), assign=True)
         self.check(linear)
 
-    def test_after_changes_that_torch_does_not_count(self, linear):
+    def test_after_changes_without_a_version_counter(self, linear):
         linear.weight.data.mul_(3)
         self.check(linear)
         linear.weight.detach().numpy()[5] = 7

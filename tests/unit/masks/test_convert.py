@@ -21,9 +21,9 @@ def random_bools(*shape):
     return tensor
 
 
-def to_additive(banned, lowest=-torch.inf):
+def to_additive(hidden, lowest=-torch.inf):
     """Convert to an additive mask."""
-    return torch.zeros(banned.shape).masked_fill(banned, lowest)
+    return torch.zeros(hidden.shape).masked_fill(hidden, lowest)
 
 
 class TestMultiheadAttention:
@@ -48,11 +48,11 @@ class TestMultiheadAttention:
         assert_close(*self.theirs_and_ours(converted, key_padding_mask=padding), rtol=0, atol=1e-6)
 
     @pytest.mark.parametrize("form", [lambda banned: banned, to_additive])
-    def test_both(self, form):
+    def test_attention_mask_and_padding(self, form):
         mask, padding = form(random_bools(BATCH * HEADS, QUERIES, KEYS)), form(random_bools(BATCH, KEYS))
         converted = masks.from_multihead_attention(mask, padding, heads=HEADS)
-        given = self.theirs_and_ours(converted, attn_mask=mask, key_padding_mask=padding)
-        assert_close(*given, rtol=0, atol=1e-6)
+        outputs = self.theirs_and_ours(converted, attn_mask=mask, key_padding_mask=padding)
+        assert_close(*outputs, rtol=0, atol=1e-6)
 
     def test_causal(self):
         mask = nn.Transformer.generate_square_subsequent_mask(KEYS)
@@ -101,7 +101,7 @@ class TestSdpa:
         mask = masks.from_sdpa(is_causal=True)
         assert_close(*self.theirs_and_ours(mask, queries, keys, is_causal=True), rtol=0, atol=1e-6)
 
-    def test_both(self):
+    def test_attention_mask_and_causal(self):
         allowed = ~random_bools(5, 5)
         both = masks.from_sdpa(allowed, is_causal=True)
         assert torch.equal(both.dense(5, 5)[0, 0], allowed.tril())
@@ -163,11 +163,11 @@ class TestTransformers:
             masks.from_transformers(to_additive(random_bools(BATCH, KEYS)))
 
 
-class TestAdditive:
-    """Errors for additive (float) masks."""
+class TestOtherInputs:
+    """Masks that are neither bool nor additive; and arrays and lists."""
 
     @pytest.mark.parametrize("convert", [masks.from_multihead_attention, masks.from_sdpa])
-    def test_biases_are_no_masks(self, convert):
+    def test_float_biases_are_refused(self, convert):
         for value in (-10_000.0, 0.5, torch.inf, torch.nan):
             mask = torch.zeros(QUERIES, KEYS)
             mask[1, 2] = value
@@ -177,13 +177,13 @@ class TestAdditive:
                 convert(mask)
 
     @pytest.mark.parametrize("convert", [masks.from_multihead_attention, masks.from_sdpa])
-    def test_integers_are_neither(self, convert):
+    def test_integer_masks_are_refused(self, convert):
         with pytest.raises(DtypeError, match=r"(?s)neither bool nor additive.*torch\.uint8.*which value means"):
             convert(torch.zeros(QUERIES, KEYS, dtype=torch.uint8))
         with pytest.raises(DtypeError, match=r"torch\.int64"):
             masks.from_transformers(torch.ones(BATCH, 1, QUERIES, KEYS, dtype=torch.int64))
 
-    def test_arrays_and_lists_mean_what_tensors_do(self):
+    def test_arrays_and_lists_are_converted_like_tensors(self):
         for convert, tensor in (
             (masks.from_sdpa, ~random_bools(BATCH, 1, QUERIES, KEYS)),
             (masks.from_sdpa, to_additive(random_bools(QUERIES, KEYS))),
@@ -203,7 +203,7 @@ class TestAdditive:
             assert convert(tensor.numpy()) == expected
             assert convert(tensor.tolist()) == expected
 
-    def test_a_mask_does_not_change_with_its_tensor(self):
+    def test_mask_is_independent_of_later_changes_to_its_tensor(self):
         for convert, tensor in (
             (masks.from_sdpa, ~random_bools(QUERIES, KEYS)),
             (masks.from_sdpa, to_additive(random_bools(QUERIES, KEYS))),

@@ -33,18 +33,18 @@ def test_every_mask_can_be_printed(mask, text):
     assert repr(mask()) == text
 
 
-def test_a_global_token_far_away_costs_no_memory():
+def test_distant_global_token_needs_no_memory():
     mask = masks.global_tokens([1, 10**15])
     assert mask.dense(3, 3)[0, 0].int().tolist() == [[0, 1, 0], [1, 1, 1], [0, 1, 0]]
 
 
-def test_a_function_in_place_of_its_mask_is_called_by_name():
+def test_uncalled_mask_function_is_named_in_the_error():
     with pytest.raises(RegardError, match=r"(?s)got: +the function causal.*call it: masks\.causal\(\)"):
         masks.window(2, 2) & masks.causal
     with pytest.raises(RegardError, match=r"(?s)got: +the function padding.*call it: masks\.padding\(\.\.\.\)"):
         masks.padding | masks.causal()
 
 
-def test_arrays_of_numpy_do_not_join_masks_cell_by_cell():
+def test_numpy_arrays_cannot_be_combined_with_masks():
     with pytest.raises(RegardError, match="only masks can be combined by &"):
         np.ones((3, 5), dtype=bool) & masks.causal()

@@ -36,7 +36,7 @@ def attend(query, mask, impl="native"):
 
 @every_mask
 @pytest.mark.parametrize("first", ["made", "used"])
-def test_a_mask_of_inference_mode_trains(mask, first):
+def test_mask_used_in_inference_mode_can_be_trained_with(mask, first):
     with torch.inference_mode():
         made = mask()
     if first == "used":
@@ -51,7 +51,7 @@ def test_a_mask_of_inference_mode_trains(mask, first):
 
 @every_mask
 @pytest.mark.parametrize("impl", ["native", "reference"])
-def test_a_mask_used_among_fake_tensors_is_not_spoiled(mask, impl, without_shape_checks):
+def test_use_with_fake_tensors_leaves_the_mask_valid(mask, impl, without_shape_checks):
     made = mask()
     with FakeTensorMode():
         assert attend(torch.empty(1, 1, LENGTH, 5), made, impl).shape == (1, 1, LENGTH, 5)
@@ -61,7 +61,7 @@ def test_a_mask_used_among_fake_tensors_is_not_spoiled(mask, impl, without_shape
 
 @every_mask  # fake tensors and symbolic lengths are in other tests of the default run
 @pytest.mark.parametrize("mode", ["real", *(pytest.param(one, marks=pytest.mark.slow) for one in ("fake", "symbolic"))])
-def test_a_mask_used_while_make_fx_traces_is_not_spoiled(mask, mode, without_shape_checks):
+def test_use_in_make_fx_leaves_the_mask_valid(mask, mode, without_shape_checks):
     made, expected = mask(), attend(tokens(), mask(), "reference")
     traced = make_fx(lambda query: attend(query, made, "reference"), tracing_mode=mode, _allow_non_fake_inputs=True)(
         tokens()
@@ -71,7 +71,7 @@ def test_a_mask_used_while_make_fx_traces_is_not_spoiled(mask, mode, without_sha
 
 
 @every_mask
-def test_a_mask_used_while_a_model_is_exported_is_not_spoiled(mask, without_shape_checks):
+def test_use_in_torch_export_leaves_the_mask_valid(mask, without_shape_checks):
     class Layer(torch.nn.Module):
         def forward(self, query):
             return attend(query, made)
@@ -83,50 +83,50 @@ def test_a_mask_used_while_a_model_is_exported_is_not_spoiled(mask, without_shap
 
 
 @every_mask
-def test_a_mask_first_used_inside_torch_func_is_not_spoiled(mask, without_shape_checks):
+def test_first_use_in_torch_func_leaves_the_mask_valid(mask, without_shape_checks):
     query = tokens(dtype=torch.float64)
     made, several = mask(), torch.stack([query, 2 * query])
-    found = torch.func.grad(lambda query: attend(query, made, "reference").square().sum())(query)
+    actual = torch.func.grad(lambda query: attend(query, made, "reference").square().sum())(query)
     many = torch.func.vmap(lambda query: attend(query, made, "reference"))(several)
     query.requires_grad_()
     attend(query, mask(), "reference").square().sum().backward()
-    assert torch.allclose(found, query.grad, rtol=0, atol=1e-12)
+    assert torch.allclose(actual, query.grad, rtol=0, atol=1e-12)
     singles = torch.stack([attend(one, mask(), "reference") for one in several])
     assert torch.allclose(many, singles, rtol=0, atol=1e-12)
     assert torch.equal(attend(tokens(), made), attend(tokens(), mask()))
 
 
-def test_threads_that_share_a_mask_see_what_one_would(monkeypatch, without_shape_checks):
-    mask, lengths, strange = masks.causal() | masks.global_tokens([0]), range(65, 105), []
+def test_threads_may_share_a_mask(monkeypatch, without_shape_checks):
+    mask, lengths, wrong = masks.causal() | masks.global_tokens([0]), range(65, 105), []
 
-    class Made(SimpleNamespace):
+    class FakeTileMap(SimpleNamespace):
         def clone(self):
             return self
 
-    monkeypatch.setattr("regard.masks.tiles.build_tile_map", lambda mask, frame, tile: Made(frame=frame))
+    monkeypatch.setattr("regard.masks.tiles.build_tile_map", lambda mask, frame, tile: FakeTileMap(frame=frame))
 
     def ask(first):
         for turn in range(7):
             length = lengths[(turn * 7 + first) % len(lengths)]
             try:
-                found = mask.tiles(length, length).frame.keys
+                actual = mask.tiles(length, length).frame.keys
             except Exception as error:
-                found = error
-            strange.extend([found] if found != length else [])
+                actual = error
+            wrong.extend([actual] if actual != length else [])
 
     run_interleaved(ask, 4, files=("masks/base.py", "masks/memo.py"))
-    assert strange == []
+    assert wrong == []
 
 
-def test_few_results_are_kept_and_the_latest_used_last():
-    memo, made = Memo(), []
+def test_least_recently_used_result_is_evicted():
+    memo, computed = Memo(), []
     for number in (*range(MAX_RESULTS), 0, MAX_RESULTS, 0, 1):
-        memo.get_or_compute(number, lambda number=number: made.append(number) or torch.zeros(number))
-    assert made == [*range(MAX_RESULTS + 1), 1]  # 0 was used again, so 1 was evicted
+        memo.get_or_compute(number, lambda number=number: computed.append(number) or torch.zeros(number))
+    assert computed == [*range(MAX_RESULTS + 1), 1]  # 0 was used again, so 1 was evicted
     assert len(memo) == MAX_RESULTS
 
 
-def test_what_is_kept_is_bounded_in_memory():
+def test_cached_results_are_bounded_in_memory():
     memo = Memo()
     half = MAX_BYTES // 2 - 1
     for number in range(5):
@@ -138,7 +138,7 @@ def test_what_is_kept_is_bounded_in_memory():
     assert len(memo) == 1  # a result above the bound is kept only while it is the latest
 
 
-def test_random_blocks_keep_few_draws():
+def test_random_blocks_cache_few_lengths():
     mask = masks.random_blocks(1, block=2)
     for length in range(1, 100):
         mask.dense(length, length)
@@ -146,62 +146,62 @@ def test_random_blocks_keep_few_draws():
     assert mask == masks.random_blocks(1, block=2)
 
 
-def test_a_draw_depends_on_nothing_but_its_seed():
+def test_random_blocks_depend_only_on_their_seed():
     expected = masks.random_blocks(2, block=3, seed=5, heads=2).dense(67, 67)
     torch.manual_seed(11)
     torch.set_default_dtype(torch.float64)
     try:
         with torch.device("meta"):
-            found = masks.random_blocks(2, block=3, seed=5, heads=2).dense(67, 67, device="cpu")
+            actual = masks.random_blocks(2, block=3, seed=5, heads=2).dense(67, 67, device="cpu")
     finally:
         torch.set_default_dtype(torch.float32)
-    assert torch.equal(found, expected)
-    drawn = torch.ops.regard.random_blocks.default(2, 23, 2, 5)
-    assert torch.equal(drawn.repeat_interleave(3, 1).repeat_interleave(3, 2)[None, :, :67, :67], expected)
+    assert torch.equal(actual, expected)
+    blocks = torch.ops.regard.random_blocks.default(2, 23, 2, 5)
+    assert torch.equal(blocks.repeat_interleave(3, 1).repeat_interleave(3, 2)[None, :, :67, :67], expected)
     torch.library.opcheck(torch.ops.regard.random_blocks.default, (2, 23, 2, 5))
 
 
 @every_mask
-def test_tiles_are_the_same_whatever_the_default_device(mask):
+def test_tiles_are_independent_of_the_default_device(mask):
     expected, made = mask().tiles(LENGTH, LENGTH).dense(), mask()
     with torch.device("meta"):
-        found = made.tiles(LENGTH, LENGTH)
-        assert torch.equal(found.dense(), expected)
-        assert found.codes().is_cpu
+        actual = made.tiles(LENGTH, LENGTH)
+        assert torch.equal(actual.dense(), expected)
+        assert actual.codes().is_cpu
         assert masks.padding([5, 3]) == masks.padding(torch.tensor([5, 3], device="cpu"))
 
 
-def test_what_is_written_into_a_tile_map_stays_in_it():
+def test_writes_into_a_returned_tile_map_have_no_effect():
     """Kernels use the cached tile map."""
-    mask, given = masks.causal() | masks.global_tokens([0]), tokens()
-    expected = attend(given, mask)
+    mask, inputs = masks.causal() | masks.global_tokens([0]), tokens()
+    expected = attend(inputs, mask)
     tiles = mask.tiles(LENGTH, LENGTH)
     for part in (tiles.row_start, tiles.key_tile, tiles.bitmap, tiles.bitmaps):
         part.fill_(99)
-    assert torch.equal(attend(given, mask), expected)
+    assert torch.equal(attend(inputs, mask), expected)
 
 
 @every_mask
-@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda mask: pickle.loads(pickle.dumps(mask))])
-def test_a_copy_is_equal_and_carries_nothing_that_was_derived(mask, copied):
-    made = mask()
-    attend(tokens(), made)
-    made.tiles(LENGTH, LENGTH)
-    other = copied(made)
-    assert other == made
-    assert hash(other) == hash(made)
+@pytest.mark.parametrize("make_copy", [copy.copy, copy.deepcopy, lambda mask: pickle.loads(pickle.dumps(mask))])
+def test_copy_is_equal_and_has_no_cached_results(mask, make_copy):
+    original = mask()
+    attend(tokens(), original)
+    original.tiles(LENGTH, LENGTH)
+    other = make_copy(original)
+    assert other == original
+    assert hash(other) == hash(original)
     assert "_derived" not in vars(other)
-    assert torch.equal(other.dense(LENGTH, LENGTH), made.dense(LENGTH, LENGTH))
+    assert torch.equal(other.dense(LENGTH, LENGTH), original.dense(LENGTH, LENGTH))
 
 
-def test_lengths_of_a_trace_may_be_symbols(without_shape_checks):
+def test_export_with_symbolic_lengths(without_shape_checks):
     class Layer(torch.nn.Module):
         def forward(self, query):
-            return regard.attention(query, query, query, mask=made)
+            return regard.attention(query, query, query, mask=blocks)
 
-    made = masks.random_blocks(1, block=16, seed=3) | masks.causal() & masks.padding([60])
+    blocks = masks.random_blocks(1, block=16, seed=3) | masks.causal() & masks.padding([60])
     program = torch.export.export(
         Layer(), (tokens(),), dynamic_shapes={"query": {2: torch.export.Dim("length", min=65, max=500)}}, strict=False
     )
     query = torch.randn(1, 1, 71, 5)
-    assert torch.allclose(program.module()(query), attend(query, made), rtol=0, atol=1e-6)
+    assert torch.allclose(program.module()(query), attend(query, blocks), rtol=0, atol=1e-6)

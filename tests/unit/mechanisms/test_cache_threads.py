@@ -78,7 +78,7 @@ def test_threads_may_extend_one_cache():
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda cache: pickle.loads(pickle.dumps(cache))])
-def test_a_copy_of_a_paged_cache_has_a_pool_of_its_own(copied):
+def test_copy_of_a_paged_cache_has_its_own_pool(copied):
     cache = PagedCache.empty(PagePool(1, 2, page_size=2), 1).extended(*distinct_tensor(3, 5))
     other = copied(cache)
     grown, theirs = cache.extended(*distinct_tensor(3, 6)), other.extended(*distinct_tensor(7, 7))

@@ -30,8 +30,8 @@ from regard.models import Transformer, TransformerConfig
 
 NAME = "bounded"
 PROVES = {
-    "hidden": test_hidden.test_what_is_hidden_has_no_influence,
-    "empty rows": test_empty_rows.test_a_query_that_sees_nothing_gives_nothing,
+    "hidden": test_hidden.test_masked_positions_have_no_influence,
+    "empty rows": test_empty_rows.test_empty_rows_give_zero_output_and_gradients,
     "determinism": test_determinism.test_same_inputs_same_bits,
     "agreement": test_agreement.test_agrees_with_the_oracle,
 }
@@ -60,7 +60,7 @@ ROW = regard.CatalogueRow(NAME, Bounded, equation="softmax(tanh(q) . tanh(k) / t
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch):
+def register(monkeypatch):
     catalogue = sys.modules["regard.catalogue"]
     monkeypatch.setattr(catalogue, "_BY_NAME", dict(catalogue._BY_NAME))
     monkeypatch.setitem(mechanism_oracles.ORACLES, NAME, mechanism_oracles.Oracle(_oracle))
@@ -74,22 +74,22 @@ def test_conformance(promise, without_shape_checks, monkeypatch):
     layouts = LAYOUTS[2:] if promise == "determinism" else LAYOUTS
     case = ClaimCase(claim, 0, sample_groups(claim, 0, layouts), False)
     if promise == "statistics":
-        test_statistics.test_statistics_are_those_of_the_oracle(case, None, monkeypatch, lambda *_, **__: None)
+        test_statistics.test_statistics_agree_with_the_oracle(case, None, monkeypatch, lambda *_, **__: None)
     else:
         PROVES[promise](case, None, lambda *_, **__: None)
 
 
-def test_a_layer_and_what_it_saw():
+def test_layer_and_its_recording():
     layer = regard.MultiHeadAttention(12, 3, mechanism=NAME, mechanism_options={"temperature": 3.0})
     tokens = torch.randn(2, 5, 12)
-    with regard.record(layer) as seen:
+    with regard.record(layer) as recording:
         layer(tokens, mask=masks.causal())
-    assert seen[0].mechanism.temperature == 3.0
-    torch.testing.assert_close(seen[0].weights().sum(-1), torch.ones(2, 3, 5))
-    assert seen[0].observe(top=2).entropy.shape == (2, 3, 5)
+    assert recording[0].mechanism.temperature == 3.0
+    torch.testing.assert_close(recording[0].weights().sum(-1), torch.ones(2, 3, 5))
+    assert recording[0].observe(top=2).entropy.shape == (2, 3, 5)
 
 
-def test_a_model_decodes_with_it_saves_it_and_is_loaded(tmp_path):
+def test_model_decodes_and_is_saved_and_loaded(tmp_path):
     config = TransformerConfig(
         vocabulary=11, width=12, layers=1, heads=3, inner=7, mechanism=NAME, mechanism_options={"temperature": 5.0}
     )
@@ -104,7 +104,7 @@ def test_a_model_decodes_with_it_saves_it_and_is_loaded(tmp_path):
         torch.testing.assert_close(logits, exact[:, place], rtol=0, atol=1e-5)
 
 
-def test_the_shell_lists_it():
+def test_regard_list_shows_it():
     listed = json.loads(CliRunner().invoke(app, ["list", "--json"]).output)["mechanisms"]
     assert listed[-1]["name"] == NAME
     assert listed[-1]["options"] == ["temperature"]
@@ -120,7 +120,7 @@ def test_the_shell_lists_it():
     ],
 )
 @pytest.mark.usefixtures("without_shape_checks")
-def test_what_cannot_be_registered(name, mechanism, words):
+def test_invalid_rows_are_refused(name, mechanism, words):
     row = regard.CatalogueRow(name, mechanism, equation="", paper="", cost="")
     with pytest.raises(OptionError, match=words):
         regard.register_mechanism(row)

@@ -33,25 +33,25 @@ def mode(request):
 
 
 @pytest.mark.usefixtures("mode")
-class TestValue:
+class TestImmutability:
     @pytest.mark.parametrize("lengths", [(5,), (1, 1, 1, 1, 1), (3, 0, 2), (0, 4), (2, 11, 1)])
-    def test_holds_what_was_put_in(self, lengths):
+    def test_contains_the_tokens_it_was_extended_with(self, lengths):
         cache, key, value = make_cache(*lengths)
         assert cache.length == sum(lengths)
         assert torch.equal(cache.key, key)
         assert torch.equal(cache.value, value)
 
-    def test_earlier_ones_stay(self):
-        caches, wanted, cache = [], [], KeyValueCache.empty()
+    def test_earlier_caches_are_unchanged(self):
+        caches, expected, cache = [], [], KeyValueCache.empty()
         for length in (2, 1, 3, 1, 1, 5):
             cache = cache.extended(*random_key_value(length))
             caches.append(cache)
-            wanted.append((cache.key.clone(), cache.value.clone()))
-        for cache, (key, value) in zip(caches, wanted, strict=True):
+            expected.append((cache.key.clone(), cache.value.clone()))
+        for cache, (key, value) in zip(caches, expected, strict=True):
             assert torch.equal(cache.key, key)
             assert torch.equal(cache.value, value)
 
-    def test_branches_do_not_meet(self):
+    def test_branches_are_independent(self):
         root, key, _ = make_cache(3, 1)
         one, other = random_key_value(1), random_key_value(2)
         branches = [root.extended(*one), root.extended(*other), root.extended(*one)]
@@ -61,7 +61,7 @@ class TestValue:
         assert [cache.length for cache in deeper] == [7, 8, 7]
         assert torch.equal(branches[0].key[:, :, 4:], one[0])
 
-    def test_tensors_given_are_not_written_to(self):
+    def test_input_tensors_are_not_changed(self):
         key, value = random_key_value(3)
         before = key.clone()
         cache = KeyValueCache.empty().extended(key, value)
@@ -71,26 +71,26 @@ class TestValue:
 
     def test_reordered(self):
         cache, key, value = make_cache(3, 1)
-        kept = cache.reordered(torch.tensor([1, 1, 0]))
-        assert torch.equal(kept.key, key[[1, 1, 0]])
-        assert torch.equal(kept.value, value[[1, 1, 0]])
-        kept.extended(*random_key_value(2, batch=3))
+        reordered = cache.reordered(torch.tensor([1, 1, 0]))
+        assert torch.equal(reordered.key, key[[1, 1, 0]])
+        assert torch.equal(reordered.value, value[[1, 1, 0]])
+        reordered.extended(*random_key_value(2, batch=3))
         assert torch.equal(cache.key, key)
         empty = KeyValueCache.empty()
         assert empty.reordered(torch.tensor([0])).length == 0
 
 
-def test_a_step_writes_its_own_tokens_only():
+def test_extending_writes_only_the_new_tokens():
     with torch.no_grad():
         cache, *_ = make_cache(4, 1)  # the second makes room for 10
-        place = cache.key.data_ptr()
+        address = cache.key.data_ptr()
         for _ in range(5):
             cache = cache.extended(*random_key_value(1))
-            assert cache.key.data_ptr() == place
-        assert cache.extended(*random_key_value(1)).key.data_ptr() != place
+            assert cache.key.data_ptr() == address
+        assert cache.extended(*random_key_value(1)).key.data_ptr() != address
 
 
-def test_made_in_inference_mode_and_used_after():
+def test_created_in_inference_mode_and_used_afterwards():
     with torch.inference_mode():
         cache, key, _ = make_cache(4, 1)
         key = key.clone()
@@ -102,7 +102,7 @@ def test_made_in_inference_mode_and_used_after():
         assert longer.extended(*random_key_value(1)).length == 9
 
 
-def test_gradients_reach_every_step():
+def test_gradients_pass_through_every_step():
     layer = regard.MultiHeadAttention(WIDTH, HEADS).double()
     tokens = torch.randn(2, 7, WIDTH, dtype=torch.float64, requires_grad=True)
     whole = torch.autograd.grad(layer(tokens, mask=masks.causal()).square().sum(), tokens)[0]
@@ -113,19 +113,19 @@ def test_gradients_reach_every_step():
     assert_close(torch.autograd.grad(loss, tokens)[0], whole)
 
 
-def test_a_prefix_without_gradients():
+def test_prefix_without_gradients():
     """As in training after a fixed prompt: the prompt gets no gradients, the rest does."""
     layer = regard.MultiHeadAttention(WIDTH, HEADS).double()
     prompt, tokens = torch.randn(2, 5, WIDTH).double(), torch.randn(2, 2, WIDTH).double()
     with torch.no_grad():
-        _, known = layer(prompt[:, :4], mask=masks.causal(), cache=KeyValueCache.empty())
-        _, known = layer(prompt[:, 4:], mask=masks.causal(), cache=known)
-    output, cache = layer(tokens, mask=masks.causal(), cache=known)
+        _, prefix_cache = layer(prompt[:, :4], mask=masks.causal(), cache=KeyValueCache.empty())
+        _, prefix_cache = layer(prompt[:, 4:], mask=masks.causal(), cache=prefix_cache)
+    output, cache = layer(tokens, mask=masks.causal(), cache=prefix_cache)
     with torch.no_grad():
-        layer(tokens, mask=masks.causal(), cache=known)  # another branch, which may write in place
+        layer(tokens, mask=masks.causal(), cache=prefix_cache)  # another branch, which may write in place
     output.sum().backward()
     assert cache.key.requires_grad
-    assert not known.key.requires_grad
+    assert not prefix_cache.key.requires_grad
     assert layer.key_projection.weight.grad.abs().max() > 0
 
 
@@ -137,13 +137,13 @@ def test_equal_only_to_itself():
 
 
 class TestMessages:
-    def test_empty(self):
+    def test_empty_cache(self):
         for side in ("key", "value"):
             with pytest.raises(ShapeError, match=r"(?s)cache is empty.*got: +no tokens.*cache\.length"):
                 getattr(KeyValueCache.empty(), side)
 
     @pytest.mark.parametrize("learning", [True, False])
-    def test_other_tokens(self, learning):
+    def test_tokens_of_other_shapes_or_dtypes(self, learning):
         cache, *_ = make_cache(3)
         key, value = random_key_value(2)
         with torch.set_grad_enabled(learning):
@@ -160,7 +160,7 @@ class TestMessages:
                     cache.extended(*other)
 
     @pytest.mark.parametrize("learning", [True, False])
-    def test_keys_without_values(self, learning):
+    def test_different_numbers_of_keys_and_values(self, learning):
         key, value = random_key_value(3)
         with torch.set_grad_enabled(learning):
             for cache in (KeyValueCache.empty(), make_cache(4, 1)[0]):
@@ -168,7 +168,7 @@ class TestMessages:
                     with pytest.raises(ShapeError, match=r"(?s)do not fit each other.*got: +key \(.*value \("):
                         cache.extended(*other)
 
-    def test_another_batch(self):
+    def test_another_batch_size(self):
         layer = regard.MultiHeadAttention(WIDTH, HEADS)
         _, cache = layer(torch.randn(2, 3, WIDTH), cache=KeyValueCache.empty())
         with pytest.raises(ShapeError, match=r"(?s)do not fit the cache.*\(2, 3, 3, 4\).*got: +\(1, 3, 1, 4\)"):

@@ -40,31 +40,31 @@ def expected_output(mechanism, query, key):
 
 
 @pytest.mark.parametrize("window", [1, WINDOW, 10])
-def test_it_is_the_papers(window):
+def test_agrees_with_the_paper(window):
     mechanism, (query, key, value) = build_mechanism(window=window), make_inputs()
     mask = masks.padding(LENGTHS)
     weights = expected_output(mechanism, query, key)
     torch.testing.assert_close(mechanism.weights(query, key, mask), weights, rtol=0, atol=1e-12)
     torch.testing.assert_close(mechanism(query, key, value, mask), weights @ value, rtol=0, atol=1e-12)
-    asked = mechanism.weights(query, key, mask, rows=[3, -1])
-    torch.testing.assert_close(asked, weights[:, :, [3, 4]], rtol=0, atol=1e-12)
+    selected = mechanism.weights(query, key, mask, rows=[3, -1])
+    torch.testing.assert_close(selected, weights[:, :, [3, 4]], rtol=0, atol=1e-12)
 
 
-def test_without_a_mask_all_keys_count():
+def test_without_a_mask_the_length_is_that_of_all_keys():
     mechanism, (query, key, value) = build_mechanism(), make_inputs()
-    wanted = mechanism(query, key, value, masks.padding([KEYS, KEYS]))
-    torch.testing.assert_close(mechanism(query, key, value), wanted, rtol=0, atol=1e-12)
+    expected = mechanism(query, key, value, masks.padding([KEYS, KEYS]))
+    torch.testing.assert_close(mechanism(query, key, value), expected, rtol=0, atol=1e-12)
     places = mechanism.positions(query, key)
     assert ((places > 0) & (places < KEYS)).all()
 
 
-def test_heads_of_keys_may_be_shared():
+def test_grouped_queries():
     mechanism, (query, key, value) = build_mechanism(), make_inputs(key_heads=1)
-    wanted = mechanism(query, key.expand(-1, HEADS, -1, -1), value.expand(-1, HEADS, -1, -1))
-    torch.testing.assert_close(mechanism(query, key, value), wanted, rtol=0, atol=1e-12)
+    expected = mechanism(query, key.expand(-1, HEADS, -1, -1), value.expand(-1, HEADS, -1, -1))
+    torch.testing.assert_close(mechanism(query, key, value), expected, rtol=0, atol=1e-12)
 
 
-def test_gradients_are_those_of_finite_differences():
+def test_gradients_agree_with_finite_differences():
     """The window ends at whole keys, so the function is smooth except at its edges."""
     mechanism, tensors = build_mechanism(), [tensor.requires_grad_() for tensor in make_inputs()]
     names, parameters = zip(*mechanism.named_parameters(), strict=True)
@@ -77,7 +77,7 @@ def test_gradients_are_those_of_finite_differences():
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
-def test_what_padding_hides_has_no_influence(bad):
+def test_padding_has_no_influence(bad):
     mechanism, tensors = build_mechanism(), make_inputs()
     mask, outputs = masks.padding(LENGTHS), []
     for fill in (0.0, bad):
@@ -89,21 +89,21 @@ def test_what_padding_hides_has_no_influence(bad):
     assert all(torch.equal(one, other) for one, other in zip(*outputs, strict=True))
 
 
-def test_what_is_seen_and_not_finite_stays_in_its_rows():
+def test_nonfinite_query_affects_only_its_row():
     mechanism, (query, key, value) = build_mechanism(), make_inputs()
     clean = mechanism(query, key, value)
     query[0, 1, 2] = torch.nan
     output = mechanism(query.requires_grad_(), key, value)
-    hit = torch.zeros_like(output, dtype=torch.bool)
-    hit[0, 1, 2] = True
-    assert output[hit].isnan().all()
-    assert torch.equal(output[~hit], clean[~hit])
-    output[~hit].sum().backward()
+    affected = torch.zeros_like(output, dtype=torch.bool)
+    affected[0, 1, 2] = True
+    assert output[affected].isnan().all()
+    assert torch.equal(output[~affected], clean[~affected])
+    output[~affected].sum().backward()
     assert all(parameter.grad.isfinite().all() for parameter in mechanism.parameters())
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_rounds_once(dtype):
+def test_half_precision_is_rounded_once(dtype):
     mechanism, tensors = build_mechanism().to(dtype), [tensor.to(dtype) for tensor in make_inputs()]
     output = mechanism(*tensors)
     assert output.dtype == dtype
@@ -111,14 +111,14 @@ def test_half_precision_rounds_once(dtype):
     torch.testing.assert_close(output.double(), exact, rtol=torch.finfo(dtype).eps, atol=1e-4)
 
 
-def test_dropout_is_for_training():
+def test_dropout_applies_in_training_only():
     mechanism, tensors = build_mechanism(dropout=0.5), make_inputs()
     assert not torch.equal(mechanism(*tensors), mechanism(*tensors))
     mechanism.eval()
     assert torch.equal(mechanism(*tensors), mechanism(*tensors))
 
 
-def test_what_does_not_fit_is_refused():
+def test_invalid_arguments_are_refused():
     mechanism, (query, key, value) = build_mechanism(), make_inputs()
     with pytest.raises(OptionError, match="window"):
         build_mechanism(window=0)
@@ -127,13 +127,13 @@ def test_what_does_not_fit_is_refused():
     assert "window=2" in repr(mechanism)
 
 
-def test_statistics_are_of_weights_that_do_not_sum_to_1():
+def test_statistics_of_weights_that_do_not_sum_to_1():
     mechanism, (query, key, value) = build_mechanism(), make_inputs()
     mask = masks.padding(LENGTHS)
     weights = expected_output(mechanism, query, key)
-    seen = mechanism.observe(query, key, value, mask, top=2)
-    torch.testing.assert_close(seen.output, weights @ value, rtol=0, atol=1e-12)
-    torch.testing.assert_close(seen.received, weights.sum(2), rtol=0, atol=1e-12)
-    torch.testing.assert_close(seen.top_weights, weights.topk(2).values, rtol=0, atol=1e-12)
-    assert seen.entropy is None
-    assert seen.lse is None
+    observation = mechanism.observe(query, key, value, mask, top=2)
+    torch.testing.assert_close(observation.output, weights @ value, rtol=0, atol=1e-12)
+    torch.testing.assert_close(observation.received, weights.sum(2), rtol=0, atol=1e-12)
+    torch.testing.assert_close(observation.top_weights, weights.topk(2).values, rtol=0, atol=1e-12)
+    assert observation.entropy is None
+    assert observation.lse is None

@@ -36,28 +36,28 @@ def random_query(batch: int, queries: int = 1):
 
 
 @pytest.mark.parametrize("length", [3, 4, 5])
-def test_beams_go_different_ways(length):
-    """Beam search: two beams of one sequence, then two of one of these; only the page where they diverge is copied."""
+def test_beams_copy_only_the_page_where_they_diverge(length):
+    """As in beam search: three beams of one sequence, then two of one of these."""
     pool = make_pool()
     root = make_cache(pool, [length])
     beams = root.reordered([0, 0, 0])
     assert pool.pages - pool.free == -(-length // 4)
     key, value = tokens(3, 1)
-    grown = beams.extended(key, value)
+    extended = beams.extended(key, value)
     # each has its own last page, new or a copy, except for one that continues in the old page
     assert pool.pages - pool.free == (length // 4) + 3
     before = root.tokens(0)
     for entry in range(3):
-        ours = grown.tokens(entry)
+        ours = extended.tokens(entry)
         assert torch.equal(ours[0], torch.cat([before[0], key[entry : entry + 1]], 2))
         assert torch.equal(ours[1], torch.cat([before[1], value[entry : entry + 1]], 2))
-    again = grown.reordered(torch.tensor([2, 2])).extended(*tokens(2, 2))
+    again = extended.reordered(torch.tensor([2, 2])).extended(*tokens(2, 2))
     assert torch.equal(again.tokens(0)[0][:, :, :-2], again.tokens(1)[0][:, :, :-2])
     assert not torch.equal(again.tokens(0)[0], again.tokens(1)[0])
     assert torch.equal(root.tokens(0)[0], before[0])
 
 
-def test_an_older_cache_is_not_disturbed():
+def test_earlier_cache_is_unchanged():
     root = make_cache(make_pool(), [2, 6])
     before = [root.tokens(entry) for entry in range(2)]
     one, other = root.extended(*tokens(2, 3)), root.extended(*tokens(2, 3))
@@ -67,15 +67,15 @@ def test_an_older_cache_is_not_disturbed():
         assert not torch.equal(one.tokens(entry)[0], other.tokens(entry)[0])
 
 
-def test_a_branch_of_no_tokens_does_not_write_over_another():
+def test_extending_by_no_tokens_does_not_overwrite_another_branch():
     root = make_cache(make_pool(), [2])
-    grown = root.extended(*tokens(1, 1))
-    before = grown.tokens(0)[0]
+    extended = root.extended(*tokens(1, 1))
+    before = extended.tokens(0)[0]
     root.extended(*tokens(1, 1), lengths=[0]).extended(*tokens(1, 1))
-    assert torch.equal(grown.tokens(0)[0], before)
+    assert torch.equal(extended.tokens(0)[0], before)
 
 
-def test_some_of_the_new_tokens_or_none():
+def test_extending_by_some_or_none_of_the_new_tokens():
     cache = make_cache(make_pool(), [1, 4]).extended(*tokens(2, 3), lengths=torch.tensor([0, 2]))
     assert cache.lengths == (1, 6)
     assert cache.extended(*tokens(2, 0)).lengths == (1, 6)
@@ -84,7 +84,7 @@ def test_some_of_the_new_tokens_or_none():
 # ---- memory ----
 
 
-def test_pages_come_back_when_caches_go():
+def test_pages_are_freed_with_their_caches():
     pool = make_pool()
     one = make_cache(pool, [5, 9])
     other = one.extended(*tokens(2, 4))
@@ -95,7 +95,7 @@ def test_pages_come_back_when_caches_go():
     assert pool.free == pool.pages
 
 
-def test_the_pool_grows_and_keeps_what_is_in_it():
+def test_growing_pool_keeps_its_contents():
     pool = make_pool()
     cache = make_cache(pool, [7])
     before, small = cache.tokens(0), pool.pages
@@ -106,7 +106,7 @@ def test_the_pool_grows_and_keeps_what_is_in_it():
     assert more.lengths == (4 * small,)
 
 
-def test_a_full_pool_refuses_and_changes_nothing():
+def test_full_pool_refuses_and_changes_nothing():
     pool = make_pool(limit=3)
     cache = make_cache(pool, [5, 1])
     assert repr(pool) == "PagePool(3 pages of 4 tokens, 0 free, limit=3)"
@@ -115,7 +115,7 @@ def test_a_full_pool_refuses_and_changes_nothing():
         cache.extended(*tokens(2, 4), lengths=[0, 4])
     assert (cache.lengths, pool.free) == ((5, 1), 0)
     assert torch.equal(cache.tokens(0)[0], before)
-    cache = cache.extended(*tokens(2, 3))  # what still fits the pages
+    cache = cache.extended(*tokens(2, 3))  # as many tokens as the pages have room for
     assert cache.lengths == (8, 4)
     cache = cache.reordered([1])
     assert pool.free == 2
@@ -129,7 +129,7 @@ def test_a_full_pool_refuses_and_changes_nothing():
     "mask", [None, masks.causal(), masks.window(2, 0), masks.causal() & masks.window(1, 1), masks.global_tokens([0])]
 )
 @pytest.mark.parametrize("impl", ["auto", "reference", "sdpa"])
-def test_it_is_the_attention_to_each_sequence(impl, mask):
+def test_attention_equals_that_of_each_sequence(impl, mask):
     cache, query = make_cache(make_pool(), [3, 1, 9]), random_query(3, 2)
     ours = cache.attention(query, mask=mask, scale=0.3, impl=impl)
     assert ours.shape == (3, HEADS, 2, VALUE_DIM)
@@ -139,7 +139,7 @@ def test_it_is_the_attention_to_each_sequence(impl, mask):
         torch.testing.assert_close(ours[entry : entry + 1], theirs, rtol=0, atol=1e-6)
 
 
-def test_no_tokens_no_sequences_no_queries():
+def test_sizes_of_0():
     cache = PagedCache.empty(make_pool(), 2)
     for impl in ("auto", "reference"):
         assert not cache.attention(random_query(2), impl=impl).any()
@@ -147,7 +147,7 @@ def test_no_tokens_no_sequences_no_queries():
         assert cache.attention(random_query(2, 0), impl=impl).shape == (2, HEADS, 0, VALUE_DIM)
 
 
-def test_a_query_may_learn():
+def test_gradient_of_the_query():
     cache, query = make_cache(make_pool(), [3, 7]), random_query(2).requires_grad_()
     (ours,) = torch.autograd.grad(cache.attention(query).square().sum(), query)
     whole = [regard.attention(query[entry : entry + 1], *cache.tokens(entry)).square().sum() for entry in range(2)]
@@ -155,7 +155,7 @@ def test_a_query_may_learn():
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6)
 
 
-def test_more_queries_to_a_key_head_than_the_kernel_takes():
+def test_more_query_heads_per_key_head_than_the_kernel_supports():
     cache = make_cache(make_pool(), [5])
     query = torch.randn(1, 65 * KEY_HEADS, 1, HEAD_DIM)
     theirs = regard.attention(query, *cache.tokens(0), impl="reference")
@@ -171,13 +171,13 @@ def test_more_queries_to_a_key_head_than_the_kernel_takes():
         ({"query": torch.randn(2, 65 * KEY_HEADS, 1, HEAD_DIM)}, "at most 64 query heads per key head"),
     ],
 )
-def test_native_says_what_it_refuses(options, reason):
+def test_native_refuses_with_a_reason(options, reason):
     cache = make_cache(make_pool(), [3, 4])
     with pytest.raises(RefusedError, match=f"(?s)impl 'native' refuses: .*{reason}"):
         cache.attention(**{"query": random_query(2), "impl": "native"} | options)
 
 
-def test_wide_heads_are_gathered():
+def test_head_dims_beyond_the_kernels_limit():
     pool = PagePool(1, 257, page_size=4)
     cache = PagedCache.empty(pool, 1).extended(torch.randn(1, 1, 5, 257), torch.randn(1, 1, 5, 257))
     query = torch.randn(1, 1, 1, 257)
@@ -229,7 +229,7 @@ def test_wide_heads_are_gathered():
         (lambda cache: make_pool(dtype=torch.int32), DtypeError, "floating-point"),
     ],
 )
-def test_what_is_refused(call, error, message):
+def test_invalid_calls_are_refused(call, error, message):
     cache = make_cache(make_pool(), [3, 4])
     with pytest.raises(error, match=f"(?s){message}"):
         call(cache)

@@ -22,7 +22,7 @@ def make_inputs(dtype=torch.float32, key_heads=HEADS):
     return tuple(torch.randn(BATCH, *shape).to(dtype).requires_grad_() for shape in shapes)
 
 
-def bits(mechanism, tensors, *, prepare):
+def output_and_gradients(mechanism, tensors, *, prepare):
     """Return the output and every gradient."""
     options = {"prepared": mechanism.prepared(tensors[1])} if prepare else {}
     output = mechanism(*tensors, MASK, **options)
@@ -33,14 +33,14 @@ def bits(mechanism, tensors, *, prepare):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("impl", IMPLS)
 @pytest.mark.parametrize("name", NAMES)
-def test_prepared_keys_change_no_bit(name, impl, dtype, key_heads):
+def test_projected_keys_change_no_bit(name, impl, dtype, key_heads):
     mechanism, tensors = build_mechanism(name, impl, dtype), make_inputs(dtype, key_heads)
-    plain, prepared = (bits(mechanism, tensors, prepare=prepare) for prepare in (False, True))
+    plain, prepared = (output_and_gradients(mechanism, tensors, prepare=prepare) for prepare in (False, True))
     assert all(torch.equal(one, other) for one, other in zip(plain, prepared, strict=True))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_one_query_at_a_time_is_all_at_once(name):
+def test_single_queries_equal_all_at_once(name):
     mechanism, (query, key, value) = build_mechanism(name, dtype=torch.float64), make_inputs(torch.float64)
     prepared = mechanism.prepared(key)
     steps = [mechanism(query[:, :, row : row + 1], key, value, MASK, prepared=prepared) for row in range(QUERIES)]
@@ -50,17 +50,17 @@ def test_one_query_at_a_time_is_all_at_once(name):
 
 @pytest.mark.parametrize("impl", IMPLS)
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_hidden_and_not_finite_has_no_influence(name, impl):
-    mechanism, tensors, found = build_mechanism(name, impl), make_inputs(), []
+def test_masked_nonfinite_keys_have_no_influence(name, impl):
+    mechanism, tensors, results = build_mechanism(name, impl), make_inputs(), []
     for fill in (0.0, torch.nan):
         query, key, value = (tensor.detach().clone() for tensor in tensors)
         key[1, :, 4:] = value[1, :, 4:] = fill
         leaves = tuple(tensor.requires_grad_() for tensor in (query, key, value))
-        found.append(bits(mechanism, leaves, prepare=True))
-    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+        results.append(output_and_gradients(mechanism, leaves, prepare=True))
+    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
 
 
-def test_under_autocast_they_stay_exact():
+def test_autocast_does_not_convert_projected_keys():
     mechanism, (query, key, value) = build_mechanism("additive"), make_inputs()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         prepared = mechanism.prepared(key)
@@ -68,7 +68,7 @@ def test_under_autocast_they_stay_exact():
     assert prepared.dtype == torch.float32
 
 
-def test_a_matrix_for_each_head_is_not_repeated_for_the_batch():
+def test_per_head_matrices_are_not_repeated_for_the_batch():
     """Otherwise its gradient would be stored once per batch entry: 4,096 times here, 1 GB."""
     mechanism = regard.mechanism("additive", heads=1, head_dim=256)
     query = torch.randn(4096, 1, 1, 256, requires_grad=True)
@@ -85,7 +85,7 @@ def test_keys_of_other_sizes_are_refused(shape, without_shape_checks):
 
 
 @pytest.mark.parametrize("impl", IMPLS)
-def test_keys_prepared_for_others_are_refused(impl):
+def test_projected_keys_of_other_shapes_or_dtypes_are_refused(impl):
     mechanism, (query, key, value) = build_mechanism("additive", impl), make_inputs()
     prepared = mechanism.prepared(key)
     for wrong in (prepared[:, :, 1:], prepared[:1], prepared[..., 1:], prepared[:, :1]):

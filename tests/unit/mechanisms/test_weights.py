@@ -7,7 +7,12 @@ import regard
 from regard import masks
 from regard.errors import DtypeError, OptionError, RefusedError
 
-OPTIONS = {"linear": {}, "linformer": {"length": 11, "projected": 3}}
+OPTIONS = {
+    "linear": {},
+    "linformer": {"length": 11, "projected": 3},
+    "performer": {"features": 9},
+    "nystromformer": {"landmarks": 3, "convolution": 3},
+}
 NAMES = pytest.mark.parametrize("name", OPTIONS)
 
 
@@ -18,7 +23,7 @@ def build_mechanism(name):
 
 @NAMES
 @pytest.mark.parametrize("rows", [None, [0, -1], []])
-def test_under_inference_mode_they_are_what_they_are_outside(name, rows):
+def test_weights_in_inference_mode_are_the_same(name, rows):
     mechanism, (query, key) = build_mechanism(name), torch.randn(2, 1, 2, 7, 5)
     mask = masks.padding([6])
     with torch.no_grad():
@@ -35,7 +40,7 @@ def test_gradients_flow_through_weights(name):
     assert torch.autograd.gradcheck(lambda query: mechanism.weights(query, key, rows=[2, 5]), query)
 
 
-def test_a_state_goes_on_in_its_dtype():
+def test_state_refuses_tokens_of_another_dtype():
     mechanism, tokens = build_mechanism("linear"), torch.randn(1, 2, 3, 5)
     _, state = mechanism.step(tokens, tokens, tokens, mechanism.empty_state())
     with pytest.raises(DtypeError, match="do not fit the state"):
@@ -44,18 +49,20 @@ def test_a_state_goes_on_in_its_dtype():
 
 @pytest.mark.parametrize("options", [{"heads": 3}, {"dropout": 0.2}, {1: 3}])
 @pytest.mark.usefixtures("without_shape_checks")
-def test_options_that_the_layer_gives_itself(options):
+def test_mechanism_options_that_the_layer_sets_are_refused(options):
     with pytest.raises(OptionError, match="mechanism_options contains"):
         regard.MultiHeadAttention(8, 2, dropout=0.1, mechanism_options=options)
 
 
 @NAMES
-def test_weights_inside_transforms_of_torch_func(name):
+def test_weights_under_torch_func_transforms(name):
     mechanism, (query, key) = build_mechanism(name), torch.randn(2, 3, 1, 2, 7, 5)
     rows, mask = [0, 4], masks.padding([6])
-    apart = torch.stack([mechanism.weights(one, other, mask, rows=rows) for one, other in zip(query, key, strict=True)])
-    together = torch.vmap(lambda query, key: mechanism.weights(query, key, mask, rows=rows))(query, key)
-    torch.testing.assert_close(together, apart)
+    separate = torch.stack(
+        [mechanism.weights(one, other, mask, rows=rows) for one, other in zip(query, key, strict=True)]
+    )
+    batched = torch.vmap(lambda query, key: mechanism.weights(query, key, mask, rows=rows))(query, key)
+    torch.testing.assert_close(batched, separate)
 
     def total(query):
         return mechanism.weights(query, key[0], mask, rows=rows).square().sum()
@@ -65,6 +72,6 @@ def test_weights_inside_transforms_of_torch_func(name):
     torch.testing.assert_close(torch.func.grad(total)(query[0]), trained.grad)
 
 
-def test_dropout_of_weights_that_are_never_held_is_refused():
+def test_dropout_without_explicit_weights_is_refused():
     with pytest.raises(RefusedError, match="'linear' has no form for dropout of weights"):
         regard.MultiHeadAttention(10, 2, mechanism="linear", dropout=0.1)

@@ -25,16 +25,16 @@ def test_shapes(model):
     assert output.layers is None
 
 
-def test_layers_are_kept_when_asked(model):
+def test_keep_layers_returns_all_hidden_states(model):
     output = model(torch.zeros(2, 5, dtype=torch.long), keep_layers=True)
     assert [tuple(layer.shape) for layer in output.layers] == [(2, 5, 14)] * 4
     assert torch.equal(output.layers[-1], output.hidden)
 
 
 def test_recorded_layers_are_named_from_0(model):
-    with regard.record(model) as seen:
+    with regard.record(model) as recording:
         model(torch.zeros(1, 5, dtype=torch.long))
-    assert [layer.name for layer in seen] == ["layers.0.attention", "layers.1.attention", "layers.2.attention"]
+    assert [layer.name for layer in recording] == ["layers.0.attention", "layers.1.attention", "layers.2.attention"]
 
 
 def test_padding_has_no_influence(model):
@@ -47,7 +47,7 @@ def test_padding_has_no_influence(model):
     assert torch.equal(hidden[1, :3], changed[1, :3])
 
 
-def test_weights_in_use_are_the_trained_ones():
+def test_updated_weights_are_used():
     """The model is so large that a CPU may use another code path when no gradient is needed."""
     model = Bert(BertConfig(vocabulary=17, width=130, layers=2, heads=2, inner=521, max_length=37)).eval()
     ids, mask = torch.randint(1, 17, (3, 37)), masks.padding([37, 13, 1])
@@ -68,7 +68,7 @@ def test_without_pooler():
     ).pooled is None  # fmt: skip
 
 
-def test_every_weight_is_trained(model):
+def test_every_weight_gets_a_gradient(model):
     model.train()
     output = model(torch.arange(7)[None], segments=torch.tensor([[0, 1, 0, 1, 0, 1, 0]]))
     (output.hidden.square().sum() + output.pooled.sum()).backward()
@@ -76,7 +76,7 @@ def test_every_weight_is_trained(model):
     assert [name for name, weight in model.named_parameters() if weight.grad is None] == []
 
 
-def test_more_tokens_than_positions(model):
+def test_too_many_tokens_are_refused(model):
     with pytest.raises(ShapeError, match=r"at most 7 tokens[\s\S]*8 tokens"):
         model(torch.zeros(1, 8, dtype=torch.long))
 
@@ -90,22 +90,22 @@ def test_more_tokens_than_positions(model):
         (torch.full((1, 5), -1), OptionError, "0 to 16"),
     ],
 )
-def test_wrong_ids(model, ids, error, message):
+def test_invalid_ids_are_refused(model, ids, error, message):
     with pytest.raises(error, match=message):
         model(ids)
 
 
-def test_wrong_segments(model):
+def test_invalid_segments_are_refused(model):
     with pytest.raises(OptionError, match="segments are out of range"):
         model(torch.zeros(1, 5, dtype=torch.long), segments=torch.full((1, 5), 2))
 
 
-def test_segments_of_another_shape(model):
+def test_segments_of_another_shape_are_refused(model):
     with pytest.raises(ShapeError, match=r"segments \(1, 5\)"):
         model(torch.zeros(1, 5, dtype=torch.long), segments=torch.zeros(1, 3, dtype=torch.long))
 
 
-def test_wrong_numbers():
+def test_invalid_hyperparameters_are_refused():
     with pytest.raises(OptionError, match="width=13, heads=2"):
         BertConfig(width=13, heads=2)
     with pytest.raises(OptionError, match="gelu_tanh"):

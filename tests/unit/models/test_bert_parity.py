@@ -55,12 +55,12 @@ def assert_parity(model, peer, ids, tokens, *, segments=None, tolerance=TOLERANC
     and at least 1e-6: with few tokens the peer's error may be close to 0 by chance.
     """
     mask = None if tokens.all() else masks.keep(tokens[:, None, None, :])
-    with torch.no_grad(), regard.record(model) as seen:
+    with torch.no_grad(), regard.record(model) as recording:
         ours = model(ids, mask=mask, segments=segments, keep_layers=True)
-    theirs, true = (_of_peer(one, ids, tokens, segments) for one in (peer, exact or peer))
-    assert len(ours.layers) == len(theirs.hidden_states) == len(seen) + 1
+    theirs, true = (_run_peer(one, ids, tokens, segments) for one in (peer, exact or peer))
+    assert len(ours.layers) == len(theirs.hidden_states) == len(recording) + 1
     assert ours.layers[-1] is ours.hidden
-    weights = [layer.weights().transpose(1, 2) for layer in seen]
+    weights = [layer.weights().transpose(1, 2) for layer in recording]
     attentions, true_attentions = ([one.transpose(1, 2) for one in found.attentions] for found in (theirs, true))
     for mine, other, best in zip(
         (*ours.layers, *weights),
@@ -77,7 +77,7 @@ def assert_parity(model, peer, ids, tokens, *, segments=None, tolerance=TOLERANC
     return ours, theirs
 
 
-def _of_peer(peer, ids, tokens, segments):
+def _run_peer(peer, ids, tokens, segments):
     given = {"attention_mask": tokens.long(), "token_type_ids": segments}
     with torch.no_grad():
         return peer(ids, **given, output_hidden_states=True, output_attentions=True)
@@ -103,7 +103,7 @@ class TestRealWeights:
         assert_parity(model, peer, torch.tensor([[7592]]), torch.ones(1, 1, dtype=torch.bool), exact=exact)
 
     @pytest.mark.slow  # the random models below are tested at all their positions
-    def test_as_many_tokens_as_there_are_positions(self, model, peer, exact):
+    def test_as_many_tokens_as_positions(self, model, peer, exact):
         read = model.tokenizer.encode("the cat sat " * 170)
         assert read.ids.shape == (1, 512)
         assert_parity(model, peer, read.ids, torch.ones(1, 512, dtype=torch.bool), exact=exact)
@@ -118,29 +118,29 @@ class TestKnownFindings:
     @pytest.mark.parametrize(
         ("word", "weights"), [("tired", {(3, 1): 0.677, (5, 11): 0.673}), ("wide", {(3, 1): 0.281, (5, 11): 0.558})]
     )
-    def test_it_looks_at_the_animal(self, model, word, weights):
-        read = model.tokenizer.encode(TIRED.replace("tired", word))
-        query, key = (read.tokens[0].index(token) for token in ("it", "animal"))
-        with torch.no_grad(), regard.record(model) as seen:
-            model(read.ids, mask=read.mask)
+    def test_weight_of_it_on_animal(self, model, word, weights):
+        tokens = model.tokenizer.encode(TIRED.replace("tired", word))
+        query, key = (tokens.tokens[0].index(token) for token in ("it", "animal"))
+        with torch.no_grad(), regard.record(model) as recording:
+            model(tokens.ids, mask=tokens.mask)
         for (layer, head), weight in weights.items():
-            assert round(seen[layer].weights([query])[0, head, 0, key].item(), 3) == weight
+            assert round(recording[layer].weights([query])[0, head, 0, key].item(), 3) == weight
 
-    def test_the_fruit_and_the_company(self, model):
+    def test_cosines_of_apple_the_fruit_and_the_company(self, model):
         got = self.cosines(model, "I ate an apple.", "Apple released a new phone.")
         assert [round(cosine, 2) for cosine in got] == [0.95, 0.81, 0.76, 0.73, 0.77, 0.79, 0.70]
 
-    def test_both_fruit(self, model):
+    def test_cosines_of_apple_in_two_sentences_about_fruit(self, model):
         assert min(self.cosines(model, "I ate an apple.", "She ate a red apple.")) >= 0.87
 
     @staticmethod
     def cosines(model, first, second):
         layers = []
         for text in (first, second):
-            read = model.tokenizer.encode(text)
+            tokens = model.tokenizer.encode(text)
             with torch.no_grad():
-                kept = model(read.ids, keep_layers=True).layers
-            layers.append(torch.stack(kept)[:, 0, read.tokens[0].index("apple")])
+                hidden_states = model(tokens.ids, keep_layers=True).layers
+            layers.append(torch.stack(hidden_states)[:, 0, tokens.tokens[0].index("apple")])
         return functional.cosine_similarity(*layers, dim=-1).tolist()
 
 
@@ -175,13 +175,13 @@ def assert_random_parity(peer, folder, dtype, tolerance):
     assert_parity(load(folder, dtype=dtype), peer.to(dtype), ids, tokens, segments=segments, tolerance=tolerance)
 
 
-@examples(15, by_day=5)
+@examples(15, without_slow=5)
 @given(peer=peers(head_dims=[11, 13], deviation=0.1))
 def test_random_small_models(tmp_path_factory, peer):
     assert_random_parity(peer, tmp_path_factory.mktemp("peer"), torch.float32, TOLERANCE)
 
 
-@examples(15, by_day=5)
+@examples(15, without_slow=5)
 @given(peer=peers(head_dims=[1, 2, 7, 13], deviation=0.5))
 def test_random_badly_conditioned_models(tmp_path_factory, peer):
     """In float64, since large weights, and norms over one or two numbers with deviations near 0, amplify rounding."""

@@ -61,18 +61,20 @@ def read_linears(weights, prefix, layers):
 
 def make_weigh(weights, config):
     """Return the oracle's attention with a model's weights."""
-    found = {
+    parameters = {
         name.removeprefix("decoder.attention."): one[0]
         for name, one in weights.items()
         if name.startswith("decoder.attention.")
     }
     return {
-        "additive": lambda: oracle.additive(found["query_weight"], found["key_weight"], found["score_vector"]),
+        "additive": lambda: oracle.additive(
+            parameters["query_weight"], parameters["key_weight"], parameters["score_vector"]
+        ),
         "luong_dot": lambda: oracle.dot,
-        "luong_general": lambda: oracle.general(found["weight"]),
-        "luong_concat": lambda: oracle.concat(found["weight"], found["score_vector"]),
+        "luong_general": lambda: oracle.general(parameters["weight"]),
+        "luong_concat": lambda: oracle.concat(parameters["weight"], parameters["score_vector"]),
         "local_p": lambda: oracle.local_p(
-            found["align.weight"], found["position_weight"], found["position_vector"], config.window
+            parameters["align.weight"], parameters["position_weight"], parameters["position_vector"], config.window
         ),
     }[config.attention]()
 
@@ -86,11 +88,11 @@ def expected(model, source, target):
         read_cells(weights, "encoder.cells", layers, "_reverse"),
         strict=True,
     )
-    annotations, last = oracle.read(kind, list(both), weights["source_words.weight"][source.numpy()])
+    annotations, last = oracle.encode(kind, list(both), weights["source_words.weight"][source.numpy()])
     words, cells = weights["target_words.weight"][target.numpy()], read_cells(weights, "decoder.layers.cells", layers)
-    looks = None
+    weights_of_steps = None
     if config.attention in LUONGS:
-        written, looks = oracle.luong(
+        readouts, weights_of_steps = oracle.luong(
             kind,
             cells,
             weights["decoder.mix.weight"],
@@ -104,33 +106,35 @@ def expected(model, source, target):
         beginning = read_linears(weights, "decoder.beginning", layers)
         readout = oracle.Linear(weights["decoder.readout.weight"], weights["decoder.readout.bias"])
         if config.attention == "none":
-            written = oracle.cho(kind, cells, beginning, readout, words, last)
+            readouts = oracle.cho(kind, cells, beginning, readout, words, last)
         else:
             weigh = make_weigh(weights, config)
-            written, looks = oracle.bahdanau(kind, cells, beginning, readout, weigh, words, annotations, last)
+            readouts, weights_of_steps = oracle.bahdanau(
+                kind, cells, beginning, readout, weigh, words, annotations, last
+            )
     if "fit.weight" in weights:
-        written = written @ weights["fit.weight"].T
-    return torch.from_numpy(written @ weights["output.weight"].T), looks
+        readouts = readouts @ weights["fit.weight"].T
+    return torch.from_numpy(readouts @ weights["output.weight"].T), weights_of_steps
 
 
 @pytest.mark.parametrize("layers", [pytest.param(1, marks=pytest.mark.slow), 2])
 @pytest.mark.parametrize(("attention", "input_feeding", "cell"), with_cells(FORMS))
-def test_it_is_the_papers_model(cell, layers, attention, input_feeding):
+def test_agrees_with_the_papers(cell, layers, attention, input_feeding):
     model = build_model(cell=cell, layers=layers, attention=attention, input_feeding=input_feeding)
     source, target = ids(3, SOURCE), ids(3, TARGET, seed=4)
     with torch.no_grad():
         logits = model(source, target, mask=masks.padding(LENGTHS)).logits
     for entry, length in enumerate(LENGTHS):
-        wanted, looks = expected(model, source[entry, :length], target[entry])
-        torch.testing.assert_close(logits[entry], wanted, rtol=0, atol=1e-10)
-        if looks is not None:
-            found = model.cross_attention_weights(source, target, mask=masks.padding(LENGTHS))[entry]
-            np.testing.assert_allclose(found[:, :length], looks, rtol=0, atol=1e-12)
-            assert not found[:, length:].any()
+        expected_logits, expected_weights = expected(model, source[entry, :length], target[entry])
+        torch.testing.assert_close(logits[entry], expected_logits, rtol=0, atol=1e-10)
+        if expected_weights is not None:
+            weights = model.cross_attention_weights(source, target, mask=masks.padding(LENGTHS))[entry]
+            np.testing.assert_allclose(weights[:, :length], expected_weights, rtol=0, atol=1e-12)
+            assert not weights[:, length:].any()
 
 
 @pytest.mark.parametrize(("shared", "size"), [("all", WIDTH), ("target", WIDTH), ("none", HIDDEN // 2)])
-def test_a_shared_output_is_reached_through_a_matrix(shared, size):
+def test_shared_output_weights(shared, size):
     model = build_model(shared=shared, target_vocabulary=29 if shared != "all" else None)
     source, target = ids(2, SOURCE), ids(2, TARGET, seed=4) % 29
     with torch.no_grad():
@@ -142,7 +146,7 @@ def test_a_shared_output_is_reached_through_a_matrix(shared, size):
 
 
 @pytest.mark.parametrize(("attention", "input_feeding", "cell"), with_cells(FORMS))
-def test_steps_give_what_the_whole_gives(cell, attention, input_feeding):
+def test_steps_equal_the_whole_sequence(cell, attention, input_feeding):
     model = build_model(cell=cell, layers=2, attention=attention, input_feeding=input_feeding)
     source, target = ids(3, SOURCE), ids(3, TARGET, seed=4)
     with torch.no_grad():
@@ -154,7 +158,7 @@ def test_steps_give_what_the_whole_gives(cell, attention, input_feeding):
 
 
 @pytest.mark.parametrize("attention", WITH_ATTENTION)
-def test_a_step_tells_what_it_looked_at(attention):
+def test_attention_weights_of_steps(attention):
     model = build_model(attention=attention)
     source, target = ids(3, SOURCE), ids(3, TARGET, seed=4)
     whole = model.cross_attention_weights(source, target, mask=masks.padding(LENGTHS))
@@ -168,7 +172,7 @@ def test_a_step_tells_what_it_looked_at(attention):
 
 
 @pytest.mark.parametrize(("attention", "cell"), with_cells([(name,) for name in ATTENTIONS]))
-def test_rows_of_a_state_can_be_taken_in_any_order(cell, attention):
+def test_rows_of_a_state_can_be_reordered(cell, attention):
     """Done twice, so that rows of one source are not adjacent and one source has no rows."""
     model = build_model(cell=cell, attention=attention)
     source, target, orders = ids(3, SOURCE), ids(3, TARGET, seed=4), [torch.tensor([2, 0, 0, 1, 2]), [4, 1, 0, 2]]
@@ -181,8 +185,8 @@ def test_rows_of_a_state_can_be_taken_in_any_order(cell, attention):
             logits, state = model.step(target[rows, place], state)
         alone = model.start(source[rows], lengths=LENGTHS[rows])
         for place in range(3):
-            wanted, alone = model.step(target[rows, place], alone)
-    torch.testing.assert_close(logits, wanted, rtol=0, atol=1e-12)
+            expected, alone = model.step(target[rows, place], alone)
+    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-12)
     assert set(rows.tolist()) == {0, 2}
     if attention != "none":
         weights = model.step_with_weights(target[rows, 3], state)[2]
@@ -190,7 +194,7 @@ def test_rows_of_a_state_can_be_taken_in_any_order(cell, attention):
 
 
 @pytest.mark.parametrize(("attention", "cell"), with_cells([(name,) for name in ATTENTIONS]))
-def test_no_token_sees_those_after_it_nor_padding(cell, attention):
+def test_later_tokens_and_padding_have_no_influence(cell, attention):
     model = build_model(cell=cell, attention=attention)
     source, target = ids(3, SOURCE), ids(3, TARGET, seed=4)
     with torch.no_grad():
@@ -203,18 +207,18 @@ def test_no_token_sees_those_after_it_nor_padding(cell, attention):
     torch.testing.assert_close(alone, after[2:], rtol=0, atol=1e-11)
 
 
-def test_padding_can_be_told_in_any_way_that_shows_first_tokens():
+def test_forms_of_the_padding_mask():
     model = build_model()
     source, target = ids(3, SOURCE), ids(3, TARGET, seed=4)
     source[1, 1:] = source[2, 5:] = 0
-    wanted = model(source, target, mask=masks.padding(LENGTHS)).logits
-    assert torch.equal(model(source, target, mask=masks.padding_of(source, 0)).logits, wanted)
+    expected = model(source, target, mask=masks.padding(LENGTHS)).logits
+    assert torch.equal(model(source, target, mask=masks.padding_of(source, 0)).logits, expected)
     one = model(source, target, mask=masks.padding([5])).logits
     torch.testing.assert_close(one, model(source[:, :5], target).logits, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(("attention", "input_feeding", "cell"), with_cells(FORMS))
-def test_every_weight_learns_in_float32_and_under_autocast(cell, attention, input_feeding):
+def test_every_weight_gets_a_gradient_in_float32_and_under_autocast(cell, attention, input_feeding):
     model = (
         build_model(cell=cell, layers=2, attention=attention, input_feeding=input_feeding, shared="all").float().train()
     )
@@ -239,36 +243,34 @@ def test_every_weight_learns_in_float32_and_under_autocast(cell, attention, inpu
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("weights", [torch.float32, torch.float64])
 @pytest.mark.parametrize("lengths", [LENGTHS, None])
-def test_an_lstm_that_torch_lacks_in_half_precision_is_computed_as_without_autocast(
-    lengths, weights, dtype, monkeypatch
-):
+def test_lstm_without_half_precision_support_ignores_autocast(lengths, weights, dtype, monkeypatch):
     encoder = BidirectionalLayers("lstm", 3, 10, layers=2, dropout=0.0).to(weights)
     decoder = RecurrentLayers("lstm", 10, 7, layers=2, dropout=0.0).to(weights)
     states = ((torch.randn(3, 7, dtype=weights), torch.randn(3, 7, dtype=weights)),) * 2
     inputs = torch.randn(3, SOURCE, 3, dtype=weights)
     forward = nn.LSTM.forward
 
-    def lacking(cells, *given):
+    def unsupported_forward(cells, *given):
         """Behaves as oneDNN on a processor without half-precision products."""
         if torch.is_autocast_enabled("cpu"):
             raise RuntimeError("could not create a primitive descriptor for the LSTM forward propagation primitive")
         return forward(cells, *given)
 
-    def computed():
+    def compute():
         return decoder.forward_sequence(encoder(inputs, lengths)[0], states)
 
-    exact = computed()
-    monkeypatch.setattr(nn.LSTM, "forward", lacking)
+    exact = compute()
+    monkeypatch.setattr(nn.LSTM, "forward", unsupported_forward)
     has_lstm.cache_clear()
     with torch.autocast("cpu", dtype=dtype):
-        found = computed()
+        actual = compute()
     has_lstm.cache_clear()
-    assert torch.equal(found, exact)
+    assert torch.equal(actual, exact)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("attention", ATTENTIONS)
-def test_a_model_in_half_precision_writes(attention, dtype):
+def test_half_precision_logits(attention, dtype):
     model = build_model(attention=attention, shared="all")
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.2)
@@ -281,7 +283,7 @@ def test_a_model_in_half_precision_writes(attention, dtype):
 
 
 @pytest.mark.parametrize("attention", ["additive", "luong_general", "none"])
-def test_gradients_are_those_of_finite_differences(attention):
+def test_gradients_agree_with_finite_differences(attention):
     """Along one direction in the space of all weights."""
     model = build_model(attention=attention, layers=2, cell="lstm")
     source, target = ids(2, 5), ids(2, 3, seed=4)
@@ -303,26 +305,26 @@ def test_gradients_are_those_of_finite_differences(attention):
     torch.testing.assert_close(slope, torch.from_numpy(measured), rtol=1e-7, atol=1e-9)
 
 
-def test_recording_lists_every_look_of_the_decoder():
+def test_recording_lists_every_attention_call_of_the_decoder():
     source, target = ids(3, SOURCE), ids(3, TARGET, seed=4)
     for options, calls, queries in (
         ({}, TARGET, 1),
         ({"attention": "local_p"}, TARGET, 1),
         ({"attention": "luong_general", "input_feeding": False}, 1, TARGET),
     ):
-        with regard.record(model := build_model(**options)) as seen:
+        with regard.record(model := build_model(**options)) as recording:
             model(source, target, mask=masks.padding(LENGTHS))
-        assert [call.name for call in seen] == ["decoder.attention"] * calls
-        assert {call.query.shape for call in seen} == {(3, 1, queries, HIDDEN)}
-        assert {call.key.shape for call in seen} == {(3, 1, SOURCE, HIDDEN)}
-        weights = torch.cat([call.weights() for call in seen], dim=2)[:, 0]
-        wanted = model.cross_attention_weights(source, target, mask=masks.padding(LENGTHS))
-        torch.testing.assert_close(weights, wanted, rtol=0, atol=1e-12)
+        assert [call.name for call in recording] == ["decoder.attention"] * calls
+        assert {call.query.shape for call in recording} == {(3, 1, queries, HIDDEN)}
+        assert {call.key.shape for call in recording} == {(3, 1, SOURCE, HIDDEN)}
+        weights = torch.cat([call.weights() for call in recording], dim=2)[:, 0]
+        expected = model.cross_attention_weights(source, target, mask=masks.padding(LENGTHS))
+        torch.testing.assert_close(weights, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("attention", ["additive", "luong_dot", "none"])
-def test_dropout_is_for_training(attention, cell):
+def test_dropout_applies_in_training_only(attention, cell):
     model = build_model(attention=attention, cell=cell, layers=2, dropout=0.5)
     source, target = ids(3, SOURCE), ids(3, TARGET, seed=4)
     assert torch.equal(model(source, target).logits, model(source, target).logits)
@@ -334,7 +336,7 @@ def test_dropout_is_for_training(attention, cell):
     assert torch.equal(model(source, target).logits, first)
 
 
-def test_dropout_is_on_embeddings_and_before_the_vocabulary():
+def test_dropout_applies_to_embeddings_and_before_the_output():
     model, shapes = build_model(dropout=0.5).train(), []
     model.dropout.register_forward_hook(
         lambda _, given, dropped: shapes.append((dropped.shape, bool((dropped == 0).any())))
@@ -343,7 +345,7 @@ def test_dropout_is_on_embeddings_and_before_the_vocabulary():
     assert shapes == [((3, SOURCE, WIDTH), True), ((3, TARGET, WIDTH), True), ((3, TARGET, HIDDEN // 2), True)]
 
 
-def test_dropout_stands_between_layers_of_the_decoder():
+def test_dropout_applies_between_decoder_layers():
     """With only this dropout, the logits of 2 layers differ between calls; those of 1 layer do not."""
     for layers in (1, 2):
         model = build_model(layers=layers, dropout=0.5).eval()
@@ -365,14 +367,14 @@ def test_same_seed_same_bits(attention):
 
 @pytest.mark.parametrize("shared", ["all", "target", "none"])
 @pytest.mark.parametrize(("attention", "cell"), [("local_p", "lstm"), ("additive", "gru")])
-def test_a_saved_model_is_the_same(tmp_path, attention, cell, shared):
+def test_saved_model_gives_the_same_logits(tmp_path, attention, cell, shared):
     model = build_model(attention=attention, cell=cell, layers=2, shared=shared).float()
     model.save(tmp_path / "model")
     loaded = Recurrent.from_folder(tmp_path / "model", ConfigFile.read(tmp_path / "model"), dtype=torch.float32)
     assert loaded.config == model.config
     source, target = ids(3, SOURCE), ids(3, TARGET, seed=4)
-    given = masks.padding(LENGTHS)
-    assert torch.equal(loaded(source, target, mask=given).logits, model(source, target, mask=given).logits)
+    mask = masks.padding(LENGTHS)
+    assert torch.equal(loaded(source, target, mask=mask).logits, model(source, target, mask=mask).logits)
     state = loaded.start(source, lengths=LENGTHS)
     assert torch.equal(
         loaded.step(target[:, 0], state)[0], model.step(target[:, 0], model.start(source, lengths=LENGTHS))[0]
@@ -380,29 +382,29 @@ def test_a_saved_model_is_the_same(tmp_path, attention, cell, shared):
 
 
 @pytest.mark.parametrize("attention", ["additive", "luong_general"])
-def test_it_learns_to_turn_a_sequence_round_and_where_to_look(attention):
+def test_learns_to_reverse_a_sequence_with_the_right_alignment(attention):
     torch.manual_seed(1)
     model = Recurrent(RecurrentConfig(vocabulary=11, width=16, hidden=32, attention=attention))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     for _ in range(70):
         source = torch.randint(4, 11, (64, 4))
-        turned = source.flip(1)
-        target = torch.cat([torch.full((64, 1), model.start_id), turned[:, :-1]], dim=1)
-        loss = nn.functional.cross_entropy(model(source, target).logits.flatten(0, 1), turned.flatten())
+        reverse = source.flip(1)
+        target = torch.cat([torch.full((64, 1), model.start_id), reverse[:, :-1]], dim=1)
+        loss = nn.functional.cross_entropy(model(source, target).logits.flatten(0, 1), reverse.flatten())
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
     assert loss.item() < 0.1
-    looks = model.eval().cross_attention_weights(source, target).mean(0)
-    assert looks.argmax(-1).tolist() == [3, 2, 1, 0]
+    alignment = model.eval().cross_attention_weights(source, target).mean(0)
+    assert alignment.argmax(-1).tolist() == [3, 2, 1, 0]
 
 
 def count(model):
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def test_rnnsearch_has_the_sizes_of_its_paper():
+def test_rnnsearch_size():
     """Bahdanau et al. 2015, appendix A.2.3: 1,000 cells, embeddings of 620, maxout of 500, alignment of 1,000."""
     with torch.device("meta"):
         model = bahdanau()
@@ -412,7 +414,7 @@ def test_rnnsearch_has_the_sizes_of_its_paper():
     assert count(model) == 2 * words * m + encoder + decoder + (2 * n * n + n) + maxout * words
 
 
-def test_luongs_has_the_sizes_of_its_paper():
+def test_luong_model_size():
     """Luong et al. 2015, section 4.1: 4 layers of 1,000 cells, embeddings of 1,000, 50,000 words each."""
     with torch.device("meta"):
         model = luong()
@@ -422,7 +424,7 @@ def test_luongs_has_the_sizes_of_its_paper():
     assert count(model) == 3 * words * n + encoder + decoder + (2 * n * n + n) + 2 * n * n
 
 
-def test_the_small_one_shares_its_embeddings():
+def test_small_model_shares_its_embeddings():
     model = recurrent_small(1009)
     assert model.source_words.weight is model.target_words.weight is model.output.weight
 
@@ -445,7 +447,7 @@ def test_the_small_one_shares_its_embeddings():
         ({"dropout": 1.0}, "dropout"),
     ],
 )
-def test_numbers_that_do_not_fit_are_refused(options, words):
+def test_invalid_hyperparameters_are_refused(options, words):
     with pytest.raises(OptionError, match=words):
         RecurrentConfig(**{**NUMBERS, **options})
 
@@ -462,7 +464,7 @@ def test_numbers_that_do_not_fit_are_refused(options, words):
         (ids(2, 3), ids(2, 0), ShapeError),
     ],
 )
-def test_ids_that_do_not_fit_are_refused(source, target, error):
+def test_invalid_ids_are_refused(source, target, error):
     with pytest.raises(error):
         build_model()(source, target)
 
@@ -476,7 +478,7 @@ def test_ids_that_do_not_fit_are_refused(source, target, error):
         masks.keep(torch.tensor([[[[True, True, True]], [[True, True, False]]]])),
     ],
 )
-def test_masks_that_leave_gaps_are_refused(mask):
+def test_masks_other_than_padding_are_refused(mask):
     with pytest.raises(RefusedError, match="cannot skip tokens"):
         build_model()(ids(2, 3), ids(2, 3), mask=mask)
 
@@ -485,7 +487,7 @@ def test_masks_that_leave_gaps_are_refused(mask):
     ("lengths", "error"),
     [([3, 0], DataError), ([3, 4], ShapeError), ([3, -1], OptionError), ([3], ShapeError), ([1.0, 2.0], DtypeError)],
 )
-def test_lengths_that_do_not_fit_are_refused(lengths, error, without_shape_checks):
+def test_invalid_lengths_are_refused(lengths, error, without_shape_checks):
     with pytest.raises(error):
         build_model().start(ids(2, 3), lengths=torch.tensor(lengths))
 
@@ -495,7 +497,7 @@ def test_a_mask_of_another_batch_is_refused():
         build_model()(ids(2, 3), ids(2, 3), mask=masks.padding([3, 2, 1]))
 
 
-def test_without_attention_there_is_nothing_to_look_at():
+def test_attention_weights_without_attention_are_refused():
     model, source = build_model(attention="none"), ids(2, 3)
     with pytest.raises(RefusedError, match="without attention"):
         model.cross_attention_weights(source, ids(2, 3))

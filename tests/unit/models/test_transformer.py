@@ -66,7 +66,7 @@ def build_torch_transformer(model, norm):
 
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_it_is_torchs_transformer(norm):
+def test_agrees_with_torchs_transformer(norm):
     model = build_model(norm=norm)
     for parameter in model.parameters():  # norms and biases too, which start at 1 and 0
         nn.init.normal_(parameter, std=0.3)
@@ -74,12 +74,12 @@ def test_it_is_torchs_transformer(norm):
     lengths = torch.tensor([SOURCE, 4, 9])
     hidden_keys = torch.arange(SOURCE) >= lengths[:, None]
 
-    def embedded(tokens):
+    def embed(tokens):
         return model.source_words.weight[tokens] * WIDTH**0.5 + sinusoidal(tokens.shape[1], WIDTH)
 
     expected = build_torch_transformer(model, norm)(
-        embedded(source),
-        embedded(target),
+        embed(source),
+        embed(target),
         tgt_mask=torch.ones(TARGET, TARGET).triu(1).bool(),
         src_key_padding_mask=hidden_keys,
         memory_key_padding_mask=hidden_keys,
@@ -91,7 +91,7 @@ def test_it_is_torchs_transformer(norm):
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("position", POSITIONS)
-def test_steps_give_what_the_whole_gives(norm, position):
+def test_steps_equal_the_whole_sequence(norm, position):
     model = build_model(norm=norm, position=position)
     source, target, lengths = ids(2, SOURCE), ids(2, TARGET, seed=4), torch.tensor([SOURCE, 6])
     whole = model(source, target, mask=masks.padding(lengths)).logits
@@ -102,7 +102,7 @@ def test_steps_give_what_the_whole_gives(norm, position):
             torch.testing.assert_close(logits, whole[:, place], rtol=0, atol=1e-10)
 
 
-def test_rows_of_a_state_can_be_taken_in_any_order():
+def test_rows_of_a_state_can_be_reordered():
     model = build_model()
     source, lengths, order = ids(3, SOURCE), torch.tensor([SOURCE, 6, 2]), torch.tensor([2, 0, 0, 1])
     target = ids(3, TARGET, seed=4)
@@ -116,7 +116,7 @@ def test_rows_of_a_state_can_be_taken_in_any_order():
 
 
 @pytest.mark.parametrize("position", POSITIONS)
-def test_no_token_sees_those_after_it_nor_padding(position):
+def test_later_tokens_and_padding_have_no_influence(position):
     model = build_model(position=position)
     source, target, lengths = ids(2, SOURCE), ids(2, TARGET, seed=4), torch.tensor([SOURCE, 6])
     before = model(source, target, mask=masks.padding(lengths)).logits
@@ -129,14 +129,14 @@ def test_no_token_sees_those_after_it_nor_padding(position):
 
 
 @pytest.mark.parametrize("shared", ["all", "target", "none"])
-def test_embeddings_are_shared_as_asked(shared):
+def test_shared_embeddings(shared):
     model = build_model(shared=shared, target_vocabulary=VOCABULARY if shared == "all" else 29)
     assert (model.source_words is model.target_words) == (shared == "all")
     assert (model.output.weight is model.target_words.weight) == (shared != "none")
     assert model(ids(2, 3), ids(2, 4) % 29).logits.shape == (2, 4, VOCABULARY if shared == "all" else 29)
 
 
-def test_it_learns_to_copy():
+def test_learns_to_copy_a_sequence():
     torch.manual_seed(1)
     options = {"vocabulary": 13, "norm": "pre", "layers": 1, "position": "learned"}
     model = Transformer(TransformerConfig(**{**NUMBERS, **options}))
@@ -159,7 +159,7 @@ def test_published_sizes(make, millions):
     assert sum(parameter.numel() for parameter in model.parameters()) / 1e6 == pytest.approx(millions, rel=0.04)
 
 
-def test_the_tiny_one():
+def test_tiny_model_has_four_layers():
     assert transformer_tiny(1009).config.layers == 4
 
 
@@ -174,7 +174,7 @@ def test_the_tiny_one():
         ({"heads": 3}, "heads"),
     ],
 )
-def test_numbers_that_do_not_fit_are_refused(options, words):
+def test_invalid_hyperparameters_are_refused(options, words):
     with pytest.raises(OptionError, match=words):
         build_model(**options)
 
@@ -188,12 +188,12 @@ def test_numbers_that_do_not_fit_are_refused(options, words):
         (ids(2, 3) - VOCABULARY, ids(2, 3), OptionError),
     ],
 )
-def test_ids_that_do_not_fit_are_refused(source, target, error):
+def test_invalid_ids_are_refused(source, target, error):
     with pytest.raises(error):
         build_model()(source, target)
 
 
-def test_separate_embeddings_start_the_same_each_time():
+def test_initial_embeddings_are_reproducible():
     """The order of initialization does not depend on the addresses of objects; many are compared."""
     models = [build_model(shared="target", target_vocabulary=VOCABULARY + 2) for _ in range(20)]
     assert len({model.source_words.weight.sum().item() for model in models}) == 1

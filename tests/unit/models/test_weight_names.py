@@ -75,8 +75,8 @@ def make_gpt2_tensors():
 def read(folder, tensors, names, model, dtype=torch.float32):
     """Return the model with the tensors of a file that was written for it."""
     save_file(tensors, folder / "model.safetensors")
-    origins, left_out = names.origins(checkpoint_reader.stored_tensors(folder))
-    assert left_out == []
+    origins, skipped = names.origins(checkpoint_reader.stored_tensors(folder))
+    assert skipped == []
     checkpoint_reader.load_weights(model, origins, dtype)
     return model
 
@@ -86,7 +86,7 @@ def build_on_meta_device(make):
         return make()
 
 
-def test_gpt2_is_read_part_by_part(tmp_path):
+def test_gpt2_weights_are_split_and_transposed(tmp_path):
     stored = make_gpt2_tensors()
     state = read(tmp_path, stored, GPT2, build_on_meta_device(Gpt2)).state_dict()
     fused = stored["h.1.attn.c_attn.weight"]  # y = x W + b, queries first
@@ -100,7 +100,7 @@ def test_gpt2_is_read_part_by_part(tmp_path):
     assert all(tensor.is_contiguous() for tensor in state.values())
 
 
-def test_gpt2_is_written_as_it_was_read(tmp_path):
+def test_gpt2_weights_are_written_as_they_were_read(tmp_path):
     stored = make_gpt2_tensors()
     state = read(tmp_path, stored, GPT2, build_on_meta_device(Gpt2)).state_dict()
     written = GPT2.to_file(state)
@@ -109,7 +109,7 @@ def test_gpt2_is_written_as_it_was_read(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["GPT2LMHeadModel", "GPT2Model"])
-def test_it_is_the_gpt2_of_transformers(tmp_path, kind):
+def test_gpt2_agrees_with_transformers(tmp_path, kind):
     import transformers
 
     config = transformers.GPT2Config(
@@ -147,23 +147,23 @@ class TestManyToOne:
             for kind in ("weight", "bias")
         }
 
-    def test_they_are_joined_and_cut(self, tmp_path):
+    def test_matrices_are_joined_and_split(self, tmp_path):
         stored = self.stored()
         state = read(tmp_path, stored, self.NAMES, build_on_meta_device(self.make)).state_dict()
         for kind in ("weight", "bias"):
-            wanted = torch.cat([stored[f"mlp.1.w1.{kind}"], stored[f"mlp.1.w3.{kind}"]])
-            assert torch.equal(state[f"layers.1.up.{kind}"], wanted)
+            expected = torch.cat([stored[f"mlp.1.w1.{kind}"], stored[f"mlp.1.w3.{kind}"]])
+            assert torch.equal(state[f"layers.1.up.{kind}"], expected)
         written = self.NAMES.to_file(state)
         assert written.keys() == stored.keys()
         assert all(torch.equal(written[name], tensor) for name, tensor in stored.items())
 
-    def test_half_of_them_is_not_enough(self, tmp_path):
+    def test_missing_matrix_is_refused(self, tmp_path):
         stored = self.stored()
         del stored["mlp.0.w3.bias"]
         with pytest.raises(CheckpointError, match=r"lacks[\s\S]*layers\.0\.up\.bias"):
             read(tmp_path, stored, self.NAMES, build_on_meta_device(self.make))
 
-    def test_shapes_that_do_not_fit(self, tmp_path):
+    def test_mismatched_shapes_are_refused(self, tmp_path):
         for stored in (
             self.stored() | {"mlp.0.w3.weight": torch.randn(6, 5)},
             self.stored() | {"mlp.0.w3.weight": torch.randn(7, 4)},
@@ -173,19 +173,19 @@ class TestManyToOne:
 
 
 class TestRefused:
-    def test_a_tensor_that_cannot_be_cut(self):
+    def test_tensor_that_cannot_be_split(self):
         names = TestManyToOne.NAMES
         with pytest.raises(CheckpointError, match=r"layers\.0\.up\.weight cannot be cut into 2 equal parts"):
             names.to_file({"layers.0.up.weight": torch.zeros(7, 5)})
 
-    def test_a_fused_matrix_of_another_size(self, tmp_path):
+    def test_fused_matrix_of_another_size(self, tmp_path):
         stored = make_gpt2_tensors() | {"h.0.attn.c_attn.weight": torch.zeros(3 * WIDTH, WIDTH)}
         with pytest.raises(
             CheckpointError, match=r"c_attn\.weight has another shape[\s\S]*\(20, 60\)[\s\S]*\(60, 20\)"
         ):
             read(tmp_path, stored, GPT2, build_on_meta_device(Gpt2))
 
-    def test_names_that_mean_nothing(self, tmp_path):
+    def test_unknown_names(self, tmp_path):
         with pytest.raises(CheckpointError, match=r"not in the model[\s\S]*h\.0\.attn\.c_gate\.weight"):
             read(
                 tmp_path,
@@ -194,7 +194,7 @@ class TestRefused:
                 build_on_meta_device(Gpt2),
             )
 
-    def test_a_tensor_under_two_names(self, tmp_path):
+    def test_duplicate_tensor(self, tmp_path):
         with pytest.raises(CheckpointError, match=r"twice[\s\S]*transformer\.wte\.weight"):
             read(
                 tmp_path,
@@ -203,13 +203,13 @@ class TestRefused:
                 build_on_meta_device(Gpt2),
             )
 
-    @pytest.mark.parametrize("lost", ["layers.0.attention.key_projection.weight", None])
-    def test_what_a_file_has_no_name_for(self, lost):
+    @pytest.mark.parametrize("removed", ["layers.0.attention.key_projection.weight", None])
+    def test_weights_without_a_name_in_the_file(self, removed):
         state = Gpt2().state_dict()
-        if lost is None:
+        if removed is None:
             state["adapter.weight"] = torch.zeros(1)
         else:
-            del state[lost]
+            del state[removed]
         with pytest.raises(CheckpointError, match=r"no name in a file[\s\S]*(query_projection|adapter)"):
             GPT2.to_file(state)
 
@@ -222,7 +222,7 @@ class TestRefused:
         *((Recurrent, {"attention": one}) for one in ATTENTIONS),
     ],
 )
-def test_every_translator_comes_back(tmp_path, kind, option, shared):
+def test_every_translator_is_saved_and_loaded(tmp_path, kind, option, shared):
     numbers = {"vocabulary": VOCABULARY, "width": WIDTH, "shared": shared, **option}
     config = TransformerConfig(**numbers, heads=HEADS, layers=1, inner=7) if kind is Transformer else None
     model = kind(config or RecurrentConfig(**numbers, hidden=6))

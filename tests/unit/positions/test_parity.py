@@ -26,15 +26,15 @@ def test_sinusoidal(length, offset):
     assert positions.Sinusoidal(14)(100_003)[-1].dtype == torch.float32
 
 
-def test_sinusoidal_is_exact_far_out():
+def test_sinusoidal_is_accurate_at_large_positions():
     """If all were computed in float32, the angle at 100,000 would have an error of 4e-3."""
     far = positions.Sinusoidal(2)(1, offset=100_000)
     np.testing.assert_allclose(far[0], [np.sin(1e5), np.cos(1e5)], atol=1e-7)
 
 
-def test_learned_is_its_rows():
-    made = positions.Learned(11, 5)
-    assert torch.equal(made(3, offset=2), made.weight[2:5])
+def test_learned_positions_are_rows_of_the_table():
+    learned = positions.Learned(11, 5)
+    assert torch.equal(learned(3, offset=2), learned.weight[2:5])
 
 
 @pytest.mark.parametrize("heads", [1, 2, 3, 7, 8, 11, 12, 16])
@@ -46,14 +46,14 @@ def test_alibi(heads, queries, keys):
 
 
 @pytest.mark.parametrize("bidirectional", [True, False])
-@pytest.mark.parametrize(("buckets", "farthest"), [(32, 128), (8, 20), (10, 37)])
-def test_t5_buckets(bidirectional, buckets, farthest):
+@pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (8, 20), (10, 37)])
+def test_t5_buckets(bidirectional, buckets, max_distance):
     distance = torch.arange(-300, 301)
-    made = positions.T5Buckets(3, buckets=buckets, max_distance=farthest, bidirectional=bidirectional)
-    ours = made.bucket(distance)
-    theirs = T5Attention._relative_position_bucket(distance, bidirectional, buckets, farthest)
+    position = positions.T5Buckets(3, buckets=buckets, max_distance=max_distance, bidirectional=bidirectional)
+    ours = position.bucket(distance)
+    theirs = T5Attention._relative_position_bucket(distance, bidirectional, buckets, max_distance)
     assert torch.equal(ours, theirs)
-    exact = [oracle.t5_bucket(int(at), bidirectional, buckets, farthest) for at in distance]
+    exact = [oracle.t5_bucket(int(at), bidirectional, buckets, max_distance) for at in distance]
     # For a distance exactly on an edge, the published float32 formula may round to the previous bucket.
     assert (np.abs(ours.numpy() - exact) <= 1).all()
     assert (ours.numpy() == exact).mean() > 0.98
@@ -64,13 +64,13 @@ def test_t5_buckets(bidirectional, buckets, farthest):
 @pytest.mark.parametrize("values", [True, False])
 def test_shaw(queries, keys, mask, values):
     torch.manual_seed(1)
-    made = positions.ShawRelative(5, 2, values=values).double()
+    position = positions.ShawRelative(5, 2, values=values).double()
     query, key, value = (torch.randn(2, 3, length, 5, dtype=torch.float64) for length in (queries, keys, keys))
-    ours = regard.attention(query, key, value, mask=mask, bias=made)
-    table = made.value_vectors.detach().numpy() if values else None
+    ours = regard.attention(query, key, value, mask=mask, bias=position)
+    table = position.value_vectors.detach().numpy() if values else None
     allowed = None if mask is None else mask.dense(queries, keys).numpy()
     theirs, _ = oracle.shaw(
-        *(side.numpy() for side in (query, key, value)), made.key_vectors.detach().numpy(), table, allowed
+        *(side.numpy() for side in (query, key, value)), position.key_vectors.detach().numpy(), table, allowed
     )
     np.testing.assert_allclose(ours.detach(), theirs, atol=1e-13)
 
@@ -120,7 +120,7 @@ def test_rotary(layout, scaling, theta, magnitude):
     ],
     ids=["default", "linear", "dynamic", "yarn", "llama3"],
 )
-def test_rotary_is_that_of_llama(parameters, scaling):
+def test_rotary_agrees_with_llama(parameters, scaling):
     length = 601  # beyond the trained length, where "dynamic" differs
     config = LlamaConfig(
         hidden_size=2 * HEAD_DIM,
@@ -141,7 +141,7 @@ def test_rotary_is_that_of_llama(parameters, scaling):
         assert scaling.magnitude == pytest.approx(magnitude)
 
 
-def test_rotary_in_pairs_of_a_part_is_that_of_gpt_j():
+def test_partial_rotation_in_pairs_agrees_with_gpt_j():
     tokens = torch.randn(2, 7, 3, 16)
     table = create_sinusoidal_positions(7, 8)[None].expand(2, -1, -1)
     sine, cosine = table.chunk(2, dim=-1)
@@ -154,7 +154,7 @@ def test_rotary_in_pairs_of_a_part_is_that_of_gpt_j():
 @pytest.mark.parametrize(
     "make", [lambda: positions.ALiBi(3), lambda: positions.T5Buckets(3, buckets=8, max_distance=11)]
 )
-def test_a_distance_bias_is_its_matrix(impl, make):
+def test_distance_bias_equals_its_matrix(impl, make):
     bias, frame = make().double(), Frame(5, 7)
     query, key, value = (torch.randn(2, 3, length, 5, dtype=torch.float64) for length in (5, 7, 7))
     matrix = bias.scores(query, frame, frame.all_rows(), 1.0)

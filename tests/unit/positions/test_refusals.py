@@ -39,36 +39,36 @@ from regard.errors import OptionError, ShapeError
         (lambda: positions.ShawRelative(3, -1), r"wrong max_distance.*0 or more.*got: +-1"),
     ],
 )
-def test_building(make, facts):
+def test_constructor_options(make, facts):
     with pytest.raises(OptionError, match=f"(?s){facts}"):
         make()
 
 
 @pytest.mark.parametrize("base", [float("nan"), float("inf"), -1, 0, 10**400])
-def test_a_base_is_a_finite_number(base, without_shape_checks):
+def test_base_must_be_finite_and_positive(base, without_shape_checks):
     for make in (positions.Rotary, positions.Sinusoidal):
         with pytest.raises(OptionError, match=r"(?s)wrong base.*finite number of 1 or more.*got.*leave base out"):
             make(4, base=base)
 
 
-def test_yarn_needs_pairs_that_turn_differently(without_shape_checks):
+def test_yarn_needs_a_base_larger_than_1(without_shape_checks):
     with pytest.raises(OptionError, match=r"(?s)YarnScaling.*larger than 1.*base=1"):
         positions.Rotary(4, base=1, scaling=positions.YarnScaling(2.0, 512))
 
 
 @pytest.mark.parametrize("position", [positions.Learned(8, 4), positions.Sinusoidal(4)])
-def test_there_are_no_fewer_than_no_tokens(position):
+def test_negative_lengths_are_refused(position):
     with pytest.raises(OptionError, match=r"(?s)wrong length.*0 or more.*got: +-1"):
         position(-1)
 
 
 @pytest.mark.parametrize(("length", "offset"), [(8, 0), (1, 7), (1, -1)])
-def test_beyond_the_last_learned(length, offset):
+def test_positions_beyond_the_learned_ones_are_refused(length, offset):
     with pytest.raises(ShapeError, match=rf"(?s)at most 7 tokens.*{length} tokens from position {offset}.*shorten"):
         positions.Learned(7, 2)(length, offset=offset)
 
 
-def test_rotary_of_another_size():
+def test_rotary_of_another_head_dim():
     with pytest.raises(ShapeError, match=r"(?s)another head_dim.*\(\.\.\., length, 8\).*\(3, 6\).*width / heads"):
         positions.Rotary(8)(torch.zeros(3, 6))
 
@@ -83,7 +83,7 @@ def test_rotary_of_another_size():
     ],
     ids=repr,
 )
-def test_biases_of_another_size(bias, facts):
+def test_biases_of_another_number_of_heads_or_width(bias, facts):
     query, value = torch.zeros(1, 2, 3, 5), torch.zeros(1, 2, 3, 7)
     for call in (regard.attention, regard.observe):
         with pytest.raises(ShapeError, match=f"(?s){facts}"):
@@ -92,7 +92,7 @@ def test_biases_of_another_size(bias, facts):
 
 @pytest.mark.usefixtures("without_shape_checks")
 @pytest.mark.parametrize("position", [positions.Rotary(4), positions.Sinusoidal(4)], ids=repr)
-def test_what_is_no_bias(position):
+def test_positions_that_are_no_bias_are_refused(position):
     tokens = torch.zeros(1, 2, 3, 4)
     facts = rf"(?s)neither a tensor nor a position.*got: +{re.escape(type(position).__name__)}.*before attention"
     with pytest.raises(OptionError, match=facts):

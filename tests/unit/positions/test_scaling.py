@@ -37,23 +37,23 @@ PEERS = [
 
 def make_config(parameters, base, head_dim):
     """Config of a LLaMA with this scaling of rotary positions."""
-    given = {"factor": 3.5, "rope_theta": base, "original_max_position_embeddings": TRAINED, **parameters}
+    arguments = {"factor": 3.5, "rope_theta": base, "original_max_position_embeddings": TRAINED, **parameters}
     if parameters["rope_type"] in ("linear", "dynamic"):
-        del given["original_max_position_embeddings"]
+        del arguments["original_max_position_embeddings"]
     reach = TRAINED if parameters["rope_type"] == "dynamic" else int(TRAINED * 3.5)
     return LlamaConfig(
         hidden_size=3 * head_dim,
         num_attention_heads=3,
         head_dim=head_dim,
         max_position_embeddings=reach,
-        rope_parameters=given,
+        rope_parameters=arguments,
     )
 
 
 @pytest.mark.parametrize("head_dim", [6, 22, 64])
 @pytest.mark.parametrize("base", [10_000.0, 500_000.0])
 class TestFrequencies:
-    def test_oracle(self, head_dim, base):
+    def test_agree_with_the_oracle(self, head_dim, base):
         for factor in (1.0, 2.0, 5.5):
             for trained in (31, 2048):
                 for length in (7, trained, trained + 1, 5 * trained):
@@ -74,12 +74,12 @@ class TestFrequencies:
                             oracle.llama3(head_dim, factor, trained, base, low=2.0, high=7.0),
                         ),
                     ]
-                    for scaling, wanted in pairs:
-                        given = scaling.frequencies(base, head_dim, length)
-                        assert_close(given, torch.from_numpy(wanted), rtol=1e-12, atol=0, msg=repr(scaling))
+                    for scaling, expected in pairs:
+                        actual = scaling.frequencies(base, head_dim, length)
+                        assert_close(actual, torch.from_numpy(expected), rtol=1e-12, atol=0, msg=repr(scaling))
 
     @pytest.mark.parametrize(("scaling", "parameters"), PEERS, ids=repr)
-    def test_transformers(self, head_dim, base, scaling, parameters):
+    def test_agree_with_transformers(self, head_dim, base, scaling, parameters):
         config = make_config(parameters, base, head_dim)
         for length in (7, TRAINED, 3 * TRAINED):
             theirs, magnitude = ROPE_INIT_FUNCTIONS[parameters["rope_type"]](config, seq_len=length)
@@ -90,7 +90,7 @@ class TestFrequencies:
 
 
 @pytest.mark.parametrize(("scaling", "parameters"), PEERS, ids=repr)
-def test_rotary_as_llama_turns(scaling, parameters):
+def test_rotary_agrees_with_llama(scaling, parameters):
     for length in (11, 2 * TRAINED):
         tokens = torch.randn(1, 3, length, 22)
         cosine, sine = LlamaRotaryEmbedding(make_config(parameters, 10_000.0, 22))(tokens, torch.arange(length)[None])
@@ -101,51 +101,51 @@ def test_rotary_as_llama_turns(scaling, parameters):
 
 
 @pytest.mark.parametrize("layout", ["halves", "pairs"])
-def test_rotary_oracle(layout):
+def test_rotary_agrees_with_the_oracle(layout):
     tokens = torch.randn(2, 3, 5, 10, dtype=torch.float64)
-    given = positions.Rotary(10, layout=layout, scaling=positions.YarnScaling(4.0, 31))(tokens, offset=97)
+    actual = positions.Rotary(10, layout=layout, scaling=positions.YarnScaling(4.0, 31))(tokens, offset=97)
     theta, magnitude = oracle.yarn(10, 4.0, 31), oracle.yarn_magnitude(4.0)
-    wanted = oracle.rotate(tokens.numpy(), theta, layout=layout, offset=97, magnitude=magnitude)
-    assert_close(given, torch.from_numpy(wanted), rtol=0, atol=1e-12)
+    expected = oracle.rotate(tokens.numpy(), theta, layout=layout, offset=97, magnitude=magnitude)
+    assert_close(actual, torch.from_numpy(expected), rtol=0, atol=1e-12)
 
 
-def test_dynamic_counts_the_offset():
+def test_dynamic_scaling_includes_the_offset_in_the_length():
     tokens = torch.randn(1, 1, 3, 6, dtype=torch.float64)
-    given = positions.Rotary(6, scaling=positions.DynamicScaling(2.0, 31))(tokens, offset=97)
-    wanted = oracle.rotate(tokens.numpy(), oracle.dynamic_ntk(6, 2.0, 31, 100), offset=97)
-    assert_close(given, torch.from_numpy(wanted), rtol=0, atol=1e-12)
+    actual = positions.Rotary(6, scaling=positions.DynamicScaling(2.0, 31))(tokens, offset=97)
+    expected = oracle.rotate(tokens.numpy(), oracle.dynamic_ntk(6, 2.0, 31, 100), offset=97)
+    assert_close(actual, torch.from_numpy(expected), rtol=0, atol=1e-12)
 
 
-def test_dynamic_within_the_trained_length_is_plain():
+def test_dynamic_scaling_has_no_effect_within_the_trained_length():
     tokens = torch.randn(1, 31, 6)
     assert torch.equal(
         positions.Rotary(6, scaling=positions.DynamicScaling(4.0, 31))(tokens), positions.Rotary(6)(tokens)
     )
 
 
-def test_dynamic_keeps_a_single_pair():
+def test_dynamic_scaling_keeps_a_single_pair():
     # d = 2: the exponent d / (d - 2) is undefined, and the only pair is the fastest, with frequency base^0 = 1.
     assert positions.DynamicScaling(4.0, 31).frequencies(10_000.0, 2, 97).tolist() == [1.0]
 
 
-def test_scaling_turns_only_what_is_rotated():
+def test_scaling_of_a_partial_rotation():
     rotary = positions.Rotary(10, rotated=6, scaling=positions.LinearScaling(2.0))
     tokens = torch.randn(1, 5, 10)
-    turned = rotary(tokens)
-    assert torch.equal(turned[..., 6:], tokens[..., 6:])
-    assert_close(turned[..., :6], positions.Rotary(6, scaling=positions.LinearScaling(2.0))(tokens[..., :6]))
+    rotated = rotary(tokens)
+    assert torch.equal(rotated[..., 6:], tokens[..., 6:])
+    assert_close(rotated[..., :6], positions.Rotary(6, scaling=positions.LinearScaling(2.0))(tokens[..., :6]))
 
 
-def test_linear_stretches_positions():
+def test_linear_scaling_divides_positions():
     # Chen 2023, equation 4: position m is replaced by m / s.
     tokens = torch.randn(1, 13, 6, dtype=torch.float64)
-    stretched = positions.Rotary(6, scaling=positions.LinearScaling(3.0))(tokens)
+    scaled = positions.Rotary(6, scaling=positions.LinearScaling(3.0))(tokens)
     for row in (0, 3, 12):
         one = tokens[:, row : row + 1]
-        assert_close(stretched[:, row : row + 1], positions.Rotary(6)(one, offset=row // 3))
+        assert_close(scaled[:, row : row + 1], positions.Rotary(6)(one, offset=row // 3))
 
 
-def test_scalings_are_values():
+def test_scalings_compare_and_hash_by_value():
     assert positions.LinearScaling(2.0) == positions.LinearScaling(2.0)
     assert len({positions.YarnScaling(2.0, 31), positions.YarnScaling(2.0, 31), positions.YarnScaling(2.0, 37)}) == 2
     assert "YarnScaling(factor=2.0, trained_length=31" in repr(
@@ -172,11 +172,11 @@ class TestMessages:
             with pytest.raises(OptionError, match=rf"(?s)wrong trained_length.*1 or more.*got: +{trained}"):
                 make(2.0, trained)
 
-    def test_turns(self):
+    def test_bounds_of_the_blend(self):
         with pytest.raises(OptionError, match=r"(?s)slow and fast.*0 < slow < fast.*slow=32\.0, fast=1\.0"):
             positions.YarnScaling(2.0, 31, fast=1.0, slow=32.0)
         with pytest.raises(OptionError, match=r"(?s)low and high.*0 < low < high.*low=4\.0, high=4\.0"):
             positions.Llama3Scaling(2.0, 31, low=4.0)
 
-    def test_whole_factors_will_do(self):
+    def test_integer_factors_are_accepted(self):
         assert positions.LinearScaling(2).frequencies(100.0, 4, 7).tolist() == [0.5, 0.05]

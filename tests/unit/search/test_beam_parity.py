@@ -85,7 +85,7 @@ def generate_with_transformers(theirs, width, best):
 
     `transformers` ranks cut hypotheses among finished ones, so there may be fewer than ``best``.
     """
-    found = theirs.generate(
+    output = theirs.generate(
         input_ids=SOURCES,
         attention_mask=(SOURCES != 0).long(),
         num_beams=width,
@@ -98,7 +98,7 @@ def generate_with_transformers(theirs, width, best):
         return_dict_in_generate=True,
         output_scores=True,
     )
-    rows = list(zip(found.sequences.tolist(), found.sequences_scores.tolist(), strict=True))
+    rows = list(zip(output.sequences.tolist(), output.sequences_scores.tolist(), strict=True))
     return [
         [(_without_specials(ids), score) for ids, score in rows[at : at + best] if 3 in ids]
         for at in range(0, len(rows), best)
@@ -109,26 +109,26 @@ def _without_specials(ids):
     return tuple(token for token in ids if token not in (0, 2, 3))
 
 
-def test_the_models_are_one(ours, theirs):
+def test_models_have_equal_logits(ours, theirs):
     target = torch.tensor([[2, 9, 13, 6]])
-    wanted = theirs(input_ids=SOURCES[:1], decoder_input_ids=target).logits
-    torch.testing.assert_close(ours(SOURCES[:1], target).logits, wanted, rtol=0, atol=1e-6)  # float32 positions
+    expected = theirs(input_ids=SOURCES[:1], decoder_input_ids=target).logits
+    torch.testing.assert_close(ours(SOURCES[:1], target).logits, expected, rtol=0, atol=1e-6)  # float32 positions
 
 
 @pytest.mark.parametrize("width", [2, 3, 5])
-def test_beams_find_the_same(ours, theirs, width):
-    found = Beam(width, length_penalty=0.0, best=width).search(ours, SOURCES, LENGTHS, most=MAX_TOKENS)
-    wanted = generate_with_transformers(theirs, width, width)
-    for mine, its in zip(found, wanted, strict=True):
+def test_beam_search_finds_the_same(ours, theirs, width):
+    hypotheses = Beam(width, length_penalty=0.0, best=width).search(ours, SOURCES, LENGTHS, most=MAX_TOKENS)
+    expected = generate_with_transformers(theirs, width, width)
+    for mine, its in zip(hypotheses, expected, strict=True):
         assert [one.ids for one in mine[: len(its)]] == [ids for ids, _ in its]
         assert [one.score for one in mine[: len(its)]] == pytest.approx([score for _, score in its], abs=1e-4)
-    compared = [len(ids) for its in wanted for ids, _ in its]
+    compared = [len(ids) for its in expected for ids, _ in its]
     assert len(compared) > 2 * len(SOURCES) - 2
     assert len(set(compared)) > 2
 
 
-def test_greedy_search_is_the_same(ours, theirs):
-    found = theirs.generate(
+def test_greedy_search_finds_the_same(ours, theirs):
+    output = theirs.generate(
         input_ids=SOURCES,
         attention_mask=(SOURCES != 0).long(),
         max_new_tokens=MAX_TOKENS,
@@ -136,5 +136,5 @@ def test_greedy_search_is_the_same(ours, theirs):
         num_beams=1,
         suppress_tokens=[0, 1, 2],
     )
-    wanted = [_without_specials(ids) for ids in found.tolist()]
-    assert [one.ids for [one] in Greedy().search(ours, SOURCES, LENGTHS, most=MAX_TOKENS)] == wanted
+    expected = [_without_specials(ids) for ids in output.tolist()]
+    assert [one.ids for [one] in Greedy().search(ours, SOURCES, LENGTHS, most=MAX_TOKENS)] == expected

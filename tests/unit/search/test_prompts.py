@@ -22,31 +22,31 @@ def prompts():
     return [tuple(ids[:length]) for ids, length in zip(PROMPTS.tolist(), LENGTHS.tolist(), strict=True)]
 
 
-class Rows:
+class PrefixState:
     """The state of a table: the tokens that each row has read."""
 
     def __init__(self, ids):
         self.ids = ids
 
     def reordered(self, entries):
-        return Rows([self.ids[row] for row in entries.tolist()])
+        return PrefixState([self.ids[row] for row in entries.tolist()])
 
 
 class PromptedTable(Decoder):
     """Next-token table by prefix, which includes the prompt; only the end token is special."""
 
-    def __init__(self, following):
+    def __init__(self, next_logits):
         super().__init__()
-        self.following, self.end_id, self.pad_id, self.start_id = following, END, None, None
+        self.next_logits, self.end_id, self.pad_id, self.start_id = next_logits, END, None, None
         self.place = nn.Parameter(torch.zeros(()))
 
     def prefill(self, prompts, *, lengths=None):
         ids = [row[:length] for row, length in zip(prompts.tolist(), lengths.tolist(), strict=True)]
-        return torch.tensor([row[-1] for row in ids]), Rows([row[:-1] for row in ids])
+        return torch.tensor([row[-1] for row in ids]), PrefixState([row[:-1] for row in ids])
 
     def step(self, tokens, state):
-        read = Rows([[*ids, token] for ids, token in zip(state.ids, tokens.tolist(), strict=True)])
-        return torch.from_numpy(np.stack([self.following((), tuple(ids)) for ids in read.ids])), read
+        read = PrefixState([[*ids, token] for ids, token in zip(state.ids, tokens.tolist(), strict=True)])
+        return torch.from_numpy(np.stack([self.next_logits((), tuple(ids)) for ids in read.ids])), read
 
     def max_new_tokens(self, lengths):
         return None
@@ -108,59 +108,63 @@ class LanguageModel(Decoder):
 def next_log_probabilities(model, prompt):
     """Return the function that oracles need: log-probabilities after a prompt and more tokens, without a cache."""
 
-    def following(ids):
+    def log_probs_of(ids):
         with torch.no_grad():
             return model(torch.tensor([[*prompt, *ids]]))[0, -1].log_softmax(-1).numpy()
 
-    return following
+    return log_probs_of
 
 
-def agree(hypotheses, wanted):
-    assert [(one.ids, one.finished) for one in hypotheses] == [(one.ids, one.finished) for one in wanted]
-    assert [one.score for one in hypotheses] == pytest.approx([one.score for one in wanted], abs=1e-10)
+def assert_equal_hypotheses(hypotheses, expected):
+    assert [(one.ids, one.finished) for one in hypotheses] == [(one.ids, one.finished) for one in expected]
+    assert [one.score for one in hypotheses] == pytest.approx([one.score for one in expected], abs=1e-10)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_beam_goes_on_from_prompts_of_different_lengths(seed):
-    following = random_table(VOCABULARY, seed)
+def test_beam_continues_prompts_of_different_lengths(seed):
+    next_logits = random_table(VOCABULARY, seed)
     hypotheses = Beam(4, best=4, length_penalty=0.6, patience=np.inf).search(
-        PromptedTable(following), PROMPTS, LENGTHS, most=5
+        PromptedTable(next_logits), PROMPTS, LENGTHS, most=5
     )
-    for prompt, those in zip(prompts(), hypotheses, strict=True):
-        wanted = oracle.beam(lambda ids, prompt=prompt: log_softmax(following((), (*prompt, *ids))), END, (), 5, 4, 0.6)
-        agree(those, wanted[:4])
+    for prompt, found in zip(prompts(), hypotheses, strict=True):
+        expected = oracle.beam(
+            lambda ids, prompt=prompt: log_softmax(next_logits((), (*prompt, *ids))), END, (), 5, 4, 0.6
+        )
+        assert_equal_hypotheses(found, expected[:4])
 
 
 @pytest.mark.parametrize("position", [None, positions.Rotary(WIDTH // HEADS), positions.ALiBi(HEADS)])
 class TestLanguageModel:
     @pytest.mark.parametrize("width", [1, 3])
-    def test_a_beam_is_that_of_the_whole_model(self, position, width):
+    def test_beam_equals_that_without_a_cache(self, position, width):
         model = LanguageModel(position=position)
         hypotheses = Beam(width, best=width, patience=np.inf).search(model, PROMPTS, LENGTHS, most=5)
         for prompt, those in zip(prompts(), hypotheses, strict=True):
-            agree(those, oracle.beam(next_log_probabilities(model, prompt), END, (0,), 5, width, 0.6)[:width])
+            assert_equal_hypotheses(
+                those, oracle.beam(next_log_probabilities(model, prompt), END, (0,), 5, width, 0.6)[:width]
+            )
 
-    def test_greedy_takes_the_likeliest_token(self, position):
+    def test_greedy_search_takes_the_likeliest_token(self, position):
         model = LanguageModel(position=position)
         hypotheses = Greedy().search(model, PROMPTS, LENGTHS, most=5)
         for prompt, (one,) in zip(prompts(), hypotheses, strict=True):
-            following = next_log_probabilities(model, prompt)
+            next_logits = next_log_probabilities(model, prompt)
             for place, token in enumerate([*one.ids, END] if one.finished else one.ids):
-                logits = following(one.ids[:place])
+                logits = next_logits(one.ids[:place])
                 assert token == 1 + logits[1:].argmax()  # 0 is padding
 
     @pytest.mark.parametrize("search", STRATEGIES, ids=repr)
-    def test_log_probabilities_are_those_of_the_whole_model(self, position, search):
+    def test_log_probabilities_equal_those_without_a_cache(self, position, search):
         model = LanguageModel(position=position)
         for prompt, those in zip(prompts(), search.search(model, PROMPTS, LENGTHS, most=5), strict=True):
-            following = next_log_probabilities(model, prompt)
+            next_logits = next_log_probabilities(model, prompt)
             for one in those:
                 ids = [*one.ids, *([END] if one.finished else [])]
-                total = sum(following(ids[:place])[token] for place, token in enumerate(ids))
+                total = sum(next_logits(ids[:place])[token] for place, token in enumerate(ids))
                 assert one.log_probability == pytest.approx(total, abs=1e-10)
 
 
-def test_no_more_is_written_than_there_are_positions_for():
+def test_positions_limit_the_number_of_tokens():
     model = LanguageModel()
     (one,) = Beam(1, length_penalty=0.0).search(model, torch.full((1, 11), 5), torch.tensor([11]))[0]
     assert len(one.ids) + one.finished <= 2
@@ -168,6 +172,6 @@ def test_no_more_is_written_than_there_are_positions_for():
         Greedy().search(model, torch.full((1, 13), 5), torch.tensor([13]))
 
 
-def test_coverage_needs_a_source():
+def test_coverage_penalty_without_a_source_is_refused():
     with pytest.raises(RefusedError, match="coverage_penalty needs a model with a source"):
         Beam(2, coverage_penalty=0.2).search(LanguageModel(), PROMPTS, LENGTHS, most=3)

@@ -37,11 +37,11 @@ def transformer(**options):
     return model
 
 
-def forced(model, source, one):
+def log_probability_of(model, source, one):
     """log P of a given target, by teacher forcing."""
     target = torch.tensor([[model.start_id, *one.ids, *([model.end_id] if one.finished else [])]])
-    known = model(torch.tensor([source]), target[:, :-1]).logits.log_softmax(-1)
-    return known.gather(2, target[:, 1:, None]).sum().item()
+    log_probs = model(torch.tensor([source]), target[:, :-1]).logits.log_softmax(-1)
+    return log_probs.gather(2, target[:, 1:, None]).sum().item()
 
 
 @pytest.mark.parametrize(
@@ -54,16 +54,16 @@ def forced(model, source, one):
     ids=repr,
 )
 class TestTransformer:
-    def test_log_probabilities_are_those_of_the_whole_model(self, search, position):
+    def test_log_probabilities_equal_teacher_forcing(self, search, position):
         model = transformer(position=position)
         for source, those in zip(sources(), search.search(model, SOURCES, LENGTHS, most=5), strict=True):
             assert len(those) == getattr(search, "best", 1)
             for one in those:
-                assert one.log_probability == pytest.approx(forced(model, source, one), abs=1e-11)
+                assert one.log_probability == pytest.approx(log_probability_of(model, source, one), abs=1e-11)
                 assert len(one.ids) == 5 or one.finished
                 assert not set(one.ids) & {*BANNED_IDS, END}
 
-    def test_a_source_does_not_depend_on_the_others(self, search, position):
+    def test_targets_are_independent_of_other_sources(self, search, position):
         model = transformer(position=position)
         together = search.search(model, SOURCES, LENGTHS, most=5)
         for source, those in zip(sources(), together, strict=True):
@@ -74,13 +74,13 @@ class TestTransformer:
 
 @pytest.mark.parametrize("search", STRATEGIES, ids=repr)
 class TestEveryStrategy:
-    def test_the_model_is_in_eval_mode_meanwhile(self, search):
+    def test_model_is_in_eval_mode_during_the_search(self, search):
         model = transformer()
-        wanted = search.search(model, SOURCES, LENGTHS, most=5)
+        expected = search.search(model, SOURCES, LENGTHS, most=5)
         model.train()
         model.encoder[1].eval()
         modes = [module.training for module in model.modules()]
-        assert search.search(model, SOURCES, LENGTHS, most=5) == wanted
+        assert search.search(model, SOURCES, LENGTHS, most=5) == expected
         assert [module.training for module in model.modules()] == modes
         assert 0 < sum(modes) < len(modes)
 
@@ -94,10 +94,10 @@ class TestEveryStrategy:
         assert set(enabled) == {False}
         assert torch.is_grad_enabled()
 
-    def test_no_sources_have_no_targets(self, search):
+    def test_no_sources_give_no_targets(self, search):
         assert search.search(transformer(), SOURCES[:0], LENGTHS[:0]) == []
 
-    def test_sources_that_do_not_fit_are_refused(self, search):
+    def test_invalid_sources_are_refused(self, search):
         model = transformer()
         for source, lengths, error, facts in (
             (SOURCES[0], LENGTHS, ShapeError, r"do not fit each other.*source \(5,\), lengths \(3,\)"),
@@ -112,24 +112,24 @@ class TestEveryStrategy:
             search.search(model, SOURCES, LENGTHS, most=0)
         assert not model.training
 
-    def test_a_model_that_gives_no_number_is_refused(self, search):
-        def following(source, target):
+    def test_nan_logits_are_refused(self, search):
+        def next_logits(source, target):
             return np.full(VOCABULARY, np.nan if source == sources()[1] else 0.0)
 
-        model = TableModel(following, VOCABULARY, attention_weights=lambda source, target: 1 / len(source))
+        model = TableModel(next_logits, VOCABULARY, attention_weights=lambda source, target: 1 / len(source))
         with pytest.raises(RefusedError, match=r"(?s)no token a finite log-probability, for source 1.*NaN"):
             search.search(model, SOURCES, LENGTHS)
 
 
 class TestGreedy:
     @pytest.mark.parametrize("seed", range(5))
-    def test_it_takes_the_likeliest_again_and_again(self, seed):
-        following = random_table(VOCABULARY, seed)
-        found = Greedy().search(TableModel(following, VOCABULARY), SOURCES, LENGTHS, most=6)
-        for source, [one] in zip(sources(), found, strict=True):
-            ids, total, known = [], 0.0, bind_source(following, source)
+    def test_takes_the_likeliest_token_at_each_step(self, seed):
+        next_logits = random_table(VOCABULARY, seed)
+        hypotheses = Greedy().search(TableModel(next_logits, VOCABULARY), SOURCES, LENGTHS, most=6)
+        for source, [one] in zip(sources(), hypotheses, strict=True):
+            ids, total, next_log_probs = [], 0.0, bind_source(next_logits, source)
             while len(ids) < 6 and END not in ids:
-                row = known(tuple(ids))
+                row = next_log_probs(tuple(ids))
                 ids.append(max(set(range(VOCABULARY)) - set(BANNED_IDS), key=lambda token: row[token]))
                 total += row[ids[-1]]
             assert one.finished == (END in ids)
@@ -137,23 +137,23 @@ class TestGreedy:
             assert one.log_probability == pytest.approx(total)
             assert one.score == one.log_probability
 
-    def test_rows_that_ended_are_asked_no_more(self):
-        def following(source, target):
+    def test_finished_rows_are_not_computed(self):
+        def next_logits(source, target):
             logits = np.zeros(VOCABULARY)
             logits[END if len(target) == len(source) else 4] = 60.0
             return logits
 
-        model = TableModel(following, VOCABULARY)
+        model = TableModel(next_logits, VOCABULARY)
         assert [len(one.ids) for [one] in Greedy().search(model, SOURCES, LENGTHS)] == [5, 2, 3]
         assert model.rows == [3, 3, 3, 2, 1, 1]
 
-    def test_it_stops_at_the_most(self):
+    def test_stops_at_the_maximum_number_of_tokens(self):
         model = TableModel(lambda source, target: np.arange(VOCABULARY) * 9.0, VOCABULARY)
-        found = Greedy().search(model, SOURCES, LENGTHS)
-        assert [(len(one.ids), one.finished) for [one] in found] == [(20, False), (14, False), (16, False)]
+        hypotheses = Greedy().search(model, SOURCES, LENGTHS)
+        assert [(len(one.ids), one.finished) for [one] in hypotheses] == [(20, False), (14, False), (16, False)]
         assert model.rows == [3] * 14 + [2] * 2 + [1] * 4
 
-    def test_what_is_never_written_takes_its_share_of_the_probability(self):
+    def test_banned_tokens_keep_their_probability(self):
         logits = np.zeros(VOCABULARY)
         logits[[0, 1, START]], logits[END] = 5.0, 4.0
         [[one], *_] = Greedy().search(TableModel(lambda source, target: logits, VOCABULARY), SOURCES, LENGTHS)
@@ -163,7 +163,7 @@ class TestGreedy:
 
 @pytest.mark.parametrize("search", STRATEGIES, ids=repr)
 @pytest.mark.parametrize("token", [0, 1])
-def test_tokens_0_and_1_are_written_where_they_are_not_special(search, token):
+def test_ids_0_and_1_may_be_ordinary_tokens(search, token):
     model = transformer(pad_id=4, start_id=5, end_id=2, shared="none")
     assert model.unknown_id is None
     with torch.no_grad():
@@ -171,13 +171,13 @@ def test_tokens_0_and_1_are_written_where_they_are_not_special(search, token):
     bias = torch.zeros(VOCABULARY, dtype=torch.float64)
     bias[token], bias[[model.pad_id, model.start_id]] = 40.0, 80.0
     model.output.bias = torch.nn.Parameter(bias)
-    found = search.search(model, torch.tensor([[0, 1, 3, 2]]), torch.tensor([4]), most=9)
-    assert found[0][0].ids == (token,) * 9
+    hypotheses = search.search(model, torch.tensor([[0, 1, 3, 2]]), torch.tensor([4]), most=9)
+    assert hypotheses[0][0].ids == (token,) * 9
 
 
 @pytest.mark.parametrize("vocabulary", [5, 63, 640, 1280, 1283, 8009])
 @pytest.mark.parametrize("count", [1, 4, 9, 700])
-def test_likeliest_is_what_sorting_gives(vocabulary, count):
+def test_blockwise_topk_equals_sorting(vocabulary, count):
     values = torch.randn(7, vocabulary)
     values[2, : vocabulary // 2] = -math.inf
     values[3] = values[3].sort(descending=True).values  # all in the first blocks
@@ -189,7 +189,7 @@ def test_likeliest_is_what_sorting_gives(vocabulary, count):
     assert all(len(set(row)) == len(row) for row in ids.tolist())
 
 
-def test_a_target_has_no_more_tokens_than_the_model_has_positions():
+def test_positions_limit_the_number_of_tokens():
     from regard.models import Transformer, TransformerConfig
 
     torch.manual_seed(3)
@@ -200,5 +200,5 @@ def test_a_target_has_no_more_tokens_than_the_model_has_positions():
         model.output.weight[model.end_id] = 0  # so that the end is unlikely
     source = torch.tensor([[5, 6, 7, 8, 9, 10, 3]])
     for search in (Greedy(), Beam(width=3)):
-        (found,) = search.search(model, source, torch.tensor([7]))
-        assert len(found[0].ids) <= 11
+        (hypotheses,) = search.search(model, source, torch.tensor([7]))
+        assert len(hypotheses[0].ids) <= 11

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import DataError
+from regard.tasks.sentences import Sentences
 from regard.tasks.translation.batches import Batches
-from regard.tasks.translation.corpus import Corpus, Sentences
+from regard.tasks.translation.corpus import Corpus
 from regard.train.loss import IGNORE_INDEX
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 19), st.integers(1, 23)), min_size=1, max_size=47)
@@ -26,7 +27,7 @@ def make_batches(lengths, tokens=53, seed=3) -> Batches:
 
 
 @given(LENGTHS, st.integers(0, 5))
-def test_an_epoch_has_every_pair_once_and_no_batch_is_too_full(lengths, epoch):
+def test_epoch_has_every_pair_once_within_the_token_limit(lengths, epoch):
     batches = make_batches(lengths).epoch(epoch)
     assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
     for batch in batches:
@@ -35,29 +36,29 @@ def test_an_epoch_has_every_pair_once_and_no_batch_is_too_full(lengths, epoch):
 
 
 @given(LENGTHS)
-def test_the_order_follows_from_seed_and_epoch_alone(lengths):
+def test_order_depends_only_on_seed_and_epoch(lengths):
     first, again = make_batches(lengths), make_batches(lengths)
     again.epoch(0)
     for one, other in zip(first.epoch(4), again.epoch(4), strict=True):
         assert one.tolist() == other.tolist()
 
 
-def test_epochs_and_seeds_differ():
+def test_order_differs_between_epochs_and_seeds():
     lengths = [(5, 5)] * 41
     orders = {str([batch.tolist() for batch in make_batches(lengths, seed=seed).epoch(epoch)]) for seed, epoch in
               ((1, 0), (1, 1), (2, 0))}  # fmt: skip
     assert len(orders) == 3
 
 
-def test_sentences_of_one_length_stand_together():
-    chance = np.random.default_rng(0)
-    lengths = [(int(length), int(length)) for length in chance.integers(1, 23, 499)]
+def test_batches_have_little_padding():
+    rng = np.random.default_rng(0)
+    lengths = [(int(length), int(length)) for length in rng.integers(1, 23, 499)]
     batches = make_batches(lengths, tokens=199).epoch(0)
-    padded = sum(len(batch) * (1 + max(lengths[pair][1] for pair in batch)) for batch in batches)
-    assert padded < 1.1 * sum(1 + target for _, target in lengths)
+    padded_tokens = sum(len(batch) * (1 + max(lengths[pair][1] for pair in batch)) for batch in batches)
+    assert padded_tokens < 1.1 * sum(1 + target for _, target in lengths)
 
 
-def test_a_batch_in_numbers():
+def test_tensors_of_a_batch():
     batch = make_batches([(2, 1), (1, 3)]).batch(np.array([0, 1]))
     assert batch.source.tolist() == [[7, 7, 3], [8, 3, 5]]
     assert batch.lengths.tolist() == [3, 2]
@@ -66,7 +67,7 @@ def test_a_batch_in_numbers():
     assert batch.tokens == 6
 
 
-def test_a_pair_that_is_too_long_by_itself_is_a_batch_of_its_own():
+def test_overlong_pair_has_its_own_batch():
     batches = make_batches([(90, 2), (1, 1), (1, 1)]).epoch(0)
     assert [0] in [batch.tolist() for batch in batches]
 
@@ -77,12 +78,12 @@ def test_large_vocabularies_keep_their_ids():
     assert Sentences.from_ids(ids[1:], 2**16).ids.dtype == np.uint16
 
 
-def test_one_side_more_than_the_other_is_refused():
+def test_different_numbers_of_sources_and_targets_are_refused():
     with pytest.raises(DataError, match="not as many"):
         Corpus(Sentences.from_ids([[1]], 5), Sentences.from_ids([[1], [2]], 5))
 
 
-def test_the_digest_tells_other_data():
+def test_digest_differs_for_other_data():
     digests = {make_corpus(lengths).digest for lengths in ([(1, 2)], [(2, 1)], [(1, 2), (1, 2)], [(3, 0)])}
     assert len(digests) == 4
     assert make_corpus([(1, 2)]).digest == make_corpus([(1, 2)]).digest

@@ -53,11 +53,11 @@ def test_links_are_written_in_order():
     assert make_alignments().text() == ""
 
 
-def test_links_are_seen_from_the_other_side():
+def test_reversed_alignment():
     assert make_alignments((3, 1), possible=[(0, 2)]).reversed == make_alignments((1, 3), possible=[(2, 0)])
 
 
-def test_a_word_before_the_first_is_refused():
+def test_negative_word_numbers_are_refused():
     with pytest.raises(OptionError, match=r"\(2, -1\)"):
         make_alignments((0, 0), possible=[(2, -1)])
 
@@ -72,7 +72,7 @@ def test_pharaoh(tmp_path, name):
     assert read.alignments == (make_alignments((0, 0), (1, 2)), make_alignments(), make_alignments((10, 3)))
 
 
-def test_talp_counts_from_1_unless_told(tmp_path):
+def test_talp_counts_from_1_by_default(tmp_path):
     path = write(tmp_path, "1-1 2p3\n\n5?1\n")
     read = read_alignments(path)
     assert (read.form, read.null_links) == ("talp", 0)
@@ -84,7 +84,7 @@ def test_talp_counts_from_1_unless_told(tmp_path):
     assert read_alignments(path, first=0).alignments[0] == make_alignments((1, 1), possible=[(2, 3)])
 
 
-def test_only_the_caller_can_know_that_sure_links_alone_are_counted_from_1(tmp_path):
+def test_sure_links_alone_count_from_0_by_default(tmp_path):
     path = write(tmp_path, "1-1 2-3\n")
     assert read_alignments(path).alignments == (make_alignments((1, 1), (2, 3)),)
     assert read_alignments(path, form="talp").alignments == (make_alignments((0, 0), (1, 2)),)
@@ -103,12 +103,12 @@ def test_naacl(tmp_path):
     )
 
 
-@given(found=st.lists(ALIGNMENTS, min_size=1, max_size=5), first=st.integers(0, 1))
+@given(alignments=st.lists(ALIGNMENTS, min_size=1, max_size=5), first=st.integers(0, 1))
 @examples(50)
-def test_what_is_written_is_read_again(tmp_path_factory, found, first):
-    path = write(tmp_path_factory.mktemp("links"), "\n".join(one.text(first=first) for one in found) + "\n")
-    lengths = [(7, 5)] * len(found)
-    assert read_alignments(path, form="talp", first=first, lengths=lengths).alignments == tuple(found)
+def test_written_alignments_are_read_again(tmp_path_factory, alignments, first):
+    path = write(tmp_path_factory.mktemp("links"), "\n".join(one.text(first=first) for one in alignments) + "\n")
+    lengths = [(7, 5)] * len(alignments)
+    assert read_alignments(path, form="talp", first=first, lengths=lengths).alignments == tuple(alignments)
 
 
 @pytest.mark.parametrize(
@@ -139,30 +139,30 @@ def test_what_is_written_is_read_again(tmp_path_factory, found, first):
         ("", {}, "is empty"),
     ],
 )
-def test_what_is_no_alignment_is_refused_by_its_place(tmp_path, text, options, words):
+def test_invalid_lines_are_named_in_the_error(tmp_path, text, options, words):
     with pytest.raises(DataError, match=words):
         read_alignments(write(tmp_path, text), **options)
 
 
-def test_the_last_sentences_of_the_naacl_form_need_no_links(tmp_path):
-    found = read_alignments(write(tmp_path, "2 1 1\n"), lengths=[(1, 1)] * 4).alignments
-    assert [len(one.sure) for one in found] == [0, 1, 0, 0]
+def test_last_sentences_in_naacl_form_need_no_links(tmp_path):
+    actual = read_alignments(write(tmp_path, "2 1 1\n"), lengths=[(1, 1)] * 4).alignments
+    assert [len(one.sure) for one in actual] == [0, 1, 0, 0]
     assert len(read_alignments(write(tmp_path, "2 1 1\n")).alignments) == 2
 
 
 @pytest.mark.parametrize(
     ("text", "unnamed"), [("2 1 1\n", {0, 2, 3}), ("1 0 1\n4 1 1\n", {1, 2}), ("4 1 1\n", {0, 1, 2})]
 )
-def test_sentences_that_no_line_of_the_naacl_form_names_are_known(tmp_path, text, unnamed):
+def test_sentences_without_a_line_in_naacl_form_are_listed(tmp_path, text, unnamed):
     """A line with a null link, to word 0, still names its sentence."""
     assert read_alignments(write(tmp_path, text), lengths=[(1, 1)] * 4).unnamed == unnamed
     assert not read_alignments(write(tmp_path, "0-0\n\n\n0-0\n"), lengths=[(1, 1)] * 4).unnamed
 
 
 @pytest.mark.parametrize("text", ["0-0\n7-9\n0-0\n", "1 1 1\n2 8 10\n3 1 1\n"])
-def test_links_of_a_sentence_whose_words_are_not_known_are_taken_as_they_are(tmp_path, text):
-    found = read_alignments(write(tmp_path, text), lengths=[(1, 1), None, (1, 1)]).alignments
-    assert found[1].sure == {(7, 9)}
+def test_links_of_a_sentence_of_unknown_length_are_not_checked(tmp_path, text):
+    actual = read_alignments(write(tmp_path, text), lengths=[(1, 1), None, (1, 1)]).alignments
+    assert actual[1].sure == {(7, 9)}
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_links_of_a_sentence_whose_words_are_not_known_are_taken_as_they_are(tmp
         ({"form": "naacl", "first": 0}, "0 is the null word"),
     ],
 )
-def test_options_that_are_none(tmp_path, options, words):
+def test_invalid_options_are_refused(tmp_path, options, words):
     with pytest.raises(OptionError, match=words):
         read_alignments(write(tmp_path, "1 1 1\n" if "naacl" in options.values() else "0-0\n"), **options)
 
@@ -181,7 +181,7 @@ def test_options_that_are_none(tmp_path, options, words):
 @pytest.mark.parametrize(
     ("form", "text"), [("pharaoh", "\n0-0\n"), ("talp", "1-1\n1p2"), ("naacl", "\n1 2 1\n"), ("pharaoh", "\n")]
 )
-def test_forms_are_told_apart_by_their_lines(tmp_path, form, text):
+def test_form_is_recognized_by_the_lines(tmp_path, form, text):
     assert read_alignments(write(tmp_path, text)).form == form
     assert form in FORMS
 
@@ -192,43 +192,43 @@ def test_forms_are_told_apart_by_their_lines(tmp_path, form, text):
 def test_the_error_rate_by_hand():
     """Four predicted links: two sure, one possible, one wrong; one sure link is missing."""
     gold = make_alignments((0, 0), (1, 1), (2, 2), possible=[(2, 3)])
-    found = alignment_scores([make_alignments((0, 0), (1, 1), (2, 3), (0, 4))], [gold])
-    assert (found.precision, found.recall) == (3 / 4, 2 / 3)
-    assert found.error_rate == pytest.approx(1 - (2 + 3) / (4 + 3))
-    assert (found.sentences, found.links, found.sure) == (1, 4, 3)
+    actual = alignment_scores([make_alignments((0, 0), (1, 1), (2, 3), (0, 4))], [gold])
+    assert (actual.precision, actual.recall) == (3 / 4, 2 / 3)
+    assert actual.error_rate == pytest.approx(1 - (2 + 3) / (4 + 3))
+    assert (actual.sentences, actual.links, actual.sure) == (1, 4, 3)
 
 
 @given(pairs=st.lists(st.tuples(ALIGNMENTS, ALIGNMENTS), min_size=1, max_size=5))
 def test_the_error_rate_by_its_definition(pairs):
     """Och and Ney 2003, section 6, over all links of a corpus, with their sentence numbers."""
-    found, gold = [one for one, _ in pairs], [one for _, one in pairs]
-    a = {(n, link) for n, one in enumerate(found) for link in one.possible}
+    actual, gold = [one for one, _ in pairs], [one for _, one in pairs]
+    a = {(n, link) for n, one in enumerate(actual) for link in one.possible}
     s = {(n, link) for n, one in enumerate(gold) for link in one.sure}
     p = {(n, link) for n, one in enumerate(gold) for link in one.possible}
-    scores = alignment_scores(found, gold)
+    scores = alignment_scores(actual, gold)
     if a:
         assert scores.precision == len(a & p) / len(a)
     if s:
         assert scores.recall == len(a & s) / len(s)
     if a or s:
         assert scores.error_rate == 1 - (len(a & s) + len(a & p)) / (len(a) + len(s))
-    seen_from_the_target = alignment_scores([one.reversed for one in found], [one.reversed for one in gold])
+    seen_from_the_target = alignment_scores([one.reversed for one in actual], [one.reversed for one in gold])
     assert seen_from_the_target == scores
 
 
 @given(gold=st.lists(ALIGNMENTS, min_size=1, max_size=5))
-def test_whoever_finds_the_sure_links_and_no_other_makes_no_error(gold):
+def test_sure_links_alone_have_an_error_rate_of_0(gold):
     scores = alignment_scores([Alignment(one.sure) for one in gold], gold)
     assert (scores.error_rate, scores.precision, scores.recall) == (0, 1, 1)
 
 
-def test_sums_are_taken_over_the_corpus_and_not_means():
+def test_error_rate_is_computed_from_sums_over_the_corpus():
     gold = [make_alignments((0, 0)), make_alignments((0, 0), (1, 1), (2, 2))]
     scores = alignment_scores([make_alignments(), gold[1]], gold)
     assert (scores.precision, scores.recall, scores.error_rate) == (1, 3 / 4, pytest.approx(1 / 7))
 
 
-def test_different_numbers_of_sentences_are_refused_with_both():
+def test_different_numbers_of_sentences_are_refused():
     with pytest.raises(DataError, match=r"expected: 2 sentences[\s\S]*got: +3 sentences"):
         alignment_scores([make_alignments()] * 3, [make_alignments()] * 2)
 
@@ -236,7 +236,7 @@ def test_different_numbers_of_sentences_are_refused_with_both():
 # Links from weights
 
 
-def test_each_target_word_is_linked_to_its_heaviest_source_word():
+def test_each_target_word_is_linked_to_its_strongest_source_word():
     weights = torch.tensor([[0.1, 0.7, 0.2], [0.3, 0.3, 0.4], [0.5, 0.5, 0.0], [0.0, 0.0, 0.0]])
     assert links(weights) == make_alignments((1, 0), (2, 1), (0, 2))
     assert links(weights, threshold=0.4) == make_alignments((1, 0), (0, 2))
@@ -244,57 +244,59 @@ def test_each_target_word_is_linked_to_its_heaviest_source_word():
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)])
-def test_no_words_have_no_links(shape):
+def test_no_words_give_no_links(shape):
     assert links(torch.zeros(shape)) == make_alignments()
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_weights_that_are_no_numbers_are_refused(value):
+def test_nonfinite_weights_are_refused(value):
     with pytest.raises(DataError, match="finite"):
         links(torch.tensor([[0.5, value]]))
 
 
-def of_words(weights, target_words, source_words):
+def word_weights_in_loops(weights, target_words, source_words):
     """Word weights (Clark et al. 2019, section 4.1): the sum over key tokens, and the mean over query tokens."""
     counts = [max((one for one in words if one is not None), default=-1) + 1 for words in (target_words, source_words)]
-    out = np.zeros(counts)
+    result = np.zeros(counts)
     for i in range(counts[0]):
         rows = [row for row, word in enumerate(target_words) if word == i]
         for j in range(counts[1]):
             sums = [sum(weights[row, c] for c, word in enumerate(source_words) if word == j) for row in rows]
-            out[i, j] = np.mean(sums) if sums else 0
-    return out
+            result[i, j] = np.mean(sums) if sums else 0
+    return result
 
 
 MEMBERS = st.lists(st.none() | st.integers(0, 4), max_size=7)
 
 
 @given(target_words=MEMBERS, source_words=MEMBERS, seed=st.integers(0, 99))
-def test_weights_of_words_are_those_of_their_pieces(target_words, source_words, seed):
+def test_word_weights_agree_with_the_definition(target_words, source_words, seed):
     weights = np.random.default_rng(seed).random((len(target_words), len(source_words)))
-    found = word_weights(torch.from_numpy(weights), target_words, source_words)
-    np.testing.assert_allclose(found.numpy(), of_words(weights, target_words, source_words), rtol=0, atol=1e-12)
+    actual = word_weights(torch.from_numpy(weights), target_words, source_words)
+    np.testing.assert_allclose(
+        actual.numpy(), word_weights_in_loops(weights, target_words, source_words), rtol=0, atol=1e-12
+    )
 
 
-def test_weights_of_words_are_still_shares_where_every_piece_is_of_a_word():
+def test_word_weights_sum_to_1_if_every_token_has_a_word():
     weights = torch.rand(5, 7, generator=torch.Generator().manual_seed(3)).softmax(dim=1)
-    found = word_weights(weights, [0, 0, 1, 2, 2], [0, 1, 1, 1, 2, 3, 3])
-    torch.testing.assert_close(found.sum(dim=1), torch.ones(3))
+    actual = word_weights(weights, [0, 0, 1, 2, 2], [0, 1, 1, 1, 2, 3, 3])
+    torch.testing.assert_close(actual.sum(dim=1), torch.ones(3))
 
 
-def test_a_token_of_no_word_takes_no_part():
+def test_tokens_without_a_word_are_excluded():
     """The end of a sentence gets much weight, but is not a word."""
     weights = torch.tensor([[0.3, 0.1, 0.6], [0.1, 0.2, 0.7]])
     assert links(word_weights(weights, [0, 1], [0, 1, None])) == make_alignments((0, 0), (1, 1))
 
 
 @pytest.mark.parametrize("words", [([0], [0, 1]), ([0, 1], [0]), ([0, 1, 1], [0, 1])])
-def test_pieces_that_do_not_fit_the_weights_are_refused(words):
+def test_wrong_number_of_word_indices_is_refused(words):
     with pytest.raises(ShapeError, match=r"\(2, 2\)"):
         word_weights(torch.zeros(2, 2), *words)
 
 
-def test_a_piece_of_a_word_before_the_first_is_refused():
+def test_negative_word_indices_are_refused():
     with pytest.raises(OptionError, match="-1"):
         word_weights(torch.zeros(2, 1), [0, -1], [0])
 
@@ -333,13 +335,13 @@ def grow_diag_final_and(forward, backward, sources, targets):
 
 
 @given(forward=LINKS, backward=LINKS)
-def test_grow_diag_final_and_is_the_papers(forward, backward):
-    found = symmetrized(Alignment(forward), Alignment(backward), how="grow-diag-final-and")
-    assert found.sure == found.possible == grow_diag_final_and(forward, backward, 7, 5)
+def test_grow_diag_final_and_agrees_with_the_paper(forward, backward):
+    actual = symmetrized(Alignment(forward), Alignment(backward), how="grow-diag-final-and")
+    assert actual.sure == actual.possible == grow_diag_final_and(forward, backward, 7, 5)
 
 
 @given(forward=LINKS, backward=LINKS)
-def test_it_lies_between_intersection_and_union(forward, backward):
+def test_grow_diag_final_and_is_between_intersection_and_union(forward, backward):
     directions = Alignment(forward), Alignment(backward)
     both, either, grown = (symmetrized(*directions, how=how).sure for how in SYMMETRIZATIONS)
     assert (both, either) == (forward & backward, forward | backward)
@@ -348,7 +350,7 @@ def test_it_lies_between_intersection_and_union(forward, backward):
 
 
 @given(one=LINKS)
-def test_what_both_directions_say_is_kept(one):
+def test_equal_directions_are_returned_unchanged(one):
     for how in SYMMETRIZATIONS:
         assert symmetrized(Alignment(one), Alignment(one), how=how) == Alignment(one)
 
@@ -361,16 +363,16 @@ def test_what_both_directions_say_is_kept(one):
         ([(0, 0), (3, 3)], [(0, 0)], [(0, 0), (3, 3)]),  # far away: both words have no link
         ([(0, 0), (3, 0)], [(0, 0)], [(0, 0)]),  # far away: one word has a link
         ([(0, 0), (1, 1), (0, 1)], [(0, 0), (1, 1)], [(0, 0), (1, 1)]),  # a neighbour whose words both have a link
-        ([(2, 2)], [(0, 0)], [(2, 2), (0, 0)]),  # nothing in common
+        ([(2, 2)], [(0, 0)], [(2, 2), (0, 0)]),  # disjoint
     ],
 )
-def test_by_hand(forward, backward, expected):
+def test_grow_diag_final_and_by_hand(forward, backward, expected):
     assert symmetrized(
         make_alignments(*forward), make_alignments(*backward), how="grow-diag-final-and"
     ) == make_alignments(*expected)
 
 
-def test_an_unknown_way_is_refused():
+def test_unknown_symmetrization_is_refused():
     with pytest.raises(OptionError, match="did you mean 'union'"):
         symmetrized(make_alignments(), make_alignments(), how="onion")
 
@@ -378,7 +380,7 @@ def test_an_unknown_way_is_refused():
 # Words that are split into parts
 
 
-def test_parts_are_linked_by_their_numbers():
+def test_parts_are_linked_in_order():
     """Delete <a href="x"> and <b>: each tag is a word of the model, and the first has two parts."""
     words = make_alignments((0, 0), (1, 1), (3, 2), possible=[(2, 1)])
     assert expand_links(words, [1, 2, 1, 1], [1, 2, 1]) == make_alignments(
@@ -386,7 +388,7 @@ def test_parts_are_linked_by_their_numbers():
     )
 
 
-def test_a_part_too_many_goes_with_the_last_one():
+def test_surplus_parts_are_linked_to_the_last_one():
     assert expand_links(make_alignments((0, 0)), [2], [3]) == make_alignments((0, 0), (1, 1), (1, 2))
     assert expand_links(make_alignments((0, 0)), [3], [2]) == make_alignments((0, 0), (1, 1))
 
@@ -397,15 +399,15 @@ def test_a_word_without_parts_has_no_links():
 
 
 @given(ALIGNMENTS)
-def test_words_of_one_part_stay(alignment):
+def test_words_of_one_part_are_unchanged(alignment):
     assert expand_links(alignment, [1] * 7, [1] * 5) == alignment
 
 
 @given(
     ALIGNMENTS, st.lists(st.integers(0, 3), min_size=7, max_size=7), st.lists(st.integers(0, 3), min_size=5, max_size=5)
 )
-def test_parts_are_those_of_the_texts(alignment, sources, targets):
-    found = expand_links(alignment, sources, targets)
-    assert all(source < sum(sources) and target < sum(targets) for source, target in found.possible)
+def test_expanded_links_are_within_the_texts(alignment, sources, targets):
+    actual = expand_links(alignment, sources, targets)
+    assert all(source < sum(sources) and target < sum(targets) for source, target in actual.possible)
     linked = {target for source, target in alignment.possible if sources[source]}
-    assert len({target for _, target in found.possible}) == sum(targets[target] for target in linked)
+    assert len({target for _, target in actual.possible}) == sum(targets[target] for target in linked)

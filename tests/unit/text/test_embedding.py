@@ -87,7 +87,7 @@ def test_no_texts(embedder):
     assert embedder.tokens([]) == ()
 
 
-def test_a_long_text_is_refused_or_cut(embedder):
+def test_long_text_is_refused_or_truncated(embedder):
     with pytest.raises(DataError, match=r"text 1 is too long[\s\S]*513 tokens"):
         embedder.sentences(["a", "word " * 511])
     cut = embedder.sentences(["word " * 600], truncate=True)
@@ -95,20 +95,20 @@ def test_a_long_text_is_refused_or_cut(embedder):
 
 
 @given(st.lists(st.integers(1, 50), max_size=40), st.integers(1, 7), st.integers(50, 99))
-def test_batches_hold_every_text_once(lengths, size, most_tokens):
-    found = list(batches_by_length(lengths, size, most_tokens=most_tokens))
-    assert sorted(row for batch in found for row in batch) == list(range(len(lengths)))
-    for batch in found:
+def test_batches_contain_every_text_once(lengths, size, most_tokens):
+    actual = list(batches_by_length(lengths, size, most_tokens=most_tokens))
+    assert sorted(row for batch in actual for row in batch) == list(range(len(lengths)))
+    for batch in actual:
         assert 1 <= len(batch) <= size
         assert len(batch) * max(lengths[row] for row in batch) <= most_tokens
-    assert [lengths[row] for batch in found for row in batch] == sorted(lengths)
+    assert [lengths[row] for batch in actual for row in batch] == sorted(lengths)
 
 
 @given(st.lists(st.integers(1, 50), max_size=40), st.integers(0, 30))
-def test_batches_hold_little_padding(lengths, most_padding):
-    found = list(batches_by_length(lengths, 7, most_padding=most_padding))
-    of = [[lengths[row] for row in batch] for batch in found]
-    assert sorted(row for batch in found for row in batch) == list(range(len(lengths)))
+def test_batches_have_little_padding(lengths, most_padding):
+    actual = list(batches_by_length(lengths, 7, most_padding=most_padding))
+    of = [[lengths[row] for row in batch] for batch in actual]
+    assert sorted(row for batch in actual for row in batch) == list(range(len(lengths)))
     assert all(max(batch) * len(batch) - sum(batch) <= most_padding for batch in of)
     for batch, following in pairwise(of):  # each batch is as long as possible
         longer = [*batch, following[0]]
@@ -123,7 +123,7 @@ def test_an_empty_batch_is_refused():
 class TestPooling:
     HIDDEN = torch.tensor([[[3.0, 4.0], [1.0, 0.0], [float("nan"), 9.0]]])
 
-    def test_mean_ignores_padding_whatever_it_holds(self):
+    def test_mean_ignores_nonfinite_padding(self):
         pooled = Pooling(("mean",), normalise=False).pool(self.HIDDEN, torch.tensor([2]))
         assert pooled.tolist() == [[2.0, 2.0]]
 
@@ -140,7 +140,7 @@ class TestPooling:
         torch.testing.assert_close(pooled, torch.tensor([[0.6, 0.8]]))
 
     @pytest.mark.parametrize("mode", ["cls", "mean"])
-    def test_the_files_say_what_is_done(self, tmp_path, mode):
+    def test_written_files_are_read_again(self, tmp_path, mode):
         pooling = Pooling((mode,), normalise=mode == "cls")
         (tmp_path / "1_Pooling").mkdir()
         for name, content in pooling.files(13, 7).items():
@@ -150,7 +150,7 @@ class TestPooling:
     def test_a_folder_without_modules(self, tmp_path):
         assert Pooling.read(tmp_path) is None
 
-    def test_steps_without_a_form_are_refused_when_used(self, tmp_path):
+    def test_unsupported_modules_are_refused_when_used(self, tmp_path):
         modules = [
             {"path": "", "type": "a.Transformer"},
             {"path": "1", "type": "a.Pooling"},

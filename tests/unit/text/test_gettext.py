@@ -38,7 +38,7 @@ msgstr[2] "%d fail\u0173"
 """
 
 
-def test_a_catalogue_gives_what_is_vouched_for(tmp_path):
+def test_fuzzy_untranslated_and_obsolete_entries_are_skipped(tmp_path):
     pairs, reasons = read(write(tmp_path / "lt.po", PO))
     assert pairs == [
         ("Open %(name)s", "Atverti %(name)s"),
@@ -58,14 +58,14 @@ def test_a_language_without_plurals_has_one_form_for_both(tmp_path):
     assert read(write(tmp_path / "zh.po", one))[0][1:] == [("%d file", "%d failas"), ("%d files", "%d failas")]
 
 
-def test_a_compiled_catalogue_holds_the_same(tmp_path):
+def test_compiled_catalogue_has_the_same_pairs(tmp_path):
     text = write(tmp_path / "lt.po", PO)
     with text.open("rb") as source, (tmp_path / "lt.mo").open("wb") as compiled:
         write_mo(compiled, read_po(source))
     assert sorted(read(tmp_path / "lt.mo")[0]) == sorted(read(text)[0])
 
 
-def test_a_folder_of_catalogues(tmp_path):
+def test_folder_of_catalogues(tmp_path):
     write(tmp_path / "lt" / "LC_MESSAGES" / "a.po", PO)
     write(tmp_path / "lt" / "LC_MESSAGES" / "a.mo", b"made from a.po, so not read")
     write(tmp_path / "b.po", PO)
@@ -76,13 +76,13 @@ def test_a_folder_of_catalogues(tmp_path):
         read(empty)
 
 
-def test_catalogues_of_a_folder_by_any_name(tmp_path):
+def test_compressed_and_upper_case_file_names_in_a_folder(tmp_path):
     write(tmp_path / "a.po.gz", PO)
     write(tmp_path / "B.PO", PO)
     assert len(read(tmp_path)[0]) == 8
 
 
-def test_a_damaged_catalogue_of_a_folder_is_left_out(tmp_path):
+def test_a_damaged_catalogue_of_a_folder_is_skipped(tmp_path):
     write(tmp_path / "a.po", PO)
     write(tmp_path / "b.po", 'msgid "a"\nmsgstr "b"\n???\n')
     pairs, reasons = read(tmp_path)
@@ -90,7 +90,7 @@ def test_a_damaged_catalogue_of_a_folder_is_left_out(tmp_path):
     assert "a file is not a readable gettext catalogue" in reasons
 
 
-def test_lines_that_nothing_needs_do_no_harm(tmp_path):
+def test_unused_lines_are_ignored(tmp_path):
     """Lines that msgmerge --previous, editors and msginit write."""
     head = '"PO-Revision-Date: 2024-05-06 10:11:12+0200\\n"\n"POT-Creation-Date: yesterday\\n"\n"Content-Type'
     before = '#~| msgid "Older"\n#~ msgid "Old"'
@@ -107,12 +107,12 @@ def test_lines_that_nothing_needs_do_no_harm(tmp_path):
     ("name", "content"),
     [("a.mo", b"no catalogue"), ("a.mo", b""), ("a.po", b'msgid "a"\nmsgstr "b"\n???\n'), ("a.po", b"\xff\xfe")],
 )
-def test_what_is_no_catalogue_is_refused(tmp_path, name, content):
+def test_files_that_are_no_catalogue_are_refused(tmp_path, name, content):
     with pytest.raises(DataError, match="not a readable gettext catalogue"):
         read(write(tmp_path / name, content))
 
 
-def test_a_damaged_catalogue_of_its_own_is_no_pair_at_all(tmp_path):
+def test_damaged_catalogue_is_refused_alone_and_skipped_in_a_folder(tmp_path):
     compiled = io.BytesIO()
     write_mo(compiled, read_po(io.BytesIO(PO.encode())))
     for name, content in (("a.po", PO.encode() + b"???\n"), ("a.mo", compiled.getvalue()[:-20])):
@@ -131,7 +131,7 @@ def po_in_language(language, target="Oui", *, source="Yes"):
     return f'''msgid ""\nmsgstr ""\n{named}"MIME-Version: 1.0\\n"\n\nmsgid "{source}"\nmsgstr "{target}"\n'''
 
 
-def several(folder):
+def write_catalogues_in_three_languages(folder):
     """Catalogues in Django's layout; the language of one is only in the name of its folder."""
     write(folder / "de" / "LC_MESSAGES" / "django.po", po_in_language("de", "Ja"))
     write(folder / "es" / "LC_MESSAGES" / "django.po", po_in_language("", "S\u00ed"))
@@ -139,37 +139,40 @@ def several(folder):
     return folder
 
 
-def test_of_a_folder_of_several_languages_one_must_be_named(tmp_path):
+def test_folder_of_several_languages_needs_a_language_option(tmp_path):
     with pytest.raises(DataError, match=r"several languages(.|\n)*de, es, fr_FR(.|\n)*--target de"):
-        read(several(tmp_path))
+        read(write_catalogues_in_three_languages(tmp_path))
     with pytest.raises(DataError, match="several languages"):
         read(tmp_path / "de", tmp_path / "fr", source="en")
 
 
 @pytest.mark.parametrize(("target", "pair"), [("fr", "Oui"), ("de", "Ja"), ("es", "S\u00ed"), ("FR-fr", "Oui")])
-def test_of_several_languages_the_named_one_is_read(tmp_path, target, pair):
-    pairs, reasons = read(several(tmp_path), source="en", target=target)
+def test_requested_language_is_read(tmp_path, target, pair):
+    pairs, reasons = read(write_catalogues_in_three_languages(tmp_path), source="en", target=target)
     assert pairs == [("Yes", pair)]
     assert reasons == ["a file is in another language"] * 2
 
 
-def test_files_in_another_language_are_counted_and_named(tmp_path):
-    tally = PairCounts()
-    assert len(list(tally.count(read_pairs([several(tmp_path)], PairFormat(target="fr"))))) == 1
-    (sentence,) = tally.sentences()
-    assert sentence.startswith("left out 2, where a file is in another language: ")
+def test_skipped_languages_are_reported(tmp_path):
+    counts = PairCounts()
+    assert (
+        len(list(counts.count(read_pairs([write_catalogues_in_three_languages(tmp_path)], PairFormat(target="fr")))))
+        == 1
+    )
+    (sentence,) = counts.sentences()
+    assert sentence.startswith("skipped 2 because a file is in another language: ")
     assert all(place in sentence for place in ("de/LC_MESSAGES/django.po (de)", "es/LC_MESSAGES/django.po (es)"))
 
 
 @pytest.mark.parametrize("language", ["es", "pt_BR"])
-def test_a_catalogue_in_another_language_is_refused(tmp_path, language):
+def test_catalogue_in_another_language_is_refused(tmp_path, language):
     path = write(tmp_path / "a.po", po_in_language(language))
     for paths in ([path], [tmp_path]):
         with pytest.raises(DataError, match=rf"selected language(.|\n)*pt_PT(.|\n)*{language}"):
             read(*paths, source="en", target="pt_PT")
 
 
-def test_a_language_is_also_any_kind_of_it(tmp_path):
+def test_language_matches_its_regional_variants(tmp_path):
     assert read(write(tmp_path / "a.po", po_in_language("pt_BR", "Sim")), target="pt")[0] == [("Yes", "Sim")]
     write(tmp_path / "b.po", po_in_language("pt", "Pois"))
     assert read(tmp_path)[0] == [("Yes", "Sim"), ("Yes", "Pois")]
@@ -177,7 +180,7 @@ def test_a_language_is_also_any_kind_of_it(tmp_path):
 
 @pytest.mark.parametrize("name", ["fr.po", "fr_FR.po.gz", "fr/LC_MESSAGES/app.po", "fr.utf8/LC_MESSAGES/de.po"])
 @pytest.mark.parametrize("language", [None, "", "French"])
-def test_a_language_is_known_by_the_name_of_the_file_or_its_folder(tmp_path, name, language):
+def test_language_is_taken_from_the_file_or_folder_name(tmp_path, name, language):
     path = write(tmp_path / name, po_in_language(language))
     assert read(path, target="fr")[0] == [("Yes", "Oui")]
     with pytest.raises(DataError, match="selected language"):
@@ -187,13 +190,13 @@ def test_a_language_is_known_by_the_name_of_the_file_or_its_folder(tmp_path, nam
 
 
 @pytest.mark.parametrize("name", ["app.po", "web.po", "fr/app.po"])
-def test_where_the_language_is_not_known_the_named_ones_are_trusted(tmp_path, name):
+def test_requested_languages_are_assumed_if_unknown(tmp_path, name):
     path = write(tmp_path / name, po_in_language(None))
     assert read(path, source="ia", target="tlh")[0] == [("Yes", "Oui")]
 
 
 @pytest.mark.parametrize("target", ["en", None])
-def test_a_catalogue_in_the_source_language_is_read_backwards(tmp_path, target):
+def test_catalogue_in_the_source_language_is_read_in_reverse(tmp_path, target):
     path = write(tmp_path / "a.po", PO.replace('"Plural', '"Language: lt\\n"\n"Plural'))
     pairs, reasons = read(path, source="lt", target=target)
     assert pairs == [(translation, message) for message, translation in read(path, source="en", target="lt")[0]]
@@ -201,7 +204,7 @@ def test_a_catalogue_in_the_source_language_is_read_backwards(tmp_path, target):
     assert sorted(reasons) == ["the entry is fuzzy", "the entry is not translated", "the entry is obsolete"]
 
 
-def test_of_catalogues_in_both_languages_the_messages_are_english(tmp_path):
+def test_messages_are_english_with_catalogues_in_both_languages(tmp_path):
     """One of the catalogues is English, and repeats the messages."""
     write(tmp_path / "en.po", po_in_language("en", "Yes"))
     write(tmp_path / "fr.po", po_in_language("fr", "Oui"))
@@ -212,7 +215,7 @@ def test_of_catalogues_in_both_languages_the_messages_are_english(tmp_path):
     assert read(tmp_path, source="fr", target="en") == (backwards, ["a file is in another language"])
 
 
-def test_one_kind_of_english_is_translated_into_another(tmp_path):
+def test_translation_between_variants_of_english(tmp_path):
     path = write(tmp_path / "en_GB.po", po_in_language("en_GB", "Colour", source="Color"))
     write(tmp_path / "en.po", po_in_language("en", "Color", source="Color"))
     for paths in ([path], [tmp_path]):
@@ -252,19 +255,19 @@ def test_comments_may_be_in_another_charset(tmp_path):
     assert read(write(tmp_path / "fr.po", text))[0] == [("Enter", "Entr\u00e9e")]
 
 
-@pytest.mark.parametrize(("charset", "said"), [("KLINGON", "KLINGON"), ("hex", "hex"), ("UTF-8", "0xe9")])
-def test_a_charset_that_is_not_that_of_the_file_is_refused(tmp_path, charset, said):
+@pytest.mark.parametrize(("charset", "message"), [("KLINGON", "KLINGON"), ("hex", "hex"), ("UTF-8", "0xe9")])
+def test_wrong_charset_is_refused(tmp_path, charset, message):
     path = write(tmp_path / "fr.po", LATIN.replace("ISO-8859-1", charset).encode("latin-1"))
-    with pytest.raises(DataError, match=rf"not a readable gettext catalogue(.|\n)*{said}(.|\n)*correct the charset"):
+    with pytest.raises(DataError, match=rf"not a readable gettext catalogue(.|\n)*{message}(.|\n)*correct the charset"):
         read(path)
 
 
-def test_the_mark_of_utf_8_is_no_text(tmp_path):
+def test_byte_order_mark_is_ignored(tmp_path):
     assert read(write(tmp_path / "lt.po", b"\xef\xbb\xbf" + PO.encode())) == read(write(tmp_path / "a.po", PO))
 
 
 @pytest.mark.parametrize("language", ["Portuguese (Brazil)", "sr@latin", "zh-Hans", "ca@valencia", "tlh", "???"])
-def test_any_name_of_a_language_is_read(tmp_path, language):
+def test_unusual_language_names_are_accepted(tmp_path, language):
     assert read(write(tmp_path / "a.po", po_in_language(language, "Sim")))[0] == [("Yes", "Sim")]
 
 
@@ -289,7 +292,7 @@ def compile_mo(pairs, order="<", charset="utf-8"):
 
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("charset", ["utf-8", "latin-1"])
-def test_a_compiled_catalogue_holds_what_gettext_finds_in_it(tmp_path, order, charset):
+def test_compiled_catalogue_agrees_with_pythons_gettext(tmp_path, order, charset):
     head = f"Content-Type: text/plain; charset={charset}\n"
     head += "Plural-Forms: nplurals=2; plural=(n > 1);\n"
     rows = [
@@ -308,7 +311,7 @@ def test_a_compiled_catalogue_holds_what_gettext_finds_in_it(tmp_path, order, ch
     ]
 
 
-def test_entries_of_one_name_stay_apart(tmp_path):
+def test_fuzzy_duplicates_do_not_hide_a_valid_entry(tmp_path):
     """msgfmt ignores fuzzy entries, so a valid entry of the same name is no duplicate."""
     again = (
         """\n#, fuzzy\nmsgid "Go"\nmsgstr "Sal"\n\nmsgid "Go"\nmsgstr "Eik"\n\n#, fuzzy\nmsgid "Go"\nmsgstr "Sala"\n"""
@@ -319,7 +322,7 @@ def test_entries_of_one_name_stay_apart(tmp_path):
     assert reasons.count("the entry is fuzzy") == 3
 
 
-def test_plurals_that_the_head_leaves_out_are_those_of_the_language(tmp_path):
+def test_missing_plural_header_defaults_to_the_language(tmp_path):
     """Arabic has six plural forms, the second of which is for one."""
     forms = "".join(f'msgstr[{number}] "{number}"\n' for number in range(6))
     text = po_in_language("ar", "Naam") + f'\nmsgid "key"\nmsgid_plural "keys"\n{forms}'
@@ -327,6 +330,6 @@ def test_plurals_that_the_head_leaves_out_are_those_of_the_language(tmp_path):
     assert pairs[1:] == [("keys", "0"), ("key", "1"), ("keys", "2"), ("keys", "3"), ("keys", "4"), ("keys", "5")]
 
 
-def test_what_is_said_of_a_line_that_cannot_be_read_names_it(tmp_path):
+def test_error_names_the_unreadable_line(tmp_path):
     with pytest.raises(DataError, match=r"line 3(.|\n)*msgcat"):
         read(write(tmp_path / "a.po", 'msgid "a"\nmsgstr "b"\n???\n'))

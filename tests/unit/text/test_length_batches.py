@@ -21,7 +21,7 @@ def fits(lengths, tokens, size, padding):
 
 
 @given(LENGTHS, st.integers(1, 100), st.none() | st.integers(1, 7), LIMIT)
-def test_each_sequence_once_and_as_many_together_as_fit(lengths, tokens, size, padding):
+def test_batches_have_each_sequence_once_and_are_full(lengths, tokens, size, padding):
     batches = list(cut_batches(lengths, tokens=tokens, size=size, padding=padding))
     assert [length for batch in batches for length in lengths[batch]] == lengths
     for batch in batches:

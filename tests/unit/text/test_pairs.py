@@ -22,13 +22,13 @@ def test_two_files_are_read_line_by_line(tmp_path, suffix):
     assert read(source, target) == ([("Guten Morgen.", "Good morning."), ("Ja.", "Yes.")], [])
 
 
-def test_files_of_different_length_are_refused_with_both_counts(tmp_path):
+def test_files_of_different_lengths_are_refused_with_both_counts(tmp_path):
     source, target = write(tmp_path / "a.de", "eins\nzwei\ndrei\n"), write(tmp_path / "a.en", "one\ntwo\n")
     with pytest.raises(DataError, match=r"3 lines in .*a\.de, 2 in .*a\.en"):
         read(source, target)
 
 
-def test_lines_that_cannot_be_used_keep_the_others_aligned(tmp_path):
+def test_skipped_lines_keep_the_others_aligned(tmp_path):
     source = write(tmp_path / "a.de", b"eins\n\nd\xe4s\nvier\n")
     target = write(tmp_path / "a.en", b"one\ntwo\nthree\n \n")
     pairs, reasons = read(source, target)
@@ -36,7 +36,7 @@ def test_lines_that_cannot_be_used_keep_the_others_aligned(tmp_path):
     assert reasons == ["the source is empty", "the line is not UTF-8", "the target is empty"]
 
 
-def test_places_name_line_and_file(tmp_path):
+def test_place_names_line_and_file(tmp_path):
     source, target = write(tmp_path / "a.de", "eins\n\n"), write(tmp_path / "a.en", "one\n\n")
     pair, blank = read_pairs([source, target])
     assert pair.place == f"line 1 of {source} and {target}"
@@ -46,21 +46,21 @@ def test_places_name_line_and_file(tmp_path):
 # Tables
 
 
-def test_a_table_gives_its_first_two_columns(tmp_path):
+def test_first_two_columns_of_a_table_are_read(tmp_path):
     path = write(tmp_path / "pairs.tsv", "Go.\tVa !\tCC-BY 2.0\nHi.\tSalut !\nalone\n\n")
     pairs, reasons = read(path)
     assert pairs == [("Go.", "Va !"), ("Hi.", "Salut !")]
     assert reasons == ["there are fewer than 2 columns", "the line is blank"]
 
 
-def test_columns_can_be_named_in_either_direction(tmp_path):
+def test_columns_option_in_either_order(tmp_path):
     path = write(tmp_path / "pairs.tsv", "7\tGo.\tVa !\n")
     assert read(path, columns=(3, 2)) == ([("Va !", "Go.")], [])
 
 
-@pytest.mark.parametrize(("heading", "where"), [("source\ttarget", {}), ("EN\tfr", {"source": "en", "target": "fr"})])
-def test_a_heading_is_no_pair(tmp_path, heading, where):
-    path = write(tmp_path / "pairs.tsv", f"{heading}\nGo.\tVa !\n")
+@pytest.mark.parametrize(("header", "where"), [("source\ttarget", {}), ("EN\tfr", {"source": "en", "target": "fr"})])
+def test_header_is_no_pair(tmp_path, header, where):
+    path = write(tmp_path / "pairs.tsv", f"{header}\nGo.\tVa !\n")
     assert read(path, **where) == ([("Go.", "Va !")], [])
 
 
@@ -68,7 +68,7 @@ ENGLISH_GERMAN = {"source": "en", "target": "de"}
 
 
 @pytest.mark.parametrize(
-    ("heading", "where"),
+    ("header", "where"),
     [
         ("de\ten", ENGLISH_GERMAN),
         ("DE \ten-GB", ENGLISH_GERMAN),
@@ -79,19 +79,19 @@ ENGLISH_GERMAN = {"source": "en", "target": "de"}
         ("Trg\tSource", {}),
     ],
 )
-def test_a_heading_says_which_column_is_the_source(tmp_path, heading, where):
-    path = write(tmp_path / "pairs.tsv", f"{heading}\nHallo.\tHello.\n")
+def test_header_names_the_source_column(tmp_path, header, where):
+    path = write(tmp_path / "pairs.tsv", f"{header}\nHallo.\tHello.\n")
     assert read(path, **where) == ([("Hello.", "Hallo.")], [])
 
 
-def test_a_heading_says_which_of_many_columns_are_meant(tmp_path):
+def test_header_selects_two_of_many_columns(tmp_path):
     path = write(tmp_path / "pairs.tsv", "id\tde\tfr\ten\n7\tHallo.\tSalut.\tHello.\n8\tJa.\n")
     assert read(path, **ENGLISH_GERMAN) == ([("Hello.", "Hallo.")], ["there are fewer than 4 columns"])
     assert read(path, columns=(3, 2), source="fr", target="de")[0] == [("Salut.", "Hallo.")]
 
 
 @pytest.mark.parametrize(("columns", "pair"), [((1, 2), ("Hallo.", "Hello.")), ((2, 1), ("Hello.", "Hallo."))])
-def test_columns_that_are_named_are_taken_whatever_the_heading_says(tmp_path, columns, pair):
+def test_columns_option_overrides_the_header(tmp_path, columns, pair):
     for heading, where in (("de\ten", ENGLISH_GERMAN), ("de\ten", {"target": "de"}), ("target\tsource", {})):
         path = write(tmp_path / "pairs.tsv", f"{heading}\nHallo.\tHello.\n")
         assert read(path, columns=columns, **where) == ([pair], [])
@@ -101,12 +101,12 @@ def test_columns_that_are_named_are_taken_whatever_the_heading_says(tmp_path, co
     ("line", "where"),
     [("fr\ten", ENGLISH_GERMAN), ("Er sagt es.\tit", {"target": "it"}), ("de\ten", {})],
 )
-def test_a_line_that_does_not_name_both_sides_is_a_pair(tmp_path, line, where):
+def test_line_that_names_only_one_language_is_a_pair(tmp_path, line, where):
     assert read(write(tmp_path / "pairs.tsv", f"{line}\n"), **where) == ([tuple(line.split("\t"))], [])
 
 
 @pytest.mark.parametrize("columns", [(1, 1), (0, 1)])
-def test_columns_are_two(tmp_path, columns):
+def test_columns_must_be_two_different_positive_numbers(tmp_path, columns):
     with pytest.raises(OptionError, match="two different numbers"):
         read(write(tmp_path / "pairs.tsv", "a\tb\n"), columns=columns)
 
@@ -123,11 +123,11 @@ def test_columns_are_two(tmp_path, columns):
         {"translation": {"en": "Go.", "fr": "Va !"}},
     ],
 )
-def test_fields_are_found(tmp_path, record):
+def test_names_of_json_fields_are_recognized(tmp_path, record):
     assert read(write(tmp_path / "pairs.jsonl", json.dumps(record))) == ([("Go.", "Va !")], [])
 
 
-def test_fields_can_be_named(tmp_path):
+def test_fields_option(tmp_path):
     path = write(tmp_path / "pairs.jsonl.gz", json.dumps({"a": "Go.", "b": "x", "c": "Va !"}))
     assert read(path, fields=("c", "a")) == ([("Va !", "Go.")], [])
     with pytest.raises(DataError, match="ambiguous which fields"):
@@ -146,17 +146,17 @@ def test_fields_can_be_named(tmp_path):
         ({"source": "Hello", "target": "Hallo"}, ENGLISH_GERMAN),
     ],
 )
-def test_fields_that_are_called_by_the_languages_are_taken_by_name(tmp_path, record, where):
+def test_fields_named_after_the_languages(tmp_path, record, where):
     assert read(write(tmp_path / "pairs.jsonl", json.dumps(record)), **where) == ([("Hello", "Hallo")], [])
 
 
-def test_fields_that_are_named_come_before_languages(tmp_path):
+def test_fields_option_overrides_the_languages(tmp_path):
     path = write(tmp_path / "pairs.jsonl", '{"de": "Hallo", "en": "Hello"}')
     assert read(path, fields=("de", "en"), **ENGLISH_GERMAN)[0] == [("Hallo", "Hello")]
     assert read(path, source="en", target="fr")[0] == [("Hallo", "Hello")]
 
 
-def test_lines_that_are_no_objects_are_left_out(tmp_path):
+def test_lines_that_are_no_json_objects_are_skipped(tmp_path):
     lines = ['{"source": "Go.", "target": "Va !"}', "[]", "{", "", '{"source": 3, "target": "x"}']
     lines.append('{"source": "\\ud800", "target": "x"}')
     pairs, reasons = read(write(tmp_path / "pairs.jsonl", "\n".join(lines)))
@@ -185,20 +185,20 @@ TMX = """<?xml version="1.0"?>
 
 @pytest.mark.parametrize("name", ["memory.tmx", "memory.tmx.gz"])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
-def test_a_memory_gives_two_languages(tmp_path, name, encoding):
+def test_translation_memory_of_two_languages(tmp_path, name, encoding):
     content = TMX.replace('"1.0"', f'"1.0" encoding="{encoding}"').encode(encoding)
     pairs, reasons = read(write(tmp_path / name, content))
     assert pairs == [("Press Enter!", "Appuyez sur Entr\u00e9e."), ("Yes", "Oui")]
     assert reasons == ["there is no text in fr"]
 
 
-def test_languages_of_a_memory_can_be_named(tmp_path):
+def test_language_options_for_a_translation_memory(tmp_path):
     path = write(tmp_path / "memory.tmx", TMX)
     assert read(path, source="de", target="en")[0] == [("Ja", "Yes")]
     assert read(path, source="fr", target="en-GB")[0] == [("Appuyez sur Entr\u00e9e.", "Press Enter!")]
 
 
-def test_a_memory_of_three_languages_must_be_told(tmp_path):
+def test_translation_memory_of_three_languages_needs_a_language_option(tmp_path):
     head, *_, last = TMX.split("<tu>")
     path = write(tmp_path / "memory.tmx", f"{head}<tu>{last}")
     with pytest.raises(OptionError, match="the target language of") as refused:
@@ -206,7 +206,7 @@ def test_a_memory_of_three_languages_must_be_told(tmp_path):
     assert all(language in str(refused.value) for language in ("en", "fr", "de"))
 
 
-def test_of_two_texts_in_a_language_the_first_is_taken(tmp_path):
+def test_first_of_two_texts_in_a_language_is_read(tmp_path):
     head = TMX.partition("<tu>")[0]
     unit = '<tu><tuv xml:lang="en-US"><seg>Color</seg></tuv><tuv xml:lang="en-GB"><seg>Colour</seg></tuv>'
     unit += '<tuv xml:lang="fr"><seg>Couleur</seg></tuv><tuv xml:lang="fr"><seg>Teinte</seg></tuv></tu>'
@@ -214,9 +214,9 @@ def test_of_two_texts_in_a_language_the_first_is_taken(tmp_path):
     assert read(path, source="en", target="fr")[0] == [("Color", "Couleur")]
 
 
-@pytest.mark.parametrize("written", ["en", "en-GB"])
-def test_the_language_of_the_head_is_found_as_another_kind_of_it(tmp_path, written):
-    content = TMX.replace('srclang="en"', 'srclang="en-US"').replace('"en-GB"', '"en"').replace('"en"', f'"{written}"')
+@pytest.mark.parametrize("variant", ["en", "en-GB"])
+def test_source_language_of_the_header_matches_its_variants(tmp_path, variant):
+    content = TMX.replace('srclang="en"', 'srclang="en-US"').replace('"en-GB"', '"en"').replace('"en"', f'"{variant}"')
     path = write(tmp_path / "memory.tmx", content)
     assert (
         read(path, target="fr")[0]
@@ -229,19 +229,19 @@ def test_the_language_of_the_head_is_found_as_another_kind_of_it(tmp_path, writt
     assert read(path)[0] == read(path, target="fr")[0]
 
 
-def test_a_target_that_is_the_language_of_the_head_is_no_source(tmp_path):
+def test_source_language_of_the_header_as_the_target(tmp_path):
     path = write(tmp_path / "memory.tmx", TMX)
     assert read(path, target="en")[0] == [("Appuyez sur Entr\u00e9e.", "Press Enter!"), ("Oui", "Yes")]
 
 
 @pytest.mark.parametrize("encoding", ["Shift_JIS", "euc-kr", "no-such-encoding"])
-def test_an_encoding_that_xml_cannot_have_here_is_refused(tmp_path, encoding):
+def test_unsupported_xml_encoding_is_refused(tmp_path, encoding):
     content = TMX.replace('"1.0"', f'"1.0" encoding="{encoding}"').replace("\u00e9", "e").encode("ascii")
     with pytest.raises(DataError, match="not a readable TMX file"):
         read(write(tmp_path / "memory.tmx", content))
 
 
-def test_of_a_damaged_memory_the_good_part_is_kept(tmp_path):
+def test_valid_part_of_a_damaged_translation_memory_is_read(tmp_path):
     pairs, reasons = read(
         write(tmp_path / "memory.tmx", TMX[: TMX.index('<tu><tuv xml:lang="en"><seg>Yes')] + "<tu><tuv")
     )
@@ -250,14 +250,14 @@ def test_of_a_damaged_memory_the_good_part_is_kept(tmp_path):
     assert reasons[1].startswith("the file is damaged (")
 
 
-def test_entities_are_refused(tmp_path):
+def test_xml_entities_are_refused(tmp_path):
     bomb = TMX.replace('SYSTEM "tmx14.dtd"', '[<!ENTITY a "aaaaaaaa"><!ENTITY b "&a;&a;&a;&a;">]').replace("Yes", "&b;")
     with pytest.raises(DataError, match="EntitiesForbidden"):
         read(write(tmp_path / "memory.tmx", bomb))
 
 
 @pytest.mark.parametrize("content", ["", "no xml", "<tmx><body/></tmx>"])
-def test_what_is_no_memory_is_refused(tmp_path, content):
+def test_files_that_are_no_translation_memory_are_refused(tmp_path, content):
     with pytest.raises(DataError, match="not a readable TMX file"):
         read(write(tmp_path / "memory.tmx", content))
 
@@ -265,7 +265,7 @@ def test_what_is_no_memory_is_refused(tmp_path, content):
 # All formats
 
 
-def test_an_unknown_format_is_refused_with_the_known_ones(tmp_path):
+def test_unknown_format_error_lists_the_known_ones(tmp_path):
     path = write(tmp_path / "pairs.docx", "x")
     for paths in ([path], [], [path, path, path]):
         with pytest.raises(OptionError, match=r"FILE\.tmx"):
@@ -273,7 +273,7 @@ def test_an_unknown_format_is_refused_with_the_known_ones(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "do"),
+    ("name", "advice"),
     [
         ("a.csv", "FILE.tsv"),
         ("a.xlsx", "FILE.tsv"),
@@ -286,15 +286,15 @@ def test_an_unknown_format_is_refused_with_the_known_ones(tmp_path):
         ("a.pot", r"\.po files"),
     ],
 )
-def test_files_of_another_format_are_not_read_line_by_line(tmp_path, name, do):
+def test_files_of_unsupported_formats_are_refused_with_advice(tmp_path, name, advice):
     path = write(tmp_path / name, "id,en,de\n1,Hello,Hallo\n")
     for paths in ([path], [path, path], [write(tmp_path / "a.en", "Hello\n"), path]):
-        with pytest.raises(OptionError, match=rf"pairs cannot be read from(.|\n)*{do}"):
+        with pytest.raises(OptionError, match=rf"pairs cannot be read from(.|\n)*{advice}"):
             list(read_pairs(paths))
 
 
 @pytest.mark.parametrize("name", ["locale", "pairs.tsv", "pairs.txt"])
-def test_a_file_that_is_not_there_is_named(tmp_path, name):
+def test_missing_file_is_named(tmp_path, name):
     for paths in ([tmp_path / name], [write(tmp_path / "a.en", "Hello\n"), tmp_path / name]):
         with pytest.raises(DataError, match=rf"cannot read .*{name}(.|\n)*No such file"):
             list(read_pairs(paths))
@@ -304,7 +304,7 @@ MEMORY = '<tmx><header srclang="en"/><body><tu>{}{}</tu></body></tmx>'
 VARIANT = '<tuv xml:lang="{}"><seg>{}</seg></tuv>'
 
 
-def test_files_that_may_be_of_different_languages_need_them_named(tmp_path):
+def test_files_of_several_languages_need_language_options(tmp_path):
     to_french = MEMORY.format(VARIANT.format("en", "Yes"), VARIANT.format("fr", "Oui"))
     to_german = MEMORY.format(VARIANT.format("en", "Yes"), VARIANT.format("de", "Ja"))
     memories = [write(tmp_path / "a.tmx", to_french), write(tmp_path / "b.tmx", to_german)]
@@ -312,43 +312,43 @@ def test_files_that_may_be_of_different_languages_need_them_named(tmp_path):
     for paths in (memories, [memories[0], catalogue], [memories[0], tmp_path]):
         with pytest.raises(OptionError, match=r"declares its own languages(.|\n)*--target fr"):
             list(read_pairs(paths))
-    found = read(memories[0], catalogue, source="en", target="fr")
-    assert found[0] == [("Yes", "Oui"), ("No", "Non")]
+    actual = read(memories[0], catalogue, source="en", target="fr")
+    assert actual[0] == [("Yes", "Oui"), ("No", "Non")]
 
 
 @pytest.mark.parametrize("name", ["a.po", "a.mo.gz", "a.tmx", "a.tsv", "a.xlsx", "a.csv", "a.zip"])
-def test_files_whose_lines_are_no_sentences_are_known_by_name(name):
+def test_check_lines_refuses_files_that_are_not_plain_text(name):
     with pytest.raises(OptionError, match="are not plain sentences"):
         check_lines(Path(name))
     for other in ("a.txt", "a.de", "a", "a.jsonl", "a.json", "a.de.gz"):
         check_lines(Path(other))
 
 
-def test_several_files_follow_one_another(tmp_path):
+def test_several_files_are_read_in_order(tmp_path):
     table, lines = write(tmp_path / "a.tsv", "a\tb\n"), write(tmp_path / "b.jsonl", '{"source": "c", "target": "d"}')
     assert read(table, lines)[0] == [("a", "b"), ("c", "d")]
 
 
-def test_breaks_inside_a_sentence_become_spaces(tmp_path):
+def test_line_separators_in_a_sentence_become_spaces(tmp_path):
     path = write(tmp_path / "a.jsonl", json.dumps({"source": " one\ntwo\u2028", "target": "un\r\n\tdeux\u00a0!"}))
     assert read(path)[0] == [("one two", "un deux\u00a0!")]
 
 
 @given(st.lists(st.sampled_from(["good", "empty", "fuzzy"]), max_size=30))
-def test_the_tally_counts_all(kinds):
-    found = [Pair("a", "b", f"{i}") if kind == "good" else SkippedPair(f"{i}", kind) for i, kind in enumerate(kinds)]
-    tally = PairCounts()
-    assert len(list(tally.count(found))) == tally.pairs == kinds.count("good")
-    assert sum(times for times, _ in tally.skipped.values()) + tally.pairs == len(kinds)
-    for sentence in tally.sentences():
-        assert sentence.startswith("left out ")
-        assert all(len(places) <= 5 for _, places in tally.skipped.values())
+def test_counts_of_pairs_and_skipped_pairs(kinds):
+    records = [Pair("a", "b", f"{i}") if kind == "good" else SkippedPair(f"{i}", kind) for i, kind in enumerate(kinds)]
+    counts = PairCounts()
+    assert len(list(counts.count(records))) == counts.pairs == kinds.count("good")
+    assert sum(times for times, _ in counts.skipped.values()) + counts.pairs == len(kinds)
+    for sentence in counts.sentences():
+        assert sentence.startswith("skipped ")
+        assert all(len(places) <= 5 for _, places in counts.skipped.values())
 
 
-def test_a_sentence_of_the_tally_names_places():
-    tally = PairCounts()
-    list(tally.count(SkippedPair(f"line {i} of a", "the source is empty") for i in range(1, 1009)))
-    assert tally.sentences() == [
-        "left out 1,008, where the source is empty: "
+def test_report_of_skipped_pairs_names_places():
+    counts = PairCounts()
+    list(counts.count(SkippedPair(f"line {i} of a", "the source is empty") for i in range(1, 1009)))
+    assert counts.sentences() == [
+        "skipped 1,008 because the source is empty: "
         "line 1 of a, line 2 of a, line 3 of a, line 4 of a, line 5 of a and 1,003 more"
     ]

@@ -51,23 +51,23 @@ def plain(text):
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
-class TestThereAndBack:
+class TestEncodeAndDecode:
     @examples(300)
     @given(text=TEXT)
-    def test_every_text_comes_back(self, subwords, text):
+    def test_every_text_is_restored(self, subwords, text):
         (ids,) = subwords.encode([text])
         assert subwords.decode(ids) == plain(text)
         assert not set(ids) & {0, 1, 2, 3}
 
     @examples(100)
     @given(text=TEXT)
-    def test_a_text_reads_as_its_normalized_form(self, subwords, text):
+    def test_normalized_text_has_the_same_ids(self, subwords, text):
         one, other = subwords.encode([text, f"\t{unicodedata.normalize('NFD', text)} \n"])
         assert one == other
 
     @examples(300)
     @given(data=st.data())
-    def test_any_ids_give_a_line_of_text(self, subwords, data):
+    def test_any_ids_decode_to_one_line(self, subwords, data):
         ids = data.draw(st.lists(st.integers(0, subwords.vocabulary - 1), max_size=12))
         text = subwords.decode(ids)
         assert text == plain(text)
@@ -77,13 +77,13 @@ class TestThereAndBack:
         (ids,) = subwords.encode(["new der"])
         assert subwords.decode([2, *ids[:1], 0, 1, *ids[1:], 3, 0]) == "new der"
 
-    def test_bytes_that_are_no_character(self, subwords):
+    def test_incomplete_byte_sequences(self, subwords):
         byte = {value: 4 + value for value in range(256)}
         assert subwords.decode([byte[0xE4], byte[0xB8], byte[0xAD]]) == "中"
         assert subwords.decode([byte[0xE4], byte[0xB8]]) == "\ufffd"
         assert subwords.decode([byte[0x41], byte[0xFF], byte[0x0A], byte[0x42]]) == "A\ufffd B"
 
-    def test_many_at_once(self, subwords):
+    def test_batches_of_texts(self, subwords):
         ids = subwords.encode(TEXTS)
         assert subwords.decode_batch(ids) == TEXTS
         assert [subwords.encode([text])[0] for text in TEXTS[:7]] == ids[:7]
@@ -92,29 +92,29 @@ class TestThereAndBack:
 
 
 class TestVocabulary:
-    def test_the_first_tokens(self, subwords):
+    def test_special_tokens_bytes_and_placeholders_come_first(self, subwords):
         assert (subwords.pad_id, subwords.unknown_id, subwords.start_id, subwords.end_id) == (0, 1, 2, 3)
         tokens = [piece.text for piece in subwords.pieces_of(range(4 + 256 + len(TOKENS)))]
         assert tokens == [*SPECIAL, *(f"<0x{byte:02X}>" for byte in range(256)), *TOKENS]
 
-    def test_the_size_counts_everything(self, subwords):
+    def test_vocabulary_size_includes_all_tokens(self, subwords):
         assert subwords.vocabulary == SIZE
         highest = max(max(ids) for ids in subwords.encode(TEXTS))
         assert highest < SIZE
 
     @pytest.mark.parametrize("character", ["é", "猫", "😀", "\0", "\u2581", "q"])
-    def test_a_character_that_was_not_there_is_its_bytes(self, subwords, character):
+    def test_unseen_character_is_encoded_in_bytes(self, subwords, character):
         (ids,) = subwords.encode([f"der{character}"])
         assert ids[-len(character.encode()) :] == [4 + byte for byte in character.encode()]
 
-    def test_digits_stand_alone(self, subwords):
+    def test_digits_are_separate_tokens(self, subwords):
         assert [piece.text.strip() for piece in subwords.pieces("x7101")][-4:] == list("7101")
 
     def test_placeholders_are_one_token_each(self, subwords):
         (ids,) = subwords.encode([f"new{TOKENS[0]}{TOKENS[1]} {TOKENS[15]}der"])
         assert [one for one in ids if 260 <= one < 276] == [260, 261, 275]
 
-    def test_what_looks_special_is_text(self, subwords):
+    def test_text_that_looks_like_a_special_token_is_ordinary_text(self, subwords):
         """Such text was frequent in training, and would make good pieces."""
         for text in ("</s>", "<pad>", "<0x41>", "a <s> b"):
             (ids,) = subwords.encode([text])
@@ -122,58 +122,58 @@ class TestVocabulary:
             assert subwords.decode(ids) == text
 
     @pytest.mark.parametrize("algorithm", ALGORITHMS)
-    def test_pieces_keep_to_words_and_scripts(self, algorithm):
+    def test_pieces_cross_no_word_or_script_boundaries(self, algorithm):
         """Sentencepiece splits words as regard does, except in the last texts."""
 
         def kinds(piece):
             letters = piece.removeprefix(" ")
             return {unicodedata.name(c).split()[0] if c.isalpha() else c for c in letters}
 
-        made = Subwords.train([*TEXTS, *["1011 1011 ٣٣٣ µ.µ.µ."] * 30], size=400, algorithm=algorithm)
-        learnt = [piece.text for piece in made.pieces_of(range(276, made.vocabulary))]
+        subwords = Subwords.train([*TEXTS, *["1011 1011 ٣٣٣ µ.µ.µ."] * 30], size=400, algorithm=algorithm)
+        learnt = [piece.text for piece in subwords.pieces_of(range(276, subwords.vocabulary))]
         assert all(" " not in piece[1:] for piece in learnt)
         assert all(len(kinds(piece)) <= 1 for piece in learnt)
         assert all(len(piece.strip()) <= 1 for piece in learnt if any(map(str.isdigit, piece)))
 
-    def test_a_size_beyond_the_texts_is_lowered(self):
+    def test_too_large_a_vocabulary_size_is_lowered(self):
         for algorithm in ALGORITHMS:
-            made = Subwords.train(["ab ab ab ab"], size=5003, algorithm=algorithm)
-            assert 276 + 3 <= made.vocabulary <= 276 + 3 + 3  # a, b, space; ab, " a", " ab"
+            subwords = Subwords.train(["ab ab ab ab"], size=5003, algorithm=algorithm)
+            assert 276 + 3 <= subwords.vocabulary <= 276 + 3 + 3  # a, b, space; ab, " a", " ab"
 
     @pytest.mark.parametrize("algorithm", ALGORITHMS)
-    def test_the_smallest_size(self, algorithm):
+    def test_minimum_vocabulary_size(self, algorithm):
         texts = ["abc cab"] * 5
-        least = 4 + 256 + 16 + len("abc ")
-        assert min_vocab_size(texts) == least
-        made = Subwords.train(texts, size=least, algorithm=algorithm)
-        assert made.vocabulary == least
-        assert [piece.text for piece in made.pieces("cab")] == [" ", "c", "a", "b"]
-        with pytest.raises(OptionError, match=rf"too small[\s\S]*at least {least}:[\s\S]*the 4 characters"):
-            Subwords.train(texts, size=least - 1, algorithm=algorithm)
+        minimum = 4 + 256 + 16 + len("abc ")
+        assert min_vocab_size(texts) == minimum
+        subwords = Subwords.train(texts, size=minimum, algorithm=algorithm)
+        assert subwords.vocabulary == minimum
+        assert [piece.text for piece in subwords.pieces("cab")] == [" ", "c", "a", "b"]
+        with pytest.raises(OptionError, match=rf"too small[\s\S]*at least {minimum}:[\s\S]*the 4 characters"):
+            Subwords.train(texts, size=minimum - 1, algorithm=algorithm)
 
     @pytest.mark.parametrize("algorithm", ALGORITHMS)
-    def test_rare_characters_may_be_left_to_bytes(self, algorithm):
+    def test_coverage_leaves_rare_characters_to_bytes(self, algorithm):
         texts = ["ab" * 50] * 10 + ["é"]
         assert (min_vocab_size(texts), min_vocab_size(texts, coverage=0.999)) == (276 + 4, 276 + 3)
-        made = Subwords.train(texts, size=300, algorithm=algorithm, coverage=0.999)
-        assert made.encode(["aé"])[0][-2:] == [4 + byte for byte in "é".encode()]
+        subwords = Subwords.train(texts, size=300, algorithm=algorithm, coverage=0.999)
+        assert subwords.encode(["aé"])[0][-2:] == [4 + byte for byte in "é".encode()]
 
     @pytest.mark.parametrize("algorithm", ALGORITHMS)
     @pytest.mark.parametrize("odd", ["\u2581", "\u2585", "\0", TOKENS[0], "\ufffd"])
-    def test_odd_characters_do_not_spoil_their_texts(self, algorithm, odd):
-        made = Subwords.train([f"lowest{odd} {odd}lowest lower"] * 20, size=300, algorithm=algorithm)
-        assert len(made.pieces("lowest")) < len("lowest") / 2
-        assert made.decode(made.encode([f"lowest{odd}"])[0]) == f"lowest{odd}"
+    def test_unusual_characters_do_not_prevent_merges_in_their_text(self, algorithm, odd):
+        subwords = Subwords.train([f"lowest{odd} {odd}lowest lower"] * 20, size=300, algorithm=algorithm)
+        assert len(subwords.pieces("lowest")) < len("lowest") / 2
+        assert subwords.decode(subwords.encode([f"lowest{odd}"])[0]) == f"lowest{odd}"
 
     @pytest.mark.parametrize("algorithm", ALGORITHMS)
     @pytest.mark.parametrize("text", ["a", "\u2581", "<", "\0", TOKENS[0], "٣", "\u0301", "😀", "x" * 5_003])
-    def test_odd_texts_can_be_learnt_from(self, algorithm, text):
-        made = Subwords.train([text], size=997, algorithm=algorithm)
-        assert made.decode(made.encode([text])[0]) == text
+    def test_training_on_unusual_texts(self, algorithm, text):
+        subwords = Subwords.train([text], size=997, algorithm=algorithm)
+        assert subwords.decode(subwords.encode([text])[0]) == text
 
 
-class TestLearning:
-    def test_each_merge_is_of_a_most_frequent_pair(self):
+class TestTraining:
+    def test_each_bpe_merge_joins_a_most_frequent_pair(self):
         """Sennrich et al. 2016, figure 1, replayed on words of one script."""
         texts = [text for text in TEXTS if set(text) <= set("abcdefghijklmnopqrstuvwxyz ß.S")]
         model = json.loads(Subwords.train(texts, size=353).to_json())["model"]
@@ -190,19 +190,19 @@ class TestLearning:
             for word, split in splits.items():
                 splits[word] = apply_merge(split, left, right)
 
-    def test_bpe_merges_in_the_order_learnt(self):
-        made = Subwords.train(TEXTS, size=SIZE)
-        merges = [tuple(pair) for pair in json.loads(made.to_json())["model"]["merges"]]
+    def test_bpe_merges_in_the_order_of_training(self):
+        subwords = Subwords.train(TEXTS, size=SIZE)
+        merges = [tuple(pair) for pair in json.loads(subwords.to_json())["model"]["merges"]]
         for word in WORDS:
             split = list(f" {word}")
             while ranked := [merges.index(pair) for pair in pairwise(split) if pair in merges]:
                 split = apply_merge(split, *merges[min(ranked)])
-            assert [piece.text for piece in made.pieces(word)] == split
+            assert [piece.text for piece in subwords.pieces(word)] == split
 
     def test_unigram_takes_the_likeliest_pieces(self):
         """Kudo 2018, equation 2, by exhaustive search."""
-        made = Subwords.train(TEXTS, size=SIZE, algorithm="unigram")
-        scores = dict(json.loads(made.to_json())["model"]["vocab"][276:])
+        subwords = Subwords.train(TEXTS, size=SIZE, algorithm="unigram")
+        scores = dict(json.loads(subwords.to_json())["model"]["vocab"][276:])
 
         def best(text):
             if not text:
@@ -211,16 +211,16 @@ class TestLearning:
             return max((scores[text[:end]] + best(text[end:]) for end in ends), default=float("-inf"))
 
         for word in WORDS:
-            found = sum(scores[piece.text] for piece in made.pieces(word))
-            assert found == pytest.approx(best(f" {word}"), abs=1e-9)
+            actual = sum(scores[piece.text] for piece in subwords.pieces(word))
+            assert actual == pytest.approx(best(f" {word}"), abs=1e-9)
 
-    def test_unigram_scores_are_probabilities(self):
-        made = Subwords.train(TEXTS, size=SIZE, algorithm="unigram")
-        scores = dict(json.loads(made.to_json())["model"]["vocab"][276:])
+    def test_unigram_scores_are_log_probabilities(self):
+        subwords = Subwords.train(TEXTS, size=SIZE, algorithm="unigram")
+        scores = dict(json.loads(subwords.to_json())["model"]["vocab"][276:])
         assert all(score < 0 for score in scores.values())
         assert max(len(piece) for piece in scores) <= 16
 
-    def test_the_same_texts_give_the_same_bits(self, tmp_path):
+    def test_training_is_reproducible(self, tmp_path):
         """In another process with another hash seed, and with another number of threads."""
         program = (
             "import json, sys; from regard.text.subwords import Subwords; texts = json.load(sys.stdin)\n"
@@ -229,42 +229,42 @@ class TestLearning:
         )
         environment = os.environ | {"PYTHONHASHSEED": "7", "RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
         run = [sys.executable, "-c", program]
-        done = subprocess.run(
+        result = subprocess.run(
             run, input=json.dumps(TEXTS), cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
         )
-        assert done.returncode == 0, done.stderr
+        assert result.returncode == 0, result.stderr
         for algorithm in ALGORITHMS:
             here = Subwords.train(iter(TEXTS), size=SIZE, algorithm=algorithm).to_json()
             assert (tmp_path / algorithm).read_text(encoding="utf-8") == here
 
 
 def apply_merge(split, left, right):
-    found = []
+    results = []
     for piece in split:
-        if found and (found[-1], piece) == (left, right):
-            found[-1] += piece
+        if results and (results[-1], piece) == (left, right):
+            results[-1] += piece
         else:
-            found.append(piece)
-    return found
+            results.append(piece)
+    return results
 
 
 class TestWords:
-    def test_each_piece_is_of_a_word(self, subwords):
+    def test_word_of_each_piece(self, subwords):
         pieces = subwords.pieces("lowest  xyz, 101")
         assert "".join(piece.text for piece in pieces if not piece.text.startswith("<0x")).startswith(" lowest")
         assert [number for number, _ in Counter(piece.word for piece in pieces).items()] == [0, 1, 2]
         assert subwords.words_of(subwords.encode(["lowest  xyz, 101"])[0]) == ("lowest", "xyz,", "101")
 
-    def test_special_tokens_are_of_none(self, subwords):
+    def test_special_tokens_have_no_word(self, subwords):
         (ids,) = subwords.encode(["new"])
         assert [piece.word for piece in subwords.pieces_of([*ids, 3])] == [0] * len(ids) + [None]
         assert subwords.pieces_of([2, 0]) == [Piece("<s>", None), Piece("<pad>", None)]
 
-    def test_what_one_piece_covers_in_chinese_is_one_word(self, subwords):
+    def test_chinese_characters_of_one_piece_are_one_word(self, subwords):
         pieces = subwords.pieces("中国人民")
-        found = subwords.words_of(subwords.encode(["中国人民"])[0])
-        assert "".join(found) == "中国人民"
-        assert len(found) == len({piece.word for piece in pieces if piece.text.strip()})
+        words = subwords.words_of(subwords.encode(["中国人民"])[0])
+        assert "".join(words) == "中国人民"
+        assert len(words) == len({piece.word for piece in pieces if piece.text.strip()})
 
     def test_a_character_in_bytes_is_one_word(self, subwords):
         pieces = subwords.pieces("猫狗")
@@ -282,19 +282,19 @@ class TestWords:
 
     @examples(300)
     @given(data=st.data())
-    def test_words_of_whatever_was_generated(self, subwords, data):
+    def test_words_of_any_ids(self, subwords, data):
         ids = data.draw(st.lists(st.integers(0, subwords.vocabulary - 1), max_size=12))
-        pieces, found = subwords.pieces_of(ids), subwords.words_of(ids)
+        pieces, actual = subwords.pieces_of(ids), subwords.words_of(ids)
         numbers = [piece.word for piece in pieces if piece.word is not None]
         assert numbers == sorted(numbers)
-        assert set(numbers) == set(range(len(found)))
-        together = unicodedata.normalize("NFC", "".join(found))
+        assert set(numbers) == set(range(len(actual)))
+        together = unicodedata.normalize("NFC", "".join(actual))
         assert together == unicodedata.normalize("NFC", subwords.decode(ids).replace(" ", ""))
-        assert len(found) <= len(words(subwords.decode(ids)))
+        assert len(actual) <= len(words(subwords.decode(ids)))
 
 
 class TestFile:
-    def test_what_is_written_reads_the_same(self, subwords, tmp_path):
+    def test_written_file_is_read_again(self, subwords, tmp_path):
         (tmp_path / "tokenizer.json").write_text(subwords.to_json(), encoding="utf-8")
         again = Subwords.from_file(tmp_path / "tokenizer.json")
         assert again.to_json() == subwords.to_json()
@@ -302,14 +302,14 @@ class TestFile:
 
     @examples(200)
     @given(text=TEXT)
-    def test_the_library_alone_reads_and_writes_as_we_do(self, subwords, text):
+    def test_tokenizers_library_agrees(self, subwords, text):
         alone = tokenizers.Tokenizer.from_str(subwords.to_json())
         (ids,) = subwords.encode([text])
         # Its tables of Unicode may be older than Python's.
         assert alone.encode(plain(text)).ids == alone.encode(f" \n{plain(text)}\t").ids == ids
         assert alone.decode(ids) == plain(text)
 
-    def test_transformers_reads_it(self, subwords, tmp_path):
+    def test_transformers_agrees(self, subwords, tmp_path):
         (tmp_path / "tokenizer.json").write_text(subwords.to_json(), encoding="utf-8")
         theirs = PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"), eos_token="</s>")
         text = "lowest  Straße,\t中国 é 101 "
@@ -344,20 +344,20 @@ DAMAGE = [
 
 class TestBadFiles:
     @pytest.mark.parametrize("content", ["", "{}", "[]", "no JSON", '{"model": {}}', "[" * 100_000, "\ufeff{}"])
-    def test_no_tokenizer(self, tmp_path, content):
+    def test_files_without_a_tokenizer(self, tmp_path, content):
         (tmp_path / "tokenizer.json").write_text(content, encoding="utf-8")
         with pytest.raises(CheckpointError, match="no readable subwords"):
             Subwords.from_file(tmp_path / "tokenizer.json")
 
     @pytest.mark.parametrize("content", [b"\xff\xfe\x00", None])
-    def test_no_text_or_no_file(self, tmp_path, content):
+    def test_undecodable_or_missing_files(self, tmp_path, content):
         if content is not None:
             (tmp_path / "tokenizer.json").write_bytes(content)
         with pytest.raises(CheckpointError, match="no readable subwords"):
             Subwords.from_file(tmp_path / "tokenizer.json")
 
     @pytest.mark.parametrize(("path", "value"), DAMAGE)
-    def test_another_way_of_reading(self, subwords, tmp_path, path, value):
+    def test_changed_normalization_or_decoding(self, subwords, tmp_path, path, value):
         content = change_value(json.loads(subwords.to_json()), path, value)
         (tmp_path / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
         with pytest.raises(CheckpointError, match="no readable subwords"):
@@ -380,7 +380,7 @@ class TestBadFiles:
             (["unk_token"], "</s>"),
         ],
     )
-    def test_another_vocabulary_of_bpe(self, tmp_path, path, value):
+    def test_invalid_bpe_vocabularies(self, tmp_path, path, value):
         content = json.loads(Subwords.train([*TEXTS, "xder"] * 2, size=SIZE).to_json())
         (tmp_path / "tokenizer.json").write_text(json.dumps(change_value(content, ["model", *path], value)))
         with pytest.raises(CheckpointError, match="no readable subwords"):
@@ -402,7 +402,7 @@ class TestBadFiles:
             (["unk_id"], 100_003),
         ],
     )
-    def test_another_vocabulary_of_unigram(self, tmp_path, path, value):
+    def test_invalid_unigram_vocabularies(self, tmp_path, path, value):
         content = json.loads(Subwords.train(TEXTS, size=SIZE, algorithm="unigram").to_json())
         (tmp_path / "tokenizer.json").write_text(json.dumps(change_value(content, ["model", *path], value)))
         with pytest.raises(CheckpointError, match="no readable subwords"):
@@ -417,25 +417,25 @@ class TestBadInput:
             Subwords.train(["fine", "half \ud83d"])
 
     @pytest.mark.parametrize("texts", [[], [""], [" ", "\n"]])
-    def test_no_text(self, texts):
+    def test_training_without_text(self, texts):
         with pytest.raises(DataError, match="no text to learn"):
             Subwords.train(texts)
 
-    def test_an_unknown_algorithm(self):
+    def test_unknown_algorithm(self):
         with pytest.raises(OptionError, match=r"one of bpe, unigram[\s\S]*did you mean 'unigram'"):
             Subwords.train(TEXTS, algorithm="unigrams")
 
     @pytest.mark.parametrize("coverage", [0.0, -1.0, 1.5, float("nan")])
-    def test_a_coverage_that_is_none(self, coverage):
+    def test_invalid_coverage(self, coverage):
         with pytest.raises(OptionError, match="coverage"):
             Subwords.train(TEXTS, coverage=coverage)
 
-    def test_one_text_alone(self, subwords):
+    def test_text_instead_of_a_list(self, subwords):
         with pytest.raises(OptionError, match="list of strings"):
             subwords.encode("text")
 
     @pytest.mark.usefixtures("without_shape_checks")
-    def test_what_is_no_text(self, subwords):
+    def test_items_that_are_no_text(self, subwords):
         with pytest.raises(OptionError, match="text 1 is not a string"):
             subwords.encode(["text", 5])
 

@@ -36,7 +36,7 @@ def test_a_known_sentence(tokenizer):
     assert read.ids.dtype == torch.long
 
 
-def test_the_packaged_padding_and_truncation_are_off(tokenizer):
+def test_padding_and_truncation_of_the_packaged_file_are_disabled(tokenizer):
     stored = json.loads(PATH.read_text())
     assert stored["padding"]["strategy"] == {"Fixed": 128}
     assert stored["truncation"]["max_length"] == 128
@@ -64,7 +64,7 @@ def test_spans_count_characters_of_the_original(tokenizer, text, word):
 
 @examples(60)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=50))
-def test_any_text_reads_as_transformers_reads_it(tokenizer, peer, text):
+def test_any_text_is_encoded_as_by_transformers(tokenizer, peer, text):
     read = tokenizer.encode(text)
     theirs = peer(text, return_offsets_mapping=True)
     assert read.ids[0].tolist() == theirs["input_ids"]
@@ -81,7 +81,7 @@ def test_padding(tokenizer):
     assert tokenizer.encode(["one", "two"]).mask is None
 
 
-def test_a_text_that_contains_the_padding_token_is_not_hidden(tokenizer):
+def test_padding_token_in_a_text_is_not_masked(tokenizer):
     read = tokenizer.encode(["a [PAD] b", "a"])
     assert read.mask.dense(5, 5)[0].all()
     assert read.special[0] == (True, False, False, False, True)
@@ -92,25 +92,25 @@ def test_no_texts(tokenizer):
 
 
 class TestLimit:
-    def test_exactly_full(self, tokenizer):
+    def test_text_at_the_limit(self, tokenizer):
         assert tokenizer.encode("word " * 510).lengths == (512,)
 
-    def test_one_too_many(self, tokenizer):
+    def test_text_beyond_the_limit_is_refused(self, tokenizer):
         with pytest.raises(DataError, match=r"text 1 is too long[\s\S]*512[\s\S]*513 tokens[\s\S]*--truncate"):
             tokenizer.encode(["short", "word " * 511])
 
-    def test_cut_when_asked_and_said(self, tokenizer):
+    def test_truncation_is_reported(self, tokenizer):
         read = tokenizer.encode(["short", "word " * 600], truncate=True)
         assert (read.lengths, read.truncated) == ((3, 512), (1,))
         assert (read.tokens[1][0], read.tokens[1][-1]) == ("[CLS]", "[SEP]")
         assert read.texts[1].dropped == 602 - 512
 
-    def test_the_cut_is_that_of_transformers(self, tokenizer, peer):
+    def test_truncation_agrees_with_transformers(self, tokenizer, peer):
         text = "The animal didn't cross the street. " * 100
         theirs = peer(text, truncation=True, max_length=512)["input_ids"]
         assert tokenizer.encode(text, truncate=True).ids[0].tolist() == theirs
 
-    def test_no_room_for_text(self):
+    def test_limit_without_room_for_text_is_refused(self):
         with pytest.raises(OptionError, match="2 special tokens"):
             Tokenizer.from_file(PATH, limit=2)
 
@@ -137,7 +137,7 @@ def test_pad_id_of_the_file(tmp_path):
     assert Tokenizer.from_file(tmp_path / "tokenizer.json", pad_id=0).encode(["a a", "a"]).ids[1].tolist() == [1, 0]
 
 
-def test_what_is_written_reads_the_same(tokenizer, tmp_path):
+def test_written_file_is_read_again(tokenizer, tmp_path):
     (tmp_path / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
     again = Tokenizer.from_file(tmp_path / "tokenizer.json", pad_id=0, limit=512)
     assert torch.equal(again.encode("naïve 猫 😀").ids, tokenizer.encode("naïve 猫 😀").ids)

@@ -29,9 +29,9 @@ def model() -> Bert:
     )
     with torch.random.fork_rng():
         torch.manual_seed(13)
-        found = Bert(BertConfig(vocabulary=len(NAMES), width=22, layers=2, heads=2, inner=13, max_length=31))
-    found.tokenizer = Tokenizer(backend, pad_id=0, limit=31)
-    return found.eval()
+        bert = Bert(BertConfig(vocabulary=len(NAMES), width=22, layers=2, heads=2, inner=13, max_length=31))
+    bert.tokenizer = Tokenizer(backend, pad_id=0, limit=31)
+    return bert.eval()
 
 
 @pytest.mark.parametrize(
@@ -48,48 +48,48 @@ def model() -> Bert:
         ("", False),
     ],
 )
-def test_most_words(model: Bert, text: str, expected: bool) -> None:
+def test_is_mostly_unknown(model: Bert, text: str, expected: bool) -> None:
     (tokenized,) = model.tokenizer.tokenize([text])
     assert is_mostly_unknown(tokenized) == expected
 
 
 @pytest.mark.usefixtures("without_shape_checks")
-def test_what_cannot_be_told_apart_is_told(model: Bert) -> None:
+def test_texts_of_unknown_words_are_reported(model: Bert) -> None:
     embedder = Embedder(model)
-    with pytest.warns(UnknownWordsWarning, match=r"most words of 2 texts \(the first of them text 1\)") as heard:
+    with pytest.warns(UnknownWordsWarning, match=r"most words of 2 texts \(the first of them text 1\)") as caught:
         vectors = embedder.sentences(["a cat sat", "苹果很贵。", "股票跌停。"])
     # The same tokens; a product of matrices may add the last rows of a batch in another order than the others.
     torch.testing.assert_close(vectors[1], vectors[2], rtol=0, atol=1e-5)
-    assert "multilingual" in str(heard[0].message)
+    assert "multilingual" in str(caught[0].message)
     with pytest.warns(UnknownWordsWarning, match=r"1 text \(text 0\)"):
         embedder.tokens("苹果很贵。")
 
 
-def test_of_known_words_nothing_is_said(model: Bert) -> None:
+def test_no_warning_if_the_words_are_known(model: Bert) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Embedder(model).sentences(["a cat sat on a mat", "", "。"])
 
 
-def test_texts_are_taken_from_whatever_gives_them(model: Bert) -> None:
+def test_texts_from_any_iterable(model: Bert) -> None:
     texts = ["a cat sat", "on a mat", "a mat"]
     embedder = Embedder(model)
     expected = embedder.sentences(texts)
     assert expected.shape == (3, 22)
-    for several in (tuple(texts), (text for text in texts), dict.fromkeys(texts).keys(), iter(texts)):
-        assert torch.equal(embedder.sentences(several), expected)
+    for iterable in (tuple(texts), (text for text in texts), dict.fromkeys(texts).keys(), iter(texts)):
+        assert torch.equal(embedder.sentences(iterable), expected)
     assert [len(one) for one in embedder.tokens(text for text in texts)] == [5, 5, 4]
     assert model.tokenizer.encode(text for text in texts).ids.shape == (3, 5)
 
 
 @pytest.mark.usefixtures("without_shape_checks")
 @pytest.mark.parametrize("wrong", [None, 3, b"a cat", {"text": "a cat"}, torch.ones(4, 4)])
-def test_what_holds_no_texts_is_refused(model: Bert, wrong: object) -> None:
+def test_values_that_are_no_texts_are_refused(model: Bert, wrong: object) -> None:
     with pytest.raises(OptionError, match="these are not texts"):
         Embedder(model).sentences(wrong)
 
 
-def test_a_view_of_them_finds_nothing(model: Bert) -> None:
+def test_mostly_unknown_words_give_no_findings(model: Bert) -> None:
     for text, readable in (("a cat sat on mat", True), ("a cat sat 苹 果 很 贵", False)):
         pairs = word_pairs(read(model, text))
         assert bool(strongest_finding_per_word(pairs)) == readable

@@ -34,7 +34,7 @@ def test_known_sentences(text, expected):
     assert words(text) == expected
 
 
-def test_characters_that_stand_alone_are_those_of_scripts_without_white_space():
+def test_single_character_words_are_of_scripts_without_white_space():
     """Checks characters by their names, in all Unicode planes that have some."""
     for code in (*range(0x40000), *range(0xE0000, 0xF0000)):
         character = chr(code)
@@ -48,7 +48,7 @@ def test_characters_that_stand_alone_are_those_of_scripts_without_white_space():
 
 
 @given(st.one_of(ANY, MIXED))
-def test_white_space_is_that_of_split(text):
+def test_white_space_agrees_with_str_split(text):
     assert tuple(text[start:end] for start, end in token_spans(text)) == tuple(text.split())
 
 
@@ -68,7 +68,7 @@ def test_normalization_keeps_the_number_of_words(text):
 
 
 @given(MIXED, st.lists(st.integers(0, 40)))
-def test_each_part_is_of_the_word_that_its_bytes_are_in(text, cuts):
+def test_each_part_belongs_to_the_words_of_its_bytes(text, cuts):
     """Byte by byte: parts that share a word, and words that share a part, are joined."""
     data = text.encode()
     bounds = [0, *sorted(cut for cut in cuts if cut < len(data)), len(data)]
@@ -92,30 +92,30 @@ def test_each_part_is_of_the_word_that_its_bytes_are_in(text, cuts):
 
 @examples(50)
 @given(st.lists(st.binary(max_size=3), max_size=8))
-def test_parts_that_are_no_text(parts):
+def test_parts_of_arbitrary_bytes(parts):
     numbers, texts = group_into_words(parts)
     assert [number is None for number in numbers] == [not part or not texts for part in parts]
-    found = [number for number in numbers if number is not None]
-    assert found == sorted(found)
-    assert set(found) == set(range(len(texts)))
+    actual = [number for number in numbers if number is not None]
+    assert actual == sorted(actual)
+    assert set(actual) == set(range(len(texts)))
 
 
-def test_white_space_at_the_end_of_a_part_joins_nothing():
+def test_white_space_at_the_end_of_a_part_does_not_join_words():
     assert group_into_words([b"a ", b"b"]) == ([0, 1], ("a", "b"))
 
 
-def test_white_space_goes_with_the_word_behind_it():
+def test_white_space_belongs_to_the_following_word():
     assert group_into_words([b" ", b"a", b" b", b"c", b"  ", b"", b" d", b" "]) == (
         [0, 0, 1, 1, 2, None, 2, 2],
         ("a", "bc", "d"),
     )
 
 
-def test_words_that_one_part_covers_are_one():
+def test_words_covered_by_one_part_are_joined():
     assert group_into_words(["中国".encode(), "人".encode()]) == ([0, 1], ("中国", "人"))
     assert group_into_words([" 中 国".encode()], token_spans) == ([0], ("中 国",))
 
 
-def test_half_a_character_is_of_its_word():
+def test_incomplete_character_belongs_to_its_word():
     data = "né".encode()
     assert group_into_words([data[:2], data[2:], b" \xff", b"\xfe"]) == ([0, 0, 1, 1], ("né", "\ufffd\ufffd"))

@@ -23,29 +23,29 @@ for _ in range(2):
 CAPACITY = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
 
 
-def count_made_kernels(asked: str | None) -> int:
+def count_created_kernels(cache_size: str | None) -> int:
     """Return how many kernels oneDNN creates in two passes over the shapes, with this cache size."""
     environment = {**ENVIRONMENT, "ONEDNN_VERBOSE": "2"}
     environment.pop(CAPACITY, None)
-    if asked is not None:
-        environment[CAPACITY] = asked
-    done = subprocess.run(
+    if cache_size is not None:
+        environment[CAPACITY] = cache_size
+    result = subprocess.run(
         [*fork_command("python"), "-"], input=PRODUCTS, env=environment, capture_output=True, text=True, check=True
     )
-    return sum("create:cache_miss" in line for line in done.stdout.splitlines())
+    return sum("create:cache_miss" in line for line in result.stdout.splitlines())
 
 
-def test_few_kernels_are_kept():
+def test_default_cache_keeps_few_kernels():
     """In the second pass all are created again."""
-    assert count_made_kernels(None) >= 2 * SHAPES
+    assert count_created_kernels(None) >= 2 * SHAPES
 
 
 @pytest.mark.slow
-def test_none_is_made_again_where_there_is_room_for_1000():
-    assert SHAPES <= count_made_kernels("1000") < 2 * SHAPES
+def test_cache_size_of_1000_keeps_all_kernels():
+    assert SHAPES <= count_created_kernels("1000") < 2 * SHAPES
 
 
-def test_whoever_asked_for_more_is_left_alone(monkeypatch):
+def test_cache_size_of_the_user_is_not_changed(monkeypatch):
     monkeypatch.setenv(CAPACITY, "1000")
     limit_kernel_cache()
     assert os.environ[CAPACITY] == "1000"

@@ -98,7 +98,7 @@ SETTINGS = Settings(
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def uninterrupted(tmp_path_factory):
     """An uninterrupted run, and its folder."""
     folder = tmp_path_factory.mktemp("whole")
     return run(Topics(), SETTINGS, folder / "topics", device="cpu"), folder / "topics"
@@ -113,8 +113,8 @@ def assert_same(one, other):
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_it_learns(whole):
-    result, out = whole
+def test_it_learns(uninterrupted):
+    result, out = uninterrupted
     assert (result.score, result.steps, result.ended_by, result.out) == (1.0, 60, "steps", out)
     model = Classifier(16)
     model.load_state_dict(load_file(out / "model.safetensors"))
@@ -125,7 +125,7 @@ def test_it_learns(whole):
     assert about["validation"] == {"accuracy": 1.0}
 
 
-def test_the_page_shows_this_task():
+def test_docs_page_contains_this_task():
     page = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
     for part in (sentences, Classifier, Topics):
         assert inspect.getsource(part) in page, part.__name__
@@ -135,16 +135,16 @@ class CutError(Exception):
     """Simulates a kill: nothing after it runs."""
 
 
-def cut():
+def raise_cut_error():
     raise CutError
 
 
-def interrupt():
+def send_interrupt():
     os.kill(os.getpid(), signal.SIGINT)
 
 
-@pytest.mark.parametrize(("end", "error"), [(cut, CutError), (interrupt, KeyboardInterrupt)])
-def test_a_run_that_was_stopped_is_resumed_to_the_same_bits(tmp_path, whole, end, error):
+@pytest.mark.parametrize(("end", "error"), [(raise_cut_error, CutError), (send_interrupt, KeyboardInterrupt)])
+def test_resumed_run_ends_with_the_same_bits(tmp_path, uninterrupted, end, error):
     class Stopping(Topics):
         steps = 0
 
@@ -159,12 +159,12 @@ def test_a_run_that_was_stopped_is_resumed_to_the_same_bits(tmp_path, whole, end
         run(Stopping(), replace(SETTINGS, save_seconds=0.0), out, device="cpu")
     torch.rand(17)
     result = run(Topics(), SETTINGS, out, resume=True, device="cpu")
-    assert (result.steps, result.score) == (60, whole[0].score)
-    assert_same(checkpoint(out), checkpoint(whole[1]))
-    assert_same(load_file(out / "model.safetensors"), load_file(whole[1] / "model.safetensors"))
+    assert (result.steps, result.score) == (60, uninterrupted[0].score)
+    assert_same(checkpoint(out), checkpoint(uninterrupted[1]))
+    assert_same(load_file(out / "model.safetensors"), load_file(uninterrupted[1] / "model.safetensors"))
 
 
-def test_shards_of_a_batch_make_up_the_whole():
+def test_losses_of_shards_sum_to_that_of_the_batch():
     task = Topics()
     task.order, (task.ids, task.labels) = torch.arange(144), sentences()
     model, batch = Classifier(8).double().eval(), torch.arange(7)
@@ -176,19 +176,19 @@ def test_shards_of_a_batch_make_up_the_whole():
     ("task", "settings", "other"),
     [(Topics(width=8), SETTINGS, "width"), (Topics(), Settings(seed=2, steps=60, precision="float32"), "rate")],
 )
-def test_a_run_is_resumed_as_what_it_was_begun(whole, task, settings, other):
+def test_resume_with_changed_settings_is_refused(uninterrupted, task, settings, other):
     with pytest.raises(OutputExistsError, match=f"another {other}"):
-        run(task, settings, whole[1], resume=True, device="cpu")
+        run(task, settings, uninterrupted[1], resume=True, device="cpu")
 
 
-def test_what_is_there_is_not_replaced_unasked(whole):
+def test_existing_run_is_not_replaced_without_overwrite(uninterrupted):
     with pytest.raises(OutputExistsError, match=r"--resume\) or overwrite=True \(--overwrite"):
-        run(Topics(), SETTINGS, whole[1], device="cpu")
+        run(Topics(), SETTINGS, uninterrupted[1], device="cpu")
     with pytest.raises(OptionError, match="contradict"):
-        run(Topics(), SETTINGS, whole[1], resume=True, overwrite=True, device="cpu")
+        run(Topics(), SETTINGS, uninterrupted[1], resume=True, overwrite=True, device="cpu")
 
 
-def test_an_epoch_without_batches_is_refused(tmp_path):
+def test_epoch_without_batches_is_refused(tmp_path):
     class Empty(Topics):
         def epoch(self, number):
             return []
@@ -197,7 +197,7 @@ def test_an_epoch_without_batches_is_refused(tmp_path):
         run(Empty(), SETTINGS, tmp_path / "topics", device="cpu")
 
 
-def test_texts_of_a_task_are_kept_with_the_run_and_replaced_with_it(tmp_path):
+def test_files_of_a_task_are_saved_with_the_run(tmp_path):
     folders = []
 
     class Named(Topics):
@@ -215,17 +215,17 @@ def test_texts_of_a_task_are_kept_with_the_run_and_replaced_with_it(tmp_path):
     assert folders == [None, tmp_path / "topics.run", None]
 
 
-def test_what_the_settings_leave_open_is_the_task_s(tmp_path):
+def test_task_completes_the_settings(tmp_path):
     class Choosing(Topics):
         def complete(self, settings):
             return replace(settings, schedule=settings.schedule.complete(peak=0.02, warmup=3))
 
     run(Choosing(), replace(SETTINGS, schedule=Schedule(warmup=5), steps=1), tmp_path / "topics", device="cpu")
-    begun = json.loads((tmp_path / "topics.run" / "run.json").read_text())
-    assert (begun["rate"], begun["warmup"], begun["precision"]) == (0.02, 5, "float32")
+    run_settings = json.loads((tmp_path / "topics.run" / "run.json").read_text())
+    assert (run_settings["rate"], run_settings["warmup"], run_settings["precision"]) == (0.02, 5, "float32")
 
 
-def test_a_recipe_has_names_of_its_own(tmp_path):
+def test_recipe_with_a_name_of_the_settings_is_refused(tmp_path):
     class Seeded(Topics):
         def recipe(self):
             return {"seed": 3}
@@ -236,6 +236,6 @@ def test_a_recipe_has_names_of_its_own(tmp_path):
 
 
 @pytest.mark.parametrize("score", [float("nan"), None, "high"])
-def test_a_score_that_cannot_be_compared_is_refused(score, without_shape_checks):
+def test_incomparable_scores_are_refused(score, without_shape_checks):
     with pytest.raises(OptionError, match="score of a validation is not a number"):
         Validation(score)

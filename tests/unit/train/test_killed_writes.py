@@ -91,14 +91,14 @@ try_a_checkpoint(Path("runs"))
 """
 
 
-def test_a_kill_at_any_moment_leaves_the_old_or_the_new(tmp_path):
+def test_kill_at_any_disk_operation_leaves_the_old_or_the_new_file(tmp_path):
     """Checks a model, and a checkpoint that is written again."""
     command = [*fork_command("python"), "-"]
-    done = subprocess.run(
+    result = subprocess.run(
         command, input=KILLED, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=300
     )
-    assert done.returncode == 0, done.stderr
-    for line, seen in zip(done.stdout.splitlines(), ("['1', '2']", "[1.0, 2.0]"), strict=True):
+    assert result.returncode == 0, result.stderr
+    for line, seen in zip(result.stdout.splitlines(), ("['1', '2']", "[1.0, 2.0]"), strict=True):
         number, rest = line.split(" ", 1)
         assert int(number) > 10
         assert rest == f"{seen} 1"  # and at one moment no file has the name

@@ -22,7 +22,7 @@ from regard.train.averaging import average_states
 from regard.train.distributed import Processes
 from regard.train.loop import Trainer
 from regard.train.progress import Progress
-from regard.train.reports import FileReport, Report
+from regard.train.reports import FileReport, Report, TerminalReport
 from regard.train.run_folder import Checkpoint, RunFolder
 from regard.train.schedule import Schedule
 from regard.train.settings import Settings
@@ -32,12 +32,12 @@ from small_translators import write_pairs
 ROWS, WIDTH = 97, 5
 
 
-class RecordingReport(Report):
+class CollectingReport(Report):
     def __init__(self):
-        self.heard = []
+        self.records = []
 
     def numbers(self, step, kind, values):
-        self.heard.append((step, kind, dict(values)))
+        self.records.append((step, kind, dict(values)))
 
     def samples(self, step, lines):
         pass
@@ -98,7 +98,7 @@ def settings(**changed) -> Settings:
     return Settings(**{"schedule": schedule, "validate_every": 7, "patience": 0, "precision": "float32"} | changed)
 
 
-def trainer(task, folder, settings, *, begin=True, report=None) -> Trainer:
+def make_trainer(task, folder, settings, *, begin=True, report=None) -> Trainer:
     run = RunFolder(folder.with_name(f"{folder.name}.run"))
     if begin:
         run.begin(task.recipe(), {})
@@ -108,7 +108,7 @@ def trainer(task, folder, settings, *, begin=True, report=None) -> Trainer:
         processes=Processes(device="cpu"),
         folder=run,
         out=folder,
-        report=report or RecordingReport(),
+        report=report or CollectingReport(),
         after=None if begin else run.load_last(),
     )
 
@@ -121,30 +121,30 @@ def same(one, other) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-def test_what_a_task_cannot_mean_is_refused_and_does_not_hang(tmp_path):
+def test_tasks_without_batches_or_tokens_are_refused(tmp_path):
     class Running(Regression):
         def epoch(self, number):
             return super().epoch(number) if number == 0 else []
 
     with pytest.raises(DataError, match="no batches"):
-        trainer(Running(), tmp_path / "m", settings(steps=100)).run()
+        make_trainer(Running(), tmp_path / "m", settings(steps=100)).run()
 
     class Counting(Regression):
         def tokens(self, batch):
             return 0
 
     with pytest.raises(DataError, match="counts no tokens"):
-        trainer(Counting(), tmp_path / "n", settings(steps=2)).run()
+        make_trainer(Counting(), tmp_path / "n", settings(steps=2)).run()
 
 
-def test_a_step_is_adam_on_the_mean_of_all_tokens(tmp_path):
+def test_step_is_adamw_on_the_mean_over_all_tokens(tmp_path):
     """One step of AdamW moves each weight by the rate against the sign of its gradient, whatever its size."""
     task = Regression(dropout=0.0)
     before = weights(task)
     first = task.epoch(0)[0]
     loss = task.loss(task.model, first, RankShard()) / len(first)
     gradients = torch.autograd.grad(loss, list(task.model.parameters()))
-    trainer(task, tmp_path / "m", settings(steps=1, schedule=Schedule(peak=0.01, warmup=0), average=1)).run()
+    make_trainer(task, tmp_path / "m", settings(steps=1, schedule=Schedule(peak=0.01, warmup=0), average=1)).run()
     for old, new, gradient in zip(before, weights(task), gradients, strict=True):
         assert torch.allclose(new, old - 0.01 * gradient.sign(), atol=1e-6)
 
@@ -156,13 +156,13 @@ def test_accumulated_batches_are_one_large_batch(tmp_path):
             return [torch.cat(parts[first : first + 3]) for first in range(0, len(parts), 3)]
 
     parts, whole = Regression(dropout=0.0), Whole(dropout=0.0)
-    trainer(parts, tmp_path / "a", settings(steps=13, accumulate=3)).run()
-    trainer(whole, tmp_path / "b", settings(steps=13)).run()
+    make_trainer(parts, tmp_path / "a", settings(steps=13, accumulate=3)).run()
+    make_trainer(whole, tmp_path / "b", settings(steps=13)).run()
     for one, other in zip(weights(parts), weights(whole), strict=True):
         assert torch.allclose(one, other, atol=1e-6)
 
 
-def test_shares_make_up_the_whole():
+def test_losses_of_shards_sum_to_that_of_the_batch():
     task = Regression(dropout=0.0)
     batch = task.epoch(0)[0]
     whole = task.loss(task.model, batch, RankShard())
@@ -177,16 +177,16 @@ CUT = {"steps": 31, "save_seconds": 0.0, "average": 1}
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def uninterrupted_weights(tmp_path_factory):
     """The final weights of an uninterrupted run."""
     task = Regression()
-    trainer(task, tmp_path_factory.mktemp("whole") / "m", settings(**CUT)).run()
+    make_trainer(task, tmp_path_factory.mktemp("whole") / "m", settings(**CUT)).run()
     return weights(task)
 
 
 # Before the first validation and at the end of an epoch; in slow tests also after later validations.
 @pytest.mark.parametrize("cut_at", [3, 9, *(pytest.param(step, marks=pytest.mark.slow) for step in (8, 17, 23))])
-def test_a_run_that_was_cut_off_goes_on_to_the_same_bits(tmp_path, whole, cut_at):
+def test_resumed_run_ends_with_the_same_bits(tmp_path, uninterrupted_weights, cut_at):
     class Breaking(Regression):
         steps = 0
 
@@ -197,30 +197,30 @@ def test_a_run_that_was_cut_off_goes_on_to_the_same_bits(tmp_path, whole, cut_at
             return super().loss(model, batch, share)
 
     with pytest.raises(CutError):
-        trainer(Breaking(), tmp_path / "cut", settings(**CUT)).run()
+        make_trainer(Breaking(), tmp_path / "cut", settings(**CUT)).run()
     torch.manual_seed(12345)
     again = Regression(seed=99)  # other weights, which the checkpoint replaces
     torch.rand(17)
-    run = trainer(again, tmp_path / "cut", settings(**CUT), begin=False)
+    run = make_trainer(again, tmp_path / "cut", settings(**CUT), begin=False)
     assert run.progress.step == cut_at
     run.run()
-    assert same(whole, weights(again))
+    assert same(uninterrupted_weights, weights(again))
 
 
-def test_a_run_goes_on_from_the_last_checkpoint_where_steps_were_lost(tmp_path):
+def test_steps_after_the_last_checkpoint_are_repeated(tmp_path):
     """Checkpoints at validations only, every 7 steps: the steps after the last one are repeated."""
     whole = Regression()
-    trainer(whole, tmp_path / "whole", settings(steps=24, average=1)).run()
+    make_trainer(whole, tmp_path / "whole", settings(steps=24, average=1)).run()
     first = Regression()
-    trainer(first, tmp_path / "cut", settings(steps=9, average=1, validate_every=7)).run()
+    make_trainer(first, tmp_path / "cut", settings(steps=9, average=1, validate_every=7)).run()
     again = Regression(seed=5)
-    trainer(again, tmp_path / "cut", settings(steps=24, average=1), begin=False).run()
+    make_trainer(again, tmp_path / "cut", settings(steps=24, average=1), begin=False).run()
     assert same(weights(whole), weights(again))
 
 
-def test_a_damaged_checkpoint_is_named_and_an_unfinished_one_is_not_seen(tmp_path):
+def test_damaged_checkpoint_is_named_and_unfinished_one_ignored(tmp_path):
     task = Regression()
-    trainer(task, tmp_path / "m", settings(steps=14)).run()
+    make_trainer(task, tmp_path / "m", settings(steps=14)).run()
     run = RunFolder(tmp_path / "m.run")
     (run.path / "checkpoints" / ".step-00000099.partial").mkdir()
     assert run.load_last().progress.step == 14
@@ -230,36 +230,36 @@ def test_a_damaged_checkpoint_is_named_and_an_unfinished_one_is_not_seen(tmp_pat
         run.load_last()
 
 
-def test_the_best_is_kept_and_training_stops_when_it_no_longer_rises(tmp_path):
+def test_best_weights_are_kept_and_patience_stops_training(tmp_path):
     task = Regression()
     task.scores = [1.0, 3.0, 2.0, 2.5, 2.9, 0.0, 0.0, 0.0]
-    report = RecordingReport()
-    progress = trainer(task, tmp_path / "m", settings(patience=3, average=2), report=report).run()
+    report = CollectingReport()
+    progress = make_trainer(task, tmp_path / "m", settings(patience=3, average=2), report=report).run()
     assert progress.step == 5 * 7
     assert [(one.step, one.score) for one in progress.best] == [(14, 3.0), (35, 2.9)]
-    validations = [step for step, kind, _ in report.heard if kind == "validation"]
+    validations = [step for step, kind, _ in report.records if kind == "validation"]
     assert validations == [7, 14, 21, 28, 35, 35]  # the last is the average of the two best
 
 
-def test_the_mean_of_the_best_is_kept_where_it_is_better(tmp_path):
+def test_average_of_the_best_is_saved_if_it_is_better(tmp_path):
     task = Regression()
     task.scores = [1.0, 2.0, 9.0]
-    trainer(task, tmp_path / "m", settings(steps=14, average=2)).run()
+    make_trainer(task, tmp_path / "m", settings(steps=14, average=2)).run()
     kept = load_file(tmp_path / "m" / "model.safetensors")
     snapshots = [load_file(path) for path in sorted((tmp_path / "m.run" / "snapshots").iterdir())]
     for name, weight in kept.items():
         assert torch.equal(weight, ((snapshots[0][name].double() + snapshots[1][name].double()) / 2).float())
 
 
-def test_a_run_that_goes_on_does_not_replace_the_model_by_a_worse_one(tmp_path):
+def test_resumed_run_does_not_replace_the_model_by_a_worse_one(tmp_path):
     """The average of the best scores 9; later weights score less, though more than each of the earlier ones."""
     task = Regression()
     task.scores = [1.0, 2.0, 9.0]
-    assert trainer(task, tmp_path / "m", settings(steps=14, average=2)).run().kept == 9.0
+    assert make_trainer(task, tmp_path / "m", settings(steps=14, average=2)).run().kept == 9.0
     kept = load_file(tmp_path / "m" / "model.safetensors")
     later = Regression()
     later.scores = [3.0, 4.0, 5.0]
-    progress = trainer(later, tmp_path / "m", settings(steps=28, average=2), begin=False).run()
+    progress = make_trainer(later, tmp_path / "m", settings(steps=28, average=2), begin=False).run()
     assert progress.kept == 9.0
     assert [one.score for one in progress.best] == [4.0, 3.0]
     assert later.saved == []
@@ -267,46 +267,46 @@ def test_a_run_that_goes_on_does_not_replace_the_model_by_a_worse_one(tmp_path):
         assert torch.equal(weight, kept[name])
 
 
-def test_the_last_checkpoint_holds_the_last_weights_and_not_the_mean(tmp_path):
+def test_last_checkpoint_contains_the_last_weights_and_not_the_average(tmp_path):
     task = Regression()
     task.scores = [1.0, 2.0, 9.0]
-    trainer(task, tmp_path / "m", settings(steps=14, average=2)).run()
+    make_trainer(task, tmp_path / "m", settings(steps=14, average=2)).run()
     run = RunFolder(tmp_path / "m.run")
     last, snapshot = run.load_last(), run.load_snapshot("step-00000014.safetensors")
     assert last is not None
     assert all(torch.equal(last.weights[name], weight) for name, weight in snapshot.items())
 
 
-def test_what_ended_a_run_is_said(tmp_path):
+def test_reason_for_the_end_of_a_run(tmp_path):
     task = Regression()
     task.scores = [3.0, 2.0, 1.0, 0.0, 0.0]
-    trainer(task, tmp_path / "m", settings(patience=2, average=1)).run()
-    for changed, ended in (
+    make_trainer(task, tmp_path / "m", settings(patience=2, average=1)).run()
+    for changed_settings, reason in (
         ({"patience": 2}, "patience"),
         ({"patience": 3}, None),
         ({"steps": 7}, "steps"),
         ({"epochs": 2}, "epochs"),
         ({"minutes": 1e-9}, "minutes"),
     ):
-        again = trainer(Regression(), tmp_path / "m", settings(**{"average": 1, **changed}), begin=False)
-        assert again.ended_by() == ended, changed
+        again = make_trainer(Regression(), tmp_path / "m", settings(**{"average": 1, **changed_settings}), begin=False)
+        assert again.ended_by() == reason, changed_settings
 
 
-def test_a_run_that_has_ended_is_not_measured_again(tmp_path):
+def test_finished_run_is_not_validated_again(tmp_path):
     """Resuming a finished run: the last weights are among the best once, and are not averaged twice."""
-    trainer(Regression(), tmp_path / "m", settings(steps=9)).run()
-    report = RecordingReport()
-    progress = trainer(Regression(), tmp_path / "m", settings(steps=9), begin=False, report=report).run()
+    make_trainer(Regression(), tmp_path / "m", settings(steps=9)).run()
+    report = CollectingReport()
+    progress = make_trainer(Regression(), tmp_path / "m", settings(steps=9), begin=False, report=report).run()
     assert sorted(one.step for one in progress.best) == [7, 9]
-    assert [step for step, kind, values in report.heard if "averaged" not in values] == []
+    assert [step for step, kind, values in report.records if "averaged" not in values] == []
 
 
-def test_averages_are_means():
+def test_average_of_states():
     states = [{"a": torch.tensor([1.0, 2.0])}, {"a": torch.tensor([2.0, 6.0])}, {"a": torch.tensor([6.0, 1.0])}]
     assert average_states(states)["a"].tolist() == [3.0, 3.0]
 
 
-def test_what_was_reported_after_the_checkpoint_is_reported_once(tmp_path):
+def test_metrics_after_the_checkpoint_are_written_once(tmp_path):
     run = RunFolder(tmp_path / "m.run")
     run.begin({}, {})
     first = FileReport(run)
@@ -327,36 +327,37 @@ def test_samples_after_the_checkpoint_are_written_once(tmp_path):
     run.begin({}, {})
     first = FileReport(run)
     for step in (10, 20, 30):
-        first.samples(step, ["source: one\n\nstep 99\ntwo", f"got:    {step}"])
+        first.samples(step, ["source: one\n\nstep 99\ntwo", f"output: {step}"])
     first.close()
     with run.samples.open("a") as file:
         file.write("step 40\nsource: o")  # the state after a kill
     again = FileReport(run, after=20)
-    again.samples(30, ["got:    once more"])
+    again.samples(30, ["output: once more"])
     again.close()
     lines = run.samples.read_text().splitlines()
     assert [line for line in lines if line.startswith("step")] == ["step 10", "step 20", "step 30"]
-    assert [line for line in lines if line.startswith("got")] == ["got:    10", "got:    20", "got:    once more"]
+    outputs = [line for line in lines if line.startswith("output")]
+    assert outputs == ["output: 10", "output: 20", "output: once more"]
 
 
-def test_a_model_that_was_moved_away_is_written_again_from_the_best_weights(tmp_path):
+def test_missing_model_is_written_again_from_the_best_weights(tmp_path):
     """No better weights follow, so without this there would be no model at the end."""
     whole = Regression()
-    trainer(whole, tmp_path / "whole", settings(steps=20, average=1)).run()
+    make_trainer(whole, tmp_path / "whole", settings(steps=20, average=1)).run()
     task = Regression()
     task.scores = [1.0, 5.0]
-    trainer(task, tmp_path / "m", settings(steps=14, average=1)).run()
+    make_trainer(task, tmp_path / "m", settings(steps=14, average=1)).run()
     best = load_file(tmp_path / "m" / "model.safetensors")
     (tmp_path / "m").rename(tmp_path / "elsewhere")
     later = Regression(seed=9)
     later.scores = [5.0, 4.0]  # scores of the best weights again, and of the last
-    progress = trainer(later, tmp_path / "m", settings(steps=20, average=1), begin=False).run()
+    progress = make_trainer(later, tmp_path / "m", settings(steps=20, average=1), begin=False).run()
     assert (progress.kept, len(later.saved)) == (5.0, 1)
     assert all(torch.equal(one, best[name]) for name, one in load_file(tmp_path / "m" / "model.safetensors").items())
     assert same(weights(whole), weights(later))  # training was not affected
 
 
-def test_a_model_that_was_moved_away_while_it_was_trained_is_there_in_the_end(tmp_path):
+def test_model_moved_during_training_is_written_at_the_end(tmp_path):
     class Moving(Regression):
         def validate(self, model):
             if (tmp_path / "m").exists():
@@ -365,32 +366,32 @@ def test_a_model_that_was_moved_away_while_it_was_trained_is_there_in_the_end(tm
 
     task = Moving()
     task.scores = [9.0, 2.0, 9.0]
-    trainer(task, tmp_path / "m", settings(steps=14, average=1)).run()
+    make_trainer(task, tmp_path / "m", settings(steps=14, average=1)).run()
     kept, moved = (load_file(tmp_path / name / "model.safetensors") for name in ("m", "elsewhere"))
     assert all(torch.equal(kept[name], moved[name]) for name in moved)
 
 
-def test_a_run_goes_on_beside_what_others_and_kills_left(tmp_path):
+def test_resumed_run_with_leftovers_of_a_kill_and_unknown_files(tmp_path):
     """A kill while the model was being replaced: the model has a hidden name, and contains a user's page."""
 
     class Saving(Regression):
         def save(self, model, folder, about):
             write_folder(folder, {"config.json": "{}"}, model.state_dict(), overwrite=True, keep_others=True)
 
-    trainer(Saving(), tmp_path / "m", settings(steps=14, average=1)).run()
+    make_trainer(Saving(), tmp_path / "m", settings(steps=14, average=1)).run()
     (tmp_path / "m" / "dog.html").write_text("a page")
     (tmp_path / "m" / ".DS_Store").write_bytes(b"\0")
     (tmp_path / ".m.0a1b2c3d.partial").mkdir()
     (tmp_path / ".mine.0a1b2c3d.partial").mkdir()  # another name, so it does not belong to this run
     for more in (14, 28):  # once with no steps left, once with some
         (tmp_path / "m").rename(tmp_path / ".m.0a1b2c3e.replaced")
-        trainer(Saving(), tmp_path / "m", settings(steps=more, average=1), begin=False).run()
+        make_trainer(Saving(), tmp_path / "m", settings(steps=more, average=1), begin=False).run()
         assert (tmp_path / "m" / "dog.html").read_text() == "a page"
         assert sorted(path.name for path in tmp_path.iterdir()) == [".mine.0a1b2c3d.partial", "m", "m.run"]
     assert load_file(tmp_path / "m" / "model.safetensors")
 
 
-def test_a_translator_is_written_whatever_else_is_in_its_folder(tmp_path):
+def test_translator_is_saved_into_a_folder_with_other_files(tmp_path):
     write_pairs(tmp_path / "pairs.tsv")
     numbers = {"layers": 1, "width": 16, "inner": 19}
     task = TranslationTask(TranslationRecipe((tmp_path / "pairs.tsv",), model="tiny", hyperparameters=numbers))
@@ -402,33 +403,33 @@ def test_a_translator_is_written_whatever_else_is_in_its_folder(tmp_path):
     assert load(tmp_path / "m").metadata["steps"] == 2
 
 
-def test_a_mean_that_was_moved_away_no_longer_keeps_others_from_being_written(tmp_path):
+def test_missing_average_does_not_prevent_saving_later_weights(tmp_path):
     task = Regression()
     task.scores = [1.0, 2.0, 9.0]
-    trainer(task, tmp_path / "m", settings(steps=14, average=2)).run()
+    make_trainer(task, tmp_path / "m", settings(steps=14, average=2)).run()
     (tmp_path / "m").rename(tmp_path / "elsewhere")
     later = Regression()
     later.scores = [2.0, 3.0, 1.0, 2.5]
-    assert trainer(later, tmp_path / "m", settings(steps=28, average=2), begin=False).run().kept == 3.0
+    assert make_trainer(later, tmp_path / "m", settings(steps=28, average=2), begin=False).run().kept == 3.0
     assert RunFolder(tmp_path / "m.run").load_last().progress.kept == 3.0
     kept, best = load_file(tmp_path / "m" / "model.safetensors"), tmp_path / "m.run/snapshots/step-00000021.safetensors"
     assert all(torch.equal(kept[name], one) for name, one in load_file(best).items())
 
 
-def test_measuring_the_mean_leaves_the_random_numbers_to_training(tmp_path):
+def test_validation_of_the_average_does_not_change_random_numbers(tmp_path):
     """A task may draw random numbers in validation; they do not affect the following checkpoint."""
     whole = Regression()
     whole.scores = [1.0, 2.0, 3.0, 4.0, 9.0]
-    trainer(whole, tmp_path / "whole", settings(steps=28, average=2)).run()
+    make_trainer(whole, tmp_path / "whole", settings(steps=28, average=2)).run()
     first, then = Regression(), Regression()
     first.scores, then.scores = [1.0, 2.0, 9.0], [3.0, 4.0, 9.0]
-    trainer(first, tmp_path / "cut", settings(steps=14, average=2)).run()
-    trainer(then, tmp_path / "cut", settings(steps=28, average=2), begin=False).run()
+    make_trainer(first, tmp_path / "cut", settings(steps=14, average=2)).run()
+    make_trainer(then, tmp_path / "cut", settings(steps=28, average=2), begin=False).run()
     ends = [RunFolder(tmp_path / f"{name}.run").load_last().weights for name in ("whole", "cut")]
     assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
 
 
-def test_a_loss_that_is_no_number_is_left_out_and_in_the_end_an_error(tmp_path):
+def test_nonfinite_losses_are_skipped_and_finally_an_error(tmp_path):
     class Broken(Regression):
         steps = 0
 
@@ -439,11 +440,11 @@ def test_a_loss_that_is_no_number_is_left_out_and_in_the_end_an_error(tmp_path):
 
     task = Broken()
     with pytest.raises(DataError, match="NaN or infinite for 10 steps"):
-        trainer(task, tmp_path / "m", settings(steps=100)).run()
+        make_trainer(task, tmp_path / "m", settings(steps=100)).run()
     assert all(torch.isfinite(weight).all() for weight in weights(task))
 
 
-def test_the_loss_of_a_step_that_was_left_out_is_not_reported(tmp_path):
+def test_loss_of_a_skipped_step_is_not_reported(tmp_path):
     class Broken(Regression):
         steps = 0
 
@@ -451,26 +452,35 @@ def test_the_loss_of_a_step_that_was_left_out_is_not_reported(tmp_path):
             self.steps += 1
             return super().loss(model, batch, share) * (math.nan if self.steps in (4, *range(21, 31)) else 1.0)
 
-    listening = RecordingReport()
+    listening = CollectingReport()
     with pytest.raises(DataError):
-        trainer(Broken(), tmp_path / "m", settings(steps=100), report=listening).run()
-    losses = [values["loss"] for _, kind, values in listening.heard if kind == "train"]
+        make_trainer(Broken(), tmp_path / "m", settings(steps=100), report=listening).run()
+    losses = [values["loss"] for _, kind, values in listening.records if kind == "train"]
     assert len(losses) == 2
     assert all(map(math.isfinite, losses))
 
 
-def test_numbers_that_are_none_are_null_in_the_file(tmp_path):
+def test_terminal_report_of_a_validation_names_its_metrics(capsys):
+    report = TerminalReport()
+    report.numbers(1200, "validation", {"bleu": 31.416, "loss": 1.5})
+    report.numbers(1200, "validation", {"bleu": 32.0, "averaged": 2.0})
+    report.close()
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["step 1,200: bleu 31.42, loss 1.50", "average of 2 checkpoints: bleu 32.00"]
+
+
+def test_nonfinite_metrics_are_null_in_the_file(tmp_path):
     run = RunFolder(tmp_path / "m.run")
     run.begin({}, {})
     files = FileReport(run)
     files.numbers(10, "train", {"loss": math.nan, "gradient_norm": math.inf, "epoch": 1.0})
     files.close()
     (line,) = run.metrics.read_text().splitlines()
-    found = json.loads(line, parse_constant=lambda name: pytest.fail(name))
-    assert (found["loss"], found["gradient_norm"], found["epoch"]) == (None, None, 1.0)
+    actual = json.loads(line, parse_constant=lambda name: pytest.fail(name))
+    assert (actual["loss"], actual["gradient_norm"], actual["epoch"]) == (None, None, 1.0)
 
 
-def test_the_speed_is_that_of_learning(tmp_path, monkeypatch):
+def test_speed_excludes_validation(tmp_path, monkeypatch):
     """A fake clock on which a step takes a second and a validation a thousand; validations are between two reports."""
     now = [0.0]
     monkeypatch.setattr("regard.train.loop.time.monotonic", lambda: now[0])
@@ -484,14 +494,18 @@ def test_the_speed_is_that_of_learning(tmp_path, monkeypatch):
             now[0] += 1000
             return super().validate(model)
 
-    listening, task = RecordingReport(), Slow()
-    trainer(task, tmp_path / "m", settings(steps=50, validate_every=7), report=listening).run()
-    speeds = [values["tokens_per_second"] for _, kind, values in listening.heard if kind == "train"]
+        @property
+        def unit(self):
+            return "points"
+
+    listening, task = CollectingReport(), Slow()
+    make_trainer(task, tmp_path / "m", settings(steps=50, validate_every=7), report=listening).run()
+    speeds = [values["points_per_second"] for _, kind, values in listening.records if kind == "train"]
     sizes = [len(batch) for epoch in range(9) for batch in task.epoch(epoch)]
     assert speeds == [pytest.approx(sum(sizes[first : first + 10]) / 10) for first in range(0, 50, 10)]
 
 
-def test_another_run_s_options_are_refused(tmp_path):
+def test_changed_options_are_refused(tmp_path):
     run = RunFolder(tmp_path / "m.run")
     run.begin({"seed": 1, "columns": (1, 2)}, {"tokenizer.json": "{}"})
     run.check_same({"seed": 1, "columns": (1, 2)})
@@ -499,7 +513,7 @@ def test_another_run_s_options_are_refused(tmp_path):
         run.check_same({"seed": 2, "columns": (1, 2)})
 
 
-def test_of_many_numbers_the_one_that_differs_is_named(tmp_path):
+def test_changed_nested_option_is_named(tmp_path):
     run = RunFolder(tmp_path / "m.run")
     run.begin({"model": {"layers": 3, "dropout": 0.1}}, {})
     run.check_same({"model": {"layers": 3, "dropout": 0.1}})
@@ -507,9 +521,9 @@ def test_of_many_numbers_the_one_that_differs_is_named(tmp_path):
         run.check_same({"model": {"layers": 3, "dropout": 0.3}})
 
 
-def test_what_is_damaged_is_not_to_be_removed_with_all_the_rest(tmp_path):
+def test_errors_of_damaged_files_do_not_advise_removing_the_run(tmp_path):
     task = Regression()
-    trainer(task, tmp_path / "m", settings(steps=14)).run()
+    make_trainer(task, tmp_path / "m", settings(steps=14)).run()
     run = RunFolder(tmp_path / "m.run")
     (run.path / "snapshots" / "step-00000014.safetensors").write_bytes(b"half")
     with pytest.raises(CheckpointError, match="damaged") as refused:
@@ -541,7 +555,7 @@ except filelock.Timeout:
 """
 
 
-def test_one_process_at_a_time_writes_a_run(tmp_path):
+def test_run_is_locked_by_one_process(tmp_path):
     """Another process cannot write the run; and it locks out others until it is killed. It only takes the lock."""
     run, command = RunFolder(tmp_path / "m.run"), [sys.executable, "-c", LOCKING, str(tmp_path / ".m.run.lock")]
     with run.lock(print):
@@ -558,7 +572,7 @@ def test_one_process_at_a_time_writes_a_run(tmp_path):
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOLCK, "No locks available"), NotImplementedError("no flock")])
-def test_on_a_disk_without_locks_a_run_goes_on_and_says_so(tmp_path, monkeypatch, error):
+def test_disk_without_locks_gives_a_warning(tmp_path, monkeypatch, error):
     def acquire(self):
         raise error
 
@@ -569,14 +583,14 @@ def test_on_a_disk_without_locks_a_run_goes_on_and_says_so(tmp_path, monkeypatch
     assert "cannot be locked" in said[0]
 
 
-def test_a_folder_with_other_files_is_not_replaced(tmp_path):
+def test_folder_with_other_files_is_not_replaced(tmp_path):
     (tmp_path / "m.run").mkdir()
     (tmp_path / "m.run" / "thesis.txt").write_text("years of work")
     with pytest.raises(OutputExistsError, match="would be lost"):
         RunFolder(tmp_path / "m.run").begin({}, {})
 
 
-def test_two_checkpoints_are_kept_and_snapshots_of_both(tmp_path):
+def test_last_two_checkpoints_and_their_snapshots_are_kept(tmp_path):
     run = RunFolder(tmp_path / "m.run")
     run.begin({}, {})
     tensors = {"a": torch.zeros(3)}
@@ -592,22 +606,22 @@ def test_two_checkpoints_are_kept_and_snapshots_of_both(tmp_path):
     ]
 
 
-def test_bounds_are_kept(tmp_path):
+def test_epochs_and_minutes_limit_a_run(tmp_path):
     task = Regression()
-    progress = trainer(task, tmp_path / "m", settings(epochs=2)).run()
+    progress = make_trainer(task, tmp_path / "m", settings(epochs=2)).run()
     assert progress.step == 2 * math.ceil(ROWS / 11)
     assert progress.tokens == 2 * ROWS
-    assert trainer(Regression(), tmp_path / "n", settings(minutes=1e-9)).run().step == 0
+    assert make_trainer(Regression(), tmp_path / "n", settings(minutes=1e-9)).run().step == 0
 
 
 @pytest.mark.parametrize(
     "wrong", [{"precision": "int8"}, {"accumulate": 0}, {"minutes": -1.0}, {"minutes": 0.0}, {"clip": -1.0}]
 )
-def test_wrong_settings_are_refused(wrong):
+def test_invalid_settings_are_refused(wrong):
     with pytest.raises(OptionError):
         Settings(**wrong)
 
 
-def test_a_run_without_end_is_refused():
+def test_settings_without_an_end_are_refused():
     with pytest.raises(OptionError, match="never end"):
         Settings(patience=0)

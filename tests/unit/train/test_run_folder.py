@@ -38,8 +38,8 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def everything_written(folder):
-    """Everything that is written atomically, once: a model folder, a run, parts."""
+def write_all_files(folder):
+    """Write everything that is written atomically, once: a model folder, a run, parts."""
     run = RunFolder(folder / "m.run")
     run.begin({"seed": 1}, {"tokenizer.json": "{}"})
     save(run, 1)
@@ -52,7 +52,7 @@ def everything_written(folder):
     parts.add(ShardRecord(1, "", (), (), ()), lambda file: file.write(b"rows"))
 
 
-def test_all_is_saved_where_only_what_may_be_written_can_be_synced(tmp_path, monkeypatch):
+def test_all_files_are_saved_if_only_writable_files_can_be_synced(tmp_path, monkeypatch):
     """As on Windows, where folders cannot be opened either."""
     sync = os.fsync
 
@@ -62,7 +62,7 @@ def test_all_is_saved_where_only_what_may_be_written_can_be_synced(tmp_path, mon
         sync(handle)
 
     monkeypatch.setattr(os, "fsync", as_on_windows)
-    everything_written(tmp_path)
+    write_all_files(tmp_path)
     assert RunFolder(tmp_path / "m.run").load_last().progress.step == 1
     with monkeypatch.context() as patched:
         patched.setattr(os, "name", "nt")
@@ -70,38 +70,38 @@ def test_all_is_saved_where_only_what_may_be_written_can_be_synced(tmp_path, mon
         sync_folder(tmp_path)
 
 
-def test_every_file_and_then_its_name_is_brought_to_the_disk(tmp_path, monkeypatch):
+def test_every_file_and_then_its_folder_is_synced(tmp_path, monkeypatch):
     synced = []
     sync = os.fsync
 
-    def recorded(handle):
+    def record_sync(handle):
         sync(handle)
         named = {path.stat().st_ino for path in tmp_path.rglob("*") if not path.name.startswith(".")}
         synced.append((os.fstat(handle).st_ino, named))
 
-    monkeypatch.setattr(os, "fsync", recorded)
-    everything_written(tmp_path)
+    monkeypatch.setattr(os, "fsync", record_sync)
+    write_all_files(tmp_path)
     for path in tmp_path.rglob("*"):
         number, folder = path.stat().st_ino, path.parent.stat().st_ino
         assert path.is_dir() or any(one == number for one, _ in synced), path
         assert any(one == folder and number in named for one, named in synced), path
 
 
-def test_what_others_put_into_a_run_stops_nothing_and_stays(run):
+def test_unknown_files_in_a_run_are_kept(run):
     save(run, 1, 2)
     others = {"checkpoints": ["step-00000001 copy", "backup"], "snapshots": ["backup"]}
-    for folder, found in others.items():
-        for name in found:
+    for folder, folders in others.items():
+        for name in folders:
             (run.path / folder / name).mkdir()
         (run.path / folder / ".DS_Store").write_bytes(b"\0")
         (run.path / folder / "notes.txt").write_text("years of work")
     save(run, 3, 4)
     assert run.load_last().progress.step == 4
-    for folder, found in others.items():
-        assert {*found, "notes.txt"} <= set(names(run.path / folder))
+    for folder, folders in others.items():
+        assert {*folders, "notes.txt"} <= set(names(run.path / folder))
 
 
-def test_a_run_is_begun_anew_whatever_a_desktop_or_a_kill_left(run):
+def test_run_restarts_despite_leftovers_of_a_desktop_or_a_kill(run):
     for name in (".DS_Store", ".metrics.jsonl.partial", ".run.json.partial", ".source.tokenizer.json.partial"):
         (run.path / name).write_bytes(b"\0")
     run.begin({"seed": 2}, {})
@@ -112,7 +112,7 @@ def test_a_run_is_begun_anew_whatever_a_desktop_or_a_kill_left(run):
         run.begin({"seed": 3}, {})
 
 
-def test_what_kills_left_in_a_run_goes_with_the_next_checkpoint(run):
+def test_leftovers_of_kills_are_removed_at_the_next_checkpoint(run):
     save(run, 1)
     left = (".step-00000001.partial", ".step-00000001.0a1b2c3d.partial", ".step-00000001.0a1b2c3e.replaced")
     for name in left:
@@ -124,7 +124,7 @@ def test_what_kills_left_in_a_run_goes_with_the_next_checkpoint(run):
     assert names(run.path / "snapshots") == ["step-00000001.safetensors", "step-00000002.safetensors"]
 
 
-def test_what_could_not_be_removed_goes_with_a_later_checkpoint(run, monkeypatch):
+def test_leftovers_that_could_not_be_removed_are_removed_later(run, monkeypatch):
     """Repeated kills while a leftover is being removed leave it each time."""
     save(run, 1)
     (run.path / "checkpoints" / ".step-00000001.0a1b2c3d.partial").mkdir()
@@ -136,7 +136,7 @@ def test_what_could_not_be_removed_goes_with_a_later_checkpoint(run, monkeypatch
     assert names(run.path / "checkpoints") == ["step-00000003", "step-00000004"]
 
 
-def test_a_checkpoint_that_was_being_replaced_is_the_last_one(run):
+def test_checkpoint_that_was_being_replaced_is_restored(run):
     save(run, 1)
     folder = run.path / "checkpoints"
     (folder / "step-00000001").rename(folder / ".step-00000001.0a1b2c3d.replaced")
@@ -148,7 +148,7 @@ def test_a_checkpoint_that_was_being_replaced_is_the_last_one(run):
     assert names(folder) == ["step-00000002", "step-00000003"]
 
 
-def test_a_recipe_that_lost_a_field_is_another(tmp_path):
+def test_recipe_without_a_field_is_another_recipe(tmp_path):
     run = RunFolder(tmp_path / "m.run")
     run.begin({"recipe": {"topics": 3, "words": None}, "seed": 1}, {})
     run.check_same({"recipe": {"topics": 3}, "seed": 1})

@@ -10,14 +10,14 @@ from regard.errors import OptionError
 from regard.train.schedule import Schedule
 
 
-def test_inverse_square_root_is_the_papers():
+def test_inverse_square_root_agrees_with_the_paper():
     """Vaswani et al. 2017, equation 3, with width 512 and a warm-up of 4,000."""
     schedule = Schedule(peak=512**-0.5 * 4000**-0.5, warmup=4000)
     for step in (1, 17, 3999, 4000, 4001, 100_003):
         assert schedule.rate(step) == pytest.approx(512**-0.5 * min(step**-0.5, step * 4000**-1.5))
 
 
-def test_cosine_goes_down_to_its_floor():
+def test_cosine_decreases_to_its_floor():
     schedule = Schedule(name="cosine", peak=2.0, warmup=10, steps=110, floor=0.1)
     assert schedule.rate(5) == pytest.approx(1.0)
     assert schedule.rate(10) == pytest.approx(2.0)
@@ -44,6 +44,6 @@ def test_constant_and_no_warmup():
         {"name": "cosine", "steps": 1000, "warmup": 1000},
     ],
 )
-def test_what_makes_no_sense_is_refused(wrong):
+def test_invalid_schedules_are_refused(wrong):
     with pytest.raises(OptionError):
         Schedule(**wrong)

@@ -19,7 +19,7 @@ from regard.translation.export import FORMS, export
 
 LENGTH, MOST = 11, 7
 LENGTHS = [LENGTH, 4, 7, 2]
-NUMBERS = {
+HYPERPARAMETERS = {
     "width": 40,
     "layers": 2,
     "decoder_layers": 3,
@@ -40,7 +40,7 @@ def build_model(**options):
     sizes = {"vocabulary": JOINT_SUBWORDS.vocabulary}
     if options.get("shared", "all") != "all":
         sizes["target_vocabulary"] = OTHER.vocabulary
-    model = Transformer(TransformerConfig(**{**NUMBERS, **sizes, **options})).eval()
+    model = Transformer(TransformerConfig(**{**HYPERPARAMETERS, **sizes, **options})).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += torch.randn_like(parameter) * (0.15 if parameter.dim() == 2 else 0.1)
@@ -67,19 +67,19 @@ def decode_greedily(model, ids, lengths):
 
     Padding, unknown, start, an immediate end and repeated tokens are banned: random models tend to repeat tokens.
     """
-    found, seen, ended = [[] for _ in lengths], [], set()
+    results, seen, ended = [[] for _ in lengths], [], set()
     with torch.no_grad():
         state, tokens = model.start(ids, lengths=lengths), torch.full((len(lengths),), START)
         for place in range(MOST):
             logits, state = model.step(tokens, state)
-            for row, before in enumerate(found):
+            for row, before in enumerate(results):
                 logits[row, [PAD, UNKNOWN, START, *before, *([END] if place == 0 else [])]] = -torch.inf
             seen.append(logits)
             tokens = logits.argmax(dim=1)
             ended |= {row for row, token in enumerate(tokens.tolist()) if token == END}
             for row, token in enumerate(tokens.tolist()):
-                found[row] += [] if row in ended else [token]
-    return found, torch.stack(seen, dim=1)
+                results[row] += [] if row in ended else [token]
+    return results, torch.stack(seen, dim=1)
 
 
 def translate_with_ctranslate2(folder, ids, **options):
@@ -133,13 +133,13 @@ OPTIONS_OF_CTRANSLATE2 = [
 
 
 @pytest.mark.parametrize("options", OPTIONS_OF_CTRANSLATE2, ids=str)
-def test_ctranslate2_translates_as_the_model_does(tmp_path, options):
+def test_ctranslate2_agrees_with_the_model(tmp_path, options):
     model = build_model(**options)
     export(model, subwords(model), tmp_path / "out", form="ctranslate2")
     ids, lengths = sources()
     expected, logits = decode_greedily(model, ids, lengths)
-    found, results = translate_with_ctranslate2(tmp_path / "out", ids, return_logits_vocab=True, return_attention=True)
-    assert found == expected
+    actual, results = translate_with_ctranslate2(tmp_path / "out", ids, return_logits_vocab=True, return_attention=True)
+    assert actual == expected
     for row, result in enumerate(results):
         steps = torch.stack([torch.from_numpy(np.array(step)).flatten() for step in result.logits[0]])
         allowed = logits[row][: len(steps)].isfinite()
@@ -148,12 +148,12 @@ def test_ctranslate2_translates_as_the_model_does(tmp_path, options):
         weights = model.cross_attention_weights(ids[row : row + 1, : LENGTHS[row]], target)[
             0, :, :-1
         ]  # the weights of the end token are not returned
-        given = torch.tensor(result.attention[0])
-        torch.testing.assert_close(given, weights[: len(given)], rtol=0, atol=1e-5)
+        inputs = torch.tensor(result.attention[0])
+        torch.testing.assert_close(inputs, weights[: len(inputs)], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_stays_half(tmp_path, dtype):
+def test_half_precision_is_kept_for_ctranslate2(tmp_path, dtype):
     model = build_model().to(dtype)
     export(model, subwords(model), tmp_path / "out", form="ctranslate2")
     export(build_model(), subwords(model), tmp_path / "whole", form="ctranslate2")
@@ -176,7 +176,7 @@ OPTIONS_OF_TRANSFORMERS = [
 
 
 @pytest.mark.parametrize(("form", "options"), OPTIONS_OF_TRANSFORMERS, ids=str)
-def test_transformers_computes_what_the_model_does(tmp_path, form, options):
+def test_transformers_agrees_with_the_model(tmp_path, form, options):
     model = build_model(**options)
     export(model, subwords(model), tmp_path / "out", form=form)
     theirs = load_transformers(tmp_path / "out")
@@ -185,14 +185,14 @@ def test_transformers_computes_what_the_model_does(tmp_path, form, options):
     target = torch.randint(0, model.vocab_sizes[1], (len(LENGTHS), 7), generator=torch.Generator().manual_seed(4))
     mask = (torch.arange(LENGTH) < lengths[:, None]).long()
     with torch.no_grad():
-        found = theirs(input_ids=ids, attention_mask=mask, decoder_input_ids=target).logits
+        actual = theirs(input_ids=ids, attention_mask=mask, decoder_input_ids=target).logits
         expected = model(ids, target, mask=masks.padding(lengths)).logits
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-4)
     assert generate_with_transformers(theirs, ids, lengths) == decode_greedily(model, ids, lengths)[0]
 
 
 @pytest.mark.parametrize(("form", "norm"), [("marian", "post"), ("pegasus", "pre")])
-def test_what_transformers_saves_again_is_the_same_model(tmp_path, form, norm):
+def test_model_saved_again_by_transformers_is_the_same(tmp_path, form, norm):
     """So the model does not depend on a file that only the export writes."""
     model = build_model(norm=norm)
     export(model, subwords(model), tmp_path / "out", form=form)
@@ -204,7 +204,7 @@ def test_what_transformers_saves_again_is_the_same_model(tmp_path, form, norm):
     )
 
 
-def test_half_precision_stays_half_for_transformers(tmp_path):
+def test_half_precision_is_kept_for_transformers(tmp_path):
     model = build_model().bfloat16()
     export(model, subwords(model), tmp_path / "out", form="marian")
     assert {weight.dtype for weight in load_transformers(tmp_path / "out").parameters()} == {torch.bfloat16}
@@ -213,7 +213,7 @@ def test_half_precision_stays_half_for_transformers(tmp_path):
 ANY_TEXT = ["two red lamps", "a bird </s> <pad> under", "Ünder 3 天気 🙂 <0x41>", "  small\u00a0 dog \t", "e\u0301"]
 
 
-def test_tokenizers_of_transformers_are_the_models_and_end_each_text(tmp_path):
+def test_tokenizers_of_transformers_agree_and_add_the_end_token(tmp_path):
     from transformers import AutoTokenizer
 
     model = build_model()
@@ -229,7 +229,7 @@ def test_tokenizers_of_transformers_are_the_models_and_end_each_text(tmp_path):
     assert tokenizer.batch_decode(written_ids, skip_special_tokens=True) == JOINT_SUBWORDS.decode_batch(expected)
 
 
-def test_two_tokenizers_lie_in_folders_of_their_own(tmp_path):
+def test_two_tokenizers_are_in_separate_folders(tmp_path):
     from transformers import AutoTokenizer
 
     model = build_model(shared="target")
@@ -244,17 +244,17 @@ def test_two_tokenizers_lie_in_folders_of_their_own(tmp_path):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_padding_unknown_and_start_are_never_written(tmp_path, form):
+def test_padding_unknown_and_start_are_never_generated(tmp_path, form):
     model, (ids, lengths) = build_model(norm="pre" if form == "pegasus" else "post"), sources()
     start = torch.full((len(LENGTHS), 1), START)
 
-    def likeliest():
+    def likeliest_first_token():
         with torch.no_grad():
             return model(ids, start, mask=masks.padding(lengths)).logits[:, 0].argmax(dim=1)
 
     with torch.no_grad():  # padding and unknown get twice the weights of the likeliest first token
-        model.output.weight[[PAD, UNKNOWN]] = 2 * model.output.weight[likeliest()[0]]
-    assert {PAD, UNKNOWN} & set(likeliest().tolist())
+        model.output.weight[[PAD, UNKNOWN]] = 2 * model.output.weight[likeliest_first_token()[0]]
+    assert {PAD, UNKNOWN} & set(likeliest_first_token().tolist())
     expected = decode_greedily(model, ids, lengths)[0]
     export(model, subwords(model), tmp_path / "out", form=form)
     if form == "ctranslate2":
@@ -271,25 +271,25 @@ def test_padding_unknown_and_start_are_never_written(tmp_path, form):
 
 
 @pytest.fixture(scope="module")
-def reverser():
+def reversing_models():
     """Trained models that reverse a sentence, one for each norm placement."""
-    return {norm: trained(norm) for norm in ("post", "pre")}
+    return {norm: train_to_reverse(norm) for norm in ("post", "pre")}
 
 
-def trained(norm, steps=250, batch=32, length=4):
+def train_to_reverse(norm, steps=250, batch=32, length=4):
     torch.manual_seed(1)
     options = {"norm": norm, "layers": 1, "decoder_layers": 1, "width": 48, "heads": 4, "inner": 64}
-    model = Transformer(TransformerConfig(**{**NUMBERS, **options, "vocabulary": JOINT_SUBWORDS.vocabulary}))
+    model = Transformer(TransformerConfig(**{**HYPERPARAMETERS, **options, "vocabulary": JOINT_SUBWORDS.vocabulary}))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.006, betas=(0.9, 0.98))
-    known, draw = torch.tensor(JOINT_SUBWORDS.encode([" ".join(WORDS)])[0]), torch.Generator().manual_seed(2)
-    assert len(known) == len(WORDS)  # so that reversing a sentence reverses its ids
+    word_ids, draw = torch.tensor(JOINT_SUBWORDS.encode([" ".join(WORDS)])[0]), torch.Generator().manual_seed(2)
+    assert len(word_ids) == len(WORDS)  # so that reversing a sentence reverses its ids
     for step in range(steps):
         optimizer.param_groups[0]["lr"] = 0.006 * min(1, (step + 1) / 20, (steps - step) / 100)
-        ids = known[torch.randint(len(WORDS), (batch, length), generator=draw)]
+        ids = word_ids[torch.randint(len(WORDS), (batch, length), generator=draw)]
         end = torch.full((batch, 1), END)
         source, target = torch.cat([ids, end], dim=1), torch.cat([ids.flip(1), end], dim=1)
-        given = torch.cat([torch.full((batch, 1), START), target[:, :-1]], dim=1)
-        loss = nn.functional.cross_entropy(model(source, given).logits.flatten(0, 1), target.flatten())
+        decoder_input = torch.cat([torch.full((batch, 1), START), target[:, :-1]], dim=1)
+        loss = nn.functional.cross_entropy(model(source, decoder_input).logits.flatten(0, 1), target.flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -299,45 +299,45 @@ def trained(norm, steps=250, batch=32, length=4):
 TEXTS = ["a dog sees two", "that red lamp that", "small girl under bird"]
 
 
-def own(model):
+def translate_with_regard(model):
     """Return the translations of the regard model."""
-    found = []
+    translations = []
     with torch.no_grad():
         for ids in JOINT_SUBWORDS.encode(TEXTS):
             state, tokens = model.start(torch.tensor([[*ids, END]])), [START]
             while tokens[-1] != END:
                 logits, state = model.step(torch.tensor(tokens[-1:]), state)
                 tokens.append(int(logits.argmax()))
-            found.append(JOINT_SUBWORDS.decode(tokens))
-    return found
+            translations.append(JOINT_SUBWORDS.decode(tokens))
+    return translations
 
 
 @pytest.mark.slow  # forms with random weights are compared number by number above
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_what_was_learned_is_kept_in_ctranslate2(tmp_path, reverser, norm):
+def test_trained_model_in_ctranslate2(tmp_path, reversing_models, norm):
     import ctranslate2
 
-    model = reverser[norm]
+    model = reversing_models[norm]
     export(model, subwords(model), tmp_path / "out", form="ctranslate2")
     tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json"))
     translator = ctranslate2.Translator(str(tmp_path / "out"), compute_type="float32", intra_threads=1)
     results = translator.translate_batch([tokenizer.encode(text).tokens for text in TEXTS])
     ids = [[tokenizer.token_to_id(token) for token in result.hypotheses[0]] for result in results]
-    assert [tokenizer.decode(one) for one in ids] == own(model)
-    assert own(model) == [" ".join(reversed(text.split())) for text in TEXTS]
+    assert [tokenizer.decode(one) for one in ids] == translate_with_regard(model)
+    assert translate_with_regard(model) == [" ".join(reversed(text.split())) for text in TEXTS]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("form", "norm"), [("marian", "post"), ("pegasus", "pre")])
-def test_what_was_learned_is_kept_in_transformers(tmp_path, reverser, form, norm):
+def test_trained_model_in_transformers(tmp_path, reversing_models, form, norm):
     from transformers import AutoTokenizer
 
-    model = reverser[norm]
+    model = reversing_models[norm]
     export(model, subwords(model), tmp_path / "out", form=form)
     tokenizer, theirs = AutoTokenizer.from_pretrained(tmp_path / "out"), load_transformers(tmp_path / "out")
     for beams in (1, 4):
         rows = theirs.generate(**tokenizer(TEXTS, return_tensors="pt", padding=True), num_beams=beams)
-        assert tokenizer.batch_decode(rows, skip_special_tokens=True) == own(model)
+        assert tokenizer.batch_decode(rows, skip_special_tokens=True) == translate_with_regard(model)
 
 
 # Models that cannot be exported
@@ -365,7 +365,7 @@ def test_what_was_learned_is_kept_in_transformers(tmp_path, reverser, form, norm
         ("ctranslate2", {"mechanism": "additive"}, r"mechanism='additive'"),
     ],
 )
-def test_what_has_no_form_is_refused_by_its_field(tmp_path, form, options, words):
+def test_unsupported_fields_are_refused(tmp_path, form, options, words):
     model = build_model(**options)
     with pytest.raises(RefusedError, match=words):
         export(model, subwords(model), tmp_path / "out", form=form)
@@ -384,7 +384,7 @@ def test_other_models_are_refused(tmp_path):
         export(other.__new__(other), subwords(build_model()), tmp_path / "out", form="ctranslate2")
 
 
-def test_an_unknown_form_is_refused(tmp_path):
+def test_unknown_form_is_refused(tmp_path):
     with pytest.raises(OptionError, match=r"ctranslate2, marian, pegasus[\s\S]*did you mean 'marian'"):
         export(build_model(), subwords(build_model()), tmp_path / "out", form="marianmt")
 
@@ -406,7 +406,7 @@ def test_without_ctranslate2(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("form", ["ctranslate2", "marian"])
-def test_what_exists_is_never_replaced(tmp_path, form):
+def test_existing_folder_is_not_replaced(tmp_path, form):
     """The existing folder may be the model itself."""
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "config.json").write_text("mine")
@@ -431,7 +431,7 @@ def test_what_exists_is_never_replaced(tmp_path, form):
         ),
     ],
 )
-def test_a_folder_has_what_is_needed_and_others_may_read_it(tmp_path, form, names):
+def test_files_of_an_export_and_their_permissions(tmp_path, form, names):
     model = build_model()
     export(model, subwords(model), tmp_path / "new" / "out", form=form)
     assert {path.name for path in (tmp_path / "new" / "out").iterdir()} == names

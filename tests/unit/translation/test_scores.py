@@ -14,12 +14,12 @@ from regard.translation.scores import TOKENIZATIONS, Scorer, choose_tokenization
 WORDS = ["a", "girl", "in", "the", "red", "coat", "runs", "over", "A", "bridge"]
 
 
-def sentences(count, seed, kept=None):
-    """Random sentences of words; with ``kept``, those sentences with some words replaced."""
+def sentences(count, seed, originals=None):
+    """Random sentences of words; with ``originals``, these with some words replaced."""
     draw = random.Random(seed)
-    if kept is None:
+    if originals is None:
         return [" ".join(draw.choices(WORDS, k=draw.randint(4, 11))) for _ in range(count)]
-    return [" ".join(w if draw.random() < 0.8 else draw.choice(WORDS) for w in one.split()) for one in kept]
+    return [" ".join(w if draw.random() < 0.8 else draw.choice(WORDS) for w in one.split()) for one in originals]
 
 
 def bleu(hypotheses, references):
@@ -53,34 +53,34 @@ def chrf(hypothesis, reference, beta=2, longest=6):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_bleu_of_tokens_is_its_definition(seed):
+def test_bleu_agrees_with_the_definition(seed):
     references = sentences(37, seed)
-    hypotheses = sentences(37, seed + 100, kept=references)
+    hypotheses = sentences(37, seed + 100, originals=references)
     hypotheses[3] = " ".join(hypotheses[3].split()[:2])  # shorter, so that the brevity penalty applies
-    found = score(hypotheses, references, tokenize="none")
-    assert found.bleu == pytest.approx(bleu(hypotheses, references), abs=1e-9)
-    assert found.sentences == 37
+    actual = score(hypotheses, references, tokenize="none")
+    assert actual.bleu == pytest.approx(bleu(hypotheses, references), abs=1e-9)
+    assert actual.sentences == 37
     words = [sum(len(one.split()) for one in side) for side in (hypotheses, references)]
-    assert found.length_ratio == pytest.approx(words[0] / words[1])
+    assert actual.length_ratio == pytest.approx(words[0] / words[1])
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_small_letters_count_as_capital_ones_where_asked(seed):
+def test_lowercase_option(seed):
     references = sentences(11, seed)
-    hypotheses = [one.title() for one in sentences(11, seed + 100, kept=references)]
+    hypotheses = [one.title() for one in sentences(11, seed + 100, originals=references)]
     lowered = [[one.lower() for one in side] for side in (hypotheses, references)]
-    found = score(hypotheses, references, tokenize="none", lowercase=True)
-    assert found.bleu == pytest.approx(bleu(*lowered), abs=1e-9)
-    assert found.chrf == pytest.approx(score(*lowered).chrf, abs=1e-9)
-    assert found.bleu > score(hypotheses, references, tokenize="none").bleu
+    actual = score(hypotheses, references, tokenize="none", lowercase=True)
+    assert actual.bleu == pytest.approx(bleu(*lowered), abs=1e-9)
+    assert actual.chrf == pytest.approx(score(*lowered).chrf, abs=1e-9)
+    assert actual.bleu > score(hypotheses, references, tokenize="none").bleu
 
 
-def test_chrf_is_its_definition():
+def test_chrf_agrees_with_the_definition():
     one, other = "the girl in the red coat runs", "a girl in a coat ran over the bridge"
     assert score([one], [other]).chrf == pytest.approx(chrf(one, other), abs=1e-9)
 
 
-def test_what_is_equal_gets_all_and_what_has_nothing_in_common_nothing():
+def test_scores_of_equal_and_of_disjoint_texts():
     references = sentences(7, 1)
     best = score(references, references)
     assert (best.bleu, best.chrf, best.length_ratio) == pytest.approx((100, 100, 1))
@@ -88,10 +88,10 @@ def test_what_is_equal_gets_all_and_what_has_nothing_in_common_nothing():
     assert (worst.bleu, worst.chrf) == (0, 0)
 
 
-def test_signatures_say_how_it_was_counted():
-    found = score(["a b c d"], ["a b c d"], tokenize="intl", lowercase=True)
-    assert {"nrefs:1", "case:lc", "tok:intl", "smooth:exp"} <= set(found.bleu_signature.split("|"))
-    assert {"nrefs:1", "case:lc", "nc:6", "nw:0"} <= set(found.chrf_signature.split("|"))
+def test_signatures_name_the_settings():
+    actual = score(["a b c d"], ["a b c d"], tokenize="intl", lowercase=True)
+    assert {"nrefs:1", "case:lc", "tok:intl", "smooth:exp"} <= set(actual.bleu_signature.split("|"))
+    assert {"nrefs:1", "case:lc", "nc:6", "nw:0"} <= set(actual.chrf_signature.split("|"))
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_signatures_say_how_it_was_counted():
         ("ko", "13a"),
     ],
 )
-def test_words_are_found_as_the_language_needs_it(language, tokenization):
+def test_tokenization_of_each_language(language, tokenization):
     assert choose_tokenization(language) == tokenization
     assert f"tok:{tokenization}" in score(["天気"], ["天気"], language=language).bleu_signature.split("|")
 
@@ -134,13 +134,13 @@ def test_words_are_found_as_the_language_needs_it(language, tokenization):
     ],
 )
 @pytest.mark.parametrize("language", [None, ""])
-def test_a_language_that_nobody_named_is_known_by_its_script(text, tokenization, language):
+def test_language_is_recognized_by_its_script(text, tokenization, language):
     assert choose_tokenization(language, [text]) == tokenization
     assert f"tok:{tokenization}" in score(["?"], [text], language=language).bleu_signature.split("|")
     assert choose_tokenization("en", [text]) == "13a"
 
 
-def test_languages_without_spaces_have_words_all_the_same():
+def test_languages_without_spaces_are_tokenized():
     hypothesis, reference = "今天天气很好我们走吧", "今天天气不好我们走吧"
     assert score([hypothesis], [reference], language="en").bleu == 0
     spaced = [" ".join(one) for one in (hypothesis, reference)]
@@ -150,29 +150,29 @@ def test_languages_without_spaces_have_words_all_the_same():
     assert score([hypothesis], [reference], language="zh", tokenize="none").bleu == 0
 
 
-def test_nothing_is_warned_of_where_tokens_are_meant(caplog):
+def test_no_warning_for_tokenized_text(caplog):
     with caplog.at_level(logging.DEBUG):
         score(["so it is ."] * 101, ["so it was ."] * 101, tokenize="none")
     assert not caplog.records
 
 
 @pytest.mark.parametrize(("hypotheses", "references"), [(["a"], ["a", "b"]), (["a", "b", "c"], ["a"])])
-def test_different_numbers_are_refused_with_both(hypotheses, references):
+def test_different_numbers_of_texts_are_refused(hypotheses, references):
     with pytest.raises(DataError, match=rf"{len(references)} translations, one[\s\S]*{len(hypotheses)}"):
         score(hypotheses, references)
 
 
-def test_nothing_to_score_is_refused():
+def test_no_texts_are_refused():
     with pytest.raises(DataError, match="nothing to score"):
         score([], [])
 
 
-def test_an_unknown_tokenization_is_refused_with_those_known():
+def test_unknown_tokenization_error_lists_the_known_ones():
     with pytest.raises(OptionError, match=r"13a[\s\S]*did you mean 'intl'"):
         score(["a"], ["a"], tokenize="internl")
 
 
-def test_what_is_wrong_is_said_before_there_is_anything_to_score(monkeypatch):
+def test_scorer_checks_its_options_before_scoring(monkeypatch):
     with pytest.raises(OptionError, match="internl"):
         Scorer(["a"], tokenize="internl")
     with pytest.raises(DataError, match="2 translations, one"):
@@ -184,20 +184,20 @@ def test_what_is_wrong_is_said_before_there_is_anything_to_score(monkeypatch):
         Scorer(["a"])
 
 
-def test_without_sacrebleu(monkeypatch):
+def test_missing_sacrebleu(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics.bleu", None)
     with pytest.raises(MissingPackageError, match=r"pip install 'regard\[train\]'"):
         score(["a"], ["a"])
 
 
 @pytest.mark.parametrize(("tokenization", "extra"), [("ja-mecab", "ja"), ("ko-mecab", "ko")])
-def test_without_a_dictionary(tokenization, extra, monkeypatch):
+def test_missing_tokenization_package(tokenization, extra, monkeypatch):
     monkeypatch.setattr(f"sacrebleu.tokenizers.tokenizer_{tokenization.replace('-', '_')}.MeCab", None)
     with pytest.raises(MissingPackageError, match=rf"pip install 'sacrebleu\[{extra}\]'"):
         score(["a"], ["a"], tokenize=tokenization)
 
 
-def test_sacrebleu_has_all_tokenizations_that_are_offered():
+def test_sacrebleu_has_all_offered_tokenizations():
     from sacrebleu.metrics.bleu import BLEU
 
     assert set(TOKENIZATIONS) <= set(BLEU.TOKENIZERS)

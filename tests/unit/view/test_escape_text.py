@@ -21,12 +21,12 @@ from regard.view.escape_text import direction_of, escape_text
         ("می\u200cخواهم 👩\u200d🚀", "می\u200cخواهم 👩\u200d🚀"),
     ],
 )
-def test_visible(text: str, shown: str) -> None:
+def test_control_characters_become_visible(text: str, shown: str) -> None:
     assert escape_text(text) == shown
 
 
 @given(st.text())
-def test_nothing_that_acts_is_left(text: str) -> None:
+def test_no_control_characters_remain(text: str) -> None:
     shown = escape_text(text)
     assert not any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in shown)
     shown.encode("utf-8")
@@ -36,5 +36,5 @@ def test_nothing_that_acts_is_left(text: str) -> None:
     ("text", "direction"),
     [("hello", "ltr"), ("שלום", "rtl"), ("123 مرحبا", "rtl"), ("(猫)", "ltr"), ("", "ltr"), ("C++ שלום", "ltr")],
 )
-def test_direction(text: str, direction: str) -> None:
+def test_text_direction(text: str, direction: str) -> None:
     assert direction_of(text) == direction

@@ -21,25 +21,25 @@ def tokens() -> Tokens:
     return Tokens(text, ("[CLS]", *WORDS, "[SEP]"), (*spans, (0, 0)), (True, *[False] * len(WORDS), True))
 
 
-def layer(*heads: np.ndarray) -> LayerReading:
+def layer_with_weights(*heads: np.ndarray) -> LayerReading:
     """Heads with given weights: key = identity and query = ln(weights) give exactly these."""
     eye = np.repeat(np.eye(N, dtype=np.float32)[None], len(heads), axis=0)
     return LayerReading("one", np.log(np.stack(heads)).astype(np.float32), eye, eye, scale=1.0)
 
 
-def even() -> np.ndarray:
+def uniform_weights() -> np.ndarray:
     return np.full((N, N), 1 / N)
 
 
-def previous_token() -> np.ndarray:
+def previous_token_weights() -> np.ndarray:
     weights = np.full((N, N), 0.01)
     weights[np.arange(N), np.maximum(np.arange(N) - 1, 0)] = 1
     return weights / weights.sum(1, keepdims=True)
 
 
-def attention_to(asks: str, gets: str, share: float) -> np.ndarray:
-    weights = even()
-    query, key = WORDS.index(asks) + 1, WORDS.index(gets) + 1
+def weights_of_query_on_key(query_word: str, key_word: str, share: float) -> np.ndarray:
+    weights = uniform_weights()
+    query, key = WORDS.index(query_word) + 1, WORDS.index(key_word) + 1
     weights[query] = (1 - share) / (N - 1)
     weights[query, key] = share
     return weights
@@ -49,10 +49,14 @@ def make_reading(*layers: LayerReading) -> Reading:
     return Reading(tokens(), layers, np.zeros((len(layers) + 1, N, 3), dtype=np.float32))
 
 
-def test_two_heads_that_agree_come_before_one_that_is_alone() -> None:
+def test_findings_of_two_heads_come_before_those_of_one() -> None:
     reading = make_reading(
-        layer(previous_token(), attention_to("it", "dog", 0.6), attention_to("was", "Mia", 0.8)),
-        layer(even(), attention_to("it", "dog", 0.7), previous_token()),
+        layer_with_weights(
+            previous_token_weights(),
+            weights_of_query_on_key("it", "dog", 0.6),
+            weights_of_query_on_key("was", "Mia", 0.8),
+        ),
+        layer_with_weights(uniform_weights(), weights_of_query_on_key("it", "dog", 0.7), previous_token_weights()),
     )
     first, second = findings(word_pairs(reading))[:2]
     assert (WORDS[first.query_word], WORDS[first.key_word]) == ("it", "dog")
@@ -65,30 +69,39 @@ def test_two_heads_that_agree_come_before_one_that_is_alone() -> None:
     assert first.heads == 6
 
 
-def test_what_position_explains_is_no_finding() -> None:
-    assert findings(word_pairs(make_reading(layer(previous_token(), previous_token())))) == ()
+def test_effects_of_position_are_no_findings() -> None:
+    assert (
+        findings(word_pairs(make_reading(layer_with_weights(previous_token_weights(), previous_token_weights())))) == ()
+    )
 
 
-def test_each_word_looks_somewhere() -> None:
-    reading = make_reading(layer(attention_to("it", "dog", 0.6), previous_token(), attention_to("old", "dog", 0.5)))
+def test_strongest_finding_of_every_word() -> None:
+    reading = make_reading(
+        layer_with_weights(
+            weights_of_query_on_key("it", "dog", 0.6),
+            previous_token_weights(),
+            weights_of_query_on_key("old", "dog", 0.5),
+        )
+    )
     best = {WORDS[one.query_word]: WORDS[one.key_word] for one in strongest_finding_per_word(word_pairs(reading))}
     assert set(best) == set(WORDS)
     assert best["it"] == "dog"
     assert best["old"] == "dog", "a neighbour counts here"
 
 
-def test_a_word_that_may_see_no_other_attends_to_none() -> None:
+def test_word_that_sees_no_other_has_no_finding() -> None:
     causal = np.tril(np.ones((N, N), dtype=bool))
-    plain = layer(attention_to("it", "dog", 0.6), previous_token())
-    seen = LayerReading("one", plain.query, plain.key, plain.value, 1.0, causal)
+    unmasked = layer_with_weights(weights_of_query_on_key("it", "dog", 0.6), previous_token_weights())
+    masked = LayerReading("one", unmasked.query, unmasked.key, unmasked.value, 1.0, causal)
     best = {
-        WORDS[one.query_word]: WORDS[one.key_word] for one in strongest_finding_per_word(word_pairs(make_reading(seen)))
+        WORDS[one.query_word]: WORDS[one.key_word]
+        for one in strongest_finding_per_word(word_pairs(make_reading(masked)))
     }
     assert set(best) == set(WORDS[1:])
-    assert all(WORDS.index(gets) < WORDS.index(asks) for asks, gets in best.items())
+    assert all(WORDS.index(key_word) < WORDS.index(query_word) for query_word, key_word in best.items())
 
 
-def test_pieces_are_averaged_for_the_query_and_summed_for_the_key() -> None:
+def test_tokens_are_averaged_for_the_query_and_summed_for_the_key() -> None:
     pieces = Tokens(
         "unaffable seafarers rest",
         ("un", "affable", "sea", "farers", "rest"),
@@ -122,9 +135,13 @@ def test_a_text_of_one_word_has_no_findings() -> None:
     assert strongest_finding_per_word(pairs) == ()
 
 
-def test_words_outside_the_vocabulary_find_nothing() -> None:
+def test_unknown_words_give_no_findings() -> None:
     known = make_reading(
-        layer(attention_to("it", "dog", 0.6), attention_to("it", "dog", 0.7), attention_to("was", "Mia", 0.8))
+        layer_with_weights(
+            weights_of_query_on_key("it", "dog", 0.6),
+            weights_of_query_on_key("it", "dog", 0.7),
+            weights_of_query_on_key("was", "Mia", 0.8),
+        )
     )
     pieces = tuple("[UNK]" if piece in ("dog", "was") else piece for piece in known.tokens.pieces)
     reading = Reading(replace(known.tokens, pieces=pieces), known.layers, known.hidden)

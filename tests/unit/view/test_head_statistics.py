@@ -23,30 +23,32 @@ def head_attending_to(at: list[int] | None) -> LayerReading:
     return LayerReading("one", query, eye, eye, scale=1.0)
 
 
-def test_a_spread_out_and_a_previous_token_head() -> None:
+def test_uniform_and_previous_token_heads() -> None:
     previous = [0, *range(N - 1)]
     reading = Reading(
         TOKENS, (head_attending_to(None), head_attending_to(previous)), np.zeros((3, N, 2), dtype=np.float32)
     )
-    even, back = statistics_of(reading)
+    uniform, previous_token = statistics_of(reading)
     distances = np.abs(np.subtract.outer(np.arange(N), np.arange(N)))
-    assert even.entropy == pytest.approx(np.log(N))
-    assert even.distance == pytest.approx(distances.mean())
-    assert even.special == {"[CLS]": pytest.approx(1 / N), "[SEP]": pytest.approx(1 / N)}
-    assert back.entropy == 0
-    assert back.distance == pytest.approx((N - 1) / N)
-    assert (back.previous, back.itself, back.next) == pytest.approx(((N - 1) / N, 1 / N, 0))
-    assert (back.layer, back.head) == (1, 0)
-    assert back.special == {"[CLS]": pytest.approx(2 / N), "[SEP]": pytest.approx(0)}
+    assert uniform.entropy == pytest.approx(np.log(N))
+    assert uniform.distance == pytest.approx(distances.mean())
+    assert uniform.special == {"[CLS]": pytest.approx(1 / N), "[SEP]": pytest.approx(1 / N)}
+    assert previous_token.entropy == 0
+    assert previous_token.distance == pytest.approx((N - 1) / N)
+    assert (previous_token.previous, previous_token.itself, previous_token.next) == pytest.approx(
+        ((N - 1) / N, 1 / N, 0)
+    )
+    assert (previous_token.layer, previous_token.head) == (1, 0)
+    assert previous_token.special == {"[CLS]": pytest.approx(2 / N), "[SEP]": pytest.approx(0)}
 
 
-def test_under_a_bell_curve_entropy_is_that_of_the_shares() -> None:
+def test_entropy_with_a_gaussian_window_is_that_of_the_shares() -> None:
     plain = head_attending_to(None)
-    bell = GaussianWindow(np.full((1, N), 3.0, dtype=np.float32), 1.5)
-    (found,) = statistics_of(
-        Reading(TOKENS, (LayerReading("one", plain.query, plain.key, plain.value, 1.0, gaussian_window=bell),))
+    window = GaussianWindow(np.full((1, N), 3.0, dtype=np.float32), 1.5)
+    (statistics,) = statistics_of(
+        Reading(TOKENS, (LayerReading("one", plain.query, plain.key, plain.value, 1.0, gaussian_window=window),))
     )
     heights = np.exp(-((np.arange(N) - 3) ** 2) / 4.5)
     shares = heights / heights.sum()
-    assert found.entropy == pytest.approx(-(shares * np.log(shares)).sum())
-    assert found.itself == pytest.approx((heights / N).mean()), "weights themselves sum to less than 1"
+    assert statistics.entropy == pytest.approx(-(shares * np.log(shares)).sum())
+    assert statistics.itself == pytest.approx((heights / N).mean()), "weights themselves sum to less than 1"

@@ -15,7 +15,7 @@ def normal(*shape: int) -> np.ndarray:
     return GENERATOR.standard_normal(shape).astype(np.float32)
 
 
-def layer(queries: int = QUERIES, keys: int = KEYS, **parts) -> LayerReading:
+def random_layer(queries: int = QUERIES, keys: int = KEYS, **parts) -> LayerReading:
     shapes = ((HEADS, queries, HEAD_DIM), (HEADS, keys, HEAD_DIM), (HEADS, keys, 11))
     return LayerReading("one", *(normal(*shape) for shape in shapes), scale=0.7, **parts)
 
@@ -36,13 +36,13 @@ def dot(one: LayerReading, head: int, i: int, j: int) -> float:
 
 
 @pytest.mark.parametrize("sizes", [(3, 5), (5, 3), (4, 4)])
-def test_as_many_queries_as_keys_or_not(sizes: tuple[int, int]) -> None:
-    one = layer(*sizes)
+def test_dot_product_of_any_lengths(sizes: tuple[int, int]) -> None:
+    one = random_layer(*sizes)
     np.testing.assert_allclose(one.weights(), expected(one, lambda *at: dot(one, *at)), rtol=1e-12)
 
 
-def test_a_hidden_layer_scores() -> None:
-    one = layer(vector=normal(HEADS, HEAD_DIM))
+def test_hidden_layer_score() -> None:
+    one = random_layer(vector=normal(HEADS, HEAD_DIM))
 
     def score(head: int, i: int, j: int) -> float:
         hidden = np.tanh(one.query[head, i].astype(np.float64) + one.key[head, j])
@@ -52,9 +52,9 @@ def test_a_hidden_layer_scores() -> None:
 
 
 @pytest.mark.parametrize("sizes", [(3, 5), (5, 3), (4, 4)])
-def test_bias_goes_by_distance(sizes: tuple[int, int]) -> None:
+def test_distance_bias(sizes: tuple[int, int]) -> None:
     queries, keys = sizes
-    one = layer(*sizes, bias=normal(HEADS, queries + keys - 1))
+    one = random_layer(*sizes, bias=normal(HEADS, queries + keys - 1))
 
     def score(head: int, i: int, j: int) -> float:
         distance = j - (i + keys - queries)  # the last query is aligned with the last key
@@ -63,10 +63,10 @@ def test_bias_goes_by_distance(sizes: tuple[int, int]) -> None:
     np.testing.assert_allclose(one.weights(), expected(one, score), rtol=1e-12)
 
 
-def test_a_bell_curve_comes_after_the_softmax() -> None:
+def test_a_gaussian_window_is_applied_after_the_softmax() -> None:
     centre = np.abs(normal(HEADS, QUERIES))
     allowed = np.array([[True, True, False, True, True]] * QUERIES)
-    one = layer(gaussian_window=GaussianWindow(centre, 1.5), allowed=allowed)
+    one = random_layer(gaussian_window=GaussianWindow(centre, 1.5), allowed=allowed)
     plain = expected(one, lambda *at: dot(one, *at))
     heights = [[[np.exp(-((j - c) ** 2) / 4.5) for j in range(KEYS)] for c in row] for row in centre.astype(np.float64)]
     np.testing.assert_allclose(one.weights(), plain * np.array(heights), rtol=1e-12)
@@ -82,14 +82,14 @@ def test_a_bell_curve_comes_after_the_softmax() -> None:
         {"allowed": np.ones((KEYS, QUERIES), dtype=bool)},
     ],
 )
-def test_what_does_not_fit_is_refused(parts: dict) -> None:
+def test_mismatched_shapes_are_refused(parts: dict) -> None:
     with pytest.raises(ShapeError, match="do not fit together"):
-        layer(**parts)
+        random_layer(**parts)
 
 
 @pytest.mark.parametrize("part", ["vector", "bias", "gaussian_window"])
-def test_numbers_that_are_not_finite_are_refused(part: str) -> None:
+def test_nonfinite_numbers_are_refused(part: str) -> None:
     shapes = {"vector": (HEADS, HEAD_DIM), "bias": (HEADS, QUERIES + KEYS - 1), "gaussian_window": (HEADS, QUERIES)}
     wild = np.full(shapes[part], np.nan, dtype=np.float32)
     with pytest.raises(DataError, match="not finite"):
-        layer(**{part: GaussianWindow(wild, 1.0) if part == "gaussian_window" else wild})
+        random_layer(**{part: GaussianWindow(wild, 1.0) if part == "gaussian_window" else wild})

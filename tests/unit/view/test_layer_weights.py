@@ -46,13 +46,13 @@ def record_layer(mechanism: Mechanism, queries: int = QUERIES, keys: int = KEYS)
     """Return the recorded layer, and its random query and key (heads, length, head_dim) in float64."""
     torch.manual_seed(3)
     query, key = torch.randn(1, HEADS, queries, HEAD_DIM), torch.randn(1, HEADS, keys, HEAD_DIM)
-    with regard.record(mechanism) as seen:
+    with regard.record(mechanism) as recording:
         mechanism(query, key, torch.randn(1, HEADS, keys, HEAD_DIM))
-    (layer,) = layers_of(seen)
+    (layer,) = layers_of(recording)
     return layer, query[0].double().numpy(), key[0].double().numpy()
 
 
-def weights(*rows: list[float], weights_are: str = "signed") -> LayerWeights:
+def one_head(*rows: list[float], weights_are: str = "signed") -> LayerWeights:
     """One head."""
     return LayerWeights("one", np.array([rows], dtype=np.float32), weights_are, "no scores")
 
@@ -64,7 +64,7 @@ def tokens(words: str) -> Tokens:
     return Tokens(words, pieces, spans, (False,) * len(pieces))
 
 
-def test_linear_attention_has_its_weights_alone() -> None:
+def test_linear_attention_is_stored_as_weights() -> None:
     layer, query, key = record_layer(regard.mechanism("linear", heads=HEADS, head_dim=HEAD_DIM))
     feature = lambda x: np.where(x > 0, x + 1, np.exp(x))  # noqa: E731 - elu(x) + 1, Katharopoulos et al. 2020
     products = feature(query) @ feature(key).swapaxes(1, 2)
@@ -74,7 +74,7 @@ def test_linear_attention_has_its_weights_alone() -> None:
     np.testing.assert_allclose(layer.weights(), products / products.sum(-1, keepdims=True), atol=2e-6)
 
 
-def test_linformer_has_signed_weights_alone() -> None:
+def test_linformer_is_stored_as_signed_weights() -> None:
     mechanism = regard.mechanism("linformer", heads=HEADS, head_dim=HEAD_DIM, length=13, projected=2)
     layer, query, key = record_layer(mechanism)
     of_key, of_value = (
@@ -88,7 +88,7 @@ def test_linformer_has_signed_weights_alone() -> None:
     np.testing.assert_allclose(layer.weights(), expected, atol=3e-6)
 
 
-def test_a_mechanism_of_ones_own_has_its_weights() -> None:
+def test_custom_mechanism_is_stored_as_weights() -> None:
     layer, _, _ = record_layer(CentredMean(heads=HEADS, head_dim=HEAD_DIM))
     own = np.eye(QUERIES, KEYS, k=KEYS - QUERIES)
     np.testing.assert_allclose(layer.weights(), np.broadcast_to(own - 1 / KEYS, (HEADS, QUERIES, KEYS)), atol=1e-6)
@@ -102,50 +102,50 @@ def test_too_many_weights_are_refused_before_they_are_computed(monkeypatch: pyte
         record_layer(CentredMean(heads=HEADS, head_dim=HEAD_DIM))
 
 
-def test_layers_with_steps_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limit_does_not_apply_to_layers_with_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(regard.view.from_recording, "MAX_WEIGHTS", 0)
     layer, _, _ = record_layer(regard.mechanism("dot_product", heads=HEADS, head_dim=HEAD_DIM))
     assert isinstance(layer, LayerReading)
 
 
-def test_weights_that_are_not_finite_are_refused() -> None:
+def test_nonfinite_weights_are_refused() -> None:
     with pytest.raises(DataError, match="not finite"):
-        weights([0.0, np.nan])
+        one_head([0.0, np.nan])
 
 
 @pytest.mark.parametrize("wrong", [None, 3, "layers", [None]])
-def test_only_recordings_are_layers(wrong: object) -> None:
+def test_values_that_are_no_recording_are_refused(wrong: object) -> None:
     with pytest.raises(RegardError, match="record"):
         layers_of(wrong)
 
 
-def test_shares_of_signed_weights_are_those_of_their_size() -> None:
-    np.testing.assert_allclose(shares_of(weights([0.5, -1.0, 0.5], [0, 0, 0]))[0], [[0.25, 0.5, 0.25], [0, 0, 0]])
-    unsigned = weights([0.5, 0.25], weights_are="non-negative")
+def test_shares_of_signed_weights_are_those_of_absolute_weights() -> None:
+    np.testing.assert_allclose(shares_of(one_head([0.5, -1.0, 0.5], [0, 0, 0]))[0], [[0.25, 0.5, 0.25], [0, 0, 0]])
+    unsigned = one_head([0.5, 0.25], weights_are="non-negative")
     np.testing.assert_array_equal(shares_of(unsigned), unsigned.weights())
 
 
 def test_statistics_of_signed_weights() -> None:
-    reading = Reading(tokens("a b"), (weights([3.0, -1.0], [0.0, -2.0]),))
-    (found,) = statistics_of(reading)
+    reading = Reading(tokens("a b"), (one_head([3.0, -1.0], [0.0, -2.0]),))
+    (statistics,) = statistics_of(reading)
     shares = np.array([[0.75, 0.25], [0, 1]])
-    assert found.entropy == pytest.approx(-(0.75 * np.log(0.75) + 0.25 * np.log(0.25)) / 2)
-    assert found.itself == pytest.approx(np.trace(shares) / 2)
-    assert (found.next, found.previous, found.distance) == pytest.approx((0.125, 0, 0.125))
+    assert statistics.entropy == pytest.approx(-(0.75 * np.log(0.75) + 0.25 * np.log(0.25)) / 2)
+    assert statistics.itself == pytest.approx(np.trace(shares) / 2)
+    assert (statistics.next, statistics.previous, statistics.distance) == pytest.approx((0.125, 0, 0.125))
 
 
-def test_a_large_weight_below_0_stands_out() -> None:
+def test_large_negative_weight_is_a_finding() -> None:
     text = tokens("dogs bark and cats sleep")
     rows = np.full((5, 5), 0.1)
     rows[0, 3] = -1.6  # dogs -> cats: 0.8 of 2.0
-    pairs = word_pairs(Reading(text, (weights(*rows.tolist()),)))
+    pairs = word_pairs(Reading(text, (one_head(*rows.tolist()),)))
     first, *_ = findings(pairs)
     assert (pairs.query_words[first.query_word].text, pairs.key_words[first.key_word].text) == ("dogs", "cats")
     assert first.looks[0].weight == pytest.approx(0.8)
     assert strongest_finding_per_word(pairs)[0].looks[0].weight == pytest.approx(0.8)
 
 
-def test_a_row_of_weights_is_stored_as_any_vector() -> None:
+def test_rows_of_weights_are_encoded_as_vectors() -> None:
     layer = LayerWeights("one", np.random.default_rng(5).normal(size=(2, 3, 5)).astype(np.float32), "signed", "why")
     assert choose_encoding([layer], room=layer.size * 16 // 3) == (0, 0.0)
     letters, error = choose_encoding([layer], room=1)
@@ -161,7 +161,7 @@ def test_a_row_of_weights_is_stored_as_any_vector() -> None:
 @pytest.mark.parametrize(
     ("mechanism", "options", "signed"), [("linear", {}, False), ("linformer", {"length": 29, "projected": 3}, True)]
 )
-def test_a_translator_whose_encoder_forms_no_scores(mechanism: str, options: dict, signed: bool) -> None:
+def test_translator_with_an_encoder_without_scores(mechanism: str, options: dict, signed: bool) -> None:
     translator = transformer(mechanism=mechanism, mechanism_options=options, decoder_mechanism="dot_product")
     pair = read_pair(translator, SOURCE, TARGET)
     assert {type(layer) for layer in pair.source.layers} == {LayerWeights}
@@ -170,13 +170,13 @@ def test_a_translator_whose_encoder_forms_no_scores(mechanism: str, options: dic
     console = Console(file=StringIO(), width=120)
     print_readings([pair], console)
     shown = console.file.getvalue()
-    assert "Source at itself" in shown
+    assert "Source self-attention" in shown
     assert ("Weights may be below 0 here" in shown.replace("\n", " ")) == signed
 
 
-def test_an_alignment_by_signed_weights_is_told_by_their_size() -> None:
+def test_alignment_by_signed_weights_uses_absolute_weights() -> None:
     written, source = tokens("dogs sleep"), tokens("hunde schlafen fest")
-    layer = weights([0.5, -1.25, 0.75], [0.25, -0.25, 1.5])
+    layer = one_head([0.5, -1.25, 0.75], [0.25, -0.25, 1.5])
     pair = PairReading(Reading(written, (layer,), keys=source), 0, None, None, forced=True)
     console = Console(file=StringIO(), width=150)
     print_readings([pair], console)
@@ -186,9 +186,13 @@ def test_an_alignment_by_signed_weights_is_told_by_their_size() -> None:
     assert "Weights may be below 0 here" in shown
 
 
-def test_the_views_name_no_mechanism() -> None:
+def test_views_name_no_mechanism() -> None:
     folder = Path(regard.view.__file__).parent
-    classes = {name for name in regard.mechanisms.__all__ if name not in ("Mechanism", "ScoredMechanism", "State")}
+    classes = {
+        name
+        for name in regard.mechanisms.__all__
+        if name not in ("Mechanism", "ScoredMechanism", "State", "ExtraInput")
+    }
     for file in [*folder.glob("*.py"), *(folder / "assets").iterdir()]:
         text = file.read_text("utf-8")
         assert not re.findall(rf"\b({'|'.join(classes)})\b", text), file.name

@@ -36,7 +36,7 @@ def test_float32_is_exact(vectors: np.ndarray) -> None:
 
 @pytest.mark.parametrize("letters", [2, 3])
 @given(vectors=VECTORS)
-def test_fixed_point_errs_by_less_than_it_says(vectors: np.ndarray, letters: int) -> None:
+def test_fixed_point_error_is_within_the_stated_bound(vectors: np.ndarray, letters: int) -> None:
     packed = pack_fixed(vectors, letters)
     assert len(packed) == 3 * (5 + 1) * letters
     error = np.abs(decode(packed, 5, letters) - vectors.astype(np.float64))
@@ -46,16 +46,16 @@ def test_fixed_point_errs_by_less_than_it_says(vectors: np.ndarray, letters: int
 
 @pytest.mark.parametrize("letters", [2, 3])
 @given(vectors=VECTORS)
-def test_rounding_foresees_what_a_reader_gets(vectors: np.ndarray, letters: int) -> None:
+def test_round_to_fixed_equals_decoded_vectors(vectors: np.ndarray, letters: int) -> None:
     back = decode(pack_fixed(vectors, letters), 5, letters)
     np.testing.assert_allclose(round_to_fixed(vectors[None], letters)[0], back, rtol=1e-6, atol=0)
 
 
-def test_what_is_too_large_is_refused() -> None:
+def test_too_large_numbers_are_refused() -> None:
     with pytest.raises(DataError, match="too large"):
         pack_fixed(np.full((1, 3), 1e30, dtype=np.float32), 2)
 
 
-def test_bits_run_row_by_row() -> None:
+def test_bits_are_packed_row_by_row() -> None:
     allowed = np.array([[True, False, False], [False, True, False], [True, True, True]])
     assert base64.b64decode(pack_bits(allowed)) == bytes([0b10001011, 0b10000000])

@@ -25,11 +25,11 @@ def make_reading(text: str = "</script><b>hi") -> Reading:
 
 
 def element(page: str, pattern: str) -> str:
-    (found,) = re.findall(pattern, page, re.DOTALL)
-    return found
+    (matches,) = re.findall(pattern, page, re.DOTALL)
+    return matches
 
 
-def test_policy_names_the_hashes_of_its_script_and_style() -> None:
+def test_content_security_policy_has_the_hashes_of_script_and_style() -> None:
     page = render_page([make_reading()])
     policy = element(page, r'Content-Security-Policy" content="([^"]*)"')
     for name, pattern in (("script", r"<script>(.*?)</script>"), ("style", r"<style>(.*?)</style>")):
@@ -39,7 +39,7 @@ def test_policy_names_the_hashes_of_its_script_and_style() -> None:
     assert "unsafe" not in policy
 
 
-def test_data_cannot_end_its_element() -> None:
+def test_data_cannot_close_its_script_element() -> None:
     page = render_page([make_reading()])
     assert page.count("</script>") == 2
     data = json.loads(element(page, r'id="data">(.*?)</script>'))
@@ -52,7 +52,7 @@ def data_of(page: str) -> dict:
     return json.loads(element(page, r'id="data">(.*?)</script>'))
 
 
-def test_a_translation_has_three_attentions_of_one_form() -> None:
+def test_data_of_a_translation_has_three_attentions() -> None:
     pair = read_pair(transformer(), SOURCE, TARGET)
     data = data_of(render_page([pair]))
     (text,) = data["texts"]
@@ -68,7 +68,7 @@ def test_a_translation_has_three_attentions_of_one_form() -> None:
 
 
 @pytest.mark.parametrize(("size", "letters"), [(1, 2), (15, 3)])
-def test_large_scores_are_kept_with_more_digits(size: int, letters: int) -> None:
+def test_large_scores_are_stored_with_more_digits(size: int, letters: int) -> None:
     generator = np.random.default_rng(5)
     query, key = (size * generator.standard_normal((2, 53, 7)).astype(np.float32) for _ in range(2))
     tokens = Tokens("a" * 53, ("a",) * 53, tuple((at, at + 1) for at in range(53)), (False,) * 53)
@@ -77,14 +77,14 @@ def test_large_scores_are_kept_with_more_digits(size: int, letters: int) -> None
     assert 0 < data["largest_error"] < 0.01
 
 
-def test_nothing_is_loaded_from_elsewhere() -> None:
+def test_page_loads_no_external_resources() -> None:
     page = render_page([make_reading()])
     addresses = set(re.findall(r"\w+://[^\s\"'`]+", page)) - {"http://www.w3.org/2000/svg"}
     assert addresses == set()
     assert not re.search(r"\b(src|href)=|@import|url\(|innerHTML|insertAdjacentHTML|document\.write|eval\(", page)
 
 
-def test_an_existing_file_is_kept_unless_told(tmp_path: Path) -> None:
+def test_existing_file_is_kept_without_overwrite(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     path.write_text("precious")
     with pytest.raises(OutputExistsError, match="--overwrite"):
@@ -95,7 +95,7 @@ def test_an_existing_file_is_kept_unless_told(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["page.html"], "nothing is left aside"
 
 
-def test_places_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
+def test_unwritable_paths_are_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="is a folder"):
         check_output_path(tmp_path, overwrite=True)
     with pytest.raises(OptionError, match="does not exist"):
@@ -104,7 +104,7 @@ def test_places_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
         render_page([])
 
 
-def test_what_the_system_refuses_is_said_plainly(tmp_path: Path) -> None:
+def test_errors_of_the_file_system_are_reported(tmp_path: Path) -> None:
     # A name that no file system accepts: the same code path as a full disk or a missing permission, also for root.
     with pytest.raises(OutputError, match="cannot be written"):
         write_page([make_reading()], tmp_path / ("long" * 61 + ".html"))

@@ -28,13 +28,13 @@ def pieces(text: str) -> list[str]:
 
 def capture_inputs(translator, source: str, target: str) -> dict[str, np.ndarray]:
     """Capture the input of each query and key projection: tokens (length, width) in float64."""
-    given: dict[str, np.ndarray] = {}
+    inputs: dict[str, np.ndarray] = {}
     handles = []
     for name, module in translator.model.named_modules():
         if name.endswith(("query_projection", "key_projection")):
 
             def keep(module: nn.Module, args: tuple, name: str = name) -> None:
-                given[name] = args[0][0].detach().double().numpy()
+                inputs[name] = args[0][0].detach().double().numpy()
 
             handles.append(module.register_forward_pre_hook(keep))
     ids = [
@@ -45,7 +45,7 @@ def capture_inputs(translator, source: str, target: str) -> dict[str, np.ndarray
         translator.model(*ids)
     for handle in handles:
         handle.remove()
-    return given
+    return inputs
 
 
 def project(linear: nn.Linear, tokens: np.ndarray) -> np.ndarray:
@@ -55,11 +55,11 @@ def project(linear: nn.Linear, tokens: np.ndarray) -> np.ndarray:
 
 
 def check_weights(translator, reading: Reading, name: str, *, causal: bool = False, biased: bool = False) -> None:
-    given = capture_inputs(translator, SOURCE, TARGET)
+    inputs = capture_inputs(translator, SOURCE, TARGET)
     for number, layer in enumerate(reading.layers):
         assert layer.name == name.format(number)
         module = translator.model.get_submodule(layer.name)
-        looks, looked_at = given[f"{layer.name}.query_projection"], given[f"{layer.name}.key_projection"]
+        looks, looked_at = inputs[f"{layer.name}.query_projection"], inputs[f"{layer.name}.key_projection"]
         query = project(module.query_projection, looks)
         key = project(module.key_projection, looked_at)
         allowed = np.tril(np.ones((len(looks), len(looked_at)), dtype=bool)) if causal else None
@@ -70,88 +70,88 @@ def check_weights(translator, reading: Reading, name: str, *, causal: bool = Fal
 
 def test_all_three_attentions_of_a_transformer() -> None:
     translator = transformer()
-    found = read_pair(translator, SOURCE, TARGET)
-    assert list(found.attentions) == ["alignment", "source", "target"]
-    assert (len(found.alignment.layers), len(found.source.layers), len(found.target.layers)) == (2, 3, 2)
-    check_weights(translator, found.alignment, "decoder.{}.cross_attention")
-    check_weights(translator, found.source, "encoder.{}.attention")
-    check_weights(translator, found.target, "decoder.{}.attention", causal=True)
+    pair = read_pair(translator, SOURCE, TARGET)
+    assert list(pair.attentions) == ["alignment", "source", "target"]
+    assert (len(pair.alignment.layers), len(pair.source.layers), len(pair.target.layers)) == (2, 3, 2)
+    check_weights(translator, pair.alignment, "decoder.{}.cross_attention")
+    check_weights(translator, pair.source, "encoder.{}.attention")
+    check_weights(translator, pair.target, "decoder.{}.attention", causal=True)
 
 
 def test_a_transformer_with_biased_heads() -> None:
     translator = transformer(position="alibi", norm="pre")
-    found = read_pair(translator, SOURCE, TARGET)
-    check_weights(translator, found.source, "encoder.{}.attention", biased=True)
-    check_weights(translator, found.target, "decoder.{}.attention", causal=True, biased=True)
-    check_weights(translator, found.alignment, "decoder.{}.cross_attention")
+    pair = read_pair(translator, SOURCE, TARGET)
+    check_weights(translator, pair.source, "encoder.{}.attention", biased=True)
+    check_weights(translator, pair.target, "decoder.{}.attention", causal=True, biased=True)
+    check_weights(translator, pair.alignment, "decoder.{}.cross_attention")
 
 
 @pytest.mark.parametrize(
     "options", [{"position": "rotary"}, {"position": "t5"}, {"position": "shaw"}, {"mechanism": "additive"}], ids=str
 )
-def test_whatever_a_transformer_is_made_of_can_be_read(options: dict) -> None:
+def test_transformers_of_all_options_can_be_read(options: dict) -> None:
     translator = transformer(**options)
-    found = read_pair(translator, SOURCE, TARGET)
+    pair = read_pair(translator, SOURCE, TARGET)
     aligned = translator.aligned_pair(SOURCE, TARGET)
-    assert found.alignment_layer == 0
-    np.testing.assert_allclose(word_level(found), aligned.weights.numpy(), atol=1e-5)
+    assert pair.alignment_layer == 0
+    np.testing.assert_allclose(alignment_of_words(pair), aligned.weights.numpy(), atol=1e-5)
 
 
-def test_rows_are_named_after_what_was_written_and_columns_after_what_was_read() -> None:
-    found = read_pair(transformer(), SOURCE, TARGET)
-    assert surfaces(found.alignment.tokens) == [*pieces(TARGET), "</s>"]
-    assert surfaces(found.alignment.key_tokens) == [*pieces(SOURCE), "</s>"]
-    assert surfaces(found.source.tokens) == [*pieces(SOURCE), "</s>"]
-    assert surfaces(found.target.tokens) == ["<s>", *pieces(TARGET)]
-    assert found.forced
-    assert [at for at, special in enumerate(found.target.tokens.special) if special] == [0]
+def test_rows_are_target_tokens_and_columns_source_tokens() -> None:
+    pair = read_pair(transformer(), SOURCE, TARGET)
+    assert surfaces(pair.alignment.tokens) == [*pieces(TARGET), "</s>"]
+    assert surfaces(pair.alignment.key_tokens) == [*pieces(SOURCE), "</s>"]
+    assert surfaces(pair.source.tokens) == [*pieces(SOURCE), "</s>"]
+    assert surfaces(pair.target.tokens) == ["<s>", *pieces(TARGET)]
+    assert pair.forced
+    assert [at for at, special in enumerate(pair.target.tokens.special) if special] == [0]
 
 
-def word_level(found: PairReading) -> np.ndarray:
+def alignment_of_words(found: PairReading) -> np.ndarray:
     """Word-level weights of the alignment layer, averaged over heads, without the end tokens."""
     weights = found.alignment.layers[found.alignment_layer].weights().mean(axis=0, keepdims=True)
     return aggregate_by_word(weights, words_of(found.alignment.tokens), words_of(found.alignment.key_tokens))[0]
 
 
-def test_words_are_aligned_as_translations_are() -> None:
+def test_word_weights_agree_with_the_translators_alignment() -> None:
     translator = transformer(decoder_layers=3)
-    found, aligned = read_pair(translator, SOURCE, TARGET), translator.aligned_pair(SOURCE, TARGET)
-    assert found.alignment_layer == 1, "the last layer but one"
-    assert tuple(word.text for word in words_of(found.alignment.tokens)) == aligned.target_words
-    assert tuple(word.text for word in words_of(found.alignment.key_tokens)) == aligned.source_words
-    np.testing.assert_allclose(word_level(found), aligned.weights.numpy(), atol=1e-6)
+    actual, aligned = read_pair(translator, SOURCE, TARGET), translator.aligned_pair(SOURCE, TARGET)
+    assert actual.alignment_layer == 1, "the last layer but one"
+    assert tuple(word.text for word in words_of(actual.alignment.tokens)) == aligned.target_words
+    assert tuple(word.text for word in words_of(actual.alignment.key_tokens)) == aligned.source_words
+    np.testing.assert_allclose(alignment_of_words(actual), aligned.weights.numpy(), atol=1e-6)
 
 
 @pytest.mark.parametrize("attention", ["additive", "luong_dot", "luong_general", "luong_concat", "local_p"])
 @pytest.mark.parametrize("feeding", [True, False])
-def test_a_recurrent_model_has_its_alignment_alone(attention: str, feeding: bool) -> None:
+def test_recurrent_model_has_only_an_alignment(attention: str, feeding: bool) -> None:
     translator = recurrent(attention, input_feeding=feeding)
-    found = read_pair(translator, SOURCE, TARGET)
-    assert list(found.attentions) == ["alignment"]
-    (layer,) = found.alignment.layers
+    pair = read_pair(translator, SOURCE, TARGET)
+    assert list(pair.attentions) == ["alignment"]
+    (layer,) = pair.alignment.layers
     assert layer.heads == 1
     source, target = JOINT_SUBWORDS.encode([SOURCE, TARGET])
     np.testing.assert_allclose(layer.weights()[0], translator.weights(source, target).numpy(), atol=1e-5)
 
 
-def test_the_models_own_translation() -> None:
+def test_translation_of_the_model() -> None:
     translator = transformer()
-    found = read_pair(translator, SOURCE)
+    pair = read_pair(translator, SOURCE)
     (translation,) = translator.translate([SOURCE])
     ids = translation.renderings[0].ids
-    assert not found.forced
-    assert len(found.alignment.tokens) == len(ids) + 1
-    assert found.alignment.tokens.text == translation.text
+    assert not pair.forced
+    assert len(pair.alignment.tokens) == len(ids) + 1
+    assert pair.alignment.tokens.text == translation.text
 
 
-def test_placeholders_stand_for_the_same_on_both_sides() -> None:
-    found = read_pair(transformer(), "Zwei <b>Hunde</b>.", "Two <b>dogs</b>, %d.")
-    assert {"<b>", "</b>"} <= set(surfaces(found.alignment.tokens)) & set(surfaces(found.alignment.key_tokens))
-    assert "%d." in found.alignment.tokens.text, "what is of the target alone is text"
+def test_placeholders_are_shared_by_both_sides() -> None:
+    pair = read_pair(transformer(), "Zwei <b>Hunde</b>.", "Two <b>dogs</b>, %d.")
+    assert {"<b>", "</b>"} <= set(surfaces(pair.alignment.tokens)) & set(surfaces(pair.alignment.key_tokens))
+    assert "%d." in pair.alignment.tokens.text, "what is of the target alone is text"
     assert protect("Zwei <b>Hunde</b>.").kept == ("<b>", "</b>")
 
 
-def test_what_cannot_be_read_is_refused() -> None:
+def test_invalid_texts_are_refused() -> None:
     translator = transformer(position="learned", length=7)
     with pytest.raises(DataError, match="the source is empty"):
         read_pair(translator, " ")

@@ -25,7 +25,7 @@ def test_the_two_vector_example() -> None:
     np.testing.assert_allclose(weights[0] @ value[0], [[0.2972, 0.3972], [0.3, 0.4]], atol=5e-5)
 
 
-def test_a_hidden_key_weighs_nothing_and_an_empty_row_is_zero() -> None:
+def test_masked_keys_and_empty_rows_have_weights_of_0() -> None:
     allowed = np.array([[True, False, True], [False, False, False], [False, True, False]])
     weights = LayerReading("one", 40 * normal(2, 3, 5), 40 * normal(2, 3, 5), normal(2, 3, 7), 1.0, allowed).weights()
     assert (weights[:, ~allowed] == 0).all()
@@ -33,7 +33,7 @@ def test_a_hidden_key_weighs_nothing_and_an_empty_row_is_zero() -> None:
     np.testing.assert_array_equal(weights[:, 2, 1], 1)
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_mismatched_shapes_are_refused() -> None:
     with pytest.raises(ShapeError, match="do not fit together"):
         LayerReading("one", normal(2, 3, 5), normal(2, 3, 7), normal(2, 3, 7), 1.0)
     with pytest.raises(ShapeError, match="do not fit together"):
@@ -48,7 +48,7 @@ def test_what_does_not_fit_is_refused() -> None:
         Reading(two, (), normal(2, 3, 11))
 
 
-def test_numbers_that_are_not_finite_are_refused() -> None:
+def test_nonfinite_numbers_are_refused() -> None:
     key = normal(2, 3, 5)
     key[1, 2, 3] = np.nan
     with pytest.raises(DataError, match="not finite"):

@@ -28,7 +28,7 @@ def test_cosines_layer_by_layer() -> None:
     assert shared.cosines == pytest.approx((1, 0, 0))
 
 
-def test_a_word_is_the_mean_of_its_pieces() -> None:
+def test_vector_of_a_word_is_the_mean_of_its_tokens() -> None:
     pieces = Tokens("seafarers", ("sea", "farers"), ((0, 3), (3, 9)), (False, False))
     first = Reading(pieces, (), np.array([[[2, 0], [0, 2]]], dtype=np.float32))
     second = make_reading("Seafarers", np.array([[[5, 5]]]))

@@ -20,33 +20,33 @@ def surfaces_and_texts(subwords: Subwords, text: str, **marks: str) -> tuple[lis
     return [tokens.surface(at) for at in range(len(tokens))], [word.text for word in words_of(tokens)]
 
 
-def test_pieces_without_their_spaces_between_the_marks() -> None:
+def test_tokens_are_without_spaces_and_between_special_tokens() -> None:
     surfaces, words = surfaces_and_texts(JOINT_SUBWORDS, "Two  dogs run.", start="<s>", end="</s>")
     assert (surfaces[0], surfaces[-1]) == ("<s>", "</s>")
     assert "".join(surfaces[1:-1]) == "Twodogsrun."
     assert words == ["Two", "dogs", "run."]
 
 
-def test_a_placeholder_shows_what_it_stands_for() -> None:
+def test_placeholder_shows_its_original_text() -> None:
     surfaces, words = surfaces_and_texts(JOINT_SUBWORDS, "run <b>%s</b> run")
     assert [one for one in surfaces if one in ("<b>", "%s", "</b>")] == ["<b>", "%s", "</b>"]
     assert words == ["run", "<b>%s</b>", "run"]
     assert not any(token in one for token in TOKENS for one in (*surfaces, *words))
 
 
-def test_a_placeholder_that_stands_for_nothing_shows_its_number() -> None:
+def test_unused_placeholder_shows_its_number() -> None:
     (ids,) = JOINT_SUBWORDS.encode([f"run {TOKENS[2]}"])
     tokens = ids_to_tokens(JOINT_SUBWORDS, ids, ("<b>",))
     assert tokens.surface(len(tokens) - 1) == "⟨U+E003⟩"
 
 
-def test_bytes_keep_their_names_and_the_word_has_the_character() -> None:
+def test_bytes_show_their_names_and_the_word_its_character() -> None:
     surfaces, words = surfaces_and_texts(JOINT_SUBWORDS, "run 😀")
     assert surfaces[-4:] == ["<0xF0>", "<0x9F>", "<0x98>", "<0x80>"]
     assert words == ["run", "😀"]
 
 
-def test_a_token_of_only_a_space_can_be_seen() -> None:
+def test_token_of_only_a_space_is_visible() -> None:
     assert "␣" in surfaces_and_texts(JOINT_SUBWORDS, "run 😀 run")[0]
 
 
@@ -54,15 +54,15 @@ def test_a_token_of_only_a_space_can_be_seen() -> None:
     ("text", "words"),
     [("我喜欢猫。", list("我喜欢猫。")), ("שלום עולם", ["שלום", "עולם"]), ("a cat,cat", ["a", "cat,cat"])],
 )
-def test_words_are_those_that_alignments_count(text: str, words: list[str]) -> None:
-    surfaces, found = surfaces_and_texts(CHINESE, text)
+def test_words_are_those_of_alignments(text: str, words: list[str]) -> None:
+    surfaces, actual = surfaces_and_texts(CHINESE, text)
     assert "".join(surfaces) == text.replace(" ", "")
-    assert len(found) <= len(words), "a piece may cover several Chinese words"
-    assert "".join(found) == "".join(words)
+    assert len(actual) <= len(words), "a piece may cover several Chinese words"
+    assert "".join(actual) == "".join(words)
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_categories=["Co"]), max_size=24))
-def test_every_token_stands_in_the_text_and_belongs_to_one_word(text: str) -> None:
+def test_every_token_is_in_the_text_and_belongs_to_one_word(text: str) -> None:
     protected = protect(text)
     (ids,) = JOINT_SUBWORDS.encode([protected.text])
     tokens = ids_to_tokens(JOINT_SUBWORDS, ids, protected.kept, end="</s>")

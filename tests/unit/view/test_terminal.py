@@ -38,7 +38,7 @@ def render(*readings: Reading, width: int = 100) -> str:
     return console.file.getvalue()
 
 
-def test_each_word_and_what_it_attends_to() -> None:
+def test_table_of_words_and_the_words_they_attend_to() -> None:
     lines = render(make_reading(["dogs", "bark", "since", "they", "may"])).splitlines()
     row = next(line.split() for line in lines if line.startswith("they"))
     assert row[:4] == ["they", "dogs", "82.0", "%"]
@@ -49,7 +49,7 @@ def test_each_word_and_what_it_attends_to() -> None:
     assert finding.rstrip().endswith("of 4")
 
 
-def test_a_text_that_would_fill_the_screen_is_shown_by_its_start() -> None:
+def test_long_text_is_abbreviated() -> None:
     words = ["ripe", "apples" * 200, "fall"]
     shown = "".join(render(make_reading(words), width=2000).splitlines()[0])
     assert shown.startswith("ripe apples")
@@ -58,55 +58,55 @@ def test_a_text_that_would_fill_the_screen_is_shown_by_its_start() -> None:
     assert "characters)" not in render(make_reading(["ripe", "apples", "fall"]))
 
 
-def test_text_is_text() -> None:
+def test_markup_and_control_characters_are_escaped() -> None:
     shown = render(make_reading(["[bold]a[/bold]", "\x1b[31mred", "\u202ed", "plain"]))
     assert "\x1b" not in shown
     assert "\u202e" not in shown
     assert "[bold]a[/bold] ⟨U+001B⟩[31mred ⟨U+202E⟩d plain" in shown
 
 
-def test_truncation_and_shared_words_are_said() -> None:
+def test_truncation_and_shared_words_are_reported() -> None:
     shown = render(make_reading(["ripe", "apples", "fall"], dropped=13), make_reading(["Apples", "ring"]))
     assert "not the last 13" in shown
     row = next(line.split() for line in shown.splitlines() if line.startswith("apples  1, 2"))
     assert row == ["apples", "1,", "2", "1.00", "1.00", "1.00"]
 
 
-def test_one_word_and_many_words() -> None:
+def test_texts_of_one_word_and_of_many_words() -> None:
     assert "no two words" in render(
         Reading(Tokens("hi", ("hi",), ((0, 2),), (False,)), (), np.ones((1, 1, 2), dtype=np.float32))
     )
     assert "… and 7 more words" in render(make_reading([f"w{at}" for at in range(47)]))
 
 
-def test_many_texts_have_a_line_each() -> None:
+def test_many_texts_have_one_line_each() -> None:
     console = Console(file=io.StringIO(), width=80, highlight=False)
     print_readings([make_reading([f"dogs{at}", "bark", "since", "they", "may"]) for at in range(11)], console)
     lines = console.file.getvalue().splitlines()
-    assert lines[0].split() == ["stands", "out", "share", "layer", "head", "text"]
+    assert lines[0].split() == ["word", "pair", "share", "layer", "head", "text"]
     for at, line in enumerate(lines[1:12]):
         assert line.split()[:8] == [str(at + 1), "since", "→", f"dogs{at}", "82.0", "%", "1", "0"]
         assert line.rstrip().endswith(f"dogs{at} bark since they may")
 
 
-def test_few_texts_have_their_tables_in_80_columns() -> None:
+def test_tables_of_few_texts_fit_80_columns() -> None:
     console = Console(file=io.StringIO(), width=80, highlight=False)
     print_readings(
         [make_reading(["dogs", "bark", "since", "they", "may"]), make_reading(["Dogs", "ring", "and", "run"])], console
     )
     lines = console.file.getvalue().splitlines()
-    header = next(line for line in lines if line.startswith("pair of words"))
-    assert header.split() == ["pair", "of", "words", "share", "layer", "head", "usual", "also", "first", "in"]
+    header = next(line for line in lines if line.startswith("word pair"))
+    assert header.split() == ["word", "pair", "share", "layer", "head", "usual", "also", "first", "in"]
     assert any(line.startswith("dogs  1, 2") for line in lines)
 
 
-def test_words_from_right_to_left_keep_their_order() -> None:
+def test_right_to_left_words_keep_their_order() -> None:
     lines = render(make_reading(["הילד", "אכל", "תפוח", "may"])).splitlines()
     assert any(line.startswith("\u2068תפוח\u2069 → \u2068הילד\u2069") for line in lines)
     assert any(line.startswith("may → \u2068הילד\u2069") for line in lines)
 
 
-def test_unknown_words_are_counted_and_left_out() -> None:
+def test_unknown_words_are_counted_and_excluded() -> None:
     whole = make_reading(["dogs", "bark", "since", "they", "may"])
     pieces = ("[UNK]", "bark", "[UNK]", "they", "may")
     shown = render(Reading(replace(whole.tokens, pieces=pieces), whole.layers, whole.hidden))

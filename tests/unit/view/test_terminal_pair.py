@@ -18,7 +18,7 @@ def add_end_token(words: list[str], groups: tuple[tuple[str, tuple[int, ...]], .
 
 
 def pair(
-    source: Tokens, target: Tokens, *heads: np.ndarray, forced: bool = False, within: np.ndarray | None = None
+    source: Tokens, target: Tokens, *heads: np.ndarray, forced: bool = False, self_attention: np.ndarray | None = None
 ) -> PairReading:
     """An alignment whose second layer has heads with given weights, and whose first layer has uniform weights."""
     queries, keys = len(target), len(source)
@@ -29,9 +29,9 @@ def pair(
         for number, query in enumerate((even, np.log(np.stack(heads)).astype(np.float32)))
     )
     own = None
-    if within is not None:
+    if self_attention is not None:
         one = np.eye(keys, dtype=np.float32)[None]
-        own = Reading(source, (LayerReading("own", np.log(within)[None].astype(np.float32), one, one, 1.0),))
+        own = Reading(source, (LayerReading("own", np.log(self_attention)[None].astype(np.float32), one, one, 1.0),))
     return PairReading(Reading(target, layers, keys=source), 1, own, None, forced)
 
 
@@ -48,7 +48,7 @@ def render(*pairs: PairReading, width: int = 100) -> list[str]:
     return console.file.getvalue().splitlines()
 
 
-def test_each_word_and_what_it_was_written_from() -> None:
+def test_table_of_target_words_and_their_source_words() -> None:
     source, target = add_end_token(["Ein", "Hund", "bellt"]), add_end_token(["A", "dog", "barks"])
     lines = render(
         pair(source, target, attention_to([0, 1, 2, 3], 4, 0.8), attention_to([0, 0, 2, 3], 4, 0.6), forced=True)
@@ -61,32 +61,32 @@ def test_each_word_and_what_it_was_written_from() -> None:
     assert rows["dog"][5:8] == ["Ein", "33.3", "%,"]
     assert rows["</s>"][1] == "</s>"
     assert "layer 1, the mean of its 2 heads." in " ".join(line.strip() for line in lines)
-    assert "Token by token" not in lines, "words and tokens are the same here"
+    assert "Token alignment" not in lines, "words and tokens are the same here"
 
 
-def test_words_of_several_tokens_stand_above_their_tokens() -> None:
+def test_words_are_listed_before_their_tokens() -> None:
     source = add_end_token(["Hun", "de", "bellen"], (("Hunde", (0, 1)), ("bellen", (2,))))
     target = add_end_token(["dog", "s", "bark"], (("dogs", (0, 1)), ("bark", (2,))))
     lines = render(pair(source, target, attention_to([0, 1, 2, 3], 4, 0.7)))
     # Both tokens give Hun and de 0.7 + 0.1 together.
     assert next(line.split()[:4] for line in lines if line.startswith("dogs")) == ["dogs", "Hunde", "80.0", "%"]
-    tokens = lines[lines.index("Token by token") :]
+    tokens = lines[lines.index("Token alignment") :]
     assert next(line.split()[:4] for line in tokens if line.startswith("s ")) == ["s", "de", "70.0", "%"]
     assert any("its one head" in line for line in lines)
 
 
-def test_each_side_as_it_looks_at_itself() -> None:
+def test_self_attention_of_each_side() -> None:
     source = add_end_token(["dogs", "bark", "since", "they", "may"])
     # The first word sees no other word.
-    within = np.maximum(np.tril(attention_to([0, 0, 0, 0, 0, 0], 6, 0.8)), 1e-30)
+    self_attention = np.maximum(np.tril(attention_to([0, 0, 0, 0, 0, 0], 6, 0.8)), 1e-30)
     target = add_end_token(["x"])
-    lines = render(pair(source, target, attention_to([0, 1], 6), within=within))
-    own = lines[lines.index("Source at itself") :]
+    lines = render(pair(source, target, attention_to([0, 1], 6), self_attention=self_attention))
+    own = lines[lines.index("Source self-attention") :]
     assert any(line.startswith("they") and line.split()[1] == "dogs" for line in own)
-    assert "Target at itself" not in lines
+    assert "Target self-attention" not in lines
 
 
-def test_text_is_text() -> None:
+def test_markup_and_control_characters_are_escaped() -> None:
     hostile = ["[bold]a[/bold]", "\x1b[31mred", "\u202ed"]
     shown = "\n".join(render(pair(add_end_token(hostile), add_end_token(hostile), attention_to([0, 1, 2, 3], 4))))
     assert "\x1b" not in shown
@@ -96,7 +96,7 @@ def test_text_is_text() -> None:
     assert any("我" in line and "\u2068הילד\u2069" in line for line in hebrew)
 
 
-def test_many_translations_have_a_line_each() -> None:
+def test_many_translations_have_one_line_each() -> None:
     many = [
         pair(add_end_token([f"Hund{at}", "bellt"]), add_end_token(["dog", "barks"]), attention_to([0, 1, 2], 3))
         for at in range(11)
@@ -106,7 +106,7 @@ def test_many_translations_have_a_line_each() -> None:
         assert line.rstrip() == f"{at + 1}. dog ← Hund{at}  barks ← bellt  </s> ← </s>"
 
 
-def test_a_long_translation_is_cut_and_says_so() -> None:
+def test_long_translation_is_abbreviated() -> None:
     words = [f"w{at}" for at in range(47)]
     lines = render(pair(add_end_token(words), add_end_token(words), attention_to(list(range(48)), 48)))
     assert "… and 8 more words." in lines

@@ -39,44 +39,50 @@ def tokens(text: str, *pieces: str) -> Tokens:
     ],
 )
 def test_words(text: str, pieces: list[str], words: list[str]) -> None:
-    found = words_of(tokens(text, *pieces))
-    assert [word.text for word in found] == words
-    assert all(word.is_word == any(map(str.isalnum, word.text)) for word in found)
+    actual = words_of(tokens(text, *pieces))
+    assert [word.text for word in actual] == words
+    assert all(word.is_word == any(map(str.isalnum, word.text)) for word in actual)
 
 
-def test_an_unknown_token_is_still_its_word() -> None:
+def test_unknown_token_shows_its_text() -> None:
     unknown = Tokens(
         "see 🦔x", ("[CLS]", "see", "[UNK]", "[SEP]"), ((0, 0), (0, 3), (4, 6), (0, 0)), (True, False, False, True)
     )
-    found = words_of(unknown)
-    assert [(word.text, word.is_known) for word in found] == [("see", True), ("🦔x", False)]
-    assert unknown_words_note(found) == "1 of 2 words is not in this model's vocabulary."
-    assert unknown_words_note(found[:1]) == ""
+    words = words_of(unknown)
+    assert [(word.text, word.is_known) for word in words] == [("see", True), ("🦔x", False)]
+    assert unknown_words_note(words) == "1 of 2 words is not in this model's vocabulary."
+    assert unknown_words_note(words[:1]) == ""
 
 
-def test_words_that_stand_again_are_numbered() -> None:
+def test_repeated_words_are_numbered() -> None:
     pieces = ["The", "cat", ",", "the", "dog", ",", "the", "Cat"]
-    found = words_of(tokens(" ".join(pieces), *pieces))
+    words = words_of(tokens(" ".join(pieces), *pieces))
     # "The" counts, but needs no number: no other word has this spelling.
-    assert [word.label for word in found] == ["The", "cat", ",", "the (2)", "dog", ",", "the (3)", "Cat"]
+    assert [word.label for word in words] == ["The", "cat", ",", "the (2)", "dog", ",", "the (3)", "Cat"]
 
 
-def test_a_token_without_a_span_is_its_own() -> None:
+def test_token_without_a_span_is_no_word() -> None:
     empty = Tokens("a", ("a", "</w>"), ((0, 1), (1, 1)), (False, False))
     assert [(word.text, word.is_word) for word in words_of(empty)] == [("a", True), ("</w>", False)]
 
 
-def test_words_that_come_with_the_tokens_are_kept() -> None:
-    given = Tokens("Hund. läuft", ("Hund", ".", "läuft"), ((0, 4), (4, 5), (6, 11)), (False,) * 3)
-    kept = Tokens(given.text, given.pieces, given.spans, given.special, (("Hund.", (0, 1)), ("läuft", (2,))))
-    assert [word.text for word in words_of(given)] == ["Hund", ".", "läuft"]
-    assert [(word.text, word.pieces, word.is_word) for word in words_of(kept)] == [
+def test_words_given_with_the_tokens_are_used() -> None:
+    without_words = Tokens("Hund. läuft", ("Hund", ".", "läuft"), ((0, 4), (4, 5), (6, 11)), (False,) * 3)
+    with_words = Tokens(
+        without_words.text,
+        without_words.pieces,
+        without_words.spans,
+        without_words.special,
+        (("Hund.", (0, 1)), ("läuft", (2,))),
+    )
+    assert [word.text for word in words_of(without_words)] == ["Hund", ".", "läuft"]
+    assert [(word.text, word.pieces, word.is_word) for word in words_of(with_words)] == [
         ("Hund.", (0, 1), True),
         ("läuft", (2,), True),
     ]
 
 
-def test_weights_of_words_are_those_that_alignments_are_read_from() -> None:
+def test_word_weights_agree_with_those_of_alignments() -> None:
     weights = np.random.default_rng(3).random((2, 5, 5))
     owners = [0, 0, 1, 2, 2]
     words = words_of(Tokens("ab c de", tuple("abcde"), ((0, 1), (1, 2), (3, 4), (5, 6), (6, 7)), (False,) * 5))

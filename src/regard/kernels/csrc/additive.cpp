@@ -15,7 +15,7 @@ Problem make_additive_problem(const Problem& problem, const Additive& additive) 
     return p;
 }
 
-// (heads, inner) from parts (batch, heads, key_tiles, inner), added in order.
+// Sums parts (batch, heads, key_tiles, inner) over batch and key tiles, in order, to (heads, inner).
 template <class Number>
 void add_parts(const Problem& p, const Array& parts, const Array& sum) {
     for (int64_t head = 0; head < p.heads; ++head) {

@@ -10,9 +10,10 @@
 //
 // so that its error is a few units in the last place of the largest partial sum.
 //
-// Numbers are clamped to `clamp` before the exponential. That changes tanh(a + b) by less than its rounding unless both
-// a and b are beyond `large`, which is so far from `clamp` that tanh of the difference is 1. Tokens with a number
-// beyond `large` are flagged; only pairs of two such tokens are computed from the unclamped numbers.
+// Numbers are clamped to +-`clamp` before the exponential, so that it cannot overflow. If only one of a and b is beyond
+// +-`large`, the clamped sum is still at least clamp - large from 0, where tanh is +-1 to within its rounding, as for
+// the unclamped sum. Tokens with a number beyond `large` are flagged; pairs of two such tokens are computed from the
+// unclamped numbers.
 #pragma once
 
 #include "backward.h"
@@ -26,31 +27,31 @@ struct Range;
 template <>
 struct Range<float> {
     static constexpr float clamp = 40, large = 30;                                  // tanh(10) = 1 - 4e-9
-    static constexpr float ln_2_high = 0.693359375f, ln_2_low = -2.1219444005e-4f;  // the first has 9 bits
+    static constexpr float ln_2_high = 0.693359375f, ln_2_low = -2.1219444005e-4f;  // ln_2_high has 9 bits
 };
 template <>
 struct Range<double> {
     static constexpr double clamp = 300, large = 280;  // tanh(20) = 1 - 8e-18
-    static constexpr double ln_2_high = 0.6931471803691238, ln_2_low = 1.9082149292705877e-10;  // the first has 32 bits
+    static constexpr double ln_2_high = 0.6931471803691238, ln_2_low = 1.9082149292705877e-10;  // ln_2_high: 32 bits
 };
 
-// The nearest whole number, below 2^22.
+// Rounds to the nearest integer, for |x| < 2^22.
 REGARD_INLINE vfloat round_to_integer(vfloat x) { return (x + broadcast(12582912.0f)) - broadcast(12582912.0f); }
 REGARD_INLINE vdouble round_to_integer(vdouble x) {
     return (x + broadcast(6755399441055744.0)) - broadcast(6755399441055744.0);
 }
 
-// e^x to a few units in the last place for |x| <= 2 clamp. As x = n ln 2 + f, with ln 2 in two parts (Cody and Waite
-// 1980): the rounding of a large x log2 e would cost as many units as x is large.
+// e^x to a few units in the last place for |x| <= 2 clamp: x = n ln 2 + f, with ln 2 in two parts (Cody and Waite
+// 1980). 2^(x log2 e) would have an error of about |x| units, from the rounding of x log2 e.
 template <class A>
 REGARD_INLINE vec<typename A::number> exponential(vec<typename A::number> x) {
     typedef typename A::number number;
     vec<number> n = round_to_integer(x * broadcast((number)log2_e));
     vec<number> f = (x - n * broadcast(Range<number>::ln_2_high)) - n * broadcast(Range<number>::ln_2_low);
-    return exp2<A::degree>(f * broadcast((number)log2_e)) * exp2<A::degree>(n);  // the second one is exact
+    return exp2<A::degree>(f * broadcast((number)log2_e)) * exp2<A::degree>(n);  // 2^n is exact
 }
 
-// A row of numbers x becomes e^(times x), clamped. True if a number is beyond `large`.
+// Replaces each number x of a row by e^(times x), with x clamped. Returns whether a number is beyond `large`.
 template <class A>
 REGARD_INLINE bool to_exponentials(typename A::number* row, int64_t stride, typename A::number times) {
     typedef typename A::number number;
@@ -65,7 +66,7 @@ REGARD_INLINE bool to_exponentials(typename A::number* row, int64_t stride, type
     return beyond != 0;
 }
 
-// a / b, for b whose reciprocal is a normal number; in float to about two units in the last place.
+// a / b, where 1 / b must be a normal number; in float to about two units in the last place.
 REGARD_INLINE vdouble quotient(vdouble a, vdouble b) { return a / b; }
 REGARD_INLINE vfloat quotient(vfloat a, vfloat b) {
 #if defined(__AVX2__)
@@ -74,14 +75,14 @@ REGARD_INLINE vfloat quotient(vfloat a, vfloat b) {
 #else
     vfloat inverse = _mm256_rcp_ps(b);
 #endif
-    vfloat first = a * inverse;  // a step of Newton's method doubles the digits
+    vfloat first = a * inverse;  // one Newton step doubles the correct digits
     return multiply_add(first, multiply_add(-b, inverse, broadcast(1.0f)), first);
 #else
     return a / b;
 #endif
 }
 
-// tanh x, and a quarter of its derivative.
+// Computes tanh x and a quarter of its derivative.
 template <class A, class V>
 REGARD_INLINE void tanh_and_slope(V x, V* tanh, V* slope) {
     typedef typename A::number number;
@@ -96,9 +97,10 @@ template <class A>
 struct ScoreVector {
     typedef typename A::number number;
 
-    number* values;   // 0 if one of its numbers is NaN or Inf: then every row with an allowed key is NaN
-    number* scaled_values;  // times a power of two that brings the largest to 1 .. 2: c neither overflows nor vanishes
-    number unit;     // a score is `unit` times the sum over `scaled_values`
+    number* values;         // all 0 if one of them is NaN or Inf
+    number* scaled_values;  // values / unit: the largest is in [1, 2), so that c_iw does not overflow or underflow; all
+                            // NaN if a value is NaN or Inf, so that every row with an allowed key becomes NaN
+    number unit;            // a power of two: a score is `unit` times the sum over `scaled_values`
 
     void carve(ScratchLayout& c, const Problem& p) {
         values = c.take<number>(padded_width<A>(p.head_dim));
@@ -120,7 +122,7 @@ struct ScoreVector {
         unit = (number)ldexp(1.0, exponent);
         if (nonfinite) {
             for (int64_t k = 0; k < stride; ++k) values[k] = 0, scaled_values[k] = (number)NAN;
-        } else if (exponent > -100 && exponent < 100) {  // where the power itself is a normal number
+        } else if (exponent > -100 && exponent < 100) {  // 2^-exponent is a normal number
             vec<number> power = broadcast((number)ldexp(1.0, -exponent));
             for (int64_t k = 0; k < stride; k += lanes<number>) store(scaled_values + k, load(values + k) * power);
         } else {
@@ -129,7 +131,7 @@ struct ScoreVector {
     }
 };
 
-// One pair of tokens, from the numbers themselves.
+// The score of one pair of tokens, from the unclamped numbers.
 template <class A>
 struct ExactPair {
     typedef typename A::number number;
@@ -144,7 +146,7 @@ struct ExactPair {
         read_row(p.query, p.query.at(batch, head, query, 0), p.head_dim, of_query, stride);
         read_row(p.key, p.key.at(batch, head / p.group(), key, 0), p.head_dim, of_key, stride);
     }
-    // body(k, tanh, a quarter of its derivative) for each vector of w from k on.
+    // Calls body(k, tanh, a quarter of its derivative) for each vector of w, which starts at k.
     template <class Body>
     REGARD_INLINE void for_each(const Problem& p, Body body) const {
         for (int64_t k = 0; k < p.head_dim; k += lanes<number>) {
@@ -160,12 +162,13 @@ struct ExactPair {
     }
 };
 
-// The kernels take `rows_per_group` queries, or one, and half the vectors of a product's panel, since each sum needs two
-// numbers of its query for each w. More is no faster, and every size is compiled.
+// A register tile has `rows_per_group` queries, or one, and half as many vectors of keys as a panel of the GEMM
+// microkernel, since each query also needs its decay and pull in registers. Larger tiles were not faster, and every
+// size is compiled separately.
 inline constexpr int rows_per_group = 4;
 inline constexpr int score_vectors = panel_vectors / 2;
 
-// Cuts `rows` rows: body(first row, Constant).
+// Splits `rows` rows into groups of rows_per_group and single rows: calls body(first row, Constant).
 template <class Body>
 REGARD_INLINE void for_rows(int64_t rows, Body body) {
     int64_t first = 0;
@@ -173,7 +176,7 @@ REGARD_INLINE void for_rows(int64_t rows, Body body) {
     for (; first < rows; ++first) body(first, Constant<1>{});
 }
 
-// Cuts columns first .. stop, in vectors: body(first vector, Constant).
+// Splits the vectors first .. stop - 1 into panels: calls body(first vector, Constant).
 template <class Body>
 REGARD_INLINE void for_score_panels(int64_t first, int64_t stop, Body body) {
     for (; stop - first >= score_vectors; first += score_vectors) body(first, Constant<score_vectors>{});
@@ -190,9 +193,9 @@ struct Scores {
     const ScoreVector<A>& vector;
     ExactPair<A>& pair;
     number* exact;                        // rows_per_group x 64: the scores of pairs of two large tokens
-    const number *decay, *pull, *growth;  // of the strip's first query; of the tile's keys
+    const number *decay, *pull, *growth;  // decay and pull from the strip's first query on; growth of the tile's keys
     int64_t batch, head, first_query, first_key;
-    uint64_t large_queries, large_keys;  // bit 0 of the first is the strip's first query
+    uint64_t large_queries, large_keys;  // bit r: query r of the strip; bit j: key j of the tile
 
     template <int n>
     REGARD_INLINE void prepare() {
@@ -207,7 +210,7 @@ struct Scores {
         }
     }
 
-    // Sums over w for the keys from vector v0 on; times vector.unit they are scores.
+    // Computes the sums over w for the keys from vector v0 on. A score is vector.unit times its sum.
     template <int n, int vectors>
     REGARD_INLINE void sum(int64_t v0, Sums<A, n, vectors>& s) const {
         int64_t stride = padded_width<A>(p.head_dim);
@@ -233,8 +236,8 @@ struct Scores {
     }
 };
 
-// Tokens, packed. A tile of keys: growth, padded inner size x 64, and a word whose bit j is set where key j is large. A
-// tile of queries: decay and pull, 64 x padded inner size each, and a word likewise.
+// Packing of tokens. A packed tile of keys has growth (padded inner size x 64) and a word whose bit j is set if key j
+// is large. A packed tile of queries has decay and pull (64 x padded inner size each) and such a word.
 template <class A>
 struct PackAdditive {
     typedef typename A::number number;
@@ -253,7 +256,8 @@ struct PackAdditive {
         return sizeof(number) * (size_t)(tile * (stride(p) + padded_width<A>(p.value_dim)));
     }
 
-    // Rows of keys and values in scratch, those with a NaN or Inf as zeros, with their bit set; and the packed keys.
+    // Reads the keys and values of a tile into rows in scratch, and packs the keys. Tokens with NaN or Inf become
+    // zeros, with their bit set in `bad`.
     struct Rows {
         int64_t height;
         number *keys, *values;
@@ -287,7 +291,7 @@ struct PackAdditive {
                                 (number*)value);
     }
 
-    // The exponentials of one query, given as a row. True if it is large.
+    // Computes decay and pull of one query, whose numbers are in `decay` before. Returns whether the query is large.
     static REGARD_INLINE bool pack_query(const Problem& p, const number* vector, number* decay, number* pull) {
         bool large = to_exponentials<A>(decay, stride(p), -2);
         for (int64_t k = 0; k < stride(p); k += lanes<number>)

@@ -4,12 +4,12 @@
 //     r_ijw = e^-2a_iw / (e^-2a_iw + e^2b_jw),    tanh = 1 - 2 r,    tanh' = 4 r (1 - r)
 //     da_iw = 4 v_w sum_j dS_ij r (1 - r),    db_jw = 4 v_w sum_i dS_ij r (1 - r),    dv_w = sum_ij dS_ij (1 - 2 r)
 //
-// The scores are computed again, then dS for a pair of tiles, then r once more for the three sums: nothing of size
-// queries x keys x inner is stored. The sums over queries and over pairs are accumulated in vectors of keys. For the
-// sum over keys, vectors are reduced across their lanes, as many vectors at a time as they have lanes.
+// For each pair of tiles, the scores are computed again, then dS, then r again for the three sums: nothing of size
+// queries x keys x inner is stored. The sums over queries (db) and over pairs (dv) are accumulated in vectors of keys.
+// For the sum over keys (da), vectors are reduced across their lanes, as many vectors at a time as they have lanes.
 //
-// Tasks are those of backward.h: a range of key tiles owns its db and dV, has its own buffer for da, and writes one
-// part of dv per (head, key tile); the parts are added in order afterwards.
+// Tasks are as in backward.h: a range of key tiles has its own db and dV and its own buffer for da, and writes one part
+// of dv per (head, key tile). The parts are added in order afterwards.
 #pragma once
 
 #include "additive.h"
@@ -17,8 +17,8 @@
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {
 
-// Adds up each of `lanes` vectors: lane i of the result is the sum of vector i. By halves: a pair of vectors becomes one
-// with twice as many sums of half as many lanes.
+// Sums each of `lanes` vectors: lane i of the result is the sum of vector i. Each round combines two vectors into one,
+// which holds the partial sums of both in half as many lanes each.
 template <int half, class U, int... column>
 REGARD_INLINE vec<U> add_halves(vec<U> a, vec<U> b, Columns<column...>) {
     constexpr int n = lanes<U>;
@@ -68,7 +68,7 @@ struct AdditiveBackward {
                   (number*)(into.value + s.value * (size_t)key_tile));
     }
 
-    // One tile of queries: decay and pull, dO, the normalizer, delta, and which rows take part.
+    // Packs one tile of queries: decay and pull, dO, the normalizer, delta, and the bits of active rows.
     static void pack_queries(const Problem& p, const BackwardInputs& g, int64_t batch, int64_t head,
                              int64_t query_tile, const BackwardTiles& into, int64_t in_group, char* scratch) {
         const BackwardSizes& s = *into.size;
@@ -91,7 +91,7 @@ struct AdditiveBackward {
             const Normalizer<number> normalizer = Normalizer<number>::read(g.normalizer, batch, head, first + i);
             largest[i] = normalizer.largest, log_sum[i] = normalizer.log_sum, delta[i] = 0;
             if (!normalizer.is_active()) {
-                largest[i] = 0, log_sum[i] = (number)HUGE_VAL;  // weights of 0
+                largest[i] = 0, log_sum[i] = (number)HUGE_VAL;  // makes all weights 0
                 memset(decay, 0, sizeof(number) * (size_t)stride);
                 memset(pull, 0, sizeof(number) * (size_t)stride);
                 memset(grad_output, 0, sizeof(number) * (size_t)output_stride);
@@ -109,7 +109,7 @@ struct AdditiveBackward {
         *PackAdditive<A>::large_queries(p, query) = large;
     }
 
-    // What the gradient of lse adds: d lse_i / d s_ij = w_ij.
+    // Subtracts the gradient of lse from delta: d lse_i / d s_ij = w_ij, so that dS_ij contains w_ij grad_lse_i.
     static void prepare_queries(const Problem& p, const BackwardInputs& g, const BackwardTiles& tiles, int64_t batch,
                                 int64_t head, int64_t in_group, int64_t query_tile, char*) {
         size_t at = (size_t)(in_group * p.query_tiles() + query_tile);
@@ -127,15 +127,15 @@ struct AdditiveBackward {
     const BackwardTiles& tiles;
     const BackwardResults& results;
     const BackwardSizes& size;
-    DotProduct shared;  // the buffers of weights and dV, and the gradients of biases
+    DotProduct shared;  // buffers of weights, dS and dV, and the gradients of biases
     ScoreVector<A> vector;
     ExactPair<A> pair;
     int64_t batch, head = 0, in_group = 0, stride;
-    int64_t columns = 0;  // keys of the tile, in whole vectors; the rest of its 64 is never touched
+    int64_t columns = 0;  // keys of the tile, rounded up to whole vectors; the other columns are not used
     number *exact, *bias_rows;
-    number *grad_key, *head_grad_key;  // padded inner size x 64: db; its sum over the queries of one head, over 4 v_w
-    number* ratio_sums;                  // padded inner size x lanes: sums of dS r
-    number* exact_sums;                   // padded inner size: sums of dS tanh of pairs of large tokens
+    number *grad_key, *head_grad_key;  // padded inner size x 64: db; the part of one head, without the factor 4 v_w
+    number* ratio_sums;                // padded inner size x lanes: sums of dS r
+    number* exact_sums;                // padded inner size: sums of dS tanh of pairs of large tokens
     number* total;                     // lanes: sums of dS of all other pairs
     number* block;                     // 64 x 64
 
@@ -167,7 +167,8 @@ struct AdditiveBackward {
         carve(c, p, this);
     }
 
-    // db and dV of key tiles first .. stop - 1, and what they add to da (results.grad_query), dv, bias and table.
+    // Computes db and dV of key tiles first .. stop - 1, and their terms of da (results.grad_query), dv and the
+    // gradients of bias and table.
     static void run(const Problem& p, const BackwardInputs& g, const BackwardTiles& tiles,
                     const BackwardResults& results, int64_t batch, int64_t key_head, int64_t first, int64_t stop,
                     char* scratch) {
@@ -253,7 +254,7 @@ struct AdditiveBackward {
             });
     }
 
-    // Weights and dS of a strip of queries; vectors from .. stop of the tile's keys, the others are set to 0.
+    // Computes the weights and dS of a strip of queries for vectors from .. stop - 1 of a key tile; others become 0.
     template <int n>
     REGARD_INLINE void weigh(int64_t query_tile, int64_t key_tile, size_t at, int64_t first, int32_t from,
                              int32_t stop, bool partial) {
@@ -283,7 +284,7 @@ struct AdditiveBackward {
                 int64_t c = (v0 + v) * width;
                 vec<number> plus = {};
                 if (has_bias) plus = load(added[r] + c);
-                vec<number> score = multiply_add(sum, broadcast(vector.unit), plus);  // that of the forward pass
+                vec<number> score = multiply_add(sum, broadcast(vector.unit), plus);  // same bits as in forward
                 vec<number> x =
                     multiply_add(score - broadcast(largest[r]), broadcast((number)log2_e), -broadcast(log_sum[r]));
                 vec<number> w = exp2<A::degree>(x);
@@ -344,7 +345,7 @@ struct AdditiveBackward {
         }
     }
 
-    // The pairs of one large query with large keys, computed from the numbers themselves and taken out of dS.
+    // Adds the terms of the pairs of one large query with large keys, from unclamped numbers, and sets their dS to 0.
     void add_exact_pairs(int64_t query, int64_t key_tile, size_t at, int64_t row, int32_t from, int32_t stop,
                      uint64_t large_keys) {
         number* to = (number*)(results.grad_query + size.grad_query * at) + row * stride;
@@ -363,13 +364,13 @@ struct AdditiveBackward {
         }
     }
 
-    // dV_j += w_ij dO_i: keys are the rows now, so the weights are read down their columns.
+    // dV_j += w_ij dO_i. The rows of this product are keys, so the weights are read by columns.
     void add_to_values(size_t at, int64_t rows, int64_t keys, bool partial) {
         const number* output = (const number*)(tiles.output + size.output * at);
         int64_t value_stride = shared.value_stride;
         for_rows(keys, [&](int64_t first, auto n) {
             constexpr int rows_of = decltype(n)::value;
-            int64_t from = 0, stop = rows;  // queries that see any key of the strip
+            int64_t from = 0, stop = rows;  // queries that may attend to a key of the strip
             if (partial) {
                 uint64_t strip_bits = bit_range(first, first + rows_of);
                 while (from < stop && !(shared.bits[from] & strip_bits)) ++from;
@@ -382,7 +383,7 @@ struct AdditiveBackward {
         });
     }
 
-    // The sums over pairs of a strip of queries with a tile of keys, for a vector of w.
+    // Adds the terms of a strip of queries and a tile of keys to the three sums, for one vector of w.
     template <int n>
     REGARD_INLINE void add_to_tokens(int64_t key_tile, size_t at, int64_t first, int64_t w0, int32_t from,
                                      int32_t stop) {
@@ -430,7 +431,7 @@ struct AdditiveBackward {
         for (int r = 0; r < n; ++r) store(to + r * stride, load(to + r * stride) + sum_each_row<number>(of_query[r]));
     }
 
-    // ---- at the end of a tile of keys, and of the range ----
+    // ---- final steps of a tile of keys, and of a range ----
 
     void finish_keys(int64_t key_head, int64_t key_tile) {
         int64_t first = key_tile * tile, count = min_of(p.keys - first, tile);

@@ -1,4 +1,4 @@
-// Additive attention, forward: one tile of 64 queries of one head, all its keys.
+// Additive attention, forward: one tile of 64 queries of one head, with all its keys.
 //
 // The scores come from additive.h; Forward computes the softmax and the output from them.
 #pragma once
@@ -18,7 +18,7 @@ struct AdditiveForward {
     ScoreVector<A> vector;
     ExactPair<A> pair;
     number *pull, *exact;
-    uint64_t large = 0;  // queries
+    uint64_t large = 0;  // bits of the large queries
 
     static size_t scratch(const Problem& p) {
         ScratchLayout c{nullptr};
@@ -67,7 +67,8 @@ struct AdditiveForward {
         }
     }
 
-    // Decay (in Forward's place for queries) and pull; those with a NaN or Inf as if they were zeros, with their bit set.
+    // Computes decay (in Forward's buffer for queries) and pull. Queries with NaN or Inf count as zeros; their bits are
+    // returned.
     uint64_t read_queries() {
         uint64_t bad = 0;
         int64_t stride = softmax.query_stride;
@@ -98,7 +99,7 @@ struct AdditiveForward {
         f.template mix<n>(first, tiles, count, from, stop, shrink);
     }
 
-    // The final scores, -infinity where forbidden.
+    // Computes the final scores; -infinity where the mask forbids.
     template <int n>
     REGARD_INLINE void score_tile(int64_t first, int t, const KeyTile& keys_of, int32_t from, int32_t stop,
                                   vec<number>* highest) {

@@ -58,7 +58,7 @@ bool is_contiguous(const Array& array) {
     return true;
 }
 
-// Raises unless the product, times 64 for the padding that a kernel may add, can be counted.
+// Raises if the product, times 64 for the padding that a kernel may add, overflows 64 bits.
 void check_countable(Call::Shape sizes) {
     int64_t product = 64;
     for (int64_t size : sizes) {
@@ -107,9 +107,9 @@ Array Call::read_copy(nb::handle object, const char* name, Shape shape, Dtype dt
 }
 
 Array Call::read_indices(nb::handle object, const char* name, int64_t stop, None none) {
-    const Array given = take(object, name, none);
-    if (!given) return given;
-    const Array indices = read_copy(object, name, {given.shape[3]}, Dtype::int64);
+    const Array array = take(object, name, none);
+    if (!array) return array;
+    const Array indices = read_copy(object, name, {array.shape[3]}, Dtype::int64);
     for (int64_t i = 0; i < indices.shape[3]; ++i) {
         const int64_t index = static_cast<const int64_t*>(indices.data)[i];
         if (index < 0 || index >= stop) throw_value_error(std::string(name) + ": an index is out of range");
@@ -208,7 +208,7 @@ Pages Call::read_paged_problem(nb::handle query, nb::handle key_pages, nb::handl
                 "lengths: expected no more keys than the pages hold");
         longest_one = std::max(longest_one, length[entry]);
     }
-    Array in_use = table;  // tables are often made for far more pages than there are
+    Array in_use = table;  // only the entries in use: tables are often made for far more pages
     in_use.shape[3] = ceil_div(longest_one, page_size);
     pages.table = borrowed_.copy(in_use, BorrowedArrays::Broadcast::expand);
     for (int64_t entry = 0; entry < problem.batch; ++entry) {
@@ -224,11 +224,11 @@ Pages Call::read_paged_problem(nb::handle query, nb::handle key_pages, nb::handl
 
 DropoutArguments Call::read_dropout(nb::handle tokens, nb::handle output) {
     DropoutArguments dropout_arguments;
-    const Array given = take(tokens, "tokens");
-    check_floating(given, "tokens");
-    dropout_arguments.count = given.shape[3];
-    dropout_arguments.tokens = read_contiguous(tokens, "tokens", {dropout_arguments.count}, given.dtype);
-    dropout_arguments.output = write_contiguous(output, "output", {dropout_arguments.count}, given.dtype);
+    const Array array = take(tokens, "tokens");
+    check_floating(array, "tokens");
+    dropout_arguments.count = array.shape[3];
+    dropout_arguments.tokens = read_contiguous(tokens, "tokens", {dropout_arguments.count}, array.dtype);
+    dropout_arguments.output = write_contiguous(output, "output", {dropout_arguments.count}, array.dtype);
     dropout_arguments.probability = options_.dropout;
     dropout_arguments.seed = static_cast<uint64_t>(options_.seed);
     return dropout_arguments;
@@ -236,21 +236,54 @@ DropoutArguments Call::read_dropout(nb::handle tokens, nb::handle output) {
 
 CrossEntropyArguments Call::read_cross_entropy(nb::handle logits, nb::handle targets, double smoothing, int64_t ignored) {
     require(smoothing >= 0 && smoothing <= 1, "smoothing: expected 0 <= smoothing <= 1");
-    CrossEntropyArguments given;
+    CrossEntropyArguments arguments;
     const Array scored = take(logits, "logits");
     check_floating(scored, "logits");
-    given.rows = scored.shape[2];
-    given.classes = scored.shape[3];
-    require(given.classes >= 1, "logits: expected at least one class");
-    given.logits = read_contiguous(logits, "logits", {given.rows, given.classes}, scored.dtype);
-    given.targets = read_copy(targets, "targets", {given.rows}, Dtype::int64);
-    for (int64_t row = 0; row < given.rows; ++row) {
-        const int64_t target = static_cast<const int64_t*>(given.targets.data)[row];
-        require((target >= 0 && target < given.classes) || target == ignored, "targets: one is out of range");
+    arguments.rows = scored.shape[2];
+    arguments.classes = scored.shape[3];
+    require(arguments.classes >= 1, "logits: expected at least one class");
+    arguments.logits = read_contiguous(logits, "logits", {arguments.rows, arguments.classes}, scored.dtype);
+    arguments.targets = read_copy(targets, "targets", {arguments.rows}, Dtype::int64);
+    for (int64_t row = 0; row < arguments.rows; ++row) {
+        const int64_t target = static_cast<const int64_t*>(arguments.targets.data)[row];
+        require((target >= 0 && target < arguments.classes) || target == ignored, "targets: one is out of range");
     }
-    given.smoothing = smoothing;
-    given.ignored = ignored;
-    problem.query = given.logits;
+    arguments.smoothing = smoothing;
+    arguments.ignored = ignored;
+    problem.query = arguments.logits;
+    return arguments;
+}
+
+ScanArguments Call::read_scan(nb::handle query, nb::handle key, nb::handle value, nb::handle log_decay, nb::handle beta,
+                              nb::handle state) {
+    ScanArguments given;
+    given.query = take(query, "query");
+    check_floating(given.query, "query");
+    problem.query = given.query;
+    given.batch = given.query.shape[0];
+    given.heads = given.query.shape[1];
+    given.length = given.query.shape[2];
+    given.head_dim = given.query.shape[3];
+    given.value_dim = take(value, "value").shape[3];
+    given.scale = options_.scale;
+    require(given.head_dim >= 1 && given.head_dim <= max_scan_dim, "query: head_dim is out of range");
+    require(given.value_dim >= 1 && given.value_dim <= max_scan_dim, "value: value_dim is out of range");
+    require(given.length <= max_length, "query: too long");
+    check_countable({given.batch, given.heads, given.length, std::max(given.head_dim, given.value_dim)});
+    check_countable({given.batch, given.heads, ceil_div(given.length, tile), given.head_dim, given.value_dim});
+    given.key = read(key, "key", {given.batch, given.heads, given.length, given.head_dim}, dtype());
+    given.value = read(value, "value", {given.batch, given.heads, given.length, given.value_dim}, dtype());
+    const auto read_wide = [&](nb::handle object, const char* name, Shape shape) {
+        const Array array = take(object, name, None::accept);
+        if (array && array.dtype != dtype()) check_dtype(array, name, accumulation_dtype());
+        if (array) check_shape(array, name, shape);
+        return array;
+    };
+    const Array decay = take(log_decay, "log_decay", None::accept);
+    const int64_t channels = !decay || decay.shape[3] == 1 ? 1 : given.head_dim;
+    given.log_decay = read_wide(log_decay, "log_decay", {given.batch, given.heads, given.length, channels});
+    given.beta = read_wide(beta, "beta", {given.batch, given.heads, given.length, 1});
+    given.state = read_wide(state, "state", {given.batch, given.heads, given.head_dim, given.value_dim});
     return given;
 }
 
@@ -281,7 +314,7 @@ void Call::read_interval() {
     problem.mask.stop = copy_bounds(options_.stop, "stop");
 }
 
-// A bound for each entry of the batch, brought to 0 .. keys; null for None.
+// Copies a bound for each entry of the batch, clamped to 0 .. keys; null for None.
 const int64_t* Call::copy_bounds(nb::handle object, const char* name) {
     if (object.is_none()) return nullptr;
     auto* bounds = static_cast<int64_t*>(read_copy(object, name, {problem.batch}, Dtype::int64).data);
@@ -332,7 +365,7 @@ void Call::read_tile_map() {
     }
 }
 
-// As problem.h has it.
+// Copies the table to the memory layout that problem.h describes.
 template <class Number>
 void Call::copy_table() {
     Array& table = problem.table;

@@ -1,7 +1,7 @@
 // The arguments of an operation, checked before any memory is allocated.
 //
-// The Python side has already checked what users may get wrong. These checks catch mistakes of regard itself, which
-// would read or write outside of the arrays: sizes, dtypes, and the contents of index arrays.
+// The Python side has already checked the arguments of users. These checks catch errors in regard itself that would
+// read or write outside of the arrays: in sizes, dtypes, and the contents of index arrays.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -18,6 +18,7 @@
 namespace regard {
 
 inline constexpr int64_t max_head_dim = 256;
+inline constexpr int64_t max_scan_dim = 1024;
 inline constexpr int64_t max_length = int64_t{1} << 36;  // queries or keys: their tiles are counted in 32 bits
 
 // Keyword arguments that operations share.
@@ -33,11 +34,11 @@ struct Options {
 };
 
 // One call: the problem, and the arrays that it borrows for its duration. Every method raises ValueError or TypeError,
-// with the name of the argument, for arguments that do not fit.
+// with the name of the argument, for invalid arguments.
 //
 // Index arrays are copied before they are checked, since another thread may write to the caller's array while the
-// kernel reads it. Two kinds are not copied, since no value of them leads outside of the arrays: the bits of masks, and
-// top_keys, which are compared when they are read.
+// kernel reads it. The bits of masks and top_keys are not copied, since none of their values leads outside of the
+// arrays: top_keys are compared with a range when they are read.
 class Call {
 public:
     using Shape = std::initializer_list<int64_t>;
@@ -57,6 +58,10 @@ public:
     // Reads the arguments of cross-entropy of contiguous logits (rows, classes) with int64 targets (rows).
     CrossEntropyArguments read_cross_entropy(nanobind::handle logits, nanobind::handle targets, double smoothing,
                                              int64_t ignored);
+
+    // Reads the arguments of a scan. The last three may be None, and in the dtype of the others or in wide precision.
+    ScanArguments read_scan(nanobind::handle query, nanobind::handle key, nanobind::handle value,
+                            nanobind::handle log_decay, nanobind::handle beta, nanobind::handle state);
 
     // Reads an array of any shape and dtype.
     Array take(nanobind::handle object, const char* name, None none = None::reject);
@@ -92,7 +97,7 @@ private:
     template <class Number>
     void copy_table();
 
-    const DefaultFloatingPoint arithmetic_;  // while the call lasts
+    const DefaultFloatingPoint arithmetic_;  // for the duration of the call
     const Options& options_;
     BorrowedArrays borrowed_;
     std::vector<char> table_;

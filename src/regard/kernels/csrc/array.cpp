@@ -12,7 +12,7 @@ namespace nb = nanobind;
 namespace regard {
 namespace {
 
-// ------------------------------------------------------------------ the layout of DLPack, as far as it is read here
+// ------------------------------------------------------------------ the parts of DLPack's layout that are read here
 
 struct DlpackVersion {
     uint32_t major, minor;
@@ -60,7 +60,7 @@ constexpr int32_t device_cpu = 1;
 constexpr uint64_t flag_read_only = 1, flag_copied = 2;
 enum Code : uint8_t { code_int = 0, code_float = 2, code_bfloat = 4, code_bool = 6 };
 
-// ------------------------------------------------------------------------------------- DLPack's terms into ours
+// ------------------------------------------------------------------------------------- from DLPack to Array
 
 [[noreturn]] void throw_value_error(const char* name, const std::string& what) {
     throw nb::value_error((std::string(name) + ": " + what).c_str());
@@ -84,7 +84,7 @@ Dtype to_dtype(DlpackDtype dtype) {
     }
 }
 
-// Raises unless the distance in bytes from the lowest to the highest element is a number that pointers can hold.
+// Raises if the distance in bytes from the lowest to the highest element exceeds the range of pointers.
 void check_extent(const Array& array, const char* name) {
     int64_t extent = static_cast<int64_t>(dtype_size(array.dtype));
     for (int axis = 0; axis < 4; ++axis) {
@@ -131,7 +131,7 @@ Array to_array(const DlpackTensor& tensor, const char* name) {
 
 bool is_aligned(const Array& array) { return reinterpret_cast<uintptr_t>(array.data) % dtype_size(array.dtype) == 0; }
 
-// Whether a tensor that has elements has no memory: torch's tensors of zeros.
+// Whether a tensor has elements but no memory, as torch's zero tensors (gradients that were not computed).
 bool has_no_memory(const DlpackTensor& tensor) {
     if (tensor.data != nullptr) return false;
     for (int axis = 0; axis < tensor.dimensions; ++axis) {
@@ -145,7 +145,7 @@ void check_writable(uint64_t flags, const char* name) {
     if (flags & flag_copied) throw_value_error(name, "it is to be written and was given as a copy");
 }
 
-// ------------------------------------------------------------------------------------------- the fast way: by type
+// ------------------------------------------------------------------------------ fast access: exchange table of a type
 
 // The exchange table of a type, or null. Raises nothing.
 const DlpackExchange* find_exchange_table(PyObject* type) {
@@ -173,10 +173,10 @@ ArrayType make_array_type(PyObject* type) {
     return found;
 }
 
-// The first few types that were seen are kept: each is held, so that no other type can come to lie at its address.
+// Caches the first few types. Each is held, so that no other type can get its address.
 ArrayType array_type(PyObject* type) {
     constexpr int most = 8;
-    static ArrayType* const seen = new ArrayType[most];  // never destroyed: the interpreter ends before
+    static ArrayType* const seen = new ArrayType[most];  // never destroyed: the interpreter ends first
     static int count = 0;
     for (int index = 0; index < count; ++index) {
         if (seen[index].type.ptr() == type) return seen[index];
@@ -192,14 +192,14 @@ void borrow(const DlpackExchange& exchange, nb::handle object, const char* name,
     nb::raise_from(reason, PyExc_ValueError, "%s: its memory cannot be reached", name);
 }
 
-// What is to be written was made by torch.empty or its like, and is what it seems; and no view of a complex tensor, whose
-// imaginary part alone can be negative, holds whole numbers.
+// Whether an array to read may have torch's negative bit. Only views of complex tensors have it, whose imaginary part
+// is floating. (Arrays to write are new tensors, without it.)
 bool may_be_negative(const Array& array) {
     return array.dtype == Dtype::float32 || array.dtype == Dtype::float64 || array.dtype == Dtype::float16 ||
            array.dtype == Dtype::bfloat16;
 }
 
-// Whether the values are the negatives of what memory holds, as of the imaginary part of a conjugate tensor.
+// Whether the values are the negated contents of memory, as for the imaginary part of a conjugate tensor.
 bool is_negative(const ArrayType& type, nb::handle object) {
     if (!type.is_neg.is_valid()) return false;
     PyObject* const arguments[] = {object.ptr()};
@@ -208,7 +208,7 @@ bool is_negative(const ArrayType& type, nb::handle object) {
     return answer.ptr() == Py_True;
 }
 
-// ------------------------------------------------------------------------------------------ the slow way: a capsule
+// ---------------------------------------------------------------------------------- slow access: a __dlpack__ capsule
 
 nb::object make_capsule(nb::handle object, const char* name) {
     if (!nb::hasattr(object, "__dlpack__")) {
@@ -216,7 +216,7 @@ nb::object make_capsule(nb::handle object, const char* name) {
                          "expected an array with __dlpack__, got " + std::string(nb::type_name(object.type()).c_str()));
     }
     nb::object source = nb::borrow(object);
-    // An older torch exports no tensor that requires grad.
+    // Older versions of torch do not export tensors that require grad.
     if (nb::hasattr(source, "requires_grad") && nb::cast<bool>(nb::bool_(source.attr("requires_grad")))) {
         source = source.attr("detach")();
     }
@@ -225,7 +225,7 @@ nb::object make_capsule(nb::handle object, const char* name) {
     } catch (nb::python_error& error) {
         if (!error.matches(PyExc_TypeError)) throw;
     }
-    return source.attr("__dlpack__")();  // from before version 1: it knows no max_version
+    return source.attr("__dlpack__")();  // before DLPack 1.0, without max_version
 }
 
 Array capsule_to_array(nb::handle capsule, const char* name, BorrowedArrays::Access use) {
@@ -283,7 +283,7 @@ Array BorrowedArrays::take(nb::handle object, const char* name, Access use) {
             borrow(*type.exchange, held_.back(), name, &tensor);
         }
         array = to_array(tensor, name);  // sizes and strides are copied: the tensor owns them
-        // Asking takes as long as borrowing does, so it is asked only where the answer can be yes.
+        // Calling is_neg takes as long as borrowing, so it is called only if the result can be true.
         if (use == Access::read && may_be_negative(array) && is_negative(type, object)) {
             held_.push_back(object.attr("detach")().attr("resolve_neg")());
             borrow(*type.exchange, held_.back(), name, &tensor);

@@ -34,7 +34,7 @@ public:
     Array copy(const Array& array, Broadcast broadcast);
 
 private:
-    std::vector<nanobind::object> held_;  // capsules, and tensors that stand for others
+    std::vector<nanobind::object> held_;  // capsules, and tensors that replace others
     std::vector<Scratch> copies_;
 };
 

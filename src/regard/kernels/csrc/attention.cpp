@@ -1,7 +1,7 @@
-// Forward: keys and values are packed once per (batch, key head), then each tile of queries is one task.
+// Forward pass: keys and values are packed once per (batch, key head), then each tile of queries is one task.
 //
 // For short sequences a task is a whole (batch, key head), so that the packed keys and values are still in the cache.
-// Either way a tile of queries is computed by the same code from the same numbers, with the same bits.
+// In both cases a tile of queries is computed by the same code from the same numbers, with the same bits.
 #include "cpu.h"
 #include "decode.h"
 #include "drivers.h"
@@ -13,7 +13,7 @@ namespace regard {
 
 namespace {
 
-constexpr int64_t short_tiles = 8;  // key tiles (512 keys) whose packed form still fits a core's second cache
+constexpr int64_t short_tiles = 8;  // key tiles (512 keys) whose packed form fits a core's L2 cache
 
 void forward_by_head(const Problem& p, const TileKernels& k, const ForwardResults& results, int threads) {
     int64_t tiles = p.key_tiles(), group = p.group();
@@ -43,7 +43,7 @@ void forward_by_tile(const Problem& p, const TileKernels& k, const ForwardResult
         pack_heads(p, k, sizes, first, count, packed.as<char>(), scratch.as<char>(), work, threads);
         parallel_for(count * tasks, threads, [&](int64_t task, int thread) {
             int64_t unit = first + task / tasks, head = unit % p.key_heads * p.group() + task % tasks / query_tiles;
-            int64_t query_tile = query_tiles - 1 - task % query_tiles;  // with a causal mask the last ones take longest
+            int64_t query_tile = query_tiles - 1 - task % query_tiles;  // last tiles first: causal ones take longest
             PackedKeys keys = sizes.at(packed.as<char>(), task / tasks);
             k.forward(p, keys, unit / p.key_heads, head, query_tile, results, scratch.as<char>() + (size_t)thread * work);
         });

@@ -1,7 +1,8 @@
-// Backward: tokens are packed, then tasks of (lane, range of key tiles), then the parts of dQ are added up.
+// Backward pass: packs tokens, runs one task per chain and range of key tiles, and adds up the parts of dQ.
 //
-// A range of key tiles has its own dK and dV, and a buffer for what it adds to dQ. backward_split.h says how lanes and
-// ranges are cut, backward_layout.h where packed tokens lie, shared_gradient.h how the gradients of biases are summed.
+// A range of key tiles has its own dK and dV, and a buffer for its terms of dQ. Chains and ranges are defined in
+// backward_split.h, the layout of packed tokens in backward_layout.h, sums of the gradients of biases in
+// shared_gradient.h.
 #include <algorithm>
 
 #include "backward_layout.h"
@@ -21,23 +22,23 @@ namespace {
 struct Run {
     const Problem& p;
     const TileKernels& k;
-    const BackwardInputs& given;
+    const BackwardInputs& inputs;
     const Gradients& g;
     const BackwardSplit split;
-    const bool was_decoded;  // by the forward pass
+    const bool was_decoded;  // whether the forward pass used the decoding kernels
     const BackwardLayout layout;
     int threads;
     SharedGradient bias, table;
     size_t work;
 
-    Run(const Problem& p, const TileKernels& k, const BackwardInputs& given, const Gradients& g, int threads)
-        : p(p), k(k), given(given), g(g), split(p, g), was_decoded(!p.vector && is_decode_suitable(p)),
+    Run(const Problem& p, const TileKernels& k, const BackwardInputs& inputs, const Gradients& g, int threads)
+        : p(p), k(k), inputs(inputs), g(g), split(p, g), was_decoded(!p.vector && is_decode_suitable(p)),
           layout(p, k, was_decoded), threads(threads), bias(g.bias, split.copies),
           table(g.table, split.copies) {
         work = align_up(max_bytes(layout.size.scratch, layout.size.pack_scratch));
     }
 
-    // Query tiles first .. past - 1, which the band lets see key tiles first_key_tile .. stop_key_tile - 1.
+    // Query tiles first .. past - 1, which the band lets attend to key tiles first_key_tile .. stop_key_tile - 1.
     struct Reach {
         int64_t first, past;
         Reach(const Problem& p, int64_t first_key_tile, int64_t stop_key_tile) {
@@ -60,20 +61,20 @@ struct Run {
     }
     void pack_queries(int64_t member, int64_t n, const BackwardTiles& tiles, char* scratch) const {
         int64_t in_group = n / p.query_tiles(), head = member % p.key_heads * p.group() + in_group;
-        k.backward_pack_queries(p, given, member / p.key_heads, head, n % p.query_tiles(), tiles, in_group, scratch);
+        k.backward_pack_queries(p, inputs, member / p.key_heads, head, n % p.query_tiles(), tiles, in_group, scratch);
     }
-    // What stands between packing and gradients: it needs all keys of one tile of queries.
-    bool has_preparation() const { return was_decoded || given.grad_lse || given.has_statistics(); }
+    // Whether prepare_queries is needed, a step between packing and gradients that reads all keys of a tile of queries.
+    bool has_preparation() const { return was_decoded || inputs.grad_lse || inputs.has_statistics(); }
     void prepare_queries(int64_t member, int64_t n, const BackwardTiles& tiles, char* scratch) const {
         int64_t in_group = n / p.query_tiles(), t = n % p.query_tiles(), batch = member / p.key_heads;
         int64_t head = member % p.key_heads * p.group() + in_group;
-        k.backward_prepare_queries(p, given, tiles, batch, head, in_group, t, scratch);
+        k.backward_prepare_queries(p, inputs, tiles, batch, head, in_group, t, scratch);
     }
     void finish_queries(int64_t member, int64_t n, char* buffers, size_t step) const {
         int64_t in_group = n / p.query_tiles(), t = n % p.query_tiles();
         int64_t head = member % p.key_heads * p.group() + in_group, first = 0, past = split.ranges;
         while (first < past && !reaches(first, t)) ++first;
-        while (past > first && !reaches(past - 1, t)) --past;  // a band: between the two there is none that does not
+        while (past > first && !reaches(past - 1, t)) --past;  // the ranges that reach a tile are adjacent
         k.backward_finish_queries(
             p, member / p.key_heads, head, t,
             buffers + layout.size.grad_query * (size_t)n + step * (size_t)(past > first ? first : 0), step,
@@ -87,34 +88,34 @@ struct Run {
     // The first key tile of a range.
     int64_t range_start(int64_t range) const { return std::min<int64_t>(range * split.tiles_in_range, p.key_tiles()); }
 
-    // One range: a lane's members one after the other, each packed, computed and finished by one thread.
+    // One range: a thread packs, computes and finishes the members of a chain one after the other.
     void run_by_head() const {
         size_t each = layout.bytes() + align_up(layout.grad_query_bytes()) + work;
         Scratch scratch = Scratch::of<char>({threads, (int64_t)each});
-        auto compute_lane = [&](int64_t lane, int thread) {
+        auto compute_chain = [&](int64_t chain, int thread) {
             char* mine = scratch.as<char>() + (size_t)thread * each;
             BackwardTiles tiles = layout.at(mine);
             char* grad_query = mine + layout.bytes();
             char* rest = grad_query + align_up(layout.grad_query_bytes());
             for (int64_t n = 0; n < split.members; ++n) {
-                int64_t member = split.member(p, lane, n);
+                int64_t member = split.member(p, chain, n);
                 if (member < 0) break;
                 for (int64_t t = 0; t < (int64_t)layout.key_tiles; ++t) pack_keys(member, t, tiles, rest);
                 for (int64_t t = 0; t < (int64_t)layout.query_tiles; ++t) pack_queries(member, t, tiles, rest);
                 if (has_preparation())
                     for (int64_t t = 0; t < (int64_t)layout.query_tiles; ++t) prepare_queries(member, t, tiles, rest);
-                k.backward(p, given, tiles, results(grad_query, query_reach(0), split.copy_index(lane, 0)),
+                k.backward(p, inputs, tiles, results(grad_query, query_reach(0), split.copy_index(chain, 0)),
                            member / p.key_heads, member % p.key_heads, 0, (int64_t)layout.key_tiles, rest);
                 for (int64_t t = 0; t < (int64_t)layout.query_tiles; ++t) finish_queries(member, t, grad_query, 0);
             }
         };
-        if (split.members > 1) return parallel_for(split.lanes, threads, compute_lane);
+        if (split.members > 1) return parallel_for(split.chains, threads, compute_chain);
         HeadSets(p, threads).run(
-            threads, {&p.key, &p.value}, {&p.query, &given.grad_output, &given.output, &given.rounding},
-            [&](int64_t batch, int64_t key_head, int thread) { compute_lane(batch * p.key_heads + key_head, thread); });
+            threads, {&p.key, &p.value}, {&p.query, &inputs.grad_output, &inputs.output, &inputs.rounding},
+            [&](int64_t batch, int64_t key_head, int thread) { compute_chain(batch * p.key_heads + key_head, thread); });
     }
 
-    // Several ranges a head. Heads are taken in rounds, unless one gradient of a bias is a sum over some of them.
+    // Several ranges per head. Heads are processed in rounds, unless the gradient of a bias is a sum over some of them.
     void run_by_range() const {
         const int64_t all = p.batch * p.key_heads;
         const size_t one = layout.bytes(), grad_query = align_up(layout.grad_query_bytes());
@@ -150,14 +151,14 @@ struct Run {
                 int64_t member = first_member + task / query_tiles;
                 prepare_queries(member, task % query_tiles, tiles_of(member), mine(thread));
             });
-        const int64_t lanes = split.has_own_gradients() ? count : split.lanes;
-        parallel_for(lanes * split.ranges, threads, [&](int64_t task, int thread) {
-            int64_t lane = first_member + task / split.ranges, range = task % split.ranges;
+        const int64_t chains = split.has_own_gradients() ? count : split.chains;
+        parallel_for(chains * split.ranges, threads, [&](int64_t task, int thread) {
+            int64_t chain = first_member + task / split.ranges, range = task % split.ranges;
             for (int64_t n = 0; n < split.members; ++n) {
-                int64_t member = split.member(p, lane, n);
+                int64_t member = split.member(p, chain, n);
                 if (member < 0) break;
-                k.backward(p, given, tiles_of(member),
-                           results(sums_of(member, range), query_reach(range), split.copy_index(lane, range)),
+                k.backward(p, inputs, tiles_of(member),
+                           results(sums_of(member, range), query_reach(range), split.copy_index(chain, range)),
                            member / p.key_heads, member % p.key_heads, range_start(range), range_start(range + 1),
                            mine(thread));
             }
@@ -173,9 +174,9 @@ struct Run {
 
 void backward(const Problem& p, const ForwardResults& results, const Gradients& g, int threads) {
     if (p.batch * p.heads * p.queries * p.keys == 0) return;
-    BackwardInputs given = {g.output, results.output, results.normalizer, results.rounding, g.lse, g.log_weight,
+    BackwardInputs inputs = {g.output, results.output, results.normalizer, results.rounding, g.lse, g.log_weight,
                            g.column, g.top_keys,     g.top,       g.rows,           g.rows_weights};
-    Run run(p, tile_kernels_for(p), given, g, threads);
+    Run run(p, tile_kernels_for(p), inputs, g, threads);
     if (run.split.ranges == 1)
         run.run_by_head();
     else

@@ -1,15 +1,15 @@
-// Backward: the gradients of query, key, value and bias, from weights that are computed again.
+// Backward pass: the gradients of query, key, value and bias, from weights that are computed again.
 //
-//     w_ij  = 2^((s_ij - m_i) c - log2 l_i)                   s_ij, m_i and l_i as in the forward pass: see normalizer.h
-//     D_ij  = dO_i . v_j  (+ what the gradients of statistics add: see StatisticsHook)
+//     w_ij  = 2^((s_ij - m_i) c - log2 l_i)                   s_ij, m_i, l_i as in the forward pass: see normalizer.h
+//     D_ij  = dO_i . v_j  (+ terms of statistics: see statistics_part)
 //     dS_ij = w_ij (D_ij - delta_i)                           delta_i = sum_j w_ij D_ij = dO_i . o_i
 //     dV_j  = sum_i w_ij dO_i,   dK_j = scale sum_i dS_ij q_i,   dQ_i = scale sum_j dS_ij k_j
 //                                                             Dao et al. 2022, algorithm 4; Dao 2023, algorithm 2
-// With dropout, w_ij in dV and D_ij are multiplied by keep_ij / (1 - p), tossed again from the same seed.
+// With dropout, w_ij in dV and dO_i . v_j are multiplied by keep_ij / (1 - p), generated again from the seed.
 //
-// A task owns a range of key tiles of one (batch, key head), and so their dK and dV; dQ is summed in a buffer of its own
-// for each range, and the buffers are added in order: the same bits whoever computes what. Five products of 64 x 64
-// x 64 a pair of tiles.
+// A task computes dK and dV of a range of key tiles of one (batch, key head). Each range sums its terms of dQ in a
+// buffer of its own, and the buffers are added in order, so the bits do not depend on the number of threads. A pair of
+// tiles takes five products of matrices: scores, D, dQ, dV and dK.
 #pragma once
 
 #include "forward.h"
@@ -48,7 +48,7 @@ struct Backward {
         s.output_rows = paired_row_bytes(p.value_dim);
         s.row_numbers = sizeof(number) * (size_t)tile;
         s.grad_query = sizeof(number) * (size_t)(tile * padded_width<A>(p.head_dim));
-        s.weights = sizeof(number) * (size_t)(p.queries * tile + tile + width);  // and the largest scores, whole vectors
+        s.weights = sizeof(number) * (size_t)(p.queries * tile + tile + width);  // then the largest scores
         s.number = sizeof(number);
         ScratchLayout c{nullptr};
         carve(c, p, nullptr);
@@ -76,7 +76,7 @@ struct Backward {
             Pack::write_paired_rows(key_rows, key_stride, height, padded_width<A>(p.head_dim), (unit*)packed_rows);
     }
 
-    // One tile of queries, of head `in_group` of those that share the key head: q, dO, the normalizer and delta.
+    // Packs one tile of queries of head `in_group` of those that share the key head: q, dO, the normalizer and delta.
     static void pack_queries(const Problem& p, const BackwardInputs& g, int64_t batch, int64_t head,
                              int64_t query_tile, const BackwardTiles& into, int64_t in_group, char* scratch) {
         const BackwardSizes& s = *into.size;
@@ -94,7 +94,7 @@ struct Backward {
         number* log_sum = (number*)(into.log_sum + s.row_numbers * at);
         number* delta = (number*)(into.delta + s.row_numbers * at);
         uint64_t active = 0;
-        for (int64_t i = 0; i < tile; i += width) {  // weights of 0
+        for (int64_t i = 0; i < tile; i += width) {  // makes all weights 0
             store(largest + i, vec<number>{});
             store(log_sum + i, broadcast(infinity));
             store(delta + i, vec<number>{});
@@ -110,7 +110,7 @@ struct Backward {
             largest[i] = normalizer.largest, log_sum[i] = normalizer.log_sum;
             delta[i] = compute_delta((const unit*)(output + i * output_stride),
                                 (const unit*)(grad_output + i * output_stride), p.value_dim, log_sum[i]);
-            if (delta[i] != delta[i])  // an output that overflowed, where nothing came back for it
+            if (delta[i] != delta[i])  // 0 * infinity: an output overflowed, and its gradient is 0
                 delta[i] = dot_nonzero(output + i * output_stride, grad_output + i * output_stride, p.value_dim);
         }
         if (g.rounding) {
@@ -120,7 +120,7 @@ struct Backward {
                                 (const unit*)(grad_output + i * output_stride), Pack::unit_stride(p.value_dim));
         }
         ((uint64_t*)into.active)[at] = active;
-        if (A::per_unit == 1) return;  // rows are the same whichever way they are multiplied
+        if (A::per_unit == 1) return;  // paired rows are the rows themselves
         Pack::write_paired_rows(query, query_stride, height, padded_width<A>(p.head_dim),
                           (unit*)(into.query_rows + s.query_rows * at));
         Pack::write_paired_rows(grad_output, output_stride, height, padded_width<A>(p.value_dim),
@@ -133,8 +133,8 @@ struct Backward {
         return sum_lanes<number>(sum);
     }
 
-    // dO . o. Where one key has all the weight, o is its value, and D - delta is the difference of two equal numbers. So
-    // they are summed in the same order, and it is 0: a rounding error would be multiplied with keys of any size.
+    // delta = dO . o. If one key has weight 1 (log_sum = 0), o is its value, and D - delta must be exactly 0: a
+    // rounding error would be multiplied by keys of any magnitude. So delta is then summed in the order of D.
     static REGARD_INLINE number compute_delta(const unit* output, const unit* grad_output, int64_t width_of,
                                               number log_sum) {
         if (log_sum != 0) return dot(output, grad_output, Pack::unit_stride(width_of));
@@ -153,7 +153,7 @@ struct Backward {
 
     // ---- one range of key tiles ----
 
-    static constexpr int tiles_together = 4;  // key tiles whose largest score is taken at once by normalize_queries
+    static constexpr int tiles_together = 4;  // key tiles that normalize_queries processes together
 
     const Problem& p;
     const BackwardInputs& g;
@@ -162,7 +162,7 @@ struct Backward {
     const BackwardSizes& size;
     int64_t batch, head, in_group, head_stride, value_stride, query_units, output_units;
     bool has_bias;
-    number times;  // multiplies a difference of scores in the exponent; negative where the scale is: scores are products
+    number times;  // factor of a difference of scores in the exponent; without a bias it contains the scale
     number keep_scale;
     uint32_t threshold;
     number *grad_key, *grad_value, *weights, *inner, *bias_rows, *exponents, *extra, *skewed_sums, *sums;
@@ -203,7 +203,8 @@ struct Backward {
         carve(c, p, this);
     }
 
-    // dK and dV of key tiles first .. stop - 1, and what they add to dQ (results.grad_query), bias and table.
+    // Computes dK and dV of key tiles first .. stop - 1, and their terms of dQ (results.grad_query) and of the
+    // gradients of bias and table.
     static void run(const Problem& p, const BackwardInputs& g, const BackwardTiles& tiles,
                     const BackwardResults& results, int64_t batch, int64_t key_head, int64_t first, int64_t stop,
                     char* scratch) {
@@ -221,7 +222,7 @@ struct Backward {
         }
     }
 
-    // The sums of the tiles of queries that a range of keys may be seen by.
+    // Sets the sums of dQ to 0, for the query tiles that may attend to a range of keys.
     static void clear_queries(const Problem& p, const BackwardSizes& size, const BackwardResults& results) {
         const int64_t first = results.first_query_tile, past = results.past_query_tile;
         const int64_t rows = min_of(p.queries, past * tile) - first * tile;
@@ -253,8 +254,8 @@ struct Backward {
         }
     }
 
-    // Five products, each over all strips before the next, so that what is multiplied from the right stays in the first
-    // cache: scores and weights; D and dS; dQ; dV; dK.
+    // Computes the five products: scores (and weights), D (and dS), dQ, dV, dK. Each is computed for all strips before
+    // the next one, so that its right operand stays in the L1 cache.
     void process_tile_pair(int64_t query_tile, int64_t key_tile, int64_t rows, bool partial) {
         size_t at = (size_t)(in_group * p.query_tiles() + query_tile);
         auto each_strip = [&](auto body) {
@@ -279,7 +280,7 @@ struct Backward {
         add_to_keys(at, rows, min_of(p.keys - key_tile * tile, tile), partial);
     }
 
-    // Weights of a strip of queries: vectors from .. stop of the tile's keys, the others are set to 0.
+    // Computes the weights of a strip of queries for vectors from .. stop - 1 of a key tile; the others become 0.
     template <int n>
     REGARD_INLINE void weigh(int64_t query_tile, int64_t key_tile, size_t at, int64_t first, int32_t from,
                              int32_t stop, bool partial) {
@@ -312,8 +313,8 @@ struct Backward {
         });
     }
 
-    // Scores of a strip of queries as the forward pass had them, bit for bit, and their exponents, of which the largest
-    // is -log2 l. The difference of two scores comes first: see normalizer.h.
+    // Converts the products of a strip of queries to scores with the bits of the forward pass, and these to exponents
+    // of 2, of which the largest is -log2 l. The largest score is subtracted first: see normalizer.h.
     struct Normalizers {
         number scale, times;
         bool has_bias;
@@ -324,7 +325,7 @@ struct Backward {
               largest((const number*)(b.tiles.largest + b.size.row_numbers * at) + first),
               log_sum((const number*)(b.tiles.log_sum + b.size.row_numbers * at) + first) {}
 
-        // From products of rows with the vectors from v0 on, whose biases are `added`.
+        // `s`: products of rows with the vectors from v0 on; `added`: the biases of each row.
         template <class S>
         REGARD_INLINE void to_exponents(S& s, const number* const* added, int64_t v0) const {
             if (has_bias)
@@ -337,7 +338,8 @@ struct Backward {
         }
     };
 
-    // The same from weights that normalize_queries left, relative to the largest score that it had seen by then.
+    // As `weigh`, from the weights that normalize_queries saved. They are relative to the largest score up to their
+    // tile, and are rescaled to the largest score of all.
     template <int n>
     REGARD_INLINE void load_weights(int64_t key_tile, size_t at, int64_t first, int32_t from, int32_t stop,
                                       bool partial) {
@@ -367,7 +369,7 @@ struct Backward {
                 if (c < from * width || c >= stop * width) store(rows + r * tile + c, vec<number>{});
     }
 
-    // dS of a strip, as it is multiplied from the left: by its rows for dQ, down its columns for dK.
+    // Computes dS of a strip, the left operand of the products for dQ (by rows) and dK (by columns).
     template <int n>
     REGARD_INLINE void differentiate(int64_t query_tile, int64_t key_tile, size_t at, int64_t first, int32_t from,
                                      int32_t stop, bool partial) {
@@ -412,8 +414,8 @@ struct Backward {
         if constexpr (A::per_unit == 2) pair_up<n>(first, w_to, d_to);
     }
 
-    // bfloat16: weights and dS with one query beside the next, for dV and dK, and dS with one key beside the next, for
-    // dQ.
+    // bfloat16: stores weights and dS in units of two adjacent queries, for dV and dK, and dS in units of two adjacent
+    // keys, for dQ.
     template <int n>
     REGARD_INLINE void pair_up(int64_t first, const number* w, const number* d) {
         const vec<number> none = {};
@@ -430,7 +432,7 @@ struct Backward {
                 store_narrow((bfloat16*)(inner_rows + (first + r) * unit_tile) + c, load(d + r * tile + c));
     }
 
-    // What gradients of statistics add to D: a_i ln w_ij, and the rest, which `extra` holds.
+    // The terms of statistics in D: a_i ln w_ij, plus those of read_extra.
     REGARD_INLINE vec<number> statistics_part(int64_t query, const number* exponent, const number* more) const {
         vec<number> part = load(more);
         if (g.log_weight) {
@@ -441,7 +443,8 @@ struct Backward {
         return part;
     }
 
-    // The columns' gradients, those of the largest weights, and those of asked rows, for 64 keys of a query.
+    // Sums the gradients of received weights (column), of the largest weights (top) and of requested rows, for 64 keys
+    // of a query.
     void read_extra(int64_t query, int64_t key_tile, number* to) const {
         int64_t first = key_tile * tile, count = min_of(p.keys - first, tile);
         for (int64_t j = 0; j < tile; ++j) to[j] = 0;
@@ -480,7 +483,7 @@ struct Backward {
         });
     }
 
-    // dV_j += w_ij dO_i and dK_j += dS_ij q_i: keys are the rows now, so the weights are read down their columns.
+    // dV_j += w_ij dO_i and dK_j += dS_ij q_i. Rows of these products are keys, so left operands are read by columns.
     void add_to_keys(size_t at, int64_t rows, int64_t keys, bool partial) {
         const unit *w, *d, *query, *output;
         if constexpr (A::per_unit == 1) {
@@ -496,12 +499,12 @@ struct Backward {
         add_product(grad_key, head_stride, d, query, rows, keys, partial);
     }
 
-    // to (keys, stride) += left (rows, 64 keys) turned, times right (rows, stride)
+    // to (keys, stride) += transpose of left (rows, 64 keys) times right (rows, stride)
     void add_product(number* to, int64_t stride, const unit* left, const unit* right, int64_t rows, int64_t keys,
                      bool partial) {
         for_strips(keys, [&](int64_t first, auto n) {
             constexpr int rows_of = decltype(n)::value;
-            int64_t from = 0, stop = rows;  // queries that see any key of the strip
+            int64_t from = 0, stop = rows;  // queries that may attend to a key of the strip
             if (partial) {
                 uint64_t strip_bits = bit_range(first, first + rows_of);
                 while (from < stop && !(bits[from] & strip_bits)) ++from;
@@ -523,7 +526,7 @@ struct Backward {
         });
     }
 
-    // dS added to the gradients of the bias and of the table by distance, for 64 keys of a query.
+    // Adds dS to the gradient of the bias, for 64 keys of a query.
     void add_to_bias(int64_t query, int64_t key_tile, const number* ds) {
         int64_t first = key_tile * tile, count = min_of(p.keys - first, tile), j = 0;
         const Array& b = results.bias;
@@ -533,9 +536,10 @@ struct Backward {
         for (; j < count; ++j) to[j * b.stride[3]] += ds[j];
     }
 
-    // The gradient of a table is dS summed along diagonals. Each row would go one place further left than the one
-    // before, so that loads would have to wait for stores that they overlap. Rows that are `width` apart share a row of
-    // `skewed_sums` instead, whole vectors apart; they are put together when the pair of tiles is done.
+    // The gradient of a table of biases by distance is the sum of dS along diagonals. If each row were added one
+    // element to the left of the previous one, loads would overlap recent stores, and wait for them. So rows that are a
+    // multiple of `width` apart are added to the same row of `skewed_sums`, shifted by whole vectors, and the rows of
+    // `skewed_sums` are added to the table once per pair of tiles.
     //
     //     skewed_sums[r % width][j - (r - r % width) + 64] += dS[r][j]
     //     table[d] += sum_b skewed_sums[b][d + b + 64]                         d = j - r
@@ -570,8 +574,8 @@ struct Backward {
         }
     }
 
-    // dQ of one tile: the buffers of `count` ranges, added in order, and scaled. Buffers are `step` bytes apart; where no
-    // range reaches the tile there is one all the same, its content arbitrary.
+    // Writes dQ of one tile: the sum of the buffers of `count` ranges, in order, times the scale. Buffers are `step`
+    // bytes apart. If count is 0, there is one buffer with arbitrary contents.
     static void finish_queries(const Problem& p, int64_t batch, int64_t head, int64_t query_tile, char* buffers,
                                size_t step, int64_t count, const Array& grad_query) {
         int64_t stride = padded_width<A>(p.head_dim), first = query_tile * tile, rows = min_of(p.queries - first, tile);
@@ -586,8 +590,8 @@ struct Backward {
                          grad_query.at(batch, head, first + i, 0));
     }
 
-    // What needs all keys of one tile of queries before there are gradients: its normalizers, where weights are kept of
-    // it, and what statistics add to delta.
+    // The step between packing and gradients, which reads all keys of one tile of queries: computes its normalizers, if
+    // weights are saved, and adds the terms of statistics to delta.
     static void prepare_queries(const Problem& p, const BackwardInputs& g, const BackwardTiles& tiles, int64_t batch,
                                 int64_t head, int64_t in_group, int64_t query_tile, char* scratch) {
         BackwardResults none = {};
@@ -597,7 +601,7 @@ struct Backward {
         b.add_statistics(query_tile);
     }
 
-    // What statistics add to delta: sum_j w_ij (D_ij - dO_i . v_j) - grad_lse_i.
+    // Adds the terms of statistics to delta: sum_j w_ij (D_ij - dO_i . v_j) - grad_lse_i.
     void add_statistics(int64_t query_tile) {
         size_t at = (size_t)(in_group * p.query_tiles() + query_tile);
         int64_t first_query = query_tile * tile, rows = min_of(p.queries - first_query, tile);
@@ -616,9 +620,9 @@ struct Backward {
             });
     }
 
-    // One tile of queries and all its keys, up to `most` tiles at a time: body(key tiles, their number, first row,
-    // Constant, from, stop) with the bits of what the rows that take part may see, and the vectors of each tile that
-    // hold it.
+    // For one tile of queries, calls body(key tiles, their number, first row, Constant, from, stop) for each strip and
+    // up to `most` key tiles at a time. `bits` then has the keys that active rows may attend to, and from .. stop - 1
+    // are the vectors of each tile that contain them.
     template <int most, class Body>
     REGARD_INLINE void for_strips_of_keys(int64_t query_tile, uint64_t active, Body body) {
         const int64_t rows = min_of(p.queries - query_tile * tile, tile);
@@ -643,16 +647,17 @@ struct Backward {
         }
     }
 
-    // The normalizers of one tile of queries again, where the forward pass was by decoding (decode.cpp): it adds products
-    // in another order, and the difference of two roundings of one large score could be anything. Such calls have few
-    // queries, so the weights that this takes are kept for the gradients, and no product is computed twice.
+    // Computes the normalizers of one tile of queries again, if the forward pass used the decoding kernels
+    // (decode.cpp). These add products in another order, and for large scores the difference of two roundings of the
+    // same score can be large. Such calls have few queries, so the weights are saved for the gradients, and no product
+    // is computed twice.
     void normalize_queries(int64_t query_tile) {
         size_t at = (size_t)(in_group * p.query_tiles() + query_tile);
         number* largest = (number*)(tiles.largest + size.row_numbers * at);
         number* log_sum = (number*)(tiles.log_sum + size.row_numbers * at);
         uint64_t& active = ((uint64_t*)tiles.active)[at];
         const Exponents in(*this);
-        const int64_t rows = min_of(p.queries - query_tile * tile, tile);  // of the others the weights are 0 already
+        const int64_t rows = min_of(p.queries - query_tile * tile, tile);  // the other weights are 0 already
         for (int64_t r = 0; r < rows; ++r) largest[r] = -infinity;
         memset(sums, 0, sizeof(number) * (size_t)(rows * width));
         for_strips_of_keys<tiles_together>(
@@ -675,7 +680,7 @@ struct Backward {
         }
     }
 
-    // As in Forward: scores are products of queries that a negative scale negates, or final.
+    // As in Forward: with a bias, scores are final; otherwise they are products, negated if the scale is negative.
     struct Exponents {
         number product_scale, sign, times;  // score = product_scale * product + bias; times: as in Backward
         explicit REGARD_INLINE Exponents(const Backward& b) {
@@ -685,7 +690,7 @@ struct Backward {
         }
     };
 
-    // Where a tile's weights lie, and for which largest score of each query.
+    // The saved weights of a key tile, and for each query the largest score that they are relative to.
     struct SavedWeights {
         number *rows, *largest;
         REGARD_INLINE SavedWeights(const Backward& b, int64_t key_tile) {
@@ -694,8 +699,8 @@ struct Backward {
         }
     };
 
-    // A strip of queries and a few tiles of keys: their weights, relative to the largest score so far, into
-    // `tiles.weights`, and that score beside them.
+    // Stores the weights of a strip of queries and a few tiles of keys in `tiles.weights`, relative to the largest
+    // score so far, and that score with them.
     template <int n>
     REGARD_INLINE void normalize_strip(int64_t first_query, const int64_t* key_tiles, int count, size_t at, int64_t first,
                                        const int32_t* from, const int32_t* stop, const Exponents& in, number* largest) {
@@ -711,7 +716,7 @@ struct Backward {
         }
         for (int r = 0; r < n; r += width) store(shrink + r, exp2<A::degree>(load(shrink + r)));
         for (int r = 0; r < n; ++r) {
-            const vec<number> base = broadcast(largest[r] == -infinity ? 0 : largest[r]);  // 0: it has seen nothing yet
+            const vec<number> base = broadcast(largest[r] == -infinity ? 0 : largest[r]);  // 0: no key yet
             vec<number> sum = {};
             for (int t = 0; t < count; ++t) {
                 number* weight = SavedWeights(*this, key_tiles[t]).rows + (first + r) * tile;
@@ -728,7 +733,7 @@ struct Backward {
             memcpy(SavedWeights(*this, key_tiles[t]).largest + first, largest, sizeof(number) * n);
     }
 
-    // Scores of a strip and one tile of keys, where the weights will be; -infinity where `allowed` forbids.
+    // Stores the scores of a strip and one tile of keys where the weights will be; -infinity for forbidden keys.
     template <int n>
     REGARD_INLINE void score_strip(int64_t first_query, int64_t key_tile, size_t at, int64_t first, int32_t from,
                                    int32_t stop, const uint64_t* allowed, const Exponents& in, vec<number>* highest) {

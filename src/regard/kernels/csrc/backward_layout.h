@@ -1,4 +1,4 @@
-// Where the packed tokens of one (batch, key head) lie in the backward pass, and the weights, where they are kept.
+// Memory layout of the packed tokens of one (batch, key head) in the backward pass, and of its saved weights.
 #pragma once
 
 #include "pack_layout.h"
@@ -9,7 +9,7 @@ namespace regard {
 struct BackwardLayout {
     BackwardSizes size;
     size_t key_tiles, query_tiles;  // query tiles of all heads of the group
-    size_t weight_tiles;            // of weights: those of a key tile, for each head of the group
+    size_t weight_tiles;            // key tiles of saved weights, of all heads of the group; 0: none are saved
 
     BackwardLayout(const Problem& p, const TileKernels& k, bool saves_weights)
         : size(k.backward_sizes(p)), key_tiles((size_t)p.key_tiles()),
@@ -28,7 +28,7 @@ struct BackwardLayout {
     size_t grad_query_bytes() const { return size.grad_query * query_tiles; }
 
   private:
-    // Divides a block into the tiles; null only counts the bytes.
+    // Divides a block into the arrays of tiles; with null, only counts the bytes.
     BackwardTiles divide(char* block, size_t* used) const {
         BackwardTiles t;
         auto take = [&](size_t bytes) {

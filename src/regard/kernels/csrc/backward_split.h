@@ -1,10 +1,11 @@
-// How the backward pass is cut into tasks: (batch, key head)s into lanes, key tiles into ranges.
+// Division of the backward pass into tasks: the (batch, key head)s into chains, the key tiles into ranges.
 //
-// How many ranges a head is cut into depends on the shapes alone, and so does everything that is summed.
+// The division depends only on the shapes, and so does the order of all sums.
 //
-// The gradient of a bias that is the same for some (batch, key head)s is a sum over them. Those form a *lane*, whose
-// members are taken one after the other; few lanes are cut into `copies`, each with a gradient of its own, added at the
-// end in order. A gradient that is also the same for all keys has a copy for each range as well.
+// If several (batch, key head)s share a bias, its gradient is a sum over them. They form a *chain*: its members are
+// processed one after the other. If that gives fewer than min_tasks tasks, chains are split into several, with a copy
+// of the gradient for each, and the copies are added in order at the end. If the bias is also the same for all keys,
+// there is a copy for each range, too.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +17,8 @@
 namespace regard {
 
 struct BackwardSplit {
-    bool over_batch = false, over_heads = false;  // the gradient of a bias is a sum over these
-    int64_t lanes = 1, members = 1, copies = 1, ranges = 1, tiles_in_range = 1;
+    bool over_batch = false, over_heads = false;  // whether the gradient of a bias is a sum over these
+    int64_t chains = 1, members = 1, copies = 1, ranges = 1, tiles_in_range = 1;
 
     BackwardSplit(const Problem& p, const Gradients& g) {
         bool copies_by_range = false;
@@ -44,22 +45,22 @@ struct BackwardSplit {
         if (members > 1 && owners * ranges < min_tasks)
             cuts = std::min({members, ceil_div(min_tasks, owners * ranges), max_copies_bytes / bytes});
         cuts = std::max<int64_t>(1, cuts);
-        lanes = owners * cuts;
+        chains = owners * cuts;
         members = ceil_div(members, cuts);
         cuts_ = cuts;
         copies = cuts * (copies_by_range ? ranges : 1);
         by_range_ = copies_by_range;
     }
 
-    int64_t copy_index(int64_t lane, int64_t range) const {
-        int64_t cut = lane % cuts_;
+    int64_t copy_index(int64_t chain, int64_t range) const {
+        int64_t cut = chain % cuts_;
         return by_range_ ? cut * ranges + range : cut;
     }
-    // Whether each (batch, key head) is a lane, the n-th the n-th.
+    // Whether each (batch, key head) is a chain of its own, with the same index.
     bool has_own_gradients() const { return !over_batch && !over_heads; }
-    // The n-th (batch, key head) of a lane; -1 where it has fewer.
-    int64_t member(const Problem& p, int64_t lane, int64_t n) const {
-        int64_t owner = lane / cuts_, index = lane % cuts_ * members + n;
+    // The n-th (batch, key head) of a chain; -1 if it has fewer.
+    int64_t member(const Problem& p, int64_t chain, int64_t n) const {
+        int64_t owner = chain / cuts_, index = chain % cuts_ * members + n;
         int64_t batch = owner, key_head = 0;
         if (over_batch && over_heads) {
             if (index >= p.batch * p.key_heads) return -1;

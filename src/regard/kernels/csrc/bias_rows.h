@@ -13,8 +13,8 @@ struct BiasRows {
 
     REGARD_INLINE bool has_bias() const { return (bool)p.bias || (bool)p.table; }
 
-    // Returns the bias of 64 keys from `first`: the table itself if there is no other bias, else written to `to`. The
-    // values for keys after the last must not be used.
+    // Returns the bias of 64 keys from `first`: a pointer into the table if there is no other bias, else `to`, with the
+    // sum. Values for keys after the last are arbitrary.
     REGARD_INLINE const Number* read(int64_t query, int64_t first, Number* to) const {
         const Number* row = p.table ? table_row(first - (query + p.offset)) : nullptr;
         if (!p.bias && row) return row;

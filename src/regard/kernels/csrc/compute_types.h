@@ -12,12 +12,12 @@ namespace regard {
 namespace REGARD_ISA_NAMESPACE {
 
 struct Float32 {
-    typedef float number;  // what sums are held in
-    typedef float storage;  // what a token is held in before it is packed
+    typedef float number;   // type of sums
+    typedef float storage;  // type of tokens before they are packed
     typedef float unit;
     static constexpr int per_unit = 1;
     static constexpr int degree = 6;
-    static constexpr int group = 8;  // key tiles taken together, at most
+    static constexpr int group = 8;  // maximum of key tiles that the forward pass processes together
     static REGARD_INLINE vfloat multiply_add(unit a, vec<unit> b, vfloat sum) {
         return REGARD_ISA_NAMESPACE::multiply_add(broadcast(a), b, sum);
     }
@@ -55,7 +55,7 @@ struct Bfloat16 {
     static REGARD_INLINE vfloat multiply_add_vectors(vec<unit> a, vec<unit> b, vfloat sum) {
         return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
     }
-    // Numbers as they are multiplied: rounded to bfloat16.
+    // Rounds to bfloat16, as the operands of products are.
     static REGARD_INLINE vfloat round_to_bfloat16(vfloat x) {
         const __m256i half = (__m256i)_mm512_cvtneps_pbh(x);
         return (vfloat)_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16);
@@ -68,7 +68,7 @@ REGARD_INLINE int64_t count_units(int64_t numbers) {
     return (numbers + A::per_unit - 1) / A::per_unit;
 }
 
-// Rows of a packed matrix are whole vectors long.
+// The length of a row of a packed matrix: the columns, rounded up to whole vectors.
 template <class A>
 REGARD_INLINE int64_t padded_width(int64_t columns) {
     constexpr int64_t width = lanes<typename A::number>;

@@ -18,7 +18,7 @@ struct Registers {
     uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
 };
 
-// All zeros, that is no feature, where the leaf does not exist.
+// All zeros (no features) if the leaf does not exist.
 Registers cpuid(uint32_t leaf, uint32_t subleaf) {
     Registers found;
     if (!__get_cpuid_count(leaf, subleaf, &found.eax, &found.ebx, &found.ecx, &found.edx)) return {};
@@ -39,7 +39,7 @@ Isa best_isa() {
     if (!xgetbv) return Isa::portable;
     const uint64_t states = saved_states();
     const bool ymm = (states & 0x06) == 0x06;  // SSE, AVX
-    const bool zmm = (states & 0xe6) == 0xe6;  // and the mask registers, upper halves, upper sixteen
+    const bool zmm = (states & 0xe6) == 0xe6;  // also mask registers, upper halves, upper 16 registers
     const bool avx = has_bit(basic.ecx, 28), fma = has_bit(basic.ecx, 12), f16c = has_bit(basic.ecx, 29);
     const bool avx2 = ymm && avx && fma && f16c && has_bit(extended.ebx, 5);
     if (!avx2) return Isa::portable;

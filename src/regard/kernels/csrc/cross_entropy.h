@@ -5,8 +5,8 @@
 //
 //     d loss / d x_v = w_v - smoothing / classes - (1 - smoothing) [v = t],    w_v = 2^((x_v - m) log2 e - log2 l)
 //
-// m is the largest logit and l = sum_v exp(x_v - m). The forward pass stores m and log2 l separately, (rows, 2), as
-// that of attention does: see normalizer.h.
+// m is the largest logit and l = sum_v exp(x_v - m). The forward pass stores m and log2 l separately, (rows, 2), as in
+// attention: see normalizer.h.
 //
 // A row stays in the L1 cache for all passes over it. An ignored row has a loss and gradients of 0, whatever its
 // logits.
@@ -28,17 +28,17 @@ struct CrossEntropy {
     typedef vec<number> numbers;
     static constexpr int width = lanes<number>, degree = sizeof(number) == 8 ? Float64::degree : Float32::degree;
 
-    static void forward(const CrossEntropyArguments& given, const CrossEntropyResults& results, int64_t row) {
-        const int64_t target = ((const int64_t*)given.targets.data)[row], classes = given.classes;
+    static void forward(const CrossEntropyArguments& arguments, const CrossEntropyResults& results, int64_t row) {
+        const int64_t target = ((const int64_t*)arguments.targets.data)[row], classes = arguments.classes;
         number loss = 0, top = 0;
         double of_sum = 0;  // ln l
-        if (target != given.ignored) {
-            const T* x = (const T*)given.logits.data + row * classes;
+        if (target != arguments.ignored) {
+            const T* x = (const T*)arguments.logits.data + row * classes;
             top = largest(x, classes);
             number sum, below;
             sums(x, classes, top, &sum, &below);
             of_sum = log((double)sum);
-            const number log_sum = (number)of_sum, smoothing = (number)given.smoothing;
+            const number log_sum = (number)of_sum, smoothing = (number)arguments.smoothing;
             loss = log_sum - (widen(x[target]) - top);
             if (smoothing != 0) loss = (1 - smoothing) * loss + smoothing * (log_sum - below / (number)classes);
         }
@@ -47,20 +47,20 @@ struct CrossEntropy {
         normalizer[0] = top, normalizer[1] = (number)(of_sum * log2_e);
     }
 
-    static void backward(const CrossEntropyArguments& given, const CrossEntropyGradients& gradients, int64_t row) {
-        const int64_t target = ((const int64_t*)given.targets.data)[row], classes = given.classes;
-        const T* x = (const T*)given.logits.data + row * classes;
+    static void backward(const CrossEntropyArguments& arguments, const CrossEntropyGradients& gradients, int64_t row) {
+        const int64_t target = ((const int64_t*)arguments.targets.data)[row], classes = arguments.classes;
+        const T* x = (const T*)arguments.logits.data + row * classes;
         T* to = (T*)gradients.logits.data + row * classes;
-        if (target == given.ignored) {
+        if (target == arguments.ignored) {
             memset((void*)to, 0, sizeof(T) * (size_t)classes);
             return;
         }
         const number* normalizer = (const number*)gradients.normalizer.data + 2 * row;
         const number whole = ((const number*)gradients.loss.data)[row], top = normalizer[0], log_sum = normalizer[1];
-        const number smoothing = (number)given.smoothing, everywhere = whole * smoothing / (number)classes;
+        const number smoothing = (number)arguments.smoothing, everywhere = whole * smoothing / (number)classes;
         int64_t v = 0;
         for (; v + width <= classes; v += width) {
-            const numbers below = load_wide(x + v) - broadcast(top);  // first: see normalizer.h
+            const numbers below = load_wide(x + v) - broadcast(top);  // before scaling: see normalizer.h
             const numbers weight = exp2<degree>(below * broadcast((number)log2_e) - broadcast(log_sum));
             store_rounded(to + v, broadcast(whole) * weight - broadcast(everywhere));
         }

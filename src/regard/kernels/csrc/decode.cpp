@@ -14,7 +14,7 @@ namespace regard {
 
 namespace {
 
-constexpr int64_t min_parallel_join = 1 << 16;  // numbers that one thread joins sooner than two
+constexpr int64_t min_parallel_join = 1 << 16;  // numbers; fewer are merged faster by one thread
 
 size_t align_to_lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -27,23 +27,23 @@ int64_t item_bytes(Dtype dtype) {
 }
 
 constexpr int64_t min_chunk_tiles = 8;  // key tiles
-constexpr int64_t max_cached_rows = 512;  // rows times key tiles, so that their scores stay in the second cache
+constexpr int64_t max_cached_rows = 512;  // rows x key tiles whose scores fit the L2 cache
 
-// Number of key tiles in a chunk of a sequence. A chunk streams its keys from memory, then its values; each switch
-// waits for memory. So chunks are long, once there are enough for a few dozen cores. Other sequences of the batch do
-// not influence the number, so a sequence has the same bits in any batch.
+// Number of key tiles in a chunk of a sequence. A chunk reads its keys from memory, then its values, and each switch
+// waits for memory. So chunks are long if there are enough of them for a few dozen cores. The number does not depend on
+// other sequences of the batch, so a sequence has the same bits in any batch.
 int64_t tiles_in_chunk(const Problem& p, int64_t keys) {
     const int64_t tiles = ceil_div(keys, tile), rows = std::max<int64_t>(p.group() * p.queries, 1);
     const int64_t most = std::clamp(max_cached_rows / rows, min_chunk_tiles, max_chunk_tiles);
     return std::clamp(p.key_heads * tiles / 32, min_chunk_tiles, most);
 }
 
-// Runs every chunk, then joins them. `lengths` are the keys of each batch entry, or null for the problem's.
+// Computes every chunk, then merges the chunks. `lengths` are the numbers of keys of each batch entry; null: p.keys.
 void decode_chunks(const Problem& p, const Pages* pages, const int64_t* lengths, const ForwardResults& results,
                int threads) {
     const DecodeKernels& k = kernels_for(p.query.dtype).decode;
     const auto keys_of = [&](int64_t b) { return lengths ? lengths[b] : p.keys; };
-    // starts[b]: the chunks of a head of the batch entries before b
+    // starts[b]: number of chunks per head of the batch entries before b
     Scratch of_starts = Scratch::of<int64_t>({p.batch + 1});
     int64_t* starts = of_starts.as<int64_t>();
     starts[0] = 0;
@@ -64,7 +64,7 @@ void decode_chunks(const Problem& p, const Pages* pages, const int64_t* lengths,
         }
         const int64_t chunks = starts[b + 1] - starts[b], own = task - starts[b] * p.key_heads, head = own / chunks;
         const int64_t step = tiles_in_chunk(p, keys_of(b)), first = own % chunks * step;
-        const int64_t slot = chunks == 1 ? tasks + thread : task;  // a chunk by itself is joined while it is at hand
+        const int64_t slot = chunks == 1 ? tasks + thread : task;  // a single chunk is finished immediately
         char* here = partials.as<char>() + (size_t)slot * each;
         k.chunk(p, pages, b, head, first, first + step, here, scratch.as<char>() + (size_t)thread * work);
         if (chunks == 1) k.join(p, here, 1, b, head, results);
@@ -78,7 +78,7 @@ void decode_chunks(const Problem& p, const Pages* pages, const int64_t* lengths,
     });
 }
 
-// The array from query `first` on.
+// Returns the array from query `first` on.
 Array slice_queries(Array array, int axis, int64_t first) {
     if (array) array.data = (char*)array.data + first * array.stride[axis] * item_bytes(array.dtype);
     return array;
@@ -86,14 +86,14 @@ Array slice_queries(Array array, int axis, int64_t first) {
 
 }  // namespace
 
-// Chunks are merged by scaled scores, which may overflow where the other kernel does not, since it subtracts the
-// maximum before it scales. So larger scales, which have no practical use, go to that kernel.
+// Chunks are merged by scaled scores, which may overflow; the other kernel subtracts the maximum before scaling. So
+// larger scales, which have no practical use, are left to that kernel.
 constexpr double largest_scale = 0x1p32;
 
-// Packing reads and writes every key once more, and then multiplies faster: by the queries of a head, that is, since each
-// head is multiplied on its own. Where the two take the same time was measured on a Zen 5 with 1 to 64 queries, 16 to
-// 4,096 keys, head_dim 32 and 64, groups of 1, 4 and 8. In bfloat16 the packed form gains more. The fit is within a
-// fifth of the time but for 4 queries of 8 heads in bfloat16 (1.4).
+// Packing reads and writes every key once more, and makes products faster. Heads are multiplied separately, so the gain
+// depends on the queries per head; it is larger in bfloat16. The rule is fitted to times measured on a Zen 5 with 1 to
+// 64 queries, 16 to 4,096 keys, head_dim 32 and 64, and groups of 1, 4 and 8. The chosen kernel takes at most 1.2 times
+// as long as the other one, except for 4 queries of 8 heads in bfloat16 (1.4).
 bool is_decode_suitable(const Problem& p) {
     const int64_t rows = p.group() * p.queries, gain = p.query.dtype == Dtype::bfloat16 ? 16 : 4;
     return p.dropout == 0 && rows <= max_decode_rows && p.queries * rows * gain <= p.keys &&

@@ -1,7 +1,8 @@
 // Decoding: attention of a few queries to a chunk of the keys of one (batch, key head), and the merging of chunks.
 //
-// Rows are the queries of all heads that share the key head (Ainslie et al. 2023): row g * queries + i is query i of the
-// group's head g. Each key and value is read once for all rows, directly from the caller's memory. A chunk c computes
+// Rows are the queries of all heads that share the key head (Ainslie et al. 2023): row g * queries + i is query i of
+// head g of the group. Each key and value is read once for all rows, directly from the caller's memory. A chunk c
+// computes
 //
 //     m_c = max_j s_j,    l_c = sum_j exp(s_j - m_c),    o_c = sum_j exp(s_j - m_c) v_j
 //
@@ -47,19 +48,19 @@ struct Decode {
     typedef typename Unit<T>::factor factor_type;
     static constexpr int n = lanes<number>;
     static constexpr int64_t row_scores =
-        max_chunk_tiles * tile + n;  // not a power of two: rows share no line of the cache
+        max_chunk_tiles * tile + n;  // not a power of two, so that rows use different cache sets
     static constexpr int degree = sizeof(number) == 8 ? 12 : 6;
     static constexpr number infinity = (number)HUGE_VAL;
 
     // A tile that some row may attend to, or the part of it that is in one page.
     struct Tile {
-        int64_t index, from, stop;  // keys from .. stop - 1 of it, whole vectors, hold all that is seen
-        const T *key, *value;       // where its key 0 would be, if they are StridedRows
-        uint64_t visible_keys;
-        const uint64_t* bits;  // the keys that each row may attend to
-        bool same_for_rows;             // for all of them
+        int64_t index, from, stop;  // the visible keys are in from .. stop - 1, which are whole vectors
+        const T *key, *value;       // of key 0 of the tile, if the rows are StridedRows; else null
+        uint64_t visible_keys;      // keys that any row may attend to
+        const uint64_t* bits;       // keys that each row may attend to
+        bool same_for_rows;         // whether all rows may attend to the same keys
     };
-    static constexpr int64_t min_page_keys = 16;  // keys, of pages that tiles are divided into
+    static constexpr int64_t min_page_keys = 16;  // keys in the smallest pages by which tiles are divided
     static constexpr int64_t max_tiles = max_chunk_tiles * tile / min_page_keys;
 
     const Problem& p;
@@ -74,7 +75,7 @@ struct Decode {
     int64_t first_tile = 0;
     Tile tiles[max_tiles];
     int count = 0;  // of tiles
-    const T* rows_at[tile + 1];  // of the tile at hand, where they are GatheredRows
+    const T* rows_at[tile + 1];  // of the current tile, if they are GatheredRows
     uint64_t nonfinite_queries = 0, broken_rows = 0;
 
     // ---- memory ----
@@ -105,7 +106,7 @@ struct Decode {
 
     // ---- one chunk ----
 
-    // Without pages (null) the keys are those of the problem.
+    // If pages is null, the keys are those of the problem.
     static void run(const Problem& p, const Pages* pages, int64_t batch, int64_t key_head, int64_t first_tile,
                     int64_t stop_tile, char* partials, char* scratch) {
         if (pages) {
@@ -120,8 +121,9 @@ struct Decode {
         }
     }
 
-    Decode(const Problem& p, const Pages* pages, int64_t batch, int64_t key_head, ScratchLayout of_left, char* scratch)
-        : p(p), batch(batch), key_head(key_head), rows(p.group() * p.queries), partials(of_left, p) {
+    Decode(const Problem& p, const Pages* pages, int64_t batch, int64_t key_head, ScratchLayout of_partials,
+           char* scratch)
+        : p(p), batch(batch), key_head(key_head), rows(p.group() * p.queries), partials(of_partials, p) {
         stride = pad_to_units<T>(p.head_dim);
         same_for_heads = (!p.mask.row_start || p.mask.tile_heads == 1) && (!p.mask.dense || p.mask.dense.stride[1] == 0);
         key.array = pages ? &pages->key : &p.key;
@@ -171,7 +173,7 @@ struct Decode {
 
     REGARD_INLINE int64_t head_of(int64_t row) const { return key_head * p.group() + row / p.queries; }
 
-    // Fills `tiles` with those that any row may attend to.
+    // Fills `tiles` with the tiles that any row may attend to.
     void read_tile(int64_t stop_tile) {
         int64_t first, past;
         MaskView(p, batch, key_head * p.group()).key_tile_range(0, &first, &past);
@@ -247,14 +249,15 @@ struct Decode {
 
     // ---- NaN and Inf ----
     // A key with NaN or Inf has a score that is NaN or infinite for any query, and such a value makes the outputs NaN
-    // or infinite for any weight. If all queries attend to the same keys, this is detected afterwards, and sets all of
-    // them to NaN. Else such a key sets the queries that may attend to it to NaN, and is skipped for the others.
+    // or infinite for any weight. If all queries may attend to the same keys, this is detected afterwards, and the
+    // results of all queries become NaN. Otherwise the results of queries that may attend to such a key become NaN, and
+    // the key is skipped for the others.
 
     REGARD_INLINE bool is_checked_later(const Rows<T>& side, const Tile& of) const {
         return of.same_for_rows && !side.copies;
     }
 
-    // body(where the rows of one side of a tile are)
+    // Calls body(rows) with the rows of the keys, or of the values, of a tile: StridedRows or GatheredRows.
     template <class Body>
     REGARD_INLINE void at_rows(const Rows<T>& side, const Tile& of, const T* first, Body body) {
         if (first && side.is_contiguous()) return body(side.template from<true>(first));
@@ -285,7 +288,7 @@ struct Decode {
 
     // ---- softmax ----
 
-    // Scores of a row to weights, relative to the largest.
+    // Converts the scores of a row to weights relative to the largest score.
     REGARD_INLINE void weigh(int64_t r) {
         BiasRows<number> bias{p, batch, head_of(r)};
         bool has_bias = bias.has_bias();
@@ -329,8 +332,8 @@ struct Decode {
     static void join(const Problem& p, char* chunks, int64_t count, int64_t batch, int64_t key_head,
                      const ForwardResults& results) {
         const int64_t each = (int64_t)(PartialSoftmax<T>::bytes(p) / sizeof(number));
-        ScratchLayout carver{chunks};
-        PartialSoftmax<T> partials(carver, p);
+        ScratchLayout layout{chunks};
+        PartialSoftmax<T> partials(layout, p);
         for (int64_t r = 0; r < p.group() * p.queries; ++r) {
             number most = -infinity, sum = 0;
             for (int64_t c = 0; c < count; ++c) {
@@ -368,7 +371,7 @@ struct Decode {
         T* to = (T*)output.data + output.at(batch, head, query, 0);
         T* cut = rounding ? (T*)rounding.data + rounding.at(batch, head, query, 0) : nullptr;
         for (int64_t k = 0; k < p.value_dim; ++k) {
-            // + 0: whatever was multiplied with weights of 0, a zero is positive
+            // + 0: changes -0, which products with weights of 0 may give, to +0
             number x = empty ? 0 : from[unit_position<T>(k)] * inverse + 0;
             narrow(x, to + k * output.stride[3]);
             if (!cut) continue;

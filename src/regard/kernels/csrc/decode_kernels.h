@@ -1,8 +1,8 @@
-// Decoding, few queries against many keys: what one instruction set offers for it. The driver is decode.cpp.
+// The kernels of one instruction set for decoding, which is attention of few queries to many keys. Driver: decode.cpp.
 //
-// All queries of one key head meet one chunk of its keys, the key tiles first .. stop - 1; then chunks are joined. What a
-// chunk leaves takes `partial_bytes` bytes, those of one (batch, key head) one after the other. Without pages (null) the
-// keys are the problem's. See decode_chunk.h.
+// `chunk` computes attention of all queries of one key head to one chunk of its keys, the key tiles first .. stop - 1.
+// Its partial results take `partial_bytes` bytes; those of one (batch, key head) are adjacent, and `join` merges them.
+// If pages is null, the keys are the problem's. See decode_chunk.h.
 #pragma once
 
 #include "drivers.h"
@@ -10,8 +10,8 @@
 
 namespace regard {
 
-inline constexpr int64_t max_decode_rows = 64;  // of a chunk, at most: they are counted in the bits of a word
-inline constexpr int64_t max_chunk_tiles = 64;  // key tiles in a chunk, at most
+inline constexpr int64_t max_decode_rows = 64;  // of a chunk: a word has one bit for each
+inline constexpr int64_t max_chunk_tiles = 64;  // maximum of key tiles in a chunk
 
 struct DecodeKernels {
     size_t (*partial_bytes)(const Problem&);

@@ -15,7 +15,8 @@
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {
 
-// Of two vectors, each half summed onto the other: lane c holds a[c] + a[c ^ half] or b[c] + b[c ^ half], in turns.
+// Adds pairs of lanes of two vectors: lane c of the result is b[c] + b[c ^ half] if c has the bit `half`, else
+// a[c] + a[c ^ half].
 template <int half, class U, int... column>
 REGARD_INLINE vec<U> fold(vec<U> a, vec<U> b, Columns<column...>) {
     constexpr int n = lanes<U>;
@@ -39,8 +40,8 @@ REGARD_INLINE vec<U> sum_each_vector(vec<U>* v) {
     return fold<1, U>(v[0], v[1], All{});
 }
 
-// Adds `units` units, from number k on, of the products of `keys` keys with `rows` queries to sums[r * keys + j], still
-// spread over lanes. Of a part only `count` numbers are there.
+// Adds the products of `units` units, from number k on, of `keys` keys with `rows` queries to sums[r * keys + j], which
+// are not yet reduced over lanes. If `part`, only `count` numbers of the unit exist.
 template <int rows, int keys, int units, bool part, class At, class T = typename At::storage>
 REGARD_INLINE void multiply_units(const At& key, int64_t j0, int64_t k, int64_t count,
                                   const typename Unit<T>::factor* query, int64_t stride,
@@ -62,7 +63,8 @@ REGARD_INLINE void multiply_units(const At& key, int64_t j0, int64_t k, int64_t 
     }
 }
 
-// Scores of the keys from .. stop - 1, whole vectors of them. Queries are `stride` factors apart, and scores `row`.
+// Computes the scores of the keys from .. stop - 1, which are whole vectors. Rows of queries are `stride` factors
+// apart, rows of scores `row` numbers.
 template <int rows, class At, class T = typename At::storage, class Number>
 REGARD_INLINE void score_rows(At key, int64_t from, int64_t stop, int64_t width,
                               const typename Unit<T>::factor* query, int64_t stride, Number* scores, int64_t row) {
@@ -85,15 +87,16 @@ REGARD_INLINE void score_rows(At key, int64_t from, int64_t stop, int64_t width,
     }
 }
 
-inline constexpr int max_sums = vector_bytes == 64 ? 16 : 8;  // held in registers
+inline constexpr int max_sums = vector_bytes == 64 ? 16 : 8;  // vectors of sums that fit the registers
 
-// `units` units of the output from column c0 on; of a part only `count` numbers are there. Weights are `row` apart.
+// Adds weights . values to `units` units of the output from column c0 on. If `part`, only `count` numbers of the unit
+// exist. Rows of weights are `row` numbers apart.
 template <int rows, int units, bool part, class At, class Number>
 REGARD_INLINE void mix_columns(At value, int64_t from, int64_t stop, int64_t c0, int64_t count, const Number* weights,
                                int64_t row, Number* output, int64_t stride) {
     typedef typename At::storage T;
     constexpr int n = lanes<Number>, parts = Unit<T>::parts, unit_size = Unit<T>::unit_size, vectors = units * parts;
-    constexpr int ways = rows * vectors * 2 <= max_sums ? 2 : 1;  // sums of every second key, so that adds overlap
+    constexpr int ways = rows * vectors * 2 <= max_sums ? 2 : 1;  // 2: separate sums of even and odd keys
     vec<Number> sums[ways][rows][vectors];
 #pragma GCC unroll 4
     for (int r = 0; r < rows; ++r)
@@ -111,7 +114,7 @@ REGARD_INLINE void mix_columns(At value, int64_t from, int64_t stop, int64_t c0,
 #pragma GCC unroll 8
             for (int u = 0; u < units; ++u) {
                 const T* from_here = at + c0 + u * unit_size;
-                if constexpr (rows > 1 || sizeof(T) == 2) value.fetch(from_here);  // else it only costs time
+                if constexpr (rows > 1 || sizeof(T) == 2) value.fetch(from_here);  // else it is slower
                 Unit<T>::widen(part ? load_part(from_here, count) : load_unit(from_here), x + u * parts);
             }
             at = value.next(at, j);
@@ -151,7 +154,7 @@ REGARD_INLINE void mix_rows(At value, int64_t from, int64_t stop, int64_t width,
     if (c < width) take(Constant<1>{}, Constant<1>{});
 }
 
-// Cuts `count` rows into fours, twos and ones: body(first row, Constant).
+// Splits `count` rows into groups of 4, 2 and 1: calls body(first row, Constant).
 template <class Number, class Body>
 REGARD_INLINE void for_row_groups(int64_t count, Body body) {
     constexpr int most = lanes<Number> < 4 ? lanes<Number> : 4;

@@ -1,8 +1,9 @@
 // Rows of keys and values in the caller's memory: their addresses, and how their numbers are loaded.
 //
 // The rows of a tile are StridedRows, one address and a step, if they are evenly spaced and all of them may be read.
-// Else they are GatheredRows: 64 addresses, from any strides or pages. A row that is hidden from every query is never
-// read: its address is replaced by that of a row of zeros, and so is that of a row with NaN or Inf, once it is found.
+// Otherwise they are GatheredRows: 64 addresses, for any strides or pages. A row that is hidden from every query is
+// never read: its address is replaced by that of a row of zeros, as is the address of a row in which NaN or Inf was
+// found.
 //
 // A *unit* is the result of one load: `unit_size` storage numbers, which widen to `parts` vectors. Two adjacent
 // bfloat16 widen to the same lane of two vectors, so that no lanes need to be permuted; outputs are stored in the same
@@ -93,7 +94,7 @@ REGARD_INLINE typename Unit<T>::bits load_part(const T* from, int64_t count) {
     return x;
 }
 
-// sum + the products of a unit with one of a query's, spread over the lanes.
+// Returns sum plus the products of a unit of a key and a unit of a query, not reduced over lanes.
 template <class T>
 REGARD_INLINE vec<typename Unit<T>::number> add_products(typename Unit<T>::bits x, const typename Unit<T>::factor* query,
                                                          vec<typename Unit<T>::number> sum) {
@@ -111,7 +112,7 @@ REGARD_INLINE vec<typename Unit<T>::number> add_products(typename Unit<T>::bits 
     }
 }
 
-// A unit as factors.
+// Stores a unit as factors.
 template <class T>
 REGARD_INLINE void store_factors(typename Unit<T>::bits x, typename Unit<T>::factor* to) {
     typedef typename Unit<T>::number number;
@@ -124,7 +125,7 @@ REGARD_INLINE void store_factors(typename Unit<T>::bits x, typename Unit<T>::fac
     }
 }
 
-// Position of number k of a row among the widened ones.
+// Position of number k of a row among its widened numbers.
 template <class T>
 REGARD_INLINE int64_t unit_position(int64_t k) {
     constexpr int unit_size = Unit<T>::unit_size, parts = Unit<T>::parts;
@@ -132,7 +133,7 @@ REGARD_INLINE int64_t unit_position(int64_t k) {
     return k - in + in % parts * (unit_size / parts) + in / parts;
 }
 
-// The numbers of a row, in whole units.
+// The length of a row, rounded up to whole units.
 template <class T>
 REGARD_INLINE int64_t pad_to_units(int64_t width) {
     return (width + Unit<T>::unit_size - 1) / Unit<T>::unit_size * Unit<T>::unit_size;
@@ -157,12 +158,12 @@ REGARD_INLINE bool is_nonfinite_row(const T* row, int64_t width) {
     return found != 0;
 }
 
-// ---- places ----
+// ---- addresses of rows ----
 
-inline constexpr int64_t prefetch_bytes = 4096;  // bytes
+inline constexpr int64_t prefetch_bytes = 4096;  // ahead of the current row
 
-// Row j starts j steps after the first. If rows are contiguous and there are many, memory further on is prefetched
-// while a row is used; otherwise prefetching costs more than it gains.
+// Row j starts j steps after the first. If the array's rows are adjacent, memory further on is prefetched while a row
+// is used; otherwise prefetching costs more than it gains.
 template <class T, bool is_contiguous>
 struct StridedRows {
     typedef T storage;
@@ -172,7 +173,7 @@ struct StridedRows {
     REGARD_INLINE const T* operator[](int64_t j) const { return first + j * step; }
     REGARD_INLINE const T* next(const T* row, int64_t) const {
         row += step;
-        // The compiler would rather hold a pointer to each of many rows: too many for its registers.
+        // Otherwise the compiler keeps a pointer to each of many rows, too many for the registers.
         asm volatile("" : "+r"(row));
         return row;
     }
@@ -197,10 +198,10 @@ struct Rows {
     const Array* array;       // (batch, key_heads, keys, width), or in pages (pages, key_heads, page_size, width)
     const Array* page_table;  // (batch, pages of a sequence), or null
     int64_t width;
-    T* copies;  // 64 rows, for numbers that do not lie side by side; or null
+    T* copies;  // 64 rows, for arrays whose last stride is not 1; or null
     const T* zeros;
 
-    // Where row `first` of a tile is, if the rows from .. stop - 1 lie at equal steps from there; else null.
+    // Address of row `first` of a tile if the rows from .. stop - 1 are evenly spaced from there; else null.
     REGARD_INLINE const T* first_row(int64_t batch, int64_t head, int64_t first, int64_t from, int64_t stop) const {
         const T* data = (const T*)array->data;
         if (copies) return nullptr;
@@ -210,7 +211,7 @@ struct Rows {
         return data + array->at(page_of(batch, entry), head, first - entry * size, 0);
     }
 
-    // 0 where there are no pages.
+    // Rows per page; 0 without pages.
     REGARD_INLINE int64_t page_rows() const { return page_table ? array->shape[2] : 0; }
 
     REGARD_INLINE bool is_contiguous() const { return array->stride[2] == width; }
@@ -219,13 +220,13 @@ struct Rows {
         return {first, array->stride[2]};
     }
 
-    // Fetches the rows that no row before them fetches.
+    // Prefetches the first rows, which StridedRows::fetch does not.
     REGARD_INLINE void prefetch_first(const T* first) const {
         if (!is_contiguous()) return;
         for (int64_t b = 0; b < prefetch_bytes; b += 64) __builtin_prefetch((const char*)first + b);
     }
 
-    // The addresses of the rows of one tile that are in `visible_keys`, and of zeros for the others of from .. stop.
+    // Writes the addresses of the rows of one tile that are in `visible_keys`, and of zeros for other rows.
     REGARD_INLINE void find(int64_t batch, int64_t head, int64_t first, uint64_t visible_keys, int64_t from, int64_t stop,
                             const T** at) const {
         int64_t count = 64 - __builtin_clzll(visible_keys);
@@ -237,7 +238,7 @@ struct Rows {
         at[stop] = zeros;
     }
 
-    // Those of from .. stop - 1 that hold a NaN or Inf.
+    // Bits of the rows from .. stop - 1 that contain NaN or Inf.
     REGARD_INLINE uint64_t find_nonfinite_rows(int64_t from, int64_t stop, const T* const* at) const {
         uint64_t nonfinite = 0;
         for (int64_t j = from; j < stop; ++j) nonfinite |= (uint64_t)is_nonfinite_row(at[j], width) << j;
@@ -248,7 +249,7 @@ struct Rows {
         for (rows &= bit_range(from, stop); rows; rows &= rows - 1) at[__builtin_ctzll(rows)] = zeros;
     }
 
-    // Copies the rows of numbers that vectors cannot read.
+    // Copies the visible rows to contiguous memory, which vectors can load, and replaces their addresses.
     void copy(uint64_t visible_keys, const T** at) const {
         for (; visible_keys; visible_keys &= visible_keys - 1) {
             int j = __builtin_ctzll(visible_keys);

@@ -1,6 +1,6 @@
 // Drivers, which the binding calls: one function per operation. They allocate scratch memory (and may throw
-// std::bad_alloc), split the work into tasks, and write every element of their results. Arguments were checked by
-// arguments.h.
+// std::bad_alloc), split the work into tasks, and write every element of their results. Their arguments must be valid
+// (see arguments.h).
 #pragma once
 
 #include "problem.h"
@@ -8,17 +8,17 @@
 namespace regard {
 
 // Results of a forward pass. All but output may be absent. rounding is the rounding error of output, in half precision
-// only. The backward pass needs their sum, see delta in backward.h, and the normalizer of each row, see normalizer.h.
+// only. The backward pass needs output + rounding (see delta in backward.h), and normalizer (see normalizer.h).
 struct ForwardResults {
     Array output, lse, rounding, normalizer;
 };
 void forward(const Problem& problem, const ForwardResults& results, int threads);
 
-// Gradients of the results (output, and below the line those of the statistics) and, as outputs, of the arguments.
+// Gradients of the results, which are inputs, and of the arguments, which are outputs.
 struct Gradients {
-    Array output, query, key, value, bias, table;
-    Array lse, log_weight, column, top_keys, top, rows, rows_weights;
-    Array vector;  // additive attention: parts of it, (batch, heads, key_tiles, inner)
+    Array output, query, key, value, bias, table;                      // output is an input
+    Array lse, log_weight, column, top_keys, top, rows, rows_weights;  // inputs: of lse and of the statistics
+    Array vector;  // additive attention: parts of the gradient, (batch, heads, key_tiles, inner)
 };
 void backward(const Problem& problem, const ForwardResults& results, const Gradients& gradients, int threads);
 
@@ -62,16 +62,40 @@ struct CrossEntropyArguments {
     double smoothing = 0;
     int64_t ignored = -1;
 };
-// In wide precision: loss (rows), and normalizer (rows, 2), the largest logit of a row and log2 of the sum.
+// In the dtype of sums: loss (rows), and normalizer (rows, 2), the largest logit of a row and log2 of the sum.
 struct CrossEntropyResults {
     Array loss, normalizer;
 };
-void cross_entropy(const CrossEntropyArguments& given, const CrossEntropyResults& results, int threads);
+void cross_entropy(const CrossEntropyArguments& arguments, const CrossEntropyResults& results, int threads);
 
 // The gradients of the losses, the normalizer of the forward pass, and, as output, the gradients of the logits.
 struct CrossEntropyGradients {
     Array loss, normalizer, logits;
 };
-void cross_entropy_backward(const CrossEntropyArguments& given, const CrossEntropyGradients& gradients, int threads);
+void cross_entropy_backward(const CrossEntropyArguments& arguments, const CrossEntropyGradients& gradients,
+                            int threads);
+
+// A state that decays and is updated token by token (see scan.h). query and key (batch, heads, length, head_dim), value
+// (batch, heads, length, value_dim), log_decay (batch, heads, length, 1 or head_dim) or absent, beta (batch, heads,
+// length, 1) for the delta rule or absent, state (batch, heads, head_dim, value_dim), the initial one, or absent.
+struct ScanArguments {
+    Array query, key, value, log_decay, beta, state;
+    int64_t batch = 0, heads = 0, length = 0, head_dim = 0, value_dim = 0;
+    double scale = 1;  // of the queries
+
+    REGARD_INLINE bool by_channel() const { return log_decay && log_decay.shape[3] > 1; }
+};
+struct ScanResults {
+    Array output, state;
+};
+// Returns whether a log_decay is above 0; the results are then undefined.
+bool scan(const ScanArguments& given, const ScanResults& results, int threads);
+
+// Gradients of the results (the state's may be absent) and, as outputs, of the arguments, absent where those are.
+struct ScanGradients {
+    Array output, final_state;
+    Array query, key, value, log_decay, beta, state;
+};
+void scan_backward(const ScanArguments& given, const ScanGradients& gradients, int threads);
 
 }  // namespace regard

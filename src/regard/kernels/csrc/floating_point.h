@@ -29,8 +29,8 @@ public:
     }
 
 private:
-    static constexpr uint32_t flags = 0x3f;         // what has happened so far: they decide nothing
-    static constexpr uint32_t default_flags = 0x1f80;  // traps masked, to nearest, neither FTZ nor DAZ
+    static constexpr uint32_t flags = 0x3f;            // exception flags, without effect on results
+    static constexpr uint32_t default_flags = 0x1f80;  // traps masked, round to nearest, no FTZ, no DAZ
     const uint32_t saved_state_;
 #elif defined(__aarch64__)
     DefaultFloatingPoint() {

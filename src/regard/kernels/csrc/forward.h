@@ -7,9 +7,9 @@
 // If weights are rounded before the product (Bfloat16), o is divided by the sum of the rounded weights: a component
 // that all values share is reproduced exactly, and gradients computed from o have no error in proportion to it.
 //
-// Keys are processed in groups of a few tiles (not necessarily adjacent: empty ones are not in the list). Within a
-// group, for six queries at a time: scores, their maximum, the weights, the weighted values; so that scores and weights
-// of a strip stay in the L1 cache and the keys and values of a group in L2.
+// Keys are processed in groups of a few tiles (not necessarily adjacent: empty tiles are skipped). Within a group,
+// scores, their maximum, weights and weighted values are computed for a strip of six queries at a time, so that scores
+// and weights of a strip stay in the L1 cache, and the keys and values of a group in the L2 cache.
 #pragma once
 
 #include "scratch_layout.h"
@@ -50,18 +50,18 @@ struct Forward {
     static constexpr int64_t unit_row = row / A::per_unit;      // units in a strip's row of weights
     static constexpr number infinity = (number)HUGE_VAL;
 
-    // ---- what one tile of queries works with ----
+    // ---- state of one tile of queries ----
     const Problem& p;
     const PackedKeys& keys;
     int64_t batch, head, first_query, rows, depth, query_stride, value_stride;
-    number factor;     // of a product: |scale|
+    number factor;     // of products: |scale|
     bool premultiply;  // scores are scaled before their maximum is taken: with a bias, a scale of 0, or additive scores
-    number times;      // of the difference of two scores, in the exponent
+    number times;      // factor of the difference of two scores in the exponent
     BiasRows<number> bias;
     uint32_t threshold;
     unit* query;
     number *output, *scores, *bias_rows, *largest;
-    number *sums, *divisors;  // of weights; of weights as they are multiplied with values
+    number *sums, *divisors;  // sums of weights; sums of the rounded weights
     unit* weights;
     uint64_t* bits;
     uint64_t broken_rows = 0;  // rows whose result is NaN
@@ -106,7 +106,7 @@ struct Forward {
         carve(c, p, this);
     }
 
-    // One tile of queries; its rows of output and lse are written.
+    // Computes one tile of queries and writes its rows of the results.
     static void run(const Problem& p, const PackedKeys& keys, int64_t batch, int64_t head, int64_t query_tile,
                     const ForwardResults& results, char* scratch) {
         Forward f(p, keys, batch, head, query_tile, scratch);
@@ -123,9 +123,9 @@ struct Forward {
         MaskView view(p, batch, head);
         KeyTileIterator of_query(view, query_tile);
         KeyTile tiles[group];
-        // Keys and values of a group are read again by every strip: they should stay in the second cache.
+        // Every strip reads the keys and values of a group again, so they should fit the L2 cache.
         int64_t together = max_of(2, min_of(group, (512 << 10) / (int64_t)(keys.key_bytes + keys.value_bytes)));
-        // As many in each group: a window's nine tiles are five and four, not eight and one.
+        // Groups of similar size: the nine tiles of a window are split into five and four, not eight and one.
         int64_t all = of_query.max_tiles(), groups = ceil_div(all, together);
         if (groups > 0) together = ceil_div(all, groups);
         while (int count = of_query.next((int)together, tiles, bits)) {
@@ -144,7 +144,8 @@ struct Forward {
         return bad;
     }
 
-    // Rows that may attend to a token with NaN or Inf, or contain one and have any allowed key.
+    // Marks rows that may attend to a token with NaN or Inf, and rows whose query has NaN or Inf and that have an
+    // allowed key.
     REGARD_INLINE void mark_broken(const KeyTile& t, const uint64_t* allowed, uint64_t bad_queries) {
         uint64_t bad_keys = keys.bad[t.index];
         if (!bad_keys && !bad_queries) return;
@@ -195,8 +196,8 @@ struct Forward {
         });
     }
 
-    // Products of a strip of queries and the vectors from .. stop of a tile of keys; final scores if `premultiply`. A
-    // panel at a time: take(first vector, Sums).
+    // Computes the products of a strip of queries and the vectors from .. stop - 1 of a tile of keys, or the final
+    // scores if `premultiply`. Calls take(first vector, Sums) for each panel.
     template <int n, class Take>
     REGARD_INLINE void for_products(int64_t first, int64_t key_tile, int32_t from, int32_t stop, Take take) {
         const unit* key = (const unit*)(keys.key + keys.key_bytes * (size_t)key_tile);
@@ -219,7 +220,7 @@ struct Forward {
         });
     }
 
-    // Weights from scores, relative to the new largest; `shrink` is what older sums are multiplied with.
+    // Computes weights from scores, relative to the new largest score; older sums must be multiplied by `shrink`.
     template <int n>
     REGARD_INLINE void weigh(int64_t first, const KeyTile* tiles, int count, const int32_t* from,
                              const int32_t* stop, const vec<number>* highest, number* shrink) {
@@ -228,7 +229,7 @@ struct Forward {
             number old = largest[first + r], now = max_lane<number>(highest[r]);
             now = now > old ? now : old;
             largest[first + r] = now;
-            base[r] = now == -infinity ? 0 : now;  // a row that has seen nothing yet
+            base[r] = now == -infinity ? 0 : now;  // no allowed key yet
             change[r] = (old - base[r]) * times;
             hook.raise(first + r, sums + (first + r) * width, change[r]);
         }
@@ -243,8 +244,8 @@ struct Forward {
             typename Hook::Row seen;
             for (int t = 0; t < count; ++t) {
                 for (int64_t c0 = from[t] * width; c0 < stop[t] * width; c0 += width) {
-                    // First the difference, which is 0 for the largest; times * score alone would be rounded, and the
-                    // error of a huge score could be anything.
+                    // The difference comes first; it is 0 for the largest score. The rounding error of times * score
+                    // would be large for a large score.
                     vec<number> x = (load(score + t * tile + c0) - most) * broadcast(times);
                     vec<number> w = exp2<A::degree>(x);
                     sum += w;
@@ -294,7 +295,8 @@ struct Forward {
         });
     }
 
-    // From the largest score of a row and ln of its sum, which is -infinity for a row without allowed keys.
+    // Writes lse and the normalizer of a row from its largest score and ln of its sum, which is -infinity for a row
+    // without allowed keys.
     REGARD_INLINE void write_normalizer(const ForwardResults& results, int64_t query, number m, double log_sum) const {
         if (const Array& lse = results.lse) {
             double largest_score = m == -infinity ? 0 : (double)m * (premultiply ? 1 : fabs(p.scale));

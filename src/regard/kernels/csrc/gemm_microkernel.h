@@ -19,8 +19,8 @@ struct Sums {
     static constexpr int panel = vectors;
     vec<number> at[rows][vectors];
 
-    // body(row, vector, sum), for every sum. Every loop over sums is to be this one: where a single one were not
-    // unrolled, the compiler would keep all of them in memory.
+    // Calls body(row, vector, sum) for every sum. All loops over sums must use this function: if a single one were not
+    // unrolled, the compiler would keep all sums in memory.
     template <class Body>
     REGARD_INLINE void each(Body body) {
 #pragma GCC unroll 8
@@ -39,7 +39,7 @@ struct Sums {
     }
 };
 
-// a: unit (r, k) at a[r * row + k * step]; b: row k, `width` units apart, read from its first vector.
+// a: unit (r, k) is a[r * row + k * step]. b: rows are `width` units apart; their first vectors are read.
 template <class A, int rows, int vectors>
 REGARD_INLINE void multiply(Sums<A, rows, vectors>& sums, const typename A::unit* a, int64_t row, int64_t step,
                             const typename A::unit* b, int64_t width, int64_t depth) {
@@ -59,13 +59,13 @@ REGARD_INLINE void multiply(Sums<A, rows, vectors>& sums, const typename A::unit
     }
 }
 
-// Calls body(std constant) with the number of rows or vectors as a constant of the compiler.
+// A compile-time constant as an argument: the number of rows or vectors that a body gets.
 template <int n>
 struct Constant {
     static constexpr int value = n;
 };
 
-// Cuts `rows` rows into strips of 6, 4, 2 and 1: body(first row, Constant).
+// Splits `rows` rows into strips of 6, 4, 2 and 1: calls body(first row, Constant).
 template <class Body>
 REGARD_INLINE void for_strips(int64_t rows, Body body) {
     int64_t first = 0;
@@ -81,7 +81,7 @@ REGARD_INLINE void for_strips(int64_t rows, Body body) {
     if (rows - first >= 1) body(first, Constant<1>{});
 }
 
-// Cuts columns first .. stop, in vectors, into panels: body(first vector, Constant).
+// Splits the vectors first .. stop - 1 into panels: calls body(first vector, Constant).
 template <class Body>
 REGARD_INLINE void for_panels(int64_t first, int64_t stop, Body body) {
     for (; stop - first >= panel_vectors; first += panel_vectors) body(first, Constant<panel_vectors>{});

@@ -1,17 +1,18 @@
-// What one instruction set offers for one dtype: a small table of functions for each family of kernels. `kernels.cpp` is
-// compiled once for each instruction set and fills them; the drivers, compiled for any CPU, call through them. A new
-// family (a scan, say) is a table of its own here, and shares nothing with the others.
+// The kernels of one instruction set for one dtype: a table of functions for each kind of kernels. `kernels.cpp` is
+// compiled once for each instruction set and fills the tables; the drivers, compiled for any CPU, call through them. A
+// new kind of kernels gets a table of its own here.
 #pragma once
 
 #include "decode_kernels.h"
 #include "drivers.h"
 #include "observe_kernels.h"
 #include "problem.h"
+#include "scan_kernels.h"
 #include "tile_kernels.h"
 
 namespace regard {
 
-inline constexpr int64_t dropout_block = 16384;  // numbers in a block: fewer would not be worth another thread
+inline constexpr int64_t dropout_block = 16384;  // elements; smaller blocks would cost more than a thread saves
 
 struct DropoutKernels {
     void (*block)(const DropoutArguments&, int64_t block);
@@ -22,7 +23,7 @@ struct CrossEntropyKernels {  // one row of logits
     void (*backward)(const CrossEntropyArguments&, const CrossEntropyGradients&, int64_t row);
 };
 
-struct ProbeKernels {  // the register tile by itself, as many products as that: see throughput_probe.h
+struct ProbeKernels {  // the GEMM microkernel alone, `products` products per call: see throughput_probe.h
     size_t bytes;
     int64_t products;
     void (*multiply)(char* scratch);
@@ -34,10 +35,11 @@ struct KernelTable {
     ObserveKernels observe;
     DropoutKernels dropout;
     CrossEntropyKernels cross_entropy;
+    ScanKernels scan;
     ProbeKernels probe;
 };
 
-// The tables: null where this build has none for the instruction set. Dtype is that of query, key and value.
+// The tables, by the dtype of query, key and value; null if this build has none.
 namespace avx512_bf16 { const KernelTable* kernels(Dtype); }
 namespace avx512 { const KernelTable* kernels(Dtype); }
 namespace avx2 { const KernelTable* kernels(Dtype); }

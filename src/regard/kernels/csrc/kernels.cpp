@@ -1,4 +1,4 @@
-// Compiled once for each instruction set, with its flags and REGARD_ISA_NAMESPACE: the kernels in that set, as a table.
+// The table of kernels, compiled once for each instruction set, with its flags and its REGARD_ISA_NAMESPACE.
 #include "kernel_table.h"
 
 #include "additive_backward.h"
@@ -9,12 +9,15 @@
 #include "dropout.h"
 #include "forward.h"
 #include "observe.h"
+#include "scan.h"
+#include "scan_backward.h"
 #include "throughput_probe.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {
 
-// A: what products are computed in. Values are packed, and dQ is finished, alike for the dot product and additive attention.
+// A: the type in which products are computed. Packed values, and the last step of dQ, are the same for the dot product
+// and additive attention.
 template <class A, class PackTokens, class ForwardPass, class BackwardPass>
 constexpr TileKernels tile_kernels() {
     TileKernels k = {};
@@ -47,7 +50,22 @@ constexpr ObserveKernels observe_kernels() {
     return k;
 }
 
-// Additive: what additive attention computes in. T: the dtype of the arrays, for the kernels that read them as they lie.
+template <class A>
+constexpr ScanKernels scan_kernels() {
+    ScanKernels k = {};
+    k.columns = lanes<typename A::number>;
+    k.forward_scratch = Scan<A>::forward_scratch;
+    k.forward = Scan<A>::forward;
+    k.saved_bytes = ScanBackward<A>::saved_bytes;
+    k.backward_scratch = ScanBackward<A>::scratch;
+    k.states = ScanBackward<A>::states;
+    k.reverse = ScanBackward<A>::reverse;
+    k.gradients = ScanBackward<A>::gradients;
+    return k;
+}
+
+// Additive: the type in which additive attention and scans are computed. T: the dtype of the arrays, for kernels that do
+// not pack.
 template <class A, class Additive, class T>
 constexpr KernelTable kernel_table() {
     KernelTable t = {};
@@ -57,13 +75,14 @@ constexpr KernelTable kernel_table() {
     t.observe = observe_kernels<A>();
     t.dropout = {Dropout<T>::run};
     t.cross_entropy = {CrossEntropy<T>::forward, CrossEntropy<T>::backward};
+    t.scan = scan_kernels<Additive>();
     t.probe = {ThroughputProbe<A>::bytes, ThroughputProbe<A>::products, ThroughputProbe<A>::run};
     return t;
 }
 
 #if defined(__AVX512BF16__)
 
-// All that this set has beyond AVX-512 is for bfloat16.
+// Compared with AVX-512, this set adds only instructions for bfloat16.
 static constexpr KernelTable bfloat16_kernels = kernel_table<Bfloat16, Float32, bfloat16>();
 
 const KernelTable* kernels(Dtype dtype) { return dtype == Dtype::bfloat16 ? &bfloat16_kernels : avx512::kernels(dtype); }

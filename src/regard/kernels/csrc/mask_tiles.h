@@ -23,7 +23,7 @@ REGARD_INLINE uint64_t bit_range(int64_t first, int64_t stop) {
     return (~(uint64_t)0 >> (64 - (stop - first))) << first;
 }
 
-// 64 bools of a row as bits.
+// Up to 64 bools of a row as bits.
 REGARD_INLINE uint64_t dense_bits(const uint8_t* row, int64_t stride, int64_t count) {
     uint64_t bits = 0;
     int64_t j = 0;
@@ -38,13 +38,13 @@ REGARD_INLINE uint64_t dense_bits(const uint8_t* row, int64_t stride, int64_t co
     return bits;
 }
 
-// One head of one entry of the batch, seen through the mask.
+// The mask of one head of one entry of the batch.
 struct MaskView {
     const Mask* mask;
     int64_t queries, keys;
-    int64_t start, stop;             // keys that exist and lie in the interval
-    const int64_t* row_start;        // of this group in the tile map, or null
-    const uint8_t* dense;            // of this batch and head, or null
+    int64_t start, stop;       // keys start .. stop - 1 exist and are in the interval
+    const int64_t* row_start;  // of this batch and head in the tile map, or null
+    const uint8_t* dense;      // of this batch and head, or null
 
     MaskView(const Problem& p, int64_t batch, int64_t head) : mask(&p.mask), queries(p.queries), keys(p.keys) {
         start = mask->start ? max_of(mask->start[batch], 0) : 0;
@@ -57,14 +57,14 @@ struct MaskView {
         dense = mask->dense ? (const uint8_t*)mask->dense.data + mask->dense.at(batch, head, 0, 0) : nullptr;
     }
 
-    // Key tiles that band and interval leave to a tile of queries: first .. stop.
+    // Key tiles first .. past - 1, to which a tile of queries may attend by band and interval.
     REGARD_INLINE void key_tile_range(int64_t query_tile, int64_t* first, int64_t* past) const {
         int64_t q0 = query_tile * tile, q1 = min_of(q0 + tile, queries) - 1;
         int64_t lowest = max_of(start, q0 + mask->low), highest = min_of(stop - 1, q1 + mask->high);
         *first = lowest / tile;
         *past = highest < lowest ? *first : highest / tile + 1;
     }
-    // Query tiles that band and interval leave to a tile of keys.
+    // Query tiles first .. past - 1, which may attend to a tile of keys by band and interval.
     REGARD_INLINE void query_tile_range(int64_t key_tile, int64_t* first, int64_t* past) const {
         int64_t k0 = max_of(key_tile * tile, start), k1 = min_of(key_tile * tile + tile, stop) - 1;
         int64_t lowest = max_of(0, k0 - mask->high), highest = min_of(queries - 1, k1 - mask->low);
@@ -72,8 +72,8 @@ struct MaskView {
         *past = k1 < k0 || highest < lowest ? *first : highest / tile + 1;
     }
 
-    // What one tile allows. `bitmap`: its entry in the tile map, -1 where full or where there is no map.
-    // Bits of queries beyond the last are not meaningful.
+    // Reads the bits of one tile. `bitmap`: its entry in the tile map, -1 if it is full or there is no map.
+    // Bits of queries beyond the last one are arbitrary.
     REGARD_INLINE Fill read_tile(int64_t query_tile, int64_t key_tile, int32_t bitmap, uint64_t bits[64]) const {
         int64_t q0 = query_tile * tile, k0 = key_tile * tile;
         int64_t rows = min_of(queries - q0, tile);
@@ -127,10 +127,11 @@ class KeyTileIterator {
         }
     }
 
-    // How many there may be.
+    // Upper bound of the number of tiles.
     REGARD_INLINE int64_t max_tiles() const { return view_.row_start ? entry_stop_ - entry_ : past_ - next_; }
 
-    // Up to `limit` tiles into `tiles`, the bits of the n-th into bits + 64 n. Returns how many; 0 at the end.
+    // Writes up to `limit` tiles to `tiles`, and the bits of the n-th to bits + 64 n. Returns their number; 0 at the
+    // end.
     REGARD_INLINE int next(int limit, KeyTile* tiles, uint64_t* bits) {
         int count = 0;
         while (count < limit) {

@@ -1,4 +1,5 @@
-// The Python module regard.kernels._native: arguments in, results filled. Its signatures are in _native.pyi.
+// The Python module regard.kernels._native. Its functions fill arrays that the caller allocated; signatures:
+// _native.pyi.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -29,21 +30,21 @@ using Names = std::array<const char*, count>;
 template <size_t>
 using Object = nb::handle;
 
-// Defines an operation: arrays given by position, further ones by keyword, then the options that all share.
+// Defines an operation: positional arrays, keyword arrays, then the options that all operations share.
 template <size_t... Positional, size_t... Keyword>
 void define(nb::module_& module, const char* name, const char* doc, const Names<sizeof...(Positional)>& positional,
             const Names<sizeof...(Keyword)>& keyword, std::index_sequence<Positional...>, std::index_sequence<Keyword...>,
             void (*run)(Call&, const Objects<sizeof...(Positional)>&, const Objects<sizeof...(Keyword)>&)) {
     module.def(
         name,
-        [run](Object<Positional>... given, Object<Keyword>... further, std::optional<int64_t> low,
+        [run](Object<Positional>... arrays, Object<Keyword>... further, std::optional<int64_t> low,
               std::optional<int64_t> high, nb::handle start, nb::handle stop, nb::handle row_start, nb::handle key_tile,
               nb::handle bitmap, nb::handle bitmaps, nb::handle dense, double scale, nb::handle bias, nb::handle table,
               int64_t table_lowest, double dropout, int64_t seed, int threads) {
             const Options options{low,   high, start, stop,  row_start,    key_tile, bitmap, bitmaps,
                                   dense, scale, bias, table, table_lowest, dropout,  seed,   threads};
             Call call(options);
-            run(call, {given...}, {further...});
+            run(call, {arrays...}, {further...});
         },
         nb::arg(positional[Positional]).none()..., nb::kw_only(), (nb::arg(keyword[Keyword]).none() = nb::none())...,
         "low"_a = nb::none(), "high"_a = nb::none(), "start"_a.none() = nb::none(), "stop"_a.none() = nb::none(),
@@ -88,7 +89,7 @@ Array write_rounding(Call& call, nb::handle object) {
     return call.write(object, "rounding", {p.batch, p.heads, p.queries, p.value_dim}, call.dtype(), accept);
 }
 
-// The gradient of an argument that may be absent: in its shape, in wide precision.
+// The gradient of an argument that may be absent: of the argument's shape, in the dtype of sums.
 Array write_gradient(Call& call, nb::handle object, const char* name, const Array& of) {
     if (object.is_none()) return {};
     if (!of) throw nb::value_error((std::string(name) + ": there is nothing it would be the gradient of").c_str());
@@ -99,9 +100,9 @@ void bind_forward(nb::module_& module) {
     define<5, 2>(
         module, "forward", "Attention, and the logarithm of each row's sum.", {"query", "key", "value", "output", "lse"},
         {"rounding", "normalizer"},
-        [](Call& call, const Objects<5>& given, const Objects<2>& further) {
-            call.read_problem(given[0], given[1], given[2]);
-            const ForwardResults results = {write_output(call, given[3]), write_lse(call, given[4]),
+        [](Call& call, const Objects<5>& arrays, const Objects<2>& further) {
+            call.read_problem(arrays[0], arrays[1], arrays[2]);
+            const ForwardResults results = {write_output(call, arrays[3]), write_lse(call, arrays[4]),
                                             write_rounding(call, further[0]), write_normalizer(call, further[1])};
             const nb::gil_scoped_release unlocked;
             forward(call.problem, results, call.threads());
@@ -114,22 +115,22 @@ void bind_backward(nb::module_& module) {
         {"grad_output", "query", "key", "value", "output", "normalizer", "grad_query", "grad_key", "grad_value",
          "grad_bias", "grad_table"},
         {"grad_lse", "log_weight", "column", "top_keys", "top_grad", "rows", "rows_grad", "rounding"},
-        [](Call& call, const Objects<11>& given, const Objects<8>& further) {
-            call.read_problem(given[1], given[2], given[3]);
+        [](Call& call, const Objects<11>& arrays, const Objects<8>& further) {
+            call.read_problem(arrays[1], arrays[2], arrays[3]);
             const Problem& p = call.problem;
             const Call::Shape of_queries{p.batch, p.heads, p.queries};
             const Call::Shape outputs{p.batch, p.heads, p.queries, p.value_dim};
-            const Array output = call.read(given[4], "output", outputs, call.dtype());
-            const Array normalizer = read_normalizer(call, given[5]);
+            const Array output = call.read(arrays[4], "output", outputs, call.dtype());
+            const Array normalizer = read_normalizer(call, arrays[5]);
             Gradients gradients;
-            gradients.output = call.read(given[0], "grad_output", outputs, call.dtype());
+            gradients.output = call.read(arrays[0], "grad_output", outputs, call.dtype());
             gradients.query =
-                call.write(given[6], "grad_query", {p.batch, p.heads, p.queries, p.head_dim}, call.dtype());
-            gradients.key = call.write(given[7], "grad_key", {p.batch, p.key_heads, p.keys, p.head_dim}, call.dtype());
+                call.write(arrays[6], "grad_query", {p.batch, p.heads, p.queries, p.head_dim}, call.dtype());
+            gradients.key = call.write(arrays[7], "grad_key", {p.batch, p.key_heads, p.keys, p.head_dim}, call.dtype());
             gradients.value =
-                call.write(given[8], "grad_value", {p.batch, p.key_heads, p.keys, p.value_dim}, call.dtype());
-            gradients.bias = write_gradient(call, given[9], "grad_bias", p.bias);
-            gradients.table = write_gradient(call, given[10], "grad_table", p.table);
+                call.write(arrays[8], "grad_value", {p.batch, p.key_heads, p.keys, p.value_dim}, call.dtype());
+            gradients.bias = write_gradient(call, arrays[9], "grad_bias", p.bias);
+            gradients.table = write_gradient(call, arrays[10], "grad_table", p.table);
             gradients.lse = call.read(further[0], "grad_lse", of_queries, call.accumulation_dtype(), accept);
             gradients.log_weight = call.read(further[1], "log_weight", of_queries, call.accumulation_dtype(), accept);
             gradients.column =
@@ -157,23 +158,23 @@ void bind_observe(nb::module_& module) {
         {"query", "key", "value", "output", "lse", "entropy", "received", "top_keys", "top_weights", "rows",
          "rows_weights"},
         {"rounding", "normalizer"},
-        [](Call& call, const Objects<11>& given, const Objects<2>& further) {
-            call.read_problem(given[0], given[1], given[2]);
+        [](Call& call, const Objects<11>& arrays, const Objects<2>& further) {
+            call.read_problem(arrays[0], arrays[1], arrays[2]);
             const Problem& p = call.problem;
-            const ForwardResults results = {write_output(call, given[3]), write_lse(call, given[4]),
+            const ForwardResults results = {write_output(call, arrays[3]), write_lse(call, arrays[4]),
                                             write_rounding(call, further[0]), write_normalizer(call, further[1])};
             Statistics statistics;
             statistics.entropy =
-                call.write(given[5], "entropy", {p.batch, p.heads, p.queries}, call.accumulation_dtype(), accept);
+                call.write(arrays[5], "entropy", {p.batch, p.heads, p.queries}, call.accumulation_dtype(), accept);
             statistics.received =
-                call.write(given[6], "received", {p.batch, p.heads, p.keys}, call.accumulation_dtype(), accept);
-            const int64_t top = call.take(given[7], "top_keys", accept).shape[3];
+                call.write(arrays[6], "received", {p.batch, p.heads, p.keys}, call.accumulation_dtype(), accept);
+            const int64_t top = call.take(arrays[7], "top_keys", accept).shape[3];
             const Call::Shape tops{p.batch, p.heads, p.queries, top};
-            statistics.top_keys = call.write(given[7], "top_keys", tops, Dtype::int64, accept);
-            statistics.top_weights = call.write(given[8], "top_weights", tops, call.accumulation_dtype(), accept);
-            statistics.rows = call.read_indices(given[9], "rows", p.queries, accept);
+            statistics.top_keys = call.write(arrays[7], "top_keys", tops, Dtype::int64, accept);
+            statistics.top_weights = call.write(arrays[8], "top_weights", tops, call.accumulation_dtype(), accept);
+            statistics.rows = call.read_indices(arrays[9], "rows", p.queries, accept);
             const int64_t rows = statistics.rows.shape[3];
-            statistics.rows_weights = call.write(given[10], "rows_weights", {p.batch, p.heads, rows, p.keys},
+            statistics.rows_weights = call.write(arrays[10], "rows_weights", {p.batch, p.heads, rows, p.keys},
                                                  call.accumulation_dtype(), accept);
             Call::require_pair(statistics.top_weights, "top_weights", statistics.top_keys, "top_keys");
             Call::require_pair(statistics.top_keys, "top_keys", statistics.top_weights, "top_weights");
@@ -188,12 +189,12 @@ void bind_additive(nb::module_& module) {
     define<6, 1>(
         module, "additive_forward", "Additive attention, and the logarithm of each row's sum.",
         {"of_query", "of_key", "vector", "value", "output", "lse"}, {"normalizer"},
-        [](Call& call, const Objects<6>& given, const Objects<1>& further) {
-            call.read_problem(given[0], given[1], given[3], INT64_MAX);
+        [](Call& call, const Objects<6>& arrays, const Objects<1>& further) {
+            call.read_problem(arrays[0], arrays[1], arrays[3], INT64_MAX);
             const Problem& p = call.problem;
-            const Array vector = call.read(given[2], "vector", {p.heads, p.head_dim}, call.dtype());
+            const Array vector = call.read(arrays[2], "vector", {p.heads, p.head_dim}, call.dtype());
             const Additive additive{p.query, p.key, vector};
-            const ForwardResults results = {write_output(call, given[4]), write_lse(call, given[5]), {},
+            const ForwardResults results = {write_output(call, arrays[4]), write_lse(call, arrays[5]), {},
                                             write_normalizer(call, further[0])};
             const nb::gil_scoped_release unlocked;
             additive_forward(p, additive, results, call.threads());
@@ -203,25 +204,25 @@ void bind_additive(nb::module_& module) {
         {"grad_output", "of_query", "of_key", "vector", "value", "output", "normalizer", "grad_of_query",
          "grad_of_key", "grad_vector", "grad_value", "grad_bias", "grad_table"},
         {"grad_lse"},
-        [](Call& call, const Objects<13>& given, const Objects<1>& further) {
-            call.read_problem(given[1], given[2], given[4], INT64_MAX);
+        [](Call& call, const Objects<13>& arrays, const Objects<1>& further) {
+            call.read_problem(arrays[1], arrays[2], arrays[4], INT64_MAX);
             const Problem& p = call.problem;
-            const Array vector = call.read(given[3], "vector", {p.heads, p.head_dim}, call.dtype());
+            const Array vector = call.read(arrays[3], "vector", {p.heads, p.head_dim}, call.dtype());
             const Additive additive{p.query, p.key, vector};
             const Call::Shape outputs{p.batch, p.heads, p.queries, p.value_dim};
-            const Array output = call.read(given[5], "output", outputs, call.dtype());
-            const Array normalizer = read_normalizer(call, given[6]);
+            const Array output = call.read(arrays[5], "output", outputs, call.dtype());
+            const Array normalizer = read_normalizer(call, arrays[6]);
             AdditiveGradients gradients;
-            gradients.output = call.read(given[0], "grad_output", outputs, call.dtype());
+            gradients.output = call.read(arrays[0], "grad_output", outputs, call.dtype());
             gradients.of_query =
-                call.write(given[7], "grad_of_query", {p.batch, p.heads, p.queries, p.head_dim}, call.dtype());
+                call.write(arrays[7], "grad_of_query", {p.batch, p.heads, p.queries, p.head_dim}, call.dtype());
             gradients.of_key =
-                call.write(given[8], "grad_of_key", {p.batch, p.key_heads, p.keys, p.head_dim}, call.dtype());
-            gradients.vector = call.write(given[9], "grad_vector", {p.heads, p.head_dim}, call.accumulation_dtype());
+                call.write(arrays[8], "grad_of_key", {p.batch, p.key_heads, p.keys, p.head_dim}, call.dtype());
+            gradients.vector = call.write(arrays[9], "grad_vector", {p.heads, p.head_dim}, call.accumulation_dtype());
             gradients.value =
-                call.write(given[10], "grad_value", {p.batch, p.key_heads, p.keys, p.value_dim}, call.dtype());
-            gradients.bias = write_gradient(call, given[11], "grad_bias", p.bias);
-            gradients.table = write_gradient(call, given[12], "grad_table", p.table);
+                call.write(arrays[10], "grad_value", {p.batch, p.key_heads, p.keys, p.value_dim}, call.dtype());
+            gradients.bias = write_gradient(call, arrays[11], "grad_bias", p.bias);
+            gradients.table = write_gradient(call, arrays[12], "grad_table", p.table);
             gradients.lse =
                 call.read(further[0], "grad_lse", {p.batch, p.heads, p.queries}, call.accumulation_dtype(), accept);
             const nb::gil_scoped_release unlocked;
@@ -275,12 +276,12 @@ void bind_cross_entropy(nb::module_& module) {
             Options options;
             options.threads = threads;
             Call call(options);
-            const CrossEntropyArguments given = call.read_cross_entropy(logits, targets, smoothing, ignored);
+            const CrossEntropyArguments arguments = call.read_cross_entropy(logits, targets, smoothing, ignored);
             const CrossEntropyResults results = {
-                call.write_contiguous(loss, "loss", {given.rows}, call.accumulation_dtype()),
-                call.write_contiguous(normalizer, "normalizer", {given.rows, 2}, call.accumulation_dtype())};
+                call.write_contiguous(loss, "loss", {arguments.rows}, call.accumulation_dtype()),
+                call.write_contiguous(normalizer, "normalizer", {arguments.rows, 2}, call.accumulation_dtype())};
             const nb::gil_scoped_release unlocked;
-            cross_entropy(given, results, threads);
+            cross_entropy(arguments, results, threads);
         },
         "logits"_a, "targets"_a, "loss"_a, "normalizer"_a, nb::kw_only(), "smoothing"_a = 0.0,
         "ignored"_a = -1, "threads"_a = 1, "Cross-entropy of each row of logits.");
@@ -291,18 +292,74 @@ void bind_cross_entropy(nb::module_& module) {
             Options options;
             options.threads = threads;
             Call call(options);
-            const CrossEntropyArguments given = call.read_cross_entropy(logits, targets, smoothing, ignored);
+            const CrossEntropyArguments arguments = call.read_cross_entropy(logits, targets, smoothing, ignored);
             CrossEntropyGradients gradients;
-            gradients.loss = call.read_contiguous(grad_loss, "grad_loss", {given.rows}, call.accumulation_dtype());
+            gradients.loss = call.read_contiguous(grad_loss, "grad_loss", {arguments.rows}, call.accumulation_dtype());
             gradients.normalizer =
-                call.read_contiguous(normalizer, "normalizer", {given.rows, 2}, call.accumulation_dtype());
+                call.read_contiguous(normalizer, "normalizer", {arguments.rows, 2}, call.accumulation_dtype());
             gradients.logits =
-                call.write_contiguous(grad_logits, "grad_logits", {given.rows, given.classes}, call.dtype());
+                call.write_contiguous(grad_logits, "grad_logits", {arguments.rows, arguments.classes}, call.dtype());
             const nb::gil_scoped_release unlocked;
-            cross_entropy_backward(given, gradients, threads);
+            cross_entropy_backward(arguments, gradients, threads);
         },
         "grad_loss"_a, "logits"_a, "targets"_a, "normalizer"_a, "grad_logits"_a, nb::kw_only(),
         "smoothing"_a = 0.0, "ignored"_a = -1, "threads"_a = 1, "Gradients of cross-entropy.");
+}
+
+void bind_scan(nb::module_& module) {
+    module.def(
+        "scan",
+        [](nb::handle query, nb::handle key, nb::handle value, nb::handle log_decay, nb::handle beta, nb::handle state,
+           nb::handle output, nb::handle final_state, double scale, int threads) {
+            Options options;
+            options.scale = scale;
+            options.threads = threads;
+            Call call(options);
+            const ScanArguments given = call.read_scan(query, key, value, log_decay, beta, state);
+            const ScanResults results = {
+                call.write(output, "output", {given.batch, given.heads, given.length, given.value_dim}, call.dtype()),
+                call.write(final_state, "final_state", {given.batch, given.heads, given.head_dim, given.value_dim},
+                           call.accumulation_dtype())};
+            const nb::gil_scoped_release unlocked;
+            return !scan(given, results, threads);
+        },
+        "query"_a, "key"_a, "value"_a, "log_decay"_a.none(), "beta"_a.none(), "state"_a.none(), "output"_a,
+        "final_state"_a, nb::kw_only(), "scale"_a = 1.0, "threads"_a = 1, "A state that decays and is updated by tokens.");
+    module.def(
+        "scan_backward",
+        [](nb::handle grad_output, nb::handle grad_final_state, nb::handle query, nb::handle key, nb::handle value,
+           nb::handle log_decay, nb::handle beta, nb::handle state, nb::handle grad_query, nb::handle grad_key,
+           nb::handle grad_value, nb::handle grad_log_decay, nb::handle grad_beta, nb::handle grad_state, double scale,
+           int threads) {
+            Options options;
+            options.scale = scale;
+            options.threads = threads;
+            Call call(options);
+            const ScanArguments given = call.read_scan(query, key, value, log_decay, beta, state);
+            const auto write = [&](nb::handle object, const char* name, const Array& of) -> Array {
+                if (!of && object.is_none()) return {};
+                if (!of) throw nb::value_error((std::string(name) + ": there is nothing it would be the gradient of").c_str());
+                return call.write(object, name, {of.shape[0], of.shape[1], of.shape[2], of.shape[3]}, of.dtype);
+            };
+            ScanGradients gradients;
+            gradients.output = call.read(grad_output, "grad_output",
+                                         {given.batch, given.heads, given.length, given.value_dim}, call.dtype());
+            gradients.final_state =
+                call.read(grad_final_state, "grad_final_state",
+                          {given.batch, given.heads, given.head_dim, given.value_dim}, call.accumulation_dtype(), accept);
+            gradients.query = write(grad_query, "grad_query", given.query);
+            gradients.key = write(grad_key, "grad_key", given.key);
+            gradients.value = write(grad_value, "grad_value", given.value);
+            gradients.log_decay = write(grad_log_decay, "grad_log_decay", given.log_decay);
+            gradients.beta = write(grad_beta, "grad_beta", given.beta);
+            gradients.state = write(grad_state, "grad_state", given.state);
+            const nb::gil_scoped_release unlocked;
+            scan_backward(given, gradients, threads);
+        },
+        "grad_output"_a, "grad_final_state"_a.none(), "query"_a, "key"_a, "value"_a, "log_decay"_a.none(),
+        "beta"_a.none(), "state"_a.none(), "grad_query"_a, "grad_key"_a, "grad_value"_a, "grad_log_decay"_a.none(),
+        "grad_beta"_a.none(), "grad_state"_a.none(), nb::kw_only(), "scale"_a = 1.0, "threads"_a = 1,
+        "Gradients of a scan.");
 }
 
 std::vector<std::string> isas() {
@@ -311,9 +368,9 @@ std::vector<std::string> isas() {
     return names;
 }
 
-// Of what _native.pyi declares. To be raised with each change that older Python files or an older module would not
-// understand, here and in extension.py, which refuses a module of another number.
-constexpr int interface_number = 1;
+// Version of the interface that _native.pyi declares. Increase it here and in extension.py with each change that is
+// incompatible with older Python files or an older module; extension.py refuses a module with another number.
+constexpr int interface_number = 2;
 
 NB_MODULE(_native, module) {
     module.attr("interface") = interface_number;
@@ -324,6 +381,7 @@ NB_MODULE(_native, module) {
     bind_paged(module);
     bind_dropout(module);
     bind_cross_entropy(module);
+    bind_scan(module);
     module.def("isa", [] { return std::string(isa_name(chosen_isa())); }, "The instruction set in use.");
     module.def("isas", &isas, "The instruction sets that run here; each holds those after it.");
     module.def(

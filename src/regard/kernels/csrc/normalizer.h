@@ -3,12 +3,12 @@
 //
 //     w_ij = 2^((s_ij - m_i) c - log2 l_i),    l_i = sum_j 2^((s_ij - m_i) c)
 //
-// The forward pass stores both for the backward pass. Their sum lse = m + ln l would be rounded: with scores of a
-// billion, ln l would be lost. With separate numbers, the difference of two large numbers comes first, from the same
-// bits as in the forward pass, and is exact where it matters; so adding a constant to a row's scores changes nothing.
+// The forward pass stores both for the backward pass. As one number, lse = m + ln l would be rounded: with scores
+// around 1e9, ln l would be lost. With two numbers, s - m is computed first, from the same bits as in the forward pass,
+// and is exact for scores close to m. So adding a constant to the scores of a row changes nothing.
 //
-//     normalizer[0]   m: of products q . k, or of scores, with a bias or if additive; c is the rest
-//     normalizer[1]   log2 l; -infinity for a row without allowed keys, NaN for one whose result is NaN
+//     normalizer[0]   m, of products q . k (c = scale log2 e); with a bias or additive scores, of scores (c = log2 e)
+//     normalizer[1]   log2 l; -infinity for a row without allowed keys, NaN for a row whose result is NaN
 #pragma once
 
 #include <math.h>

@@ -1,7 +1,8 @@
-// Observe: keys and values are packed once, then a task is a tile of queries; for the received weights, in a second
-// pass, a few tiles of keys; for requested rows, one row.
+// Observe: keys and values are packed once. Then a task is a tile of queries; in a second pass, for the received
+// weights, a few tiles of keys; for requested rows, one row.
 //
-// The sum of a key runs over the queries in order in any task, so splitting keys into tasks does not change a bit.
+// A task sums the received weights of a key over the queries in order, so the division into tasks does not change a
+// bit.
 #include "cpu.h"
 #include "drivers.h"
 #include "kernel_table.h"
@@ -12,7 +13,7 @@ namespace regard {
 
 namespace {
 
-// Tiles of keys to a task: as many as one may own, unless there would be too few tasks to share out.
+// Number of key tiles in a task: the maximum, or fewer if there would be too few tasks for the threads.
 int64_t tiles_per_task(const Problem& p, const ObserveKernels& k, int threads) {
     int64_t shared_out = p.batch * p.heads * p.key_tiles() / (4 * (int64_t)threads);
     return shared_out < 1 ? 1 : shared_out < k.received_tiles ? shared_out : k.received_tiles;
@@ -34,7 +35,7 @@ void observe(const Problem& p, const ForwardResults& results, const Statistics& 
     Scratch scratch = Scratch::of<char>({threads, (int64_t)work});
     ObserveOutputs into{results, statistics, normals.as<char>()};
 
-    // For each (batch, head), `parts` tasks: task(batch, head, its keys, which part, scratch).
+    // Runs `parts` tasks for each (batch, head): task_of(batch, head, its keys, part, scratch).
     auto for_heads = [&](int64_t parts, auto task_of) {
         parallel_for(p.batch * p.heads * parts, threads, [&](int64_t task, int thread) {
             int64_t head = task / parts % p.heads, batch = task / parts / p.heads;
@@ -46,7 +47,7 @@ void observe(const Problem& p, const ForwardResults& results, const Statistics& 
     pack_heads(p, tiles, sizes, 0, p.batch * p.key_heads, packed.as<char>(), scratch.as<char>(), work, threads);
     int64_t query_tiles = p.query_tiles();
     for_heads(query_tiles, [&](int64_t batch, int64_t head, const PackedKeys& keys, int64_t part, char* mine) {
-        // With a causal mask the last ones take longest.
+        // The last tiles first: with a causal mask they take longest.
         k.forward(p, keys, batch, head, query_tiles - 1 - part, into, mine);
     });
     if (statistics.received) {

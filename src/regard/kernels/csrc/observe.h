@@ -6,10 +6,10 @@
 //     received_j  sum_i w_ij
 //     rows        w_ij of some queries i
 //
-// Entropy and top come from the strips of scores of the forward pass, whose sums are rescaled with the running maximum
+// Entropy and top are computed from the strips of scores of the forward pass, with sums rescaled to the running maximum
 // (Milakov and Gimelshein 2018): one more multiply-add and one compare per score. The received weights need the sum of
-// every query first, so a second pass computes the scores again. It needs the *normal* of a query: m and 1 / l, which
-// is NaN for a query whose result is NaN, so that every key that the query may attend to receives NaN.
+// every query first, so a second pass computes the scores again. It needs m and 1 / l of each query, its *normal*.
+// 1 / l is NaN for a query whose result is NaN, so that every key that the query may attend to receives NaN.
 #pragma once
 
 #include <type_traits>
@@ -19,11 +19,11 @@
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {
 
-// Below this, 2^x is 0. As in exp2, which computes the same maximum.
+// Lower bound for exponents x in sums of 2^x x: below it 2^x is 0, and 0 * -infinity would be NaN.
 template <class Number>
 inline constexpr Number exponent_floor = sizeof(Number) == 4 ? -200 : -1200;
 
-// The number before x. Not for -infinity and NaN.
+// The largest number less than x, which must not be -infinity or NaN.
 REGARD_INLINE float next_below(float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -39,7 +39,7 @@ REGARD_INLINE double next_below(double x) {
     return x;
 }
 
-// The largest scores of each query of a tile, in falling order; of equal ones the lower key first.
+// The largest scores of each query of a tile, in descending order; of equal ones the lower key first.
 template <class Number>
 struct TopScores {
     static constexpr int width = lanes<Number>;
@@ -48,7 +48,7 @@ struct TopScores {
     int64_t top;
     Number* scores;  // 64 x top; -infinity where there is none
     int64_t* keys;   // 64 x top; -1 where there is none
-    Number* limit;   // 64: scores up to here need not be looked at
+    Number* limit;   // 64: only larger scores can be among the largest
 
     void carve(ScratchLayout& c, int64_t top_of) {
         top = top_of;
@@ -62,9 +62,9 @@ struct TopScores {
         for (int64_t i = 0; i < tile; ++i) limit[i] = top ? -infinity : infinity;
     }
 
-    // Inserts scores of a query and a group of tiles, vectors from .. stop of each. It goes from the last key to the
-    // first: if scores increase with the key, as with a bias for near keys, only the first few are inserted. Within the
-    // group an equal score is inserted before the existing one, since its key is lower; across groups, after it.
+    // Inserts scores of a query and a group of tiles, vectors from .. stop - 1 of each, from the last key to the first:
+    // if scores increase with the key, as with a bias for near keys, only the first few are inserted. Within the group
+    // an equal score is inserted before the existing one, since its key is lower; across groups, after it.
     REGARD_INLINE void see(int64_t query, const Number* score, const KeyTile* tiles, int count, const int32_t* from,
                            const int32_t* stop) {
         bool any = false;
@@ -102,7 +102,7 @@ struct StatisticsHook {
 
     const ObserveOutputs* into = nullptr;
     int64_t batch = 0, head = 0, first_query = 0, queries = 0, heads = 0;
-    Number times = 1;          // of the difference of two scores, in the exponent
+    Number times = 1;          // factor of the difference of two scores in the exponent
     Number* shares = nullptr;  // 64 x lanes: sum_j 2^x x
     TopScores<Number> largest = {};
 
@@ -118,7 +118,7 @@ struct StatisticsHook {
         largest.carve(c, min_of(top, p.keys));
     }
 
-    // The largest score has risen, so exponents x have become x + change; `sums` are the old 2^x.
+    // Adapts the sums to a new largest score: exponents x become x + change. `sums` are sums of the old 2^x.
     REGARD_INLINE void raise(int64_t row, const Number* sums, Number change) {
         Number* share = shares + row * width;
         change = change > floor ? change : floor;
@@ -132,7 +132,7 @@ struct StatisticsHook {
         if (compare_greater(highest, broadcast(largest.limit[row]))) largest.see(row, score, tiles, count, from, stop);
     }
 
-    // `m` is the largest score and `sum` that of 2^x.
+    // `m` is the largest score, `sum` the sum of 2^x.
     REGARD_INLINE void finish(int64_t row, bool is_broken, bool is_empty, Number m, Number sum) {
         int64_t query = first_query + row;
         Number inverse = is_broken ? (Number)NAN : is_empty ? 0 : (Number)(1 / (double)sum);
@@ -215,7 +215,7 @@ struct Observe {
         ScratchLayout c{scratch};
         number* total = c.take<number>(received_tiles * tile);
         number* part =
-            c.take<number>(received_tiles * tile);  // of one tile of queries: two short sums are nearer than one long
+            c.take<number>(received_tiles * tile);  // of one tile of queries: two short sums have a smaller error
         number* most = c.take<number>(tile);
         number* inverse = c.take<number>(tile);
         memset(total, 0, sizeof(number) * (size_t)(count * tile));

@@ -1,7 +1,7 @@
-// Attention with statistics of its weights: what one instruction set offers for it. The driver is observe.cpp.
+// The kernels of one instruction set for attention with statistics of its weights. Driver: observe.cpp.
 //
-// First the forward pass with statistics; then what keys first .. stop - 1 received, at most `received_tiles` tiles; then
-// the weights of one asked row. See observe.h.
+// `forward` is the forward pass with statistics for one tile of queries, `received` computes the received weights of
+// key tiles first .. stop - 1 (at most `received_tiles`), and `row` the weights of one requested row. See observe.h.
 #pragma once
 
 #include "drivers.h"
@@ -10,7 +10,7 @@
 
 namespace regard {
 
-// Where observing writes. `normals` lie between its passes: normal_bytes for each (batch, head, query).
+// Outputs of observe. The first pass writes `normals` for the others: normal_bytes for each (batch, head, query).
 struct ObserveOutputs {
     ForwardResults results;
     Statistics statistics;

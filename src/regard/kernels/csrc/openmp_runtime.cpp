@@ -101,11 +101,11 @@ struct Team {
     void* context;
 };
 
-struct Location {  // ident_t of LLVM: where in the source a region stands, which nobody asks
+struct Location {  // ident_t of LLVM: the source location of a region, which is not used
     int32_t reserved_1, flags, reserved_2, reserved_3;
     const char* source;
 };
-const Location unknown_location = {0, 2 /* made by a compiler for this interface */, 0, 0, ";unknown;unknown;0;0;;"};
+const Location unknown_location = {0, 2 /* KMP_IDENT_KMPC */, 0, 0, ";unknown;unknown;0;0;;"};
 
 using Microtask = void (*)(int32_t* global_thread, int32_t* thread, void* team);
 
@@ -159,7 +159,7 @@ Runtime find_runtime() {
     if (visible.is_complete()) return visible;
 #endif
     const std::string path = find_loaded_library("libtorch_cpu.");
-    void* torch = path.empty() ? nullptr : dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);  // never closed: it stays
+    void* torch = path.empty() ? nullptr : dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);  // never closed
     return torch == nullptr ? Runtime{} : bind_runtime(torch);
 }
 #endif

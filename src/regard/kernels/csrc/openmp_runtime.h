@@ -10,7 +10,7 @@
 namespace regard {
 namespace openmp {
 
-// The file of the runtime; empty where torch has none, or none of a kind that is known here.
+// The file of the runtime; empty if torch has none, or one with neither interface.
 const std::string& file();
 
 // Whether the calling thread is in a team of that runtime. False without one.

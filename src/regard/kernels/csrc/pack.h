@@ -1,7 +1,7 @@
-// Packing of tokens into the layout of the kernels (see PackedKeys in kernel_table.h).
+// Packing of tokens into the layout of the kernels (see PackedKeys in tile_kernels.h).
 //
-// A token with NaN or Inf is packed as zeros and its bit is set: 0 * NaN is NaN, so it must never be multiplied, not
-// even with a weight of 0. The bits decide which queries may attend to such a token.
+// A token with NaN or Inf is packed as zeros and its bit is set: 0 * NaN is NaN, so its numbers must not be multiplied,
+// not even with a weight of 0. The results of queries that may attend to such a token become NaN by these bits.
 #pragma once
 
 #include "mask_tiles.h"
@@ -37,7 +37,7 @@ REGARD_INLINE void copy_vector(const bfloat16* from, bfloat16* to, vec<uint16_t>
     *nonfinite |= (vec<uint16_t>)((x & exponent) == exponent);
 }
 
-// One row of `width` numbers, `step` apart, widened, as a row of `stride` numbers of which the last are 0.
+// Copies one row of `width` numbers, `step` apart, widened, and pads it with zeros to `stride` numbers.
 template <class T, class Number>
 REGARD_INLINE vec<Number> copy_row(const T* from, int64_t step, int64_t width, Number* to, int64_t stride) {
     constexpr int n = lanes<Number>;
@@ -86,7 +86,7 @@ REGARD_INLINE void merge_nonfinite(vfloat* all, vfloat nonfinite) { *all += nonf
 REGARD_INLINE void merge_nonfinite(vdouble* all, vdouble nonfinite) { *all += nonfinite; }
 REGARD_INLINE void merge_nonfinite(vec<uint16_t>* all, vec<uint16_t> nonfinite) { *all |= nonfinite; }
 
-// Rows of as many whole vectors.
+// Copies rows that consist of `vectors` whole vectors.
 template <int vectors, class NonfiniteFlags, class T, class Stored>
 REGARD_INLINE NonfiniteFlags copy_whole_rows(const T* from, int64_t row_step, int64_t count, Stored* to) {
     constexpr int n = sizeof(NonfiniteFlags) / sizeof(Stored);
@@ -99,8 +99,8 @@ REGARD_INLINE NonfiniteFlags copy_whole_rows(const T* from, int64_t row_step, in
     return nonfinite[0];
 }
 
-// Copies `count` rows, `row_step` apart, to rows `stride` apart. Returns the bits of the rows with NaN or Inf: checked
-// for all rows at once, and row by row only if there is any.
+// Copies `count` rows, `row_step` apart, to rows `stride` apart. Returns the bits of the rows with NaN or Inf. All rows
+// are checked together, and one by one only if some row has NaN or Inf.
 template <class T, class Stored>
 REGARD_INLINE uint64_t read_rows(const T* from, int64_t row_step, int64_t step, int64_t count, int64_t width,
                                  Stored* to, int64_t stride) {
@@ -123,8 +123,8 @@ REGARD_INLINE uint64_t read_rows(const T* from, int64_t row_step, int64_t step, 
     return bad;
 }
 
-// The same for an array of any dtype, starting at an element: the dtype is dispatched here, so that the kernels need
-// not be compiled for each. Rows from count up to `height` are 0.
+// The same for an array of any dtype, from element `at` on: the dtype is dispatched here, so that the kernels need not
+// be compiled for each. Rows count .. height - 1 are set to 0.
 template <class Stored>
 __attribute__((noinline)) uint64_t read_rows(const Array& from, int64_t at, int64_t count, int64_t height,
                                              int64_t width, Stored* to, int64_t stride) {
@@ -144,7 +144,7 @@ __attribute__((noinline)) uint64_t read_rows(const Array& from, int64_t at, int6
         }
 }
 
-// Copies one row of an array, starting at an element. Returns whether it contains NaN or Inf.
+// Copies one row of an array, from element `at` on. Returns whether it contains NaN or Inf.
 template <class Stored>
 REGARD_INLINE bool read_row(const Array& from, int64_t at, int64_t width, Stored* to, int64_t stride) {
     return read_rows(from, at, 1, 1, width, to, stride) != 0;
@@ -176,7 +176,7 @@ REGARD_INLINE void write_row(const Number* from, int64_t width, Number times, T*
     for (; k < width; ++k) narrow(from[k] * times, to + k * step);
 }
 
-// A row of numbers, multiplied by `times` and rounded, into an array at an element.
+// Writes a row of numbers, multiplied by `times` and rounded, to an array from element `at` on.
 template <class Number>
 __attribute__((noinline)) void write_scaled_row(const Number* from, int64_t width, Number times, const Array& to,
                                             int64_t at) {
@@ -192,7 +192,7 @@ __attribute__((noinline)) void write_scaled_row(const Number* from, int64_t widt
     }
 }
 
-// Such a row in half precision, and what rounding cut off it: 0 where it overflowed.
+// Writes such a row in half precision, and its rounding errors to `cut`: 0 where rounding overflowed.
 template <class T>
 REGARD_INLINE void store_row_and_residual(const float* from, int64_t width, float times, T* to, int64_t step, T* cut,
                                      int64_t cut_step) {
@@ -217,7 +217,7 @@ REGARD_INLINE void store_row_and_residual(const float* from, int64_t width, floa
     }
 }
 
-// As write_scaled_row; in other dtypes nothing is cut off, and there is no such array.
+// As write_scaled_row, with the rounding errors; only for half precision.
 template <class Number>
 __attribute__((noinline)) void write_row_and_residual(const Number* from, int64_t width, Number times, const Array& to,
                                                     int64_t at, const Array& cut, int64_t cut_at) {
@@ -232,7 +232,7 @@ __attribute__((noinline)) void write_row_and_residual(const Number* from, int64_
 
 // ---- numbers to units ----
 
-// Two rows that become one row of units: number by number, (first, second). Where a unit is one number, the first row.
+// Interleaves two rows into one row of units (first, second). If a unit is one number, it is the first row.
 template <class A>
 struct Pair {
     typedef typename A::number number;
@@ -247,7 +247,7 @@ struct Pair<Bfloat16> {
         memcpy(&high, second, sizeof high);
         return (vbits)_mm512_or_si512(_mm512_cvtepu16_epi32(low), _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
     }
-    // The same from numbers, rounded.
+    // The same for float, which is rounded.
     static REGARD_INLINE vbits interleave(vfloat first, vfloat second) {
         __m512i low = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(first));
         __m512i high = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(second));
@@ -256,7 +256,7 @@ struct Pair<Bfloat16> {
 };
 #endif
 
-// Exchanges the off-diagonal blocks of `half` x `half` units of a square: one round of turning it over its diagonal.
+// Exchanges the off-diagonal blocks of `half` x `half` units of a square: one round of its transposition.
 template <int half, class U, int... column>
 REGARD_INLINE void exchange_blocks(vec<U>* rows, Columns<column...>) {
     constexpr int n = lanes<U>;
@@ -269,7 +269,7 @@ REGARD_INLINE void exchange_blocks(vec<U>* rows, Columns<column...>) {
     }
 }
 
-// Turns lanes x lanes units over their diagonal, in log2(lanes) rounds.
+// Transposes lanes x lanes units, in log2(lanes) rounds.
 template <class U>
 REGARD_INLINE void transpose_square(vec<U>* rows) {
     typedef typename ColumnsUpTo<lanes<U>>::type All;
@@ -279,10 +279,11 @@ REGARD_INLINE void transpose_square(vec<U>* rows) {
     exchange_blocks<1, U>(rows, All{});
 }
 
-// Rows of units (height x depth, `stride` apart) to columns (depth x 64). Heights up to whole vectors are written, so
-// the rows up to there must be readable; `stride` is whole vectors too.
+// Transposes rows of units (height x depth, `stride` apart) to (depth x 64), with rows `to_stride` apart. The height is
+// rounded up to whole vectors, so the rows up to there must be readable; `stride` is whole vectors, too.
 template <class U>
-REGARD_INLINE void transpose(const U* rows, int64_t stride, int64_t height, int64_t depth, U* to) {
+REGARD_INLINE void transpose(const U* rows, int64_t stride, int64_t height, int64_t depth, U* to,
+                             int64_t to_stride = tile) {
     constexpr int n = lanes<U>;
     for (int64_t r = 0; r < height; r += n)
         for (int64_t k = 0; k < depth; k += n) {
@@ -292,9 +293,9 @@ REGARD_INLINE void transpose(const U* rows, int64_t stride, int64_t height, int6
             transpose_square<U>(square);
             if (depth - k >= n) {
 #pragma GCC unroll 16
-                for (int i = 0; i < n; ++i) store(to + (k + i) * tile + r, square[i]);
+                for (int i = 0; i < n; ++i) store(to + (k + i) * to_stride + r, square[i]);
             } else {
-                for (int i = 0; i < depth - k; ++i) store(to + (k + i) * tile + r, square[i]);
+                for (int i = 0; i < depth - k; ++i) store(to + (k + i) * to_stride + r, square[i]);
             }
         }
 }
@@ -305,7 +306,7 @@ struct PackKeys {
     typedef typename A::storage storage;
     typedef typename A::unit unit;
 
-    // Units of a row of `width` numbers, in whole vectors; and the same in storage numbers.
+    // Length of a row of `width` numbers, rounded up to whole vectors: in units, and in storage numbers.
     static REGARD_INLINE int64_t unit_stride(int64_t width) { return padded_width<A>(count_units<A>(width)); }
     static REGARD_INLINE int64_t number_stride(int64_t width) { return A::per_unit * unit_stride(width); }
 
@@ -329,7 +330,7 @@ struct PackKeys {
             write_paired_rows(value_rows, value_stride, height, padded_width<A>(p.value_dim), (unit*)value);
     }
 
-    // Rows that `count` rows are filled up to, so that they are whole vectors of columns.
+    // `count` rows, rounded up to whole vectors; at most a tile.
     static REGARD_INLINE int64_t padded_height(int64_t count) {
         return min_of((count + lanes<unit> - 1) / lanes<unit> * lanes<unit>, tile);
     }
@@ -350,13 +351,14 @@ struct PackKeys {
         return bad;
     }
 
-    // Transposes rows to columns of units, for the product of scores. Adjacent pairs of stored numbers already are units.
+    // Transposes rows to columns of units, for the product of scores. Adjacent stored numbers form a unit.
     static REGARD_INLINE void write_columns(const storage* rows, int64_t stride, int64_t height, int64_t width,
                                             unit* to) {
         transpose((const unit*)rows, stride / A::per_unit, height, count_units<A>(width), to);
     }
 
-    // Rows to rows of units that pair up one row with the next: what weights multiply. `columns` are whole vectors.
+    // Combines adjacent rows into rows of units, the right operand of products with weights. `columns` is whole
+    // vectors.
     static REGARD_INLINE void write_paired_rows(const storage* rows, int64_t stride, int64_t height, int64_t columns,
                                           unit* to) {
         for (int64_t i = 0; i < height; i += A::per_unit)

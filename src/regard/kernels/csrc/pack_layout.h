@@ -1,4 +1,4 @@
-// Memory layout of packed keys and values: sizes, and the packing of all tiles. Baseline code, for the drivers.
+// Memory layout of packed keys and values: sizes, and the packing of all tiles. For the drivers, compiled for any CPU.
 #pragma once
 
 #include "tile_kernels.h"
@@ -9,7 +9,7 @@ namespace regard {
 inline size_t align_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
 inline size_t max_bytes(size_t a, size_t b) { return a > b ? a : b; }
 
-// The packed form of one (batch, key head): keys, values, bits of bad tokens, one after the other.
+// The packed form of one (batch, key head): keys, then values, then bits of tokens with NaN or Inf.
 struct PackedSizes {
     size_t key, value, tiles;
 
@@ -31,7 +31,7 @@ inline void pack_tile(const Problem& p, const TileKernels& k, int64_t batch, int
                 into.value + into.value_bytes * (size_t)tile_index, into.bad + tile_index, scratch);
 }
 
-// Every tile of `count` (batch, key head)s. `work` bytes of scratch a thread.
+// Packs every tile of `count` (batch, key head)s, with `work` bytes of scratch per thread.
 inline void pack_heads(const Problem& p, const TileKernels& k, const PackedSizes& sizes, int64_t first, int64_t count,
                        char* packed, char* scratch, size_t work, int threads) {
     int64_t tiles = p.key_tiles();
@@ -42,8 +42,9 @@ inline void pack_heads(const Problem& p, const TileKernels& k, const PackedSizes
     });
 }
 
-// Long sequences: (batch, key head)s are processed in rounds, so that a round can reuse the memory of the one before.
-// New memory costs a page fault per 4 KiB, which for a window takes longer than its arithmetic. body(first, count).
+// Long sequences: (batch, key head)s are processed in rounds, so that a round can reuse the memory of the previous one.
+// New memory costs a page fault per 4 KiB, which takes longer than the arithmetic of windowed attention. for_rounds
+// calls body(first, count) for each round.
 inline constexpr int64_t round_bytes = (int64_t)32 << 20;
 inline int64_t heads_per_round(int64_t all, size_t bytes_of_one, int64_t least) {
     int64_t fit = round_bytes / (int64_t)max_bytes(bytes_of_one, 1);
@@ -57,8 +58,8 @@ void for_rounds(int64_t all, int64_t round_heads, Body body) {
 }
 
 // Short sequences: each (batch, key head) is computed by one thread. Heads are usually interleaved (batch, length,
-// heads, head_dim), so rows of one head are far apart in memory, and slow to load. So some heads of one text form a
-// *set*, whose rows are prefetched together, in memory order, while the previous set is computed.
+// heads, head_dim), so rows of one head are far apart in memory, and slow to load. So some heads of one batch entry
+// form a *set*, whose rows are prefetched together, in memory order, while the previous set is computed.
 class HeadSets {
   public:
     HeadSets(const Problem& p, int threads) : p_(p) {
@@ -69,7 +70,8 @@ class HeadSets {
         sets_ = p.batch * parts_;
         in_task_ = sets_ / wanted < 1 ? 1 : sets_ / wanted;
     }
-    // Calls compute(batch, key_head, thread) for each (batch, key head) of each task. It reads `of_keys`, `of_queries`.
+    // Calls compute(batch, key_head, thread) for each (batch, key head). `of_keys` and `of_queries`, by key heads and
+    // by query heads, are the arrays that it reads, which are prefetched.
     template <class Compute>
     void run(int threads, std::initializer_list<const Array*> of_keys, std::initializer_list<const Array*> of_queries,
              Compute compute) const {

@@ -34,7 +34,7 @@ constexpr size_t max_pool_bytes = size_t{64} << 20;
 constexpr int max_pool_blocks = 32;
 
 void* allocate(size_t bytes) {
-    // AddressSanitizer ends the process in the form that throws by itself.
+    // With AddressSanitizer, the form of operator new that throws would end the process.
     void* data = ::operator new(bytes, std::align_val_t{alignment}, std::nothrow);
     if (data == nullptr) throw std::bad_alloc();
     return data;
@@ -58,7 +58,7 @@ public:
         return taken.data;
     }
 
-    // Keeps the block instead of the oldest ones, unless it is larger than all that may be kept.
+    // Keeps the block and releases the oldest ones if necessary. Returns false if the block alone exceeds the limit.
     bool keep(void* data, size_t bytes) {
         if (bytes > max_pool_bytes) return false;
         std::lock_guard<std::mutex> lock(mutex_);
@@ -68,7 +68,7 @@ public:
         return true;
     }
 
-    // Gives everything back to the system.
+    // Releases all blocks.
     void empty() {
         std::lock_guard<std::mutex> lock(mutex_);
         while (count_ > 0) release(remove(0).data);
@@ -97,8 +97,8 @@ private:
     size_t pooled_bytes_ = 0;
 };
 
-// Never destroyed: a thread may still be at work when the process ends. Locked while a process forks, since its child has
-// the memory, but none of the threads that would unlock it.
+// Never destroyed: a thread may still be running when the process ends. Locked while a process forks, since the child
+// has a copy of the mutex, but not the thread that would unlock it.
 Pool& pool() {
     static Pool* const only = new Pool;
     return *only;
@@ -106,7 +106,7 @@ Pool& pool() {
 
 std::atomic<bool> poison_new_scratch{false};
 
-// Tasks, to be done by the thread that comes here and a team of its own.
+// A parallel region: tasks for the calling thread and its team.
 struct Region {
     int64_t tasks;
     int threads;
@@ -130,10 +130,10 @@ struct Region {
     }
 };
 
-// A thread that enters regions for another one, which waits meanwhile.
+// A thread that runs regions for another thread, which waits.
 class RegionThread {
 public:
-    // Null where no thread can be started. Never destroyed: its thread lives as long as the process.
+    // Null if no thread can be started. Never destroyed: its thread runs until the process ends.
     static RegionThread* start() {
         auto* region_thread = new RegionThread;
         try {
@@ -203,7 +203,7 @@ void detail::parallel_for(int64_t tasks, int threads, void (*run)(void*, int64_t
 Scratch::Scratch(size_t bytes) : bytes_(bytes) {
     if (bytes == 0) return;
 #ifdef REGARD_ADDRESS_SANITIZER
-    data_ = allocate(capacity_ = bytes);  // to the byte and never used again, so that no overrun stays unseen
+    data_ = allocate(capacity_ = bytes);  // exact size and never reused, so that overruns are detected
 #else
     if (bytes > SIZE_MAX - page) throw std::bad_alloc();
     const size_t rounded = (bytes + page - 1) / page * page;

@@ -42,7 +42,7 @@ inline constexpr int64_t tile = 64;  // queries and keys in a tile
 REGARD_INLINE int64_t ceil_div(int64_t count, int64_t by) { return (count + by - 1) / by; }
 
 // The softmax is computed in powers of two: exp(s - m) = 2^((s - m) log2 e). A score itself is not multiplied by log2
-// e: one near the largest number, such as the -3.4e38 that is often used for "nearly never", would become infinite.
+// e: one near the largest number, such as the -3.4e38 that is often used instead of -infinity, would become infinite.
 inline constexpr double log2_e = 1.4426950408889634;
 inline constexpr double ln_2 = 0.6931471805599453;
 
@@ -63,14 +63,14 @@ struct Mask {
     Array dense;
 };
 
-// A table of biases by distance is float32 (float64 in float64), a row side by side, and a tile of zeros lies behind
-// it: 64 numbers can be read from any distance.
+// A table of biases by distance is float32 (float64 for float64) with contiguous rows, followed by a tile of zeros, so
+// that 64 numbers can be read from any distance.
 struct Problem {
     int64_t batch = 0, heads = 0, key_heads = 0, queries = 0, keys = 0, head_dim = 0, value_dim = 0;
     Array query, key, value;
     Mask mask;
     Array bias;            // broadcasts to (batch, heads, queries, keys), or absent; any floating dtype
-    Array table;           // (1, 1, heads or 1, distances): bias by distance, or absent; see below
+    Array table;           // (1, 1, heads or 1, distances): bias by distance, or absent; see above
     int64_t table_lowest;  // the distance j - i - offset of the table's first column
     Array vector;          // (1, 1, heads, head_dim): the score vector of additive attention (additive.h), or absent
     int64_t offset = 0;    // position of query 0 among the keys: keys - queries

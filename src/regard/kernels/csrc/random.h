@@ -45,13 +45,13 @@ struct DropoutMask {
     }
 };
 
-// A weight is kept where its number is at least this.
+// A weight is kept if its random number is at least this.
 REGARD_INLINE uint32_t drop_threshold(double dropout) {
     double t = dropout * 4294967296.0;
     return t >= 4294967295.0 ? 4294967295u : (uint32_t)t;
 }
 
-// `weight` where the coin keeps it, else 0; for the keys from `key` on.
+// Returns `weight` for kept keys and 0 for dropped ones. The lanes are the keys from `key` on.
 REGARD_INLINE vfloat apply_dropout(const DropoutMask& drop_mask, uint32_t key, uint32_t threshold, vfloat weight) {
     vbits numbers = drop_mask.numbers(key);
 #if defined(__AVX512F__)

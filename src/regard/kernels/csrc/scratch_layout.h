@@ -9,7 +9,7 @@
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {
 
-// Without a block it returns null and only counts, which is how a kernel reports to its driver how much it needs.
+// Without a block, `take` returns null and only counts the bytes; so kernels tell drivers how much scratch they need.
 struct ScratchLayout {
     char* block;
     size_t used_bytes = 0;

@@ -1,10 +1,10 @@
-// Selection of the instruction set in use: the one that REGARD_ISA names, or else the last one that runs here and is
-// not slower than the one before it.
+// Selection of the instruction set in use: the one that REGARD_ISA names, else the last one that runs here and is not
+// slower than the previous one.
 //
 // An instruction set can be slower than the one before it: a product of bfloat16 pairs takes as long as a single
 // product on AMD's Zen 5, but four times as long on a core of Intel's Xeon of 2023, where widening first is faster. No
-// feature flag says so, so it is measured once per process. Both are far from the bound (2 products in the time of 1; 1
-// in the time of 2), so that the choice does not depend on other load.
+// feature flag tells, so it is measured once per process. The times per product, relative to AVX-512, are 0.5 and 2:
+// both are far from max_slowdown, so other load does not change the choice.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -21,7 +21,7 @@ namespace {
 
 #if REGARD_HAS_avx512_bf16
 
-constexpr int tries = 40;  // of a microsecond each; the first ones wake the processor's wide units
+constexpr int tries = 40;  // of a microsecond each; during the first ones the wide units power up
 constexpr double max_slowdown = 1.4;
 
 double measure_seconds(const ProbeKernels& k, char* scratch) {

@@ -1,5 +1,5 @@
-// The gradient of a bias or a table, which several tasks add to: each adds to a copy of its own, and the copies are added
-// up in order, so that the bits do not depend on the number of threads.
+// The gradient of a bias or a table to which several tasks add: each adds to a copy of its own, and the copies are
+// summed in order, so that the bits do not depend on the number of threads.
 #pragma once
 
 #include <string.h>
@@ -18,7 +18,7 @@ class SharedGradient {
         memory_ = Scratch::of<char>({copies, elements_, item_});
         memset(memory_.as<char>(), 0, (size_t)(copies * elements_ * item_));
     }
-    // The copy as an array that broadcasts as the gradient's own.
+    // A copy, as an array that broadcasts like the gradient.
     Array copy(int64_t index) const {
         Array a = into_;
         if (!into_) return a;

@@ -2,7 +2,7 @@
 // instruction set, in a namespace of its own.
 //
 //     vec<T>            as many T as a register holds: 64 bytes with AVX-512, 32 with AVX2, else 16
-//     lanes<T>          how many that is
+//     lanes<T>          the number of elements of vec<T>
 //
 // GNU vector extensions provide the plain arithmetic; intrinsics are used if a specific instruction matters.
 #pragma once
@@ -45,7 +45,7 @@ template <class T>
 struct vector_of {
     typedef T type __attribute__((vector_size(vector_bytes)));
 };
-// There are none of these, so a template over vec<T> is not meant where T is one of them.
+// There are no vectors of these types, so that templates over vec<T> do not match them.
 template <>
 struct vector_of<bfloat16> {};
 template <>
@@ -59,7 +59,7 @@ typedef vec<float> vfloat;
 typedef vec<double> vdouble;
 typedef vec<uint32_t> vbits;
 typedef vec<uint64_t> vlong;
-typedef uint16_t halves __attribute__((vector_size(vector_bytes / 2)));  // as many as there are in vbits
+typedef uint16_t halves __attribute__((vector_size(vector_bytes / 2)));  // as many lanes as vbits
 
 // ---- memory: never assumes alignment ----
 
@@ -75,12 +75,12 @@ REGARD_INLINE void store(T* to, vec<T> v) {
 }
 template <class T>
 REGARD_INLINE vec<T> broadcast(T x) {
-    return x - vec<T>{};  // exact, -0 and NaN included; compilers make one broadcast of it
+    return x - vec<T>{};  // exact, also for -0 and NaN; compilers emit one broadcast
 }
 
 // ---- order of lanes ----
 
-// Lane i of the result is lane index[i] of a and b, one behind the other.
+// Lane i of the result is lane index[i] of the concatenation of a and b.
 template <int... index, class V>
 REGARD_INLINE V shuffle(V a, V b) {
 #if defined(__clang__) || __GNUC__ >= 12
@@ -104,7 +104,7 @@ REGARD_INLINE vfloat multiply_add(vfloat a, vfloat b, vfloat c) { return a * b +
 REGARD_INLINE vdouble multiply_add(vdouble a, vdouble b, vdouble c) { return a * b + c; }
 #endif
 
-// The larger; b where either is NaN. So `maximum(bound, x)` passes a NaN in x on.
+// The larger one; b if either is NaN, so that `maximum(bound, x)` propagates a NaN in x.
 #if defined(__AVX512F__)
 REGARD_INLINE vfloat maximum(vfloat a, vfloat b) { return _mm512_max_ps(a, b); }
 REGARD_INLINE vdouble maximum(vdouble a, vdouble b) { return _mm512_max_pd(a, b); }
@@ -122,7 +122,7 @@ REGARD_INLINE vdouble maximum(vdouble a, vdouble b) {
 }
 #endif
 
-// The smaller; b where either is NaN.
+// The smaller one; b if either is NaN.
 #if defined(__AVX512F__)
 REGARD_INLINE vfloat minimum(vfloat a, vfloat b) { return _mm512_min_ps(a, b); }
 REGARD_INLINE vdouble minimum(vdouble a, vdouble b) { return _mm512_min_pd(a, b); }
@@ -134,7 +134,7 @@ REGARD_INLINE vfloat minimum(vfloat a, vfloat b) { return -maximum(-a, -b); }
 REGARD_INLINE vdouble minimum(vdouble a, vdouble b) { return -maximum(-a, -b); }
 #endif
 
-// a where the lane's bit is set, else b. Bits from `lanes` on are ignored.
+// a in lanes whose bit is set, else b. Bits from `lanes` on are ignored.
 #if defined(__AVX512F__)
 REGARD_INLINE vfloat select(uint32_t bits, vfloat a, vfloat b) { return _mm512_mask_mov_ps(b, (__mmask16)bits, a); }
 REGARD_INLINE vdouble select(uint32_t bits, vdouble a, vdouble b) { return _mm512_mask_mov_pd(b, (__mmask8)bits, a); }
@@ -173,8 +173,8 @@ REGARD_INLINE uint32_t compare_greater(V a, V b) {
 }
 #endif
 
-// Sums and maxima over lanes, always by halves, so that the order is the same everywhere. A copy by memcpy would keep
-// the vector itself in memory, also in the loop that it was summed in.
+// Sums and maxima over lanes, always by halves, so that the order is the same in all instruction sets. With a copy by
+// memcpy, compilers would keep the vector in memory, also in the loop that accumulates it.
 template <class T>
 struct Lanes {
     typedef T vector __attribute__((vector_size(vector_bytes), aligned(sizeof(T)), may_alias));
@@ -212,7 +212,7 @@ REGARD_INLINE float max_lane<float, vfloat>(vfloat v) {
 }
 #endif
 
-// ---- 2^x for x <= 0 and a little above; exactly 0 below -200 (float) or -1200 (double), and for -infinity; NaN passes.
+// ---- 2^x for x up to slightly above 0; exactly 0 below -200 (float) or -1200 (double), and for -infinity; NaN for NaN
 // With f = x - round(x), 2^f is a polynomial with constant term 1, fitted for the least relative error on [-1/2, 1/2]:
 // degree 4: 2.9e-6, degree 6: 2e-9; in double the Taylor series to degree 12: 2e-16.
 
@@ -220,7 +220,7 @@ template <int degree>
 REGARD_INLINE vfloat exp2(vfloat x) {
     static_assert(degree == 4 || degree == 6, "no such polynomial");
 #if defined(__AVX512F__)
-    vfloat f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEAREST_INT), whole = x - f;  // of an infinity nothing is left for f
+    vfloat f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEAREST_INT), whole = x - f;  // f is 0 for an infinity
 #else
     x = maximum(broadcast(-200.0f), x);
     const vfloat magic = broadcast(12582912.0f);  // 1.5 * 2^23: adding it leaves the rounded number in the low bits
@@ -243,7 +243,7 @@ REGARD_INLINE vfloat exp2(vfloat x) {
 #if defined(__AVX512F__)
     return _mm512_scalef_ps(p, whole);
 #else
-    // 2^whole from its bits; the lowest numbers of float are not reached: below 2^-126 the result is 0.
+    // 2^whole from its exponent bits; below 2^-126 the result is 0, not a subnormal number.
     typedef vec<int32_t> vint;
     vint exponent = (vint)shifted - (vint)broadcast(12582912.0f);
     vint above = exponent > broadcast<int32_t>(-127);
@@ -288,7 +288,7 @@ REGARD_INLINE vdouble exp2(vdouble x) {
 
 // ---- conversions ----
 
-// The float or double that a stored number is.
+// Converts a stored number to float or double.
 REGARD_INLINE float widen(float x) { return x; }
 REGARD_INLINE double widen(double x) { return x; }
 REGARD_INLINE float widen(bfloat16 x) {
@@ -305,7 +305,7 @@ REGARD_INLINE float widen(float16 x) {
     float y;
     if (magnitude >= 0x7c00) {
         bits = 0x7f800000u | (magnitude & 0x3ff) << 13;
-    } else {  // 2^112 moves the exponent's bias from 15 to 127, and makes numbers below 2^-14 whole again
+    } else {  // 2^112 changes the exponent's bias from 15 to 127, and normalizes numbers below 2^-14
         bits = magnitude << 13;
         memcpy(&y, &bits, 4);
         y *= 5.192296858534828e+33f;
@@ -317,7 +317,7 @@ REGARD_INLINE float widen(float16 x) {
 #endif
 }
 
-// A vector of them. `T` is what they are widened to.
+// Loads a vector of stored numbers as float or double.
 REGARD_INLINE vfloat load_wide(const float* from) { return load(from); }
 REGARD_INLINE vdouble load_wide(const double* from) { return load(from); }
 REGARD_INLINE vfloat load_wide(const bfloat16* from) {
@@ -351,7 +351,7 @@ REGARD_INLINE vfloat load_wide(const float16* from) {
 #endif
 }
 
-// Rounded to nearest, ties to even. NaN stays NaN.
+// Converts and stores a number, rounded to nearest, ties to even. NaN stays NaN.
 REGARD_INLINE void narrow(float x, float* to) { *to = x; }
 REGARD_INLINE void narrow(double x, double* to) { *to = x; }
 REGARD_INLINE void narrow(float x, double* to) { *to = (double)x; }
@@ -375,7 +375,7 @@ REGARD_INLINE void narrow(float x, float16* to) {
     uint32_t half;
     if (bits > 0x7f800000u) {
         half = 0x7e00 | (bits >> 13 & 0x3ff);
-    } else if (bits >= 0x477ff000u) {  // rounds beyond 65504
+    } else if (bits >= 0x477ff000u) {  // rounds to infinity
         half = 0x7c00;
     } else if (bits < 0x38800000u) {  // below 2^-14: adding 1/2 leaves the rounded number in the low bits
         float y;
@@ -389,7 +389,7 @@ REGARD_INLINE void narrow(float x, float16* to) {
     to->bits = (uint16_t)(half | sign);
 #endif
 }
-// As store_narrow below, but subnormal numbers stay what they are, which AVX512_BF16 takes for 0.
+// As store_narrow below, but with subnormal numbers, which AVX512_BF16 rounds to 0.
 REGARD_INLINE void store_rounded(bfloat16* to, vfloat v) {
     vbits bits = (vbits)v;
     vbits is_nan = (vbits)((vec<int32_t>)(bits & 0x7fffffffu) > 0x7f800000);

@@ -11,7 +11,7 @@ template <class A>
 struct ThroughputProbe {
     typedef typename A::unit unit;
     static constexpr int depth = 64, columns = panel_vectors * lanes<unit>;
-    static constexpr int64_t numbers = strip * depth + depth * columns;  // of both sides; the sums take the place of some
+    static constexpr int64_t numbers = strip * depth + depth * columns;  // both operands; the sums overwrite them
     static constexpr size_t bytes = sizeof(unit) * numbers;
     static constexpr int64_t products = strip * columns * depth * A::per_unit;
 

@@ -1,5 +1,5 @@
-// Attention by tiles of 64 queries and 64 keys: what one instruction set offers for it. The dot product and additive
-// attention each have such a table; the drivers (attention.cpp, backward.cpp) serve both.
+// The kernels of one instruction set for attention by tiles of 64 queries and 64 keys. The dot product and additive
+// attention have a table each; the drivers (attention.cpp, backward.cpp) are the same.
 #pragma once
 
 #include "drivers.h"
@@ -10,7 +10,7 @@ namespace regard {
 // Keys and values of one call in the layout of the kernels, for each (batch, key head):
 //     key     key_tiles x [units of head_dim][64]       transposed, so that 64 scores are computed side by side
 //     value   key_tiles x [64 / per unit][padded value_dim]
-//     bad     key_tiles words: bit j is set where key j holds a NaN or Inf; its numbers are zeros in key and value
+//     bad     key_tiles words: bit j is set if key j has NaN or Inf; its numbers are zeros in key and value
 struct PackedKeys {
     char* key;
     char* value;
@@ -18,7 +18,7 @@ struct PackedKeys {
     size_t key_bytes, value_bytes;  // of one tile
 };
 
-// What the backward pass is given, beside the problem: dO, and what the forward pass left. The others are gradients of
+// Inputs of the backward pass besides the problem: dO and results of the forward pass. The others are gradients of
 // statistics (see observe.h), and may be absent.
 struct BackwardInputs {
     Array grad_output, output, normalizer, rounding;
@@ -31,7 +31,7 @@ struct BackwardInputs {
     REGARD_INLINE bool has_statistics() const { return log_weight || column || top || rows_weights; }
 };
 
-// Bytes of one tile, under the names of BackwardTiles, and of what a task works with.
+// Sizes in bytes: of one tile in each array of BackwardTiles, of the scratch memory of a task, and of a number.
 struct BackwardSizes {
     size_t key, key_rows, value, query, query_rows, output, output_rows, row_numbers, grad_query, weights;
     size_t scratch, pack_scratch, number;
@@ -44,16 +44,16 @@ struct BackwardTiles {
     char *query, *query_rows, *output, *output_rows;   // rows for scores and D; paired rows for dK and dV
     char *largest, *log_sum;                           // the normalizer of each query
     char *delta, *active;                              // sum_j w D; bit i: query i takes part
-    char* weights;  // null, or those of each head and tile of keys, and what they are relative to: see normalize_strip
+    char* weights;  // null, or saved weights of each head and key tile, and their largest scores: see SavedWeights
     const BackwardSizes* size;
 };
 
 struct BackwardResults {
     char* grad_query;            // sums of this range, before the scale: group x query_tiles x 64 x padded head_dim
-    int64_t first_query_tile, past_query_tile;  // that the band lets see these keys: other sums are not written
+    int64_t first_query_tile, past_query_tile;  // those that the band lets attend to these keys
     Array key, value;            // dK and dV, written
     Array bias, table;           // added to; in the dtype of sums
-    bool grad_bias, grad_table;  // whether they are wanted
+    bool grad_bias, grad_table;  // whether they are requested
     Array vector;                // additive attention: (batch, heads, key_tiles, head_dim), parts of dv, written
 };
 

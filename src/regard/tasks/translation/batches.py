@@ -11,19 +11,17 @@ the next batch.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias, final
+from typing import final
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.tasks.translation.corpus import Corpus, Sentences
+from regard.tasks.sentences import Indices, pad_rows
+from regard.tasks.translation.corpus import Corpus
 from regard.text.length_batches import cut_batches
 from regard.train.loss import IGNORE_INDEX
-
-Indices: TypeAlias = npt.NDArray[np.int64]
 
 
 @final
@@ -73,24 +71,12 @@ class Batches:
 
     def batch(self, pairs: Indices) -> PairBatch:
         """Build the padded tensors of the pairs with these indices."""
-        source = _pad_rows(self.corpus.source, pairs, self.pad_id, after=(self.end_id,))
-        decoder_input = _pad_rows(self.corpus.target, pairs, self.pad_id, before=(self.start_id,))
-        labels = _pad_rows(self.corpus.target, pairs, IGNORE_INDEX, after=(self.end_id,))
+        source = pad_rows(self.corpus.source, pairs, self.pad_id, after=(self.end_id,))
+        decoder_input = pad_rows(self.corpus.target, pairs, self.pad_id, before=(self.start_id,))
+        labels = pad_rows(self.corpus.target, pairs, IGNORE_INDEX, after=(self.end_id,))
         lengths = torch.from_numpy(self.corpus.source.lengths[pairs] + 1)
         return PairBatch(source, lengths, decoder_input, labels, int((self.corpus.target.lengths[pairs] + 1).sum()))
 
     def _cut_batches(self, ordered: Indices) -> list[Indices]:
         """Cut pairs, in that order, into batches; a pair that is too long by itself is a batch of its own."""
         return [ordered[batch] for batch in cut_batches(self._lengths[ordered].tolist(), tokens=self.tokens)]
-
-
-def _pad_rows(
-    sentences: Sentences, pairs: Indices, padding: int, *, before: tuple[int, ...] = (), after: tuple[int, ...] = ()
-) -> Int[Tensor, "batch length"]:
-    """Sentences with the tokens ``before`` and ``after`` added, padded on the right with ``padding`` to the longest."""
-    extra = len(before) + len(after)
-    rows = np.full((len(pairs), int(sentences.lengths[pairs].max(initial=0)) + extra), padding, dtype=np.int64)
-    for row, pair in zip(rows, pairs, strict=True):
-        ids = sentences[int(pair)]
-        row[: len(ids) + extra] = (*before, *ids, *after)
-    return torch.from_numpy(rows)

@@ -8,7 +8,8 @@ from typing import NamedTuple, final
 import numpy as np
 
 from regard.errors import DataError
-from regard.tasks.translation.corpus import Corpus, Sentences
+from regard.tasks.sentences import Sentences
+from regard.tasks.translation.corpus import Corpus
 from regard.tasks.translation.new_subwords import SubwordPair
 from regard.tasks.translation.recipe import TranslationRecipe
 from regard.tasks.translation.validation_split import hold_out
@@ -81,7 +82,7 @@ def encode_pairs(
     if len(kept) < len(pairs):
         long = [one.pair.place for one, fit in zip(pairs, fits, strict=True) if not fit]
         more = f" and {len(long) - 5:,} more" if len(long) > 5 else ""
-        say(f"skipped {len(long):,} with more than {most} tokens on a side: {', '.join(long[:5])}{more}")
+        say(f"skipped {len(long):,} because a side has more than {most} tokens: {', '.join(long[:5])}{more}")
     if not kept:
         raise DataError(
             "every pair is too long",

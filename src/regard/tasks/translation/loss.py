@@ -11,7 +11,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard import masks
-from regard.tasks.translation.batches import Batches, Indices
+from regard.tasks.sentences import Indices
+from regard.tasks.translation.batches import Batches
 from regard.train.loss import smoothed_cross_entropy
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
-from types import NoneType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any
 
 import torch
 
-from regard.errors import OptionError, unknown_name_error
 from regard.models import EncoderDecoder, Recurrent, RecurrentConfig, Transformer, TransformerConfig
+from regard.tasks.hyperparameters import apply_hyperparameters
 from regard.tasks.translation.new_subwords import SubwordPair
 from regard.tasks.translation.presets import SIZES, Size, choose_size
 from regard.tasks.translation.recipe import CELLS, TranslationRecipe
@@ -20,8 +17,6 @@ _RECURRENT_DEFAULTS = {"width": 256, "hidden": 512, "layers": 1, "dropout": 0.3}
 """For tens of thousands of pairs."""
 _SUBWORD_FIELDS = ("vocabulary", "target_vocabulary", "pad_id", "start_id", "end_id")
 """Fields of a config that the subwords determine."""
-
-Config = TypeVar("Config", TransformerConfig, RecurrentConfig)
 
 
 def new_model(recipe: TranslationRecipe, size: Size, subwords: SubwordPair) -> EncoderDecoder:
@@ -59,50 +54,15 @@ def _make_config(
     shared = {"shared": "all" if of_subwords["target_vocabulary"] is None else "target"}
     if recipe.model in CELLS:
         numbers = {"cell": recipe.model, "attention": recipe.attention or "additive", **_RECURRENT_DEFAULTS}
-        return _apply_hyperparameters(RecurrentConfig, {**of_subwords, **shared, **numbers}, recipe)
+        return apply_hyperparameters(
+            RecurrentConfig, {**of_subwords, **shared, **numbers}, recipe.hyperparameters, fixed=_SUBWORD_FIELDS
+        )
     names = ("width", "layers", "heads", "inner", "dropout", "attention_dropout", "inner_dropout", "norm")
     numbers = {name: getattr(size, name) for name in names}
     numbers |= {} if recipe.attention is None else {"mechanism": recipe.attention}
-    return _apply_hyperparameters(TransformerConfig, {**of_subwords, **shared, **numbers}, recipe)
-
-
-def _apply_hyperparameters(kind: type[Config], numbers: dict[str, Any], recipe: TranslationRecipe) -> Config:
-    """Build the config from ``numbers``, overridden by the recipe's hyperparameters.
-
-    Raises OptionError for a hyperparameter that the config does not have, or that the subwords determine.
-    """
-    free = [one.name for one in dataclasses.fields(kind) if one.name not in _SUBWORD_FIELDS]
-    types = get_type_hints(kind)
-    own: dict[str, Any] = {}
-    for name, value in recipe.hyperparameters.items():
-        name, dot, option = name.partition(".")
-        if name in _SUBWORD_FIELDS:
-            raise OptionError(
-                f"{name} is determined by the subwords",
-                expected=f"hyperparameters (--set) without {name}",
-                got=repr(value),
-                do="set the number of subwords with vocabulary=... (--vocabulary)",
-            )
-        if name not in free:
-            raise unknown_name_error(f"setting of a {kind.__name__.removesuffix('Config')}", name, free)
-        if (get_origin(types[name]) is Mapping) != bool(dot and option):
-            raise OptionError(
-                f"wrong {name}",
-                expected=f"{name}.OPTION=value" if not dot else f"{name}=value",
-                got=f"{name}{dot}{option}={value!r}",
-                do="for example mechanism_options.projected=64",
-            )
-        if dot:
-            own[name] = {**own.get(name, {}), option: value}
-            continue
-        wanted = get_args(types[name]) or (types[name],)
-        if type(value) not in wanted and not (float in wanted and type(value) is int):
-            words = " or ".join("None" if one is NoneType else one.__name__ for one in wanted)
-            raise OptionError(
-                f"wrong {name}", expected=words, got=repr(value), do=f"give {words} as the value of {name}"
-            )
-        own[name] = float(value) if types[name] is float else value
-    return kind(**{**numbers, **own})
+    return apply_hyperparameters(
+        TransformerConfig, {**of_subwords, **shared, **numbers}, recipe.hyperparameters, fixed=_SUBWORD_FIELDS
+    )
 
 
 def describe_model(recipe: TranslationRecipe, size: Size, model: EncoderDecoder) -> str:

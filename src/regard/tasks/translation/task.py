@@ -10,8 +10,9 @@ from typing import Any, final
 from torch import Tensor, nn
 
 from regard.models import EncoderDecoder, sequence_files
+from regard.tasks.sentences import Indices
 from regard.tasks.translation import starting_model
-from regard.tasks.translation.batches import Batches, Indices
+from regard.tasks.translation.batches import Batches
 from regard.tasks.translation.data import encode_pairs, split_pairs
 from regard.tasks.translation.loss import pair_loss
 from regard.tasks.translation.new_model import check_hyperparameters, describe_model, new_model

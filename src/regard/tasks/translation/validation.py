@@ -55,11 +55,15 @@ class PairValidation:
         return sum(losses) / float((self.batches.corpus.target.lengths + 1).sum())
 
     def _samples(self, texts: Sequence[str]) -> tuple[str, ...]:
-        """Some translations beside their references."""
+        """Return some sources with their references and translations."""
         step = max(1, len(texts) // _NUM_SAMPLES)
         chosen = list(zip(self.pairs, texts, strict=True))[::step][:_NUM_SAMPLES]
         return tuple(
             f"{label} {text}"
             for pair, translation in chosen
-            for label, text in (("source:", pair.source), ("wanted:", pair.target), ("got:   ", translation))
+            for label, text in (
+                ("source:     ", pair.source),
+                ("reference:  ", pair.target),
+                ("translation:", translation),
+            )
         )

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import DataError
-from regard.text.line_reader import LineReader
+from regard.text.line_reader import LineReader, skip_reason
 from regard.text.pairs.languages import find_sides
 from regard.text.pairs.pair import PairOrSkipped, SkippedPair, make_pair
-from regard.text.pairs.parallel_text import skip_reason
 from regard.text.tokenizer import is_unicode
 
 _NESTED_FIELD = "translation"

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, final
 
 from regard.text.line_separators import LINE_SEPARATORS
+from regard.text.skip_counts import SkipCounts
 
 _SEPARATOR_RUN = re.compile(f"[{LINE_SEPARATORS}]+")
-_MAX_PLACES = 5
 
 
 @final
@@ -47,10 +47,15 @@ def make_pair(source: str, target: str, place: str) -> PairOrSkipped:
 @final
 @dataclass
 class PairCounts:
-    """Number of pairs, and for each reason the number of skipped entries and the places of the first ones."""
+    """The number of pairs, and the skipped entries by reason."""
 
     pairs: int = 0
-    skipped: dict[str, tuple[int, tuple[str, ...]]] = field(default_factory=dict)
+    skips: SkipCounts = field(default_factory=SkipCounts)
+
+    @property
+    def skipped(self) -> dict[str, tuple[int, tuple[str, ...]]]:
+        """For each reason the number of skipped entries, and the places of the first ones."""
+        return self.skips.skipped
 
     def count(self, found: Iterable[PairOrSkipped]) -> Iterator[Pair]:
         """Count pairs and skipped entries, and yield the pairs."""
@@ -59,15 +64,8 @@ class PairCounts:
                 self.pairs += 1
                 yield one
             else:
-                times, places = self.skipped.get(one.reason, (0, ()))
-                self.skipped[one.reason] = times + 1, (*places, one.place)[:_MAX_PLACES]
+                self.skips.add(one.place, one.reason)
 
     def sentences(self) -> list[str]:
         """Format one message per reason for skipping, the most frequent first."""
-        ordered = sorted(self.skipped.items(), key=lambda item: -item[1][0])
-        return [_format_sentence(reason, times, places) for reason, (times, places) in ordered]
-
-
-def _format_sentence(reason: str, times: int, places: tuple[str, ...]) -> str:
-    more = f" and {times - len(places):,} more" if times > len(places) else ""
-    return f"left out {times:,}, where {reason}: {', '.join(places)}{more}"
+        return self.skips.sentences()

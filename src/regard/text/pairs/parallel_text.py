@@ -8,7 +8,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from regard.errors import DataError
-from regard.text.line_reader import Line, LineReader
+from regard.text.line_reader import Line, LineReader, skip_reason
 from regard.text.pairs.pair import PairOrSkipped, SkippedPair, make_pair
 
 
@@ -39,9 +39,3 @@ def _pair_lines(left: Line, right: Line, place: str) -> PairOrSkipped:
         if line.problem is not None:
             return SkippedPair(line.name, skip_reason(line))
     return make_pair(left.text, right.text, place)
-
-
-def skip_reason(line: Line) -> str:
-    """Reason for skipping a line, without the name of the line."""
-    assert line.problem is not None
-    return "the line " + line.problem.what.removeprefix(line.name).strip()

@@ -12,10 +12,10 @@ from regard.text.pairs.read import PairFormat, read_pairs
 
 def read_and_report(paths: Sequence[Path], where: PairFormat, say: Callable[[str], None]) -> list[PairOrSkipped]:
     """Read all pairs of the files in order, report skipped entries to ``say``. Raises DataError if there is no pair."""
-    tally = PairCounts()
+    counts = PairCounts()
     found = list(read_pairs(paths, where))
-    pairs = list(tally.count(found))
-    for sentence in tally.sentences():
+    pairs = list(counts.count(found))
+    for sentence in counts.sentences():
         say(sentence)
     if not pairs:
         raise DataError(

@@ -8,10 +8,9 @@ from contextlib import closing
 from pathlib import Path
 
 from regard.errors import OptionError
-from regard.text.line_reader import LineReader
+from regard.text.line_reader import LineReader, skip_reason
 from regard.text.pairs.languages import USUAL_SIDE_NAMES, find_sides, is_kind_of
 from regard.text.pairs.pair import PairOrSkipped, SkippedPair, make_pair
-from regard.text.pairs.parallel_text import skip_reason
 
 _USUAL_NAMES = {word for pair in USUAL_SIDE_NAMES for word in pair}
 _LANGUAGE_CODE = re.compile(r"[a-z]{2,3}([-_]\w+)?", re.IGNORECASE)

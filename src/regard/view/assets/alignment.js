@@ -1,4 +1,4 @@
-// The alignment, word by word: each target word with its source words. Clicking one selects it.
+// The alignment: each target word with its source words. Clicking one selects it.
 
 const MIN_LINK_SHARE = 0.05;
 const MAX_LINKS = 3;
@@ -20,7 +20,7 @@ function showAlignment() {
   list.classList.toggle("many", cards.length > MANY_CARDS);
   list.dir = text.direction;
   list.replaceChildren(...cards);
-  byId("alignment-title").textContent = state.words ? "Word by word" : "Token by token";
+  byId("alignment-title").textContent = state.words ? "Word alignment" : "Token alignment";
   showAlignmentPlace();
 }
 

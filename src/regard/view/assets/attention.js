@@ -1,5 +1,5 @@
-// weights = softmax(scale * score + bias) * bell: computed here, one head at a time, from the data of the page.
-// score = query . key, query . (key + relative) or vector . tanh(query + key); bias and bell if the layer has them.
+// weights = softmax(scale * score + bias) * gaussian: computed here, one head at a time, from the data of the page.
+// score = query . key, query . (key + relative) or vector . tanh(query + key); bias and gaussian if the layer has them.
 // For a layer without scores, the page stores the weights themselves. A head of null is the mean of all heads.
 
 const decodedHeads = new Map();
@@ -67,8 +67,8 @@ function headOf(text, layerNumber, head) {
       scale: layer.scale,
       vector: layer.vector ? fromFloat32(layer.vector[head]) : null,
       bias: layer.bias ? fromFloat32(layer.bias[head]) : null,
-      centre: layer.bell ? fromFloat32(layer.bell.centre[head]) : null,
-      deviation: layer.bell?.deviation,
+      centre: layer.gaussian ? fromFloat32(layer.gaussian.centre[head]) : null,
+      deviation: layer.gaussian?.deviation,
       relative: layer.relative && {
         most: layer.relative.most,
         key: fromFloat32(layer.relative.key),
@@ -124,11 +124,11 @@ function biasOf({ bias, queries }, query, key) {
   return bias ? bias[key - query + queries - 1] : 0;
 }
 
-function bellOf({ centre, deviation }, query, key) {
+function gaussianOf({ centre, deviation }, query, key) {
   return centre ? Math.exp(-((key - centre[query]) ** 2) / (2 * deviation ** 2)) : 1;
 }
 
-// The steps of one query in a head: scores, scaled scores, exponentials and their sum, shares, heights of the bell
+// The steps of one query in a head: scores, scaled scores, exponentials and their sum, shares, heights of the Gaussian
 // curve, weights. Masked keys get 0.
 function stepsOf(text, layerNumber, head, query) {
   const seen = headOf(text, layerNumber, head);
@@ -148,7 +148,7 @@ function stepsOf(text, layerNumber, head, query) {
   }
   for (let k = 0; k < keys; k += 1) {
     shares[k] = total > 0 ? powers[k] / total : 0;
-    heights[k] = bellOf(seen, query, k);
+    heights[k] = gaussianOf(seen, query, k);
     weights[k] = shares[k] * heights[k];
   }
   return { scores, scaled, powers, total, shares, heights, weights };

@@ -40,6 +40,10 @@ function percent(share) {
   return `${number(100 * share, 1)} %`;
 }
 
+function plural(count, name) {
+  return `${count} ${name}${count === 1 ? "" : "s"}`;
+}
+
 function number(value, digits = 2) {
   const text = value.toFixed(digits);
   return Number(text) === 0 ? text.replace("-", "") : text.replace("-", "−");

@@ -1,16 +1,16 @@
 // The findings as sentences; clicking one selects its head and token.
 
 function lookText({ layer, head, weight }) {
-  return `${percent(weight)} in layer ${layer} head ${head}`;
+  return `${percent(weight)} in layer ${layer}, head ${head}`;
 }
 
 function findingText(finding) {
   const [first, second] = finding.looks;
-  const lines = [`layer ${first.layer} head ${first.head}; usual at that distance: ${percent(first.usual)}`];
+  const lines = [`layer ${first.layer}, head ${first.head}; usual at that distance: ${percent(first.usual)}`];
   if (second) lines.push(`also ${lookText(second)}`);
-  lines.push(`its largest share in ${finding.first_choice} of ${finding.heads} heads`);
+  lines.push(`the query’s largest share in ${finding.first_choice} of ${finding.heads} heads`);
   const [asks, gets] = finding.pieces;
-  if (asks > 1 || gets > 1) lines.push(`tokens: mean of ${asks} looking, sum of ${gets} looked at`);
+  if (asks > 1 || gets > 1) lines.push(`mean over ${plural(asks, "query token")}, sum over ${plural(gets, "key token")}`);
   finding.elsewhere.forEach(({ text, weight }) => lines.push(`the same head in text ${text + 1}: ${percent(weight)}`));
   return lines;
 }
@@ -33,7 +33,7 @@ function showFindings() {
       ),
     );
   });
-  const why = text.advice ? "This model does not know most words of this text, so nothing is listed." : "No pair of words stands out in this text. Longer sentences show more.";
+  const why = text.advice ? "Most words of this text are not in the model’s vocabulary, so nothing is listed." : "No pair of words in this text has unusually much attention. Longer texts have more such pairs.";
   if (!items.length) items.push(make("li", {}, why));
   const list = byId("findings");
   const focused = [...list.querySelectorAll("button")].indexOf(document.activeElement);

@@ -1,6 +1,6 @@
-// The statistics of all heads, sortable; the first six heads of the sorted column are ringed in the grid.
+// The statistics of all heads, sortable; the first six heads of the sorted column are marked in the overview.
 
-const NUM_RINGED = 6;
+const NUM_MARKED = 6;
 let order = { column: 0, falling: false };
 
 // The page stores a table; each row becomes an object with the names of the columns.
@@ -50,7 +50,7 @@ function showNumbers() {
   const table = make("table", {}, make("thead", {}, make("tr", {}, ...titles)), make("tbody", {}, ...rows));
   byId("numbers").replaceChildren(table);
   byId("even").textContent = `ln ${keysOf(text).length} = ${Math.log(keysOf(text).length).toFixed(2)}`;
-  markInGrid(order.column === 0 ? [] : sorted.slice(0, NUM_RINGED));
+  markInGrid(order.column === 0 ? [] : sorted.slice(0, NUM_MARKED));
   showNumbersPlace();
 }
 

@@ -41,7 +41,7 @@ function showMap() {
   const [ask, get, share] = [queryPartsOf(text)[row], keyPartsOf(text)[column], shareAt(row, column)];
   byId("map-title").textContent = `Layer ${state.layer}, ${headName()}`;
   byId("map-value").replaceChildren(word(ask.surface), " → ", word(get.surface), ` ${percent(share)}`);
-  canvas.setAttribute("aria-label", `Heat map of layer ${state.layer}, ${headName()}: ${isolate(ask.surface)} gives ${isolate(get.surface)} ${percent(share)}`);
+  canvas.setAttribute("aria-label", `Heat map of layer ${state.layer}, ${headName()}: ${isolate(ask.surface)} to ${isolate(get.surface)}, ${percent(share)}`);
 }
 
 function shareAt(row, column) {

@@ -38,7 +38,7 @@ function showSwitch(place, names, chosen, choose) {
   if (focused) nodes[chosen].focus();
 }
 
-const KINDS = { alone: "Text", alignment: "Target looks at source", source: "Source at itself", target: "Target at itself" };
+const KINDS = { alone: "Text", alignment: "Cross-attention", source: "Source self-attention", target: "Target self-attention" };
 
 function showSwitches() {
   document.documentElement.dataset.level = state.words ? "words" : "tokens";
@@ -61,10 +61,6 @@ function buildPlace() {
   watch(["text", "layer", "head", "query"], show);
 }
 
-function plural(count, name) {
-  return `${count} ${name}${count === 1 ? "" : "s"}`;
-}
-
 function showAbout() {
   const text = shownText();
   document.documentElement.dataset.kind = data.texts[state.text].attentions[state.kind].kind;
@@ -72,14 +68,27 @@ function showAbout() {
   document.documentElement.classList.toggle("has-signed", text.layers.some((_, layer) => isSigned(text, layer)));
   const heads = text.layers.reduce((sum, _, layer) => sum + headsIn(text, layer), 0);
   const size = `${plural(text.layers.length, "layer")}, ${plural(heads, "head")}`;
-  const [model, own, other] = [data.model || "the model", plural(text.tokens.length, "token"), plural(keysOf(text).length, "token")];
-  byId("about").textContent = isAcross(text) ? `How ${model} gets from ${other} to ${own}: ${size}.` : `How ${model} reads ${own}: ${size}.`;
+  const tokens = isAcross(text)
+    ? `${plural(text.tokens.length, "target token")}, ${plural(keysOf(text).length, "source token")}`
+    : plural(text.tokens.length, "token");
+  byId("about").textContent = `${data.model || "Model"}: ${tokens}, ${size}.`;
   byId("asking-name").textContent = data.texts[state.text].forced ? "Target, as given" : "Target, the model’s translation";
   byId("cut").hidden = text.dropped === 0;
-  byId("cut").textContent = `Truncated: the text is longer than the model's limit. Its last ${plural(text.dropped, "token")} were left out.`;
+  byId("cut").textContent = `Truncated: the text is longer than the model's limit. Its last ${plural(text.dropped, "token")} were removed.`;
   byId("vocabulary").hidden = !text.vocabulary;
-  byId("vocabulary").textContent = `${text.vocabulary} Such words are read as one unknown token, and left out of the findings. ${text.advice ?? ""}`;
+  byId("vocabulary").textContent = `${text.vocabulary} Such words are read as one unknown token, and excluded from the word pairs. ${text.advice ?? ""}`;
+  showAnswer(data.texts[state.text].answer);
   byId("foot").textContent = `${precision()} Layers and heads are counted from 0.`;
+}
+
+// The answer of a classifier: its labels, and the words that the pooled tokens attended to in the last layer.
+function showAnswer(answer) {
+  byId("answer").hidden = !answer;
+  if (!answer) return;
+  const list = (shares) => shares.flatMap(([name, share], at) => [at ? ", " : "", word(name), ` ${percent(share)}`]);
+  const from = answer.pooling === "cls" ? "the first token, which" : "the mean of all tokens, which on average";
+  const name = answer.several ? "Labels, each with a probability of its own: " : "Label: ";
+  byId("answer").replaceChildren(make("b", {}, name), ...list(answer.labels), `. ${answer.several ? "They are" : "It is"} computed from ${from} attended in the last layer to `, ...list(answer.words), ".");
 }
 
 // Describes the precision of the stored numbers, and how the weights were computed.

@@ -1,4 +1,4 @@
-// A word in two texts: the cosine of its vectors, from the embedding to the last layer.
+// The same word in two texts: the cosine of its vectors, from the embedding to the last layer.
 
 const PAIR_COLOURS = { light: ["#24549a", "#b3470f", "#00705a", "#7a3b8f", "#5c5f66"], dark: ["#9cc1f7", "#ff9d5c", "#4fd1ae", "#d7a3e8", "#a3a7af"] };
 const DASHES = ["none", "8 4", "2 4", "10 3 2 3", "4 4"];

@@ -36,12 +36,14 @@ function bounded(value, size) {
   return Number.isInteger(value) ? Math.min(Math.max(value, 0), size - 1) : 0;
 }
 
-// The first view of a text: its strongest finding; of an alignment: the layer and level that give the alignments.
+// The first view of a text: its strongest finding; of a classifier's first token: the last layer, all heads; of an
+// alignment: the layer and level that give the alignments.
 function openingPlace(text, kind) {
-  const { aligning = 0, attentions } = data.texts[text];
+  const { aligning = 0, answer, attentions } = data.texts[text];
   const one = attentions[kind];
   const first = Math.max(0, one.tokens.findIndex((token) => !token.special));
   if (isAcross(one)) return { text, kind, words: haveWords(one), layer: aligning, head: null, query: first };
+  if (answer && answer.pooling === "cls") return { text, kind, words: false, layer: one.layers.length - 1, head: null, query: 0 };
   const [finding] = one.findings;
   const place = finding ? { layer: finding.looks[0].layer, head: finding.looks[0].head, query: finding.query } : { layer: 0, head: 0, query: first };
   return { text, kind, words: false, ...place };

@@ -69,12 +69,12 @@ function headSteps(text, key) {
     seen.vector ? hiddenStep(seen, walked, q, k, key, n) : dotStep(walked, q, k, key, n),
     ...scalingStep(seen, walked, query, key, n),
     step(
-      "Softmax: shares of attention", `${n} weights, together 1`,
+      "Softmax: shares of attention", `${n} weights, sum 1`,
       make("p", {}, "Exponentials make every score positive; dividing by their sum makes them shares. The largest score is subtracted first, which keeps the numbers small and does not change the shares."),
       softmaxFormula(seen, walked, query, key),
       softmaxTable(text, walked, query, key, seen),
     ),
-    ...bellStep(seen, walked, query, key),
+    ...gaussianStep(seen, walked, query, key),
     sumStep(text, seen, walked, query, key, asks, gets),
   ];
 }
@@ -86,7 +86,7 @@ function withDistance(vectors) {
 
 function dotStep(walked, q, k, key, n) {
   return step(
-    "Score: how well they match", `q · K: ${n} scores`,
+    "Score: how well query and key match", `q · K: ${n} scores`,
     make("p", {}, "Multiply the two vectors number by number and add up. A large sum is a good match."),
     ...vector(["products q × k"], Float64Array.from(q, (value, c) => value * k[c])),
     formula("q · k = ", upright(`${factor(q[0])} × ${factor(k[0])} + ${factor(q[1] ?? 0)} × ${factor(k[1] ?? 0)} + … = `), result(number(walked.scores[key], 4))),
@@ -96,7 +96,7 @@ function dotStep(walked, q, k, key, n) {
 function hiddenStep({ vector: v }, walked, q, k, key, n) {
   const hidden = Float64Array.from(q, (value, c) => Math.tanh(value + k[c]));
   return step(
-    "Score: how well they match", `v · tanh(q + K): ${n} scores`,
+    "Score: how well query and key match", `v · tanh(q + K): ${n} scores`,
     make("p", {}, "A small network: add the two vectors, apply tanh to each sum, and multiply by the trained vector v."),
     ...vector(["tanh(q + k)"], hidden),
     ...vector(["v"], v),
@@ -127,14 +127,14 @@ function scalingStep(seen, walked, query, key, n) {
   ];
 }
 
-function bellStep(seen, walked, query, key) {
+function gaussianStep(seen, walked, query, key) {
   if (!seen.centre) return [];
   const height = walked.heights[key];
   return [
     step(
-      "Bell curve: near the predicted place", `centre ${seen.centre[query].toFixed(2)}, deviation ${seen.deviation}`,
-      make("p", {}, `The model predicts where in the source to look, here at token ${seen.centre[query].toFixed(2)}. Shares shrink with the distance from there, and are 0 outside the window; so they sum to less than 1.`),
-      formula("w = share × e", make("sup", {}, "−(place − centre)² / 2 deviation²"), " = ", upright(`${walked.shares[key].toFixed(4)} × ${height.toFixed(4)} = `), result(walked.weights[key].toFixed(4))),
+      "Gaussian window: near the predicted position", `centre ${seen.centre[query].toFixed(2)}, σ ${seen.deviation}`,
+      make("p", {}, `The model predicts a position in the source, here token ${seen.centre[query].toFixed(2)}. Shares are multiplied by a Gaussian around it with standard deviation σ, and are 0 outside the window; so they sum to less than 1.`),
+      formula("w = share × e", make("sup", {}, "−(position − centre)² / 2σ²"), " = ", upright(`${walked.shares[key].toFixed(4)} × ${height.toFixed(4)} = `), result(walked.weights[key].toFixed(4))),
     ),
   ];
 }
@@ -147,7 +147,7 @@ function sumStep(text, seen, walked, query, key, asks, gets) {
   return step(
     isAcross(text) ? "Weighted sum: what the step receives" : "Weighted sum: what the token receives", `c: ${seen.valueWidth} numbers`,
     make("p", {}, "Every token also has a value, which it passes on", withDistance(seen.relative?.value), " The result is the sum of all values, weighted by the shares."),
-    ...vector(["v of ", word(gets), `, which counts with weight ${walked.weights[key].toFixed(4)}`], keyOrValueFor(seen, "value", seen.valueWidth, query, key)),
+    ...vector(["v of ", word(gets), `, with weight ${walked.weights[key].toFixed(4)}`], keyOrValueFor(seen, "value", seen.valueWidth, query, key)),
     formula("c = Σ ", ...subscript("w", "j"), " ", ...subscript("v", "j"), upright(` over ${keysOf(text).length} tokens`)),
     ...vector(["context c of ", word(asks)], context),
     make("p", {}, ...after),
@@ -180,7 +180,7 @@ function scaleText({ scale, width }) {
   return `${scale.toFixed(5)}${usual ? ` (1/√${width})` : ""}`;
 }
 
-// With a bell curve, the softmax gives shares, and weights come later.
+// With a Gaussian window, the softmax gives shares, and the next step gives weights.
 function softmaxFormula(seen, walked, query, key) {
   const name = seen.centre ? "share" : "w";
   if (!seen.allowed(query, key)) return formula(`${name} = `, result("0"), upright(seen.centre ? ": outside the window" : ": masked"));

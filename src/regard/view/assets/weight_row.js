@@ -75,7 +75,7 @@ function showRow() {
     tint(chip.firstChild, shades(share));
     chip.lastChild.textContent = Math.abs(share) >= 0.005 ? number(100 * share, 1) : gets.length > LONG_TEXT ? "" : "·";
     chip.title = `${isolate(asks[row].surface)} → ${isolate(gets[column].surface)}: ${number(share, 5)} (${piecesOf(keysOf(text), gets[column])})`;
-    chip.setAttribute("aria-label", `${gets[column].surface}, gets ${percent(share)}`);
+    chip.setAttribute("aria-label", `${gets[column].surface}: ${percent(share)}`);
   });
   askingChips.forEach((chip, at) => {
     chip.setAttribute("aria-selected", String(at === row));
@@ -95,12 +95,12 @@ function showSentence(text, asks, gets, row, shares) {
   const place = hasOneHead(text) ? "" : `In layer ${state.layer}, ${headName()}, `;
   const parts = [place, isAcross(text) ? `${place ? "the" : "The"} step that wrote ` : "", word(asks[row].surface)];
   const signed = isSigned(text, state.layer);
-  if (shares[first] === 0) parts.push(isAlone(text, state.layer) ? " looks at nothing: all its weights are 0." : " looks at nothing: the mask hides every token.");
+  if (shares[first] === 0) parts.push(isAlone(text, state.layer) ? " attends to nothing: all its weights are 0." : " attends to nothing: the mask hides every token.");
   else {
     const name = (column) => (column === row && !isAcross(text) ? "itself" : word(gets[column].surface));
     const share = (column) => make("span", { class: "share" }, percent(shares[column]));
-    parts.push(signed ? " gives its strongest weight to " : " looks most at ", name(first), ": ", share(first));
-    if (second !== undefined && shares[second] !== 0) parts.push(signed ? ", then to " : ", then at ", name(second), ": ", share(second));
+    parts.push(signed ? " gives its strongest weight to " : " attends most to ", name(first), ": ", share(first));
+    if (second !== undefined && shares[second] !== 0) parts.push(", then to ", name(second), ": ", share(second));
     parts.push(".");
   }
   const opened = text.findings.find(
@@ -137,10 +137,10 @@ function showMarks() {
   const tokens = [...text.tokens, ...keysOf(text)];
   const names = [...new Set(tokens.filter(({ special }) => special).map(({ surface }) => surface))];
   const notes = [];
-  if (names.length) notes.push(`${names.join(" and ")} ${names.length > 1 ? "are marks" : "is a mark"} that the model adds; many heads seem to attend there when they find nothing relevant.`);
-  if (tokens.some(({ unknown }) => unknown)) notes.push("Dotted: not in the model’s vocabulary, read as the same unknown token.");
-  if (keyPartsOf(text).length > LONG_TEXT) notes.push(`The box holds all ${keyPartsOf(text).length} ${state.words ? "words" : "tokens"}: scroll in it.`);
-  if (text.layers.some(({ bell }) => bell)) notes.push("The model attends within a window around a predicted place, under a bell curve: shares sum to less than 100 %.");
+  if (names.length) notes.push(`${names.join(" and ")} ${names.length > 1 ? "are special tokens" : "is a special token"} that the model adds; many heads seem to attend there when they find nothing relevant.`);
+  if (tokens.some(({ unknown }) => unknown)) notes.push("Dotted words are not in the model’s vocabulary, and are read as the same unknown token.");
+  if (keyPartsOf(text).length > LONG_TEXT) notes.push(`The box has all ${keyPartsOf(text).length} ${state.words ? "words" : "tokens"}: scroll to see them.`);
+  if (text.layers.some(({ gaussian }) => gaussian)) notes.push("The model attends within a Gaussian window around a predicted position, so shares sum to less than 100 %.");
   byId("marks").textContent = notes.join(" ");
 }
 

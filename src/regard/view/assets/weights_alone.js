@@ -1,4 +1,4 @@
-// A layer of weights alone has one step: the reason why there are no others, and the weights.
+// A layer that has only weights has one step: the reason why there are no others, and the weights.
 
 const WEIGHTS_ARE = {
   distribution: "They are 0 or more, and add up to 1.",
@@ -11,7 +11,7 @@ function aloneStep(text, key) {
   const [{ reason, weights_are: are }, n] = [text.layers[layer], keysOf(text).length];
   const weights = weightsOf(text, layer, head).subarray(query * n, (query + 1) * n);
   return step(
-    "Weights alone", `${n} weights`,
+    "Weights only", `${n} weights`,
     make("p", {}, `${reason} So there are no steps to show, only the weights that the model computed. ${WEIGHTS_ARE[are]}`),
     formula("w of ", word(text.tokens[query].surface), " on ", word(keysOf(text)[key].surface), " = ", result(number(weights[key], 4))),
     keyTable(text, key, weights),

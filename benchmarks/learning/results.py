@@ -1,0 +1,32 @@
+"""Results of learning benchmarks: one JSON file, and a table of it in Markdown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from benchmarks import atomic_write
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The results by name; empty if there is no file."""
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found
+
+
+def add(path: Path, name: str, result: dict[str, Any]) -> dict[str, Any]:
+    """Add or replace a result, and return all."""
+    found = read(path) | {name: result}
+    atomic_write.write(path, json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+    return found
+
+
+def table(results: dict[str, Any]) -> str:
+    """A table in Markdown: accuracy, time and memory of each result, the best accuracy first."""
+    ranked = sorted(results.items(), key=lambda item: -item[1]["accuracy"])
+    lines = ["| model | accuracy | macro F1 | calibration error | minutes | memory GB |", "|---|--:|--:|--:|--:|--:|"]
+    for name, one in ranked:
+        shown = f"{100 * one['accuracy']:.1f} % | {one['macro_f1']:.3f} | {one['calibration_error']:.3f}"
+        lines.append(f"| {name} | {shown} | {one['seconds'] / 60:.1f} | {one['memory GB']:.2f} |")
+    return "\n".join(lines)

@@ -1,0 +1,63 @@
+"""``python -m benchmarks.learning.train_listops``: the same small model learns ListOps with each mechanism.
+
+2 layers of width 64 with 2 heads and a feed-forward layer of 128, batches of 32, 5,000 steps: the small model of Long
+Range Arena's set-up, with positions and pooling the same for all. ``benchmarks.learning.listops`` writes the data.
+Interrupted runs are resumed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from benchmarks.learning import results
+from benchmarks.learning.listops import MAX_LENGTH
+from benchmarks.learning.mechanisms import choose_mechanisms, mechanism_options
+from benchmarks.learning.train import train_and_evaluate
+
+SIZES = {"layers": 2, "width": 64, "heads": 2, "inner": 128, "dropout": 0.1}
+
+
+def parse_options() -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.learning.train_listops", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="train.tsv, valid.tsv and test.tsv")
+    parser.add_argument("--out", type=Path, default=Path("trained/listops"), metavar="FOLDER", help="models, results")
+    parser.add_argument("--mechanism", default="all", metavar="NAMES", help="dot_product,linear,.. or all")
+    parser.add_argument("--option", action="append", default=[], metavar="NAME.OPTION=VALUE", help="of a mechanism")
+    parser.add_argument("--steps", type=int, default=5000)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--length", type=int, default=MAX_LENGTH, help="most tokens of a text in the data")
+    parser.add_argument("--position", default="sinusoidal")
+    parser.add_argument("--pooling", default="cls", choices=("mean", "cls"))
+    parser.add_argument("--rate", type=float, default=5e-4)
+    parser.add_argument("--warmup", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--device", help="cpu; default: a GPU if there is one")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Train and evaluate the model with each mechanism; write results.json and print the table."""
+    asked = parse_options()
+    common = ["--data", str(asked.data / "train.tsv"), "--valid", str(asked.data / "valid.tsv")]
+    common += ["--tokenizer", "words", "--model", "tiny", "--most-tokens", str(asked.length + 1)]
+    common += ["--position", asked.position, "--pooling", asked.pooling, "--batch", str(asked.batch)]
+    common += ["--steps", str(asked.steps), "--rate", str(asked.rate), "--warmup", str(asked.warmup)]
+    common += ["--patience", "0", "--average", "1", "--seed", str(asked.seed), "--dtype", "float32"]
+    common += ["--validate-every", str(max(1, asked.steps // 10))]
+    common += [part for name, value in SIZES.items() for part in ("--set", f"{name}={value}")]
+    common += [] if asked.device is None else ["--device", asked.device]
+    found = {}
+    for name in choose_mechanisms(asked.mechanism):
+        options = [*common, *mechanism_options(name, asked.length + 1, asked.option)]
+        print(f"{name}: {asked.steps:,} steps", file=sys.stderr)
+        result = train_and_evaluate(asked.out / name, options, ["--data", str(asked.data / "test.tsv")])
+        found = results.add(asked.out / "results.json", name, result)
+    print(results.table(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

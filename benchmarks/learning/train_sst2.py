@@ -1,0 +1,62 @@
+"""``python -m benchmarks.learning.train_sst2``: sentiment of sentences, with each mechanism and fine-tuned.
+
+The data are sst2_train.tsv.gz, sst2_dev.tsv.gz and sst2_test.tsv.gz, with a sentence and 0 or 1 in each line: Socher et
+al. 2013, "Recursive deep models for semantic compositionality over a sentiment treebank". Every mechanism trains the
+same encoder from scratch, on the same batches; then MiniLM is fine-tuned. Interrupted runs are resumed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from benchmarks.learning import results
+from benchmarks.learning.mechanisms import choose_mechanisms, mechanism_options
+from benchmarks.learning.train import train_and_evaluate
+
+MOST_TOKENS = 96
+SIZES = {"layers": 2, "width": 128, "heads": 4, "inner": 256, "dropout": 0.2}
+
+
+def parse_options() -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.learning.train_sst2", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="folder of sst2_train.tsv.gz, ..")
+    parser.add_argument("--out", type=Path, default=Path("trained/sst2"), metavar="FOLDER", help="models, results")
+    parser.add_argument("--mechanism", default="all", metavar="NAMES", help="dot_product,linear,.., all, or none")
+    parser.add_argument("--option", action="append", default=[], metavar="NAME.OPTION=VALUE", help="of a mechanism")
+    parser.add_argument("--init", default="minilm", metavar="NAMES", help="encoders to fine-tune: minilm,.., or none")
+    parser.add_argument("--epochs", type=int, default=10, help="epochs from scratch")
+    parser.add_argument("--fine-tuning-epochs", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--device", help="cpu; default: a GPU if there is one")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Train and evaluate all models; write results.json and print the table."""
+    asked = parse_options()
+    common = ["--data", str(asked.data / "sst2_train.tsv.gz"), "--valid", str(asked.data / "sst2_dev.tsv.gz")]
+    common += ["--most-tokens", str(MOST_TOKENS), "--truncate", "--seed", str(asked.seed), "--dtype", "float32"]
+    common += [] if asked.device is None else ["--device", asked.device]
+    scratch = ["--model", "tiny", "--epochs", str(asked.epochs)]
+    scratch += [part for name, value in SIZES.items() for part in ("--set", f"{name}={value}")]
+    runs = {}
+    for name in [] if asked.mechanism == "none" else choose_mechanisms(asked.mechanism):
+        runs[name] = [*common, *scratch, *mechanism_options(name, MOST_TOKENS, asked.option)]
+    for name in [] if asked.init == "none" else asked.init.split(","):
+        tuned = ["--init", name, "--epochs", str(asked.fine_tuning_epochs)]
+        runs[f"{Path(name).name}, fine-tuned"] = [*common, *tuned]
+    found = {}
+    for name, options in runs.items():
+        print(name, file=sys.stderr)
+        folder = asked.out / name.replace(", ", "-")
+        result = train_and_evaluate(folder, options, ["--data", str(asked.data / "sst2_test.tsv.gz"), "--truncate"])
+        found = results.add(asked.out / "results.json", name, result)
+    print(results.table(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

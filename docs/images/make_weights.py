@@ -1,0 +1,98 @@
+"""Draws the weights of mechanisms beside those of exact attention, for the page on mechanisms.
+
+    python docs/images/make_weights.py
+
+Each picture has a row per query and a column per key, and one matrix for each mechanism: orange is above 0, blue below,
+and the colour is full at the largest absolute value. Queries and keys are the same in all pictures: a slow random walk,
+so that neighbours are alike, as in a text.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import regard
+from regard import masks
+from regard.mechanisms import Mechanism
+
+HERE = Path(__file__).resolve().parent
+TOKENS, HEAD_DIM, CELL, GAP, TITLE = 24, 8, 7, 24, 18
+ABOVE, BELOW, FRAME = "#e69f00", "#0072b2", "#8a8f98"
+PICTURES: dict[str, list[tuple[str, str, dict[str, Any], bool]]] = {
+    "performer": [
+        ("exact", "dot_product", {}, False),
+        ("16 features", "performer", {"features": 16, "seed": 1}, False),
+        ("256 features", "performer", {"features": 256, "seed": 1}, False),
+        ("256, causal", "performer", {"features": 256, "seed": 1}, True),
+    ],
+    "linformer": [
+        ("exact", "dot_product", {}, False),
+        ("6 projected keys, as drawn", "linformer", {"length": TOKENS, "projected": 6}, False),
+        ("6 means of 4 keys", "linformer", {"length": TOKENS, "projected": 6, "sharing": "key-value"}, False),
+    ],
+    "nystromformer": [
+        ("exact", "dot_product", {}, False),
+        ("3 landmarks", "nystromformer", {"landmarks": 3}, False),
+        ("6 landmarks", "nystromformer", {"landmarks": 6}, False),
+        ("12 landmarks", "nystromformer", {"landmarks": 12}, False),
+    ],
+}
+"""By name: the matrices, each with its title, mechanism, options, and whether the mask is causal."""
+
+
+def draw_tokens() -> tuple[Tensor, Tensor]:
+    """Queries and keys (1, 1, tokens, head_dim), close to each other and to their neighbours."""
+    torch.manual_seed(4)
+    walk = torch.randn(1, 1, TOKENS, HEAD_DIM).cumsum(2)
+    walk = 1.6 * (walk - walk.mean(2, keepdim=True)) / walk.std(2, keepdim=True)
+    query, key = (walk + 0.3 * torch.randn(walk.shape) for _ in range(2))
+    return query, key
+
+
+def build(name: str, options: dict[str, Any]) -> Mechanism:
+    """Build a mechanism; a Linformer that shares its projection gets one that takes means of consecutive keys."""
+    torch.manual_seed(2)
+    mechanism = regard.mechanism(name, heads=1, head_dim=HEAD_DIM, **options)
+    if options.get("sharing") == "key-value":
+        means = torch.eye(options["projected"]).repeat_interleave(TOKENS // options["projected"], dim=1)
+        mechanism.projection.data = means * options["projected"] / TOKENS
+    return mechanism
+
+
+def draw_matrix(weights: Tensor, left: int) -> list[str]:
+    """The cells of a matrix as SVG."""
+    largest, size = float(weights.abs().max()), TOKENS * CELL
+    lines = [f'<rect x="{left}" y="{TITLE}" width="{size}" height="{size}" fill="none" stroke="{FRAME}"/>']
+    for row, column in torch.cartesian_prod(torch.arange(TOKENS), torch.arange(TOKENS)).tolist():
+        share = float(weights[row, column]) / largest
+        if abs(share) >= 0.01:
+            place = f'x="{left + column * CELL}" y="{TITLE + row * CELL}"'
+            colour = ABOVE if share > 0 else BELOW
+            lines.append(f'<rect {place} width="{CELL}" height="{CELL}" fill="{colour}" opacity="{abs(share):.2f}"/>')
+    return lines
+
+
+def main() -> None:
+    """Writes weights-<name>.svg beside this file."""
+    query, key = draw_tokens()
+    for picture, matrices in PICTURES.items():
+        size, lines = TOKENS * CELL, []
+        for place, (title, name, options, causal) in enumerate(matrices):
+            left = 1 + place * (size + GAP)
+            weights = build(name, options).weights(query, key, masks.causal() if causal else None)[0, 0].detach()
+            lines.append(
+                f'<text x="{left}" y="12" font-family="sans-serif" font-size="12" fill="{FRAME}">{title}</text>'
+            )
+            lines += draw_matrix(weights, left)
+        width, height = len(matrices) * (size + GAP) - GAP + 2, TITLE + size + 1
+        head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}">'
+        text = "\n".join([head, *lines, "</svg>"]) + "\n"
+        (HERE / f"weights-{picture}.svg").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""Classification of texts with a trained model.
+
+    text -> tokens -> logits -> probabilities of the labels
+
+Texts are batched by length to reduce padding; predictions come in the order of the texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.errors import CheckpointError, check_count, check_flag, check_kind, check_number
+from regard.models import TextClassifier
+from regard.models.load import load_classifier
+from regard.text.embedding import batches_by_length
+from regard.text.tokenizer import TokenizedText, check_text, check_texts
+
+BATCH_TOKENS = 8192
+"""Default tokens of a batch, padding included."""
+CHUNK_TEXTS = 1024
+"""Texts to sort by length together."""
+_BATCH_TEXTS = 64
+_THRESHOLD = 0.5
+
+
+@final
+@dataclass(frozen=True)
+class Prediction:
+    """The prediction for a text: its ``labels``, the most probable first, and the ``probabilities`` of all labels.
+
+    There is one label, or with several labels per text those whose probability reaches the threshold, perhaps none.
+    An empty text has no labels and no probabilities.
+    """
+
+    text: str
+    labels: tuple[str, ...]
+    probabilities: Mapping[str, float]
+
+    @property
+    def label(self) -> str | None:
+        """The most probable of ``labels``; None if there is none."""
+        return self.labels[0] if self.labels else None
+
+
+@final
+class Classifier:
+    """Classifies texts with ``model``, a ``TextClassifier`` from ``regard.load`` or from a training run.
+
+    ``tokens`` is the maximum of tokens in a batch, padding included. ``threshold`` is the least probability of a label
+    that is predicted, if a text may have several. Raises CheckpointError for a model without tokenizer.
+    """
+
+    def __init__(self, model: TextClassifier, *, tokens: int = BATCH_TOKENS, threshold: float = _THRESHOLD) -> None:
+        check_kind("model", model, TextClassifier, do="Classifier.load(folder), or regard.load(folder)")
+        check_count("tokens", tokens)
+        check_number("threshold", threshold, least=0.0, most=1.0)
+        if model.tokenizer is None:
+            raise CheckpointError(
+                "the model has no tokenizer, so it cannot read text",
+                expected="tokenizer.json in its folder",
+                got="none",
+                do="use the whole folder that `regard train classify` wrote",
+            )
+        self.model, self.tokenizer = model, model.tokenizer
+        self.tokens, self.threshold = tokens, float(threshold)
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | Path,
+        *,
+        device: str | None = None,
+        tokens: int = BATCH_TOKENS,
+        threshold: float = _THRESHOLD,
+    ) -> Classifier:
+        """Load a classifier from a model folder. Raises CheckpointError if the folder holds no classifier."""
+        return cls(load_classifier(folder, device=device), tokens=tokens, threshold=threshold)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the labels."""
+        return self.model.labels
+
+    def classify(self, texts: Sequence[str], *, truncate: bool = False) -> list[Prediction]:
+        """Predict the labels of texts, in their order. An empty text has no label.
+
+        Raises DataError for a text that is too long for the model, unless ``truncate``; OptionError if ``texts`` is not
+        a list of strings.
+        """
+        check_texts("texts", texts)
+        check_flag("truncate", truncate)
+        for number, text in enumerate(texts, start=1):
+            self.check(text, f"text {number}", truncate=truncate)
+        full = [index for index, text in enumerate(texts) if text.strip()]
+        rows = self.probabilities([texts[index] for index in full], truncate=truncate).tolist()
+        predictions = [Prediction(text, (), {}) for text in texts]
+        for index, row in zip(full, rows, strict=True):
+            predictions[index] = self.predict(texts[index], row)
+        return predictions
+
+    def predict(self, text: str, probabilities: Sequence[float]) -> Prediction:
+        """The prediction that follows from the probabilities of the labels, in the order of ``labels``."""
+        ranked = sorted(zip(probabilities, self.labels, strict=True), key=lambda one: -one[0])
+        chosen = [one for one in ranked if one[0] >= self.threshold] if self.model.config.several else ranked[:1]
+        named = dict(zip(self.labels, probabilities, strict=True))
+        return Prediction(text, tuple(label for _, label in chosen), named)
+
+    def check(self, text: str, name: str, *, truncate: bool = False) -> None:
+        """Raise DataError if the text, called ``name`` in the message, cannot be classified."""
+        check_text(text, 1)
+        if not truncate and self.is_too_long(text):
+            (tokenized,) = self.tokenizer.tokenize([text])
+            self.tokenizer.check_length(tokenized, name)
+
+    def is_too_long(self, text: str) -> bool:
+        """Whether the text has more tokens than the model reads."""
+        limit = self.tokenizer.limit
+        # Short texts need not be tokenized twice: a character is at most three when normalized, of four bytes each.
+        if limit is None or 12 * len(text) + 8 <= limit:
+            return False
+        (tokenized,) = self.tokenizer.tokenize([text])
+        return len(tokenized) > limit
+
+    @torch.no_grad()
+    def probabilities(self, texts: Sequence[str], *, truncate: bool = False) -> Float[Tensor, "texts labels"]:
+        """Compute the probabilities of the labels of each text, (texts, labels) in float64 on the CPU.
+
+        Raises DataError for a text that is too long, unless ``truncate``; OptionError if ``texts`` is not a list of
+        strings.
+        """
+        check_texts("texts", texts)
+        tokenized = self.tokenizer.tokenize(texts, truncate=truncate)
+        for number, text in enumerate(tokenized, start=1):
+            self.tokenizer.check_length(text, f"text {number}")
+        found = torch.zeros(len(tokenized), len(self.labels), dtype=torch.float64)
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            for rows, some in self._batches(tokenized):
+                batch = self.tokenizer.pad(some)
+                logits = self.model(batch.ids.to(self.model.device), mask=batch.mask).logits
+                found[rows] = self.model.probabilities(logits).cpu()
+        finally:
+            self.model.train(was_training)
+        return found
+
+    def _batches(self, texts: Sequence[TokenizedText]) -> Iterator[tuple[list[int], list[TokenizedText]]]:
+        for rows in batches_by_length([len(text) for text in texts], _BATCH_TEXTS, most_tokens=self.tokens):
+            yield rows, [texts[row] for row in rows]

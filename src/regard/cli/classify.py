@@ -1,0 +1,169 @@
+"""``regard classify``: labels and probabilities of texts from arguments, a file or a pipe."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.completion import choice_completer, model_completer
+from regard.cli.output_file import check_output_file, open_output_file
+from regard.cli.progress import line_progress
+from regard.cli.shared_options import (
+    ClassifierBatchTokens,
+    Data,
+    Device,
+    Field,
+    Overwrite,
+    Texts,
+    Threshold,
+    Truncate,
+    load_classifier,
+)
+from regard.cli.stderr import say
+from regard.cli.text_input import check_text_options, open_texts
+from regard.cli.translation_formats import to_one_line
+from regard.cli.truncation_counts import TruncationCounts
+from regard.cli.verb import Verb
+from regard.errors import DataError, check_choice
+
+if TYPE_CHECKING:
+    from regard.classification import Classifier, Prediction
+    from regard.text.line_reader import Line, LineReader
+
+FORMATS = ("tsv", "jsonl", "labels")
+
+NOTES = """
+[bold]Formats.[/bold] tsv: label, probability, text. jsonl: text, labels, and the probability of every label. labels: \
+the label alone. Several labels of a text are joined by a vertical bar, the most probable first.
+
+[bold]Lines.[/bold] The output has one line per input line, in the same order; an empty line has no label. Memory does \
+not grow with the length of the input. Lines from a pipe are answered as they arrive. With --skip-bad an unusable line \
+has no label and gives a message. A run that ends early leaves the finished lines in OUT.partial.
+
+[bold]Examples[/bold]
+
+  regard classify --model model/ "A moving story, beautifully told."
+
+  regard classify --model model/ --data reviews.txt -o labels.tsv
+
+  cat reviews.jsonl | regard classify --model model/ --field body --format jsonl
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command."""
+    app.command("classify", cls=Verb, epilog=NOTES)(classify)
+
+
+def classify(
+    texts: Texts = None,
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model",
+            metavar="FOLDER",
+            help="Folder that `regard train classify` wrote; required.",
+            show_default=False,
+            autocompletion=model_completer(),
+        ),
+    ] = "",
+    data: Data = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="Output file. Default: standard output.", show_default=False),
+    ] = None,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="Output format: tsv, jsonl or labels.",
+            autocompletion=choice_completer(FORMATS),
+        ),
+    ] = "tsv",
+    field: Field = None,
+    threshold: Threshold = None,
+    batch_tokens: ClassifierBatchTokens = None,
+    truncate: Truncate = False,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Write no label for an unusable line, and report it.")
+    ] = False,
+    device: Device = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Classify texts with a trained model."""
+    texts = texts or []
+    check_choice("format of predictions", form, FORMATS)
+    check_output_file(out, overwrite=overwrite)
+    check_text_options(texts, data, field)
+    classifier = load_classifier(model, device, batch_tokens, threshold)
+    with open_texts(texts, data, field) as lines, open_output_file(out) as file:
+        for some in _classify_lines(classifier, lines, skip_bad=skip_bad, truncate=truncate):
+            for prediction in some:
+                file.write(format_prediction(prediction, form))
+            file.flush()  # a program at the other end of the pipe may wait for these
+    if out is not None:
+        say(f"{out}: written")
+
+
+def format_prediction(prediction: Prediction, form: str) -> str:
+    """Format a prediction in one of ``FORMATS``, line ending included."""
+    labels = to_one_line("|".join(prediction.labels))
+    if form == "labels":
+        return f"{labels}\n"
+    if form == "tsv":
+        shares = "|".join(f"{prediction.probabilities[label]:.4f}" for label in prediction.labels)
+        return f"{labels}\t{shares}\t{to_one_line(prediction.text)}\n"
+    probabilities = {label: round(share, 6) for label, share in prediction.probabilities.items()}
+    record = {"text": prediction.text, "labels": list(prediction.labels), "probabilities": probabilities}
+    return json.dumps(record, ensure_ascii=False) + "\n"
+
+
+def _classify_lines(
+    classifier: Classifier, lines: LineReader | list[Line], *, skip_bad: bool, truncate: bool
+) -> Iterator[list[Prediction]]:
+    """Classify the lines chunk by chunk, as they arrive, with a progress bar over the file."""
+    from regard.classification.classifier import CHUNK_TEXTS
+    from regard.text.line_reader import chunk_lines
+
+    done, truncated = 0, TruncationCounts()
+    with line_progress(lines) as advance:
+        for some in chunk_lines(lines, CHUNK_TEXTS):
+            texts, problem = _usable_texts(
+                classifier, some, skip_bad=skip_bad, truncated=truncated if truncate else None
+            )
+            yield classifier.classify(texts, truncate=truncate)
+            if problem is not None:
+                raise problem
+            done += len(some)
+            advance(done)
+    truncated.report()
+
+
+def _usable_texts(
+    classifier: Classifier, lines: Iterable[Line], *, skip_bad: bool, truncated: TruncationCounts | None
+) -> tuple[list[str], DataError | None]:
+    """Return the texts up to the first unusable line, and its error; with ``skip_bad`` such a line is an empty text.
+
+    ``truncated`` counts long texts, which will be truncated; None makes them unusable.
+    """
+    texts: list[str] = []
+    for line in lines:
+        try:
+            if line.problem is not None:
+                raise line.problem
+            classifier.check(line.text, line.name, truncate=truncated is not None)
+        except DataError as problem:
+            if not skip_bad:
+                return texts, problem
+            say(f"without a label: {problem.what}")
+            texts.append("")
+        else:
+            texts.append(line.text)
+            if truncated is not None and classifier.is_too_long(line.text):
+                truncated.add(line.name)
+    return texts, None

@@ -1,0 +1,273 @@
+"""``regard train classify``: train a text classifier."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from regard.cli.completion import choice_completer, complete_mechanism, model_completer
+from regard.cli.shared_options import LabelColumns, Labels, Overwrite, Resume, check_resume, parse_label_columns
+from regard.cli.stderr import say
+from regard.cli.training_options import (
+    Accumulate,
+    Average,
+    Clip,
+    Epochs,
+    Hyperparameters,
+    Minutes,
+    Out,
+    Precision,
+    Rate,
+    SaveSeconds,
+    ScheduleName,
+    Seed,
+    Smoothing,
+    Steps,
+    TrainingDevice,
+    ValidateEvery,
+    Warmup,
+    WeightDecay,
+    make_settings,
+    parse_hyperparameters,
+    run_task,
+)
+from regard.cli.verb import Verb
+
+NOTES = """
+[bold]Data.[/bold] FILE.csv, FILE.tsv or FILE.jsonl with columns text and label (--columns names others), or a folder \
+with one folder of .txt files per label; several with --data before each; each may be gzipped. Several labels of a \
+text are a|b, or a JSON list. Unusable entries are skipped and reported.
+
+[bold]Models.[/bold] A new Transformer encoder with any attention mechanism, or with --init a trained one: minilm, the \
+folder of a BERT, or a classifier's folder.
+
+[bold]Output.[/bold] The folder OUT has all that `regard classify` needs; it is rewritten whenever the validation \
+score improves. The folder OUT.run has checkpoints, metrics.jsonl, tensorboard/ and samples.txt.
+
+[bold]Duration.[/bold] Training stops when the score on held-out texts has not improved for --patience validations, or \
+at the limit of --minutes, --epochs or --steps. Fine-tuning without a limit takes 4 epochs.
+
+[bold]Interrupted?[/bold] Repeat the command with --resume: it continues from the last checkpoint and reaches the same \
+weights as an uninterrupted run. To extend a finished run, raise the limit that ended it.
+
+[bold]Several processes.[/bold] accelerate launch -m regard train classify ... on GPUs; torchrun --nproc-per-node 2 \
+-m regard train classify ... on CPUs.
+
+[bold]Examples[/bold]
+
+  regard train classify --data reviews.csv --out model/
+
+  regard train classify --data reviews.tsv --columns 2,1 --init minilm --out model/ --minutes 30
+
+  regard train classify --data train.jsonl --valid dev.jsonl --columns body,stars --class-weights balanced --out stars/
+
+  regard train classify --data mails/ --attention linear --position rotary --out mails-model/
+"""
+
+
+def register(train: typer.Typer) -> None:
+    """Add the command to its verb."""
+    train.command("classify", cls=Verb, epilog=NOTES)(classify)
+
+
+def classify(
+    data: Annotated[
+        list[Path],
+        typer.Option(
+            "--data",
+            metavar="PATH",
+            help="Labelled texts: a table, JSON lines, or a folder per label; repeat for more.",
+            show_default=False,
+        ),
+    ],
+    out: Out,
+    valid: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--valid",
+            metavar="PATH",
+            help="Validation texts. Default: 10 % of the texts of each label are held out.",
+            show_default=False,
+        ),
+    ] = None,
+    columns: LabelColumns = None,
+    labels: Labels = "auto",
+    init: Annotated[
+        str | None,
+        typer.Option(
+            "--init",
+            metavar="MODEL",
+            help="Trained encoder to start from: minilm, a BERT's folder or name on the Hub, or a classifier's folder. "
+            "Default: random weights.",
+            show_default=False,
+            autocompletion=model_completer(("minilm",)),
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            metavar="SIZE",
+            help="Size of a new encoder: tiny, small or base. Default: chosen by the size of the data.",
+            show_default=False,
+            autocompletion=choice_completer(("tiny", "small", "base")),
+        ),
+    ] = None,
+    attention: Annotated[
+        str | None,
+        typer.Option(
+            "--attention",
+            metavar="NAME",
+            help="Attention mechanism of a new encoder: a name from `regard list`. Default: dot_product.",
+            show_default=False,
+            autocompletion=complete_mechanism,
+        ),
+    ] = None,
+    position: Annotated[
+        str | None,
+        typer.Option(
+            "--position",
+            metavar="NAME",
+            help="Position of a new encoder: sinusoidal (default), learned, rotary, alibi, t5, shaw or none.",
+            show_default=False,
+            autocompletion=choice_completer(("sinusoidal", "learned", "rotary", "alibi", "t5", "shaw", "none")),
+        ),
+    ] = None,
+    numbers: Hyperparameters = None,
+    pooling: Annotated[
+        str,
+        typer.Option(
+            "--pooling",
+            metavar="NAME",
+            help="What the label is read from: mean (of the tokens) or cls (the first token).",
+            autocompletion=choice_completer(("mean", "cls")),
+        ),
+    ] = "mean",
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            "--tokenizer",
+            metavar="NAME",
+            help="Tokenizer of a new encoder: bpe, unigram, words (by white space) or characters. Default: bpe.",
+            show_default=False,
+            autocompletion=choice_completer(("bpe", "unigram", "words", "characters")),
+        ),
+    ] = None,
+    vocabulary: Annotated[
+        int | None,
+        typer.Option(
+            "--vocabulary", min=1, help="Size of its vocabulary. Default: chosen by the data.", show_default=False
+        ),
+    ] = None,
+    most_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--most-tokens",
+            min=1,
+            help="Maximum tokens of a text; longer texts are skipped. Default: 512.",
+            show_default=False,
+        ),
+    ] = None,
+    truncate: Annotated[
+        bool, typer.Option("--truncate", help="Cut texts at the maximum instead of skipping them.")
+    ] = False,
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Texts per batch.")] = 32,
+    tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--batch-tokens",
+            min=1,
+            help="Maximum tokens per batch, padding included. Default: no limit.",
+            show_default=False,
+        ),
+    ] = None,
+    accumulate: Accumulate = 1,
+    class_weights: Annotated[
+        str,
+        typer.Option(
+            "--class-weights",
+            metavar="NAME",
+            help="balanced: rare labels weigh as much as frequent ones in the loss; or none.",
+            autocompletion=choice_completer(("none", "balanced")),
+        ),
+    ] = "none",
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            "--metric",
+            metavar="NAME",
+            help="Validation metric that decides which weights are best: accuracy, macro_f1, micro_f1 or loss. "
+            "Default: accuracy, or macro_f1 if labels are imbalanced.",
+            show_default=False,
+            autocompletion=choice_completer(("accuracy", "macro_f1", "micro_f1", "loss")),
+        ),
+    ] = None,
+    schedule: ScheduleName = "inverse_sqrt",
+    rate: Rate = None,
+    warmup: Warmup = None,
+    smoothing: Smoothing = 0.0,
+    clip: Clip = 1.0,
+    weight_decay: WeightDecay = 0.01,
+    precision: Precision = "auto",
+    epochs: Epochs = None,
+    steps: Steps = None,
+    minutes: Minutes = None,
+    patience: Annotated[
+        int,
+        typer.Option("--patience", min=0, help="Early stopping: validations without a better score; 0 disables it."),
+    ] = 10,
+    validate_every: ValidateEvery = None,
+    average: Average = 5,
+    save_seconds: SaveSeconds = 120.0,
+    device: TrainingDevice = None,
+    seed: Seed = 1,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+) -> None:
+    """Train a text classifier, with one label per text or several."""
+    from regard.tasks.classification import ClassificationRecipe, ClassificationTask
+    from regard.text.labelled import LabelFormat
+
+    check_resume(resume=resume, overwrite=overwrite)
+    recipe = ClassificationRecipe(
+        data=tuple(data),
+        where=LabelFormat(parse_label_columns(columns), labels),
+        validation=tuple(valid or ()),
+        model=model,
+        init=init,
+        hyperparameters=parse_hyperparameters(numbers or []),
+        attention=attention,
+        position=position,
+        tokenizer=tokenizer,
+        vocabulary=vocabulary,
+        most_tokens=most_tokens,
+        truncate=truncate,
+        pooling=pooling,
+        batch=batch,
+        batch_tokens=tokens,
+        class_weights=class_weights,
+        smoothing=smoothing,
+        metric=metric,
+    )
+    settings = make_settings(
+        schedule=schedule,
+        rate=rate,
+        warmup=warmup,
+        steps=steps,
+        seed=seed,
+        accumulate=accumulate,
+        clip=clip,
+        weight_decay=weight_decay,
+        precision=precision,
+        epochs=epochs,
+        minutes=minutes,
+        patience=patience,
+        validate_every=validate_every,
+        save_seconds=save_seconds,
+        average=average,
+    )
+    done = run_task(ClassificationTask(recipe), settings, out, resume=resume, overwrite=overwrite, device=device)
+    if done.is_main and done.score is not None:
+        say(f'try: regard classify --model {done.out} "..."')

@@ -1,0 +1,205 @@
+"""BigBird: blocks of queries attend to neighbouring blocks, to random ones, and to global ones.
+
+    o_i = softmax(scale * q_i . k_j) v_j     over the keys j of the blocks in the window around the block of i, of
+                                             ``random_blocks`` blocks drawn for it, and of global blocks;
+                                             over all j if i is global
+
+Zaheer et al. 2020, "Big Bird: transformers for longer sequences", section 2 and appendix D; scale = 1/sqrt(head_dim).
+ITC, the internal construction, makes the first and the last block global (``global_blocks``). ETC, the extended one,
+puts extra global tokens before the text: ``global_tokens`` says how many tokens at the start of the sequence are such,
+and blocks are counted from the token after them. Each head draws its own random blocks. A key in several of these sets
+counts once. The last block may be shorter than the others. Time and memory are n * block * (window_blocks +
+random_blocks), and n for each global token.
+
+query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim). Queries are the last of the keys
+(``contract.Frame``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard import masks
+from regard.arguments import explain_arguments
+from regard.errors import LARGEST_LENGTH, OptionError, check_count, check_flag, check_size, short_repr
+from regard.kernels.reference.attention import compute_weights, make_dot_product_problem
+from regard.kernels.request import Request
+from regard.kernels.select import select
+from regard.masks.as_tensor import as_integers
+from regard.masks.base import Mask
+from regard.masks.block_lists import BlockLists
+from regard.mechanisms.base import Mechanism
+from regard.mechanisms.block_draw import draw_blocks, list_blocks
+from regard.mechanisms.pattern_cache import PatternCache
+from regard.mechanisms.steps import Steps
+
+
+@final
+@explain_arguments
+class BigBird(Mechanism):
+    """BigBird: block-sparse attention to a window, to random blocks, and to global blocks.
+
+    Args:
+        block: number of tokens in a block.
+        window_blocks: odd number of blocks in the window, with the block itself.
+        random_blocks: number of random blocks for each head and block of queries; or the blocks themselves, as a list
+            (heads or 1, query blocks, any number) of indices, where -1 is none.
+        global_blocks: indices of global blocks, where -1 is the last one. None is the first and the last, and the
+            first alone if ``causal``.
+        global_tokens: number of tokens at the start that are global and belong to no block.
+        causal: whether no query attends to a later key. Random blocks then lie before the query's block, so a longer
+            text does not change them, and decoding step by step gives what the whole text gives.
+        seed: seed of the random blocks.
+
+    With ``masks.causal()`` as the mask of a call and ``causal=False``, later keys are hidden from a pattern that was
+    drawn for both directions.
+    """
+
+    approximates: ClassVar[str] = "dot_product"
+
+    def __init__(
+        self,
+        *,
+        heads: int,
+        head_dim: int,
+        block: int = 64,
+        window_blocks: int = 3,
+        random_blocks: int | Sequence[Sequence[Sequence[int]]] | Tensor = 3,
+        global_blocks: Sequence[int] | None = None,
+        global_tokens: int = 0,
+        causal: bool = False,
+        seed: int = 0,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
+        check_size("block", block)
+        _check_window_blocks(window_blocks)
+        check_count("global_tokens", global_tokens, least=0, most=LARGEST_LENGTH)
+        check_flag("causal", causal)
+        check_count("seed", seed, least=0, most=2**63 - 1)
+        self.block, self.window_blocks, self.global_tokens = int(block), int(window_blocks), int(global_tokens)
+        self.causal, self.seed = bool(causal), int(seed)
+        self.global_blocks = _check_global_blocks(global_blocks, self.causal)
+        self.random_blocks = _check_random_blocks(random_blocks, heads)
+        self._patterns = PatternCache()
+
+    @property
+    def scale(self) -> float:
+        """Factor of the scores: 1/sqrt(head_dim)."""
+        return float(self.head_dim**-0.5)
+
+    def refuses(self, request: Request) -> str | None:
+        """Refuse more blocks than ``random_blocks`` lists, if it is a list."""
+        blocks = self._count_blocks(request.frame.keys)
+        if isinstance(self.random_blocks, Tensor) and blocks > self.random_blocks.shape[1]:
+            return f"random_blocks lists {self.random_blocks.shape[1]} blocks of queries, and there are {blocks}"
+        return None
+
+    def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+        """Compute attention under the mask of the pattern."""
+        request = self._restrict(request)
+        output: Tensor = select("attention", "auto", request).compute(request)
+        return output
+
+    def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
+        """Compute the weights of some queries in plain torch."""
+        return compute_weights(make_dot_product_problem(self._restrict(request)), rows)
+
+    def steps(self, request: Request) -> Steps:
+        """Return the inputs of the scaled dot product, with the mask of the pattern."""
+        return Steps(request.query, request.repeated_key, self._restrict(request).mask, scale=self.scale)
+
+    def pattern(self, keys: int) -> Mask:
+        """Return which queries attend to which of ``keys`` keys, as a mask."""
+        return self._patterns.get(keys, lambda: self._make_pattern(keys))
+
+    def _restrict(self, request: Request) -> Request:
+        """Return the request with the pattern joined to its mask."""
+        mask = self._patterns.join(self.pattern(request.frame.keys), request.mask)
+        return replace(request, mask=mask)
+
+    def _make_pattern(self, keys: int) -> Mask:
+        blocks = self._count_blocks(keys)
+        of_blocks = sorted({at for at in (at + blocks if at < 0 else at for at in self.global_blocks) if at < blocks})
+        of_blocks = [at for at in of_blocks if at >= 0]
+        window, drawn = min(self.window_blocks, 2 * blocks + 1), self.random_blocks
+        if isinstance(drawn, int):
+            drawn = draw_blocks(
+                heads=self.heads,
+                blocks=blocks,
+                count=min(drawn, blocks),
+                window=window,
+                global_blocks=of_blocks,
+                causal=self.causal,
+                seed=self.seed,
+            )
+        pattern: Mask = BlockLists(list_blocks(drawn[:, :blocks], window=window), self.block, self.global_tokens)
+        is_global = torch.zeros(keys, dtype=torch.bool, device="cpu")
+        is_global[: self.global_tokens] = True
+        for at in of_blocks:
+            start = self.global_tokens + at * self.block
+            is_global[start : start + self.block] = True
+        if self.global_tokens or of_blocks:
+            pattern = pattern | masks.global_tokens(is_global)
+        return pattern & masks.causal() if self.causal else pattern
+
+    def _count_blocks(self, keys: int) -> int:
+        """Count the blocks of ``keys`` keys; the last one may be shorter."""
+        return -(-max(0, keys - self.global_tokens) // self.block)
+
+    def extra_repr(self) -> str:
+        """Format the options for ``repr``."""
+        drawn = self.random_blocks if isinstance(self.random_blocks, int) else f"list{tuple(self.random_blocks.shape)}"
+        return (
+            f"{super().extra_repr()}, block={self.block}, window_blocks={self.window_blocks}, random_blocks={drawn}, "
+            f"global_blocks={list(self.global_blocks)}, global_tokens={self.global_tokens}, causal={self.causal}, "
+            f"seed={self.seed}"
+        )
+
+
+def _check_window_blocks(number: object) -> None:
+    """Raise OptionError unless ``number`` is an odd integer of 1 or more."""
+    check_size("window_blocks", number)
+    if int(number) % 2 == 0:  # type: ignore[call-overload]
+        raise OptionError(
+            "wrong window_blocks",
+            expected="an odd number: the block itself, and as many on each side",
+            got=short_repr(number),
+            do="for example window_blocks=3",
+        )
+
+
+def _check_global_blocks(blocks: object, causal: bool) -> tuple[int, ...]:
+    """Return the indices of global blocks. Raises OptionError for other values, and for blocks from the end if
+    ``causal``: in decoding, the end is not known.
+    """
+    if blocks is None:
+        return (0,) if causal else (0, -1)
+    if not isinstance(blocks, list | tuple):
+        raise OptionError(
+            "wrong global_blocks",
+            expected="a list of indices of blocks, where -1 is the last one",
+            got=short_repr(blocks),
+            do="for example global_blocks=[0, -1]",
+        )
+    for index in blocks:
+        check_count("index in global_blocks", index, least=0 if causal else -LARGEST_LENGTH, most=LARGEST_LENGTH)
+    return tuple(int(index) for index in blocks)
+
+
+def _check_random_blocks(blocks: object, heads: int) -> int | Int[Tensor, "heads blocks count"]:
+    """Return the number of random blocks, or the blocks themselves. Raises OptionError, DtypeError or ShapeError."""
+    if not isinstance(blocks, list | tuple | Tensor):
+        check_count("random_blocks", blocks, least=0, most=LARGEST_LENGTH)
+        return int(blocks)  # type: ignore[call-overload]
+    expected, do = "a number, or a list (heads or 1, query blocks, any number) of blocks", "for example random_blocks=3"
+    listed = as_integers(blocks, "random_blocks", expected, do)
+    if listed.dim() != 3 or listed.shape[0] not in (1, heads):
+        raise OptionError("wrong random_blocks", expected=expected, got=f"shape {tuple(listed.shape)}", do=do)
+    return listed.cpu()

@@ -1,0 +1,61 @@
+"""Zeros in place of tokens that must not be summed, without a copy where there are none.
+
+Mechanisms that sum over tokens before they know the queries replace hidden and non-finite tokens by 0, since 0 * NaN is
+NaN, and mark the outputs of the queries that may see a non-finite one. Eagerly on a CPU the usual case, in which there
+is nothing to replace, costs one pass over the flags.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from regard.tensors import has_values
+
+
+def has_norm_below(
+    tokens: Float[Tensor, "batch heads length size"], largest: float
+) -> Bool[Tensor, "batch heads length"]:
+    """True for tokens whose norm is below ``largest``, and so for none with NaN."""
+    return torch.linalg.vector_norm(tokens.detach(), dim=-1) < largest
+
+
+def is_finite(tokens: Float[Tensor, "batch heads length size"]) -> Bool[Tensor, "batch heads length"]:
+    """True for tokens whose sum is a finite number: for none with NaN or infinity, and for all but the largest others.
+
+    One pass over the numbers, where ``isfinite`` makes several, which take as long as attention itself.
+    """
+    return tokens.detach().sum(-1).isfinite()
+
+
+def fill_zeros(
+    tokens: Float[Tensor, "batch heads length size"], where: Bool[Tensor, "#batch #heads length"] | None
+) -> Float[Tensor, "batch heads length size"]:
+    """Replace the tokens ``where`` True by 0; None is nowhere.
+
+    The result has the strides of ``tokens`` whether any is replaced or not: products of matrices with other strides
+    may be rounded differently, and then a hidden NaN would change bits of other rows.
+    """
+    if where is None or is_false(where):
+        return tokens
+    if has_values(tokens) and has_values(where):
+        return tokens.clone().masked_fill_(where[..., None], 0.0)
+    return tokens.masked_fill(where[..., None], 0.0)
+
+
+def is_false(flags: Bool[Tensor, "..."]) -> bool:
+    """Whether all flags are known to be False, without waiting for a device."""
+    return flags.is_cpu and has_values(flags) and not bool(flags.any())
+
+
+def mark_heads(
+    output: Float[Tensor, "batch heads queries value_dim"],
+    empty: Bool[Tensor, "batch heads"],
+    broken: Bool[Tensor, "batch heads"],
+) -> Float[Tensor, "batch heads queries value_dim"]:
+    """Set the outputs of heads to 0 where no key is visible, and else to NaN where a visible token is not finite."""
+    if not is_false(empty):
+        output = output.masked_fill(empty[..., None, None], 0.0)
+    broken = broken & ~empty
+    return output if is_false(broken) else output.masked_fill(broken[..., None, None], torch.nan)

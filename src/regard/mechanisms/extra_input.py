@@ -1,0 +1,90 @@
+"""Declaration of the inputs that a mechanism takes beside query, key and value, and the check of a call's.
+
+Longformer (Beltagy et al. 2020) has projections of their own for global tokens, gated mechanisms a gate for each token,
+recurrent ones a decay. A mechanism declares them (``Mechanism.extra_inputs``), and a layer computes each by a linear
+projection of the tokens. The mechanism applies what follows the projection, such as a sigmoid. All are optional: the
+mechanism says what it computes without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, final
+
+from torch import Tensor
+
+from regard.errors import DeviceError, DtypeError, ShapeError
+from regard.kernels.request import Request
+from regard.tensors import check_tensor
+
+
+@final
+@dataclass(frozen=True)
+class ExtraInput:
+    """An input beside query, key and value: (batch, heads, length, size).
+
+    Args:
+        name: its keyword in a call of the mechanism.
+        side: whether it belongs to the query tokens or to the key tokens, and so has their number as its length.
+        heads: number of heads.
+        size: numbers per token and head.
+        rotates: whether a rotary position rotates it as it does queries or keys; its size is head_dim then.
+        projected: whether a layer computes it by a linear projection of the tokens; else the caller passes it to the
+            layer, in any dtype, with a batch or heads of 1 if they are the same for all.
+    """
+
+    name: str
+    side: Literal["query", "key"]
+    heads: int
+    size: int
+    rotates: bool = False
+    projected: bool = True
+
+    def check(self, tensor: Tensor, request: Request) -> Tensor:
+        """Return the tensor, expanded to its whole shape. Raises ShapeError, DtypeError, DeviceError or OptionError."""
+        wanted = (request.query.shape[0], self.heads, self._length(request), self.size)
+        check_tensor(self.name, tensor, f"a tensor {wanted}")
+        shape = tuple(tensor.shape)
+        if not self.projected and len(shape) == 4:
+            shape = (
+                tuple(whole if size == 1 else size for size, whole in zip(shape[:2], wanted, strict=False)) + shape[2:]
+            )
+        if shape != wanted:
+            raise ShapeError(
+                f"{self.name} does not fit the call",
+                expected=f"(batch, heads, {self.side} tokens, size) = {wanted}",
+                got=str(tuple(tensor.shape)),
+                do=f"compute it from the tokens of the {self.side}",
+            )
+        if self.projected and tensor.dtype != request.query.dtype:
+            raise DtypeError(
+                f"{self.name} has another dtype than the query",
+                expected=str(request.query.dtype),
+                got=str(tensor.dtype),
+                do="convert it with .to(query.dtype)",
+            )
+        if tensor.device != request.device:
+            raise DeviceError(
+                f"{self.name} and the query are on different devices",
+                expected=str(request.device),
+                got=str(tensor.device),
+                do="move it with .to(query.device)",
+            )
+        return tensor.expand(wanted)
+
+    def _length(self, request: Request) -> int:
+        return request.frame.queries if self.side == "query" else request.frame.keys
+
+
+def names_of_side(declared: tuple[ExtraInput, ...], side: Literal["query", "key"]) -> frozenset[str]:
+    """Return the names of the inputs that belong to the tokens of one side."""
+    return frozenset(one.name for one in declared if one.side == side)
+
+
+def select_side(
+    inputs: Mapping[str, Tensor], declared: tuple[ExtraInput, ...], side: Literal["query", "key"]
+) -> dict[str, Tensor]:
+    """Select the inputs that belong to the tokens of one side."""
+    names = names_of_side(declared, side) if inputs else frozenset()
+    return {name: tensor for name, tensor in inputs.items() if name in names}

@@ -1,0 +1,313 @@
+"""``FeatureMechanism``: attention whose weights are products of features of the query and of the key.
+
+    o_i = sum_j s_ij v_j / sum_j s_ij         s_ij = phi(q_i) . phi(k_j)
+
+A subclass computes the features (``map_queries``, ``map_keys``); bidirectional and causal sums, the decoding state and
+the promises follow (``feature_sums``). Since there are no scores, there is no bias of scores. All queries share the
+sums, so a mask is causal, hides keys from every query (padding), or both.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias, final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.contract import Frame
+from regard.errors import DtypeError, ShapeError
+from regard.kernels.autocast import disable_autocast
+from regard.kernels.request import Bias, Request
+from regard.kernels.results import accumulation_dtype
+from regard.masks.base import Mask
+from regard.masks.causal_parts import causal_parts
+from regard.mechanisms.base import Mechanism
+from regard.mechanisms.clean_tokens import fill_zeros, has_norm_below, is_false
+from regard.mechanisms.feature_sums import CHUNK, HIDDEN_LOG_WEIGHT, KeyFeatures, ScaledSums, add_keys, sum_prefixes
+from regard.mechanisms.key_value_cache import take_rows
+from regard.mechanisms.state import State, wrong_state_error
+from regard.tensors import is_traced
+from regard.validation import check_mask
+
+_MAX_NORM = {torch.float32: 2.0**40, torch.float64: 2.0**300}
+"""Tokens with a larger norm are handled like non-finite ones: products of three such elements would overflow."""
+_BLOCK = 2**20
+"""Features of queries or keys that are held at once, about: they are computed and summed while they are in a cache."""
+MappedKeys: TypeAlias = tuple[Float[Tensor, "batch heads keys features"], Float[Tensor, "batch heads keys"] | None]
+"""Features of keys, and the logarithms of their weights (``feature_sums``); None: all weigh the same."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class LinearState(State):
+    """Decoding state: S (batch, heads, features, value_dim + 1) of ``feature_sums``; whether any key so far was not
+    finite, and whether any was visible (batch, heads each). S is divided by exp(``log_scale``) (batch, heads) if keys
+    have weights, else ``log_scale`` is None. The tensors are None before the first token.
+    """
+
+    length: int = 0
+    sums: Tensor | None = None
+    has_nonfinite: Tensor | None = None
+    has_visible_key: Tensor | None = None
+    log_scale: Tensor | None = None
+
+    def check(self, request: Request, features: int) -> None:
+        """Raise ShapeError or DtypeError unless the tokens of a request fit the sums."""
+        sizes = (*request.query.shape[:2], features, request.value.shape[3] + 1)
+        if self.sums is not None and tuple(self.sums.shape) != sizes:
+            raise ShapeError(
+                "new tokens do not fit the state",
+                expected=f"batch, heads, features and value_dim + 1 of {tuple(self.sums.shape)}",
+                got=f"{sizes}",
+                do="start from the empty state for another batch or model",
+            )
+        dtype = accumulation_dtype(request.query.dtype)
+        if self.sums is not None and (self.sums.dtype != dtype or self.sums.device != request.device):
+            raise DtypeError(
+                "new tokens do not fit the state",
+                expected=f"tokens that are summed in {self.sums.dtype} on {self.sums.device}",
+                got=f"{request.query.dtype} on {request.device}",
+                do="start from the empty state for another dtype or device",
+            )
+
+    def reordered(self, entries: Int[Tensor, " batch"]) -> LinearState:
+        """Select batch entries by index, in that order. Raises OptionError for invalid indices."""
+        parts = (self.sums, self.has_nonfinite, self.has_visible_key, self.log_scale)
+        return LinearState(self.length, *(None if part is None else take_rows(part, entries) for part in parts))
+
+
+@final
+class _CleanTokens(NamedTuple):
+    """Finite tokens, values with a 1 appended. The values of keys that are left out, hidden or not finite, are 0, and
+    so is the number appended to them.
+    """
+
+    query: Float[Tensor, "batch heads queries head_dim"]
+    key: Float[Tensor, "batch key_heads keys head_dim"]
+    value: Float[Tensor, "batch heads keys value_and_one"]
+    left_out: Bool[Tensor, "batch heads keys"]
+    bad_query: Bool[Tensor, "batch heads queries"]
+    bad_key: Bool[Tensor, "batch heads keys"]
+    visible_keys: Bool[Tensor, "batch heads keys"]
+
+
+class FeatureMechanism(Mechanism):
+    """Attention by feature maps, for subclasses that write ``map_queries`` and ``map_keys``."""
+
+    @property
+    @abstractmethod
+    def num_features(self) -> int:
+        """The number of features of a token."""
+
+    @abstractmethod
+    def map_queries(
+        self, query: Float[Tensor, "batch heads queries head_dim"]
+    ) -> Float[Tensor, "batch heads queries features"]:
+        """Compute the features of finite queries in float32 or float64. A common factor of a query's cancels."""
+
+    @abstractmethod
+    def map_keys(self, key: Float[Tensor, "batch heads keys head_dim"]) -> MappedKeys:
+        """Compute the features of finite keys in float32 or float64, and the logarithms of the keys' weights."""
+
+    @property
+    def weighs_keys(self) -> bool:
+        """Whether ``map_keys`` returns weights of keys."""
+        return False
+
+    def get_floor(self, dtype: torch.dtype) -> float:
+        """Return what is added to each feature of a key, so that no denominator is 0; 0 if none can be.
+
+        If it is not 0, the features of a query add up to 1.
+        """
+        del dtype
+        return 0.0
+
+    @final
+    def refuses(self, request: Request) -> str | None:
+        """Refuse a bias, and masks other than a causal mask, a mask that hides keys from every query, or both."""
+        if request.bias is not None:
+            return "a bias is added to scores, and attention by feature maps has no scores"
+        if causal_parts(request.mask, request.frame) is None:
+            return "all queries share its sums, so a mask must be causal, hide keys from all queries, or both"
+        return None
+
+    @final
+    def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+        """Compute the output; half precision is computed in float32 and rounded once."""
+        parts = causal_parts(request.mask, request.frame)
+        assert parts is not None
+        with disable_autocast(request.device):
+            tokens = _clean_tokens(request, parts.visible_keys(request.frame, request.device))
+            return self._compute_output(tokens, LinearState(), parts.high)[0].to(request.query.dtype)
+
+    @final
+    def empty_state(self) -> LinearState:
+        """Make the state before the first token, without sums."""
+        return LinearState()
+
+    @final
+    def step(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        state: State,
+        mask: Mask | None = None,
+        *,
+        bias: Bias | None = None,
+        **inputs: Tensor,
+    ) -> tuple[Tensor, LinearState]:
+        """Compute the output for new queries and the next state, in time and memory independent of ``state.length``.
+
+        ``mask`` is over the new queries and all keys. Its values for earlier keys are ignored: a key is included or
+        hidden when it is summed. Raises RefusedError for a mask whose causal bound is before the first new key.
+        """
+        if not isinstance(state, LinearState):
+            raise wrong_state_error(state, LinearState, type(self).__name__)
+        request = self.make_request(query, key, value, None, bias, inputs)
+        state.check(request, self.num_features)
+        known, frame = state.length, Frame(query.shape[2], state.length + key.shape[2])
+        if mask is not None:
+            check_mask(mask)
+            mask.check(query.shape[0], self.heads, frame.queries, frame.keys)
+        parts = causal_parts(mask, frame)
+        if parts is None or (parts.high is not None and parts.high < known):
+            raise self.refusal_error(
+                "earlier keys are already summed, so a mask must be causal, hide new keys, or both", request
+            )
+        shown = parts.visible_keys(frame, request.device)
+        with disable_autocast(request.device):
+            tokens = _clean_tokens(request, None if shown is None else shown[..., known:])
+            high = None if parts.high is None else parts.high - known
+            output, sums, summed = self._compute_output(tokens, state, high)
+            sums = self._add_keys(tokens, sums, summed, key.shape[2])
+        broken, some = tokens.bad_key.any(-1), tokens.visible_keys.any(-1)
+        if state.has_nonfinite is not None and state.has_visible_key is not None:
+            broken, some = state.has_nonfinite | broken, state.has_visible_key | some
+        return output.to(query.dtype), LinearState(frame.keys, sums.sums, broken, some, sums.log_scale)
+
+    def _compute_output(
+        self, tokens: _CleanTokens, state: LinearState, high: int | None
+    ) -> tuple[Float[Tensor, "batch heads queries value_dim"], ScaledSums, int]:
+        """Compute the output, and the sums after the keys that were summed for it, with their number.
+
+        ``high`` is the last new key visible to query 0, None if all queries see all keys.
+        """
+        queries, keys, sums = tokens.query.shape[2], tokens.key.shape[2], self._start_sums(tokens, state)
+        summed = first = keys if high is None else min(max(high, 0), keys)
+        sums = self._add_keys(tokens, sums, 0, first)
+        aligned = tokens
+        if high is not None:
+            summed = max(first, min(queries + high, keys))
+            aligned = _align_keys(tokens, first, high)
+        shown = _visible_prefixes(tokens.visible_keys, state.has_visible_key, queries, high)
+        bad = _visible_prefixes(tokens.bad_key, state.has_nonfinite, queries, high) | tokens.bad_query
+        parts = []
+        for block in self._blocks(tokens, queries):
+            query = self.map_queries(tokens.query[:, :, block])
+            if high is None:
+                products = query @ sums.sums
+            else:
+                products, sums = sum_prefixes(query, self._map_keys(aligned, block), sums)
+            parts.append(_divide(products, shown[..., block], bad[..., block]))
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2), sums, summed
+
+    def _start_sums(self, tokens: _CleanTokens, state: LinearState) -> ScaledSums:
+        """Return the sums of a state, or zeros."""
+        if state.sums is not None:
+            return ScaledSums(state.sums, state.log_scale)
+        batch, heads, _, size = tokens.value.shape
+        scale = tokens.value.new_full((batch, heads), HIDDEN_LOG_WEIGHT) if self.weighs_keys else None
+        return ScaledSums(tokens.value.new_zeros(batch, heads, self.num_features, size), scale)
+
+    def _add_keys(self, tokens: _CleanTokens, sums: ScaledSums, first: int, last: int) -> ScaledSums:
+        """Add the keys from ``first`` to before ``last``."""
+        for block in self._blocks(tokens, last - first):
+            part = slice(first + block.start, first + block.stop)
+            sums = add_keys(self._map_keys(tokens, part), sums)
+        return sums
+
+    def _map_keys(self, tokens: _CleanTokens, block: slice) -> KeyFeatures:
+        """Compute the features of some keys, for each head of the queries."""
+        key, log_weight = self.map_keys(tokens.key[:, :, block])
+        group = tokens.query.shape[1] // key.shape[1]
+        if group > 1:
+            key = key.repeat_interleave(group, dim=1)
+        if log_weight is not None:
+            log_weight = log_weight.repeat_interleave(group, dim=1) if group > 1 else log_weight
+            log_weight = log_weight.masked_fill(tokens.left_out[..., block], HIDDEN_LOG_WEIGHT)
+        return KeyFeatures(key, tokens.value[:, :, block], log_weight, self.get_floor(key.dtype))
+
+    def _blocks(self, tokens: _CleanTokens, length: int) -> list[slice]:
+        """Split tokens into blocks whose features fit into a cache; one block while torch traces."""
+        size = max(CHUNK, _BLOCK // max(1, tokens.query.shape[:2].numel() * self.num_features) // CHUNK * CHUNK)
+        if is_traced() or length <= size:
+            return [slice(0, length)]
+        return [slice(start, min(start + size, length)) for start in range(0, length, size)]
+
+
+def _clean_tokens(request: Request, shown: Bool[Tensor, "#batch #heads keys"] | None) -> _CleanTokens:
+    """Replace what is hidden or not finite by zeros, in the dtype of the sums."""
+    dtype, group = accumulation_dtype(request.query.dtype), request.group
+    query, key, value = (side.to(dtype) for side in (request.query, request.key, request.value))
+    good_query, good_key, good_value = (has_norm_below(side, _MAX_NORM[dtype]) for side in (query, key, value))
+    bad_query, bad_key = ~good_query, ~(good_key & good_value)
+    key = fill_zeros(key, bad_key)
+    if group > 1:
+        value, bad_key = value.repeat_interleave(group, dim=1), bad_key.repeat_interleave(group, dim=1)
+    shown = torch.ones_like(bad_key) if shown is None else shown.expand_as(bad_key)
+    left_out = ~shown | bad_key
+    value = torch.nn.functional.pad(fill_zeros(value, left_out), (0, 1), value=1.0)
+    return _CleanTokens(
+        query=fill_zeros(query, bad_query),
+        key=key,
+        value=fill_zeros(value, left_out),
+        left_out=left_out,
+        bad_query=bad_query,
+        bad_key=bad_key & shown,
+        visible_keys=shown,
+    )
+
+
+def _align_keys(tokens: _CleanTokens, first: int, high: int) -> _CleanTokens:
+    """Align each query with the last key that it may attend to, unless that is before ``first``."""
+    queries = tokens.query.shape[2]
+
+    def in_step(side: Tensor, fill: float = 0.0) -> Tensor:
+        side = side[:, :, first : queries + high] if queries + high > first else side[:, :, :0]
+        front = min(max(-high, 0), queries)
+        behind = queries - front - side.shape[2]
+        return torch.nn.functional.pad(side, (0, 0) * (side.dim() - 3) + (front, behind), value=fill)
+
+    left_out = in_step(tokens.left_out, True)
+    return tokens._replace(key=in_step(tokens.key), value=in_step(tokens.value), left_out=left_out)
+
+
+def _visible_prefixes(
+    flags: Bool[Tensor, "batch heads keys"], known: Bool[Tensor, "batch heads"] | None, queries: int, high: int | None
+) -> Bool[Tensor, "batch heads queries"]:
+    """Whether any key that a query may attend to has the flag, or an earlier one: ``known``."""
+    known = flags.new_zeros(flags.shape[:2]) if known is None else known
+    if high is None:
+        return (flags.any(-1) | known)[..., None].expand(*known.shape, queries)
+    prefixes = torch.cat([known[..., None], flags], dim=2).cumsum(2) > 0
+    last = torch.arange(high + 1, high + 1 + queries, device=flags.device).clamp(min=0, max=flags.shape[2])
+    return prefixes[..., last]
+
+
+def _divide(
+    products: Float[Tensor, "batch heads queries value_and_one"],
+    shown: Bool[Tensor, "batch heads queries"],
+    bad: Bool[Tensor, "batch heads queries"],
+) -> Float[Tensor, "batch heads queries value_dim"]:
+    """Compute the quotients; 0 for queries without visible keys, NaN where a visible token is not finite."""
+    means, total = products[..., :-1], products[..., -1:]
+    if not is_false(~shown):
+        # 0/0 is computed as 0/1, so that its gradients are 0 too.
+        means, total = means.masked_fill(~shown[..., None], 0.0), total.masked_fill(~shown[..., None], 1.0)
+    bad = bad & shown
+    quotients = means / total
+    return quotients if is_false(bad) else quotients.masked_fill(bad[..., None], torch.nan)

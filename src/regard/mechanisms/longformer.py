@@ -1,0 +1,330 @@
+"""Longformer: each token attends to a window around it, and a few global tokens attend to all and are attended by all.
+
+    ordinary token i    softmax(scale * q_i . k_j) v_j       over |j - i| = 0, d, .., (w/2) d, and over global tokens j
+    global token i      softmax(scale * q'_i . k'_j) v'_j    over all j          q', k', v': projections of their own
+
+Beltagy et al. 2020, "Longformer: the long-document transformer", section 3.1: ``window`` is w, the number of keys
+beside the token itself, half of them on each side; ``dilation`` is d, one for all heads or one for each. scale =
+1/sqrt(head_dim). As in the authors' code, ordinary tokens attend to global ones with their ordinary query, key and
+value. Time and memory are n * w, and n for each global token.
+
+query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim). Queries are the last of the keys
+(``contract.Frame``), and positions of global tokens are counted along the keys. The mask of a call restricts both rows;
+``masks.causal()`` leaves the left half of the window, and global tokens before the query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import ClassVar, NamedTuple, final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard import masks
+from regard.arguments import explain_arguments
+from regard.contract import Frame
+from regard.errors import LARGEST_LENGTH, OptionError, check_count, check_flag, check_size, short_repr
+from regard.kernels.reference.attention import compute_output, compute_weights, make_dot_product_problem
+from regard.kernels.request import Request
+from regard.kernels.select import select
+from regard.masks.band import check_dilations
+from regard.masks.base import Mask
+from regard.masks.dense_mask import Keep
+from regard.masks.reindexed import reindex
+from regard.mechanisms.base import Mechanism
+from regard.mechanisms.extra_input import ExtraInput
+from regard.mechanisms.pattern_cache import PatternCache
+from regard.mechanisms.steps import Steps
+from regard.positions.base import PairBias
+from regard.tensors import has_values, is_traced
+
+_MIN_SAVED = 320
+"""Keys by which a dilation widens the window, on average over the heads, from which sorting the tokens is faster."""
+
+
+@final
+class _GlobalTokens(NamedTuple):
+    """The global tokens of a call.
+
+    ``which`` are positions, or flags (batch or 1, keys); ``name`` determines them. ``rows`` are the queries that are
+    global in any batch entry, and ``valid`` says in which; None: in all.
+    """
+
+    which: list[int] | Tensor
+    name: Hashable
+    rows: Int[Tensor, " rows"]
+    valid: Bool[Tensor, "batch rows"] | None = None
+
+
+@final
+@explain_arguments
+class Longformer(Mechanism):
+    """Longformer: a window of ``window`` keys beside the token itself, half on each side, and global tokens.
+
+    Args:
+        window: even number of keys in the window, without the token itself.
+        dilation: distance of neighbouring keys in the window, one number or one for each head.
+        global_tokens: positions of the global tokens, the same in each text; by default the first token.
+        global_projections: whether global tokens have projections of their own, which a layer then trains; without
+            global tokens in its calls, False saves parameters without gradients.
+
+    Inputs of a call, all optional: ``global_query``, ``global_key`` and ``global_value``, by default the ordinary ones;
+    and ``is_global`` (batch, 1, keys, 1), which marks global tokens of each text, beside ``global_tokens``.
+    """
+
+    approximates: ClassVar[str] = "dot_product"
+
+    def __init__(
+        self,
+        *,
+        heads: int,
+        head_dim: int,
+        window: int = 512,
+        dilation: int | Sequence[int] = 1,
+        global_tokens: Sequence[int] = (0,),
+        global_projections: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
+        check_size("window", window)
+        if window % 2:
+            raise OptionError(
+                "wrong window",
+                expected="an even number of keys, half of them on each side of the token",
+                got=short_repr(window),
+                do=f"use window={window + 1}",
+            )
+        check_flag("global_projections", global_projections)
+        self.window, self.global_projections = int(window), bool(global_projections)
+        self.dilations = check_dilations(dilation)
+        if len(self.dilations) not in (1, heads):
+            raise OptionError(
+                "wrong dilation",
+                expected=f"one number, or one for each of {heads} heads",
+                got=short_repr(dilation),
+                do="for example dilation=2",
+            )
+        self.global_tokens = check_global_tokens(global_tokens)
+        side = self.window // 2
+        self._near = masks.window(side, side, dilation=self.dilations)
+        self._pattern = self._make_pattern(list(self.global_tokens)) if self.global_tokens else self._near
+        self._patterns = PatternCache()
+
+    @property
+    def extra_inputs(self) -> tuple[ExtraInput, ...]:
+        """The projections of global tokens, if they have their own, and which tokens are global."""
+        heads, size = self.heads, self.head_dim
+        projections = (
+            ExtraInput("global_query", "query", heads, size, rotates=True),
+            ExtraInput("global_key", "key", heads, size, rotates=True),
+            ExtraInput("global_value", "key", heads, size),
+        )
+        is_global = ExtraInput("is_global", "key", 1, 1, projected=False)
+        return (*projections, is_global) if self.global_projections else (is_global,)
+
+    def tokens_read(self, one: ExtraInput, frame: Frame, inputs: Mapping[str, Tensor]) -> Int[Tensor, " tokens"] | None:
+        """Return the global tokens of the queries for ``global_query``; none of the keys if no query is global."""
+        which, device = inputs.get("is_global"), torch.device("cpu")
+        if which is not None:
+            fits = isinstance(which, Tensor) and which.dim() == 4 and which.shape[2] == frame.keys
+            if not fits or not has_values(which):
+                return None  # the call will be refused
+            device = which.device
+        found = self._find_global_tokens(which, frame, device)
+        rows = torch.zeros(0, dtype=torch.long) if found is None else found.rows
+        return rows if one.side == "query" or rows.shape[0] == 0 else None
+
+    @property
+    def scale(self) -> float:
+        """Factor of the scores: 1/sqrt(head_dim)."""
+        return float(self.head_dim**-0.5)
+
+    def refuses(self, request: Request) -> str | None:
+        """Refuse ``is_global`` without values, and global values that do not have the size of the ordinary ones."""
+        which, value = request.inputs.get("is_global"), request.inputs.get("global_value")
+        if which is not None and not has_values(which):
+            return "is_global decides how many queries are global, so its values are needed, which a trace has not"
+        if value is not None and request.value.shape[3] not in (0, value.shape[3]):  # 0: the weights alone are needed
+            return f"a global value has {value.shape[3]} numbers, and other values have {request.value.shape[3]}"
+        return None
+
+    def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+        """Compute ordinary and global tokens in a call of attention each, with the projections of each."""
+        found = self._global_tokens_of(request)
+        output = self._attend_from_ordinary(request, found)
+        if found is None or found.rows.shape[0] == 0:
+            return output
+        of_rows = _attend_from_rows(self._global_request(request), found)
+        if found.valid is not None:
+            of_rows = torch.where(found.valid[:, None, :, None], of_rows, output[:, :, found.rows])
+        if output.requires_grad or of_rows.requires_grad or is_traced():
+            return output.index_copy(2, found.rows, of_rows)
+        return output.index_copy_(2, found.rows, of_rows)  # the output of kernels is a new tensor
+
+    def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
+        """Compute the weights of some queries in plain torch; those of global tokens belong to the global values."""
+        request = replace(request, inputs={name: one for name, one in request.inputs.items() if name != "global_value"})
+        found = self._global_tokens_of(request)
+        ordinary = compute_weights(make_dot_product_problem(self._ordinary_request(request, found)), rows)
+        if found is None:
+            return ordinary
+        of_global = replace(self._global_request(request), mask=_restrict_to_global(request.mask, found))
+        return ordinary + compute_weights(make_dot_product_problem(of_global), rows)  # in each row one of them is 0
+
+    def steps(self, request: Request) -> Steps | None:
+        """Return the inputs of the scaled dot product; None if global tokens have their own in this call."""
+        found = self._global_tokens_of(request)
+        if found is not None and any(name != "is_global" for name in request.inputs):
+            return None
+        near = self._near if found is None else self._near | masks.global_tokens(found.which)
+        mask = near if request.mask is None else request.mask & near
+        return Steps(request.query, request.repeated_key, mask, scale=self.scale)
+
+    def _global_tokens_of(self, request: Request) -> _GlobalTokens | None:
+        return self._find_global_tokens(request.inputs.get("is_global"), request.frame, request.device)
+
+    def _find_global_tokens(self, flagged: Tensor | None, frame: Frame, device: torch.device) -> _GlobalTokens | None:
+        """Return the global tokens of a call with the input ``is_global``; None if there are none."""
+        if flagged is None:
+            if not self.global_tokens:
+                return None
+            known = [at - frame.offset for at in self.global_tokens if 0 <= at - frame.offset < frame.queries]
+            rows = torch.tensor(known, dtype=torch.long, device=device)
+            return _GlobalTokens(list(self.global_tokens), self.global_tokens, rows)
+        flags = flagged[:, 0, :, 0] != 0
+        flags[:, [at for at in self.global_tokens if at < frame.keys]] = True
+        flags = flags[:1] if bool((flags == flags[:1]).all()) else flags
+        rows = flags.any(0).nonzero()[:, 0] - frame.offset
+        rows = rows[(rows >= 0) & (rows < frame.queries)]
+        valid = None if flags.shape[0] == 1 else flags[:, rows + frame.offset]
+        name = (tuple(flags.shape), flags.cpu().numpy().tobytes())
+        return _GlobalTokens(flags, name, rows, valid) if bool(flags.any()) else None
+
+    def _attend_from_ordinary(
+        self, request: Request, found: _GlobalTokens | None
+    ) -> Float[Tensor, "batch heads queries value_dim"]:
+        """Compute attention of ordinary tokens; for a large dilation with the tokens in another order."""
+        frame = request.frame
+        saved = self.window * (sum(self.dilations) / len(self.dilations) - 1)
+        if saved < _MIN_SAVED or frame.queries != frame.keys or request.bias is not None or is_traced():
+            whole = self._ordinary_request(request, found)
+            output: Tensor = select("attention", "auto", whole).compute(whole)
+            return output
+        if len(self.dilations) == 1:
+            return self._attend_reordered(request, found, self.dilations[0], None)
+        of_group = replace(request, key=request.repeated_key, value=_repeat(request.value, request.group))
+        parts, order = [], []
+        for dilation in sorted(set(self.dilations)):
+            heads = [head for head, one in enumerate(self.dilations) if one == dilation]
+            order += heads
+            parts.append(self._attend_reordered(of_group, found, dilation, torch.tensor(heads, device=request.device)))
+        return torch.cat(parts, dim=1)[:, torch.tensor(order, device=request.device).argsort()]
+
+    def _attend_reordered(
+        self, request: Request, found: _GlobalTokens | None, dilation: int, heads: Int[Tensor, " heads"] | None
+    ) -> Float[Tensor, "batch heads queries value_dim"]:
+        """Compute some heads with the tokens sorted by position modulo the dilation.
+
+        A dilated window is then a window without gaps among tokens of the same remainder, which has full tiles.
+        """
+        keys = request.frame.keys
+        position = torch.arange(keys, device=request.device)
+        order = (position % dilation).argsort(stable=True)
+
+        def make() -> Mask:
+            side = self.window // 2
+            near = masks.window(side, side) & masks.documents(position[order] % dilation)
+            if found is None:
+                return ~~near  # one part, with one tile map
+            flags = torch.zeros(1, keys, dtype=torch.bool, device=request.device)
+            if isinstance(found.which, Tensor):
+                flags = found.which
+            else:
+                flags[:, [at for at in found.which if at < keys]] = True
+            flags = flags[:, order]
+            return (near | masks.global_tokens(flags, side="key")) & ~masks.global_tokens(flags, side="query")
+
+        pattern = self._patterns.get((dilation, keys, None if found is None else found.name), make)
+        mask = self._patterns.join(pattern, request.mask, partial(reindex, order=order, of_heads=heads))
+        query, key, value = (
+            (one if heads is None else one[:, heads])[:, :, order]
+            for one in (request.query, request.key, request.value)
+        )
+        moved = replace(request, query=query, key=key, value=value, mask=mask, inputs={})
+        output: Tensor = select("attention", "auto", moved).compute(moved)
+        return output[:, :, order.argsort()]
+
+    def _ordinary_request(self, request: Request, found: _GlobalTokens | None) -> Request:
+        """Return the request of ordinary tokens, to the window and global tokens; global tokens attend to nothing."""
+        pattern = self._pattern
+        if found is not None and isinstance(found.which, Tensor):
+            pattern = self._patterns.get(found.name, partial(self._make_pattern, found.which))
+        return replace(request, mask=self._patterns.join(pattern, request.mask), inputs={})
+
+    def _make_pattern(self, which: list[int] | Tensor) -> Mask:
+        """Return to which keys ordinary tokens attend, if the tokens ``which`` are global: positions or flags."""
+        near = self._near | masks.global_tokens(which, side="key")
+        return near & ~masks.global_tokens(which, side="query")
+
+    def _global_request(self, request: Request) -> Request:
+        """Return the request with the projections of global tokens, still for all queries."""
+        query = request.inputs.get("global_query", request.query)
+        key = request.inputs.get("global_key", request.key)
+        value = request.inputs.get("global_value", request.value)
+        if key.shape[1] != value.shape[1]:
+            key, value = (_repeat(side, self.heads // side.shape[1]) for side in (key, value))
+        return replace(request, query=query, key=key, value=value, inputs={})
+
+    def extra_repr(self) -> str:
+        """Format the options for ``repr``."""
+        dilation = self.dilations[0] if len(self.dilations) == 1 else list(self.dilations)
+        return (
+            f"{super().extra_repr()}, window={self.window}, dilation={dilation}, "
+            f"global_tokens={list(self.global_tokens)}, global_projections={self.global_projections}"
+        )
+
+
+def _repeat(tokens: Tensor, group: int) -> Tensor:
+    """Repeat key heads to one for each query head."""
+    return tokens if group == 1 else tokens.repeat_interleave(group, dim=1)
+
+
+def _attend_from_rows(request: Request, found: _GlobalTokens) -> Float[Tensor, "batch heads rows value_dim"]:
+    """Compute attention of the global queries alone; 0 in batch entries in which they are not global."""
+    frame, mask, rows, bias = request.frame, request.mask, found.rows, request.bias
+    if isinstance(bias, PairBias):  # kernels count the positions of queries from the last one
+        problem = make_dot_product_problem(replace(request, mask=_restrict_to_global(mask, found)))
+        return compute_output(problem, dropout=request.dropout, dtype=request.query.dtype, rows=rows)
+    if mask is not None and mask.depends_on_query:
+        mask = Keep(mask.dense(frame.queries, frame.keys, device=request.device, rows=rows))
+    if found.valid is not None:
+        here = Keep(found.valid[:, None, :, None])
+        mask = here if mask is None else mask & here
+    bias = bias if bias is None or bias.shape[-2] == 1 else bias[..., rows, :]
+    request = replace(request, query=request.query[:, :, rows], mask=mask, bias=bias)
+    output: Tensor = select("attention", "auto", request).compute(request)
+    return output
+
+
+def _restrict_to_global(mask: Mask | None, found: _GlobalTokens) -> Mask:
+    """Return the mask of a call, restricted to queries that are global."""
+    of_queries = masks.global_tokens(found.which, side="query")
+    return of_queries if mask is None else mask & of_queries
+
+
+def check_global_tokens(positions: object) -> tuple[int, ...]:
+    """Return positions of global tokens, sorted. Raises OptionError if they are not integers of 0 or more."""
+    if not isinstance(positions, list | tuple):
+        raise OptionError(
+            "wrong global_tokens",
+            expected="a list of positions, counted from 0",
+            got=short_repr(positions),
+            do="for example global_tokens=[0]",
+        )
+    for position in positions:
+        check_count("position in global_tokens", position, least=0, most=LARGEST_LENGTH)
+    return tuple(sorted({int(position) for position in positions}))

@@ -1,0 +1,202 @@
+"""Nystromformer: softmax attention through a few landmarks, by the Nystrom method.
+
+    output = softmax(s Q K~^T) Z softmax(s Q~ K^T) V        Z ~ A^+,  A = softmax(s Q~ K~^T),  s = 1/sqrt(head_dim)
+
+    Z_0 = A^T / (|A|_1 |A|_inf)        Z_(t+1) = Z_t (13 I - A Z_t (15 I - A Z_t (7 I - A Z_t))) / 4
+
+Xiong et al. 2021, "Nystromformer: a Nystrom-based algorithm for approximating self-attention", equations 11 to 14 and
+algorithm 1. The landmarks Q~ and K~ are means of consecutive tokens; Z is an iterative pseudo-inverse. A convolution of
+the values along the sequence, one filter per head, may be added as a skip connection. Time and memory are n landmarks.
+A query's weights over the keys may have either sign.
+
+Segments. n visible keys are cut into ``landmarks`` segments whose sizes differ by at most one: the p-th belongs to
+segment floor(p landmarks / n). If n is divisible, these are the equal segments of the paper. Keys that are hidden from
+every query, such as padding, belong to no segment and no softmax, so a padded text has the result that it has alone.
+With as many queries as keys both are taken for the same tokens: the query of a hidden token belongs to no segment
+either. With another number of queries, all of them do, in segments of their own.
+
+With at most as many queries, or visible keys, as landmarks, the result is exact attention.
+
+An output depends on the other queries through their landmarks. So there is no causal form, and masks that differ
+between queries, a bias of scores, and dropout of weights are not supported.
+
+query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim), A and Z (batch, heads, landmarks,
+landmarks).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import ClassVar, Literal, final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from regard.arguments import explain_arguments
+from regard.errors import OptionError, check_choice, check_count, check_size, check_weights
+from regard.kernels.autocast import disable_autocast
+from regard.kernels.request import Request
+from regard.kernels.results import accumulation_dtype
+from regard.kernels.select import select
+from regard.masks.base import Mask
+from regard.masks.causal_parts import causal_parts
+from regard.masks.dense_mask import keep
+from regard.mechanisms.base import Mechanism
+from regard.mechanisms.clean_tokens import has_norm_below, mark_heads
+from regard.mechanisms.segments import Segments
+from regard.mechanisms.value_convolution import add_convolution
+from regard.mechanisms.weights import weights_by_gradient
+
+_MAX_ITERATIONS = 1000
+_MAX_NORM = {torch.float32: 2.0**40, torch.float64: 2.0**300}
+
+
+@final
+@explain_arguments
+class Nystromformer(Mechanism):
+    """Nystromformer: softmax(s Q K~^T) softmax(s Q~ K~^T)^+ softmax(s Q~ K^T) V, with ``landmarks`` segment means.
+
+    Args:
+        heads, head_dim: of the queries.
+        landmarks: their number.
+        iterations: of the pseudo-inverse.
+        convolution: size of the filter (odd) that is convolved with the values and added; None adds nothing.
+        initial_norm: "matrix" divides the first Z by the norms of each A, as the paper does; "batch" by the largest
+            norm of all heads and texts, as the authors' code and transformers do: a result then depends on the other
+            texts in the batch.
+    """
+
+    weights_are: ClassVar[Literal["signed"]] = "signed"
+    approximates: ClassVar[str] = "dot_product"
+    mixes_queries: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        *,
+        heads: int,
+        head_dim: int,
+        landmarks: int = 64,
+        iterations: int = 6,
+        convolution: int | None = None,
+        initial_norm: Literal["matrix", "batch"] = "matrix",
+    ) -> None:
+        super().__init__(heads=heads, head_dim=head_dim)
+        check_size("landmarks", landmarks)
+        check_weights(heads=heads, landmarks=landmarks, columns=landmarks)
+        check_count("iterations", iterations, most=_MAX_ITERATIONS)
+        check_choice("initial_norm", initial_norm, ("matrix", "batch"))
+        self.landmarks, self.iterations, self.initial_norm = landmarks, iterations, initial_norm
+        self.convolution = None if convolution is None else _make_filters(heads, convolution)
+
+    @property
+    def scale(self) -> float:
+        """Factor of the scores: 1/sqrt(head_dim)."""
+        return float(self.head_dim**-0.5)
+
+    def refuses(self, request: Request) -> str | None:
+        """Refuse a bias, and masks that differ between queries."""
+        if request.bias is not None:
+            return "a bias is defined for pairs of a query and a key, and it compares both with means of tokens"
+        parts = causal_parts(request.mask, request.frame)
+        if parts is None or (parts.high is not None and parts.high < request.frame.keys - 1):
+            return "its landmarks are means of all tokens, so every query attends to the same keys: no causal mask"
+        return None
+
+    def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+        """Compute the output; half precision is computed in float32 and rounded once."""
+        return self._attend(request, "auto")
+
+    def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
+        """Compute the weights of some queries; in plain torch if gradients are enabled.
+
+        The fused kernels behind the output have no second derivatives.
+        """
+        if not torch.is_grad_enabled():
+            return super().row_weights(request, rows)
+        return weights_by_gradient(partial(self._attend, impl="reference"), request, rows)
+
+    def _attend(self, request: Request, impl: str) -> Float[Tensor, "batch heads queries value_dim"]:
+        parts, dtype = causal_parts(request.mask, request.frame), accumulation_dtype(request.query.dtype)
+        assert parts is not None
+        shown = parts.visible_keys(request.frame, request.device)
+        group = 1 if shown is None or shown.shape[1] == 1 else request.group
+        key, value = (side.to(dtype) for side in (request.key, request.value))
+        if group > 1:
+            key, value = key.repeat_interleave(group, dim=1), value.repeat_interleave(group, dim=1)
+        wide = replace(request, query=request.query.to(dtype), key=key, value=value, mask=parts.keys)
+        with disable_autocast(request.device):
+            if min(request.frame.queries, request.frame.keys) <= self.landmarks:
+                output = select("attention", impl, wide).compute(wide)
+            else:
+                output = self._approximate(wide, shown, impl)
+            if self.convolution is not None:
+                output = add_convolution(output, self.convolution.to(dtype), value, shown, request.frame)
+        return output.to(request.query.dtype)
+
+    def _approximate(
+        self, request: Request, shown: Bool[Tensor, "#batch #heads keys"] | None, impl: str
+    ) -> Float[Tensor, "batch heads queries value_dim"]:
+        """Compute the product of the three matrices and the values, from right to left."""
+        queries, keys = request.frame.queries, request.frame.keys
+        key_segments = query_segments = Segments.of(keys, self.landmarks, shown, request.query)
+        if queries != keys:
+            query_segments = Segments.of(queries, self.landmarks, None, request.query)
+        query_means, key_means = query_segments.means(request.query), key_segments.means(request.key)
+        key_means = key_means.repeat_interleave(request.query.shape[1] // key_means.shape[1], dim=1)
+        # Products of means with a larger norm might overflow, so these count as not finite.
+        good = [has_norm_below(means, _MAX_NORM[means.dtype]).all(-1) for means in (query_means, key_means)]
+        broken = ~(good[0] & good[1])
+        query_means, key_means = (means.masked_fill(broken[..., None, None], 0.0) for means in (query_means, key_means))
+        inverse = self._invert((self.scale * query_means @ key_means.mT).softmax(-1))
+
+        of_landmarks = replace(request, query=query_means)
+        mixed = select("attention", impl, of_landmarks).compute(of_landmarks)
+        broken = broken | ~mixed.isfinite().all(-1).all(-1)
+        values = inverse @ mixed.masked_fill(broken[..., None, None], 0.0)
+        mask: Mask | None = None
+        if shown is not None and key_segments.counts is not None:
+            # In a text with at most one key in each segment, attention to the segments is attention to the keys.
+            single = (key_segments.counts <= 1).all(-1)[..., None, None]
+            segment_values = key_segments.means(request.value).repeat_interleave(request.group, dim=1)
+            values = torch.where(single, segment_values, values)
+            mask = keep(key_segments.counts[:, :, None] > 0)
+        of_queries = replace(request, key=key_means, value=values, mask=mask)
+        output = select("attention", impl, of_queries).compute(of_queries)
+        empty = torch.zeros_like(broken) if shown is None else ~shown.any(-1).expand_as(broken)
+        return mark_heads(output, empty, broken)
+
+    def _invert(
+        self, matrix: Float[Tensor, "batch heads landmarks landmarks"]
+    ) -> Float[Tensor, "batch heads landmarks landmarks"]:
+        """Compute the iterative pseudo-inverse of matrices whose rows are distributions, so that |A|_inf is 1."""
+        norm = matrix.sum(-2).amax(-1)
+        norm = norm[..., None, None] if self.initial_norm == "matrix" else norm.amax()
+        inverse, identity = matrix.mT / norm, torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+        for _ in range(self.iterations):
+            product = matrix @ inverse
+            inverse = 0.25 * inverse @ (13 * identity - product @ (15 * identity - product @ (7 * identity - product)))
+        return inverse
+
+    def extra_repr(self) -> str:
+        """Format the options for ``repr``."""
+        size = None if self.convolution is None else self.convolution.shape[1]
+        return (
+            f"heads={self.heads}, head_dim={self.head_dim}, landmarks={self.landmarks}, iterations={self.iterations}, "
+            f"convolution={size}, initial_norm={self.initial_norm!r}"
+        )
+
+
+def _make_filters(heads: int, size: int) -> nn.Parameter:
+    """Make a filter per head, with the initial weights of a convolution of torch."""
+    check_size("convolution", size)
+    if size % 2 == 0:
+        raise OptionError(
+            "an even convolution has no middle",
+            expected="an odd size, so that a filter reaches as far to the left as to the right",
+            got=f"convolution={size}",
+            do=f"use {size - 1} or {size + 1}",
+        )
+    check_weights(heads=heads, convolution=size)
+    return nn.Parameter(torch.empty(heads, size).uniform_(-(size**-0.5), size**-0.5))

@@ -1,0 +1,344 @@
+"""A text classifier: an encoder, pooling, and a linear head with one logit for each label.
+
+    hidden = encoder(ids)                             (batch, length, width)
+    s = the mean of the tokens' vectors, or that of the first token            (batch, width)
+    logits = W dropout(s) + b                         (batch, labels)
+
+One label per text: p = softmax(logits). Several labels per text: p_i = sigmoid(logits_i), independent of each other.
+The first token: Devlin et al. 2019, "BERT", section 4.1; the mean: Reimers and Gurevych 2019, "Sentence-BERT",
+section 3. The encoder is a BERT or a ``TransformerEncoder``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.arguments import explain_arguments
+from regard.errors import (
+    CheckpointError,
+    OptionError,
+    RefusedError,
+    check_choice,
+    check_count,
+    check_flag,
+    check_kind,
+    short_repr,
+)
+from regard.layers import Dropout
+from regard.masks import Mask
+from regard.masks.padding import Padding
+from regard.models import checkpoint_reader, checkpoint_writer, sequence_files
+from regard.models.base import Encoder
+from regard.models.bert import Bert, BertConfig
+from regard.models.config_file import ConfigFile
+from regard.models.transformer_encoder import TransformerEncoder, TransformerEncoderConfig
+from regard.models.weight_names import WeightNames, same_names
+from regard.text.pooling import MODES, Pooling
+from regard.validation import check_dropout
+
+WEIGHT_NAMES = WeightNames(same_names("encoder.{path}", "head"))
+"""The names of the weights, the same in a file and in the model."""
+_HEAD_DEVIATION = 0.02
+"""Standard deviation of the head's initial weights, as in the published code of BERT."""
+
+
+@final
+@explain_arguments
+@dataclass(frozen=True)
+class TextClassifierConfig:
+    """What a classifier adds to its encoder.
+
+    Args:
+        labels: the names of the labels, in the order of the logits.
+        several: whether a text may have several labels, or none; each then has a probability of its own.
+        pooling: "mean", the mean over the tokens, or "cls", the first token.
+        dropout: dropout before the head.
+        max_tokens: the most tokens of a text, the limit of training; None is the limit of the encoder.
+
+    Raises OptionError for values out of range, and for labels that are empty or not different.
+    """
+
+    labels: tuple[str, ...]
+    several: bool = False
+    pooling: str = "mean"
+    dropout: float = 0.1
+    max_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_labels(self.labels, several=self.several)
+        check_choice("pooling", self.pooling, MODES)
+        check_dropout(self.dropout)
+        if self.max_tokens is not None:
+            check_count("max_tokens", self.max_tokens)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ClassifierOutput:
+    """The output of a classifier.
+
+    hidden  (batch, length, width)           the encoder's hidden states after its last layer
+    logits  (batch, labels)
+    layers  layers + 1 of the shape of hidden: the embedding, then each layer's output; None without ``keep_layers``
+    """
+
+    hidden: Float[Tensor, "batch length width"]
+    logits: Float[Tensor, "batch labels"]
+    layers: tuple[Float[Tensor, "batch length width"], ...] | None = None
+
+    def __repr__(self) -> str:
+        return f"ClassifierOutput(hidden {tuple(self.hidden.shape)}, logits {tuple(self.logits.shape)})"
+
+
+@final
+@explain_arguments
+class TextClassifier(Encoder):
+    """A text classifier on ``encoder``, with a head of random weights; ``regard.load`` loads a trained one.
+
+    The encoder becomes a part of the classifier, and a BERT loses its pooler, which is not used. Its tokenizer is used,
+    with the limit of ``config.max_tokens``. ``pooling`` is that of the classifier with length 1, for embedding texts.
+    ``metadata`` is that of the training, empty for a new model.
+    """
+
+    model_type = "regard-text-classifier"
+
+    config: TextClassifierConfig
+
+    metadata: Mapping[str, Any] = MappingProxyType({})
+
+    def __init__(self, encoder: Encoder, config: TextClassifierConfig) -> None:
+        super().__init__()
+        check_kind("encoder", encoder, Encoder, do='for example regard.load("minilm")')
+        check_kind("config", config, TextClassifierConfig, do='TextClassifierConfig(labels=("no", "yes"))')
+        if isinstance(encoder, TextClassifier):
+            raise OptionError(
+                "the encoder is a classifier itself",
+                expected="an encoder without a head",
+                got="a TextClassifier",
+                do="pass classifier.encoder",
+            )
+        _remove_pooler(encoder)
+        self.encoder, self.config = encoder, config
+        self.dropout = Dropout(config.dropout)
+        self.head = nn.Linear(encoder.width, len(config.labels))
+        self.pooling = Pooling((config.pooling,))
+        nn.init.normal_(self.head.weight, std=_HEAD_DEVIATION)
+        nn.init.zeros_(self.head.bias)
+        if encoder.tokenizer is not None:
+            self.tokenizer = encoder.tokenizer.with_limit(self.max_tokens)
+
+    def forward(self, ids: Tensor, *, mask: Mask | None = None, keep_layers: bool = False) -> ClassifierOutput:
+        """Compute the logits of texts.
+
+        Args:
+            ids: token ids (batch, length); every text has at least one token.
+            mask: for padded ids ``masks.padding(lengths)``; None if no text is padded.
+            keep_layers: return the embedding and the output of each layer too, in ``.layers``.
+
+        Raises what the encoder raises, and RefusedError for another mask with the mean over the tokens.
+        """
+        check_flag("keep_layers", keep_layers)
+        options = {"keep_layers": True} if keep_layers else {}
+        output = self.encoder(ids, mask=mask, **options)
+        pooling = Pooling((self.config.pooling,), normalise=False)
+        pooled = pooling.pool(output.hidden, self._lengths(ids, mask))
+        logits = self.head(self.dropout(pooled.to(self.head.weight.dtype)))
+        return ClassifierOutput(output.hidden, logits, output.layers if keep_layers else None)
+
+    def probabilities(self, logits: Float[Tensor, "batch labels"]) -> Float[Tensor, "batch labels"]:
+        """Probabilities of the labels, in float64: they sum to 1 unless a text may have several labels."""
+        wide = logits.double()
+        return wide.sigmoid() if self.config.several else wide.softmax(dim=-1)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the labels, in the order of the logits."""
+        return self.config.labels
+
+    @property
+    def pad_id(self) -> int:
+        """The id of the padding token."""
+        return self.encoder.pad_id
+
+    @property
+    def width(self) -> int:
+        """The number of components of a hidden state of the encoder."""
+        return self.encoder.width
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The maximum length of a text, in tokens: that of training or of the encoder; None is no limit."""
+        limits = [one for one in (self.config.max_tokens, self.encoder.max_tokens) if one is not None]
+        return min(limits, default=None)
+
+    @classmethod
+    def from_folder(cls, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> TextClassifier:
+        """Load the model of ``folder``, whose config.json is ``config``, in eval mode on the CPU.
+
+        Raises CheckpointError for files that do not belong together.
+        """
+        head = _read_config(config)
+        stored = checkpoint_reader.stored_tensors(folder)
+        inner = _read_encoder_fields(config)
+        kind = _find_encoder_kind(inner)
+        hyperparameters = kind.read(inner)
+        sequence_files.check_depth(hyperparameters.layers, stored)
+        with checkpoint_reader.init_on_meta():
+            model = cls(kind.build(hyperparameters), head)
+        origins, _ = WEIGHT_NAMES.origins(stored)
+        checkpoint_reader.load_weights(model, origins, dtype)
+        tokenizer = checkpoint_reader.read_tokenizer(
+            folder, pad_id=model.pad_id, limit=model.encoder.max_tokens, vocabulary=hyperparameters.vocabulary
+        )
+        if tokenizer is not None:
+            model.encoder.tokenizer, model.tokenizer = tokenizer, tokenizer.with_limit(model.max_tokens)
+        model.metadata = sequence_files.read_metadata(folder)
+        return model.eval()
+
+    def save(self, folder: str | Path, *, overwrite: bool = False, keep_others: bool = False) -> None:
+        """Write a folder that ``regard.load`` reads; it appears complete or not at all.
+
+        Raises OutputExistsError if the folder exists, unless ``overwrite``; and with ``overwrite`` if it holds files
+        that are not of a model, unless ``keep_others``, which keeps them in the folder. Raises RefusedError for an
+        encoder of another class than those that a classifier is loaded with.
+        """
+        fields = {"model_type": self.model_type, **asdict(self.config), "encoder": self.encoder_fields}
+        files = {"config.json": checkpoint_writer.config_text(fields, self.head.weight.dtype)}
+        if self.tokenizer is not None:
+            files["tokenizer.json"] = self.tokenizer.to_json()
+        if self.metadata:
+            files[sequence_files.METADATA_FILE] = json.dumps(dict(self.metadata), indent=2, ensure_ascii=False) + "\n"
+        checkpoint_writer.write_folder(
+            checkpoint_writer.to_folder_path(folder),
+            files,
+            WEIGHT_NAMES.to_file(self.state_dict()),
+            overwrite=overwrite,
+            keep_others=keep_others,
+        )
+
+    @property
+    def encoder_fields(self) -> dict[str, Any]:
+        """The type and the hyperparameters of the encoder, as in config.json. Raises RefusedError as ``save``."""
+        for kind in _ENCODERS.values():
+            if isinstance(self.encoder, kind.model):
+                return dict(kind.write(self.encoder.config))
+        raise RefusedError(
+            "a classifier with this encoder cannot be saved, since it could not be loaded",
+            expected=" or ".join(kind.model.__name__ for kind in _ENCODERS.values()),
+            got=type(self.encoder).__name__,
+            do="save its weights with safetensors",
+        )
+
+    def _lengths(self, ids: Tensor, mask: Mask | None) -> Int[Tensor, " batch"]:
+        """The number of tokens of each text, from the padding mask."""
+        if isinstance(mask, Padding) and mask.side == "right":
+            lengths = mask.lengths.to(ids.device)
+            return lengths.expand(ids.shape[0]) if mask.batch is None else lengths
+        if mask is not None and self.config.pooling != "cls":
+            raise RefusedError(
+                "the mean over the tokens needs to know which tokens are padding",
+                expected="mask=masks.padding(lengths), or None",
+                got=repr(mask),
+                do="pad on the right: batch = model.tokenizer.encode(texts); model(batch.ids, mask=batch.mask)",
+            )
+        return torch.full((ids.shape[0],), ids.shape[1], device=ids.device)
+
+
+@final
+class _EncoderKind(NamedTuple):
+    """An encoder that a classifier may be loaded with, and how its hyperparameters are read and written."""
+
+    model: type[Encoder]
+    read: Callable[[ConfigFile], Any]
+    write: Callable[[Any], Mapping[str, Any]]
+
+    def build(self, hyperparameters: Any) -> Encoder:
+        """Build the encoder with these hyperparameters."""
+        make: Callable[[Any], Encoder] = self.model
+        return make(hyperparameters)
+
+
+_ENCODERS: Mapping[str, _EncoderKind] = {
+    "bert": _EncoderKind(
+        Bert,
+        lambda config: replace(BertConfig.from_hugging_face(config), pooler=False),
+        lambda config: config.to_hugging_face(),
+    ),
+    TransformerEncoder.model_type: _EncoderKind(
+        TransformerEncoder,
+        lambda config: config.parse_dataclass(TransformerEncoderConfig),
+        lambda config: {"model_type": TransformerEncoder.model_type, **asdict(config)},
+    ),
+}
+"""The encoders of classifiers, by their ``model_type``."""
+
+
+def _remove_pooler(encoder: Encoder) -> None:
+    """Remove a BERT's pooler, which the classifier does not use: its weights would never be trained."""
+    if isinstance(encoder, Bert) and encoder.pooler is not None:
+        encoder.pooler, encoder.config = None, replace(encoder.config, pooler=False)
+
+
+def _check_labels(labels: object, *, several: bool) -> None:
+    check_flag("several", several)
+    listed = labels if isinstance(labels, tuple) else ()
+    fits = all(isinstance(one, str) and one.strip() for one in listed) and len(set(listed)) == len(listed)
+    least = 1 if several else 2
+    if not fits or len(listed) < least:
+        raise OptionError(
+            "wrong labels",
+            expected=f"a tuple of {least} or more different names",
+            got=short_repr(labels),
+            do='for example labels=("no", "yes")',
+        )
+
+
+def _read_config(config: ConfigFile) -> TextClassifierConfig:
+    labels, several = config.fields.get("labels"), config.fields.get("several", False)
+    if not isinstance(labels, list) or not all(isinstance(one, str) for one in labels):
+        raise CheckpointError(
+            f"{config.path} has unusable labels",
+            expected='a list of strings in the field "labels"',
+            got=json.dumps(labels)[:80],
+            do="check that the file belongs to this model",
+        )
+    return config.build(
+        TextClassifierConfig,
+        labels=tuple(labels),
+        several=several,
+        pooling=config.choice("pooling", MODES, default="mean"),
+        dropout=config.number("dropout", default=0.1, below=1.0),
+        max_tokens=config.optional_integer("max_tokens"),
+    )
+
+
+def _read_encoder_fields(config: ConfigFile) -> ConfigFile:
+    fields = config.fields.get("encoder")
+    if not isinstance(fields, dict):
+        raise CheckpointError(
+            f"{config.path} does not describe the encoder",
+            expected='an object in the field "encoder"',
+            got=json.dumps(fields)[:80],
+            do="check that the file belongs to this model",
+        )
+    return ConfigFile(fields, config.path)
+
+
+def _find_encoder_kind(config: ConfigFile) -> _EncoderKind:
+    if config.model_type not in _ENCODERS:
+        raise CheckpointError(
+            f"{config.path} has an unsupported encoder",
+            expected="one of " + ", ".join(sorted(_ENCODERS)),
+            got=f"model_type {config.model_type!r}",
+            do="check that the file belongs to this model",
+        )
+    return _ENCODERS[config.model_type]

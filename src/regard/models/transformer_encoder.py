@@ -1,0 +1,226 @@
+"""The encoder of a Transformer alone: a text encoder to train from random weights, with any mechanism and position.
+
+    h_0 = dropout(sqrt(width) E[ids] + positions)
+    h_l = block_l(h_l-1)                                self-attention and feed-forward
+    hidden = h_L, or norm(h_L) with norm="pre"
+
+Vaswani et al. 2017, "Attention is all you need", figure 1, left; norms before the sublayers: Xiong et al. 2020.
+ids (batch, length) -> hidden (batch, length, width).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.arguments import explain_arguments
+from regard.errors import (
+    ShapeError,
+    check_choice,
+    check_count,
+    check_flag,
+    check_kind,
+    check_number,
+    check_size,
+    check_weights,
+)
+from regard.layers import Dropout, EncoderBlock, encoder_block
+from regard.masks import Mask
+from regard.models import checkpoint_reader, checkpoint_writer
+from regard.models.base import Encoder
+from regard.models.check_token_ids import check_token_ids
+from regard.models.config_file import MAX_LAYERS, ConfigFile
+from regard.models.named_positions import POSITIONS, make_absolute_position, make_head_position
+from regard.models.weight_names import WeightNames, same_names
+from regard.text.subword_training import PAD_ID
+from regard.validation import check_dropout
+
+WEIGHT_NAMES = WeightNames(same_names("token_embedding", "positions", "layers.{n}.{path}", "norm"))
+"""The names of the weights, the same in a file and in the model."""
+
+
+@final
+@explain_arguments
+@dataclass(frozen=True)
+class TransformerEncoderConfig:
+    """The hyperparameters of a Transformer encoder.
+
+    ``vocabulary`` tokens; ``inner`` is the hidden size of the feed-forward layers; ``max_length`` is the number of
+    learned positions. ``dropout`` is applied to embeddings and to the output of sublayers. ``norm``, ``activation``,
+    ``mechanism``, its options and the other two dropouts are those of ``encoder_block``; ``position`` is one of those
+    of a Transformer. Raises OptionError for values out of range.
+    """
+
+    vocabulary: int
+    width: int = 256
+    layers: int = 4
+    heads: int = 4
+    inner: int = 1024
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    inner_dropout: float = 0.0
+    norm: str = "pre"
+    activation: str = "gelu"
+    position: str = "sinusoidal"
+    max_length: int = 512
+    mechanism: str = "dot_product"
+    mechanism_options: Mapping[str, Any] = field(default_factory=dict)
+    epsilon: float = 1e-5
+    pad_id: int = PAD_ID
+
+    def __post_init__(self) -> None:
+        check_choice("position of a Transformer", self.position, POSITIONS)
+        for name in ("vocabulary", "width", "heads", "inner", "max_length"):
+            check_size(name, getattr(self, name))
+        check_count("layers", self.layers, most=MAX_LAYERS)
+        check_weights(vocabulary=self.vocabulary, width=self.width)
+        check_count("pad_id", self.pad_id, least=0, most=self.vocabulary - 1)
+        for name in ("dropout", "attention_dropout", "inner_dropout"):
+            check_dropout(getattr(self, name))
+        check_number("epsilon", self.epsilon, above=0.0)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class TransformerEncoderOutput:
+    """The output of a Transformer encoder.
+
+    hidden  (batch, length, width)           hidden states after the last layer
+    layers  layers + 1 of the same shape     the embedding, then each layer's output; None without ``keep_layers``
+    """
+
+    hidden: Float[Tensor, "batch length width"]
+    layers: tuple[Float[Tensor, "batch length width"], ...] | None = None
+
+    def __repr__(self) -> str:
+        layers = "None" if self.layers is None else f"{len(self.layers)} like it"
+        return f"TransformerEncoderOutput(hidden {tuple(self.hidden.shape)}, layers {layers})"
+
+
+@final
+@explain_arguments
+class TransformerEncoder(Encoder):
+    """A Transformer encoder with random initial weights."""
+
+    model_type = "regard-transformer-encoder"
+
+    config: TransformerEncoderConfig
+
+    def __init__(self, config: TransformerEncoderConfig) -> None:
+        super().__init__()
+        check_kind("config", config, TransformerEncoderConfig, do="TransformerEncoderConfig(vocabulary=...)")
+        self.config = config
+        self.token_embedding = nn.Embedding(config.vocabulary, config.width)
+        self.positions = make_absolute_position(config.position, width=config.width, max_length=config.max_length)
+        self.dropout = Dropout(config.dropout)
+        self.layers = nn.ModuleList(_make_layer(config) for _ in range(config.layers))
+        self.norm = nn.LayerNorm(config.width, eps=config.epsilon) if config.norm == "pre" else nn.Identity()
+        # Multiplied by sqrt(width), embeddings have components of size 1, like the positions.
+        nn.init.normal_(self.token_embedding.weight, std=config.width**-0.5)
+        with torch.no_grad():
+            self.token_embedding.weight[config.pad_id] = 0
+
+    def forward(self, ids: Tensor, *, mask: Mask | None = None, keep_layers: bool = False) -> TransformerEncoderOutput:
+        """Compute the hidden states of token ids.
+
+        Args:
+            ids: token ids (batch, length), 0 to vocabulary - 1.
+            mask: which tokens may attend to which, from ``regard.masks``; for padded ids ``masks.padding(lengths)``.
+            keep_layers: return the embedding and the output of each layer too, in ``.layers``.
+
+        Raises ShapeError for more tokens than learned positions, OptionError for ids outside the vocabulary.
+        """
+        check_flag("keep_layers", keep_layers)
+        tokens = self._embed(ids)
+        kept = [tokens] if keep_layers else []
+        for number, layer in enumerate(self.layers, start=1):
+            tokens = layer(tokens, mask=mask)
+            if number == len(self.layers):
+                tokens = self.norm(tokens)
+            if keep_layers:
+                kept.append(tokens)
+        return TransformerEncoderOutput(tokens, tuple(kept) if keep_layers else None)
+
+    @property
+    def pad_id(self) -> int:
+        """The id of the padding token."""
+        return self.config.pad_id
+
+    @property
+    def width(self) -> int:
+        """The number of components of a hidden state."""
+        return self.config.width
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The number of learned positions, the maximum length of a sequence; None (no limit) for other positions."""
+        return self.config.max_length if self.config.position == "learned" else None
+
+    @classmethod
+    def from_folder(cls, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> TransformerEncoder:
+        """Load the model of ``folder``, whose config.json is ``config``, in eval mode on the CPU.
+
+        Raises CheckpointError for files that do not belong together.
+        """
+        origins, _ = WEIGHT_NAMES.origins(checkpoint_reader.stored_tensors(folder))
+        hyperparameters = config.parse_dataclass(TransformerEncoderConfig)
+        checkpoint_reader.check_layers(hyperparameters.layers, origins, "layers")
+        with checkpoint_reader.init_on_meta():
+            model = cls(hyperparameters)
+        checkpoint_reader.load_weights(model, origins, dtype)
+        model.tokenizer = checkpoint_reader.read_tokenizer(
+            folder, pad_id=model.pad_id, limit=model.max_tokens, vocabulary=hyperparameters.vocabulary
+        )
+        return model.eval()
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write a folder that ``regard.load`` reads. Raises OutputExistsError if it exists, unless ``overwrite``."""
+        fields = {"model_type": self.model_type, **asdict(self.config)}
+        files = {"config.json": checkpoint_writer.config_text(fields, self.token_embedding.weight.dtype)}
+        if self.tokenizer is not None:
+            files["tokenizer.json"] = self.tokenizer.to_json()
+        checkpoint_writer.write_folder(
+            checkpoint_writer.to_folder_path(folder),
+            files,
+            WEIGHT_NAMES.to_file(self.state_dict()),
+            overwrite=overwrite,
+        )
+
+    def _embed(self, ids: Tensor) -> Tensor:
+        check_token_ids("ids", ids, self.config.vocabulary)
+        if ids.shape[1] == 0:
+            raise ShapeError(
+                "ids have no tokens",
+                expected="ids (batch, length) with a length of 1 or more",
+                got=str(tuple(ids.shape)),
+                do="every text has at least a start token after model.tokenizer.encode(texts)",
+            )
+        tokens = self.token_embedding(ids) * math.sqrt(self.config.width)
+        if self.positions is not None:
+            tokens = tokens + self.positions(ids.shape[1])
+        embedded: Tensor = self.dropout(tokens)
+        return embedded
+
+
+def _make_layer(config: TransformerEncoderConfig) -> EncoderBlock:
+    return encoder_block(
+        config.width,
+        config.heads,
+        config.inner,
+        norm=config.norm,
+        activation=config.activation,
+        dropout=config.dropout,
+        attention_dropout=config.attention_dropout,
+        inner_dropout=config.inner_dropout,
+        epsilon=config.epsilon,
+        mechanism=config.mechanism,
+        mechanism_options=config.mechanism_options,
+        position=make_head_position(config.position, width=config.width, heads=config.heads, bidirectional=True),
+    )

@@ -1,0 +1,137 @@
+"""From files of labelled texts to corpora of token ids: read, split into training and validation texts, encode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from regard.errors import DataError
+from regard.tasks.classification.recipe import ClassificationRecipe
+from regard.tasks.classification.validation_split import hold_out
+from regard.tasks.sentences import Sentences
+from regard.text.labelled import LabelledText, read_and_report_labelled
+from regard.text.subword_training import normalize_text
+from regard.text.tokenizer import Tokenizer
+
+_ENCODING_BATCH = 1000
+"""Texts to encode at a time."""
+_SHOWN = 5
+
+
+def split_texts(
+    recipe: ClassificationRecipe, *, seed: int, say: Callable[[str], None]
+) -> tuple[list[LabelledText], list[LabelledText]]:
+    """Read the recipe's files, and return training and validation texts; ``seed`` decides which are held out.
+
+    Raises DataError for files without texts, and for too few different texts to hold any out.
+    """
+    texts = read_and_report_labelled(recipe.data, recipe.where, say)
+    plain = [normalize_text(one.text) for one in texts]
+    _report_conflicts(plain, texts, say)
+    if recipe.validation:
+        validation = read_and_report_labelled(recipe.validation, recipe.where, say)
+        known = len({normalize_text(one.text) for one in validation} & set(plain))
+        if known:
+            occur = "text also occurs" if known == 1 else "texts also occur"
+            say(f"{known:,} validation {occur} in the training data, so scores are inflated")
+        say(f"texts: {len(texts):,} for training; {len(validation):,} for validation")
+        return texts, validation
+    held_out = hold_out(plain, [one.labels for one in texts], seed=seed)
+    training = [one for one, is_held_out in zip(texts, held_out, strict=True) if not is_held_out]
+    validation = [one for one, is_held_out in zip(texts, held_out, strict=True) if is_held_out]
+    if not training or not validation:
+        raise DataError(
+            "there are too few different texts to hold some out for validation",
+            expected="at least 2 different texts of a label",
+            got=f"{len(texts)} texts",
+            do="give more texts, or validation texts: validation=... (--valid)",
+        )
+    say(f"texts: {len(training):,} for training; {len(validation):,} held out for validation, of each label alike")
+    return training, validation
+
+
+def find_labels(training: Sequence[LabelledText], *, several: bool) -> tuple[str, ...]:
+    """The labels of the training texts, numbers in their order and names by the alphabet.
+
+    Raises DataError if there is nothing to tell apart.
+    """
+    found = {label for one in training for label in one.labels}
+    constant = several and all(found == set(one.labels) for one in training)
+    if len(found) < (1 if several else 2) or constant:
+        raise DataError(
+            "the training texts all have the same label, so there is nothing to learn",
+            expected="texts with at least two different labels",
+            got=f"{len(training):,} texts with the label {', '.join(sorted(found)) or 'none'}",
+            do="add texts with another label, or check the column of the label (--columns)",
+        )
+    return tuple(sorted(found, key=_sort_key))
+
+
+def encode_texts(
+    texts: Sequence[LabelledText], tokenizer: Tokenizer, *, truncate: bool, say: Callable[[str], None]
+) -> tuple[Sentences, list[LabelledText]]:
+    """Encode texts without those that are longer than the tokenizer's limit, or cut these with ``truncate``.
+
+    Returns the texts that were kept, too. Raises DataError if there is none.
+    """
+    limit = tokenizer.limit
+    found = _encode(texts, tokenizer, truncate=truncate, say=say)
+    sentences = Sentences.from_ids(found, tokenizer.vocabulary)
+    if limit is None:
+        return sentences, list(texts)
+    fits = sentences.lengths <= limit
+    kept = [one for one, fit in zip(texts, fits, strict=True) if fit]
+    if len(kept) < len(texts):
+        long = [one.place for one, fit in zip(texts, fits, strict=True) if not fit]
+        more = f" and {len(long) - _SHOWN:,} more" if len(long) > _SHOWN else ""
+        say(
+            f"skipped {len(long):,} because the text has more than {limit:,} tokens: {', '.join(long[:_SHOWN])}{more}; "
+            "truncate=True (--truncate) cuts them, most_tokens (--most-tokens) sets the limit"
+        )
+    if not kept:
+        raise DataError(
+            "every text is too long",
+            expected=f"texts with at most {limit} tokens",
+            got=f"{len(texts)} texts, all longer",
+            do="raise most_tokens (--most-tokens), or cut them: truncate=True (--truncate)",
+        )
+    return sentences.select(fits), kept
+
+
+def _encode(
+    texts: Sequence[LabelledText], tokenizer: Tokenizer, *, truncate: bool, say: Callable[[str], None]
+) -> Iterator[list[int]]:
+    """Yield the ids of each text, and report how many were cut.
+
+    Encodes in batches: lists of ints take 20 times the memory of the result.
+    """
+    cut = 0
+    for first in range(0, len(texts), _ENCODING_BATCH):
+        some = [one.text for one in texts[first : first + _ENCODING_BATCH]]
+        found = tokenizer.ids(some)
+        if truncate and tokenizer.limit is not None:
+            long = [index for index, ids in enumerate(found) if len(ids) > tokenizer.limit]
+            for index, ids in zip(long, tokenizer.ids([some[index] for index in long], truncate=True), strict=True):
+                found[index] = ids
+            cut += len(long)
+        yield from found
+    if cut:
+        say(f"cut {cut:,} of {len(texts):,} texts at {tokenizer.limit:,} tokens")
+
+
+def _report_conflicts(plain: Sequence[str], texts: Sequence[LabelledText], say: Callable[[str], None]) -> None:
+    """Report texts that occur with different labels."""
+    labels: dict[str, set[frozenset[str]]] = {}
+    places: dict[str, str] = {}
+    for text, one in zip(plain, texts, strict=True):
+        labels.setdefault(text, set()).add(frozenset(one.labels))
+        places.setdefault(text, one.place)
+    conflicting = [text for text, found in labels.items() if len(found) > 1]
+    if conflicting:
+        occur = "text occurs" if len(conflicting) == 1 else "texts occur"
+        say(f"{len(conflicting):,} {occur} with different labels, the first in {places[conflicting[0]]}")
+
+
+def _sort_key(label: str) -> tuple[bool, int, str]:
+    """Integers by size, before names."""
+    is_number = label.lstrip("-").isdecimal() and label.isascii()
+    return not is_number, int(label) if is_number else 0, label

@@ -1,0 +1,102 @@
+"""The encoder of a classifier: a new one of a preset size, with the recipe's hyperparameters, or a trained one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard import masks
+from regard.errors import CheckpointError
+from regard.models import Encoder, TextClassifier, TransformerEncoder, TransformerEncoderConfig, load
+from regard.tasks.classification.batches import Batches
+from regard.tasks.classification.presets import Size, choose_size
+from regard.tasks.classification.recipe import ClassificationRecipe
+from regard.tasks.hyperparameters import apply_hyperparameters
+
+DEFAULT_MOST_TOKENS = 512
+_TOKENIZER_FIELDS = ("vocabulary", "pad_id")
+"""Fields of a config that the tokenizer determines."""
+
+
+def load_start(recipe: ClassificationRecipe) -> Encoder | None:
+    """Load the trained encoder or classifier that the recipe starts from; None if it trains a new one.
+
+    Raises CheckpointError for a model that cannot be found, that is no encoder, or that has no tokenizer.
+    """
+    if recipe.init is None:
+        return None
+    folder = Path(recipe.init).expanduser()
+    model = load(folder if folder.is_dir() else recipe.init)
+    if not isinstance(model, Encoder) or model.tokenizer is None:
+        raise CheckpointError(
+            f"a classifier cannot start from {recipe.init}",
+            expected="an encoder with a tokenizer, such as a BERT, or a classifier",
+            got=type(model).__name__ + ("" if not isinstance(model, Encoder) else " without tokenizer"),
+            do='name another model: init="minilm" (--init minilm)',
+        )
+    return model
+
+
+def new_encoder(recipe: ClassificationRecipe, size: Size, *, vocabulary: int, pad_id: int) -> TransformerEncoder:
+    """Build an encoder with random weights. Raises OptionError for hyperparameters that it does not have."""
+    return TransformerEncoder(_make_config(recipe, size, vocabulary=vocabulary, pad_id=pad_id))
+
+
+def check_hyperparameters(recipe: ClassificationRecipe) -> None:
+    """Try hyperparameters before data is read, which decides the size of the encoder.
+
+    Raises OptionError for those that no encoder accepts, RefusedError for a mechanism and a position that do not go
+    together, which the first padded batch would show.
+    """
+    config = _make_config(recipe, choose_size(0, recipe.model), vocabulary=8, pad_id=0)
+    with torch.device("meta"):
+        TransformerEncoder(config)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        trial = TransformerEncoder(replace(config, layers=1))
+        trial(torch.ones(2, 3, dtype=torch.long), mask=masks.padding([2, 3]))
+
+
+def check_longest_text(model: TextClassifier, batches: Batches) -> None:
+    """Classify the longest text, so that a text too long for the mechanism's weights is refused before training.
+
+    Raises what the model raises.
+    """
+    model.eval()
+    batch = batches.batch(batches.batches_by_length()[0][:1])
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        model(batch.ids, mask=masks.padding(batch.lengths))
+
+
+def most_tokens(recipe: ClassificationRecipe, start: Encoder | None) -> int:
+    """The most tokens of a text: the recipe's, else that of the classifier to start from or a default."""
+    if start is None:
+        config = _make_config(recipe, choose_size(0, recipe.model), vocabulary=8, pad_id=0)
+        limit = config.max_length if config.position == "learned" else None
+    else:
+        limit = start.encoder.max_tokens if isinstance(start, TextClassifier) else start.max_tokens
+    own = start.config.max_tokens if isinstance(start, TextClassifier) else None
+    asked = recipe.most_tokens or own or DEFAULT_MOST_TOKENS
+    return asked if limit is None else min(asked, limit)
+
+
+def describe_model(recipe: ClassificationRecipe, size: Size, model: TextClassifier) -> str:
+    """Describe the model in a line."""
+    count = sum(weight.numel() for weight in model.parameters()) / 1e6
+    config: Any = model.encoder.config
+    name = f"the encoder of {recipe.init}" if recipe.init else f"Transformer encoder {size.name}"
+    mechanism = getattr(config, "mechanism", "dot_product")
+    attention = "" if mechanism == "dot_product" else f", attention {mechanism}"
+    position = f", positions {config.position}" if hasattr(config, "position") else ""
+    layers = f"{config.layers} layer{'s' if config.layers > 1 else ''} of {config.width}{attention}{position}"
+    return f"{name}, {layers}, {model.config.pooling} pooling, {count:.1f} million weights"
+
+
+def _make_config(recipe: ClassificationRecipe, size: Size, *, vocabulary: int, pad_id: int) -> TransformerEncoderConfig:
+    numbers: dict[str, Any] = {name: getattr(size, name) for name in ("width", "layers", "heads", "inner", "dropout")}
+    numbers |= {"vocabulary": vocabulary, "pad_id": pad_id, "max_length": recipe.most_tokens or DEFAULT_MOST_TOKENS}
+    numbers |= {} if recipe.attention is None else {"mechanism": recipe.attention}
+    numbers |= {} if recipe.position is None else {"position": recipe.position}
+    return apply_hyperparameters(TransformerEncoderConfig, numbers, recipe.hyperparameters, fixed=_TOKENIZER_FIELDS)

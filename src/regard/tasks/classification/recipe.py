@@ -1,0 +1,126 @@
+"""The recipe of a classifier: data, tokenizer, model and loss. Fields that are None are chosen by the data."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+from regard.errors import OptionError, check_choice, check_count, check_flag, check_kind, check_number
+from regard.text.labelled import LabelFormat
+from regard.text.pooling import MODES
+from regard.text.tokenizer_training import TOKENIZERS
+
+CLASS_WEIGHTS = ("none", "balanced")
+METRICS = ("accuracy", "macro_f1", "micro_f1", "loss")
+_PATHS_EXAMPLE = 'for example {}=(Path("texts.tsv"),)'
+
+
+@final
+@dataclass(frozen=True)
+class ClassificationRecipe:
+    """The data and the model of a classifier.
+
+    Args:
+        data: tables or JSON lines of labelled texts, or folders with one folder of texts per label.
+        where: the columns of text and label, and how many labels a text has.
+        validation: validation texts; without any, some of ``data`` are held out.
+        model: the size of a new encoder, one of ``presets.SIZES``; None chooses it by the number of texts.
+        init: start from a trained encoder: "minilm", the folder of a BERT, a name on the Hub, or the folder of a
+            classifier, whose head is kept if it has the same labels. None trains a new encoder.
+        hyperparameters: values that override those of the new encoder's config.
+        attention: the attention mechanism of a new encoder; position: its position.
+        tokenizer: the kind of a new tokenizer, one of ``TOKENIZERS``; None is bpe. vocabulary: its size; None chooses
+            it by the data.
+        most_tokens: the most tokens of a text, in training and later; longer texts are skipped, or cut with
+            ``truncate``. None is 512, or the limit of the trained encoder if that is lower.
+        truncate: cut long texts instead of skipping them.
+        pooling: "mean", the mean over the tokens, or "cls", the first token.
+        batch: texts of a batch. batch_tokens: maximum tokens of a batch, padding included; None is no limit.
+        class_weights: "balanced" weights the loss of each label by the inverse of its frequency; or "none".
+        smoothing: label smoothing factor, from 0 to 1, for one label per text.
+        metric: the validation metric that decides which weights are best, one of ``METRICS``; None is accuracy, or
+            macro F1 if one label has more than three quarters of the validation texts or a text may have several.
+
+    Raises OptionError for values of the wrong type and numbers out of range.
+    """
+
+    data: tuple[Path, ...]
+    where: LabelFormat = field(default_factory=LabelFormat)
+    validation: tuple[Path, ...] = ()
+    model: str | None = None
+    init: str | None = None
+    hyperparameters: dict[str, Any] = field(default_factory=dict)
+    attention: str | None = None
+    position: str | None = None
+    tokenizer: str | None = None
+    vocabulary: int | None = None
+    most_tokens: int | None = None
+    truncate: bool = False
+    pooling: str = "mean"
+    batch: int = 32
+    batch_tokens: int | None = None
+    class_weights: str = "none"
+    smoothing: float = 0.0
+    metric: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("data", "validation"):
+            check_kind(name, getattr(self, name), tuple, do=_PATHS_EXAMPLE.format(name))
+            for path in getattr(self, name):
+                check_kind(name, path, Path, do=_PATHS_EXAMPLE.format(name))
+        check_kind("where", self.where, LabelFormat, do='for example LabelFormat(columns=("text", "label"))')
+        check_kind("hyperparameters", self.hyperparameters, dict, do='for example hyperparameters={"layers": 4}')
+        for name in ("model", "init", "attention", "position", "tokenizer", "metric"):
+            if getattr(self, name) is not None:
+                check_kind(name, getattr(self, name), str, do=f"leave {name} out for the default")
+        if self.tokenizer is not None:
+            check_choice("kind of tokenizer", self.tokenizer, TOKENIZERS)
+        if self.metric is not None:
+            check_choice("metric", self.metric, METRICS)
+        check_choice("pooling", self.pooling, MODES)
+        check_choice("class weights", self.class_weights, CLASS_WEIGHTS)
+        check_flag("truncate", self.truncate)
+        check_count("batch", self.batch)
+        for name in ("vocabulary", "most_tokens", "batch_tokens"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
+        check_number("smoothing", self.smoothing, least=0.0, most=1.0)
+
+    def fields(self) -> dict[str, Any]:
+        """The fields as JSON values, except those of the model, which the data may decide."""
+        left_open = ("model", "hyperparameters", "attention", "position", "most_tokens")
+        fields = {name: _to_json_value(value) for name, value in asdict(self).items() if name not in left_open}
+        return fields | {"init": None if self.init is None else Path(self.init).name}
+
+    def check_effect(self) -> None:
+        """Raise OptionError for fields that have no effect with a trained encoder."""
+        if self.init is None:
+            return
+        useless = {
+            "model (--model)": self.model is not None,
+            "hyperparameters (--set)": bool(self.hyperparameters),
+            "attention (--attention)": self.attention is not None,
+            "position (--position)": self.position is not None,
+            "tokenizer (--tokenizer)": self.tokenizer is not None,
+            "vocabulary (--vocabulary)": self.vocabulary is not None,
+        }
+        names = ", ".join(name for name, is_set in useless.items() if is_set)
+        if names:
+            raise OptionError(
+                f"fine-tuning cannot change the architecture or the tokenizer of {self.init}",
+                expected="a recipe that leaves them as they are",
+                got=names,
+                do=f"leave out {names}",
+            )
+
+
+def _to_json_value(value: Any) -> Any:
+    """Convert to JSON; a path becomes its file name, since the file may be elsewhere when the run is resumed."""
+    if isinstance(value, Path):
+        return value.name
+    if isinstance(value, tuple | list):
+        return [_to_json_value(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _to_json_value(one) for name, one in value.items()}
+    return value

@@ -1,0 +1,245 @@
+"""The classification task, for ``regard.train.run``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from jaxtyping import Bool
+from torch import Tensor, nn
+
+from regard.classification import majority_answer
+from regard.models import Encoder, TextClassifier, TextClassifierConfig
+from regard.tasks.classification import new_model
+from regard.tasks.classification.batches import Batches
+from regard.tasks.classification.class_balance import describe_labels
+from regard.tasks.classification.corpus import LabelledCorpus
+from regard.tasks.classification.data import encode_texts, find_labels, split_texts
+from regard.tasks.classification.loss import balanced_weights, text_loss
+from regard.tasks.classification.presets import (
+    FINE_TUNING_EPOCHS,
+    FINE_TUNING_PEAK,
+    FINE_TUNING_WARMUP,
+    SIZES,
+    Size,
+    choose_size,
+    choose_vocab_size,
+)
+from regard.tasks.classification.recipe import ClassificationRecipe
+from regard.tasks.classification.validation import TextValidation
+from regard.tasks.sentences import Indices
+from regard.text.labelled import LabelledText, check_labels, label_matrix
+from regard.text.subword_training import min_vocab_size
+from regard.text.tokenizer import Tokenizer
+from regard.text.tokenizer_training import train_text_tokenizer
+from regard.train import RankShard, RunContext, Settings, Task, Validation
+
+_TOKENIZER_FILE = "tokenizer.json"
+_HEAD_DROPOUT = 0.1
+_IMBALANCED_SHARE = 0.75
+"""The share of the most frequent label above which accuracy hardly tells models apart."""
+_SYMBOLS = 30_000
+"""Vocabulary of words or characters without a given size."""
+
+
+@final
+class ClassificationTask(Task):
+    """Training a text classifier by ``recipe``.
+
+    ``prepare`` makes the choices that the recipe leaves open, and reports them. It sets ``batches`` to the training
+    texts and ``validation`` to the metrics on validation texts.
+    """
+
+    model: TextClassifier
+    batches: Batches
+    validation: TextValidation
+
+    def __init__(self, recipe: ClassificationRecipe) -> None:
+        self._recipe = recipe
+        self._size = SIZES["tiny"]
+        self._weights: Tensor | None = None
+        self._cached_epoch: tuple[int, list[Indices]] = (-1, [])
+
+    def prepare(self, context: RunContext) -> None:
+        """Read the texts, hold some out, make or load tokenizer and encoder, and encode the texts.
+
+        Raises DataError for data that cannot be used, OptionError for an invalid recipe, CheckpointError for a model
+        that cannot be started from, and what the model raises for the longest text.
+        """
+        recipe, say, seed = self._recipe, context.say, context.settings.seed
+        recipe.check_effect()
+        if recipe.init is None:
+            new_model.check_hyperparameters(recipe)
+        # Settings that are invalid even with the shortest warm-up fail here, before data is read.
+        _complete_settings(context.settings, self._size, fine_tuned=recipe.init is not None)
+        start = new_model.load_start(recipe)
+        training, validation = split_texts(recipe, seed=seed, say=say)
+        several = _has_several(recipe, [*training, *validation], say)
+        self._size = choose_size(len(training), recipe.model)
+        limit = new_model.most_tokens(recipe, start)
+        tokenizer = self._choose_tokenizer(start, [one.text for one in training], context).with_limit(limit)
+        sentences, training = encode_texts(training, tokenizer, truncate=recipe.truncate, say=say)
+        labels = find_labels(training, several=several)
+        check_labels(validation, labels, "the training data")
+        held, validation = encode_texts(validation, tokenizer, truncate=recipe.truncate, say=say)
+        self.model = self._make_model(start, tokenizer, labels, several=several, most_tokens=limit)
+        say(f"the model: {new_model.describe_model(recipe, self._size, self.model)}")
+        for sentence in describe_labels(labels, [one.labels for one in training], several=several):
+            say(sentence)
+        self.batches, held_out = (
+            Batches(
+                LabelledCorpus(encoded, label_matrix(texts, labels, "the training data")),
+                size=recipe.batch,
+                tokens=recipe.batch_tokens,
+                seed=seed,
+                pad_id=self.model.pad_id,
+            )
+            for encoded, texts in ((sentences, training), (held, validation))
+        )
+        for one in (self.batches, held_out):
+            new_model.check_longest_text(self.model, one)
+        metric = _choose_metric(recipe, held_out.corpus.truth, labels, say)
+        self.validation = TextValidation(validation, held_out, metric=metric)
+        if recipe.class_weights == "balanced":
+            self._weights = balanced_weights(self.batches.corpus.truth, several=several)
+
+    def complete(self, settings: Settings) -> Settings:
+        """Fill in the learning rate and the warm-up where they are None, and the epochs of fine-tuning."""
+        return _complete_settings(settings, self._size, fine_tuned=self._recipe.init is not None)
+
+    def recipe(self) -> dict[str, Any]:
+        """The recipe's fields, with the model that was chosen, and a hash of the texts."""
+        texts = self.batches.corpus.digest + self.validation.batches.corpus.digest
+        config = self.model.config
+        model = {"encoder": self.model.encoder_fields, "labels": list(config.labels), "several": config.several}
+        model |= {"dropout": config.dropout, "max_tokens": config.max_tokens}
+        return {**self._recipe.fields(), "metric": self.validation.metric, "model": model, "texts": texts}
+
+    def files(self) -> Mapping[str, str]:
+        """The tokenizer as a text, by file name."""
+        return {} if self.model.tokenizer is None else {_TOKENIZER_FILE: self.model.tokenizer.to_json()}
+
+    def epoch(self, number: int) -> list[Indices]:
+        """The indices of the texts in each batch of an epoch."""
+        if self._cached_epoch[0] != number:
+            self._cached_epoch = number, self.batches.epoch(number)
+        return self._cached_epoch[1]
+
+    def tokens(self, batch: Indices) -> int:
+        """The number of predictions of a batch: texts, or with several labels per text texts x labels."""
+        return len(batch) * (len(self.model.labels) if self.model.config.several else 1)
+
+    @property
+    def unit(self) -> str:
+        """What ``tokens`` counts."""
+        return "predictions" if self.model.config.several else "texts"
+
+    def loss(self, model: nn.Module, batch: Indices, shard: RankShard) -> Tensor:
+        """The sum of the losses of a shard of a batch, a scalar with a gradient."""
+        own = shard.rows(batch)
+        if len(own) == 0:  # every process takes part in each step, even without rows
+            return self._loss(model, batch[:1]) * 0.0
+        return self._loss(model, own)
+
+    def validate(self, model: nn.Module) -> Validation:
+        """Measure accuracy, F1, loss and calibration error on the validation texts."""
+        assert isinstance(model, TextClassifier)
+        return self.validation.measure(model)
+
+    def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> None:
+        """Write the model folder, replacing an older model in it and keeping other files."""
+        assert isinstance(model, TextClassifier)
+        counts = {"texts": len(self.batches.corpus), "held_out": len(self.validation.texts)}
+        model.metadata = {**counts, "init": self._recipe.fields()["init"], **about}
+        model.save(folder, overwrite=True, keep_others=True)
+
+    def describe(self, score: float) -> str:
+        """Format a score, for example "accuracy 0.914 on held-out texts"."""
+        name = self.validation.metric.replace("_f1", " F1")
+        return f"{name} {abs(score):.3f} on held-out texts"
+
+    def _loss(self, model: nn.Module, texts: Indices) -> Tensor:
+        return text_loss(
+            model,
+            self.batches,
+            texts,
+            several=self.model.config.several,
+            smoothing=self._recipe.smoothing,
+            weights=self._weights,
+        )
+
+    def _choose_tokenizer(self, start: Encoder | None, texts: Sequence[str], context: RunContext) -> Tokenizer:
+        """The tokenizer of the model to start from, that of the resumed run, or a new one."""
+        if start is not None and start.tokenizer is not None:
+            return start.tokenizer
+        if context.folder is not None and (context.folder / _TOKENIZER_FILE).exists():
+            return Tokenizer.from_file(context.folder / _TOKENIZER_FILE)
+        kind = self._recipe.tokenizer or "bpe"
+        size = self._recipe.vocabulary or _choose_vocab_size(kind, texts)
+        tokenizer = train_text_tokenizer(texts, kind=kind, size=size)
+        names = {"words": "words", "characters": "characters"}
+        context.say(f"a vocabulary of {tokenizer.vocabulary:,} {names.get(kind, 'subwords')}")
+        return tokenizer
+
+    def _make_model(
+        self, start: Encoder | None, tokenizer: Tokenizer, labels: tuple[str, ...], *, several: bool, most_tokens: int
+    ) -> TextClassifier:
+        """Build the classifier on a new encoder, or on the one to start from."""
+        recipe, dropout = self._recipe, _HEAD_DROPOUT
+        if start is None:
+            start = new_model.new_encoder(recipe, self._size, vocabulary=tokenizer.vocabulary, pad_id=tokenizer.pad_id)
+            dropout = start.config.dropout
+        config = TextClassifierConfig(labels, several, recipe.pooling, dropout, most_tokens)
+        encoder = start.encoder if isinstance(start, TextClassifier) else start
+        encoder.tokenizer = tokenizer
+        model = TextClassifier(encoder, config)
+        if isinstance(start, TextClassifier) and start.labels == labels and start.config.several == several:
+            model.head.load_state_dict(start.head.state_dict())
+        return model
+
+
+def _choose_vocab_size(kind: str, texts: Sequence[str]) -> int:
+    """Choose the size of a new vocabulary; more subwords if characters need most of them, as in Chinese."""
+    if kind in ("words", "characters"):
+        return _SYMBOLS
+    size = choose_vocab_size(len(texts))
+    return max(size, min_vocab_size(texts) + size // 2)
+
+
+def _has_several(recipe: ClassificationRecipe, texts: Sequence[LabelledText], say: Callable[[str], None]) -> bool:
+    """Whether a text may have several labels: as the recipe says, or if one has not exactly one."""
+    if recipe.where.labels != "auto":
+        return recipe.where.labels == "several"
+    other = next((one for one in texts if len(one.labels) != 1), None)
+    if other is not None:
+        shown = "|".join(other.labels) or "no label"
+        say(
+            f"texts may have several labels: {other.place} has {shown}; "
+            "if a vertical bar is part of a label, use labels='one' (--labels one)"
+        )
+    return other is not None
+
+
+def _choose_metric(
+    recipe: ClassificationRecipe,
+    truth: Bool[np.ndarray, "texts labels"],
+    labels: Sequence[str],
+    say: Callable[[str], None],
+) -> str:
+    """Choose the metric that decides which weights are best, and report the score of the most frequent answer."""
+    answer, share = majority_answer(truth, labels)
+    shown = f"always answering {answer} is right for {share:.1%} of the validation texts".replace("%", " %")
+    imbalanced = share > _IMBALANCED_SHARE or bool((truth.sum(axis=1) != 1).any())
+    metric = recipe.metric or ("macro_f1" if imbalanced else "accuracy")
+    say(f"{shown}; the best model is chosen by {metric.replace('_f1', ' F1')}")
+    return metric
+
+
+def _complete_settings(settings: Settings, size: Size, *, fine_tuned: bool) -> Settings:
+    peak, warmup = (FINE_TUNING_PEAK, FINE_TUNING_WARMUP) if fine_tuned else (size.peak, size.warmup)
+    settings = replace(settings, schedule=settings.schedule.complete(peak=peak, warmup=warmup))
+    unlimited = (settings.epochs, settings.steps, settings.minutes) == (None, None, None)
+    return replace(settings, epochs=FINE_TUNING_EPOCHS) if fine_tuned and unlimited else settings

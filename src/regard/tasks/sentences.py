@@ -1,0 +1,70 @@
+"""Sentences as token ids in memory: one flat array of ids, with the offsets of the sentences; and padded batches.
+
+    ids (all tokens of all sentences), offsets (sentences + 1,); sentence i is ids[offsets[i] : offsets[i + 1]]
+
+Two bytes per token if the vocabulary allows it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, final
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+Indices: TypeAlias = npt.NDArray[np.int64]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Sentences:
+    """Sentences of token ids without padding: ``ids`` (tokens of all sentences,), ``offsets`` (sentences + 1,)."""
+
+    ids: npt.NDArray[np.unsignedinteger]
+    offsets: npt.NDArray[np.int64]
+
+    @classmethod
+    def from_ids(cls, sentences: Iterable[Sequence[int]], vocabulary: int) -> Sentences:
+        """Store sentences with 2-byte ids if the vocabulary has at most 65,536 tokens, else 4-byte. Reads them once."""
+        ids, lengths = array("H" if vocabulary <= 2**16 else "I"), array("q", [0])
+        for sentence in sentences:
+            ids.extend(sentence)
+            lengths.append(len(sentence))
+        return cls(np.asarray(ids), np.cumsum(lengths, dtype=np.int64))
+
+    def select(self, which: npt.NDArray[np.bool_]) -> Sentences:
+        """The sentences for which ``which`` (sentences,) is True."""
+        if which.all():  # the usual case, without a copy
+            return self
+        lengths = self.lengths
+        ends = np.concatenate([[0], np.cumsum(lengths[which], dtype=np.int64)])
+        return Sentences(self.ids[np.repeat(which, lengths)], ends)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> npt.NDArray[np.unsignedinteger]:
+        return self.ids[self.offsets[index] : self.offsets[index + 1]]
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """The number of tokens of each sentence, (sentences,)."""
+        return np.diff(self.offsets)
+
+
+def pad_rows(
+    sentences: Sentences, which: Indices, padding: int, *, before: tuple[int, ...] = (), after: tuple[int, ...] = ()
+) -> Int[Tensor, "batch length"]:
+    """The sentences ``which``, with the tokens ``before`` and ``after`` added, padded on the right with ``padding``."""
+    extra = len(before) + len(after)
+    rows = np.full((len(which), int(sentences.lengths[which].max(initial=0)) + extra), padding, dtype=np.int64)
+    for row, index in zip(rows, which, strict=True):
+        ids = sentences[int(index)]
+        row[: len(ids) + extra] = (*before, *ids, *after)
+    return torch.from_numpy(rows)

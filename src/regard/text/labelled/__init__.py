@@ -1,0 +1,16 @@
+"""Texts with labels: read from tables, JSON lines and folders."""
+
+from regard.text.labelled.label_matrix import check_labels, label_matrix
+from regard.text.labelled.labelled_text import LabelledText, SkippedText
+from regard.text.labelled.read import FORMATS, LabelFormat, read_and_report_labelled, read_labelled
+
+__all__ = [
+    "FORMATS",
+    "LabelFormat",
+    "LabelledText",
+    "SkippedText",
+    "check_labels",
+    "label_matrix",
+    "read_and_report_labelled",
+    "read_labelled",
+]

@@ -1,0 +1,82 @@
+"""Labelled texts and skipped entries, and the labels of a cell or a JSON value.
+
+neg                 one label
+sport|politics      two labels, or one with a vertical bar in its name if a text has one label only
+["sport", "arts"]   two labels; ["sport"] is one, [] is none
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import TypeAlias, final
+
+SEPARATOR = "|"
+"""Character between several labels."""
+
+
+@final
+@dataclass(frozen=True)
+class LabelledText:
+    """A text and its labels; ``place`` says where they were read, for messages."""
+
+    text: str
+    labels: tuple[str, ...]
+    place: str
+
+
+@final
+@dataclass(frozen=True)
+class SkippedText:
+    """An entry that is not a usable text with labels: its place, and the reason, the same for all of its kind."""
+
+    place: str
+    reason: str
+
+
+LabelledOrSkipped: TypeAlias = LabelledText | SkippedText
+
+
+def make_labelled(text: str, labels: tuple[str, ...] | None, place: str) -> LabelledOrSkipped:
+    """Make a labelled text; a ``SkippedText`` if the text is empty or ``labels`` is None."""
+    if not text.strip():
+        return SkippedText(place, "the text is empty")
+    if labels is None:
+        return SkippedText(place, "there is no label")
+    return LabelledText(text, labels, place)
+
+
+def labels_of_cell(cell: str, *, split: bool) -> tuple[str, ...] | None:
+    """The labels in a cell of a table; with ``split`` there may be several. None if the cell is empty."""
+    cell = cell.strip()
+    if cell.startswith("["):
+        try:
+            listed = json.loads(cell)
+        except (ValueError, RecursionError):
+            listed = None
+        if isinstance(listed, list) and (split or len(listed) == 1):
+            return labels_of_value(listed, split=split)
+    names = [one.strip() for one in cell.split(SEPARATOR)] if split else [cell]
+    return tuple(dict.fromkeys(one for one in names if one)) or None
+
+
+def labels_of_value(value: object, *, split: bool) -> tuple[str, ...] | None:
+    """The labels in a JSON value: a string, a number, true or false, or a list of these. None if it is not a label."""
+    if isinstance(value, list):
+        found = [_scalar_name(one) for one in value]
+        return tuple(dict.fromkeys(one for one in found if one)) if all(found) and (split or len(found) == 1) else None
+    if isinstance(value, str):
+        return labels_of_cell(value, split=split)
+    name = _scalar_name(value)
+    return (name,) if name else None
+
+
+def _scalar_name(value: object) -> str | None:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return str(int(value)) if value.is_integer() else str(value)
+    return value.strip() or None if isinstance(value, str) else None

@@ -1,0 +1,126 @@
+"""Read labelled texts from files of any supported format, chosen by the file name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from regard.errors import DataError, OptionError, check_choice, short_repr
+from regard.text.gzip_io import inner_suffix
+from regard.text.labelled.columns import Columns
+from regard.text.labelled.folders import read_folder
+from regard.text.labelled.json_lines import read_json_lines
+from regard.text.labelled.labelled_text import LabelledOrSkipped, LabelledText
+from regard.text.labelled.tables import read_csv, read_tsv
+from regard.text.skip_counts import SkipCounts
+
+_CSV_SUFFIXES, _TSV_SUFFIXES, _JSON_SUFFIXES = (".csv",), (".tsv", ".tab"), (".jsonl", ".ndjson")
+FORMATS = "FILE.csv, FILE.tsv, FILE.jsonl, or a folder with one folder of texts per label"
+_UNSUPPORTED_FORMATS = {
+    (".xls", ".xlsx", ".ods", ".parquet"): "save it as comma-separated values, FILE.csv",
+    (".json",): "write one object per line, FILE.jsonl",
+    (".zip", ".tar", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"): "unpack it, or compress a table with gzip instead",
+}
+"""Unsupported formats, and what to do with each."""
+LABELS = ("auto", "one", "several")
+"""How many labels a text has: "auto" is several if any text has not exactly one."""
+
+
+@final
+@dataclass(frozen=True)
+class LabelFormat:
+    """Location of text and label in a file, and how many labels a text has.
+
+    ``columns`` are the columns or JSON fields of text and label, by name or by number from 1; None finds them by usual
+    names such as "text" and "label". ``labels`` is one of ``LABELS``: with "one", "a|b" is the name of one label.
+    Raises OptionError for other values.
+    """
+
+    columns: Columns | None = None
+    labels: str = "auto"
+
+    def __post_init__(self) -> None:
+        check_choice("number of labels", self.labels, LABELS)
+        listed = self.columns if isinstance(self.columns, tuple) else ()
+        valid = len(listed) == 2 and listed[0] != listed[1] and all(map(_is_column, listed))
+        if self.columns is not None and not valid:
+            raise OptionError(
+                "wrong columns of text and label",
+                expected="two different columns, by name or by number from 1",
+                got=short_repr(self.columns),
+                do='for example columns=("text", "label") (--columns text,label) or columns=(2, 1) (--columns 2,1)',
+            )
+
+
+def read_labelled(paths: Sequence[Path], where: LabelFormat = LabelFormat()) -> Iterator[LabelledOrSkipped]:
+    """Read the texts of all files in order.
+
+    Raises OptionError for an unknown format, DataError for a missing file, and the errors of the formats.
+    """
+    for path in paths:
+        _check_format(path)
+    split = where.labels != "one"
+    for path in paths:
+        if path.is_dir():
+            yield from read_folder(path, split=split)
+        elif inner_suffix(path) in _CSV_SUFFIXES:
+            yield from read_csv(path, columns=where.columns, split=split)
+        elif inner_suffix(path) in _TSV_SUFFIXES:
+            yield from read_tsv(path, columns=where.columns, split=split)
+        else:
+            yield from read_json_lines(path, columns=where.columns, split=split)
+
+
+def read_and_report_labelled(
+    paths: Sequence[Path], where: LabelFormat, say: Callable[[str], None]
+) -> list[LabelledText]:
+    """Read all usable texts of the files in order, and report skipped entries to ``say``.
+
+    Raises DataError if there is no text.
+    """
+    skips, texts = SkipCounts(), []
+    for one in read_labelled(paths, where):
+        if isinstance(one, LabelledText):
+            texts.append(one)
+        else:
+            skips.add(one.place, one.reason)
+    for sentence in skips.sentences():
+        say(sentence)
+    if not texts:
+        raise DataError(
+            "the data has no usable text",
+            expected="texts with labels",
+            got=f"0 texts in {', '.join(map(str, paths))}",
+            do="check the columns of the data (--columns)",
+        )
+    return texts
+
+
+def _is_column(one: object) -> bool:
+    if isinstance(one, str):
+        return bool(one.strip())
+    return isinstance(one, int) and not isinstance(one, bool) and one >= 1
+
+
+def _check_format(path: Path) -> None:
+    """Raise DataError for a missing file, OptionError for an unknown format."""
+    suffix = inner_suffix(path)
+    do = next((do for suffixes, do in _UNSUPPORTED_FORMATS.items() if suffix in suffixes), None)
+    known = suffix in (*_CSV_SUFFIXES, *_TSV_SUFFIXES, *_JSON_SUFFIXES)
+    if not path.is_dir() and not known:
+        do = do or "give the file the suffix of its format"
+        raise OptionError(
+            f"labelled texts cannot be read from {suffix or 'a file without a suffix'}",
+            expected=FORMATS,
+            got=str(path),
+            do=do,
+        )
+    if not path.exists():
+        raise DataError(
+            f"cannot read {path}",
+            expected="a file or a folder of labelled texts",
+            got="No such file or directory",
+            do="check the path",
+        )

@@ -1,0 +1,119 @@
+"""Forgetting attention beside the conformance suite: blocks, long inputs, decoding, and gates at their limits."""
+
+import numpy as np
+import pytest
+import torch
+
+import regard
+from oracles import forgetting as oracle
+from regard import masks
+from regard.mechanisms import forgetting
+
+HEADS, HEAD_DIM = 2, 8
+
+
+def make_inputs(queries: int, keys: int, *, dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, ...]:
+    generator = torch.Generator().manual_seed(queries + keys)
+    shapes = ((queries, HEAD_DIM), (keys, HEAD_DIM), (keys, HEAD_DIM), (keys, 1))
+    return tuple(torch.randn(2, HEADS, *shape, dtype=dtype, generator=generator) for shape in shapes)
+
+
+@pytest.fixture
+def mechanism() -> forgetting.Forgetting:
+    return forgetting.Forgetting(heads=HEADS, head_dim=HEAD_DIM)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(23, 23), (5, 23), (23, 5), (1, 23)])
+@pytest.mark.parametrize("padded", [False, True])
+def test_blocks_agree_with_the_oracle(mechanism, monkeypatch, queries: int, keys: int, padded: bool) -> None:
+    monkeypatch.setattr(forgetting, "_BLOCK", 7)
+    query, key, value, forget = make_inputs(queries, keys)
+    lengths = torch.tensor([keys, keys - 2])
+    mask = masks.padding(lengths) if padded else None
+    allowed = np.arange(keys)[None, None, None] < lengths.numpy()[:, None, None, None] if padded else None
+    expected = oracle.attention(*(part.numpy() for part in (query, key, value, forget)), allowed)
+    np.testing.assert_allclose(
+        mechanism(query, key, value, mask, forget=forget).numpy(), expected, rtol=1e-9, atol=1e-12
+    )
+
+
+def test_gradients_of_gates_across_blocks(mechanism, monkeypatch) -> None:
+    monkeypatch.setattr(forgetting, "_BLOCK", 3)
+    inputs = tuple(part[:1].requires_grad_() for part in make_inputs(8, 8))
+    assert torch.autograd.gradcheck(lambda q, k, v, f: mechanism(q, k, v, forget=f), inputs)
+
+
+def test_float32_is_exact_at_thousands_of_tokens(mechanism) -> None:
+    parts = make_inputs(4096, 4096)
+    exact = mechanism(*parts[:3], forget=parts[3])
+    rounded = tuple(part.float() for part in parts)
+    # A bias is at most the sum of |log f| over a block, and rounded by half an epsilon of it. Scores that are off by e
+    # change weights by 2 e of themselves, and so an output by 2 e of the largest value.
+    decays = -torch.nn.functional.logsigmoid(parts[3]).unfold(2, forgetting._BLOCK, 1).sum(-1).max()
+    bound = 2 * float(decays * parts[2].abs().max()) * torch.finfo(torch.float32).eps / 2
+    torch.testing.assert_close(mechanism(*rounded[:3], forget=rounded[3]).double(), exact, rtol=0, atol=bound)
+
+
+def test_steps_equal_the_whole_sequence(mechanism) -> None:
+    query, key, value, forget = make_inputs(9, 9)
+    whole, parts, state = mechanism(query, key, value, forget=forget), [], mechanism.empty_state()
+    with torch.no_grad():
+        for at in range(9):
+            one = slice(at, at + 1)
+            part, state = mechanism.step(
+                query[:, :, one], key[:, :, one], value[:, :, one], state, masks.causal(), forget=forget[:, :, one]
+            )
+            parts.append(part)
+    torch.testing.assert_close(torch.cat(parts, dim=2), whole)
+
+
+def test_model_decodes_with_it() -> None:
+    from regard.models import Transformer, TransformerConfig
+
+    torch.manual_seed(3)
+    config = TransformerConfig(
+        vocabulary=11, width=12, layers=1, heads=3, inner=7, mechanism="dot_product", decoder_mechanism="forgetting"
+    )
+    model = Transformer(config).eval()
+    source, target = torch.randint(3, 11, (2, 5)), torch.randint(3, 11, (2, 4))
+    exact, state = model(source, target).logits, model.start(source)
+    for place in range(4):
+        logits, state = model.step(target[:, place], state)
+        torch.testing.assert_close(logits, exact[:, place], rtol=0, atol=1e-5)
+
+
+def test_without_gates_equals_causal_attention(mechanism) -> None:
+    query, key, value, _ = make_inputs(6, 9)
+    torch.testing.assert_close(mechanism(query, key, value), regard.attention(query, key, value, mask=masks.causal()))
+
+
+def test_nonfinite_gate_affects_only_later_queries(mechanism) -> None:
+    query, key, value, forget = make_inputs(7, 7)
+    exact = mechanism(query, key, value, forget=forget)
+    forget[0, 1, 3] = float("nan")
+    actual = mechanism(query, key, value, forget=forget)
+    assert torch.equal(actual[0, 1, :3], exact[0, 1, :3])
+    assert actual[0, 1, 3:].isnan().all()
+    assert torch.equal(actual[0, 0], exact[0, 0])
+    assert torch.equal(actual[1], exact[1])
+
+
+def test_gate_of_the_first_token_has_no_effect(mechanism) -> None:
+    query, key, value, forget = make_inputs(7, 7)
+    exact = mechanism(query, key, value, forget=forget)
+    forget[:, :, 0] = float("nan")
+    assert torch.equal(mechanism(query, key, value, forget=forget), exact)
+
+
+def test_closed_gate_hides_earlier_tokens(mechanism) -> None:
+    query, key, _, forget = make_inputs(7, 7)
+    forget[:, :, 4] = -1e4
+    seen = mechanism.weights(query, key, forget=forget)
+    assert (seen[:, :, 4:, :4] == 0).all()
+    torch.testing.assert_close(seen.sum(-1), torch.ones(2, HEADS, 7, dtype=torch.float64))
+
+
+def test_weights_are_differentiable(mechanism) -> None:
+    query, key, _, forget = make_inputs(4, 4)
+    inputs = tuple(part[:1].requires_grad_() for part in (query, key, forget))
+    assert torch.autograd.gradcheck(lambda q, k, f: mechanism.weights(q, k, forget=f), inputs)

@@ -1,0 +1,167 @@
+"""Linformer: the ways of sharing a projection, lengths, and the rates of its errors."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import regard
+from oracles import linformer as oracle
+from regard import masks
+from regard.errors import OptionError, RefusedError
+from regard.mechanisms import Linformer
+from regard.mechanisms.linformer import SHARINGS, make_projection
+
+BATCH, HEADS, KEY_HEADS, QUERIES, KEYS, HEAD_DIM, LENGTH, PROJECTED = 2, 4, 2, 5, 11, 7, 13, 3
+
+
+def build(sharing="headwise", **options):
+    if sharing == "layerwise":
+        options = {"projection": make_projection(PROJECTED, LENGTH), **options}
+    sizes = {"heads": HEADS, "head_dim": HEAD_DIM, "length": LENGTH, "projected": PROJECTED}
+    return Linformer(**{**sizes, "sharing": sharing, **options}).double()
+
+
+def make_inputs(key_heads=HEADS):
+    generator = torch.Generator().manual_seed(3)
+    shapes = ((HEADS, QUERIES), (key_heads, KEYS), (key_heads, KEYS))
+    return [torch.randn(BATCH, *shape, HEAD_DIM, generator=generator, dtype=torch.float64) for shape in shapes]
+
+
+@pytest.mark.parametrize("key_heads", [HEADS, KEY_HEADS, 1])
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_each_sharing_agrees_with_the_equation(sharing, key_heads):
+    mechanism, inputs = build(sharing), make_inputs(key_heads)
+    for mask, allowed in (
+        (None, None),
+        (masks.padding([KEYS, 4]), np.arange(KEYS)[None] < np.array([KEYS, 4])[:, None]),
+    ):
+        allowed = None if allowed is None else allowed[:, None, None]
+        numbers = [one.detach().numpy() for one in (*inputs, *mechanism.projections)]
+        expected = oracle.attention(*numbers, allowed)
+        np.testing.assert_allclose(mechanism(*inputs, mask).detach().numpy(), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("sharing", "names", "heads"),
+    [
+        ("headwise", {"key_projection", "value_projection"}, ()),
+        ("key-value", {"projection"}, ()),
+        ("layerwise", {"projection"}, ()),
+        ("none", {"key_projection", "value_projection"}, (HEADS,)),
+    ],
+)
+def test_parameters_of_each_sharing(sharing, names, heads):
+    parameters = dict(build(sharing).named_parameters())
+    assert set(parameters) == names
+    assert all(one.shape == (*heads, PROJECTED, LENGTH) for one in parameters.values())
+
+
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_gradients_agree_with_finite_differences(sharing):
+    mechanism, inputs = build(sharing), [one.requires_grad_() for one in make_inputs(KEY_HEADS)]
+    names, parameters = zip(*mechanism.named_parameters(), strict=True)
+
+    def output(query, key, value, *numbers):
+        weights = dict(zip(names, numbers, strict=True))
+        return torch.func.functional_call(mechanism, weights, (query, key, value, masks.padding([KEYS, 4])))
+
+    assert torch.autograd.gradcheck(output, (*inputs, *parameters), fast_mode=True)
+
+
+def test_layers_share_one_parameter():
+    projection = make_projection(PROJECTED, LENGTH)
+    options = {"length": LENGTH, "projected": PROJECTED, "sharing": "layerwise", "projection": projection}
+    model = nn.Sequential(
+        *(regard.MultiHeadAttention(28, HEADS, mechanism="linformer", mechanism_options=options) for _ in range(2))
+    )
+    assert sum(parameter is projection for parameter in model.parameters()) == 1
+    model(torch.randn(1, KEYS, 28)).square().sum().backward()
+    assert projection.grad[:, :KEYS].any()
+    assert not projection.grad[:, KEYS:].any()
+    assert all(layer.mechanism.projection is projection for layer in model)
+
+
+@pytest.mark.usefixtures("without_shape_checks")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sharing": "headwide"}, r"(?s)unknown sharing 'headwide'.*'headwise'"),
+        (
+            {"sharing": "layerwise"},
+            r"(?s)needs the projection that the layers share.*nn.Parameter \(3, 13\).*make_proj",
+        ),
+        ({"sharing": "layerwise", "projection": torch.randn(PROJECTED, LENGTH)}, "needs the projection"),
+        ({"sharing": "layerwise", "projection": make_projection(2, LENGTH)}, "needs the projection"),
+        ({"sharing": "none", "projection": make_projection(PROJECTED, LENGTH)}, "has projections of its own"),
+    ],
+)
+def test_invalid_options_are_refused(options, message):
+    with pytest.raises(OptionError, match=message):
+        Linformer(heads=HEADS, head_dim=HEAD_DIM, length=LENGTH, projected=PROJECTED, **options)
+
+
+def test_too_many_keys_are_refused():
+    tokens = torch.randn(1, HEADS, LENGTH + 1, HEAD_DIM, dtype=torch.float64)
+    said = r"(?s)made for at most 13 keys, and there are 14.*to do: .*length=14 and train it, or cut the text to 13"
+    with pytest.raises(RefusedError, match=said):
+        build()(tokens, tokens, tokens)
+
+
+def test_identity_projections_equal_exact_attention():
+    mechanism, (query, key, value) = build(projected=KEYS, length=KEYS), make_inputs()
+    for parameter in mechanism.parameters():
+        parameter.data = (
+            torch.eye(KEYS, dtype=torch.float64)[torch.randperm(KEYS)] if False else torch.eye(KEYS).double()
+        )
+    torch.testing.assert_close(mechanism(query, key, value), regard.attention(query, key, value), rtol=0, atol=1e-12)
+
+
+def fit_slope(counts, errors):
+    return np.polyfit(np.log(counts), np.log(errors), 1)[0]
+
+
+def test_error_rate_of_random_projections():
+    """|P F^T F V - P V| falls as 1/sqrt(projected) for projections as drawn: Johnson and Lindenstrauss, theorem 1.
+
+    P are weights of exact attention. The theorem bounds the product of low rank, which a trained projection replaces.
+    """
+    length, counts = 64, (16, 64, 256, 1024)
+    torch.manual_seed(7)
+    query, key, value = torch.randn(3, 1, 2, length, HEAD_DIM, dtype=torch.float64)
+    weights = regard.mechanism("dot_product", heads=2, head_dim=HEAD_DIM).weights(query, key)
+    exact, errors = weights @ value, []
+    for projected in counts:
+        squares = []
+        for _ in range(10):
+            drawn = Linformer(heads=2, head_dim=HEAD_DIM, length=length, projected=projected).value_projection.double()
+            squares.append(((weights @ drawn.mT) @ (drawn @ value) - exact).square().mean().detach())
+        errors.append(np.mean(squares) ** 0.5)
+    assert -0.55 < fit_slope(counts, errors) < -0.45, errors
+
+
+def test_error_against_exact_attention_decreases_with_the_rank():
+    """With E = F whose rows pick keys at random, the error of a sample's mean: 1/sqrt(projected)."""
+    length, counts = 512, (8, 32, 128)
+    torch.manual_seed(8)
+    query, key, value = torch.randn(3, 1, HEADS, length, HEAD_DIM, dtype=torch.float64)
+    exact, errors = regard.attention(query, key, value), []
+    for projected in counts:
+        mechanism = build("key-value", projected=projected, length=length)
+        squares = []
+        for _ in range(10):
+            drawn = torch.randint(length, (projected,))
+            mechanism.projection.data = nn.functional.one_hot(drawn, length).double()
+            squares.append((mechanism(query, key, value) - exact).square().mean().detach())
+        errors.append(np.mean(squares) ** 0.5)
+    assert -0.6 < fit_slope(counts, errors) < -0.4, errors
+
+
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_visible_nan_affects_only_its_sequence_and_head(sharing):
+    mechanism, (query, key, value) = build(sharing), make_inputs()
+    key[1, 2, 3, 0] = torch.nan
+    output = mechanism(query, key, value)
+    assert output[1, 2].isnan().all()
+    output[1, 2] = 0
+    assert output.isfinite().all()
