@@ -10,8 +10,9 @@ import math
 from pathlib import Path
 from typing import Any
 
-from benchmarks import formatting
+from benchmarks import formatting, plot_style
 from benchmarks.attention_baselines import LABELS
+from benchmarks.plot_style import GRID_COLOURS, TEXT_COLOURS
 
 PLOTS: dict[str, tuple[str, ...]] = {
     "forward": ("dense", "causal"),
@@ -20,10 +21,7 @@ PLOTS: dict[str, tuple[str, ...]] = {
 }
 """Suites that have a plot, and the kinds of attention in it, from top to bottom."""
 DTYPES = ("fp32", "bf16")
-SCHEMES = ("light", "dark")
 
-_TEXT_COLOURS = {"light": "#333333", "dark": "#dddddd"}
-_GRID_COLOURS = {"light": "#d5d5d5", "dark": "#4a4d57"}
 _COLOURS = {
     "native": {"light": "#0072b2", "dark": "#56b4e9"},
     "sdpa": {"light": "#d55e00", "dark": "#e69f00"},
@@ -42,20 +40,7 @@ def draw(suite: str, cases: list[dict[str, Any]], scheme: str, path: Path) -> No
     import matplotlib.pyplot as plt
 
     rows = PLOTS[suite]
-    style: Any = {
-        "font.family": "sans-serif",
-        "font.size": 10,
-        "svg.fonttype": "none",
-        "svg.hashsalt": "regard",
-        "text.color": _TEXT_COLOURS[scheme],
-        "axes.labelcolor": _TEXT_COLOURS[scheme],
-        "axes.edgecolor": _GRID_COLOURS[scheme],
-        "xtick.color": _TEXT_COLOURS[scheme],
-        "ytick.color": _TEXT_COLOURS[scheme],
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-    }
-    with mpl.rc_context(style):
+    with mpl.rc_context(plot_style.settings(scheme)):
         figure, grid = plt.subplots(
             len(rows),
             len(DTYPES),
@@ -90,8 +75,8 @@ def _draw_panel(panel: Any, title: str, cases: list[dict[str, Any]], rate: float
         ends.append((points[-1], LABELS[name], colour))
     if rate is not None and cases:
         bound = [(case["length"], case["work"] / 1e9 / rate) for case in cases]
-        panel.plot(*zip(*bound, strict=True), color=_TEXT_COLOURS[scheme], linewidth=1, linestyle=(0, (4, 3)))
-        ends.append((bound[-1], _PEAK, _TEXT_COLOURS[scheme]))
+        panel.plot(*zip(*bound, strict=True), color=TEXT_COLOURS[scheme], linewidth=1, linestyle=(0, (4, 3)))
+        ends.append((bound[-1], _PEAK, TEXT_COLOURS[scheme]))
     _format_axes(panel, [case["length"] for case in cases], scheme)
     _draw_labels(panel, ends)
 
@@ -99,7 +84,7 @@ def _draw_panel(panel: Any, title: str, cases: list[dict[str, Any]], rate: float
 def _format_axes(panel: Any, lengths: list[int], scheme: str) -> None:
     from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
-    panel.grid(visible=True, axis="y", color=_GRID_COLOURS[scheme], linewidth=0.6)
+    panel.grid(visible=True, axis="y", color=GRID_COLOURS[scheme], linewidth=0.6)
     panel.set_axisbelow(True)
     panel.xaxis.set_minor_locator(NullLocator())
     panel.set_xticks(lengths, [f"{length:,}" for length in lengths])

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks import atomic_write, formatting, plot, results
+from benchmarks import atomic_write, formatting, plot, plot_style, results
 from benchmarks.attention_baselines import LABELS
 from benchmarks.case import Suite
 from benchmarks.suites import SUITES
@@ -90,7 +90,7 @@ def _render_suite(report: dict[str, Any], name: str) -> Iterator[str]:
     yield f"### {suite.title}\n"
     yield f"{suite.description}\n"
     if name in plot.PLOTS:
-        for scheme in plot.SCHEMES:
+        for scheme in plot_style.SCHEMES:
             file = _plot_file_name(report, name, scheme)
             yield f"![{_alt_text(suite)}](assets/{file}#only-{scheme})"
         yield ""
@@ -167,7 +167,7 @@ def main() -> int:
     for report in reports:
         for name in plot.PLOTS:
             if name in report["families"]:
-                for scheme in plot.SCHEMES:
+                for scheme in plot_style.SCHEMES:
                     cases = report["families"][name]["cases"]
                     plot.draw(name, cases, scheme, ASSETS / _plot_file_name(report, name, scheme))
     atomic_write.write(PAGE, text)

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import atomic_write
+from benchmarks.learning import recall_report
+from benchmarks.learning import results as learning_results
 from benchmarks.translation import results
 from benchmarks.translation.config import NAMES, Config
 
@@ -22,7 +24,11 @@ _MIN_WORDS = 4
 _INTRODUCTION = """\
 <!-- Written by `python -m benchmarks.translation.report` from benchmarks/translation/results. Do not edit. -->
 
-# Translation quality
+# Results of training
+
+What models of this project learn: translation first, then [recall by distance](#recall-by-distance).
+
+## Translation quality
 
 Each result is one command: the config in `benchmarks/translation/configs` has the data, the options of
 `regard train translate`, and the published score. The data is not part of this repository.
@@ -80,6 +86,7 @@ def render_page(found: list[Result]) -> str:
     """Render the whole page in Markdown."""
     parts = [_INTRODUCTION, *_render_overview(found), *_render_lengths(found)]
     parts += [line for result in found for line in _render_result(result)]
+    parts += recall_report.render_section(learning_results.read(recall_report.RESULTS))
     return "\n".join(parts)
 
 

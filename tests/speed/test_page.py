@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from benchmarks import plot, report, results
+from benchmarks import plot, plot_style, report, results
 from benchmarks.suites import SUITES
 
 
@@ -21,7 +21,7 @@ def test_every_plot_has_both_colour_schemes_and_is_on_the_page() -> None:
         for one in report.read_all()
         for name in plot.PLOTS
         if name in one["families"]
-        for scheme in plot.SCHEMES
+        for scheme in plot_style.SCHEMES
     }
     assert {file.name for file in report.ASSETS.glob("speed-*.svg")} == names
 

@@ -1,0 +1,86 @@
+"""The plot of the recall benchmark: accuracy by distance, and accuracy against the time of training.
+
+Colours are those of Okabe and Ito 2008, which colour-blind people can distinguish, and markers differ too. The plot is
+drawn twice, for light and for dark pages.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from benchmarks import plot_style
+from benchmarks.learning.recall_task import CHANCE
+from benchmarks.plot_style import GRID_COLOURS, SCHEMES, TEXT_COLOURS
+
+_COLOURS = {
+    "light": ("#0072b2", "#d55e00", "#009e73", "#a8518a", "#b87f00", "#4a4a4a"),
+    "dark": ("#56b4e9", "#ff8a4c", "#2bc49a", "#e09cc4", "#e6b94d", "#d0d0d0"),
+}
+_MARKERS, _LINES = "os^Dvp", ("-", (0, (4, 2)))
+"""Markers go with colours; further models have the same ones on dashed lines."""
+_MINUTE = 60
+
+
+def write_plots(results: dict[str, Any], folder: Path) -> list[Path]:
+    """Write recall-light.svg and recall-dark.svg of results by model, and return their paths."""
+    paths = [folder / f"recall-{scheme}.svg" for scheme in SCHEMES]
+    for scheme, path in zip(SCHEMES, paths, strict=True):
+        _draw(results, scheme, path)
+    return paths
+
+
+def _draw(results: dict[str, Any], scheme: str, path: Path) -> None:
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    import matplotlib.pyplot as plt
+
+    with mpl.rc_context(plot_style.settings(scheme)):
+        figure, (by_distance, by_time) = plt.subplots(
+            1, 2, figsize=(11.0, 4.0), sharey=True, layout="constrained", width_ratios=(1.1, 1.0)
+        )
+        for number, (name, result) in enumerate(results.items()):
+            style = _style(number, scheme)
+            accuracies = list(result["octaves"].values())
+            by_distance.plot(range(len(accuracies)), accuracies, label=describe(name, result), **style)
+            times, curve = zip(*result["curve"], strict=True)
+            by_time.plot([one / _MINUTE for one in times], curve, markevery=[-1], **style)
+        octaves = list(next(iter(results.values()))["octaves"])
+        by_distance.set_xticks(range(len(octaves)), [name.replace("-", "–") for name in octaves])
+        by_distance.set_xlabel("distance in tokens")
+        by_distance.set_ylabel("accuracy")
+        by_time.set_xlabel("minutes of training")
+        by_time.set_xlim(left=0)
+        for panel, title in ((by_distance, "recall by distance"), (by_time, "all distances, while training")):
+            _format_panel(panel, title, scheme)
+        figure.legend(loc="outside right center", frameon=False, labelcolor=TEXT_COLOURS[scheme])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, format="svg", transparent=True, metadata={"Date": None})
+        plt.close(figure)
+
+
+def describe(name: str, result: dict[str, Any]) -> str:
+    """A line of the legend: the model, its time of training and its size."""
+    seconds = result["seconds"]
+    time = f"{seconds:.0f} s" if seconds < 2 * _MINUTE else f"{seconds / _MINUTE:.1f} min"
+    return f"{name}\n{time}, {result['weights']:,} weights"
+
+
+def _style(number: int, scheme: str) -> dict[str, Any]:
+    """The look of the line of the model with this number."""
+    dashed, place = divmod(number, len(_MARKERS))
+    line = _LINES[dashed % len(_LINES)]
+    style = {"color": _COLOURS[scheme][place], "marker": _MARKERS[place], "linestyle": line}
+    return {**style, "linewidth": 2, "markersize": 5}
+
+
+def _format_panel(panel: Any, title: str, scheme: str) -> None:
+    panel.set_title(title, loc="left", fontsize=10, fontweight="bold")
+    panel.set_ylim(0, 1.03)
+    panel.yaxis.set_major_formatter("{x:.0%}")
+    panel.grid(visible=True, axis="y", color=GRID_COLOURS[scheme], linewidth=0.6)
+    panel.set_axisbelow(True)
+    panel.axhline(CHANCE, color=TEXT_COLOURS[scheme], linewidth=1, linestyle=(0, (4, 3)))
+    place = {"xycoords": ("axes fraction", "data"), "xytext": (-2, -3), "textcoords": "offset points"}
+    panel.annotate("chance", (1, CHANCE), **place, ha="right", va="top", fontsize=9)
