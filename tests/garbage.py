@@ -22,6 +22,15 @@ import torch
 import regard
 from regard import masks, positions
 from regard.classification import Classifier, score_probabilities
+from regard.comparison import (
+    compare,
+    mass_covered,
+    mass_kept,
+    output_error,
+    replace_mechanism,
+    sample_rows,
+    top_agreement,
+)
 from regard.layers import (
     DecoderCache,
     Dropout,
@@ -854,6 +863,32 @@ def _classification() -> Iterator[PublicCall]:
     )
 
 
+def _comparisons() -> Iterator[PublicCall]:
+    for measure in (mass_kept, mass_covered, output_error):
+        yield PublicCall(measure.__name__, measure, lambda: {"exact": tokens(3, 5), "other": tokens(3, 5)})
+    yield PublicCall("top_agreement", top_agreement, lambda: {"exact": tokens(3, 5), "other": tokens(3, 5), "top": 2})
+    yield PublicCall("sample_rows", sample_rows, lambda: {"queries": 11, "count": 3, "seed": 0})
+    yield PublicCall(
+        "compare",
+        compare,
+        lambda: (
+            query_key_value()
+            | {"exact": regard.mechanism("dot_product", heads=3, head_dim=7)}
+            | {"other": regard.mechanism("longformer", heads=3, head_dim=7, window=4)}
+            | {"mask": None, "bias": None, "rows": [0, 2], "top": 2, "inputs": None}
+        ),
+    )
+    summarize = lambda head: compare(  # noqa: E731
+        *(regard.mechanism("dot_product", heads=3, head_dim=7),) * 2, **query_key_value()
+    ).summary(head=head)
+    yield PublicCall("Comparison.summary", summarize, lambda: {"head": 1})
+    yield PublicCall(
+        "replace_mechanism",
+        replace_mechanism,
+        lambda: {"model": bert(), "name": "longformer", "layers": ["layers.1.attention"], "window": 4},
+    )
+
+
 def _views() -> Iterator[PublicCall]:
     yield PublicCall("record", lambda model: regard.record(model).__enter__(), lambda: {"model": bert()})
     yield PublicCall("Recording[]", lambda index: record_bert()[index], lambda: {"index": 0})
@@ -915,6 +950,7 @@ def targets() -> list[PublicCall]:
         *_alignments(),
         *_translation(),
         *_classification(),
+        *_comparisons(),
         *_texts(),
         *_views(),
     ]

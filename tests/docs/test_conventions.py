@@ -39,6 +39,7 @@ IMPORT_ORDER = (
     "search",
     "translation",
     "classification",
+    "comparison",
     "view",
     "train",
     "tasks",

@@ -24,7 +24,7 @@ import regard.train
 import regard.view
 from cli_process import ENVIRONMENT, fork_command
 from docs.pages import PAGES, READMES, ROOT, blocks, page_name
-from regard import classification, layers, masks, models, positions, search, translation
+from regard import classification, comparison, layers, masks, models, positions, search, translation
 from regard.cli.app import app
 from regard.errors import RegardError
 
@@ -232,6 +232,7 @@ def test_api_page_lists_exactly_the_public_names():
         search,
         translation,
         classification,
+        comparison,
         regard.train,
         regard.tasks.translation,
         regard.tasks.classification,

@@ -284,8 +284,8 @@ class MultiHeadAttention(nn.Module):
             return {}
         inputs = {}
         for one in self.mechanism.extra_inputs:
-            if not one.projected or one.side != side:
-                continue
+            if not one.projected or one.side != side or one.name not in self.input_projections:
+                continue  # a layer that was trained without an input has no projection for it
             projection = cast("nn.Linear", self.input_projections[one.name])
             read = None if frame is None else self.mechanism.tokens_read(one, frame, {} if passed is None else passed)
             if read is None:

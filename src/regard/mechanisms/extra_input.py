@@ -32,6 +32,8 @@ class ExtraInput:
         rotates: whether a rotary position rotates it as it does queries or keys; its size is head_dim then.
         projected: whether a layer computes it by a linear projection of the tokens; else the caller passes it to the
             layer, in any dtype, with a batch or heads of 1 if they are the same for all.
+        copied_from: the projection of a trained layer that the one of this input starts as a copy of, if the layer
+            takes the mechanism without having been trained with it; None leaves the input out.
     """
 
     name: str
@@ -40,6 +42,7 @@ class ExtraInput:
     size: int
     rotates: bool = False
     projected: bool = True
+    copied_from: Literal["query", "key", "value"] | None = None
 
     def check(self, tensor: Tensor, request: Request) -> Tensor:
         """Return the tensor, expanded to its whole shape. Raises ShapeError, DtypeError, DeviceError or OptionError."""

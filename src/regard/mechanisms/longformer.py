@@ -119,9 +119,9 @@ class Longformer(Mechanism):
         """The projections of global tokens, if they have their own, and which tokens are global."""
         heads, size = self.heads, self.head_dim
         projections = (
-            ExtraInput("global_query", "query", heads, size, rotates=True),
-            ExtraInput("global_key", "key", heads, size, rotates=True),
-            ExtraInput("global_value", "key", heads, size),
+            ExtraInput("global_query", "query", heads, size, rotates=True, copied_from="query"),
+            ExtraInput("global_key", "key", heads, size, rotates=True, copied_from="key"),
+            ExtraInput("global_value", "key", heads, size, copied_from="value"),
         )
         is_global = ExtraInput("is_global", "key", 1, 1, projected=False)
         return (*projections, is_global) if self.global_projections else (is_global,)

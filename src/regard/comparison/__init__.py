@@ -1,0 +1,18 @@
+"""Comparison of mechanisms with exact attention, and replacement of the mechanism of a trained model."""
+
+from regard.comparison.compare import Comparison, ComparisonSummary, compare, sample_rows
+from regard.comparison.measures import mass_covered, mass_kept, output_error, top_agreement
+from regard.comparison.replace_mechanism import ReplacedModel, replace_mechanism
+
+__all__ = [
+    "Comparison",
+    "ComparisonSummary",
+    "ReplacedModel",
+    "compare",
+    "mass_covered",
+    "mass_kept",
+    "output_error",
+    "replace_mechanism",
+    "sample_rows",
+    "top_agreement",
+]
