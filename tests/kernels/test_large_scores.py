@@ -8,6 +8,7 @@ Sums of L terms in the wide dtype (float32 for half precision) have an error of 
 absolute terms, and a result in half precision eps / 2 of it more.
 """
 
+import math
 from collections.abc import Sequence
 
 import hypothesis.strategies as st
@@ -285,6 +286,29 @@ def test_random_constant_for_each_row(queries, keys, exponent, sign, dtype):
     found = gradients(attend(*leaves, bias=bias), leaves, upstream)
     exact = Float64Reference(forward_weights(*leaves, bias=bias), *leaves, bias).gradients(upstream)[:3]
     assert_close(found, exact, HEAD_DIM + VALUE_DIM + keys + HEADS * queries, bound_terms(leaves, upstream, exact))
+
+
+# ---- weights near 0 ----
+
+
+@pytest.mark.parametrize("queries", [1, 67])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_no_weight_is_a_subnormal_number(queries, dtype):
+    """A weight is exact, or exactly 0 if it is too small to matter: products with subnormal numbers are slow."""
+    least = {torch.float32: 2.0**-100, torch.float64: 2.0**-900}[dtype]
+    scores = -torch.linspace(0.0, -1.2 * math.log(torch.finfo(dtype).tiny), 131, dtype=dtype)
+    query, key = torch.ones(1, 1, queries, 1, dtype=dtype), scores[None, None, :, None].requires_grad_()
+    value = torch.eye(131, dtype=dtype)[None, None].requires_grad_()
+    exact = (scores.double() - scores.double().logsumexp(0)).exp().detach()
+    output = attend(query, key, value, scale=1.0)
+    assert not output[..., exact < least / 4].any()
+    exact = exact.to(dtype).expand(1, 1, queries, 131)[..., exact > 4 * least]
+    # Rounding an exponent x changes e^x by |x| eps / 2 of itself; it is rounded at most 8 times, sums included.
+    bound = 4 * float(scores.abs().max()) * torch.finfo(dtype).eps
+    torch.testing.assert_close(output.detach()[..., : exact.shape[3]], exact, rtol=bound, atol=0.0)
+    (of_key, of_value) = torch.autograd.grad(output[..., 0].sum(), [key, value])
+    for gradient in (of_key, of_value):
+        assert not ((gradient != 0) & (gradient.abs() < torch.finfo(dtype).tiny)).any()
 
 
 # ---- the other kernels ----

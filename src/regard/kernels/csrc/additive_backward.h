@@ -287,7 +287,7 @@ struct AdditiveBackward {
                 vec<number> score = multiply_add(sum, broadcast(vector.unit), plus);  // same bits as in forward
                 vec<number> x =
                     multiply_add(score - broadcast(largest[r]), broadcast((number)log2_e), -broadcast(log_sum[r]));
-                vec<number> w = exp2<A::degree>(x);
+                vec<number> w = softmax_weight<A::degree>(x);
                 if (partial) w = select((uint32_t)(allowed[r] >> c), w, vec<number>{});
                 store(w_to + r * tile + c, w);
             });

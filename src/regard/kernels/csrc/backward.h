@@ -306,7 +306,7 @@ struct Backward {
             s.each([&](int r, int v, vec<number>& x) {
                 int64_t c = r * tile + (v0 + v) * width;
                 if (has_statistics) store(exponents + first * tile + c, x);
-                vec<number> w = exp2<A::degree>(x);
+                vec<number> w = softmax_weight<A::degree>(x);
                 if (partial) w = select((uint32_t)(allowed[r] >> ((v0 + v) * width)), w, vec<number>{});
                 store(to + c, w);
             });
@@ -721,7 +721,7 @@ struct Backward {
             for (int t = 0; t < count; ++t) {
                 number* weight = SavedWeights(*this, key_tiles[t]).rows + (first + r) * tile;
                 for (int64_t c = from[t] * width; c < stop[t] * width; c += width) {
-                    const vec<number> w = exp2<A::degree>((load(weight + c) - base) * broadcast(in.times));
+                    const vec<number> w = softmax_weight<A::degree>((load(weight + c) - base) * broadcast(in.times));
                     sum += w;
                     store(weight + c, w);
                 }
@@ -782,7 +782,7 @@ struct Backward {
             s.each([&](int r, int v, vec<number>& x) {
                 int64_t c = r * tile + (v0 + v) * width;
                 store(exponents + c, x);
-                vec<number> part = exp2<A::degree>(x) * statistics_part(first_query + r, exponents + c, extra + c);
+                vec<number> part = softmax_weight<A::degree>(x) * statistics_part(first_query + r, exponents + c, extra + c);
                 sum[r] += select((uint32_t)(bits[first + r] >> ((v0 + v) * width)), part, vec<number>{});
             });
         });

@@ -316,7 +316,7 @@ struct Decode {
         for (int t = 0; t < count; ++t) {
             number* row = scores_of(tiles[t], r);
             for (int64_t j = tiles[t].from; j < tiles[t].stop; j += n) {
-                vec<number> w = exp2<degree>((load(row + j) - broadcast(base)) * broadcast((number)log2_e));
+                vec<number> w = softmax_weight<degree>((load(row + j) - broadcast(base)) * broadcast((number)log2_e));
                 sum += w;
                 store(row + j, w);
             }

@@ -247,7 +247,7 @@ struct Forward {
                     // The difference comes first; it is 0 for the largest score. The rounding error of times * score
                     // would be large for a large score.
                     vec<number> x = (load(score + t * tile + c0) - most) * broadcast(times);
-                    vec<number> w = exp2<A::degree>(x);
+                    vec<number> w = softmax_weight<A::degree>(x);
                     sum += w;
                     if constexpr (A::per_unit > 1) divisor += A::round_to_bfloat16(w);
                     seen.see(x, w);

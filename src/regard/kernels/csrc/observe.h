@@ -158,7 +158,7 @@ struct StatisticsHook {
             ((int64_t*)keys.data)[keys.at(batch, head, query, k)] = found ? key[k] : -1;
             Number weight = 0;
             if (found) {
-                weight = exp2<A::degree>(broadcast((score[k] - m) * times))[0] * inverse;
+                weight = softmax_weight<A::degree>(broadcast((score[k] - m) * times))[0] * inverse;
             }
             if (is_broken && k < there) weight = (Number)NAN;
             ((Number*)weights.data)[weights.at(batch, head, query, k)] = weight;
@@ -278,7 +278,7 @@ struct Observe {
 #pragma GCC unroll 8
                 for (int r = 0; r < n; ++r) {
                     vec<number> x = (s.at[r][v] - broadcast(most[first + r])) * broadcast(scores.times);
-                    vec<number> with = multiply_add(exp2<A::degree>(x), broadcast(inverse[first + r]), sum);
+                    vec<number> with = multiply_add(softmax_weight<A::degree>(x), broadcast(inverse[first + r]), sum);
                     sum = keys_of.is_partial ? select((uint32_t)(allowed[r] >> ((v0 + v) * width)), with, sum) : with;
                 }
                 store(to, sum);

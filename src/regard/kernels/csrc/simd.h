@@ -212,11 +212,12 @@ REGARD_INLINE float max_lane<float, vfloat>(vfloat v) {
 }
 #endif
 
-// ---- 2^x for x up to slightly above 0; exactly 0 below -200 (float) or -1200 (double), and for -infinity; NaN for NaN
+// ---- 2^x for x up to slightly above 0; exactly 0 if x, rounded, is below `lowest`, and for -infinity; NaN for NaN
+// By default almost no result is a subnormal number: many processors take a hundred times as long to multiply one.
 // With f = x - round(x), 2^f is a polynomial with constant term 1, fitted for the least relative error on [-1/2, 1/2]:
 // degree 4: 2.9e-6, degree 6: 2e-9; in double the Taylor series to degree 12: 2e-16.
 
-template <int degree>
+template <int degree, int lowest = -126>
 REGARD_INLINE vfloat exp2(vfloat x) {
     static_assert(degree == 4 || degree == 6, "no such polynomial");
 #if defined(__AVX512F__)
@@ -241,19 +242,20 @@ REGARD_INLINE vfloat exp2(vfloat x) {
     }
     p = multiply_add(p, f, broadcast(1.0f));
 #if defined(__AVX512F__)
-    return _mm512_scalef_ps(p, whole);
+    // "Not less than" includes NaN.
+    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(whole, broadcast((float)lowest), _CMP_NLT_UQ), p, whole);
 #else
-    // 2^whole from its exponent bits; below 2^-126 the result is 0, not a subnormal number.
+    // 2^whole from its exponent bits
     typedef vec<int32_t> vint;
     vint exponent = (vint)shifted - (vint)broadcast(12582912.0f);
-    vint above = exponent > broadcast<int32_t>(-127);
+    vint above = exponent > broadcast<int32_t>(lowest - 1);
     vfloat power = (vfloat)(((exponent + 127) << 23) & above);
     vint is_nan = (vint)(x != x);
     return (vfloat)(((vint)(p * power) & ~is_nan) | ((vint)x & is_nan));
 #endif
 }
 
-template <int degree>
+template <int degree, int lowest = -1022>
 REGARD_INLINE vdouble exp2(vdouble x) {
     x = maximum(broadcast(-1200.0), x);
     const vdouble magic = broadcast(6755399441055744.0);  // 1.5 * 2^52
@@ -275,15 +277,28 @@ REGARD_INLINE vdouble exp2(vdouble x) {
     p = multiply_add(p, f, broadcast(0.6931471805599453));
     p = multiply_add(p, f, broadcast(1.0));
 #if defined(__AVX512F__)
-    return _mm512_scalef_pd(p, whole);
+    return _mm512_maskz_scalef_pd(_mm512_cmp_pd_mask(whole, broadcast((double)lowest), _CMP_NLT_UQ), p, whole);
 #else
     typedef vec<int64_t> vint;
     vint exponent = (vint)shifted - (vint)magic;
-    vint above = exponent > broadcast<int64_t>(-1023);
+    vint above = exponent > broadcast<int64_t>(lowest - 1);
     vdouble power = (vdouble)(((exponent + 1023) << 52) & above);
     vint is_nan = (vint)(x != x);
     return (vdouble)(((vint)(p * power) & ~is_nan) | ((vint)x & is_nan));
 #endif
+}
+
+// 2^x of a softmax, where x is at most about 0, and 0 for the largest score. Exactly 0 below 2^-100 (double: 2^-900).
+// Beside a weight of 1, a weight that small changes no bit of a sum over 2^31 keys. But products with it, such as the
+// gradient of its score, would be subnormal numbers: where the scores of a row have a standard deviation of 22, every
+// fifth weight would be between 2^-149 and 2^-126.
+template <int degree>
+REGARD_INLINE vfloat softmax_weight(vfloat x) {
+    return exp2<degree, -100>(x);
+}
+template <int degree>
+REGARD_INLINE vdouble softmax_weight(vdouble x) {
+    return exp2<degree, -900>(x);
 }
 
 // ---- conversions ----
