@@ -27,6 +27,7 @@ from regard.mechanisms import (
     Mechanism,
     Nystromformer,
     Performer,
+    Sigmoid,
 )
 
 
@@ -128,6 +129,13 @@ _TABLE = (
         cost="n^2 d",
         masks="causal, padding, both",
         bias=False,
+    ),
+    CatalogueRow(
+        name="sigmoid",
+        mechanism=Sigmoid,
+        equation="sigmoid(q . k / sqrt(d) - log n) v",
+        paper="Ramapuram et al. 2025, Theory, analysis, and best practices for sigmoid self-attention, section 2",
+        cost="n^2 d",
     ),
     CatalogueRow(
         name="linear",

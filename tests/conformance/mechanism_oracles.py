@@ -23,6 +23,7 @@ from oracles import (
     luong,
     nystromformer,
     performer,
+    sigmoid,
 )
 from oracles.complex_step import slope
 
@@ -47,6 +48,10 @@ def _dot_product(query, key, value, allowed, parameters):
 def _additive(query, key, value, allowed, parameters):
     weights = (parameters[name] for name in ("query_weight", "key_weight", "score_vector"))
     return additive.attention(query, key, value, *weights, allowed)[0]
+
+
+def _sigmoid(query, key, value, allowed, parameters):
+    return sigmoid.attention(query, key, value, allowed)[0]
 
 
 def _luong_dot(query, key, value, allowed, parameters):
@@ -112,6 +117,7 @@ ORACLES: dict[str, Oracle] = {
     "luong_concat": Oracle(_luong_concat),
     "local_p": Oracle(_local_p, {"window": _WINDOW}),
     "forgetting": Oracle(_forgetting),
+    "sigmoid": Oracle(_sigmoid),
     "linear": Oracle(_linear),
     "linformer": Oracle(_linformer, {"length": 17, "projected": 5}),
     "longformer": Oracle(_longformer, {"window": 4, "global_tokens": _GLOBAL_TOKENS, "global_projections": False}),

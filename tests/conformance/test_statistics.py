@@ -20,7 +20,7 @@ from conformance.mask_cases import Layout, expand_allowed
 from conformance.mechanism_oracles import ORACLES
 from conformance.test_agreement import to_numpy, tolerance
 from oracles import attention as oracle
-from regard.kernels.reference import observe as reference_observe
+from regard.kernels.reference import query_tiles
 
 TOP, QUERY_ROWS = 4, (0, 3, -1)
 _results: dict[tuple, Any] = {}
@@ -52,7 +52,7 @@ def test_statistics_agree_with_the_oracle(case: ClaimCase, without_shape_checks,
         mechanism, tensors = build_mechanism(claim, layout), make_tensors(claim, layout)
         size = 8 if claim.dtype == "float64" else 4
         # three queries per tile, so that there are several tiles and the last one is partial
-        monkeypatch.setattr(reference_observe, "_TILE_BYTES", 3 * layout.batch * layout.heads * layout.keys * size)
+        monkeypatch.setattr(query_tiles, "_TILE_BYTES", 3 * layout.batch * layout.heads * layout.keys * size)
         parameters = {name: to_numpy(tensor) for name, tensor in mechanism.state_dict().items()}
         inputs = {name: to_numpy(tensor) for name, tensor in tensors.items()}
         atol = tolerance(claim._replace(impl="reference"), layout, torch.float64 if size == 8 else torch.float32) * 4

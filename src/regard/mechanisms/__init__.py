@@ -17,6 +17,7 @@ from regard.mechanisms.nystromformer import Nystromformer
 from regard.mechanisms.page_pool import PagePool
 from regard.mechanisms.paged_cache import PagedCache
 from regard.mechanisms.performer import Performer
+from regard.mechanisms.sigmoid import Sigmoid
 from regard.mechanisms.state import State
 
 __all__ = [
@@ -40,5 +41,6 @@ __all__ = [
     "PagedCache",
     "Performer",
     "ScoredMechanism",
+    "Sigmoid",
     "State",
 ]

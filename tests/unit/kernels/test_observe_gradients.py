@@ -10,7 +10,7 @@ import regard
 from oracles import attention as oracle
 from oracles import differences
 from regard import masks
-from regard.kernels.reference import observe as reference_observe
+from regard.kernels.reference import query_tiles
 
 BATCH, HEADS, QUERIES, KEYS, HEAD_DIM = 1, 2, 5, 7, 3
 SHAPES = [(BATCH, HEADS, QUERIES, HEAD_DIM), (BATCH, HEADS, KEYS, HEAD_DIM), (BATCH, HEADS, KEYS, 2)]
@@ -22,7 +22,7 @@ MASKS = {"none": None, "causal, padding, an empty row": masks.causal(align="star
 @pytest.fixture(params=["whole", "in tiles"])
 def tiling(request, monkeypatch):
     if request.param == "in tiles":
-        monkeypatch.setattr(reference_observe, "_TILE_BYTES", 2 * BATCH * HEADS * KEYS * 8)
+        monkeypatch.setattr(query_tiles, "_TILE_BYTES", 2 * BATCH * HEADS * KEYS * 8)
 
 
 @cache

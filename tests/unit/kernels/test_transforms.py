@@ -19,7 +19,7 @@ import regard
 from capabilities import causal_or_none
 from regard import masks, positions
 from regard.errors import RefusedError
-from regard.kernels.reference import observe as reference_observe
+from regard.kernels.reference import query_tiles
 
 BATCH, HEADS, QUERIES, KEYS, HEAD_DIM = 1, 2, 3, 5, 2
 IMPLS = ("auto", "native", "sdpa", "reference")
@@ -235,7 +235,7 @@ def _attention(option):
 def test_second_derivatives_of_statistics(tiling, statistic, option, monkeypatch):
     """Two backward passes against central differences of one; they were 0 where the first upstream was a constant."""
     if tiling == "in tiles":
-        monkeypatch.setattr(reference_observe, "_TILE_BYTES", 2 * BATCH * HEADS * KEYS * 8)
+        monkeypatch.setattr(query_tiles, "_TILE_BYTES", 2 * BATCH * HEADS * KEYS * 8)
     options = OPTIONS[option]()
     bias = options.get("bias")
     trained = [] if bias is None else [bias] if isinstance(bias, torch.Tensor) else list(bias.parameters())

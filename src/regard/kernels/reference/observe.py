@@ -22,6 +22,7 @@ from torch import Tensor
 from regard.contract import Observation
 from regard.kernels.reference.attention import ScoreProblem, compute_weights, full_precision, mark_bad_rows
 from regard.kernels.reference.nonfinite_isolation import masked_softmax
+from regard.kernels.reference.query_tiles import split_queries
 from regard.kernels.tracing import any_requires_grad, in_functorch
 from regard.positions.base import PairBias
 
@@ -29,7 +30,6 @@ ObserveResults: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor
 """output, lse, entropy, top keys, top weights, each for some queries; and the weight each key received from them."""
 
 _TOP_KEYS_INDEX, _RECEIVED_INDEX = 3, 5
-_TILE_BYTES = 4 << 20  # one tile of scores: small enough for a CPU's last cache, large enough to keep torch busy
 
 
 def observe(problem: ScoreProblem, *, top: int, rows: Int[Tensor, " rows"] | None, dtype: torch.dtype) -> Observation:
@@ -38,7 +38,7 @@ def observe(problem: ScoreProblem, *, top: int, rows: Int[Tensor, " rows"] | Non
     columns: ObserveResults
     with full_precision(problem):
         if in_functorch():
-            columns = _concatenate([_compute_tile(problem, rows, top) for rows in _split_queries(problem)])
+            columns = _concatenate([_compute_tile(problem, rows, top) for rows in split_queries(problem)])
         elif any_requires_grad(*leaves):
             columns = _ObserveFunction.apply(problem, top, *leaves)  # type: ignore[no-untyped-call]
         else:
@@ -78,7 +78,7 @@ class _ObserveFunction(torch.autograd.Function):
         leaves = _grad_leaves(problem)
         wanted = [index for index, needed in enumerate(ctx.needs_input_grad[2:]) if needed]
         sums: list[Tensor | None] = [None] * len(leaves)
-        for rows in _split_queries(problem):
+        for rows in split_queries(problem):
             with torch.enable_grad(), full_precision(problem):
                 part = _compute_tile(problem, rows, ctx.top)
             pairs = [
@@ -125,22 +125,13 @@ def _detach(tensor: Tensor) -> Tensor:
     return tensor.detach().requires_grad_(tensor.requires_grad)
 
 
-def _split_queries(problem: ScoreProblem) -> Sequence[Int[Tensor, " rows"]]:
-    """Split the queries into tiles with a bounded number of scores."""
-    batch, heads = problem.tokens.query.shape[:2]
-    item = problem.tokens.query.element_size()
-    height = max(1, _TILE_BYTES // max(1, batch * heads * problem.frame.keys * item))
-    pieces: Sequence[Tensor] = problem.frame.all_rows(problem.tokens.query.device).split(height)
-    return pieces
-
-
 def _compute_all_tiles(problem: ScoreProblem, top: int) -> ObserveResults:
     """Compute all tiles, and write their results into preallocated tensors.
 
     Results allocated between freed tiles would fragment memory: 7 GB instead of 1 at 16,384 tokens.
     """
     whole: ObserveResults | None = None
-    tiles = _split_queries(problem)
+    tiles = split_queries(problem)
     done = 0
     for rows in tiles:
         part = _compute_tile(problem, rows, top)
