@@ -25,9 +25,11 @@ from regard.mechanisms import (
     LuongDot,
     LuongGeneral,
     Mechanism,
+    MixtureOfBlocks,
     Nystromformer,
     Performer,
     Sigmoid,
+    TopK,
 )
 
 
@@ -185,6 +187,22 @@ _TABLE = (
         paper="Xiong et al. 2021, Nystromformer: a Nystrom-based algorithm for approximating self-attention, eq. 13",
         cost="n landmarks d",
         masks="padding",
+        bias=False,
+    ),
+    CatalogueRow(
+        name="top_k",
+        mechanism=TopK,
+        equation="softmax(q . k / sqrt(d)) v, over the keys with the highest scores",
+        paper="Gupta et al. 2021, Memory-efficient transformers via top-k attention, equation 2",
+        cost="n^2 d",
+        bias=False,
+    ),
+    CatalogueRow(
+        name="moba",
+        mechanism=MixtureOfBlocks,
+        equation="softmax(q . k / sqrt(d)) v, over the own block and those with the best mean keys",
+        paper="Lu et al. 2025, MoBA: mixture of block attention for long-context LLMs, equations 2 to 8",
+        cost="n (n / block + chosen_blocks block) d",
         bias=False,
     ),
 )

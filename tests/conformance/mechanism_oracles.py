@@ -21,9 +21,11 @@ from oracles import (
     local_p,
     longformer,
     luong,
+    moba,
     nystromformer,
     performer,
     sigmoid,
+    top_k,
 )
 from oracles.complex_step import slope
 
@@ -109,6 +111,18 @@ def _nystromformer(query, key, value, allowed, parameters):
     return nystromformer.attention(query, key, value, _LANDMARKS, _ITERATIONS, allowed, parameters["convolution"])
 
 
+_CHOSEN_KEYS = 3
+_BLOCK, _CHOSEN_BLOCKS = 2, 3
+
+
+def _top_k(query, key, value, allowed, parameters):
+    return top_k.attention(query, key, value, _CHOSEN_KEYS, allowed)
+
+
+def _moba(query, key, value, allowed, parameters):
+    return moba.attention(query, key, value, _BLOCK, _CHOSEN_BLOCKS, allowed)
+
+
 ORACLES: dict[str, Oracle] = {
     "dot_product": Oracle(_dot_product),
     "additive": Oracle(_additive),
@@ -132,6 +146,8 @@ ORACLES: dict[str, Oracle] = {
     ),
     "performer": Oracle(_performer, {"features": 11, "seed": 7}),
     "nystromformer": Oracle(_nystromformer, {"landmarks": _LANDMARKS, "iterations": _ITERATIONS, "convolution": 3}),
+    "top_k": Oracle(_top_k, {"keys": _CHOSEN_KEYS}),
+    "moba": Oracle(_moba, {"block": _BLOCK, "chosen_blocks": _CHOSEN_BLOCKS}),
 }
 
 

@@ -13,12 +13,14 @@ from regard.mechanisms.linformer import Linformer
 from regard.mechanisms.local_p import LocalPredictive
 from regard.mechanisms.longformer import Longformer
 from regard.mechanisms.luong import LuongConcat, LuongDot, LuongGeneral
+from regard.mechanisms.moba import MixtureOfBlocks
 from regard.mechanisms.nystromformer import Nystromformer
 from regard.mechanisms.page_pool import PagePool
 from regard.mechanisms.paged_cache import PagedCache
 from regard.mechanisms.performer import Performer
 from regard.mechanisms.sigmoid import Sigmoid
 from regard.mechanisms.state import State
+from regard.mechanisms.top_k import TopK
 
 __all__ = [
     "Additive",
@@ -36,6 +38,7 @@ __all__ = [
     "LuongDot",
     "LuongGeneral",
     "Mechanism",
+    "MixtureOfBlocks",
     "Nystromformer",
     "PagePool",
     "PagedCache",
@@ -43,4 +46,5 @@ __all__ = [
     "ScoredMechanism",
     "Sigmoid",
     "State",
+    "TopK",
 ]

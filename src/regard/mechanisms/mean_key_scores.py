@@ -1,0 +1,73 @@
+"""Scores of blocks of keys by their mean: q_i . mean of k_j over the block.
+
+Lu et al. 2025 (MoBA), equation 6. Only complete blocks are compared, which have the same number of keys, so the sum of
+a block's keys ranks as their mean does. A block with a key that is not finite has a score of Inf, and is chosen first.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.kernels.request import Request
+from regard.mechanisms.chosen_keys import ranking_tokens
+from regard.mechanisms.highest_scores import rounded_scores
+
+
+def score_shared_blocks(
+    request: Request, rows: Int[Tensor, " rows"], shown: Bool[Tensor, "#batch #heads keys"] | None, block: int
+) -> Float[Tensor, "batch heads rows blocks"]:
+    """Score the blocks of the ``shown`` keys (None: all) for the queries ``rows``.
+
+    Blocks are the same for all queries, since shown keys are counted from the first one.
+    """
+    query, _ = ranking_tokens(request.query[:, :, rows])
+    key, finite = ranking_tokens(request.repeated_key)
+    blocks = count_blocks(request.frame.keys, block)
+    if shown is None:
+        missing = blocks * block - key.shape[2]
+        sums = torch.nn.functional.pad(key, (0, 0, 0, missing)).unflatten(2, (blocks, block)).sum(3)
+        broken = torch.nn.functional.pad(~finite, (0, missing)).unflatten(2, (blocks, block)).any(3)
+    else:
+        shown = shown.expand(key.shape[:3])
+        number = ((shown.cumsum(-1) - 1) // block).clamp(min=0)
+        sums = key.new_zeros(*key.shape[:2], blocks, key.shape[3])
+        sums = sums.scatter_add(2, number[..., None].expand_as(key), key.masked_fill(~shown[..., None], 0.0))
+        broken = _scatter_flags(~finite & shown, number, blocks)
+    scores = rounded_scores(query @ sums.mT, request.query.dtype)
+    return scores.masked_fill(broken[:, :, None], torch.inf)
+
+
+def score_blocks_of_rows(
+    request: Request,
+    rows: Int[Tensor, " rows"],
+    visible: Bool[Tensor, "#batch #heads rows keys"],
+    number: Int[Tensor, "#batch #heads rows keys"],
+    block: int,
+) -> Float[Tensor, "batch heads rows blocks"]:
+    """Score the blocks of each of the queries ``rows``: ``number`` says in which block a visible key is.
+
+    The product with a sum of keys is the sum of the products with them.
+    """
+    query, _ = ranking_tokens(request.query[:, :, rows])
+    key, finite = ranking_tokens(request.repeated_key)
+    pairs = (query @ key.mT).masked_fill(~visible, 0.0)
+    number = number.expand_as(pairs)
+    blocks = count_blocks(request.frame.keys, block)
+    sums = pairs.new_zeros(*pairs.shape[:3], blocks).scatter_add(3, number, pairs)
+    broken = _scatter_flags(~finite[:, :, None] & visible, number, blocks)
+    return rounded_scores(sums, request.query.dtype).masked_fill(broken, torch.inf)
+
+
+def count_blocks(keys: int, block: int) -> int:
+    """Count the blocks of ``keys`` keys; the last one may be shorter."""
+    return -(-keys // block)
+
+
+def _scatter_flags(
+    flags: Bool[Tensor, "*sizes keys"], number: Int[Tensor, "*sizes keys"], blocks: int
+) -> Bool[Tensor, "*sizes blocks"]:
+    """Return which blocks have a key with a flag."""
+    counts = torch.zeros(*flags.shape[:-1], blocks, dtype=torch.int32, device=flags.device)
+    return counts.scatter_add(-1, number, flags.int()) > 0

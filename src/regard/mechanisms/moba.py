@@ -1,0 +1,79 @@
+"""Mixture of block attention, MoBA: causal attention to the own block and to the blocks with the best mean keys.
+
+    o_i = softmax(scale * q_i . k_j) v_j      over j <= i in the own block of query i, and in the ``chosen_blocks`` - 1
+                                              earlier blocks with the largest q_i . (mean key of the block)
+
+Lu et al. 2025, "MoBA: mixture of block attention for long-context LLMs", equations 2 to 8; scale = 1/sqrt(head_dim).
+The keys that a query may see, up to its own position, are counted from 0 and divided into blocks of ``block``; the last
+of these is its own block. So padding on either side changes nothing, and each of several packed documents has the
+output that it has alone. The own block is unfinished, and its mean takes no part; all earlier blocks are complete, so
+no later key has any influence. Of blocks with equal scores the first are chosen.
+
+Time is n (n / block + chosen_blocks * block) d and memory linear in length, if the mask of the call is padding, causal
+or both; on a CPU, for blocks that are a multiple of 64 and padding on the right, by kernels over the queries that chose
+a block (``kernels.implementations.chosen_blocks``). With other masks, such as windows and documents, each query has
+other means: they are computed from all n^2 scores, a few rows at a time. Gradients flow through the chosen keys only.
+There is no form that is not causal, and it cannot take a bias.
+
+query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim). Queries are the last of the keys
+(``contract.Frame``).
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from regard import masks
+from regard.arguments import explain_arguments
+from regard.errors import check_size
+from regard.kernels.request import Request
+from regard.masks.causal_parts import causal_parts
+from regard.mechanisms.chosen_keys import ChosenKeysMechanism, visible_keys
+from regard.mechanisms.highest_scores import mark_highest
+from regard.mechanisms.mean_key_scores import score_blocks_of_rows, score_shared_blocks
+
+
+@final
+@explain_arguments
+class MixtureOfBlocks(ChosenKeysMechanism):
+    """Mixture of block attention: causal, over the own block and the best ``chosen_blocks`` - 1 earlier ones.
+
+    ``block`` is the number of tokens in a block; ``chosen_blocks`` counts the own block.
+    """
+
+    def __init__(
+        self, *, heads: int, head_dim: int, block: int = 512, chosen_blocks: int = 3, dropout: float = 0.0
+    ) -> None:
+        super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
+        check_size("block", block)
+        check_size("chosen_blocks", chosen_blocks)
+        self.block, self.chosen_blocks = int(block), int(chosen_blocks)
+
+    def visible(self, request: Request, rows: Int[Tensor, " rows"]) -> Bool[Tensor, "#batch #heads rows keys"]:
+        """Return the keys up to the position of each query that the mask of the call allows."""
+        frame = request.frame
+        causal = masks.causal().dense(frame.queries, frame.keys, device=request.device, rows=rows)
+        return visible_keys(request, rows) & causal
+
+    def choose(self, request: Request, rows: Int[Tensor, " rows"]) -> Bool[Tensor, "batch heads rows keys"]:
+        """Choose the keys of the own block and of the best earlier blocks."""
+        visible = self.visible(request, rows)
+        number = ((visible.cumsum(-1) - 1) // self.block).clamp(min=0)
+        own = (visible.sum(-1, keepdim=True) - 1) // self.block
+        parts = causal_parts(request.mask, request.frame)
+        if parts is not None and (parts.high is None or parts.high >= request.frame.offset):
+            shown = parts.visible_keys(request.frame, request.device)
+            scores = score_shared_blocks(request, rows, shown, self.block)
+        else:
+            scores = score_blocks_of_rows(request, rows, visible, number, self.block)
+        at = torch.arange(scores.shape[3], device=request.device)
+        blocks = mark_highest(scores, at < own, self.chosen_blocks - 1) | (at == own)
+        return visible & blocks.gather(3, number.expand(*blocks.shape[:3], -1))
+
+    def extra_repr(self) -> str:
+        """Format the options for ``repr``."""
+        return f"{super().extra_repr()}, block={self.block}, chosen_blocks={self.chosen_blocks}"

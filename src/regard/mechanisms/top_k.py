@@ -1,0 +1,48 @@
+"""Top-k attention: each query attends to the ``keys`` keys with the highest scores, and to no others.
+
+    o_i = softmax(scale * q_i . k_j) v_j      over the ``keys`` largest q_i . k_j that the mask allows
+
+Gupta et al. 2021, "Memory-efficient transformers via top-k attention", equation 2; scale = 1/sqrt(head_dim). Of all
+choices of as many keys it keeps the largest part of exact attention's weights, so it is the yardstick for mechanisms
+that choose without looking at each key. Of keys with equal scores the first are chosen.
+
+All scores are computed, in float64: time is n^2 d and more than that of exact attention, memory is linear in length
+with a few rows of scores at a time. Gradients flow through the chosen keys only. It cannot take a bias.
+
+query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim).
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from regard.arguments import explain_arguments
+from regard.errors import check_size
+from regard.kernels.request import Request
+from regard.mechanisms.chosen_keys import ChosenKeysMechanism, mark_broken, ranking_tokens, visible_keys
+from regard.mechanisms.highest_scores import mark_highest, rounded_scores
+
+
+@final
+@explain_arguments
+class TopK(ChosenKeysMechanism):
+    """Top-k attention: softmax(scale * Q K^T) V over the ``keys`` highest scores of each query."""
+
+    def __init__(self, *, heads: int, head_dim: int, keys: int = 64, dropout: float = 0.0) -> None:
+        super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
+        check_size("keys", keys)
+        self.keys = int(keys)
+
+    def choose(self, request: Request, rows: Int[Tensor, " rows"]) -> Bool[Tensor, "batch heads rows keys"]:
+        """Choose the keys with the highest scores."""
+        query, _ = ranking_tokens(request.query[:, :, rows])
+        key, finite = ranking_tokens(request.repeated_key)
+        scores = mark_broken(rounded_scores(query @ key.mT, request.query.dtype), finite)
+        return mark_highest(scores, visible_keys(request, rows), self.keys)
+
+    def extra_repr(self) -> str:
+        """Format the options for ``repr``."""
+        return f"{super().extra_repr()}, keys={self.keys}"
