@@ -1,12 +1,13 @@
 """Draws the weights of sparse mechanisms, for light and for dark pages: one head of random queries and keys.
 
-    python docs/images/patterns.py
+    python docs/images/patterns.py [MECHANISM ..]
 
 Needs matplotlib, of the ``bench`` extra.
 """
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,16 @@ PICTURES: dict[str, tuple[tuple[str, dict[str, Any], masks.Mask | None], ...]] =
         ("block=8, random_blocks=1", {"block": 8, "random_blocks": 1}, None),
         ("global_tokens=4, global_blocks=[]", {"block": 8, "global_tokens": 4, "global_blocks": []}, None),
         ("causal=True", {"block": 8, "random_blocks": 1, "causal": True}, None),
+    ),
+    "top_k": (
+        ("keys=8", {"keys": 8}, None),
+        ("keys=8, masks.causal()", {"keys": 8}, masks.causal()),
+        ("keys=32, masks.causal()", {"keys": 32}, masks.causal()),
+    ),
+    "moba": (
+        ("block=8, chosen_blocks=2", {"block": 8, "chosen_blocks": 2}, None),
+        ("block=8, chosen_blocks=4", {"block": 8, "chosen_blocks": 4}, None),
+        ("block=16, chosen_blocks=2", {"block": 16, "chosen_blocks": 2}, None),
     ),
 }
 """Title, options and mask of each panel of a picture."""
@@ -65,8 +76,8 @@ def draw(name: str, scheme: str) -> None:
 
 
 def main() -> None:
-    """Write the pictures beside this file."""
-    for name in PICTURES:
+    """Write the pictures beside this file, or those of the mechanisms that are named."""
+    for name in sys.argv[1:] or PICTURES:
         for scheme in ("light", "dark"):
             draw(name, scheme)
 

@@ -33,5 +33,7 @@ def attention(
         products = np.array([mean @ np.real(query[batch, head, row]) for mean in means])
         chosen = [earlier[place] for place in highest(products, chosen_blocks - 1)]
         of_query = query[batch, head, row]
-        output[batch, head, row] = attend(of_query, key[batch, group], value[batch, group], np.concatenate([*chosen, own]))
+        output[batch, head, row] = attend(
+            of_query, key[batch, group], value[batch, group], np.concatenate([*chosen, own])
+        )
     return output

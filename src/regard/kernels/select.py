@@ -20,9 +20,9 @@ from typing import Literal, Protocol, TypeAlias, final
 
 from regard.errors import RefusedError, check_choice
 from regard.kernels.implementation import Backend, Implementation
-from regard.kernels.implementations import flex, mlp_score, native, paged, reference, scan, sdpa
+from regard.kernels.implementations import chosen_blocks, flex, mlp_score, native, paged, reference, scan, sdpa
 
-Operation: TypeAlias = Literal["attention", "observe", "mlp score", "paged attention", "scan"]
+Operation: TypeAlias = Literal["attention", "observe", "mlp score", "paged attention", "scan", "chosen blocks"]
 
 
 class Request(Protocol):
@@ -45,6 +45,7 @@ _IMPLEMENTATIONS: Mapping[Operation, tuple[Implementation, ...]] = {
     "mlp score": (mlp_score.NATIVE, mlp_score.REFERENCE),
     "paged attention": (paged.IN_PLACE, paged.GATHERED),
     "scan": (scan.NATIVE, scan.REFERENCE),
+    "chosen blocks": (chosen_blocks.NATIVE, chosen_blocks.REFERENCE),
 }
 _IMPLEMENTATIONS_BY_NAME = {
     operation: {one.name: one for one in implementations} for operation, implementations in _IMPLEMENTATIONS.items()

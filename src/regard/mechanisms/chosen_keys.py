@@ -88,7 +88,7 @@ class ChosenKeysMechanism(Mechanism):
         """
         with torch.no_grad():
             request = self.make_request(query, key, key[..., :0], mask, None, inputs)
-            parts = [request.query.new_zeros(request.query.shape[:2] + (0,))]
+            parts = [request.query.new_zeros((*request.query.shape[:2], 0))]
             for rows in split_rows(request):
                 of_rows = replace(
                     request, query=request.query[:, :, rows], mask=Keep(self.visible(request, rows)), inputs={}

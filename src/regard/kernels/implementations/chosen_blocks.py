@@ -1,0 +1,121 @@
+"""Causal attention to the own block and to chosen earlier blocks: over the queries of each block, or under a mask.
+
+A mechanism that chooses blocks of keys for each query (``mechanisms.moba``, ``mechanisms.nsa``) is a request of this
+operation. Keys are divided into blocks from the first one on.
+
+    native       the tile kernels of exact attention, over the queries that chose a block, gathered into tiles
+    reference    exact attention under a dense mask of some rows at a time
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.kernels.autocast import disable_autocast
+from regard.kernels.implementation import Implementation
+from regard.kernels.operators import chosen_blocks_op
+from regard.kernels.operators.block_plan import TILE
+from regard.kernels.reference.attention import compute_output, make_dot_product_problem
+from regard.kernels.request import Request, is_scale_in_range
+from regard.kernels.results import accumulation_dtype
+from regard.kernels.support import MAX_HEAD_DIM, unsupported_reason
+from regard.kernels.tracing import is_eager
+from regard.masks.dense_mask import Keep
+
+_MIN_QUERIES = 64
+"""Queries from which "auto" gathers them: for a few, one row of a mask is shorter than a plan."""
+_CELLS_AT_ONCE = 1 << 23
+
+
+@final
+@dataclass(frozen=True)
+class ChosenBlocksRequest:
+    """One call: ``request`` has no mask and no bias, and dropout of weights as attention has.
+
+    Args:
+        request: query (batch, heads, queries, head_dim), key and value (batch, key_heads, keys, ..), and the scale.
+        chosen: (batch, heads, queries, blocks), True for complete blocks before the own block of the query.
+        block: number of keys in a block.
+        stop: (batch,), the number of keys of each batch entry that are not hidden; None is all. Queries behind have the
+            block of the last of these keys as their own.
+    """
+
+    request: Request
+    chosen: Bool[Tensor, "batch heads queries blocks"]
+    block: int
+    stop: Int[Tensor, " batch"] | None = None
+
+    def allowed(self, rows: Int[Tensor, " rows"]) -> Bool[Tensor, "batch heads rows keys"]:
+        """Return the keys that some queries attend to."""
+        frame, device = self.request.frame, self.request.device
+        key = torch.arange(frame.keys, device=device)
+        last = (rows + frame.offset).expand(self.request.query.shape[0], -1)
+        if self.stop is not None:
+            last = torch.minimum(last, self.stop.to(device)[:, None] - 1)
+        last = last[:, None, :, None]
+        columns = (key // self.block).expand(*self.chosen.shape[:2], len(rows), -1)
+        chosen = self.chosen[:, :, rows].gather(3, columns)
+        return (chosen | (key // self.block == last // self.block)) & (key <= last)
+
+    def describe(self) -> str:
+        """The request in one line, for messages."""
+        return f"{self.request.describe()}, blocks of {self.block}"
+
+
+def _refuses(request: ChosenBlocksRequest) -> str | None:
+    """Refuse other devices, dtypes, transforms and dropout, and blocks that are not whole tiles."""
+    one = request.request
+    reason = unsupported_reason(one.query, one.key, one.value, request.chosen)
+    if reason is not None:
+        return reason
+    if request.block % TILE:
+        return f"native takes blocks of a multiple of {TILE} tokens"
+    if one.dropout:
+        return "native has no dropout for chosen blocks"
+    if not (is_scale_in_range(one.scale) and one.scale > 0):
+        return "native takes scales from 2^-64 to 2^64"
+    if max(one.query.shape[3], one.value.shape[3]) > MAX_HEAD_DIM or 0 in (*one.query.shape, *one.value.shape):
+        return f"native takes a head_dim and value_dim from 1 to {MAX_HEAD_DIM}, and at least one query and key"
+    return None
+
+
+def _auto_skips(request: ChosenBlocksRequest) -> str | None:
+    one = request.request
+    if is_eager(one.query) and one.frame.queries < _MIN_QUERIES:
+        return f"with fewer than {_MIN_QUERIES} queries, a mask takes less time than gathering them"
+    return None
+
+
+def _native(request: ChosenBlocksRequest) -> Float[Tensor, "batch heads queries value_dim"]:
+    """Compute it with the tile kernels; half precision in float32, rounded once."""
+    one = request.request
+    dtype = accumulation_dtype(one.query.dtype)
+    query, key, value = (part.to(dtype) for part in (one.query, one.key, one.value))
+    stop = None if request.stop is None else request.stop.expand(query.shape[0]).contiguous()
+    output = chosen_blocks_op.chosen_blocks(query, key, value, request.chosen, stop, request.block, one.scale)
+    return output.to(one.query.dtype)
+
+
+def _reference(request: ChosenBlocksRequest) -> Float[Tensor, "batch heads queries value_dim"]:
+    """Compute it in plain torch, some rows at a time."""
+    one = request.request
+    batch, heads, _, _ = one.query.shape
+    at_once = max(1, _CELLS_AT_ONCE // max(1, batch * heads * one.frame.keys))
+    outputs = []
+    with disable_autocast(one.device):
+        for rows in one.frame.all_rows(one.device).split(at_once):
+            of_rows = replace(one, query=one.query[:, :, rows], mask=Keep(request.allowed(rows)))
+            problem = make_dot_product_problem(of_rows)
+            outputs.append(compute_output(problem, dropout=one.dropout, dtype=one.query.dtype))
+    return torch.cat(outputs, dim=2)
+
+
+NATIVE = Implementation(
+    "native", _native, _refuses, _auto_skips, merit="regard's own kernels, over the queries of each block"
+)
+REFERENCE = Implementation("reference", _reference, merit="plain torch, on any device, any number of derivatives")
