@@ -45,7 +45,10 @@ def test_unsupported_calls_are_refused(claim: Claim, without_shape_checks, recor
 def _check_refusals_of_the_implementation(claim: Claim, mechanism, tensors) -> None:
     query, key, value = tensors["query"], tensors["key"], tensors["value"]
     relative = regard.positions.ShawRelative(query.shape[-1], 3).to(query)
-    if claim.impl in ("native", "sdpa", "flex"):
+    if not CATALOGUE_ROWS[claim.mechanism].bias:
+        with pytest.raises(RefusedError, match=r"(?s)refuses: a bias is .*to do: "):
+            mechanism(query, key, value, bias=relative)
+    elif claim.impl in ("native", "sdpa", "flex"):
         with pytest.raises(RefusedError, match=rf"(?s){claim.impl}.*refuses.*ShawRelative.*impl=\"auto\""):
             mechanism(query, key, value, bias=relative)
     else:

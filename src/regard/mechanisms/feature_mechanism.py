@@ -11,24 +11,27 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias, final
+from functools import partial
+from typing import ClassVar, NamedTuple, TypeAlias, final
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.contract import Frame
-from regard.errors import DtypeError, ShapeError
+from regard.errors import DtypeError, ShapeError, check_choice
 from regard.kernels.autocast import disable_autocast
 from regard.kernels.request import Bias, Request
 from regard.kernels.results import accumulation_dtype
+from regard.kernels.select import impl_names
 from regard.masks.base import Mask
 from regard.masks.causal_parts import causal_parts
 from regard.mechanisms.base import Mechanism
 from regard.mechanisms.clean_tokens import fill_zeros, has_norm_below, is_false
-from regard.mechanisms.feature_sums import CHUNK, HIDDEN_LOG_WEIGHT, KeyFeatures, ScaledSums, add_keys, sum_prefixes
+from regard.mechanisms.feature_sums import HIDDEN_LOG_WEIGHT, KeyFeatures, ScaledSums, add_keys, sum_prefixes
 from regard.mechanisms.key_value_cache import take_rows
 from regard.mechanisms.state import State, wrong_state_error
+from regard.mechanisms.weights import weights_by_gradient
 from regard.tensors import is_traced
 from regard.validation import check_mask
 
@@ -36,6 +39,8 @@ _MAX_NORM = {torch.float32: 2.0**40, torch.float64: 2.0**300}
 """Tokens with a larger norm are handled like non-finite ones: products of three such elements would overflow."""
 _BLOCK = 2**20
 """Features of queries or keys that are held at once, about: they are computed and summed while they are in a cache."""
+_CHUNK = 64
+"""Tokens that a scan computes at once; blocks are multiples of it."""
 MappedKeys: TypeAlias = tuple[Float[Tensor, "batch heads keys features"], Float[Tensor, "batch heads keys"] | None]
 """Features of keys, and the logarithms of their weights (``feature_sums``); None: all weigh the same."""
 
@@ -93,9 +98,25 @@ class _CleanTokens(NamedTuple):
     bad_key: Bool[Tensor, "batch heads keys"]
     visible_keys: Bool[Tensor, "batch heads keys"]
 
+    @property
+    def of_keys(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Key, value and left_out: what is summed."""
+        return self.key, self.value, self.left_out
+
 
 class FeatureMechanism(Mechanism):
-    """Attention by feature maps, for subclasses that write ``map_queries`` and ``map_keys``."""
+    """Attention by feature maps, for subclasses that write ``map_queries`` and ``map_keys``.
+
+    ``impl`` computes the causal form: "native" (the scan kernels, on a CPU), "reference" (plain torch), or "auto":
+    native if it supports the call. Bidirectional sums and ``weights`` with gradients are plain torch.
+    """
+
+    implementations: ClassVar[tuple[str, ...]] = impl_names("scan")
+
+    def __init__(self, *, heads: int, head_dim: int, impl: str) -> None:
+        super().__init__(heads=heads, head_dim=head_dim)
+        check_choice("impl", impl, ("auto", *self.implementations))
+        self.impl = impl
 
     @property
     @abstractmethod
@@ -137,11 +158,23 @@ class FeatureMechanism(Mechanism):
     @final
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """Compute the output; half precision is computed in float32 and rounded once."""
+        return self._attend(request, self.impl)
+
+    @final
+    def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
+        """Compute the weights of some queries; in plain torch if gradients are enabled.
+
+        The scan kernels have no second derivatives.
+        """
+        impl = "reference" if torch.is_grad_enabled() else self.impl
+        return weights_by_gradient(partial(self._attend, impl=impl), request, rows)
+
+    def _attend(self, request: Request, impl: str) -> Float[Tensor, "batch heads queries value_dim"]:
         parts = causal_parts(request.mask, request.frame)
         assert parts is not None
         with disable_autocast(request.device):
             tokens = _clean_tokens(request, parts.visible_keys(request.frame, request.device))
-            return self._compute_output(tokens, LinearState(), parts.high)[0].to(request.query.dtype)
+            return self._compute_output(tokens, LinearState(), parts.high, impl)[0].to(request.query.dtype)
 
     @final
     def empty_state(self) -> LinearState:
@@ -182,7 +215,7 @@ class FeatureMechanism(Mechanism):
         with disable_autocast(request.device):
             tokens = _clean_tokens(request, None if shown is None else shown[..., known:])
             high = None if parts.high is None else parts.high - known
-            output, sums, summed = self._compute_output(tokens, state, high)
+            output, sums, summed = self._compute_output(tokens, state, high, self.impl)
             sums = self._add_keys(tokens, sums, summed, key.shape[2])
         broken, some = tokens.bad_key.any(-1), tokens.visible_keys.any(-1)
         if state.has_nonfinite is not None and state.has_visible_key is not None:
@@ -190,7 +223,7 @@ class FeatureMechanism(Mechanism):
         return output.to(query.dtype), LinearState(frame.keys, sums.sums, broken, some, sums.log_scale)
 
     def _compute_output(
-        self, tokens: _CleanTokens, state: LinearState, high: int | None
+        self, tokens: _CleanTokens, state: LinearState, high: int | None, impl: str
     ) -> tuple[Float[Tensor, "batch heads queries value_dim"], ScaledSums, int]:
         """Compute the output, and the sums after the keys that were summed for it, with their number.
 
@@ -205,14 +238,16 @@ class FeatureMechanism(Mechanism):
             aligned = _align_keys(tokens, first, high)
         shown = _visible_prefixes(tokens.visible_keys, state.has_visible_key, queries, high)
         bad = _visible_prefixes(tokens.bad_key, state.has_nonfinite, queries, high) | tokens.bad_query
-        parts = []
-        for block in self._blocks(tokens, queries):
-            query = self.map_queries(tokens.query[:, :, block])
+        # Split, since the gradient of a slice is as large as the whole: one for each block would be quadratic.
+        sizes, parts = self._block_sizes(tokens, queries), []
+        blocks = (tokens.query, shown, bad) if high is None else (tokens.query, shown, bad, *aligned.of_keys)
+        for query, own_shown, own_bad, *of_keys in zip(*(side.split(sizes, dim=2) for side in blocks), strict=True):
+            features = self.map_queries(query)
             if high is None:
-                products = query @ sums.sums
+                products = features @ sums.sums
             else:
-                products, sums = sum_prefixes(query, self._map_keys(aligned, block), sums)
-            parts.append(_divide(products, shown[..., block], bad[..., block]))
+                products, sums = sum_prefixes(features, self._map_keys(*of_keys), sums, impl)
+            parts.append(_divide(products, own_shown, own_bad))
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2), sums, summed
 
     def _start_sums(self, tokens: _CleanTokens, state: LinearState) -> ScaledSums:
@@ -225,28 +260,34 @@ class FeatureMechanism(Mechanism):
 
     def _add_keys(self, tokens: _CleanTokens, sums: ScaledSums, first: int, last: int) -> ScaledSums:
         """Add the keys from ``first`` to before ``last``."""
-        for block in self._blocks(tokens, last - first):
-            part = slice(first + block.start, first + block.stop)
-            sums = add_keys(self._map_keys(tokens, part), sums)
+        sizes = self._block_sizes(tokens, last - first)
+        sides = (side[:, :, first:last].split(sizes, dim=2) for side in tokens.of_keys)
+        for of_keys in zip(*sides, strict=True):
+            sums = add_keys(self._map_keys(*of_keys), sums)
         return sums
 
-    def _map_keys(self, tokens: _CleanTokens, block: slice) -> KeyFeatures:
+    def _map_keys(
+        self,
+        key: Float[Tensor, "batch key_heads keys head_dim"],
+        value: Float[Tensor, "batch heads keys value_and_one"],
+        left_out: Bool[Tensor, "batch heads keys"],
+    ) -> KeyFeatures:
         """Compute the features of some keys, for each head of the queries."""
-        key, log_weight = self.map_keys(tokens.key[:, :, block])
-        group = tokens.query.shape[1] // key.shape[1]
+        group = value.shape[1] // key.shape[1]
+        features, log_weight = self.map_keys(key)
         if group > 1:
-            key = key.repeat_interleave(group, dim=1)
+            features = features.repeat_interleave(group, dim=1)
         if log_weight is not None:
             log_weight = log_weight.repeat_interleave(group, dim=1) if group > 1 else log_weight
-            log_weight = log_weight.masked_fill(tokens.left_out[..., block], HIDDEN_LOG_WEIGHT)
-        return KeyFeatures(key, tokens.value[:, :, block], log_weight, self.get_floor(key.dtype))
+            log_weight = log_weight.masked_fill(left_out, HIDDEN_LOG_WEIGHT)
+        return KeyFeatures(features, value, log_weight, self.get_floor(key.dtype))
 
-    def _blocks(self, tokens: _CleanTokens, length: int) -> list[slice]:
+    def _block_sizes(self, tokens: _CleanTokens, length: int) -> list[int]:
         """Split tokens into blocks whose features fit into a cache; one block while torch traces."""
-        size = max(CHUNK, _BLOCK // max(1, tokens.query.shape[:2].numel() * self.num_features) // CHUNK * CHUNK)
+        size = max(_CHUNK, _BLOCK // max(1, tokens.query.shape[:2].numel() * self.num_features) // _CHUNK * _CHUNK)
         if is_traced() or length <= size:
-            return [slice(0, length)]
-        return [slice(start, min(start + size, length)) for start in range(0, length, size)]
+            return [length]
+        return [size] * (length // size) + ([length % size] if length % size else [])
 
 
 def _clean_tokens(request: Request, shown: Bool[Tensor, "#batch #heads keys"] | None) -> _CleanTokens:

@@ -4,8 +4,7 @@
 
 Katharopoulos et al. 2020, equations 4 to 12 and 16 to 20. The sums run over the keys that query i may attend to: over
 all of them for every query, or causally over j <= i; then S = sum_j w_j (phi(k_j) + floor) [v_j, 1]^T is the state of a
-recurrent network, the decoding state. Time is n features value_dim; the causal form processes chunks of queries, with
-explicit pairs inside a chunk and the state before the chunk for all earlier keys.
+recurrent network, the decoding state. Time is n features value_dim; the causal form is a scan (``implementations.scan``).
 
 Weights w_j of keys may be far too large or too small for a number, so their logarithms are passed. S is stored divided
 by the largest weight in it, and the sums of a causal query by the largest among the keys that it may attend to: the
@@ -25,8 +24,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-CHUNK = 64
-"""Queries of a chunk of the causal form."""
+from regard.kernels.implementations.scan import ScanRequest
+from regard.kernels.select import select
+
 HIDDEN_LOG_WEIGHT = -(2.0**100)
 """Logarithm of the weight of a key that is not summed: below that of any other key, and finite, so that differences
 are numbers."""
@@ -64,44 +64,23 @@ def add_keys(keys: KeyFeatures, before: ScaledSums) -> ScaledSums:
 
 
 def sum_prefixes(
-    query: Float[Tensor, "batch heads queries features"], keys: KeyFeatures, before: ScaledSums
+    query: Float[Tensor, "batch heads queries features"], keys: KeyFeatures, before: ScaledSums, impl: str
 ) -> tuple[Float[Tensor, "batch heads queries value_and_one"], ScaledSums]:
     """Sum the keys up to i for query i, after those in ``before``; there are as many keys as queries.
 
     Returns the products of the queries with their sums, which are divided by the largest weight among the keys of each
-    query, and the sums after all keys.
+    query, and the sums after all keys. ``impl`` is the implementation of the scan.
     """
-    queries, query, value = query.shape[2], _split_chunks(query), _split_chunks(keys.value)
-    keys = keys._replace(key=_split_chunks(keys.key))
-    scores = (query @ keys.key.mT + keys.floor).tril()
-    if keys.log_weight is None or before.log_scale is None:
-        totals = _sum_products(keys, value).cumsum(2) + before.sums[:, :, None]
-        totals = torch.cat([before.sums[:, :, None], totals], dim=2)
-        products = scores @ value + query @ totals[:, :, :-1]
-        return products.flatten(2, 3)[:, :, :queries], ScaledSums(totals[:, :, -1], None)
-    log_weight = _split_chunks(keys.log_weight, HIDDEN_LOG_WEIGHT)
-    scale = _running_maximum(log_weight.flatten(2), before.log_scale)[..., 1:].unflatten(2, (-1, CHUNK))
-    value = value * (log_weight - scale).exp()[..., None]
-    scores = scores * (scale[..., None, :] - scale[..., None]).clamp(max=0.0).exp()
-    last = scale[..., -1:]
-    totals = _sum_products(keys, value * (scale - last).exp()[..., None])
-    scales = torch.cat([before.log_scale[..., None], last[..., 0]], dim=2)  # of the state before each chunk, and after
-    decays = (scales[..., :-1] - scales[..., 1:]).exp()[..., None, None]
-    states = [before.sums]
-    for total, decay in zip(totals.unbind(2), decays.unbind(2), strict=True):
-        states.append(torch.addcmul(total, states[-1], decay))
-    since = (scales[..., :-1, None] - scale).exp()[..., None]
-    earlier = torch.stack(states[:-1], dim=2) if len(states) > 1 else totals
-    products = scores @ value + (query @ earlier) * since
-    return products.flatten(2, 3)[:, :, :queries], ScaledSums(states[-1], scales[..., -1])
-
-
-def _split_chunks(side: Tensor, fill: float = 0.0) -> Tensor:
-    """Split the tokens into chunks, the last one filled up: (batch, heads, chunks, chunk, ...)."""
-    missing = -side.shape[2] % CHUNK
-    if missing:
-        side = torch.nn.functional.pad(side, (0, 0) * (side.dim() - 3) + (0, missing), value=fill)
-    return side.unflatten(2, (-1, CHUNK))
+    value, log_decay, log_scale = keys.value, None, None
+    if keys.log_weight is not None and before.log_scale is not None:
+        scale = _running_maximum(keys.log_weight, before.log_scale)
+        log_decay, log_scale = scale[..., :-1] - scale[..., 1:], scale[..., -1]
+        value = value * (keys.log_weight - scale[..., 1:]).exp()[..., None]
+    # Features of a query add up to 1 if there is a floor, so adding it to each feature of a key adds it to s_ij.
+    key = keys.key + keys.floor if keys.floor else keys.key
+    request = ScanRequest(query, key, value, log_decay, state=before.sums)
+    products, sums = select("scan", impl, request).compute(request)
+    return products, ScaledSums(sums, log_scale)
 
 
 def _sum_products(keys: KeyFeatures, value: Tensor) -> Tensor:

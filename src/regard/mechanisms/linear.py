@@ -29,10 +29,17 @@ _MIN_FEATURE = 2.0**-100
 @final
 @explain_arguments
 class Linear(FeatureMechanism):
-    """Linear attention: phi(q)^T sum phi(k) v^T / phi(q)^T sum phi(k), with phi(x) = elu(x) + 1."""
+    """Linear attention: phi(q)^T sum phi(k) v^T / phi(q)^T sum phi(k), with phi(x) = elu(x) + 1.
 
-    def __init__(self, *, heads: int, head_dim: int) -> None:
-        super().__init__(heads=heads, head_dim=head_dim)
+    ``impl`` is the implementation of the causal form: "auto", "native" or "reference" (``FeatureMechanism``).
+    """
+
+    def __init__(self, *, heads: int, head_dim: int, impl: str = "auto") -> None:
+        super().__init__(heads=heads, head_dim=head_dim, impl=impl)
+
+    def extra_repr(self) -> str:
+        """Format the options for ``repr``."""
+        return f"heads={self.heads}, head_dim={self.head_dim}, impl={self.impl!r}"
 
     @property
     def num_features(self) -> int:
@@ -43,9 +50,9 @@ class Linear(FeatureMechanism):
         self, query: Float[Tensor, "batch heads queries head_dim"]
     ) -> Float[Tensor, "batch heads queries features"]:
         """Compute phi, divided by its largest element, which cancels in the quotient."""
-        logarithms = torch.where(query > 0, query.clamp(min=0.0).log1p(), query)
+        logarithms = query.relu().log1p() + query.clamp(max=0.0)
         return (logarithms - logarithms.detach().amax(-1, keepdim=True)).exp()
 
     def map_keys(self, key: Float[Tensor, "batch heads keys head_dim"]) -> MappedKeys:
         """Compute phi."""
-        return torch.where(key > 0, key + 1.0, key.clamp(max=0.0).exp()).clamp(min=_MIN_FEATURE), None
+        return (key.clamp(max=0.0).exp() + key.relu()).clamp(min=_MIN_FEATURE), None

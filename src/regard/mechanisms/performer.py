@@ -51,6 +51,7 @@ class Performer(FeatureMechanism):
         features: their number; None is head_dim * ln(head_dim), rounded down.
         kernel: "softmax", or "relu" for generalised attention, which has a kernel of its own.
         seed: of the random features; None draws them from torch's generator, as weights are.
+        impl: implementation of the causal form: "auto", "native" or "reference" (``FeatureMechanism``).
 
     The features are a buffer, ``projection`` (features, head_dim), shared by the heads and saved with the weights.
     """
@@ -67,8 +68,9 @@ class Performer(FeatureMechanism):
         features: int | None = None,
         kernel: Literal["softmax", "relu"] = "softmax",
         seed: int | None = None,
+        impl: str = "auto",
     ) -> None:
-        super().__init__(heads=heads, head_dim=head_dim)
+        super().__init__(heads=heads, head_dim=head_dim, impl=impl)
         features = max(1, int(head_dim * math.log(head_dim))) if features is None else features
         check_size("features", features)
         check_weights(features=features, head_dim=head_dim)
@@ -129,7 +131,8 @@ class Performer(FeatureMechanism):
 
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""
-        return f"heads={self.heads}, head_dim={self.head_dim}, features={self.num_features}, kernel={self.kernel!r}"
+        sizes = f"heads={self.heads}, head_dim={self.head_dim}, features={self.num_features}"
+        return f"{sizes}, kernel={self.kernel!r}, impl={self.impl!r}"
 
 
 def draw_features(

@@ -81,6 +81,55 @@ def scan_chunks(
     if log_decay is not None:
         log_decay = log_decay.masked_fill(bad, 0.0).clamp(min=_MIN_LOG[log_decay.dtype])
         size = _CHUNK if log_decay.shape[3] == 1 else _CHUNK_BY_CHANNEL
+    # Differences of their sums are exact to the last digits, also after a token that resets the state.
+    log_decay = None if log_decay is None else log_decay.double()
+    if beta is None and (log_decay is None or log_decay.shape[3] == 1):
+        output, state = _sum_chunks(query, key, value, log_decay, state)
+    else:
+        output, state = _scan_chunk_by_chunk(query, key, value, log_decay, beta, state, size)
+    output = output.masked_fill(bad_query | bad, torch.nan)
+    return output, state.masked_fill(bad.any(2, keepdim=True), torch.nan)
+
+
+def _sum_chunks(
+    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor | None, state: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Compute output and final state without the delta rule: all chunks at once, except the states between them."""
+    length = query.shape[2]
+    query, key, value = (_split_chunks(side) for side in (query, key, value))
+    decays = None if log_decay is None else _split_chunks(log_decay).cumsum(3)
+    start, end = _chunk_decays(key, decays)
+    totals = (end * key).mT @ value
+    if decays is None:
+        states = torch.cat([state[:, :, None], totals], dim=2).cumsum(2)
+    else:
+        known = [state]
+        for total, decay in zip(totals.unbind(2), start[:, :, :, -1, :, None].unbind(2), strict=True):
+            known.append(torch.addcmul(total, known[-1], decay))
+        states = torch.stack(known, dim=2)
+    pairs = _decayed_products(query, key, decays).tril()
+    output = (start * query) @ states[:, :, :-1] + pairs @ value
+    return output.flatten(2, 3)[:, :, :length], states[:, :, -1]
+
+
+def _split_chunks(side: Tensor) -> Tensor:
+    """Split the tokens into chunks, the last one filled up with zeros: (batch, heads, chunks, chunk, size)."""
+    missing = -side.shape[2] % _CHUNK
+    if missing:
+        side = torch.nn.functional.pad(side, (0, 0, 0, missing))
+    return side.unflatten(2, (-1, _CHUNK))
+
+
+def _scan_chunk_by_chunk(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    log_decay: Tensor | None,
+    beta: Tensor | None,
+    state: Tensor,
+    size: int,
+) -> tuple[Tensor, Tensor]:
+    """Compute output and final state, one chunk of ``size`` tokens after the other."""
     outputs = []
     for first in range(0, query.shape[2], size):
         chunk = slice(first, first + size)
@@ -88,9 +137,7 @@ def scan_chunks(
         decays = None if log_decay is None else log_decay[:, :, chunk].cumsum(2)
         output, state = _scan_chunk(query[:, :, chunk], key[:, :, chunk], value[:, :, chunk], decays, of_beta, state)
         outputs.append(output)
-    output = torch.cat(outputs, dim=2) if outputs else value
-    output = output.masked_fill(bad_query | bad, torch.nan)
-    return output, state.masked_fill(bad.any(2, keepdim=True), torch.nan)
+    return torch.cat(outputs, dim=2) if outputs else value, state
 
 
 def _scan_chunk(
@@ -98,8 +145,7 @@ def _scan_chunk(
 ) -> tuple[Tensor, Tensor]:
     """Compute the output of a chunk and the state after it; ``decays`` are logarithms, summed from its first token."""
     pairs, erase = _decayed_products(query, key, decays), _decayed_products(key, key, decays)
-    start = torch.ones_like(key[..., :1]) if decays is None else decays.exp()
-    end = torch.ones_like(key[..., :1]) if decays is None else (decays[:, :, -1:] - decays).exp()
+    start, end = _chunk_decays(key, decays)
     update = value
     if beta is not None:
         system = (beta * erase.tril(-1)) + torch.eye(key.shape[2], dtype=key.dtype, device=key.device)
@@ -109,16 +155,33 @@ def _scan_chunk(
     return output, start[:, :, -1, :, None] * state + (end * key).mT @ update
 
 
+def _chunk_decays(key: Tensor, decays: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the decay of each token since the start of its chunk, and from there to the end of the chunk."""
+    if decays is None:
+        ones = torch.ones_like(key[..., :1])
+        return ones, ones
+    return decays.to(key.dtype).exp(), (decays[..., -1:, :] - decays).to(key.dtype).exp()
+
+
 def _decayed_products(rows: Tensor, columns: Tensor, decays: Tensor | None) -> Tensor:
     """Compute rows_i . exp(b_i - b_j) columns_j for j <= i; what is above the diagonal is not to be used."""
     if decays is None:
         return rows @ columns.mT
-    differences = decays[:, :, :, None] - decays[:, :, None]
-    above = torch.ones(differences.shape[2:4], dtype=torch.bool, device=decays.device).triu(1)
+    # In two parts of the dtype of the rows, whose differences take half the memory of float64.
+    high = decays.to(rows.dtype)
+    differences = _pair_differences(high)
+    if rows.dtype != decays.dtype:
+        differences = differences + _pair_differences((decays - high).to(rows.dtype))
+    above = torch.ones(differences.shape[-3:-1], dtype=torch.bool, device=decays.device).triu(1)
     between = differences.masked_fill(above[..., None], 0.0).exp()
     if between.shape[-1] == 1:
         return (rows @ columns.mT) * between[..., 0]
-    return torch.einsum("bhic,bhijc,bhjc->bhij", rows, between, columns)
+    return torch.einsum("...ic,...ijc,...jc->...ij", rows, between, columns)
+
+
+def _pair_differences(sums: Tensor) -> Tensor:
+    """Compute b_i - b_j for each pair of tokens: (.., length, length, channels)."""
+    return sums[..., :, None, :] - sums[..., None, :, :]
 
 
 def _find_bad_tokens(
