@@ -16,6 +16,7 @@ from oracles import (
     attention,
     bigbird,
     forgetting,
+    gated_linear,
     linear,
     linformer,
     local_p,
@@ -26,6 +27,8 @@ from oracles import (
     performer,
     sigmoid,
     top_k,
+    retention,
+    state_space,
 )
 from oracles.complex_step import slope
 
@@ -103,6 +106,24 @@ def _forgetting(query, key, value, allowed, parameters):
     return forgetting.attention(query, key, value, parameters["forget"], allowed)
 
 
+def _retention(query, key, value, allowed, parameters):
+    return retention.attention(query, key, value, 1 - 2.0 ** (-5 - np.arange(query.shape[1])), allowed)
+
+
+def _mamba2(query, key, value, allowed, parameters):
+    weights = (parameters[name] for name in ("time_step", "log_rate", "step_bias"))
+    return state_space.mamba2(query, key, value, *weights, allowed)
+
+
+def _gated_delta(query, key, value, allowed, parameters):
+    weights = (parameters[name] for name in ("beta", "decay", "log_rate", "decay_bias"))
+    return state_space.gated_delta(query, key, value, *weights, allowed)
+
+
+def _gated_linear(query, key, value, allowed, parameters):
+    return gated_linear.attention(query, key, value, parameters["forget"], allowed)
+
+
 def _performer(query, key, value, allowed, parameters):
     return performer.attention(query, key, value, parameters["projection"], allowed)[0]
 
@@ -144,6 +165,11 @@ ORACLES: dict[str, Oracle] = {
             "global_blocks": [0],
         },
     ),
+    "retention": Oracle(_retention),
+    "gated_linear": Oracle(_gated_linear),
+    "mamba2": Oracle(_mamba2),
+    "gated_delta": Oracle(_gated_delta),
+    "kda": Oracle(_gated_delta),
     "performer": Oracle(_performer, {"features": 11, "seed": 7}),
     "nystromformer": Oracle(_nystromformer, {"landmarks": _LANDMARKS, "iterations": _ITERATIONS, "convolution": 3}),
     "top_k": Oracle(_top_k, {"keys": _CHOSEN_KEYS}),

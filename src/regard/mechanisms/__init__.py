@@ -5,20 +5,25 @@ from regard.mechanisms.base import Mechanism, ScoredMechanism
 from regard.mechanisms.bigbird import BigBird
 from regard.mechanisms.dot_product import DotProduct
 from regard.mechanisms.extra_input import ExtraInput
-from regard.mechanisms.feature_mechanism import LinearState
 from regard.mechanisms.forgetting import Forgetting
+from regard.mechanisms.gated_delta import GatedDelta
+from regard.mechanisms.gated_linear import GatedLinear
+from regard.mechanisms.kda import KimiDelta
 from regard.mechanisms.key_value_cache import KeyValueCache
 from regard.mechanisms.linear import Linear
+from regard.mechanisms.linear_state import LinearState
 from regard.mechanisms.linformer import Linformer
 from regard.mechanisms.local_p import LocalPredictive
 from regard.mechanisms.longformer import Longformer
 from regard.mechanisms.luong import LuongConcat, LuongDot, LuongGeneral
 from regard.mechanisms.moba import MixtureOfBlocks
+from regard.mechanisms.mamba2 import Mamba2
 from regard.mechanisms.nystromformer import Nystromformer
 from regard.mechanisms.page_pool import PagePool
 from regard.mechanisms.paged_cache import PagedCache
 from regard.mechanisms.performer import Performer
 from regard.mechanisms.sigmoid import Sigmoid
+from regard.mechanisms.retention import Retention
 from regard.mechanisms.state import State
 from regard.mechanisms.top_k import TopK
 
@@ -28,7 +33,10 @@ __all__ = [
     "DotProduct",
     "ExtraInput",
     "Forgetting",
+    "GatedDelta",
+    "GatedLinear",
     "KeyValueCache",
+    "KimiDelta",
     "Linear",
     "LinearState",
     "Linformer",
@@ -37,12 +45,14 @@ __all__ = [
     "LuongConcat",
     "LuongDot",
     "LuongGeneral",
+    "Mamba2",
     "Mechanism",
     "MixtureOfBlocks",
     "Nystromformer",
     "PagePool",
     "PagedCache",
     "Performer",
+    "Retention",
     "ScoredMechanism",
     "Sigmoid",
     "State",

@@ -13,6 +13,9 @@ from torch import Tensor
 
 from regard.tensors import has_values
 
+MAX_NORM = {torch.float32: 2.0**40, torch.float64: 2.0**300}
+"""Tokens with a larger norm are handled like non-finite ones: products of three such elements would overflow."""
+
 
 def has_norm_below(
     tokens: Float[Tensor, "batch heads length size"], largest: float

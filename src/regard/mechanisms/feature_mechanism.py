@@ -10,7 +10,6 @@ sums, so a mask is causal, hides keys from every query (padding), or both.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, NamedTuple, TypeAlias, final
 
@@ -19,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.contract import Frame
-from regard.errors import DtypeError, ShapeError, check_choice
+from regard.errors import check_choice
 from regard.kernels.autocast import disable_autocast
 from regard.kernels.request import Bias, Request
 from regard.kernels.results import accumulation_dtype
@@ -27,61 +26,20 @@ from regard.kernels.select import impl_names
 from regard.masks.base import Mask
 from regard.masks.causal_parts import causal_parts
 from regard.mechanisms.base import Mechanism
-from regard.mechanisms.clean_tokens import fill_zeros, has_norm_below, is_false
+from regard.mechanisms.clean_tokens import MAX_NORM, fill_zeros, has_norm_below, is_false
 from regard.mechanisms.feature_sums import HIDDEN_LOG_WEIGHT, KeyFeatures, ScaledSums, add_keys, sum_prefixes
-from regard.mechanisms.key_value_cache import take_rows
+from regard.mechanisms.linear_state import LinearState, any_visible
 from regard.mechanisms.state import State, wrong_state_error
 from regard.mechanisms.weights import weights_by_gradient
 from regard.tensors import is_traced
 from regard.validation import check_mask
 
-_MAX_NORM = {torch.float32: 2.0**40, torch.float64: 2.0**300}
-"""Tokens with a larger norm are handled like non-finite ones: products of three such elements would overflow."""
 _BLOCK = 2**20
 """Features of queries or keys that are held at once, about: they are computed and summed while they are in a cache."""
 _CHUNK = 64
 """Tokens that a scan computes at once; blocks are multiples of it."""
 MappedKeys: TypeAlias = tuple[Float[Tensor, "batch heads keys features"], Float[Tensor, "batch heads keys"] | None]
 """Features of keys, and the logarithms of their weights (``feature_sums``); None: all weigh the same."""
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class LinearState(State):
-    """Decoding state: S (batch, heads, features, value_dim + 1) of ``feature_sums``; whether any key so far was not
-    finite, and whether any was visible (batch, heads each). S is divided by exp(``log_scale``) (batch, heads) if keys
-    have weights, else ``log_scale`` is None. The tensors are None before the first token.
-    """
-
-    length: int = 0
-    sums: Tensor | None = None
-    has_nonfinite: Tensor | None = None
-    has_visible_key: Tensor | None = None
-    log_scale: Tensor | None = None
-
-    def check(self, request: Request, features: int) -> None:
-        """Raise ShapeError or DtypeError unless the tokens of a request fit the sums."""
-        sizes = (*request.query.shape[:2], features, request.value.shape[3] + 1)
-        if self.sums is not None and tuple(self.sums.shape) != sizes:
-            raise ShapeError(
-                "new tokens do not fit the state",
-                expected=f"batch, heads, features and value_dim + 1 of {tuple(self.sums.shape)}",
-                got=f"{sizes}",
-                do="start from the empty state for another batch or model",
-            )
-        dtype = accumulation_dtype(request.query.dtype)
-        if self.sums is not None and (self.sums.dtype != dtype or self.sums.device != request.device):
-            raise DtypeError(
-                "new tokens do not fit the state",
-                expected=f"tokens that are summed in {self.sums.dtype} on {self.sums.device}",
-                got=f"{request.query.dtype} on {request.device}",
-                do="start from the empty state for another dtype or device",
-            )
-
-    def reordered(self, entries: Int[Tensor, " batch"]) -> LinearState:
-        """Select batch entries by index, in that order. Raises OptionError for invalid indices."""
-        parts = (self.sums, self.has_nonfinite, self.has_visible_key, self.log_scale)
-        return LinearState(self.length, *(None if part is None else take_rows(part, entries) for part in parts))
 
 
 @final
@@ -201,7 +159,7 @@ class FeatureMechanism(Mechanism):
         if not isinstance(state, LinearState):
             raise wrong_state_error(state, LinearState, type(self).__name__)
         request = self.make_request(query, key, value, None, bias, inputs)
-        state.check(request, self.num_features)
+        state.check(request, self.num_features, request.value.shape[3] + 1)
         known, frame = state.length, Frame(query.shape[2], state.length + key.shape[2])
         if mask is not None:
             check_mask(mask)
@@ -217,10 +175,8 @@ class FeatureMechanism(Mechanism):
             high = None if parts.high is None else parts.high - known
             output, sums, summed = self._compute_output(tokens, state, high, self.impl)
             sums = self._add_keys(tokens, sums, summed, key.shape[2])
-        broken, some = tokens.bad_key.any(-1), tokens.visible_keys.any(-1)
-        if state.has_nonfinite is not None and state.has_visible_key is not None:
-            broken, some = state.has_nonfinite | broken, state.has_visible_key | some
-        return output.to(query.dtype), LinearState(frame.keys, sums.sums, broken, some, sums.log_scale)
+        flags = tokens.bad_key, tokens.visible_keys
+        return output.to(query.dtype), state.extended(key.shape[2], sums.sums, *flags, sums.log_scale)
 
     def _compute_output(
         self, tokens: _CleanTokens, state: LinearState, high: int | None, impl: str
@@ -236,8 +192,8 @@ class FeatureMechanism(Mechanism):
         if high is not None:
             summed = max(first, min(queries + high, keys))
             aligned = _align_keys(tokens, first, high)
-        shown = _visible_prefixes(tokens.visible_keys, state.has_visible_key, queries, high)
-        bad = _visible_prefixes(tokens.bad_key, state.has_nonfinite, queries, high) | tokens.bad_query
+        shown = any_visible(tokens.visible_keys, state.has_visible_key, queries, high)
+        bad = any_visible(tokens.bad_key, state.has_nonfinite, queries, high) | tokens.bad_query
         # Split, since the gradient of a slice is as large as the whole: one for each block would be quadratic.
         sizes, parts = self._block_sizes(tokens, queries), []
         blocks = (tokens.query, shown, bad) if high is None else (tokens.query, shown, bad, *aligned.of_keys)
@@ -294,7 +250,7 @@ def _clean_tokens(request: Request, shown: Bool[Tensor, "#batch #heads keys"] | 
     """Replace what is hidden or not finite by zeros, in the dtype of the sums."""
     dtype, group = accumulation_dtype(request.query.dtype), request.group
     query, key, value = (side.to(dtype) for side in (request.query, request.key, request.value))
-    good_query, good_key, good_value = (has_norm_below(side, _MAX_NORM[dtype]) for side in (query, key, value))
+    good_query, good_key, good_value = (has_norm_below(side, MAX_NORM[dtype]) for side in (query, key, value))
     bad_query, bad_key = ~good_query, ~(good_key & good_value)
     key = fill_zeros(key, bad_key)
     if group > 1:
@@ -325,18 +281,6 @@ def _align_keys(tokens: _CleanTokens, first: int, high: int) -> _CleanTokens:
 
     left_out = in_step(tokens.left_out, True)
     return tokens._replace(key=in_step(tokens.key), value=in_step(tokens.value), left_out=left_out)
-
-
-def _visible_prefixes(
-    flags: Bool[Tensor, "batch heads keys"], known: Bool[Tensor, "batch heads"] | None, queries: int, high: int | None
-) -> Bool[Tensor, "batch heads queries"]:
-    """Whether any key that a query may attend to has the flag, or an earlier one: ``known``."""
-    known = flags.new_zeros(flags.shape[:2]) if known is None else known
-    if high is None:
-        return (flags.any(-1) | known)[..., None].expand(*known.shape, queries)
-    prefixes = torch.cat([known[..., None], flags], dim=2).cumsum(2) > 0
-    last = torch.arange(high + 1, high + 1 + queries, device=flags.device).clamp(min=0, max=flags.shape[2])
-    return prefixes[..., last]
 
 
 def _divide(

@@ -1,0 +1,86 @@
+"""The gated delta rule: a state that decays, and in which each token replaces what is stored for its key.
+
+    S_t = (I - beta_t k_t k_t^T) alpha_t S_(t-1) + beta_t k_t v_t^T,    o_t = scale S_t^T q_t
+    beta_t = sigmoid(beta)        alpha_t = exp(-exp(log_rate) softplus(decay_t + decay_bias))
+
+Yang, Kautz and Hatamizadeh 2025, "Gated delta networks: improving Mamba2 with delta rule", equation 10, with the gates of
+its section 3.4. Queries and keys are divided by their L2 norm, so that I - beta k k^T never enlarges the state. Without
+decay it is the delta rule of Yang et al. 2024, "Parallelizing linear transformers with the delta rule over sequence
+length". Short convolutions, the norm and the output gate belong to the layer (``layers.GatedDeltaNet``).
+
+query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim), beta and decay (batch, heads, keys, 1).
+``ScanMechanism`` says which masks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import final
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.arguments import explain_arguments
+from regard.errors import check_flag
+from regard.mechanisms.extra_input import ExtraInput
+from regard.mechanisms.l2_norm import l2_normalize
+from regard.mechanisms.scan_mechanism import ScanMechanism, ScanTerms
+from regard.mechanisms.softplus_step import draw_log_rate, draw_step_bias, softplus
+
+
+@final
+@explain_arguments
+class GatedDelta(ScanMechanism):
+    """The gated delta rule: S_t = (I - beta_t k_t k_t^T) alpha_t S_(t-1) + beta_t k_t v_t^T.
+
+    Args:
+        heads, head_dim: of the queries.
+        normalize: whether queries and keys are divided by their L2 norm. Without it keys should have a norm of at most 1,
+            else the state may grow without bound.
+        scale: factor of the queries; None is 1/sqrt(head_dim).
+        impl: "auto", "native" or "reference" (``ScanMechanism``).
+
+    ``beta`` and ``decay`` (batch, heads, keys, 1) are logits. Without beta the rate is 1: what is stored for a key is
+    replaced; without decay the state does not decay. ``log_rate`` and ``decay_bias`` (heads) are trained.
+    """
+
+    def __init__(
+        self,
+        *,
+        heads: int,
+        head_dim: int,
+        normalize: bool = True,
+        scale: float | None = None,
+        impl: str = "auto",
+    ) -> None:
+        super().__init__(heads=heads, head_dim=head_dim, scale=scale, impl=impl)
+        check_flag("normalize", normalize)
+        self.normalize = normalize
+        self.log_rate = nn.Parameter(draw_log_rate(heads))
+        self.decay_bias = nn.Parameter(draw_step_bias(heads))
+
+    @property
+    def extra_inputs(self) -> tuple[ExtraInput, ...]:
+        """The logits of the rates and of the decays, one for each head and token."""
+        return tuple(ExtraInput(name, side="key", heads=self.heads, size=1) for name in ("beta", "decay"))
+
+    def make_terms(
+        self,
+        query: Float[Tensor, "batch heads queries head_dim"],
+        key: Float[Tensor, "batch heads keys head_dim"],
+        value: Float[Tensor, "batch heads keys value_dim"],
+        inputs: Mapping[str, Tensor],
+    ) -> ScanTerms:
+        """Normalize queries and keys, and compute the rates and the decays."""
+        if self.normalize:
+            query, key = l2_normalize(query), l2_normalize(key)
+        beta = inputs["beta"][..., 0].sigmoid() if "beta" in inputs else key.new_ones(key.shape[:3])
+        log_decay = None
+        if "decay" in inputs:
+            rate, bias = (one.to(key.dtype)[:, None] for one in (self.log_rate, self.decay_bias))
+            log_decay = -rate.exp() * softplus(inputs["decay"][..., 0] + bias)
+        return ScanTerms(query, key, value, log_decay, beta)
+
+    def extra_repr(self) -> str:
+        """Format the options for ``repr``."""
+        return f"{super().extra_repr()}, normalize={self.normalize}"
