@@ -32,9 +32,10 @@ from regard.mechanisms import (
     MixtureOfBlocks,
     Nystromformer,
     Performer,
+    Reformer,
+    Retention,
     Sigmoid,
     TopK,
-    Retention,
 )
 
 
@@ -254,6 +255,11 @@ _TABLE = (
         paper="Lu et al. 2025, MoBA: mixture of block attention for long-context LLMs, equations 2 to 8",
         cost="n (n / block + chosen_blocks block) d",
         bias=False,
+        name="reformer",
+        mechanism=Reformer,
+        equation="softmax(q . k / |k|) v, over keys with h(k) = h(q), h random",
+        paper="Kitaev et al. 2020, Reformer: the efficient Transformer, sections 2 and 3",
+        cost="n (n / buckets) rounds d",
     ),
 )
 _BY_NAME = {row.name: row for row in _TABLE}

@@ -25,10 +25,10 @@ from oracles import (
     moba,
     nystromformer,
     performer,
-    sigmoid,
-    top_k,
     retention,
+    sigmoid,
     state_space,
+    top_k,
 )
 from oracles.complex_step import slope
 

@@ -27,8 +27,20 @@ from conformance.claims import PORTABLE_CLAIMS, Claim
 from conformance.mask_cases import LAYOUTS, MASK_CASES, Layout, MaskCase, expand_allowed
 from conformance.mechanism_oracles import ORACLES, directional_derivative
 
-_BUILT_ON_FUSED_KERNELS = ("luong_dot", "luong_general", "longformer", "bigbird", "top_k", "moba",)
-_ROUNDED_ONCE = ("additive", "luong_concat", "linear", "performer",)
+_BUILT_ON_FUSED_KERNELS = (
+    "luong_dot",
+    "luong_general",
+    "longformer",
+    "bigbird",
+    "top_k",
+    "moba",
+)
+_ROUNDED_ONCE = (
+    "additive",
+    "luong_concat",
+    "linear",
+    "performer",
+)
 """Mechanisms with implementations of their own, which compute half precision in float32 and round at the end."""
 DIRECTIONS = 4
 """Directions for each input and parameter in a complete case; a sample uses only the first."""

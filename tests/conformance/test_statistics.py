@@ -87,7 +87,9 @@ def test_statistics_agree_with_the_oracle(case: ClaimCase, without_shape_checks,
             output = weights @ inputs["value"].repeat(layout.group, axis=1)
             largest = max(1.0, float(np.abs(output).max()))
             np.testing.assert_allclose(
-                to_numpy(observation.output), output, atol=tolerance(claim, layout, tensors["query"].dtype) * 4 * largest
+                to_numpy(observation.output),
+                output,
+                atol=tolerance(claim, layout, tensors["query"].dtype) * 4 * largest,
             )
             if claim.mechanism in ("dot_product", "luong_dot"):
                 scale = 1.0 if claim.mechanism == "luong_dot" else None

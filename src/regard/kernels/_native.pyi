@@ -310,6 +310,30 @@ def scan_backward(
 ) -> None:
     """Compute the gradients of scan's arguments, each in the dtype of its argument."""
 
+def bucket_cells(
+    query_token: Array,
+    key_token: Array,
+    query_buckets: Array,
+    key_buckets: Array,
+    row_start: Array,
+    key_tile: Array,
+    bitmaps: Array,
+    *,
+    round: int = 0,
+    high: int | None = None,
+    own: int | None = None,
+    chunk: int = 0,
+    threads: int = 1,
+) -> None:
+    """Write the bitmaps (entries, 64) of a tile map over sorted tokens: which queries may attend to which keys.
+
+    query_token and key_token int32 (groups, places) are the tokens at each place, -1 for none; query_buckets and
+    key_buckets int32 (groups, tokens, rounds), contiguous; row_start int64 (groups, query_tiles + 1) and key_tile int32
+    (entries,) list the tiles. A pair is left out if key - query is above high or is own, in indices of tokens, or if an
+    earlier round than round has both in one bucket. With chunk, the number of places in a chunk, a query attends to its
+    own chunk and to the one before, cyclically.
+    """
+
 def isa() -> str:
     """The instruction set in use: "avx512_bf16", "avx512", "avx2", "portable", or "neon" (portable, on arm64)."""
 

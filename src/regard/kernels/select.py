@@ -20,9 +20,21 @@ from typing import Literal, Protocol, TypeAlias, final
 
 from regard.errors import RefusedError, check_choice
 from regard.kernels.implementation import Backend, Implementation
-from regard.kernels.implementations import chosen_blocks, flex, mlp_score, native, paged, reference, scan, sdpa
+from regard.kernels.implementations import (
+    bucket_attention,
+    chosen_blocks,
+    flex,
+    mlp_score,
+    native,
+    paged,
+    reference,
+    scan,
+    sdpa,
+)
 
-Operation: TypeAlias = Literal["attention", "observe", "mlp score", "paged attention", "scan", "chosen blocks"]
+Operation: TypeAlias = Literal[
+    "attention", "observe", "mlp score", "paged attention", "scan", "chosen blocks", "bucket attention"
+]
 
 
 class Request(Protocol):
@@ -46,6 +58,7 @@ _IMPLEMENTATIONS: Mapping[Operation, tuple[Implementation, ...]] = {
     "paged attention": (paged.IN_PLACE, paged.GATHERED),
     "scan": (scan.NATIVE, scan.REFERENCE),
     "chosen blocks": (chosen_blocks.NATIVE, chosen_blocks.REFERENCE),
+    "bucket attention": (bucket_attention.NATIVE, bucket_attention.REFERENCE),
 }
 _IMPLEMENTATIONS_BY_NAME = {
     operation: {one.name: one for one in implementations} for operation, implementations in _IMPLEMENTATIONS.items()

@@ -16,14 +16,15 @@ from regard.mechanisms.linformer import Linformer
 from regard.mechanisms.local_p import LocalPredictive
 from regard.mechanisms.longformer import Longformer
 from regard.mechanisms.luong import LuongConcat, LuongDot, LuongGeneral
-from regard.mechanisms.moba import MixtureOfBlocks
 from regard.mechanisms.mamba2 import Mamba2
+from regard.mechanisms.moba import MixtureOfBlocks
 from regard.mechanisms.nystromformer import Nystromformer
 from regard.mechanisms.page_pool import PagePool
 from regard.mechanisms.paged_cache import PagedCache
 from regard.mechanisms.performer import Performer
-from regard.mechanisms.sigmoid import Sigmoid
+from regard.mechanisms.reformer import Reformer
 from regard.mechanisms.retention import Retention
+from regard.mechanisms.sigmoid import Sigmoid
 from regard.mechanisms.state import State
 from regard.mechanisms.top_k import TopK
 
@@ -52,6 +53,7 @@ __all__ = [
     "PagePool",
     "PagedCache",
     "Performer",
+    "Reformer",
     "Retention",
     "ScoredMechanism",
     "Sigmoid",

@@ -56,6 +56,8 @@ class Mechanism(nn.Module, ABC):
     """Name of the mechanism that it approximates; None if it computes its own equation exactly."""
     mixes_queries: ClassVar[bool] = False
     """Whether the output of a query also depends on the other queries of its text and head."""
+    shares_query_key: bool = False
+    """Whether keys are projected as queries are: a layer then has one projection for both."""
 
     def __init__(self, *, heads: int, head_dim: int, dropout: float = 0.0) -> None:
         super().__init__()

@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from regard.mechanisms.splitmix64 import shift_right, splitmix64
+
 _NONE = 2**62
 """Stands for no block; sorts behind every block."""
 
@@ -30,12 +32,14 @@ def draw_blocks(
     taken = torch.cat([_window(blocks, window), of_all], dim=1)
     taken = _without_repetitions(taken.masked_fill((taken < 0) | (taken >= limit[:, None]), _NONE))
     free = limit - (taken != _NONE).sum(1)
-    key = _mix(_mix(torch.tensor(seed, device="cpu")) + torch.arange(heads, device="cpu")[:, None])
-    key, taken = _mix(key + rows), taken.expand(heads, -1, -1)
+    key = splitmix64(splitmix64(torch.tensor(seed, device="cpu")) + torch.arange(heads, device="cpu")[:, None])
+    key, taken = splitmix64(key + rows), taken.expand(heads, -1, -1)
     drawn = [torch.zeros(heads, blocks, 0, dtype=torch.long, device="cpu")]
     for place in range(count):
         left = free - place
-        chosen = _shift(_mix(key + place), 32) * left.clamp(min=0) >> 32  # its rank among the blocks that are left
+        chosen = (
+            shift_right(splitmix64(key + place), 32) * left.clamp(min=0) >> 32
+        )  # its rank among the blocks that are left
         for column in range(taken.shape[2]):
             chosen = chosen + (chosen >= taken[..., column])
         drawn.append(chosen.masked_fill(left <= 0, -1)[..., None])
@@ -61,16 +65,3 @@ def _without_repetitions(found: Int[Tensor, "*rows listed"]) -> Int[Tensor, "*ro
     found = found.sort(dim=-1).values
     repeated = torch.nn.functional.pad(found[..., 1:] == found[..., :-1], (1, 0))
     return found.masked_fill(repeated, _NONE).sort(dim=-1).values
-
-
-def _mix(number: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
-    """splitmix64 of 64-bit integers, whose sums and products wrap around; constants are written as signed numbers."""
-    number = number + (0x9E3779B97F4A7C15 - 2**64)
-    number = (number ^ _shift(number, 30)) * (0xBF58476D1CE4E5B9 - 2**64)
-    number = (number ^ _shift(number, 27)) * (0x94D049BB133111EB - 2**64)
-    return number ^ _shift(number, 31)
-
-
-def _shift(number: Int[Tensor, "..."], bits: int) -> Int[Tensor, "..."]:
-    """Shift to the right, as an unsigned number."""
-    return (number >> bits) & (2 ** (64 - bits) - 1)

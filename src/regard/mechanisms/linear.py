@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from typing import final
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 

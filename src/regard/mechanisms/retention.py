@@ -48,7 +48,9 @@ class Retention(ScanMechanism):
         impl: str = "auto",
     ) -> None:
         super().__init__(heads=heads, head_dim=head_dim, scale=scale, impl=impl)
-        self.decays = tuple(1.0 - 2.0 ** (-5 - head) for head in range(heads)) if decays is None else _check(decays, heads)
+        self.decays = (
+            tuple(1.0 - 2.0 ** (-5 - head) for head in range(heads)) if decays is None else _check(decays, heads)
+        )
 
     def make_terms(
         self,

@@ -63,6 +63,12 @@ public:
     ScanArguments read_scan(nanobind::handle query, nanobind::handle key, nanobind::handle value,
                             nanobind::handle log_decay, nanobind::handle beta, nanobind::handle state);
 
+    // Reads tokens at places (groups, places), buckets of tokens (groups, tokens, rounds), and a tile map whose bitmaps
+    // (entries, 64) are to be written.
+    BucketArguments read_buckets(nanobind::handle query_token, nanobind::handle key_token, nanobind::handle query_buckets,
+                                 nanobind::handle key_buckets, nanobind::handle row_start, nanobind::handle key_tile,
+                                 nanobind::handle bitmaps, int64_t round, int64_t chunk);
+
     // Reads an array of any shape and dtype.
     Array take(nanobind::handle object, const char* name, None none = None::reject);
     // Reads an array of the given shape, whose leading sizes of 1 may be left out, and dtype.
@@ -89,6 +95,7 @@ public:
 private:
     Array broadcast(nanobind::handle object, const char* name);
     void check_sizes(int64_t largest);
+    const int32_t* copy_tokens(nanobind::handle object, const char* name, int64_t groups, int64_t places, int64_t tokens);
     void read_band();
     void read_interval();
     const int64_t* copy_bounds(nanobind::handle object, const char* name);

@@ -98,4 +98,20 @@ struct ScanGradients {
 };
 void scan_backward(const ScanArguments& given, const ScanGradients& gradients, int threads);
 
+// Cells of attention over tokens that are sorted by bucket (see bucket_cells.cpp), for each of `groups` heads. All arrays
+// are contiguous; tokens (groups, places) are indices, -1 for an empty place; buckets (groups, tokens, rounds).
+struct BucketArguments {
+    const int32_t *query_token = nullptr, *key_token = nullptr, *query_buckets = nullptr, *key_buckets = nullptr;
+    const int64_t* row_start = nullptr;  // (groups, query_tiles + 1): entries of each row of tiles
+    const int32_t* key_tile = nullptr;   // (entries)
+    uint64_t* bitmaps = nullptr;         // (entries, 64), written
+    int64_t groups = 0, query_places = 0, key_places = 0, queries = 0, keys = 0, rounds = 0;
+    int64_t round = 0;   // the present one; pairs of earlier rounds are left out
+    int64_t high = unbounded_high;  // of key - query, in indices of tokens
+    int64_t offset = 0;  // key - query of a token and itself
+    bool except_self = false;
+    int64_t chunk = 0;   // places in a chunk; 0: no chunks
+};
+void bucket_cells(const BucketArguments& given, int threads);
+
 }  // namespace regard

@@ -5,6 +5,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
@@ -362,6 +363,28 @@ void bind_scan(nb::module_& module) {
         "Gradients of a scan.");
 }
 
+void bind_buckets(nb::module_& module) {
+    module.def(
+        "bucket_cells",
+        [](nb::handle query_token, nb::handle key_token, nb::handle query_buckets, nb::handle key_buckets,
+           nb::handle row_start, nb::handle key_tile, nb::handle bitmaps, int64_t round, std::optional<int64_t> high,
+           std::optional<int64_t> own, int64_t chunk, int threads) {
+            Options options;
+            options.threads = threads;
+            Call call(options);
+            BucketArguments given = call.read_buckets(query_token, key_token, query_buckets, key_buckets, row_start,
+                                                      key_tile, bitmaps, round, chunk);
+            given.high = std::clamp(high.value_or(unbounded_high), unbounded_low, unbounded_high);
+            given.except_self = own.has_value();
+            given.offset = std::clamp(own.value_or(0), unbounded_low, unbounded_high);
+            const nb::gil_scoped_release unlocked;
+            bucket_cells(given, threads);
+        },
+        "query_token"_a, "key_token"_a, "query_buckets"_a, "key_buckets"_a, "row_start"_a, "key_tile"_a, "bitmaps"_a,
+        nb::kw_only(), "round"_a = 0, "high"_a = nb::none(), "own"_a = nb::none(), "chunk"_a = 0, "threads"_a = 1,
+        "Which queries may attend to which keys, over tokens that are sorted by bucket.");
+}
+
 std::vector<std::string> isas() {
     std::vector<std::string> names;
     for (Isa isa : runnable_isas()) names.emplace_back(isa_name(isa));
@@ -370,7 +393,7 @@ std::vector<std::string> isas() {
 
 // Version of the interface that _native.pyi declares. Increase it here and in extension.py with each change that is
 // incompatible with older Python files or an older module; extension.py refuses a module with another number.
-constexpr int interface_number = 2;
+constexpr int interface_number = 3;
 
 NB_MODULE(_native, module) {
     module.attr("interface") = interface_number;
@@ -382,6 +405,7 @@ NB_MODULE(_native, module) {
     bind_dropout(module);
     bind_cross_entropy(module);
     bind_scan(module);
+    bind_buckets(module);
     module.def("isa", [] { return std::string(isa_name(chosen_isa())); }, "The instruction set in use.");
     module.def("isas", &isas, "The instruction sets that run here; each holds those after it.");
     module.def(

@@ -1,0 +1,264 @@
+"""regard::bucket_attention, attention of tokens that share a bucket in any hash round, as a torch operator.
+
+``kernels.bucket_request`` has the equation. Each round sorts the tokens by bucket and runs the tile kernels of
+``attention_op`` over them; pairs that share a bucket in an earlier round are left out, so that each counts once. With
+m_r and l_r the largest score and the sum of a row in round r, and o_r its output there, the rounds are merged by
+
+    m = max_r m_r,    l = sum_r l_r exp(m_r - m),    o = sum_r o_r l_r exp(m_r - m) / l
+
+which is the softmax over all keys (Milakov and Gimelshein 2018). The backward pass runs the kernels of each round again
+with the merged m and l, so the weights are those of the whole row: nothing of a round is kept. There is no second
+derivative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, cast, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.kernels.bucket_request import BucketRequest
+from regard.kernels.extension import native
+from regard.kernels.operators.attention_op import zero_values
+from regard.kernels.operators.kernel_arguments import KernelArguments
+from regard.kernels.operators.operator import Operator, load_saved, refuse_second_derivative, save_for_backward
+from regard.kernels.results import empty_token_major
+from regard.kernels.sorted_tokens import (
+    SortedTokens,
+    bucket_tile_map,
+    chunk_tile_map,
+    sort_into_chunks,
+    sort_into_tiles,
+)
+from regard.kernels.tracing import any_requires_grad, is_eager, is_eager_backward
+
+_LOG2_E = 1.4426950408889634
+_NUM_SEEDS = 2**62
+
+
+@final
+class BucketArguments(NamedTuple):
+    """Arguments besides query, key and value, in the order of the schema; see ``BucketRequest``."""
+
+    query_buckets: Tensor
+    key_buckets: Tensor
+    buckets: int
+    high: int | None
+    own: int | None  # key - query of a token and itself, if these pairs are left out
+    chunk: int | None
+    scale: float
+    dropout: float
+    seed: Tensor | None  # int64 scalar; None without dropout
+
+
+_SCHEMA = (
+    "Tensor query, Tensor key, Tensor value, Tensor query_buckets, Tensor key_buckets, int buckets, SymInt? high, "
+    "SymInt? own, int? chunk, float scale, float dropout, Tensor? seed"
+)
+
+
+@final
+class _Part(NamedTuple):
+    """One run of the tile kernels: where its tokens lie, and the options of the kernels."""
+
+    queries: SortedTokens
+    keys: SortedTokens
+    options: dict[str, Any]
+
+
+def bucket_attention(
+    request: BucketRequest,
+) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries 2"]]:
+    """Compute the output and the normalizer (``attention_op.Results``), without the pairs of a token and itself.
+
+    Both go through the torch operator if torch is tracing, else the kernels are called directly.
+    """
+    query, key, value = request.query, request.key, request.value
+    seed = None if request.dropout == 0.0 else torch.randint(_NUM_SEEDS, (), device="cpu")
+    own = request.frame.offset if request.except_self else None
+    terms = BucketArguments(
+        request.query_buckets,
+        request.key_buckets,
+        request.buckets,
+        request.high,
+        own,
+        request.chunk,
+        request.scale,
+        request.dropout,
+        seed,
+    )
+    compute = BUCKET_ATTENTION.torch_op
+    if is_eager(query, key, value):
+        learning = any_requires_grad(query, key, value)
+        compute = BUCKET_ATTENTION.compute_with_grad if learning else BUCKET_ATTENTION.compute
+    return cast("tuple[Tensor, Tensor]", compute(query, key, value, *terms))
+
+
+def _split(terms: BucketArguments) -> Iterator[_Part]:
+    """List the runs of the kernels: one for each round, or one for all with chunks."""
+    codes, key_codes = terms.query_buckets, terms.key_buckets
+    limits = {"high": terms.high, "own": terms.own}
+    for number in range(1 if terms.chunk is not None else codes.shape[3]):
+        if terms.chunk is not None:
+            queries = sort_into_chunks(key_codes.flatten(0, 1), terms.buckets, terms.chunk)
+            hidden = (key_codes.flatten(0, 1)[..., 0] < 0).gather(1, queries.token.clamp(min=0))
+            keys = SortedTokens(queries.token.masked_fill(hidden, -1), queries.place)
+            tiles = chunk_tile_map(queries, keys, codes, key_codes, chunk=terms.chunk, **limits)
+        else:
+            queries, keys = (
+                sort_into_tiles(of_tokens.flatten(0, 1)[..., number], terms.buckets) for of_tokens in (codes, key_codes)
+            )
+            tiles = bucket_tile_map(queries, keys, codes, key_codes, round_number=number, **limits)
+        seed = None if terms.seed is None else terms.seed + number
+        whole: KernelArguments = tiles._replace(scale=terms.scale, dropout=terms.dropout, seed=seed)
+        yield _Part(queries, keys, whole.to_kwargs())
+
+
+def _compute(query: Tensor, key: Tensor, value: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
+    """Compute regard::bucket_attention on a CPU."""
+    terms = BucketArguments(*arguments)
+    output, normalizer = _empty_results(query, key, value, *arguments)
+    by_token, of_rows = output.transpose(1, 2).zero_(), normalizer.transpose(1, 2)
+    largest, total = of_rows[..., 0].fill_(-torch.inf), torch.zeros_like(of_rows[..., 0])
+    values = value if value.shape[3] else zero_values(value)
+    if normalizer.numel() == 0 or key.shape[2] == 0:
+        of_rows[..., 1] = -torch.inf
+        return output, normalizer
+    factor = terms.scale * _LOG2_E
+    for part in _split(terms):
+        tokens = [_gather(query, part.queries.token), *(_gather(one, part.keys.token) for one in (key, values))]
+        found = tokens[0].new_empty(*tokens[0].shape[:3], values.shape[3])
+        log_sums = tokens[0].new_empty(*tokens[0].shape[:3], 2)
+        native.forward(*tokens, found, None, normalizer=log_sums, **part.options)
+        for place in part.queries.place.unbind(1):
+            own, log_sum = _take_rows(log_sums, place).unbind(-1)
+            own = own.masked_fill(log_sum == -torch.inf, -torch.inf)
+            highest = torch.maximum(largest, own)
+            base = highest.masked_fill(highest == -torch.inf, 0.0)
+            before, weight = torch.exp2((largest - base) * factor), torch.exp2((own - base) * factor + log_sum)
+            largest.copy_(highest)
+            total.mul_(before).add_(weight)
+            if value.shape[3]:
+                by_token.mul_(before[..., None]).addcmul_(_take_rows(found, place), weight[..., None])
+    by_token.div_(total.masked_fill(total == 0, 1.0)[..., None])
+    of_rows[..., 1] = total.log2()
+    return output, normalizer
+
+
+def _empty_results(query: Tensor, key: Tensor, value: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
+    """Allocate the results; also the fake kernel for tracing."""
+    del key, arguments
+    output = empty_token_major(query, query.shape[2], value.shape[3])
+    return output, empty_token_major(query, query.shape[2], 2)
+
+
+def _compute_backward(
+    grad_output: Tensor, output: Tensor, normalizer: Tensor, query: Tensor, key: Tensor, value: Tensor, *arguments: Any
+) -> tuple[Tensor, ...]:
+    """Compute regard::bucket_attention_backward on a CPU."""
+    terms = BucketArguments(*arguments)
+    gradients = _empty_gradients(grad_output, output, normalizer, query, key, value, *arguments)
+    by_token = [gradient.transpose(1, 2).zero_() for gradient in gradients]
+    if normalizer.numel() == 0 or key.shape[2] == 0 or value.shape[3] == 0:
+        return gradients
+    # dS = w (D - sum_j w D): the sum, dO . o, goes in as a gradient of lse, so that outputs need not be sorted.
+    finite = normalizer[..., 1:].isfinite()
+    sums = (grad_output * output).sum(-1, keepdim=True).neg_().masked_fill_(~finite, 0.0)
+    nothing = zero_values(output)
+    for part in _split(terms):
+        of_queries = [_gather(one, part.queries.token) for one in (query, grad_output, normalizer, sums)]
+        of_keys = [_gather(one, part.keys.token) for one in (key, value)]
+        found = [torch.empty_like(one) for one in (of_queries[0], *of_keys)]
+        native.backward(
+            of_queries[1],
+            of_queries[0],
+            *of_keys,
+            nothing[:, :, :1].expand_as(of_queries[1]),
+            of_queries[2],
+            *found,
+            None,
+            None,
+            grad_lse=of_queries[3].squeeze(-1),
+            **part.options,
+        )
+        for gradient, rows, side in zip(by_token, found, (part.queries, part.keys, part.keys), strict=True):
+            for place in side.place.unbind(1):
+                moved = _take_rows(rows, place)
+                if int(place.min()) < 0:
+                    moved.masked_fill_((place < 0).view(*rows.shape[:2], -1).transpose(1, 2)[..., None], 0.0)
+                gradient.add_(moved)
+    return gradients
+
+
+def _empty_gradients(
+    grad_output: Tensor, output: Tensor, normalizer: Tensor, query: Tensor, key: Tensor, value: Tensor, *arguments: Any
+) -> tuple[Tensor, ...]:
+    """Allocate the gradients."""
+    del grad_output, output, normalizer, arguments
+    return tuple(empty_token_major(one, one.shape[2], one.shape[3]) for one in (query, key, value))
+
+
+def _gather(
+    tokens: Float[Tensor, "batch heads length size"], token: Int[Tensor, "groups places"]
+) -> Float[Tensor, "batch heads places size"]:
+    """Copy the tokens at places; empty places get any token."""
+    batch, heads, length, size = tokens.shape
+    entry, head = torch.arange(batch)[:, None, None], torch.arange(heads)[:, None]
+    at = token.view(batch, heads, -1).clamp(min=0)
+    by_token = tokens.transpose(1, 2)
+    if by_token.is_contiguous():
+        rows, index = by_token.reshape(-1, size), (entry * length + at) * heads + head
+    else:
+        rows, index = tokens.reshape(-1, size), (entry * heads + head) * length + at
+    return rows.index_select(0, index.flatten()).view(batch, heads, -1, size)
+
+
+def _take_rows(
+    rows: Float[Tensor, "batch heads places size"], place: Int[Tensor, "groups tokens"]
+) -> Float[Tensor, "batch tokens heads size"]:
+    """Copy the rows at the places of tokens; tokens without a place get any row."""
+    batch, heads, places, size = rows.shape
+    group = torch.arange(batch * heads).view(batch, 1, heads)
+    index = place.view(batch, heads, -1).clamp(min=0).transpose(1, 2) + group * places
+    return rows.reshape(-1, size).index_select(0, index.flatten()).view(batch, -1, heads, size)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    """Save the inputs and results."""
+    save_for_backward(ctx, inputs, output)
+
+
+def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+    """Compute the gradients of query, key and value; None for the other inputs."""
+    rest = (None,) * len(BucketArguments._fields)
+    grad_output = gradients[0]
+    if grad_output is None:
+        return (None, None, None, *rest)
+    results, inputs = load_saved(ctx)
+    backward = BUCKET_ATTENTION_BACKWARD.torch_op
+    if is_eager_backward(grad_output, *results, *inputs[:3]):
+        backward = BUCKET_ATTENTION_BACKWARD.compute
+    return (*backward(grad_output, *results, *inputs), *rest)
+
+
+BUCKET_ATTENTION_BACKWARD = Operator(
+    "bucket_attention_backward",
+    f"(Tensor grad_output, Tensor output, Tensor normalizer, {_SCHEMA}) -> "
+    "(Tensor grad_query, Tensor grad_key, Tensor grad_value)",
+    compute=_compute_backward,
+    fake=_empty_gradients,
+    differentiate=refuse_second_derivative,
+    vmap=True,
+)
+BUCKET_ATTENTION = Operator(
+    "bucket_attention",
+    f"({_SCHEMA}) -> (Tensor output, Tensor normalizer)",
+    compute=_compute,
+    fake=_empty_results,
+    save=_save,
+    differentiate=_differentiate,
+    non_differentiable=(1,),
+)

@@ -1,0 +1,109 @@
+"""Attention of tokens that share a bucket, in plain torch: on any device, with any number of derivatives.
+
+``kernels.bucket_request`` has the equation. Buckets are a dense mask here, in memory queries x keys; chunks are gathered,
+in memory linear in the number of tokens.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from regard.kernels.autocast import disable_autocast
+from regard.kernels.bucket_request import BucketRequest, BucketResult
+from regard.kernels.reference.attention import compute_output, make_dot_product_problem
+from regard.kernels.reference.nonfinite_isolation import isolate_nonfinite
+from regard.kernels.request import Request
+from regard.masks.dense_mask import Keep
+from regard.masks.shared_buckets import SharedBuckets
+
+
+def attend_in_buckets(request: BucketRequest) -> BucketResult:
+    """Compute attention in buckets, without the pairs of a token and itself if ``except_self``."""
+    frame, device = request.frame, request.device
+    shared = SharedBuckets(request.query_buckets, request.key_buckets)
+    allowed = shared.dense(frame.queries, frame.keys, device=device)
+    distance = torch.arange(frame.keys, device=device) - torch.arange(frame.queries, device=device)[:, None]
+    if request.high is not None:
+        allowed = allowed & (distance <= request.high)
+    if request.except_self:
+        allowed = allowed & (distance != frame.offset)
+    whole = Request(request.query, request.key, request.value, Keep(allowed), None, request.scale)
+    output = compute_output(make_dot_product_problem(whole), dropout=request.dropout, dtype=request.query.dtype)
+    return BucketResult(output, ~allowed.any(-1))
+
+
+def attend_in_chunks(request: BucketRequest) -> BucketResult:
+    """Compute attention in chunks of sorted tokens, without the pairs of a token and itself if ``except_self``."""
+    assert request.chunk is not None
+    chunk, batch, heads, tokens = request.chunk, *request.key.shape[:3]
+    rounds, device = request.key_buckets.shape[3], request.device
+    if tokens == 0:
+        output = request.query.new_zeros(batch, heads, 0, request.value.shape[3])
+        return BucketResult(output, output.new_zeros(batch, heads, 0, dtype=torch.bool))
+    length = -(-tokens // chunk) * chunk
+    codes = request.key_buckets.transpose(2, 3)
+    order = codes.masked_fill(codes < 0, request.buckets).argsort(dim=-1, stable=True)
+    token = torch.full((batch, heads, rounds, length), -1, device=device)
+    token = torch.cat([order, token[..., tokens:]], dim=-1).flatten(2)
+    first = torch.arange(rounds, device=device)[:, None] * length
+    place = order.argsort(dim=-1) + first
+    clean = isolate_nonfinite(request.query, request.key, request.value)
+    index = token.clamp(min=0)
+
+    def sort(one: Tensor) -> Tensor:
+        """Copy tokens to their places, cut into chunks."""
+        return one.gather(2, index[..., None].expand(*index.shape, one.shape[3])).unflatten(2, (-1, chunk))
+
+    def with_chunk_before(one: Tensor) -> Tensor:
+        """Append the chunk before each, unless there is only one."""
+        return one if one.shape[2] == 1 else torch.cat([one, one.roll(1, dims=2)], dim=3)
+
+    hidden = (codes[:, :, 0] < 0).gather(2, index) | (token < 0)
+    of_query = token.unflatten(2, (-1, chunk))
+    of_key = with_chunk_before(token.masked_fill(hidden, -1).unflatten(2, (-1, chunk)))[..., None, :]
+    distance = of_key - of_query[..., None]
+    allowed = (of_key >= 0) & (of_query[..., None] >= 0)
+    if request.high is not None:
+        allowed = allowed & (distance <= request.high)
+    if request.except_self:
+        allowed = allowed & (distance != 0)
+    with disable_autocast(device):
+        query, key, value = sort(clean.query), with_chunk_before(sort(clean.key)), with_chunk_before(sort(clean.value))
+        scores = ((query * request.scale) @ key.transpose(-2, -1)).masked_fill(~allowed, -torch.inf)
+        bad = sort(clean.bad_query[..., None])[..., 0] & allowed.any(-1)
+        bad = bad | (allowed & with_chunk_before(sort(clean.bad_key[..., None])[..., 0])[..., None, :]).any(-1)
+        return _merge_rounds(scores, allowed, value, bad, place, request.dropout)
+
+
+def _merge_rounds(
+    scores: Float[Tensor, "batch heads chunks queries keys"],
+    allowed: Bool[Tensor, "batch heads chunks queries keys"],
+    value: Float[Tensor, "batch heads chunks keys value_dim"],
+    bad: Bool[Tensor, "batch heads chunks queries"],
+    place: Tensor,
+    dropout: float,
+) -> BucketResult:
+    """Compute softmax over the keys that a token meets in all rounds: sums of each round, relative to one largest."""
+    batch, heads, rounds, tokens = place.shape
+
+    def unsort(one: Tensor) -> Tensor:
+        """Copy what was computed at the places of each token, (batch, heads, rounds, tokens, ..)."""
+        flat, at = one.flatten(2, 3), place.flatten(2)
+        if flat.dim() == 4:
+            at = at[..., None].expand(*at.shape, flat.shape[3])
+        return flat.gather(2, at).unflatten(2, (rounds, tokens))
+
+    largest = unsort(scores.detach().amax(-1)).amax(2)
+    base = largest.masked_fill(largest == -torch.inf, 0.0)
+    of_places = torch.zeros(batch, heads, scores.shape[2] * scores.shape[3], dtype=base.dtype, device=base.device)
+    of_places = of_places.scatter(2, place.flatten(2), base[:, :, None].expand_as(place).flatten(2))
+    exponents = scores - of_places.view(*scores.shape[:4], 1)
+    weights = exponents.masked_fill(~allowed, -torch.inf).exp().masked_fill(~allowed, 0.0)
+    total = unsort(weights.sum(-1)).sum(2)[..., None]
+    if dropout > 0.0:
+        weights = torch.nn.functional.dropout(weights, dropout)
+    output = unsort(weights @ value).sum(2) / total.masked_fill(total == 0, 1.0)
+    output = output.masked_fill(total == 0, 0.0)
+    return BucketResult(output.masked_fill(unsort(bad).any(2)[..., None], torch.nan), ~unsort(allowed.any(-1)).any(2))

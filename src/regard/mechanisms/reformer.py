@@ -1,0 +1,407 @@
+"""Reformer: attention among tokens that hash into the same bucket, in any of several rounds.
+
+    o_i = softmax_j(q_i . k_j / |k_j|) v_j      over j with h_r(q_i) = h_r(k_j) in any round r, and j != i
+    o_i = v_i                                   if there is no such j
+
+    h_r(x) = argmax([x R_r; -x R_r])            R_r random: tokens in similar directions share a bucket
+
+Kitaev et al. 2020, "Reformer: the efficient Transformer", sections 2 and 3. Queries and keys are one projection, which
+layers read from ``shares_query_key``; so a query's own key is nearly always the largest, and it is left out unless there
+is no other. Keys are divided by their norm, as in the authors' code: k / sqrt(mean(k^2) + 10^-6), with a scale of
+1/sqrt(head_dim). Rounds are merged by their log-sum-exp, and a key that shares a bucket in several rounds counts once
+(section 2, equation 6), since every round leaves out the pairs of earlier ones. Time is n * (n / buckets) * rounds * d.
+
+With ``shared=False``, queries and keys have projections of their own, are not divided, and a token may attend to itself:
+then this approximates ``dot_product``, and equals it with buckets=1. With ``shared`` it does so for the divided keys.
+
+By default attention is exact inside buckets. A token's bucket depends on itself alone, so what a mask hides has no
+influence: a causal text may be cut anywhere, and padding added. With ``buckets=None``, their number follows the number
+of visible tokens of each text, 64 to 127 a bucket on average; where a mask differs between queries, and in decoding, it
+is 64, because a query would else depend on how many tokens come later.
+
+``chunk`` is the paper's form instead: each round sorts tokens by bucket, cuts them into chunks of that many, and a
+query attends to its chunk and to the one before, whatever their buckets are (the first chunk of a round to the last one
+of the round before, cyclically). Keys count as often as they are met. Time is n * chunk * rounds * d, however unequal
+the buckets are. But a token moves others across the borders of chunks, so hidden tokens may have an influence on which
+tokens meet: with a causal mask, no later token is attended to, but which earlier ones are depends on later ones. Tokens
+that are hidden from every query, such as padding, are sorted last, and have none. There is no decoding in this form.
+
+query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim). Queries are the last of the keys
+(``contract.Frame``). Masks that are not causal or padding, and biases, are computed with a dense mask, in memory
+queries x keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar, final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard import masks
+from regard.arguments import explain_arguments
+from regard.contract import Frame
+from regard.errors import OptionError, check_count, check_flag, check_size, short_repr
+from regard.kernels.autocast import disable_autocast
+from regard.kernels.bucket_request import BucketRequest, BucketResult
+from regard.kernels.reference.attention import compute_weights, make_dot_product_problem
+from regard.kernels.request import Bias, Request
+from regard.kernels.results import accumulation_dtype
+from regard.kernels.select import select
+from regard.masks.base import Mask
+from regard.masks.causal_parts import CausalParts, causal_parts
+from regard.masks.dense_mask import Keep
+from regard.masks.memo import Memo
+from regard.masks.shared_buckets import SharedBuckets
+from regard.mechanisms.base import Mechanism
+from regard.mechanisms.clean_tokens import is_false
+from regard.mechanisms.extra_input import ExtraInput
+from regard.mechanisms.locality_hash import count_buckets, draw_rotations, hash_tokens, split_buckets
+from regard.mechanisms.paged_cache import PagedCache
+from regard.mechanisms.state import State
+from regard.mechanisms.steps import Steps
+from regard.mechanisms.weights import weights_by_gradient
+from regard.tensors import has_values, is_traced
+
+_TOKENS_PER_BUCKET = 64
+_FIXED_BUCKETS = 64
+"""Number of buckets where it must not depend on the number of tokens."""
+_MIN_SORTED = 256
+"""Number of keys from which sorting them is faster than a dense mask."""
+_MAX_BUCKETS = 2**24
+_MAX_ROUNDS = 1024
+_MAX_SEED = 2**63 - 1
+_EPSILON = 1e-6
+_ROWS_AT_ONCE = 256
+
+
+@final
+@explain_arguments
+class Reformer(Mechanism):
+    """Reformer: attention among tokens that hash into the same bucket, in any of ``rounds`` rounds.
+
+    Args:
+        rounds: number of hash rounds. It is an attribute too, and may be changed between calls.
+        buckets: number of buckets, 1 or even; or factors of it, each even, which cost less to hash. None: from the
+            number of tokens.
+        chunk: None for exact attention inside buckets; or the number of tokens in a chunk, for the paper's form.
+        shared: whether queries and keys are one projection.
+        seed: seed of the random rotations.
+
+    Inputs of a call, both optional: ``query_buckets`` (batch, heads, queries, rounds) and ``key_buckets`` (batch, heads,
+    keys, rounds), integers that replace the hash; -1 hides a key.
+    """
+
+    approximates: ClassVar[str] = "dot_product"
+
+    def __init__(
+        self,
+        *,
+        heads: int,
+        head_dim: int,
+        rounds: int = 4,
+        buckets: int | Sequence[int] | None = None,
+        chunk: int | None = None,
+        shared: bool = True,
+        seed: int = 0,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
+        check_count("rounds", rounds, least=1, most=_MAX_ROUNDS)
+        if chunk is not None:
+            check_size("chunk", chunk)
+        check_flag("shared", shared)
+        check_count("seed", seed, least=0, most=_MAX_SEED)
+        self.rounds, self.factors = int(rounds), _check_buckets(buckets)
+        self.chunk, self.seed = None if chunk is None else int(chunk), int(seed)
+        self.shares_query_key = bool(shared)
+        self._rotations = Memo()
+
+    @property
+    def extra_inputs(self) -> tuple[ExtraInput, ...]:
+        """The buckets of queries and of keys, which replace the hash; decoding caches those of keys."""
+        return (
+            ExtraInput("query_buckets", "query", self.heads, self.rounds, projected=False),
+            ExtraInput("key_buckets", "key", self.heads, self.rounds, projected=False),
+        )
+
+    @property
+    def scale(self) -> float:
+        """Factor of the scores: 1/sqrt(head_dim)."""
+        return float(self.head_dim**-0.5)
+
+    def refuses(self, request: Request) -> str | None:
+        """Refuse, with chunks, what needs tokens in their own order: a bias, other masks, and fewer queries."""
+        if self.chunk is None:
+            return None
+        if request.bias is not None:
+            return "a bias of pairs has no form for chunks of sorted tokens; chunk=None accepts it"
+        if request.frame.queries != request.frame.keys:
+            return "chunks are cut from all tokens, so there must be as many queries as keys; chunk=None decodes"
+        if causal_parts(request.mask, request.frame) is None:
+            return "with chunks, a mask must be causal, hide keys from all queries, or both; chunk=None accepts others"
+        return None
+
+    def make_request(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Mask | None,
+        bias: Bias | None,
+        inputs: Mapping[str, Tensor] | None = None,
+    ) -> Request:
+        """Build the request of a call, as ``Mechanism.make_request`` does, and hash its tokens once."""
+        request = super().make_request(query, key, value, mask, bias, inputs)
+        return replace(request, inputs=self._hash_request(request))
+
+    def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+        """Compute the output; half precision is computed in float32 and rounded once."""
+        wide, parts = self._widen(request), causal_parts(request.mask, request.frame)
+        with disable_autocast(request.device):
+            if parts is None or (self.chunk is None and (request.bias is not None or request.frame.keys <= _MIN_SORTED)):
+                pairs = self._pair_mask(wide, request.frame.all_rows(request.device))
+                dense = pairs.dense(request.frame.queries, request.frame.keys, device=request.device)
+                wide = replace(wide, mask=Keep(dense), inputs={})
+                output: Tensor = select("attention", "auto", wide).compute(wide)
+            else:
+                output = self._attend_sorted(wide, parts)
+        return output.to(request.query.dtype)
+
+    def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
+        """Compute the weights of some queries in plain torch; with chunks by gradients."""
+        if self.chunk is not None:
+            return weights_by_gradient(self.attend, request, rows)
+        wide = self._widen(request)
+        wide = replace(wide, mask=self._pair_mask(wide, rows), inputs={})
+        return compute_weights(make_dot_product_problem(wide), rows)
+
+    def steps(self, request: Request) -> Steps | None:
+        """Return the inputs of the scaled dot product, with the pairs that share a bucket; None with chunks."""
+        if self.chunk is not None:
+            return None
+        wide = self._widen(request)
+        mask = self._pair_mask(wide, request.frame.all_rows(request.device))
+        return Steps(wide.query, wide.key, mask, scale=self.scale)
+
+    def step(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        state: State,
+        mask: Mask | None = None,
+        *,
+        bias: Bias | None = None,
+        **inputs: Tensor,
+    ) -> tuple[Tensor, State]:
+        """Compute one step of decoding, as ``Mechanism.step`` does; the cache holds the buckets of its keys too."""
+        if self.chunk is None and not isinstance(state, PagedCache) and not inputs:
+            fits = all(isinstance(one, Tensor) and one.dim() == 4 for one in (query, key))
+            if fits and query.shape[1:4:2] == (self.heads, self.head_dim) and self.heads % max(1, key.shape[1]) == 0:
+                factors = self._fixed_factors
+                inputs = {"query_buckets": self._hash(query, factors), "key_buckets": self._hash(key, factors)}
+        return super().step(query, key, value, state, mask, bias=bias, **inputs)
+
+    def _widen(self, request: Request) -> Request:
+        """Return the request in the dtype of sums, with a key head for each query head, and divided keys if shared."""
+        dtype = accumulation_dtype(request.query.dtype)
+        key, value = (_repeat(side.to(dtype), request.group) for side in (request.key, request.value))
+        return replace(
+            request, query=request.query.to(dtype), key=_normalize(key) if self.shares_query_key else key, value=value
+        )
+
+    def _attend_sorted(self, wide: Request, parts: CausalParts) -> Float[Tensor, "batch heads queries value_dim"]:
+        """Compute attention over tokens that are sorted by bucket, under a causal mask or padding."""
+        visible = parts.visible_keys(wide.frame, wide.device)
+        of_queries, of_keys = wide.inputs["query_buckets"], wide.inputs["key_buckets"]
+        if visible is not None:
+            of_keys = of_keys.masked_fill(~visible[..., None], -1)
+        request = BucketRequest(
+            wide.query,
+            wide.key,
+            wide.value,
+            of_queries,
+            of_keys,
+            buckets=self._bound_buckets(of_queries, of_keys),
+            high=parts.high,
+            except_self=self.shares_query_key,
+            chunk=self.chunk,
+            scale=wide.scale,
+            dropout=wide.dropout,
+        )
+        result: BucketResult = select("bucket attention", "auto", request).compute(request)
+        if not self.shares_query_key:
+            return result.output
+        return _attend_to_own(wide, result, (of_keys >= 0).any(-1), parts.high)
+
+    def _pair_mask(self, wide: Request, rows: Int[Tensor, " rows"]) -> Mask:
+        """Return which queries attend to which keys, as a mask that is valid for the queries ``rows``."""
+        frame = wide.frame
+        pairs: Mask = SharedBuckets(wide.inputs["query_buckets"], wide.inputs["key_buckets"])
+        pairs = pairs if wide.mask is None else pairs & wide.mask
+        if not self.shares_query_key:
+            return pairs
+        own = masks.window(0, 0)
+        pairs, seen = pairs & ~own, own if wide.mask is None else own & wide.mask
+        alone = []
+        for some in rows.split(_ROWS_AT_ONCE):
+            others, itself = (
+                one.dense(frame.queries, frame.keys, device=wide.device, rows=some).any(-1) for one in (pairs, seen)
+            )
+            alone.append((~others & itself).expand(*wide.query.shape[:2], -1))
+        if not alone:
+            return pairs
+        of_rows = torch.zeros(wide.query.shape[:3], dtype=torch.bool, device=wide.device)
+        return pairs | own & Keep(of_rows.index_copy(2, rows, torch.cat(alone, dim=2))[..., None])
+
+    def _hash_request(self, request: Request) -> dict[str, Tensor]:
+        """Return the buckets of the tokens of a call: those that were passed, or the hash."""
+        passed = {name: one.long() for name, one in request.inputs.items()}
+        if len(passed) == 2:
+            return passed
+        factors, levels = self._fixed_factors, None
+        parts = causal_parts(request.mask, request.frame)
+        if self.factors is None and parts is not None and parts.high is None:
+            if request.frame.queries == request.frame.keys:
+                visible = parts.visible_keys(request.frame, request.device)
+                factors, levels = self._factors_by_count(request.frame, visible)
+        found = {}
+        for name, side in (("query_buckets", request.query), ("key_buckets", request.key)):
+            again = name == "key_buckets" and side is request.query and "query_buckets" not in passed
+            found[name] = found["query_buckets"] if again else self._hash(side, factors, levels)
+        return found | passed
+
+    def _factors_by_count(
+        self, frame: Frame, visible: Bool[Tensor, "#batch #heads keys"] | None
+    ) -> tuple[tuple[int, ...], Int[Tensor, "#batch #heads"] | None]:
+        """Return the factors of the number of buckets, if it is the same everywhere; else the logarithm of each."""
+        level = _level_of(frame.keys)
+        if visible is None:
+            return split_buckets(2**level), None
+        counts = visible.sum(-1)
+        levels = sum((counts >= _TOKENS_PER_BUCKET * 2**one for one in range(1, level + 1)), torch.zeros_like(counts))
+        return (), levels
+
+    def _hash(
+        self,
+        tokens: Float[Tensor, "batch any_heads length head_dim"],
+        factors: tuple[int, ...],
+        levels: Int[Tensor, "#batch #heads"] | None = None,
+    ) -> Int[Tensor, "batch heads length rounds"]:
+        """Hash tokens into buckets: with ``factors``, or as many as ``levels`` says for each batch entry and head."""
+        with torch.no_grad(), disable_autocast(tokens.device):
+            tokens = _repeat(tokens.detach().to(accumulation_dtype(tokens.dtype)), self.heads // tokens.shape[1])
+            if levels is None:
+                return hash_tokens(tokens, self._draw(factors, tokens.device), factors)
+            buckets = torch.zeros(*tokens.shape[:3], self.rounds, dtype=torch.long, device=tokens.device)
+            highest = _level_of(tokens.shape[2])
+            present = levels.unique().tolist() if has_values(levels) else range(highest + 1)
+            for level in present:
+                if level > 0:
+                    some = split_buckets(2**level)
+                    found = hash_tokens(tokens, self._draw(some, tokens.device), some)
+                    buckets = torch.where((levels == level)[..., None, None], found, buckets)
+            return buckets
+
+    def _draw(self, factors: tuple[int, ...], device: torch.device) -> Float[Tensor, "heads rounds head_dim columns"]:
+        """Draw the random rotations, or take those of an earlier call."""
+        sizes = {"heads": self.heads, "head_dim": self.head_dim, "rounds": self.rounds}
+
+        def draw() -> Tensor:
+            return draw_rotations(seed=self.seed, factors=factors, **sizes).to(device)
+
+        return draw() if is_traced() else self._rotations.get_or_compute((factors, self.rounds, device), draw)
+
+    @property
+    def _fixed_factors(self) -> tuple[int, ...]:
+        return split_buckets(_FIXED_BUCKETS) if self.factors is None else self.factors
+
+    def _bound_buckets(self, of_queries: Tensor, of_keys: Tensor) -> int:
+        """Return a number above all bucket numbers."""
+        if of_queries.numel() == 0 or of_keys.numel() == 0:
+            return 1
+        if has_values(of_queries) and has_values(of_keys):
+            return 1 + max(0, int(of_queries.max()), int(of_keys.max()))
+        by_length = 1 if self.factors is not None else 2 ** _level_of(of_keys.shape[2])
+        return max(by_length, count_buckets(self._fixed_factors))
+
+    def extra_repr(self) -> str:
+        """Format the options for ``repr``."""
+        buckets = None if self.factors is None else self.factors[0] if len(self.factors) == 1 else list(self.factors)
+        return (
+            f"{super().extra_repr()}, rounds={self.rounds}, buckets={buckets if self.factors != () else 1}, "
+            f"chunk={self.chunk}, shared={self.shares_query_key}, seed={self.seed}"
+        )
+
+
+def _level_of(tokens: int) -> int:
+    """Return the logarithm of the number of buckets for so many tokens: 64 to 127 a bucket, on average."""
+    level = 0
+    while tokens >= _TOKENS_PER_BUCKET * 2 ** (level + 1):
+        level += 1
+    return level
+
+
+def _attend_to_own(
+    wide: Request, result: BucketResult, visible: Bool[Tensor, "batch heads keys"], high: int | None
+) -> Float[Tensor, "batch heads queries value_dim"]:
+    """Let the queries that attend to nothing else attend to their own token, where it is visible."""
+    frame = wide.frame
+    if high is not None and frame.offset > high:
+        return result.output
+    own = frame.query_positions(frame.all_rows(wide.device))
+    there = (own >= 0) & (own < frame.keys)
+    own = own.clamp(min=0, max=max(0, frame.keys - 1))
+    if frame.keys == 0:
+        return result.output
+    alone = result.empty & visible[:, :, own] & there
+    if is_false(alone):
+        return result.output
+    value, key = wide.value[:, :, own], wide.key[:, :, own]
+    broken = ~(wide.query.isfinite().all(-1) & key.isfinite().all(-1) & value.isfinite().all(-1))
+    if wide.dropout > 0.0:
+        value = value * torch.nn.functional.dropout(torch.ones_like(value[..., :1]), wide.dropout)
+    output = torch.where(alone[..., None], value, result.output)
+    broken = broken & alone
+    return output if is_false(broken) else output.masked_fill(broken[..., None], torch.nan)
+
+
+def _normalize(key: Float[Tensor, "batch heads keys head_dim"]) -> Float[Tensor, "batch heads keys head_dim"]:
+    """Divide keys by the root of their mean square; NaN for keys that are not finite, without a gradient.
+
+    Keys are divided by their largest element first, if it is above 1, which changes nothing and keeps squares finite.
+    """
+    broken = ~key.detach().isfinite().all(-1, keepdim=True)
+    key = key if is_false(broken) else key.masked_fill(broken, 0.0)
+    largest = key.detach().abs().amax(-1, keepdim=True).clamp(min=1.0)
+    key = key / largest
+    key = key * torch.rsqrt(key.square().mean(-1, keepdim=True) + _EPSILON / largest.square())
+    return key if is_false(broken) else key.masked_fill(broken, torch.nan)
+
+
+def _repeat(tokens: Tensor, group: int) -> Tensor:
+    """Repeat key heads to one for each query head."""
+    return tokens if group == 1 else tokens.repeat_interleave(group, dim=1)
+
+
+def _check_buckets(buckets: object) -> tuple[int, ...] | None:
+    """Return the factors of the number of buckets; none for 1. Raises OptionError for other values."""
+    if buckets is None:
+        return None
+    factors = list(buckets) if isinstance(buckets, list | tuple) else [buckets]
+    for factor in factors:
+        check_count("buckets", factor, least=1, most=_MAX_BUCKETS)
+    if factors == [1]:
+        return ()
+    if not factors or any(int(factor) % 2 for factor in factors) or count_buckets(factors) > _MAX_BUCKETS:
+        raise OptionError(
+            "wrong buckets",
+            expected=f"an even number, or a list of even factors, of at most {_MAX_BUCKETS:,} buckets; or 1",
+            got=short_repr(buckets),
+            do="for example buckets=64, or buckets=[16, 16]: each rotation gives a bucket for x and one for -x",
+        )
+    return tuple(int(factor) for factor in factors)
