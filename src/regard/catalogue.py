@@ -255,6 +255,8 @@ _TABLE = (
         paper="Lu et al. 2025, MoBA: mixture of block attention for long-context LLMs, equations 2 to 8",
         cost="n (n / block + chosen_blocks block) d",
         bias=False,
+    ),
+    CatalogueRow(
         name="reformer",
         mechanism=Reformer,
         equation="softmax(q . k / |k|) v, over keys with h(k) = h(q), h random",
