@@ -176,7 +176,7 @@ _TABLE = (
         name="mamba2",
         mechanism=Mamba2,
         equation="S = exp(-rate step) S + step k v; q . S",
-        paper="Dao and Gu 2024, Transformers are SSMs, equations 1, 6 and 16",
+        paper="Dao and Gu 2024, Transformers are SSMs, equation 1",
         cost="n d^2",
         masks="causal, padding, both",
         bias=False,

@@ -11,9 +11,9 @@ Gradients are compared along directions of random signs, since the oracle states
 of the oracle is sum_n sign_n gradient_n. The errors of N numbers, each within the bound and with a random sign, add
 up to at most 6 sqrt(N) times the bound, except in one case in 10^7 (Hoeffding's inequality).
 
-The number of roundings is 1 for "reference", for additive scores and for scans (half precision is computed in float32 and
-rounded at the end), and 8 for the fused dot-product kernels and mechanisms that are built on them: the weights, their gradient
-and each partial result are rounded.
+The number of roundings is 1 for "reference", for additive scores and for scans (half precision is computed in float32
+and rounded at the end), and 8 for the fused dot-product kernels and mechanisms that are built on them: the weights,
+their gradient and each partial result are rounded.
 """
 
 import numpy as np

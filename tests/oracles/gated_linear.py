@@ -1,10 +1,11 @@
 """Gated linear attention (Yang et al. 2024, equation 3), pair by pair.
 
-    weights[i, j] = scale * sum over channels c of q_ic k_jc * product over visible l, j < l <= position of i, of alpha_lc
-    alpha         = sigmoid(forget)^(1 / 16)
+    weights[i, j] = scale * sum over channels c of q_ic k_jc decay_c
+    decay         = product over visible l, j < l <= position of i, of alpha_l,    alpha = sigmoid(forget)^(1 / 16)
 
 The last query has the position of the last key. Shapes: query (batch, heads, queries, head_dim); key and value (batch,
-key heads, keys, ...); forget (batch, heads, keys, head_dim); allowed (bool) broadcasts to (batch, heads, queries, keys).
+key heads, keys, ...); forget (batch, heads, keys, head_dim); allowed (bool) broadcasts to (batch, heads, queries,
+keys).
 """
 
 import numpy as np

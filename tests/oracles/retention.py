@@ -2,8 +2,9 @@
 
     weights[i, j] = scale * gamma^(visible tokens after j, up to i) * q_i . k_j      over j <= position of i
 
-gamma has one number for each head. The last query has the position of the last key. Shapes: query (batch, heads, queries,
-head_dim); key and value (batch, key heads, keys, ...); allowed (bool) broadcasts to (batch, heads, queries, keys).
+gamma has one number for each head. The last query has the position of the last key. Shapes: query (batch, heads,
+queries, head_dim); key and value (batch, key heads, keys, ...); allowed (bool) broadcasts to (batch, heads, queries,
+keys).
 """
 
 import numpy as np

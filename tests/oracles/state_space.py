@@ -1,17 +1,17 @@
-"""Mamba-2 and the gated delta rules, token by token: the recurrences of the papers, with the state S (value_dim x head_dim).
+"""Mamba-2 and the gated delta rules, token by token: the papers' recurrences. S (value_dim x head_dim) is the state.
 
     mamba2         S_t = exp(-rate step_t) S_(t-1) + step_t v_t k_t^T,        step_t = softplus(time_step_t + bias)
     gated_delta    S_t = S_(t-1) diag(alpha_t) (I - beta_t k_t k_t^T) + beta_t v_t k_t^T
     o_i            = scale S_t q_i, t the position of i
 
-Dao and Gu 2024, "Transformers are SSMs", equations 1 and 6; Yang et al. 2025, "Gated delta networks", equation 10, with one
-alpha a token, and Kimi Linear 2025, equation 1, with one a channel; alpha = exp(-rate softplus(decay + bias)) and beta =
-sigmoid(its logit). Queries and keys of the delta rules are divided by sqrt(|x|^2 + 10^-6).
+Dao and Gu 2024, "Transformers are SSMs", equation 1; Yang et al. 2025, "Gated delta networks", equation 10, with
+one alpha a token, and Kimi Linear 2025, equation 1, with one a channel; alpha = exp(-rate softplus(decay + bias)) and
+beta = sigmoid(its logit). Queries and keys of the delta rules are divided by sqrt(|x|^2 + 10^-6).
 
-Each row starts from the zero state and runs over the tokens that it may see. The last query has the position of the last
-key. Shapes: query (batch, heads, queries, head_dim); key and value (batch, key heads, keys, ...); time_step and beta
-(batch, heads, keys, 1); decay (batch, heads, keys, 1 or head_dim); log_rate (heads); bias (heads) or (heads, head_dim);
-allowed (bool) broadcasts to (batch, heads, queries, keys).
+Each row starts from the zero state and runs over the tokens that it may see. The last query has the position of the
+last key. Shapes: query (batch, heads, queries, head_dim); key and value (batch, key heads, keys, ...); time_step and
+beta (batch, heads, keys, 1); decay (batch, heads, keys, 1 or head_dim); log_rate (heads); bias (heads) or (heads,
+head_dim); allowed (bool) broadcasts to (batch, heads, queries, keys).
 """
 
 from collections.abc import Callable

@@ -4,7 +4,8 @@
 
 Katharopoulos et al. 2020, equations 4 to 12 and 16 to 20. The sums run over the keys that query i may attend to: over
 all of them for every query, or causally over j <= i; then S = sum_j w_j (phi(k_j) + floor) [v_j, 1]^T is the state of a
-recurrent network, the decoding state. Time is n features value_dim; the causal form is a scan (``implementations.scan``).
+recurrent network, the decoding state. Time is n features value_dim; the causal form is a scan
+(``implementations.scan``).
 
 Weights w_j of keys may be far too large or too small for a number, so their logarithms are passed. S is stored divided
 by the largest weight in it, and the sums of a causal query by the largest among the keys that it may attend to: the

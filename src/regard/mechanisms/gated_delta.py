@@ -3,10 +3,10 @@
     S_t = (I - beta_t k_t k_t^T) alpha_t S_(t-1) + beta_t k_t v_t^T,    o_t = scale S_t^T q_t
     beta_t = sigmoid(beta)        alpha_t = exp(-exp(log_rate) softplus(decay_t + decay_bias))
 
-Yang, Kautz and Hatamizadeh 2025, "Gated delta networks: improving Mamba2 with delta rule", equation 10, with the gates of
-its section 3.4. Queries and keys are divided by their L2 norm, so that I - beta k k^T never enlarges the state. Without
-decay it is the delta rule of Yang et al. 2024, "Parallelizing linear transformers with the delta rule over sequence
-length". Short convolutions, the norm and the output gate belong to the layer (``layers.GatedDeltaNet``).
+Yang, Kautz and Hatamizadeh 2025, "Gated delta networks: improving Mamba2 with delta rule", equation 10, with the gates
+of its section 3.4. Queries and keys are divided by their L2 norm, so that I - beta k k^T never enlarges the state.
+Without decay it is the delta rule of Yang et al. 2024, "Parallelizing linear transformers with the delta rule over
+sequence length". Short convolutions, the norm and the output gate belong to the layer (``layers.GatedDeltaNet``).
 
 query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim), beta and decay (batch, heads, keys, 1).
 ``ScanMechanism`` says which masks.
@@ -35,8 +35,8 @@ class GatedDelta(ScanMechanism):
 
     Args:
         heads, head_dim: of the queries.
-        normalize: whether queries and keys are divided by their L2 norm. Without it keys should have a norm of at most 1,
-            else the state may grow without bound.
+        normalize: whether queries and keys are divided by their L2 norm. Without it keys should have a norm of at most
+            1, else the state may grow without bound.
         scale: factor of the queries; None is 1/sqrt(head_dim).
         impl: "auto", "native" or "reference" (``ScanMechanism``).
 

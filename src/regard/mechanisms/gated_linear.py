@@ -1,9 +1,10 @@
 """Gated linear attention: linear attention whose state decays by a trained gate for each token and channel of the key.
 
-    S_t = diag(alpha_t) S_(t-1) + k_t v_t^T,    o_t = scale S_t^T q_t        alpha_t = sigmoid(forget_t)^(1 / temperature)
+    S_t = diag(alpha_t) S_(t-1) + k_t v_t^T,    o_t = scale S_t^T q_t
+    alpha_t = sigmoid(forget_t)^(1 / temperature)
 
-Yang et al. 2024, "Gated linear attention transformers with hardware-efficient training", equation 3, with the gates of its
-section 4.4, whose temperature of 16 keeps them near 1. The norm and the output gate belong to the layer.
+Yang et al. 2024, "Gated linear attention transformers with hardware-efficient training", equation 3, with the gates of
+its section 4.4, whose temperature of 16 keeps them near 1. The norm and the output gate belong to the layer.
 
 query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim), forget (batch, heads, keys, head_dim).
 ``ScanMechanism`` says which masks.

@@ -3,8 +3,8 @@
     S_t = (I - beta_t k_t k_t^T) diag(alpha_t) S_(t-1) + beta_t k_t v_t^T,    o_t = scale S_t^T q_t
     beta_t = sigmoid(beta)        alpha_t = exp(-exp(log_rate) softplus(decay_t + decay_bias))
 
-Kimi Team 2025, "Kimi Linear: an expressive, efficient attention architecture", equation 1. Queries and keys are divided by
-their L2 norm. Short convolutions, the norm and the output gate belong to the layer.
+Kimi Team 2025, "Kimi Linear: an expressive, efficient attention architecture", equation 1. Queries and keys are divided
+by their L2 norm. Short convolutions, the norm and the output gate belong to the layer.
 
 query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim), beta (batch, heads, keys, 1), decay
 (batch, heads, keys, head_dim). ``ScanMechanism`` says which masks.
@@ -33,14 +33,14 @@ class KimiDelta(ScanMechanism):
 
     Args:
         heads, head_dim: of the queries.
-        normalize: whether queries and keys are divided by their L2 norm. Without it keys should have a norm of at most 1,
-            else the state may grow without bound.
+        normalize: whether queries and keys are divided by their L2 norm. Without it keys should have a norm of at most
+            1, else the state may grow without bound.
         scale: factor of the queries; None is 1/sqrt(head_dim).
         impl: "auto", "native" or "reference" (``ScanMechanism``).
 
-    ``beta`` (batch, heads, keys, 1) and ``decay`` (batch, heads, keys, head_dim) are logits. Without beta the rate is 1:
-    what is stored for a key is replaced; without decay the state does not decay. ``log_rate`` (heads) and ``decay_bias``
-    (heads, head_dim) are trained.
+    ``beta`` (batch, heads, keys, 1) and ``decay`` (batch, heads, keys, head_dim) are logits. Without beta the rate is
+    1: what is stored for a key is replaced; without decay the state does not decay. ``log_rate`` (heads) and
+    ``decay_bias`` (heads, head_dim) are trained.
     """
 
     def __init__(

@@ -19,9 +19,9 @@ from regard.mechanisms.state import State
 @final
 @dataclass(frozen=True, eq=False)
 class LinearState(State):
-    """Decoding state: the matrix S (batch, heads, rows, columns) in ``sums``; whether any key so far was not finite, and
-    whether any was visible (batch, heads each). S is divided by exp(``log_scale``) (batch, heads) if keys have weights,
-    else ``log_scale`` is None. The tensors are None before the first token.
+    """Decoding state: the matrix S (batch, heads, rows, columns) in ``sums``; whether any key so far was not finite,
+    and whether any was visible (batch, heads each). S is divided by exp(``log_scale``) (batch, heads) if keys have
+    weights, else ``log_scale`` is None. The tensors are None before the first token.
     """
 
     length: int = 0

@@ -4,12 +4,12 @@
     step_t = softplus(time_step_t + step_bias)             rate = exp(log_rate)
 
 Dao and Gu 2024, "Transformers are SSMs: generalized models and efficient algorithms through structured state space
-duality", equations 1, 6 and 16: q is C, k is B, v is x, rate is -A, and step is Delta, the input ``time_step`` (batch,
+duality", equation 1: q is C, k is B, v is x, rate is -A, and step is Delta, the input ``time_step`` (batch,
 heads, keys, 1) of each token. The skip connection D x, the convolution and the gate belong to the layer
 (``layers.Mamba2Mixer``).
 
-query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim), where head_dim is the paper's state size;
-value (batch, key_heads, keys, value_dim). ``ScanMechanism`` says which masks.
+query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim), where head_dim is the paper's state
+size; value (batch, key_heads, keys, value_dim). ``ScanMechanism`` says which masks.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
 
 Sun et al. 2023, "Retentive network: a successor to Transformer for large language models", equations 5 and 6, and the
 decays of its heads h = 0, 1, ... from equation 8. Lightning attention (Qin et al. 2024) is the same with other decays.
-The rotation of queries and keys by their positions (equation 3) is a position of the layer, ``positions.Rotary``, and the
-norm of each head and the gate around it belong to the layer as well. Distances count visible tokens.
+The rotation of queries and keys by their positions (equation 3) is a position of the layer, ``positions.Rotary``, and
+the norm of each head and the gate around it belong to the layer as well. Distances count visible tokens.
 
 query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim); ``ScanMechanism`` says which masks.
 """
@@ -48,9 +48,8 @@ class Retention(ScanMechanism):
         impl: str = "auto",
     ) -> None:
         super().__init__(heads=heads, head_dim=head_dim, scale=scale, impl=impl)
-        self.decays = (
-            tuple(1.0 - 2.0 ** (-5 - head) for head in range(heads)) if decays is None else _check(decays, heads)
-        )
+        decays = tuple(1.0 - 2.0 ** (-5 - head) for head in range(heads)) if decays is None else decays
+        self.decays = _check_decays(decays, heads)
 
     def make_terms(
         self,
@@ -69,7 +68,7 @@ class Retention(ScanMechanism):
         return f"{super().extra_repr()}, decays=({', '.join(f'{decay:.6g}' for decay in self.decays)})"
 
 
-def _check(decays: Sequence[float], heads: int) -> tuple[float, ...]:
+def _check_decays(decays: Sequence[float], heads: int) -> tuple[float, ...]:
     """Return the decays as numbers. Raises OptionError unless there is one above 0 and at most 1 for each head."""
     if isinstance(decays, str) or not isinstance(decays, Sequence) or len(decays) != heads:
         raise OptionError(

@@ -3,9 +3,9 @@
     S_t = D_t S_(t-1) + k_t u_t^T,    o_t = scale S_t^T q_t        D_t = diag(exp(log_decay_t)), between 0 and 1
     u_t = v_t, or with the delta rule beta_t (v_t - (D_t S_(t-1))^T k_t)
 
-A subclass computes the decays, the rates beta, and what else it does to its tokens (``make_terms``); the causal form, the
-decoding state and the promises follow. The scan kernels compute chunks of tokens at once, in time and memory linear in
-the length; one token after the other, the same equations are the steps of decoding.
+A subclass computes the decays, the rates beta, and what else it does to its tokens (``make_terms``); the causal form,
+the decoding state and the promises follow. The scan kernels compute chunks of tokens at once, in time and memory linear
+in the length; one token after the other, the same equations are the steps of decoding.
 
 The state is one for all queries, so a mask is causal, hides keys from every query (padding), or both; later keys are
 hidden by the mechanism itself. A token that is hidden from every query, such as padding, neither updates the state nor
@@ -45,8 +45,9 @@ from regard.validation import check_mask, check_scale
 
 @final
 class ScanTerms(NamedTuple):
-    """What is scanned, for each head of the queries: log_decay (batch, heads, keys) for one decay a token, (batch, heads,
-    keys, head_dim) for one a channel, None without decay; beta (batch, heads, keys), None without the delta rule.
+    """What is scanned, for each head of the queries: log_decay (batch, heads, keys) for one decay a token, (batch,
+    heads, keys, head_dim) for one a channel, None without decay; beta (batch, heads, keys), None without the delta
+    rule.
     """
 
     query: Float[Tensor, "batch heads queries head_dim"]
@@ -74,8 +75,8 @@ class _CleanTokens(NamedTuple):
 class ScanMechanism(Mechanism):
     """Base class of mechanisms of the scan family, for subclasses that write ``make_terms``.
 
-    ``scale`` is the factor of the queries. ``impl`` is "native" (the scan kernels, on a CPU), "reference" (plain torch),
-    or "auto": native if it supports the call. ``weights`` with gradients are plain torch.
+    ``scale`` is the factor of the queries. ``impl`` is "native" (the scan kernels, on a CPU), "reference" (plain
+    torch), or "auto": native if it supports the call. ``weights`` with gradients are plain torch.
     """
 
     implementations: ClassVar[tuple[str, ...]] = impl_names("scan")
@@ -159,9 +160,9 @@ class ScanMechanism(Mechanism):
     ) -> tuple[Tensor, LinearState]:
         """Compute the output for new queries and the next state, in time and memory independent of ``state.length``.
 
-        ``mask`` is over the new queries and all keys. Its values for earlier keys are ignored: a key updates the state, or
-        is hidden, when it is new. Raises RefusedError for a mask whose causal bound is before the first new key, and for
-        more new queries than keys.
+        ``mask`` is over the new queries and all keys. Its values for earlier keys are ignored: a key updates the state,
+        or is hidden, when it is new. Raises RefusedError for a mask whose causal bound is before the first new key, and
+        for more new queries than keys.
         """
         if not isinstance(state, LinearState):
             raise wrong_state_error(state, LinearState, type(self).__name__)

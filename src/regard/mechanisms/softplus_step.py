@@ -2,9 +2,8 @@
 
     step_t = softplus(logit_t + bias)        log_decay_t = -exp(log_rate) step_t
 
-Gu and Dao 2023, "Mamba", section 3.6, and Dao and Gu 2024, "Transformers are SSMs", draw the initial rates uniformly, here
-from 1 to 16, and the initial steps between 0.001 and 0.1, uniformly in their logarithm; Gated DeltaNet and Kimi Linear
-follow them.
+Dao and Gu 2024, "Transformers are SSMs". As in the authors' code, the initial rates are uniform from 1 to 16, and the
+logarithms of the initial steps uniform between those of 0.001 and 0.1.
 """
 
 from __future__ import annotations

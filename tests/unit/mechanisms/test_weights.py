@@ -12,6 +12,7 @@ OPTIONS = {
     "linformer": {"length": 11, "projected": 3},
     "performer": {"features": 9},
     "nystromformer": {"landmarks": 3, "convolution": 3},
+    "gated_delta": {},
 }
 NAMES = pytest.mark.parametrize("name", OPTIONS)
 
