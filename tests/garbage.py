@@ -36,7 +36,10 @@ from regard.layers import (
     Dropout,
     FeedForward,
     KeyValueCache,
+    GatedDeltaNet,
+    Mamba2Mixer,
     MultiHeadAttention,
+    ShortConvolution,
     PagedCache,
     PagePool,
     PostNorm,
@@ -368,6 +371,26 @@ def _catalogue() -> Iterator[PublicCall]:
             )
 
 
+def _mixers() -> Iterator[PublicCall]:
+    net = {"width": 6, "heads": 4, "key_heads": 2, "head_dim": 3, "value_dim": 5}
+    net |= {"kernel": 4, "epsilon": 1e-6, "impl": "auto"}
+    mixer = {"width": 6, "heads": 4, "value_dim": 3, "state_size": 5, "groups": 2, "kernel": 4, "bias": False}
+    mixer |= {"convolution_bias": True, "epsilon": 1e-5, "time_step_limit": (0.0, 1.0), "impl": "auto"}
+    for kind, options in ((GatedDeltaNet, net), (Mamba2Mixer, mixer)):
+        layer = kind(**options).eval()
+        yield PublicCall(f"{kind.__name__}()", kind, lambda options=options: dict(options))
+        yield PublicCall(f"{kind.__name__}.forward", layer, lambda: {"tokens": tokens(2, 5, 6), "mask": None})
+        yield PublicCall(
+            f"{kind.__name__}.forward with a cache",
+            layer,
+            lambda layer=layer: {"tokens": tokens(2, 5, 6), "mask": None, "cache": layer.empty_cache()},
+        )
+    yield PublicCall("ShortConvolution()", ShortConvolution, lambda: {"channels": 3, "kernel": 4, "bias": False})
+    yield PublicCall(
+        "ShortConvolution.forward", ShortConvolution(6, 4), lambda: {"tokens": tokens(2, 5, 6), "before": None}
+    )
+
+
 def _layers() -> Iterator[PublicCall]:
     layer = MultiHeadAttention(6, 2).eval()
     block, decoder = encoder_block(6, 2, 7).eval(), decoder_block(6, 2, 7).eval()
@@ -387,6 +410,7 @@ def _layers() -> Iterator[PublicCall]:
             "value_width": None,
         },
     )
+    yield from _mixers()
     inputs = lambda: {"query": tokens(2, 5, 6), "key": None, "value": None, "mask": None, "cache": None}  # noqa: E731
     yield PublicCall("MultiHeadAttention.forward", layer, inputs)
     yield PublicCall(

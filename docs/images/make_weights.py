@@ -34,6 +34,12 @@ PICTURES: dict[str, list[tuple[str, str, dict[str, Any], bool]]] = {
         ("6 projected keys, as drawn", "linformer", {"length": TOKENS, "projected": 6}, False),
         ("6 means of 4 keys", "linformer", {"length": TOKENS, "projected": 6, "sharing": "key-value"}, False),
     ],
+    "scan": [
+        ("retention, gamma = 0.8", "retention", {"decays": [0.8]}, False),
+        ("mamba2", "mamba2", {}, False),
+        ("gated_delta", "gated_delta", {}, False),
+        ("kda", "kda", {}, False),
+    ],
     "nystromformer": [
         ("exact", "dot_product", {}, False),
         ("3 landmarks", "nystromformer", {"landmarks": 3}, False),
@@ -63,6 +69,13 @@ def build(name: str, options: dict[str, Any]) -> Mechanism:
     return mechanism
 
 
+def draw_inputs(mechanism: Mechanism) -> dict[str, Tensor]:
+    """The extra inputs of a mechanism: logits that are random for each token."""
+    generator = torch.Generator().manual_seed(6)
+    sizes = {one.name: (1, one.heads, TOKENS, one.size) for one in mechanism.extra_inputs}
+    return {name: 1.5 * torch.randn(size, generator=generator) for name, size in sizes.items()}
+
+
 def draw_matrix(weights: Tensor, left: int) -> list[str]:
     """The cells of a matrix as SVG."""
     largest, size = float(weights.abs().max()), TOKENS * CELL
@@ -83,7 +96,9 @@ def main() -> None:
         size, lines = TOKENS * CELL, []
         for place, (title, name, options, causal) in enumerate(matrices):
             left = 1 + place * (size + GAP)
-            weights = build(name, options).weights(query, key, masks.causal() if causal else None)[0, 0].detach()
+            mechanism = build(name, options)
+            mask = masks.causal() if causal else None
+            weights = mechanism.weights(query, key, mask, **draw_inputs(mechanism))[0, 0].detach()
             lines.append(
                 f'<text x="{left}" y="12" font-family="sans-serif" font-size="12" fill="{FRAME}">{title}</text>'
             )

@@ -211,7 +211,7 @@ def test_readmes_link_to_each_other_and_have_the_same_structure():
 
 def test_mechanisms_page_agrees_with_the_catalogue():
     text = (ROOT / "docs" / "mechanisms.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `([a-z_]+)` \| `(.+?)` \| (.+?) \| (?:`(.+?)`|none) \|$", text, re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z_0-9]+)` \| `(.+?)` \| (.+?) \| (?:`(.+?)`|none) \|$", text, re.MULTILINE)
     expected = [(row.name, row.equation, row.paper, ", ".join(row.options)) for row in regard.catalogue()]
     assert [(one, equation, paper, options.replace("`", "")) for one, equation, paper, options in rows] == expected
     for row in regard.catalogue():

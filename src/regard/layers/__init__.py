@@ -3,8 +3,12 @@
 from regard.layers.block import DecoderBlock, DecoderCache, EncoderBlock, decoder_block, encoder_block
 from regard.layers.dropout import Dropout
 from regard.layers.feed_forward import ACTIVATIONS, FeedForward
+from regard.layers.gated_delta_net import GatedDeltaNet
+from regard.layers.mamba2_mixer import Mamba2Mixer
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.residual import PostNorm, PreNorm, Residual
+from regard.layers.scan_mixer import MixerCache
+from regard.layers.short_convolution import ShortConvolution
 from regard.mechanisms import KeyValueCache, PagedCache, PagePool
 
 __all__ = [
@@ -14,13 +18,17 @@ __all__ = [
     "Dropout",
     "EncoderBlock",
     "FeedForward",
+    "GatedDeltaNet",
     "KeyValueCache",
+    "Mamba2Mixer",
+    "MixerCache",
     "MultiHeadAttention",
     "PagePool",
     "PagedCache",
     "PostNorm",
     "PreNorm",
     "Residual",
+    "ShortConvolution",
     "decoder_block",
     "encoder_block",
 ]

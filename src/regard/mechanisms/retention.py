@@ -70,7 +70,7 @@ class Retention(ScanMechanism):
 
 def _check_decays(decays: Sequence[float], heads: int) -> tuple[float, ...]:
     """Return the decays as numbers. Raises OptionError unless there is one above 0 and at most 1 for each head."""
-    if isinstance(decays, str) or not isinstance(decays, Sequence) or len(decays) != heads:
+    if not isinstance(decays, Sequence) or len(decays) != heads:
         raise OptionError(
             "decays do not fit the heads",
             expected=f"a sequence of {heads} numbers, one for each head",
