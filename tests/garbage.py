@@ -35,11 +35,10 @@ from regard.layers import (
     DecoderCache,
     Dropout,
     FeedForward,
-    KeyValueCache,
     GatedDeltaNet,
+    KeyValueCache,
     Mamba2Mixer,
     MultiHeadAttention,
-    ShortConvolution,
     PagedCache,
     PagePool,
     PostNorm,
@@ -385,10 +384,6 @@ def _mixers() -> Iterator[PublicCall]:
             layer,
             lambda layer=layer: {"tokens": tokens(2, 5, 6), "mask": None, "cache": layer.empty_cache()},
         )
-    yield PublicCall("ShortConvolution()", ShortConvolution, lambda: {"channels": 3, "kernel": 4, "bias": False})
-    yield PublicCall(
-        "ShortConvolution.forward", ShortConvolution(6, 4), lambda: {"tokens": tokens(2, 5, 6), "before": None}
-    )
 
 
 def _layers() -> Iterator[PublicCall]:

@@ -47,6 +47,8 @@ additive_mechanisms = {
 }
 longformer = regard.mechanism("longformer", heads=HEADS, head_dim=HEAD_DIM, window=4, global_tokens=[0, 5])
 bigbird = regard.mechanism("bigbird", heads=HEADS, head_dim=HEAD_DIM, block=2)
+summing = regard.mechanism("performer", heads=HEADS, head_dim=HEAD_DIM, features=7, seed=1, impl="native")
+decaying = regard.mechanism("gated_delta", heads=HEADS, head_dim=HEAD_DIM, impl="native")
 t5, alibi = positions.T5Buckets(HEADS, buckets=8, max_distance=5), positions.ALiBi(HEADS)
 
 # The compiled functions, and their tensors besides query, key and value, from which masks are made inside the graph.
@@ -76,6 +78,11 @@ CASES: dict[str, tuple[Callable[..., torch.Tensor], list[torch.Tensor]]] = {
     "additive, T5": (lambda *q: additive_mechanisms["additive"](*q, causal_documents, bias=t5), []),
     "luong_concat": (lambda *q: additive_mechanisms["luong_concat"](*q, masks.window(3, 1)), []),
     "bigbird": (lambda *q: bigbird(*q[:3], masks.padding(q[3])), [lengths]),
+    "performer": (lambda *q: summing(*q[:3], masks.causal() & masks.padding(q[3])), [lengths]),
+    "gated delta": (
+        lambda *q: decaying(*q[:3], masks.causal(), beta=q[3], decay=q[4]),
+        [torch.randn(BATCH, HEADS, KEYS, 1).requires_grad_(), torch.randn(BATCH, HEADS, KEYS, 1).requires_grad_()],
+    ),
     "longformer": (lambda *q: longformer(*q[:3], masks.causal() & masks.padding(q[3])), [lengths]),
 }
 

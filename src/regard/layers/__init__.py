@@ -8,7 +8,6 @@ from regard.layers.mamba2_mixer import Mamba2Mixer
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.residual import PostNorm, PreNorm, Residual
 from regard.layers.scan_mixer import MixerCache
-from regard.layers.short_convolution import ShortConvolution
 from regard.mechanisms import KeyValueCache, PagedCache, PagePool
 
 __all__ = [
@@ -28,7 +27,6 @@ __all__ = [
     "PostNorm",
     "PreNorm",
     "Residual",
-    "ShortConvolution",
     "decoder_block",
     "encoder_block",
 ]

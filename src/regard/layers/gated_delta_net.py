@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, check_number, check_size
+from regard.errors import OptionError, check_number, check_size, check_weights
 from regard.layers.scan_mixer import MixerInputs, ScanMixer, rms_norm
 from regard.layers.short_convolution import ShortConvolution
 from regard.mechanisms.gated_delta import GatedDelta
@@ -61,6 +61,7 @@ class GatedDeltaNet(ScanMixer):
         check_divides("key_heads", key_heads, heads)
         check_number("epsilon", epsilon, least=0.0)
         key_width, value_width = key_heads * head_dim, heads * value_dim
+        check_weights(width=width, channels=max(key_width, value_width))
         mechanism = GatedDelta(heads=heads, head_dim=head_dim, impl=impl)
         super().__init__(width, mechanism, ShortConvolution(2 * key_width + value_width, kernel))
         self.heads, self.key_heads, self.head_dim, self.value_dim = heads, key_heads, head_dim, value_dim

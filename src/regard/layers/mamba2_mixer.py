@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import check_number, check_size
+from regard.errors import check_flag, check_number, check_size, check_weights
 from regard.layers.gated_delta_net import check_divides
 from regard.layers.scan_mixer import MixerInputs, ScanMixer, rms_norm
 from regard.layers.short_convolution import ShortConvolution
@@ -65,8 +65,10 @@ class Mamba2Mixer(ScanMixer):
         for name, size in sizes.items():
             check_size(name, size)
         check_divides("groups", groups, heads)
+        check_flag("bias", bias)
         check_number("epsilon", epsilon, least=0.0)
         value_width, group_width = heads * value_dim, groups * state_size
+        check_weights(width=width, channels=max(value_width, group_width))
         mechanism = Mamba2(heads=heads, head_dim=state_size, time_step_limit=time_step_limit, impl=impl)
         convolution = ShortConvolution(value_width + 2 * group_width, kernel, bias=convolution_bias)
         super().__init__(width, mechanism, convolution)

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import check_flag, check_size
+from regard.errors import check_flag, check_size, check_weights
 
 
 @final
@@ -26,6 +26,7 @@ class ShortConvolution(nn.Module):
         super().__init__()
         check_size("channels", channels)
         check_size("kernel", kernel)
+        check_weights(channels=channels, kernel=kernel)
         check_flag("bias", bias)
         self.kernel = kernel
         self.weight = nn.Parameter(torch.empty(channels, 1, kernel).uniform_(-(kernel**-0.5), kernel**-0.5))

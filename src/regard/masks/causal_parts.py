@@ -47,4 +47,5 @@ def causal_parts(mask: Mask | None, frame: Frame) -> CausalParts | None:
         if band is None or (band[0] is not None and band[0] > 1 - frame.queries):
             return None
         highs += [] if band[1] is None else [band[1]]
-    return CausalParts(min(highs, default=None), And(of_keys) if of_keys else None)
+    # Without min's ``default``, which torch.compile cannot trace.
+    return CausalParts(min(highs) if highs else None, And(of_keys) if of_keys else None)
