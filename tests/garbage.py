@@ -23,10 +23,13 @@ import regard
 from regard import masks, positions
 from regard.classification import Classifier, score_probabilities
 from regard.comparison import (
+    MechanismChoice,
     compare,
+    count_operations,
     mass_covered,
     mass_kept,
     output_error,
+    parse_choices,
     replace_mechanism,
     sample_rows,
     top_agreement,
@@ -896,6 +899,14 @@ def _comparisons() -> Iterator[PublicCall]:
             | {"other": regard.mechanism("longformer", heads=3, head_dim=7, window=4)}
             | {"mask": None, "bias": None, "rows": [0, 2], "top": 2, "inputs": None}
         ),
+    )
+    yield PublicCall("MechanismChoice()", MechanismChoice, lambda: {"name": "longformer", "options": {"window": 4}})
+    yield PublicCall("MechanismChoice.fitted", MechanismChoice("bigbird").fitted, lambda: {"length": 16})
+    yield PublicCall("parse_choices", parse_choices, lambda: {"text": "longformer:window=8,linear"})
+    yield PublicCall(
+        "count_operations",
+        count_operations,
+        lambda: {"cost": "n^2 d", "mechanism": regard.mechanism("linear", heads=2, head_dim=3), "length": 11},
     )
     summarize = lambda head: compare(  # noqa: E731
         *(regard.mechanism("dot_product", heads=3, head_dim=7),) * 2, **query_key_value()

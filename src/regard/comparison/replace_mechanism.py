@@ -12,7 +12,7 @@ Queries, keys, values and outputs keep their trained projections. What a new mec
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, cast, final
 
@@ -67,7 +67,10 @@ def replace_mechanism(
     check_choice("mechanism", name, [row.name for row in catalogue()])
     found = {at: one for at, one in model.named_modules() if isinstance(one, MultiHeadAttention)}
     chosen = _choose_layers(model, found, layers)
-    made = {at: _make_mechanism(found[at], name, options) for at in chosen}
+    made = {}
+    for at in chosen:
+        weight = found[at].query_projection.weight
+        made[at] = make_replacement(found[at].mechanism, name, options).to(device=weight.device, dtype=weight.dtype)
     notes: dict[str, None] = {}
     model = copy.deepcopy(model)
     modules = dict(model.named_modules())
@@ -95,15 +98,17 @@ def _choose_layers(model: nn.Module, found: dict[str, MultiHeadAttention], layer
     return [at for at in found if at in layers]
 
 
-def _make_mechanism(layer: MultiHeadAttention, name: str, options: dict[str, Any]) -> Mechanism:
-    """Make the new mechanism of a layer. Raises RefusedError if it cannot take the layer's weights."""
-    old = layer.mechanism
+def make_replacement(old: Mechanism, name: str, options: Mapping[str, Any]) -> Mechanism:
+    """Make the mechanism ``name`` for queries and keys that were trained with ``old``, in the mode of ``old``.
+
+    Raises RefusedError if it needs trained parameters of its own, or leaves those of ``old`` unused.
+    """
     row = next(row for row in catalogue() if row.name == name)
     keeps_dropout = "dropout" in row.options and "dropout" not in options and old.dropout > 0
     new = mechanism(
         name,
-        heads=layer.heads,
-        head_dim=layer.head_dim,
+        heads=old.heads,
+        head_dim=old.head_dim,
         **options,
         **({"dropout": old.dropout} if keeps_dropout else {}),
     )
@@ -111,8 +116,7 @@ def _make_mechanism(layer: MultiHeadAttention, name: str, options: dict[str, Any
         new.load_state_dict(old.state_dict())
     else:
         _check_parameters(old, new, name)
-    reference = layer.query_projection.weight
-    return new.to(device=reference.device, dtype=reference.dtype).train(old.training)
+    return new.train(old.training)
 
 
 def _shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:

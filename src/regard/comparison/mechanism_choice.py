@@ -1,0 +1,148 @@
+"""A mechanism and its options as text, ``name:option=value:option=value``, and options that suit a short text."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeGuard, final
+
+from regard.arguments import explain_arguments
+from regard.catalogue import CatalogueRow, catalogue
+from regard.errors import LARGEST_LENGTH, OptionError, check_choice, check_count, check_kind, unknown_name_error
+
+_EXAMPLE = "longformer:window=8,performer"
+
+
+@final
+@dataclass(frozen=True)
+class MechanismChoice:
+    """The name of a mechanism in the catalogue, and the options that were chosen for it.
+
+    Raises OptionError for an unknown name or option.
+    """
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_choice("mechanism", self.name, [row.name for row in catalogue()])
+        check_kind("options", self.options, Mapping, do='for example {"window": 8}')
+        for option in self.options:
+            if option not in self.row.options:
+                raise unknown_name_error(f"option of mechanism {self.name!r}:", option, self.row.options)
+
+    @property
+    def row(self) -> CatalogueRow:
+        """The row of the catalogue."""
+        return next(row for row in catalogue() if row.name == self.name)
+
+    @property
+    def label(self) -> str:
+        """The text that ``parse_choices`` reads."""
+        options = (f"{name}={_to_text(value)}" for name, value in self.options.items())
+        return ":".join([self.name, *options])
+
+    def fitted(self, length: int) -> tuple[MechanismChoice, dict[str, str]]:
+        """Replace defaults that leave nothing to approximate in a text of ``length`` tokens.
+
+        A window, a number of landmarks or of projected keys is at most a quarter of the text, a block at most an
+        eighth, with one random block; Linformer's projections are made for the length. Chosen options stay as they are.
+
+        Returns the choice, and for each replaced option the reason.
+        """
+        check_count("length", length, most=LARGEST_LENGTH)
+        parameters = inspect.signature(self.row.mechanism.__init__).parameters
+        quarter, eighth = max(1, length // 4), max(1, length // 8)
+        wanted = {
+            "window": (max(2, quarter // 2 * 2), f"about a quarter of {length} tokens"),
+            "landmarks": (quarter, f"a quarter of {length} tokens"),
+            "projected": (quarter, f"a quarter of {length} tokens"),
+            "block": (eighth, f"an eighth of {length} tokens"),
+            "random_blocks": (1, f"few enough for {length} tokens"),
+        }
+        new, reasons = {}, {}
+        for name, (value, reason) in wanted.items():
+            default = parameters[name].default if name in self.row.options else None
+            if name not in self.options and _is_count(default) and default > value:
+                if name == "random_blocks" and parameters["block"].default <= eighth:
+                    continue  # the text has as many blocks as the defaults are meant for
+                new[name], reasons[name] = value, f"{reason}; its default is {default}"
+        longest = parameters["length"].default if "length" in self.row.options else None
+        if "length" not in self.options and _is_count(longest) and longest < length:
+            new["length"], reasons["length"] = length, "the number of tokens"
+        return MechanismChoice(self.name, {**self.options, **new}), reasons
+
+
+@explain_arguments
+def parse_choices(text: str) -> list[MechanismChoice]:
+    """Parse mechanisms that are separated by commas, such as "longformer:window=8,performer".
+
+    A value is JSON, or else a string; commas and colons within brackets or quotes belong to it. Raises OptionError for
+    another form, an unknown name or option, and a mechanism given twice with the same options.
+    """
+    check_kind("mechanisms", text, str, do=f"for example {_EXAMPLE}")
+    choices = [_parse_one(one.strip()) for one in _split(text, ",")]
+    labels = [choice.label for choice in choices]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise OptionError(
+                f"the mechanism {label} is given twice",
+                expected="mechanisms that differ in name or options",
+                got=text[:200],
+                do="leave one out, or give it other options",
+            )
+    return choices
+
+
+def _parse_one(text: str) -> MechanismChoice:
+    name, *assignments = _split(text, ":")
+    options: dict[str, Any] = {}
+    for one in assignments:
+        option, equals, value = one.partition("=")
+        if not equals or not option.strip():
+            raise OptionError(
+                "wrong option of a mechanism",
+                expected="name:option=value",
+                got=text[:200] or "nothing",
+                do=f"for example {_EXAMPLE}",
+            )
+        options[option.strip()] = _parse_value(value.strip())
+    return MechanismChoice(name.strip(), options)
+
+
+def _parse_value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """Split at separators outside of brackets and quotes."""
+    parts, depth, quoted = [""], 0, False
+    for character in text:
+        if character == '"':
+            quoted = not quoted
+        elif not quoted:
+            depth += {"[": 1, "]": -1, "{": 1, "}": -1}.get(character, 0)
+        if character == separator and depth <= 0 and not quoted:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
+
+
+def _to_text(value: Any) -> str:
+    if isinstance(value, str) and re.fullmatch(r"[A-Za-z][\w-]*", value):
+        return value
+    try:
+        return json.dumps(value, separators=(",", ":"))
+    except (TypeError, ValueError):
+        return str(value)
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
