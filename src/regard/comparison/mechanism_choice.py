@@ -42,7 +42,7 @@ class MechanismChoice:
     @property
     def label(self) -> str:
         """The text that ``parse_choices`` reads."""
-        options = (f"{name}={_to_text(value)}" for name, value in self.options.items())
+        options = (f"{name}={option_text(value)}" for name, value in self.options.items())
         return ":".join([self.name, *options])
 
     def fitted(self, length: int) -> tuple[MechanismChoice, dict[str, str]]:
@@ -135,7 +135,8 @@ def _split(text: str, separator: str) -> list[str]:
     return parts
 
 
-def _to_text(value: Any) -> str:
+def option_text(value: Any) -> str:
+    """Format the value of an option as ``parse_choices`` reads it."""
     if isinstance(value, str) and re.fullmatch(r"[A-Za-z][\w-]*", value):
         return value
     try:

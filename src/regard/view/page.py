@@ -32,6 +32,9 @@ SCRIPTS = (
     "colour.js",
     "dom.js",
     "state.js",
+    "theme.js",
+    "tabs.js",
+    "place.js",
     "token_level.js",
     "weight_row.js",
     "findings.js",
@@ -74,7 +77,11 @@ def write_page(
     check_kind("model", model, str, do="the name that the page shows")
     check_flag("overwrite", overwrite)
     check_output_path(path, overwrite=overwrite)
-    page = render_page(readings, model=model)
+    return write_html(render_page(readings, model=model), path)
+
+
+def write_html(page: str, path: Path) -> Path:
+    """Write a page to a temporary file, and move it into place. Raises OutputError if it cannot be written."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         aside.write_text(page, encoding="utf-8", newline="\n")
@@ -124,22 +131,28 @@ def render_page(readings: Sequence[Reading | PairReading], *, model: str = "") -
     """Render the page as HTML text. Raises DataError if there is no reading."""
     if not readings:
         raise DataError("there is nothing to show", expected="at least one text", got="none", do="pass a text")
-    style = _minify_css(_read_asset("page.css"))
-    script = _minify_script('"use strict";\n(() => {\n' + "\n".join(_read_asset(name) for name in SCRIPTS) + "})();\n")
+    data = build_page_data(readings, model, MAX_VECTOR_CHARACTERS)
+    return fill_template("page.html", styles=("page.css",), scripts=SCRIPTS, title=readings[0].title, data=data)
+
+
+def fill_template(template: str, *, styles: Sequence[str], scripts: Sequence[str], title: str, data: Json) -> str:
+    """Fill a template with style, script, title and data; all but the data are assets."""
+    style = _minify_css("".join(map(_read_asset, styles)))
+    script = _minify_script('"use strict";\n(() => {\n' + "\n".join(map(_read_asset, scripts)) + "})();\n")
     policy = (
         f"default-src 'none'; script-src '{_csp_hash(script)}'; style-src '{_csp_hash(style)}'; "
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
     )
-    title = escape_text(readings[0].title).strip()
+    title = escape_text(title).strip()
     parts = {
         "policy": policy,
         "title": html.escape(f"{title[:60]}{'…' if len(title) > 60 else ''} · regard"),
         "style": style,
-        "data": _safe_json(build_page_data(readings, model, MAX_VECTOR_CHARACTERS)),
+        "data": _safe_json(data),
         "script": script,
     }
     # One pass, so that an inserted text is never read as a placeholder.
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _strip_comments(_read_asset("page.html")))
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _strip_comments(_read_asset(template)))
 
 
 def _read_asset(name: str) -> str:

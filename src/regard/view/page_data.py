@@ -55,7 +55,7 @@ def _texts(readings: Sequence[Reading | PairReading], letters: int) -> list[Json
         pairs = {number: (reading, word_pairs(reading)) for number, reading in own.items() if reading.keys is None}
         for number, reading in own.items():
             texts[number]["attentions"].append(
-                {"kind": kind, **_attention(reading, letters), "findings": _findings(number, pairs)}
+                {"kind": kind, **attention_data(reading, letters), "findings": findings_data(number, pairs)}
             )
     for text, one in zip(texts, readings, strict=True):
         text |= {"title": escape_text(one.title), "direction": direction_of(one.title)}
@@ -76,7 +76,8 @@ def _answer(reading: Reading, answer: Answer) -> Json:
     }
 
 
-def _attention(reading: Reading, letters: int) -> Json:
+def attention_data(reading: Reading, letters: int) -> Json:
+    """Encode the tokens, layers and statistics of one kind of attention."""
     masks: list[str] = []
     words = [*words_of(reading.tokens), *([] if reading.keys is None else words_of(reading.keys))]
     return {
@@ -139,7 +140,7 @@ def _statistics_row(one: HeadStatistics, names: Sequence[str], special: Sequence
     return [round(number, 5) for number in numbers]
 
 
-def _findings(number: int, texts: PairsByText) -> list[Json]:
+def findings_data(number: int, texts: PairsByText) -> list[Json]:
     """Findings of a text that attends to itself; between two texts the whole alignment is shown instead."""
     return [_finding(one, number, texts) for one in findings(texts[number][1])] if number in texts else []
 

@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
 from regard.errors import CheckpointError, check_kind
 from regard.models import TextClassifier
-from regard.record import record
+from regard.record import Recording, record
 from regard.view.from_recording import layers_of, to_numpy
 from regard.view.reading import Answer, Reading, Tokens
+
+
+@final
+@dataclass(frozen=True)
+class RecordedText:
+    """A text as the model read it: its tokens, the calls of its attention layers, and the model's output.
+
+    ``dropped`` counts the tokens that truncation removed.
+    """
+
+    tokens: Tokens
+    calls: Recording
+    output: Any
+    dropped: int
 
 
 def read(model: Any, text: str, *, truncate: bool = False, name: str = "the text") -> Reading:
@@ -21,6 +36,18 @@ def read(model: Any, text: str, *, truncate: bool = False, name: str = "the text
     Raises DataError for a text longer than the model's limit unless ``truncate`` is set, and for one with too many
     weights; ``name`` is the text's name in messages. Raises CheckpointError for a model without tokenizer.
     """
+    seen = record_text(model, text, truncate=truncate, name=name)
+    return Reading(
+        tokens=seen.tokens,
+        layers=layers_of(seen.calls),
+        hidden=to_numpy(torch.cat(seen.output.layers)),
+        dropped=seen.dropped,
+        answer=_read_answer(model, seen.output.logits) if isinstance(model, TextClassifier) else None,
+    )
+
+
+def record_text(model: Any, text: str, *, truncate: bool, name: str) -> RecordedText:
+    """Run a model on a text, and record its attention layers. Raises the errors of ``read``."""
     check_kind("model", model, nn.Module, do='model = regard.load("minilm")')
     if getattr(model, "tokenizer", None) is None:
         raise CheckpointError(
@@ -34,13 +61,8 @@ def read(model: Any, text: str, *, truncate: bool = False, name: str = "the text
     batch = model.tokenizer.pad([tokenized])
     with torch.no_grad(), record(model) as seen:
         output = model(batch.ids.to(model.device), mask=batch.mask, keep_layers=True)
-    return Reading(
-        tokens=Tokens(text, tokenized.tokens, _without_spaces(text, tokenized.spans), tokenized.special),
-        layers=layers_of(seen),
-        hidden=to_numpy(torch.cat(output.layers)),
-        dropped=tokenized.dropped,
-        answer=_read_answer(model, output.logits) if isinstance(model, TextClassifier) else None,
-    )
+    tokens = Tokens(text, tokenized.tokens, _without_spaces(text, tokenized.spans), tokenized.special)
+    return RecordedText(tokens, seen, output, tokenized.dropped)
 
 
 def _without_spaces(text: str, spans: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

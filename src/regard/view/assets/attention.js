@@ -186,3 +186,14 @@ function contextOf(seen, query, weights) {
 function largest(numbers, count) {
   return Array.from(numbers.keys()).sort((a, b) => Math.abs(numbers[b]) - Math.abs(numbers[a])).slice(0, count);
 }
+
+// The heads of a layer, and their mean if there are several.
+function columnsIn(text, layer) {
+  const heads = Array.from({ length: headsIn(text, layer) }, (_, head) => head);
+  return heads.length > 1 ? [...heads, null] : heads;
+}
+
+// Whether the key tokens are written from right to left.
+function keysMirrored(text) {
+  return text.key_direction === "rtl";
+}

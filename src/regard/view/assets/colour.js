@@ -75,3 +75,17 @@ function signedShade(number, largestNumber) {
   const hue = number < 0 ? 250 : 60;
   return isDark() ? fromOklch(0.23 + 0.4 * t, 0.005 + 0.115 * t, hue) : fromOklch(0.985 - 0.27 * t, 0.002 + 0.115 * t, hue);
 }
+
+// Paints one pixel for each number; ``mirrored`` puts the first column on the right.
+function paintPatches(canvas, { patches, width, height }, mirrored, shades) {
+  canvas.width = width;
+  canvas.height = height;
+  const context = canvas.getContext("2d");
+  const image = context.createImageData(width, height);
+  patches.forEach((share, at) => {
+    const column = at % width;
+    const to = mirrored ? at - column + (width - 1 - column) : at;
+    image.data.set([...shades(share), 255], 4 * to);
+  });
+  context.putImageData(image, 0, 0);
+}

@@ -68,3 +68,27 @@ function colourOf(name) {
 function keepInSight(box, top, height) {
   if (top < box.scrollTop || top + height > box.scrollTop + box.clientHeight) box.scrollTop = top - box.clientHeight / 2;
 }
+
+// Arrow keys move in the direction they point, also in text written from right to left.
+function moveByKey(event, direction, size, at, choose) {
+  const forward = direction === "rtl" ? "ArrowLeft" : "ArrowRight";
+  const backward = direction === "rtl" ? "ArrowRight" : "ArrowLeft";
+  const to = {
+    [forward]: at + 1, ArrowDown: at + 1, [backward]: at - 1, ArrowUp: at - 1, Home: 0, End: size - 1,
+  }[event.key];
+  if (to === undefined) return;
+  event.preventDefault();
+  choose(Math.min(size - 1, Math.max(0, to)));
+}
+
+// A switch between a few names, hidden if there is only one.
+function showSwitch(place, names, chosen, choose) {
+  place.hidden = names.length < 2;
+  const focused = place.contains(document.activeElement);
+  const nodes = names.map((name, at) =>
+    make("button", { type: "button", role: "radio", "aria-checked": String(at === chosen), tabindex: at === chosen ? 0 : -1, onclick: () => choose(at) }, name),
+  );
+  place.onkeydown = (event) => moveByKey(event, "ltr", names.length, chosen, choose);
+  place.replaceChildren(...nodes);
+  if (focused) nodes[chosen].focus();
+}

@@ -22,29 +22,6 @@ function patchesOf(text, layer, head) {
   return { patches, width, height };
 }
 
-function paintPatches(canvas, { patches, width, height }, mirrored, shades) {
-  canvas.width = width;
-  canvas.height = height;
-  const context = canvas.getContext("2d");
-  const image = context.createImageData(width, height);
-  patches.forEach((share, at) => {
-    const column = at % width;
-    const to = mirrored ? at - column + (width - 1 - column) : at;
-    image.data.set([...shades(share), 255], 4 * to);
-  });
-  context.putImageData(image, 0, 0);
-}
-
-function keysMirrored(text) {
-  return text.key_direction === "rtl";
-}
-
-// The heads of a layer, and their mean if there are several.
-function columnsIn(text, layer) {
-  const heads = Array.from({ length: headsIn(text, layer) }, (_, head) => head);
-  return heads.length > 1 ? [...heads, null] : heads;
-}
-
 function thumbnailName(text, layer, head) {
   const name = `layer ${layer}, ${headName(head)}`;
   if (head === null) return name;

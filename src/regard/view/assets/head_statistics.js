@@ -3,11 +3,6 @@
 const NUM_MARKED = 6;
 let order = { column: 0, falling: false };
 
-// The page stores a table; each row becomes an object with the names of the columns.
-function headsOf({ columns, rows }) {
-  return rows.map((row) => Object.fromEntries(columns.map((name, at) => [name, row[at]])));
-}
-
 function columnsOf(text) {
   const share = (value) => `${(100 * value).toFixed(0)} %`;
   const places = { entropy: (value) => value.toFixed(2), distance: (value) => value.toFixed(1) };

@@ -1,43 +1,5 @@
 // Sets up the page: tabs, selectors, theme, and the first view.
 
-const MANY_TEXTS = 12; // number of tabs above which their box scrolls, so that the text stays visible
-
-function buildTabs() {
-  const tabs = byId("texts");
-  tabs.hidden = data.texts.length < 2;
-  tabs.classList.toggle("many", data.texts.length > MANY_TEXTS);
-  const nodes = data.texts.map(({ title, direction }, at) =>
-    make("button", { type: "button", role: "tab", title, onclick: () => go({ text: at }) }, make("bdi", { dir: direction }, `${at + 1}. ${title}`)),
-  );
-  tabs.replaceChildren(...nodes);
-  tabs.addEventListener("keydown", (event) =>
-    moveByKey(event, "ltr", nodes.length, state.text, (text) => {
-      go({ text });
-      nodes[text].focus();
-    }),
-  );
-  watch(["text"], () => {
-    nodes.forEach((node, at) => {
-      node.setAttribute("aria-selected", String(at === state.text));
-      node.tabIndex = at === state.text ? 0 : -1;
-    });
-    const shown = nodes[state.text];
-    keepInSight(tabs, shown.offsetTop - tabs.offsetTop, shown.offsetHeight);
-  });
-}
-
-// A switch between a few names, hidden if there is only one.
-function showSwitch(place, names, chosen, choose) {
-  place.hidden = names.length < 2;
-  const focused = place.contains(document.activeElement);
-  const nodes = names.map((name, at) =>
-    make("button", { type: "button", role: "radio", "aria-checked": String(at === chosen), tabindex: at === chosen ? 0 : -1, onclick: () => choose(at) }, name),
-  );
-  place.onkeydown = (event) => moveByKey(event, "ltr", names.length, chosen, choose);
-  place.replaceChildren(...nodes);
-  if (focused) nodes[chosen].focus();
-}
-
 const KINDS = { alone: "Text", alignment: "Cross-attention", source: "Source self-attention", target: "Target self-attention" };
 
 function showSwitches() {
@@ -46,19 +8,6 @@ function showSwitches() {
   showSwitch(byId("kinds"), kinds, state.kind, (kind) => go({ kind }));
   const levels = haveWords(shownText()) ? ["words", "tokens"] : [];
   showSwitch(byId("levels"), levels, state.words ? 0 : 1, (at) => go({ words: at === 0 }));
-}
-
-function buildPlace() {
-  for (const name of ["layer", "query"]) byId(name).addEventListener("change", ({ target }) => go({ [name]: Number(target.value) }));
-  byId("head").addEventListener("change", ({ target }) => go({ head: columnsIn(shownText(), state.layer)[Number(target.value)] }));
-  const show = () => {
-    const text = shownText();
-    const heads = columnsIn(text, state.layer);
-    options(byId("layer"), text.layers.map((_, at) => String(at)), state.layer);
-    options(byId("head"), heads.map((head) => (head === null ? "all" : String(head))), heads.indexOf(state.head));
-    options(byId("query"), text.tokens.map(({ surface }, at) => `${at} ${isolate(surface)}`), state.query);
-  };
-  watch(["text", "layer", "head", "query"], show);
 }
 
 function showAbout() {
@@ -107,12 +56,6 @@ function showWeightsAre() {
   document.documentElement.dataset.weights = shownText().layers[state.layer].weights_are ?? "distribution";
 }
 
-function showTheme(theme) {
-  document.documentElement.dataset.theme = theme;
-  byId("theme").textContent = theme === "dark" ? "Light" : "Dark";
-  byId("theme").setAttribute("aria-label", `Switch to ${theme === "dark" ? "light" : "dark"} colours`);
-}
-
 function repaint() {
   showLegend();
   showRow();
@@ -123,18 +66,7 @@ function repaint() {
   showShared();
 }
 
-function buildTheme() {
-  const wanted = window.matchMedia("(prefers-color-scheme: dark)");
-  showTheme(wanted.matches ? "dark" : "light");
-  const change = (theme) => {
-    showTheme(theme);
-    repaint();
-  };
-  wanted.addEventListener("change", () => change(wanted.matches ? "dark" : "light"));
-  byId("theme").addEventListener("click", () => change(isDark() ? "light" : "dark"));
-}
-
-buildTheme();
+buildTheme(repaint);
 buildTabs();
 buildPlace();
 buildShared();

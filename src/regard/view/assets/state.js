@@ -110,3 +110,8 @@ function readAddress() {
 function showAll() {
   views.forEach(({ show }) => show());
 }
+
+// The page stores a table; each row becomes an object with the names of the columns.
+function headsOf({ columns, rows }) {
+  return rows.map((row) => Object.fromEntries(columns.map((name, at) => [name, row[at]])));
+}

@@ -26,18 +26,6 @@ function lineOf(place, tokens, direction, name, nodes) {
   return line;
 }
 
-// Arrow keys move in the direction they point, also in text written from right to left.
-function moveByKey(event, direction, size, at, choose) {
-  const forward = direction === "rtl" ? "ArrowLeft" : "ArrowRight";
-  const backward = direction === "rtl" ? "ArrowRight" : "ArrowLeft";
-  const to = {
-    [forward]: at + 1, ArrowDown: at + 1, [backward]: at - 1, ArrowUp: at - 1, Home: 0, End: size - 1,
-  }[event.key];
-  if (to === undefined) return;
-  event.preventDefault();
-  choose(Math.min(size - 1, Math.max(0, to)));
-}
-
 function buildRow() {
   const text = shownText();
   const [asks, gets] = [queryPartsOf(text), keyPartsOf(text)];

@@ -1,0 +1,62 @@
+// The sentence, and the text shaded by the exact attention of the query. A click chooses another query.
+
+let exactChips = [];
+
+function buildExactRow() {
+  const text = shownText();
+  exactChips = text.tokens.map((token, query) =>
+    make(
+      "div",
+      { class: `token${token.gap ? " gap" : ""}${token.special ? " special" : ""}`, role: "option", tabindex: -1, onclick: () => go({ query }) },
+      make("bdi", {}, token.surface),
+      make("small", { "aria-hidden": "true" }),
+    ),
+  );
+  const line = make("div", { class: `tokens${text.tokens.length > 90 ? " long" : ""}`, role: "listbox", dir: text.direction, "aria-label": "Tokens: choose the query" }, ...exactChips);
+  line.addEventListener("keydown", (event) =>
+    moveByKey(event, text.direction, exactChips.length, state.query, (query) => {
+      go({ query });
+      exactChips[query].focus();
+    }),
+  );
+  byId("row").replaceChildren(line);
+}
+
+function rowOfPanel(panel) {
+  const keys = shownText().tokens.length;
+  return weightsOfPanel(panel).subarray(state.query * keys, (state.query + 1) * keys);
+}
+
+function showExactRow() {
+  const row = rowOfPanel(panelsOfText()[0]);
+  exactChips.forEach((chip, key) => {
+    tint(chip.firstChild, comparedShade(row[key]));
+    chip.lastChild.textContent = row[key] >= 0.005 ? number(100 * row[key], 1) : "·";
+    chip.setAttribute("aria-label", `${shownText().tokens[key].surface}: ${percent(row[key])}`);
+    chip.setAttribute("aria-selected", String(key === state.query));
+    chip.tabIndex = key === state.query ? 0 : -1;
+  });
+  const chip = exactChips[state.query];
+  keepInSight(chip.parentElement, chip.offsetTop - chip.parentElement.offsetTop, chip.offsetHeight);
+  showComparedSentence(row);
+}
+
+function showComparedSentence(row) {
+  const { tokens } = shownText();
+  const [first] = largest(row, 1);
+  const others = computedPanels().slice(1);
+  const parts = [`In layer ${state.layer}, ${headName()}, `, word(tokens[state.query].surface), " attends most to ",
+    first === state.query ? "itself" : word(tokens[first].surface), ": ", make("span", { class: "share" }, percent(row[first])), "."];
+  const key = state.key ?? first;
+  if (key !== first) parts.push(" To ", word(tokens[key].surface), " it gives ", make("span", { class: "share" }, percent(row[key])), ".");
+  others.forEach((panel, at) => {
+    const last = at > 0 && at === others.length - 1;
+    const start = at === 0 ? (others.length > 1 ? " Of that weight, there is left: under " : " Of that weight, there is left under ") : last ? ", and under " : ", under ";
+    parts.push(start, panel.name, " ", make("span", { class: "share" }, percent(rowOfPanel(panel)[key])));
+  });
+  if (others.length) parts.push(".");
+  byId("sentence").replaceChildren(...parts);
+}
+
+watch(["text"], buildExactRow);
+watch(["text", "layer", "head", "query", "key"], showExactRow);

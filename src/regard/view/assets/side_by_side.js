@@ -1,0 +1,39 @@
+// Sets up the page of several mechanisms: theme, tabs, selectors, and the first view.
+
+function repaintSideBySide() {
+  showExactRow();
+  showPanels();
+  showScale();
+  showRows();
+  showPairs();
+  showMasses();
+}
+
+function showSideBySideFacts() {
+  const text = shownText();
+  const { top, threads } = data.texts[state.text];
+  document.documentElement.classList.toggle("one-head", hasOneHead(text));
+  const heads = text.layers.reduce((sum, _, layer) => sum + headsIn(text, layer), 0);
+  byId("about").textContent = `${data.model || "Model"}: ${plural(text.tokens.length, "token")}, ${plural(text.layers.length, "layer")}, ${plural(heads, "head")}; ${plural(panelsOfText().length - 1, "mechanism")} beside its own.`;
+  byId("cut").hidden = text.dropped === 0;
+  byId("cut").textContent = `Truncated: the text is longer than the model’s limit. Its last ${plural(text.dropped, "token")} were removed.`;
+  byId("top").textContent = top;
+  byId("threads").textContent = plural(threads, "thread");
+  const how = data.letters ? `rounded to ${data.letters === 3 ? 19 : 13} bits; none differs by more than ${data.largest_error.toPrecision(1)}` : "stored as float32";
+  byId("foot").textContent = `Weights are ${how}. Measures are computed before rounding. Random features and projections are drawn with a fixed seed. Layers and heads are counted from 0. This page loads nothing and sends nothing.`;
+}
+
+buildTheme(repaintSideBySide);
+buildTabs();
+buildPlace();
+watch(["text"], showSideBySideFacts);
+Object.assign(state, openingPlace(0, 0));
+move(readAddress());
+showAll();
+window.addEventListener("hashchange", () => go(readAddress()));
+let resizing = 0;
+window.addEventListener("resize", () => {
+  clearTimeout(resizing);
+  resizing = setTimeout(() => { showPanels(); showMasses(); }, 100);
+});
+document.documentElement.dataset.ready = "yes";

@@ -1,0 +1,27 @@
+// One tab for each text, hidden if there is only one.
+
+const MANY_TEXTS = 12; // number of tabs above which their box scrolls, so that the text stays visible
+
+function buildTabs() {
+  const tabs = byId("texts");
+  tabs.hidden = data.texts.length < 2;
+  tabs.classList.toggle("many", data.texts.length > MANY_TEXTS);
+  const nodes = data.texts.map(({ title, direction }, at) =>
+    make("button", { type: "button", role: "tab", title, onclick: () => go({ text: at }) }, make("bdi", { dir: direction }, `${at + 1}. ${title}`)),
+  );
+  tabs.replaceChildren(...nodes);
+  tabs.addEventListener("keydown", (event) =>
+    moveByKey(event, "ltr", nodes.length, state.text, (text) => {
+      go({ text });
+      nodes[text].focus();
+    }),
+  );
+  watch(["text"], () => {
+    nodes.forEach((node, at) => {
+      node.setAttribute("aria-selected", String(at === state.text));
+      node.tabIndex = at === state.text ? 0 : -1;
+    });
+    const shown = nodes[state.text];
+    keepInSight(tabs, shown.offsetTop - tabs.offsetTop, shown.offsetHeight);
+  });
+}

@@ -1,0 +1,19 @@
+// Light and dark colours.
+
+function showTheme(theme) {
+  document.documentElement.dataset.theme = theme;
+  byId("theme").textContent = theme === "dark" ? "Light" : "Dark";
+  byId("theme").setAttribute("aria-label", `Switch to ${theme === "dark" ? "light" : "dark"} colours`);
+}
+
+// Starts with the colours of the system; ``repaint`` redraws what CSS does not colour.
+function buildTheme(repaint) {
+  const wanted = window.matchMedia("(prefers-color-scheme: dark)");
+  showTheme(wanted.matches ? "dark" : "light");
+  const change = (theme) => {
+    showTheme(theme);
+    repaint();
+  };
+  wanted.addEventListener("change", () => change(wanted.matches ? "dark" : "light"));
+  byId("theme").addEventListener("click", () => change(isDark() ? "light" : "dark"));
+}

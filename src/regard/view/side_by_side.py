@@ -1,0 +1,83 @@
+"""One text under several mechanisms, side by side with the exact attention of the model.
+
+Every mechanism gets the queries, keys and values that the model's layer computed, so that the mechanism alone differs:
+nothing of what one layer changes reaches the next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from jaxtyping import Float32
+
+from regard.comparison import ComparisonSummary, MechanismChoice
+from regard.view.layer_weights import LayerWeights
+from regard.view.reading import Reading
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class HeadMeasures:
+    """The measures of each head against exact attention, as in ``regard.comparison``, (layers, heads)."""
+
+    mass_kept: Float32[np.ndarray, "_layers _heads"]
+    mass_covered: Float32[np.ndarray, "_layers _heads"]
+    top_agreement: Float32[np.ndarray, "_layers _heads"]
+    output_error: Float32[np.ndarray, "_layers _heads"]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ComputedPanel:
+    """A mechanism's weights for every head of the model, with its measures and cost.
+
+    ``operations`` are those of the catalogue's cost for all heads and layers, without constant factors; None if the
+    cost has no value. ``seconds`` is the shortest measured time of all layers.
+    """
+
+    layers: tuple[LayerWeights, ...]
+    measures: HeadMeasures
+    summary: ComparisonSummary
+    operations: int | None
+    seconds: float
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class MechanismPanel:
+    """A mechanism beside exact attention: what was chosen, and what it computed, or why it refuses.
+
+    ``choice`` has all options that differ from the defaults, ``fitted`` the reasons for those that were set for the
+    length of the text. ``notes`` say what the mechanism needs and the model was not trained with.
+    """
+
+    choice: MechanismChoice
+    fitted: dict[str, str]
+    notes: tuple[str, ...]
+    computed: ComputedPanel | None
+    refusal: str | None
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class SideBySide:
+    """One text: the exact attention of a model, and the same heads under other mechanisms.
+
+    ``exact`` are weights alone, (heads, tokens, tokens) in each layer; ``exact_name`` is the model's mechanism.
+    ``top`` is the number of keys whose agreement was measured, ``seconds`` the shortest time of exact attention.
+    """
+
+    exact: Reading
+    exact_name: str
+    exact_operations: int | None
+    exact_seconds: float
+    panels: tuple[MechanismPanel, ...]
+    top: int
+    threads: int
+
+    @property
+    def title(self) -> str:
+        """The text, as the title of the page."""
+        return self.exact.title

@@ -1,0 +1,124 @@
+"""JSON data of the page that shows texts under several mechanisms side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from regard.catalogue import catalogue
+from regard.comparison.mechanism_choice import option_text
+from regard.view.escape_text import direction_of, escape_text
+from regard.view.findings import word_pairs
+from regard.view.layer_data import Json, choose_encoding, layer_data
+from regard.view.pack import ALPHABET
+from regard.view.page_data import attention_data, findings_data
+from regard.view.side_by_side import HeadMeasures, MechanismPanel, SideBySide
+
+MEASURES = ("mass_kept", "mass_covered", "top_agreement", "output_error")
+
+
+def build_side_by_side_data(readings: Sequence[SideBySide], model: str, room: int) -> Json:
+    """Build all data that the page's script reads, with weights of at most ``room`` characters if possible."""
+    letters, largest_error = choose_encoding([layer for one in readings for layer in _layers_of(one)], room)
+    pairs = {number: (one.exact, word_pairs(one.exact)) for number, one in enumerate(readings)}
+    return {
+        "model": escape_text(model),
+        "letters": letters,
+        "alphabet": ALPHABET,
+        "largest_error": largest_error,
+        "texts": [
+            {
+                "title": escape_text(one.title),
+                "direction": direction_of(one.title),
+                "top": one.top,
+                "threads": one.threads,
+                "attentions": [
+                    attention_data(one.exact, letters) | {"kind": "exact", "findings": findings_data(number, pairs)},
+                    *(_attention(panel, letters) for panel in one.panels if panel.computed is not None),
+                ],
+                "panels": _panels(one),
+            }
+            for number, one in enumerate(readings)
+        ],
+    }
+
+
+def _layers_of(one: SideBySide) -> list[Any]:
+    computed = [panel.computed.layers for panel in one.panels if panel.computed is not None]
+    return [*one.exact.layers, *(layer for layers in computed for layer in layers)]
+
+
+def _attention(panel: MechanismPanel, letters: int) -> Json:
+    """Encode the weights of a mechanism; its tokens are those of exact attention."""
+    assert panel.computed is not None
+    masks: list[str] = []
+    return {
+        "kind": panel.choice.label,
+        "layers": [layer_data(layer, masks, letters) for layer in panel.computed.layers],
+        "masks": masks,
+        "statistics": {"columns": [], "rows": []},
+    }
+
+
+def _panels(one: SideBySide) -> list[Json]:
+    """Encode exact attention and each mechanism; ``at`` is the number of its weights, null if it refuses."""
+    row = next((row for row in catalogue() if row.name == one.exact_name), None)
+    exact: Json = {
+        "name": one.exact_name,
+        "label": one.exact_name,
+        "options": "",
+        "equation": "" if row is None else row.equation,
+        "cost": "" if row is None else row.cost,
+        "notes": ["The model’s own attention, as it was trained"],
+        "at": 0,
+        "operations": one.exact_operations,
+        "seconds": one.exact_seconds,
+        "measures": _measures(_perfect(one.exact.layers)),
+        "summary": dict.fromkeys(MEASURES, 1.0) | {"output_error": 0.0},
+    }
+    panels, at = [exact], 0
+    for panel in one.panels:
+        at += panel.computed is not None
+        panels.append(_panel(panel, None if panel.computed is None else at))
+    return panels
+
+
+def _panel(panel: MechanismPanel, at: int | None) -> Json:
+    choice = panel.choice
+    encoded: Json = {
+        "name": choice.name,
+        "label": escape_text(choice.label),
+        "options": escape_text(", ".join(f"{name}={option_text(value)}" for name, value in choice.options.items())),
+        "equation": choice.row.equation,
+        "cost": choice.row.cost,
+        "notes": [f"{name}={choice.options[name]}: {reason}" for name, reason in panel.fitted.items()]
+        + [note[0].upper() + note[1:] for note in panel.notes],
+        "at": at,
+    }
+    if panel.computed is None:
+        return encoded | {"refusal": escape_text(panel.refusal or "")}
+    summary = panel.computed.summary
+    return encoded | {
+        "operations": panel.computed.operations,
+        "seconds": panel.computed.seconds,
+        "measures": _measures(panel.computed.measures),
+        "summary": {name: _finite(getattr(summary, name)) for name in MEASURES},
+    }
+
+
+def _measures(measures: HeadMeasures) -> Json:
+    """Encode the measures of each layer and head."""
+    return {name: [[_finite(float(one)) for one in layer] for layer in getattr(measures, name)] for name in MEASURES}
+
+
+def _finite(number: float) -> float:
+    """Round a measure; one without value, of a head that sees nothing, is 0, since its weights are."""
+    return round(number, 5) if np.isfinite(number) else 0.0
+
+
+def _perfect(layers: Sequence[Any]) -> HeadMeasures:
+    """Return the measures of exact attention against itself."""
+    ones = np.ones((len(layers), layers[0].heads), dtype=np.float32)
+    return HeadMeasures(ones, ones, ones, np.zeros_like(ones))
