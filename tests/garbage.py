@@ -74,7 +74,7 @@ from regard.train import RankShard, RunContext, Schedule, Settings, Task, Valida
 from regard.train.averaging import average_states
 from regard.train.loss import smoothed_cross_entropy
 from regard.translation import Scorer, Translator, score
-from regard.view import read, read_pair, write_page
+from regard.view import read, read_pair, read_side_by_side, write_page, write_side_by_side
 
 
 def _without_warnings(make: Callable[[], Any]) -> Callable[[], Any]:
@@ -937,6 +937,26 @@ def _views() -> Iterator[PublicCall]:
         write_page,
         lambda: {
             "readings": [read(bert_with_tokenizer(), "a dog")],
+            "path": new_folder(),
+            "model": "",
+            "overwrite": False,
+        },
+    )
+    yield PublicCall(
+        "read_side_by_side",
+        read_side_by_side,
+        lambda: {
+            "model": bert_with_tokenizer(),
+            "text": "a dog",
+            "choices": [MechanismChoice("linear")],
+            "truncate": False,
+        },
+    )
+    yield PublicCall(
+        "write_side_by_side",
+        write_side_by_side,
+        lambda: {
+            "readings": [read_side_by_side(bert_with_tokenizer(), "a dog", [MechanismChoice("linear")])],
             "path": new_folder(),
             "model": "",
             "overwrite": False,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli.completion import complete_mechanism
 from regard.cli.progress import count_progress, indeterminate_progress
 from regard.cli.shared_options import DEFAULT_MODEL, Data, Field, ModelName, Overwrite, Truncate
 from regard.cli.text_input import check_text_options, open_texts
@@ -17,8 +18,12 @@ from regard.cli.verb import Verb
 from regard.errors import DataError, OptionError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from regard.comparison import MechanismChoice
     from regard.text.line_reader import Line
     from regard.view.reading import PairReading, Reading
+    from regard.view.side_by_side import SideBySide
 
 MAX_TEXTS = 200
 """Maximum number of texts: the page holds every head of each text, about 250 kB per sentence."""
@@ -31,6 +36,8 @@ EXAMPLES = """
   regard view "The animal didn't cross the street because it was too tired." -o tired.html
 
   regard view "I ate an apple." "Apple released a new phone." -o apple.html --open
+
+  regard view "The cat sat on the mat." --mechanism longformer:window=4,performer -o side.html
 
   regard view --data sentences.txt -o sentences.html
 
@@ -84,6 +91,17 @@ def view(
         ),
     ] = None,
     model: ModelName = None,
+    mechanism: Annotated[
+        str | None,
+        typer.Option(
+            "--mechanism",
+            metavar="A,B,..",
+            help="Show the same heads under these mechanisms, next to exact attention; options as NAME:OPTION=VALUE, "
+            "such as longformer:window=8,performer.",
+            show_default=False,
+            autocompletion=complete_mechanism,
+        ),
+    ] = None,
     truncate: Truncate = False,
     overwrite: Overwrite = False,
     open_page: Annotated[
@@ -95,6 +113,9 @@ def view(
 
     With --source the model is a translator, and the output shows which source words each target word attends to.
 
+    With --mechanism the same heads are computed by other mechanisms too, side by side: how much of the exact attention
+    each keeps, and what it costs.
+
     The page is one HTML file that loads nothing from the network, so it can be kept, sent and opened anywhere.
     """
     from regard.view.page import check_output_path
@@ -102,6 +123,21 @@ def view(
     path = Path("attention.html") if open_page and out is None else out
     if path is not None:
         check_output_path(path, overwrite=overwrite)
+    choices = _parse_mechanisms(mechanism)
+    if choices and (source or target):
+        raise OptionError(
+            "--mechanism cannot be used with --source",
+            expected="texts for an encoder such as BERT",
+            got="both",
+            do="leave out --source",
+        )
+    if choices:
+        name = DEFAULT_MODEL if model is None else model
+        named = _collect_texts(texts or [], data, field)
+        _hint_at_quotes(texts or [])
+        compared = _read_side_by_side(name, named, choices, truncate=truncate)
+        _show_side_by_side(compared, name, path, overwrite=overwrite, open_page=open_page)
+        return
     if source or target:
         _check_no_text_options(data, field, truncate=truncate)
         name = _choose_translator(texts or [], model)
@@ -119,7 +155,6 @@ def _show(
 ) -> None:
     """Write the page, then print the summary: a broken pipe (``| head``) must not prevent the page."""
     from regard.cli.broken_pipe import PipedConsole
-    from regard.view.escape_text import escape_text
     from regard.view.page import write_page
     from regard.view.terminal import print_readings
 
@@ -129,6 +164,30 @@ def _show(
             written = write_page(readings, path, model=model, overwrite=overwrite)
     console = PipedConsole(highlight=False, markup=False)
     print_readings(readings, console)
+    _tell_where(written, console, open_page=open_page)
+
+
+def _show_side_by_side(
+    readings: Sequence[SideBySide], model: str, path: Path | None, *, overwrite: bool, open_page: bool
+) -> None:
+    """Write the page of several mechanisms, then print the summary."""
+    from regard.cli.broken_pipe import PipedConsole
+    from regard.view.side_by_side_page import write_side_by_side
+    from regard.view.terminal_side_by_side import print_side_by_side
+
+    written = None
+    if path is not None:
+        with indeterminate_progress("writing the page"):
+            written = write_side_by_side(readings, path, model=model, overwrite=overwrite)
+    console = PipedConsole(highlight=False, markup=False)
+    print_side_by_side(readings, console)
+    _tell_where(written, console, open_page=open_page)
+
+
+def _tell_where(written: Path | None, console: Console, *, open_page: bool) -> None:
+    """Print where the page is, or how to write one, and open it if requested."""
+    from regard.view.escape_text import escape_text
+
     if written is None:
         console.print("For the page with every layer and head, add: -o attention.html", style="dim")
         return
@@ -138,6 +197,34 @@ def _show(
     )
     if open_page:
         typer.launch(str(written))
+
+
+def _parse_mechanisms(text: str | None) -> list[MechanismChoice]:
+    from regard.comparison import parse_choices
+
+    return [] if text is None else parse_choices(text)
+
+
+def _read_side_by_side(
+    model: str, named: list[tuple[str, str]], choices: Sequence[MechanismChoice], *, truncate: bool
+) -> list[SideBySide]:
+    from regard.models import EncoderDecoder, load
+    from regard.view.read_side_by_side import read_side_by_side
+
+    loaded = load(model)
+    if isinstance(loaded, EncoderDecoder):
+        raise OptionError(
+            f"{model} is a translator, which cannot be shown under other mechanisms",
+            expected="a text encoder, such as minilm",
+            got=f"a {type(loaded).__name__}",
+            do=f'leave out --mechanism: regard view {model} --source "..."',
+        )
+    readings = []
+    with count_progress(len(named), "texts") as advance:
+        for name, text in named:
+            readings.append(read_side_by_side(loaded, text, choices, truncate=truncate, name=name))
+            advance(len(readings))
+    return readings
 
 
 def _read_texts(model: str, named: list[tuple[str, str]], *, truncate: bool) -> list[Reading]:

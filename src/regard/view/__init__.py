@@ -12,7 +12,10 @@ from regard.view.layer_weights import LayerWeights
 from regard.view.page import write_page
 from regard.view.read import read
 from regard.view.read_pair import read_pair
+from regard.view.read_side_by_side import read_side_by_side
 from regard.view.reading import Answer, PairReading, Reading, Tokens
+from regard.view.side_by_side import SideBySide
+from regard.view.side_by_side_page import write_side_by_side
 from regard.view.terminal import print_reading, print_readings
 
 __all__ = [
@@ -22,11 +25,14 @@ __all__ = [
     "LayerWeights",
     "PairReading",
     "Reading",
+    "SideBySide",
     "Tokens",
     "layers_of",
     "print_reading",
     "print_readings",
     "read",
     "read_pair",
+    "read_side_by_side",
     "write_page",
+    "write_side_by_side",
 ]

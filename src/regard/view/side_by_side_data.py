@@ -94,7 +94,7 @@ def _panel(panel: MechanismPanel, at: int | None) -> Json:
         "equation": choice.row.equation,
         "cost": choice.row.cost,
         "notes": [f"{name}={choice.options[name]}: {reason}" for name, reason in panel.fitted.items()]
-        + [note[0].upper() + note[1:] for note in panel.notes],
+        + list(panel.notes),
         "at": at,
     }
     if panel.computed is None:

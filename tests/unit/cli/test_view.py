@@ -226,3 +226,36 @@ def test_unviewable_translations_are_refused(run: Run, translators: Path) -> Non
         run, DataError, short, "--source", "Hund", "--target", TARGET * 3
     )
     assert "without attention" in refusal_message(run, RefusedError, str(translators / "blind"), "--source", SOURCE)
+
+
+TIRED = "The animal didn't cross the street because it was too tired."
+
+
+def test_mechanisms_side_by_side(run: Run, tmp_path: Path) -> None:
+    result = run(TIRED, "--mechanism", "longformer:window=4,performer,additive", "-o", "side.html")
+    assert result.exit_code == 0, result.exception
+    lines = [line.split() for line in result.output.splitlines()]
+    window = next(line for line in lines if line[:1] == ["longformer"])
+    assert window[2:4] == ["70.4", "%"]
+    assert "0.25" in window
+    pair = next(line for line in lines if line[:3] == ["it", "→", "animal"])
+    assert pair[3:8] == ["3·1", "67.7", "%", "0.0", "%"]
+    assert "additive refuses: additive has parameters of its own" in " ".join(result.output.split())
+    assert "With longformer window=4." in result.output
+    page = (tmp_path / "side.html").read_text("utf-8")
+    assert len(page.encode()) < 1_000_000
+    assert "The same head under each mechanism" in page
+
+
+def test_defaults_for_short_texts_are_said(run: Run) -> None:
+    result = run("The cat sat on the mat.", "--mechanism", "bigbird")
+    assert "bigbird block=1, random_blocks=1 (options that were not given are set for 9 tokens)" in result.output
+
+
+def test_wrong_mechanisms_are_refused_before_the_model_is_loaded(run: Run) -> None:
+    for wrong, meant in {"longfromer": "longformer", "longformer:windw=2": "window"}.items():
+        message = refusal_message(run, OptionError, "hi", "--mechanism", wrong, "--model", "no such model")
+        assert f"did you mean '{meant}'" in message
+    assert "--source" in refusal_message(run, OptionError, "folder", "--source", "hi", "--mechanism", "linear")
+    long = "word " * 400
+    assert "too long to be shown side by side" in refusal_message(run, DataError, long, "--mechanism", "linear")

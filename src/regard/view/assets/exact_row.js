@@ -51,8 +51,7 @@ function showComparedSentence(row) {
   if (key !== first) parts.push(" To ", word(tokens[key].surface), " it gives ", make("span", { class: "share" }, percent(row[key])), ".");
   others.forEach((panel, at) => {
     const last = at > 0 && at === others.length - 1;
-    const start = at === 0 ? (others.length > 1 ? " Of that weight, there is left: under " : " Of that weight, there is left under ") : last ? ", and under " : ", under ";
-    parts.push(start, panel.name, " ", make("span", { class: "share" }, percent(rowOfPanel(panel)[key])));
+    parts.push(at === 0 ? " The same weight is " : last ? " and " : ", ", make("span", { class: "share" }, percent(rowOfPanel(panel)[key])), ` under ${panel.name}`);
   });
   if (others.length) parts.push(".");
   byId("sentence").replaceChildren(...parts);

@@ -5,7 +5,7 @@ function showMeasures() {
   const titles = ["mechanism", "mass kept, this head", "mass kept", "covered", `same top ${data.texts[state.text].top}`, "output error", "operations", "×", "time", "×"];
   const rows = panels.map((panel) => {
     const name = make("td", {}, ...nameOf(panel));
-    if (panel.at === null) return make("tr", {}, name, make("td", { class: "refusal", colspan: titles.length - 1 }, panel.refusal));
+    if (panel.at === null) return make("tr", {}, name, make("td", { class: "refusal", colspan: titles.length - 1 }, `Refuses: ${panel.refusal}.`));
     const { summary, operations, seconds } = panel;
     const shares = [measureOf(panel, "mass_kept"), summary.mass_kept, summary.mass_covered, summary.top_agreement, summary.output_error];
     const counted = operations === null ? ["?", ""] : [operationText(operations), exact.operations ? times(operations / exact.operations) : ""];

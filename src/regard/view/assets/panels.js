@@ -7,12 +7,12 @@ function buildPanels() {
   cards = panelsOfText().map((panel) => {
     const title = make("h3", {}, ...nameOf(panel));
     const exact = panel.at === 0;
-    if (panel.at === null) return { panel, node: make("article", { class: "panel" }, title, make("p", { class: "refusal" }, panel.refusal)) };
+    if (panel.at === null) return { panel, node: make("article", { class: "panel" }, title, make("p", { class: "refusal" }, `Refuses: ${panel.refusal}.`)) };
     const [canvas, value, kept, bar] = [make("canvas", { tabindex: 0, role: "img" }), make("p", { class: "value" }), make("b", {}), make("span", {})];
-    const name = make("span", {}, exact ? "exact attention of the model" : "kept in this head");
-    const meter = exact ? [] : [make("span", { class: "meter", "aria-hidden": "true" }, bar)];
+    const name = make("span", {}, exact ? "exact" : "kept in this head");
+    const meter = make("span", { class: "meter", "aria-hidden": "true" }, bar);
     const cost = make("p", { class: "cost" }, costText(panel));
-    const node = make("article", { class: `panel${exact ? " exact" : ""}` }, title, make("p", { class: "kept" }, ...(exact ? [] : [kept]), name, ...meter), canvas, value, cost);
+    const node = make("article", { class: `panel${exact ? " exact" : ""}` }, title, make("p", { class: "kept" }, kept, name, meter), canvas, value, cost);
     const card = { panel, node, canvas, value, kept, bar };
     listenTo(card);
     return card;
@@ -49,7 +49,7 @@ function showPanels() {
     context.lineWidth = 1;
     context.strokeStyle = colourOf("--rule");
     context.strokeRect(left - 0.5, top - 0.5, size * cell + 1, size * cell + 1);
-    labelCard(context, card.layout);
+    labelCard(context, card.layout, isDifference || isSigned(attentionOf(card.panel), state.layer) ? "--ink" : "--accent");
     const kept = measureOf(card.panel, "mass_kept");
     card.kept.textContent = percent(kept);
     card.bar.style.width = `${100 * kept}%`;
@@ -62,7 +62,7 @@ function columnIn({ size }, key) {
 }
 
 // Labels as many tokens as fit, always the marked ones, and marks the chosen row and cell.
-function labelCard(context, layout) {
+function labelCard(context, layout, mark) {
   const { left, top, cell, size } = layout;
   const { query: row, key: column } = markedCell();
   const { tokens } = shownText();
@@ -87,7 +87,7 @@ function labelCard(context, layout) {
     }
   });
   context.lineWidth = 2;
-  context.strokeStyle = colourOf("--accent");
+  context.strokeStyle = colourOf(mark); // not a colour of the cells
   context.strokeRect(left - 1, top + row * cell - 1, size * cell + 2, cell + 2);
   context.strokeRect(left + columnIn(layout, column) * cell, top + row * cell, cell, cell);
 }

@@ -1,0 +1,117 @@
+"""Terminal summary of a text under several mechanisms: what each keeps and costs, and the notable pairs under each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from regard.comparison.mechanism_choice import option_text
+from regard.view.escape_text import escape_and_isolate, escape_text
+from regard.view.findings import Finding, WordPairs, findings, strongest_pieces, word_pairs
+from regard.view.side_by_side import MechanismPanel, SideBySide
+from regard.view.terminal_words import bar
+
+MAX_PAIRS = 6
+
+
+def print_side_by_side(readings: Sequence[SideBySide], console: Console) -> None:
+    """Print for each text a table of the mechanisms, and one of its notable pairs of words."""
+    for number, one in enumerate(readings, start=1):
+        title = Text(f"{number}. " if len(readings) > 1 else "", style="bold")
+        console.print(title.append(escape_text(one.title), style="bold"))
+        if one.exact.dropped:
+            console.print(
+                f"Truncated: read the first {len(one.exact.tokens)} tokens, not the last {one.exact.dropped}.",
+                style="yellow",
+            )
+        console.print(_measures_table(one, plain=console.options.ascii_only))
+        for panel in one.panels:
+            if panel.refusal is not None:
+                console.print(f"{panel.choice.name} refuses: {escape_text(panel.refusal)}.", style="yellow")
+        _print_chosen(one, console)
+        _print_pairs(one, console)
+        console.print()
+    console.print(
+        "Every mechanism computes with the queries, keys and values of the model's own layers. Mass kept: sum of "
+        "min(exact, other), over all heads and queries. Operations by the catalogue's cost; times of all layers, "
+        f"the shortest of several, on {readings[0].threads} CPU thread{'s' if readings[0].threads > 1 else ''}. Top "
+        f"{readings[0].top}: how many of the largest weights are of the same keys. Short texts say little about speed.",
+        style="dim",
+    )
+
+
+def _measures_table(one: SideBySide, *, plain: bool) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in ("mechanism", "", "mass kept", f"top {one.top}", "error", "operations", "time"):
+        table.add_column(name, justify="left" if name in ("mechanism", "") else "right", no_wrap=True)
+    table.add_row(one.exact_name, Text("exact"), "", "", "", "1 x", _format_time(one.exact_seconds))
+    for panel in one.panels:
+        if panel.computed is not None:
+            table.add_row(*_measures_row(one, panel, plain=plain))
+    return table
+
+
+def _measures_row(one: SideBySide, panel: MechanismPanel, *, plain: bool) -> tuple[str | Text, ...]:
+    computed = panel.computed
+    assert computed is not None
+    ratio = "?"
+    if computed.operations is not None and one.exact_operations:
+        ratio = f"{computed.operations / one.exact_operations:.2g} x"
+    summary = computed.summary
+    return (
+        panel.choice.name,
+        bar(summary.mass_kept / 2, plain=plain),
+        f"{100 * summary.mass_kept:.1f} %",
+        f"{100 * summary.top_agreement:.0f} %",
+        f"{100 * summary.output_error:.0f} %",
+        ratio,
+        _format_time(computed.seconds),
+    )
+
+
+def _format_time(seconds: float) -> str:
+    return f"{1e3 * seconds:.2g} ms" if seconds < 0.1 else f"{seconds:.2g} s"
+
+
+def _print_chosen(one: SideBySide, console: Console) -> None:
+    """Print the options of the mechanisms that differ from the defaults."""
+    chosen = [
+        f"{panel.choice.name} "
+        + ", ".join(f"{name}={option_text(value)}" for name, value in panel.choice.options.items())
+        for panel in one.panels
+        if panel.choice.options
+    ]
+    if chosen:
+        fitted = any(panel.fitted for panel in one.panels)
+        reason = f" (options that were not given are set for {len(one.exact.tokens)} tokens)" if fitted else ""
+        console.print(escape_text(f"With {'; '.join(chosen)}{reason}."), style="dim")
+
+
+def _print_pairs(one: SideBySide, console: Console) -> None:
+    pairs = word_pairs(one.exact)
+    found = findings(pairs, limit=MAX_PAIRS)
+    computed = [panel for panel in one.panels if panel.computed is not None]
+    if not found or not computed:
+        return
+    table = Table(box=None, pad_edge=False)
+    table.add_column("notable pair", no_wrap=True)
+    for name in ("in", "exact", *(panel.choice.name for panel in computed)):
+        table.add_column(name, justify="right", overflow="fold")
+    for finding in found:
+        table.add_row(*_pair_row(one, computed, pairs, finding))
+    console.print(table)
+
+
+def _pair_row(
+    one: SideBySide, computed: Sequence[MechanismPanel], pairs: WordPairs, finding: Finding
+) -> tuple[str | Text, ...]:
+    look = finding.looks[0]
+    query_word, key_word = pairs.query_words[finding.query_word], pairs.key_words[finding.key_word]
+    query, key = strongest_pieces(one.exact, query_word, key_word, look.layer, look.head)
+    layers = [one.exact.layers, *(panel.computed.layers for panel in computed if panel.computed is not None)]
+    weights = [float(some[look.layer].weights()[look.head, query, key]) for some in layers]
+    name = Text(f"{escape_and_isolate(query_word.label)} → {escape_and_isolate(key_word.label)}")
+    return name, f"{look.layer}·{look.head}", *(f"{100 * weight:.1f} %" for weight in weights)
