@@ -14,6 +14,8 @@ from regard.catalogue import CatalogueRow, catalogue
 from regard.errors import LARGEST_LENGTH, OptionError, check_choice, check_count, check_kind, unknown_name_error
 
 _EXAMPLE = "longformer:window=8,performer"
+_BUCKET_TOKENS = 256
+"""Number of tokens up to which Reformer would have fewer than 4 buckets."""
 
 
 @final
@@ -48,8 +50,9 @@ class MechanismChoice:
     def fitted(self, length: int) -> tuple[MechanismChoice, dict[str, str]]:
         """Replace defaults that leave nothing to approximate in a text of ``length`` tokens.
 
-        A window, a number of landmarks or of projected keys is at most a quarter of the text, a block at most an
-        eighth, with one random block; Linformer's projections are made for the length. Chosen options stay as they are.
+        A window, a number of landmarks, of projected or of chosen keys is at most a quarter of the text, a block at
+        most an eighth, with one random block; Reformer has at least 4 buckets, and Linformer's projections are made for
+        the length. Queries and keys have projections of their own (``shared=False``). Chosen options stay as they are.
 
         Returns the choice, and for each replaced option the reason.
         """
@@ -60,6 +63,7 @@ class MechanismChoice:
             "window": (max(2, quarter // 2 * 2), f"about a quarter of {length} tokens"),
             "landmarks": (quarter, f"a quarter of {length} tokens"),
             "projected": (quarter, f"a quarter of {length} tokens"),
+            "keys": (quarter, f"a quarter of {length} tokens"),
             "block": (eighth, f"an eighth of {length} tokens"),
             "random_blocks": (1, f"few enough for {length} tokens"),
         }
@@ -70,10 +74,18 @@ class MechanismChoice:
                 if name == "random_blocks" and parameters["block"].default <= eighth:
                     continue  # the text has as many blocks as the defaults are meant for
                 new[name], reasons[name] = value, f"{reason}; its default is {default}"
+        if self._leaves_out("buckets") and parameters["buckets"].default is None and length < _BUCKET_TOKENS:
+            new["buckets"], reasons["buckets"] = 4, f"by default, {length} tokens would share a few"
+        if self._leaves_out("shared"):
+            new["shared"], reasons["shared"] = False, "the model's queries and keys have projections of their own"
         longest = parameters["length"].default if "length" in self.row.options else None
         if "length" not in self.options and _is_count(longest) and longest < length:
             new["length"], reasons["length"] = length, "the number of tokens"
         return MechanismChoice(self.name, {**self.options, **new}), reasons
+
+    def _leaves_out(self, option: str) -> bool:
+        """Whether the mechanism has an option that was not chosen."""
+        return option in self.row.options and option not in self.options
 
 
 @explain_arguments

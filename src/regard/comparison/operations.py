@@ -1,20 +1,21 @@
 """Number of operations of a mechanism, by the cost that the catalogue states for it.
 
-A cost such as "n block (window_blocks + random_blocks) d" is a sum of products. n is the number of tokens, d the
-head_dim, and other words are options of the mechanism. Like the cost, the number is without constant factors: it
-compares how mechanisms grow, and a measured time tells what they take.
+A cost such as "n block (window_blocks + random_blocks) d" is a sum of products and quotients. n is the number of
+tokens, d the head_dim, and other words are options of the mechanism. Like the cost, the number is without constant
+factors: it compares how mechanisms grow, and a measured time tells what they take.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from fractions import Fraction
 
 from regard.arguments import explain_arguments
 from regard.errors import LARGEST_LENGTH, check_count, check_kind
 from regard.mechanisms.base import Mechanism
 
-_TOKENS = re.compile(r"\s*(?:([A-Za-z_]\w*)|(\d+)|(\^)|([()+]))")
+_TOKENS = re.compile(r"\s*(?:([A-Za-z_]\w*)|(\d+)|(\^)|([()+/]))")
 
 _POWERS = ("2", "3")
 
@@ -45,7 +46,8 @@ def count_operations(cost: str, mechanism: Mechanism, length: int) -> int | None
             known.append(str(number))
         else:
             known.append(digits or ("^" if power else sign))
-    return _evaluate_sum(known)
+    result = _evaluate_sum(known)
+    return None if result is None else round(result)
 
 
 def _number_of(mechanism: Mechanism, name: str) -> int | None:
@@ -57,14 +59,22 @@ def _number_of(mechanism: Mechanism, name: str) -> int | None:
     return None
 
 
-def _evaluate_sum(parts: list[str]) -> int | None:
-    """Evaluate a sum of products of numbers, powers and sums in parentheses; None if it is malformed."""
-    terms: list[list[int]] = [[]]
+def _evaluate_sum(parts: list[str]) -> Fraction | None:
+    """Evaluate a sum of products of numbers, powers, quotients and sums in parentheses; None if it is malformed.
+
+    A quotient divides the factor before it.
+    """
+    terms: list[list[Fraction]] = [[]]
     position = 0
     while position < len(parts):
         part = parts[position]
         position += 1
-        if part == "+":
+        if part == "/":
+            if not terms[-1] or position >= len(parts) or not parts[position].isdigit() or parts[position] == "0":
+                return None
+            terms[-1].append(terms[-1].pop() / int(parts[position]))
+            position += 1
+        elif part == "+":
             terms.append([])
         elif part == "(":
             end = _closing(parts, position)
@@ -79,10 +89,10 @@ def _evaluate_sum(parts: list[str]) -> int | None:
             terms[-1].append(terms[-1].pop() ** int(parts[position]))
             position += 1
         elif part.isdigit():
-            terms[-1].append(int(part))
+            terms[-1].append(Fraction(int(part)))
         else:
             return None
-    return sum(map(math.prod, terms)) if all(terms) else None
+    return sum((math.prod(term, start=Fraction(1)) for term in terms), Fraction(0)) if all(terms) else None
 
 
 def _closing(parts: list[str], start: int) -> int | None:

@@ -104,6 +104,8 @@ def make_replacement(old: Mechanism, name: str, options: Mapping[str, Any]) -> M
     Raises RefusedError if it needs trained parameters of its own, or leaves those of ``old`` unused.
     """
     row = next(row for row in catalogue() if row.name == name)
+    if "shared" in row.options and not old.shares_query_key:
+        options = {"shared": False, **options}
     keeps_dropout = "dropout" in row.options and "dropout" not in options and old.dropout > 0
     new = mechanism(
         name,
@@ -112,6 +114,13 @@ def make_replacement(old: Mechanism, name: str, options: Mapping[str, Any]) -> M
         **options,
         **({"dropout": old.dropout} if keeps_dropout else {}),
     )
+    if new.shares_query_key and not old.shares_query_key:
+        raise RefusedError(
+            f"{name} with shared=True has one projection for queries and keys, and the model has two",
+            expected="shared=False",
+            got="shared=True",
+            do="leave the option out",
+        )
     if _shapes(old) == _shapes(new) and type(old) is type(new):
         new.load_state_dict(old.state_dict())
     else:

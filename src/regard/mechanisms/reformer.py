@@ -121,6 +121,11 @@ class Reformer(Mechanism):
         self._rotations = Memo()
 
     @property
+    def buckets(self) -> int | None:
+        """The number of buckets; None if it follows from the number of tokens."""
+        return None if self.factors is None else count_buckets(self.factors)
+
+    @property
     def extra_inputs(self) -> tuple[ExtraInput, ...]:
         """The buckets of queries and of keys, which replace the hash; decoding caches those of keys."""
         return (

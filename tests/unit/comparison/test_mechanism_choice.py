@@ -43,7 +43,7 @@ def test_options_leave_something_to_approximate():
     assert MechanismChoice("nystromformer", {"landmarks": 40}).fitted(16)[0].options == {"landmarks": 40}
     for row in regard.catalogue():
         if "window" not in row.options:
-            assert MechanismChoice(row.name).fitted(8192)[1].keys() <= {"length"}, row.name
+            assert MechanismChoice(row.name).fitted(8192)[1].keys() <= {"length", "shared"}, row.name
 
 
 def test_every_choice_for_a_short_text_can_be_built():
@@ -63,6 +63,8 @@ def test_every_choice_for_a_short_text_can_be_built():
         ("longformer", {"window": 6}, 16 * 6 * 4),
         ("bigbird", {"block": 2, "window_blocks": 3, "random_blocks": 1}, 16 * 2 * (3 + 1) * 4),
         ("performer", {"features": 11}, 16 * 11 * 4),
+        ("moba", {"block": 4, "chosen_blocks": 2}, 16 * (16 // 4 + 2 * 4) * 4),
+        ("reformer", {"buckets": 4, "rounds": 3}, 16 * (16 // 4) * 3 * 4),
     ],
 )
 def test_operations_by_the_stated_cost(name, options, expected):
@@ -72,10 +74,13 @@ def test_operations_by_the_stated_cost(name, options, expected):
 
 def test_every_cost_of_the_catalogue_has_a_number():
     for row in regard.catalogue():
-        made = row.mechanism(heads=2, head_dim=4)
+        choice, _ = MechanismChoice(row.name).fitted(16)
+        made = row.mechanism(heads=2, head_dim=4, **choice.options)
         assert count_operations(row.cost, made, 16) is not None, row.cost
 
 
-@pytest.mark.parametrize("cost", ["", "n x", "n (d", "n) d", "n + ", "^2", "n ^9", "n * d", "n %"])
+@pytest.mark.parametrize(
+    "cost", ["", "n x", "n (d", "n) d", "n + ", "^2", "n ^9", "n * d", "n %", "n / 0", "/ n", "n /"]
+)
 def test_a_cost_that_has_no_value(cost):
     assert count_operations(cost, regard.mechanism("linear", heads=2, head_dim=4), 16) is None

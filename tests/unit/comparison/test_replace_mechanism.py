@@ -19,6 +19,8 @@ ENOUGH = {
     "bigbird": {"block": 8},
     "nystromformer": {"landmarks": 7},
     "dot_product": {"impl": "reference"},
+    "reformer": {"buckets": 1},
+    "top_k": {"keys": 7},
 }
 """Options with which a mechanism attends from each of 7 tokens to all."""
 
@@ -136,6 +138,8 @@ def test_refusals(bert):
             replace_mechanism(bert, name)
     with pytest.raises(RefusedError, match="trained parameters that dot_product cannot use"):
         replace_mechanism(MultiHeadAttention(12, 3, mechanism="additive"), "dot_product")
+    with pytest.raises(RefusedError, match="one projection for queries and keys"):
+        replace_mechanism(bert, "reformer", shared=True)
     with pytest.raises(OptionError, match="unknown mechanism 'longfromer'"):
         replace_mechanism(bert, "longfromer")
     with pytest.raises(OptionError, match="did you mean 'window'"):
