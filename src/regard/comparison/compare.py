@@ -44,7 +44,7 @@ class Comparison:
     """A mechanism against exact attention, for sampled queries. The measures are defined in ``comparison.measures``.
 
     rows           (rows)                 indices of the sampled queries
-    mass_kept      (batch, heads, rows)   sum_j min(exact weight, other weight), from 0 to 1
+    mass_kept      (batch, heads, rows)   how much of the exact weights the other keeps, from 0 to 1
     mass_covered   (batch, heads, rows)   exact weights of the keys to which the other gives any weight, from 0 to 1
     top_agreement  (batch, heads, rows)   part of the largest exact weights that are among the largest of the other
     difference     (batch, heads, rows)   |o' - o|, the Euclidean norm of the difference of the outputs

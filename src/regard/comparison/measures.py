@@ -2,15 +2,16 @@
 
 With the exact weights p (0 or more, sum 1) and the weights w of another mechanism, of either sign and with any sum:
 
-    mass kept         sum_j min(p_j, max(w_j, 0))
+    mass kept         sum_j min(p_j, max(w_j, 0) / max(1, sum_k |w_k|))
     mass covered      sum_j p_j over the keys j with w_j != 0
     top-k agreement   the part of the k keys with the largest p_j that are among the k keys with the largest w_j > 0
     output error      |o' - o| / |o|, with the Euclidean norm
 
 The mass kept is from 0 to 1. For two distributions it is 1 minus their total variation distance,
-sum_j |p_j - w_j| / 2. If w is softmax over some of the keys, with the scores of p, then w_j >= p_j there: the mass kept
-is the mass covered, the sum of p over those keys. A negative weight keeps nothing. Mechanisms that give every key some
-weight (linear attention, random features, landmarks) cover all of the mass, and may still keep little of it.
+sum_j |p_j - w_j| / 2. If w is softmax over some of the keys, with the scores of p, then w_j >= p_j there: the mass
+kept is the mass covered, the sum of p over those keys. A negative weight keeps nothing, and weights whose absolute
+values sum to more than 1 are divided by that sum: else large weights everywhere would keep all. Mechanisms that give
+every key some weight (linear attention, random features, landmarks) cover all of the mass, and may still keep little.
 """
 
 from __future__ import annotations
@@ -29,12 +30,14 @@ from regard.validation import FLOATS
 def mass_kept(
     exact: Float[Tensor, "*queries keys"], other: Float[Tensor, "*queries keys"]
 ) -> Float[Tensor, "*queries"]:
-    """Compute sum_j min(p_j, max(w_j, 0)): how much of each query's exact weights ``exact`` is also in ``other``.
+    """Compute how much of each query's exact weights is also in ``other``: the sum of the smaller of the two.
 
+    Weights below 0 count as 0, and those whose absolute values sum to more than 1 are divided by that sum.
     From 0 to 1; 0 for a query without visible keys. Raises ShapeError if the shapes differ.
     """
     _check_pair(exact, other, "weights (.., queries, keys)")
-    return torch.minimum(exact, other.clamp(min=0)).sum(-1)
+    share = other.clamp(min=0) / other.abs().sum(-1, keepdim=True).clamp(min=1)
+    return torch.minimum(exact, share).sum(-1)
 
 
 @explain_arguments

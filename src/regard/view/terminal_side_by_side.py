@@ -15,6 +15,7 @@ from regard.view.side_by_side import MechanismPanel, SideBySide
 from regard.view.terminal_words import bar
 
 MAX_PAIRS = 6
+_PAIR_COLUMNS, _WEIGHT_COLUMNS = 36, 13  # widths of a pair with its head and exact weight, and of a mechanism
 
 
 def print_side_by_side(readings: Sequence[SideBySide], console: Console) -> None:
@@ -96,6 +97,10 @@ def _print_pairs(one: SideBySide, console: Console) -> None:
     computed = [panel for panel in one.panels if panel.computed is not None]
     if not found or not computed:
         return
+    fitting = max(1, (console.width - _PAIR_COLUMNS) // _WEIGHT_COLUMNS)
+    if len(computed) > fitting:
+        console.print(f"The first {fitting} of {len(computed)} mechanisms; the page (--out) has all:", style="dim")
+        computed = computed[:fitting]
     table = Table(box=None, pad_edge=False)
     table.add_column("notable pair", no_wrap=True)
     for name in ("in", "exact", *(panel.choice.name for panel in computed)):

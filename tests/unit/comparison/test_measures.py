@@ -23,7 +23,9 @@ EXACT = torch.tensor([0.5, 0.2, 0.2, 0.1, 0.0])
         ([1.0, 0.0, 0.0, 0.0, 0.0], 0.5, 0.5),
         ([0.2, 0.2, 0.2, 0.2, 0.2], 0.7, 1.0),
         ([0.9, -0.4, 0.5, 0.0, 0.0], 0.7, 0.9),  # a negative weight keeps nothing, and covers its key
-        ([2.0, 2.0, 2.0, 2.0, 2.0], 1.0, 1.0),
+        ([2.0, 2.0, 2.0, 2.0, 2.0], 0.7, 1.0),  # weights that sum to more than 1 are divided by their sum
+        ([0.1, 0.1, 0.1, 0.1, 0.0], 0.4, 1.0),  # less than 1 is not made up for
+        ([3.0, -1.0, 0.0, 0.0, 0.0], 0.5, 0.7),
     ],
 )
 def test_masses_of_known_rows(other, kept, covered):
