@@ -43,6 +43,7 @@ IMPORT_ORDER = (
     "view",
     "train",
     "tasks",
+    "bench",
     "cli",
     "__main__",
 )

@@ -1,0 +1,251 @@
+"""``run``: time, peak memory and error of mechanisms for a shape, at several lengths.
+
+At each length, every mechanism first makes one call in a process of its own, which gives its peak memory and stops a
+call that takes too long. Then all make calls in turns, for their times. Last, the weights of some queries are compared
+with exact ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from regard.arguments import explain_arguments
+from regard.bench.available_memory import available_memory
+from regard.bench.contestant import EXACT, Contestant, choose_contestants
+from regard.bench.error_source import ErrorSource, SyntheticErrors
+from regard.bench.failure import describe_failure
+from regard.bench.machine import describe_machine
+from regard.bench.peak_memory import CaseProcess
+from regard.bench.problem import Tokens, make_call, make_tokens, refusal_reason
+from regard.bench.report import BenchCase, BenchedMechanism, BenchReport
+from regard.bench.settings import BenchSettings
+from regard.bench.timing import Timing
+from regard.catalogue import catalogue
+from regard.errors import OptionError, RegardError
+from regard.interleaved_timing import sample_seconds
+from regard.mechanisms import Mechanism
+
+ROUNDS = 21
+"""Maximum number of turns of a call."""
+
+Advance = Callable[[int], None]
+"""Receives the number of finished cases."""
+
+
+@explain_arguments
+def run(
+    mechanisms: Sequence[str] | Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    advance: Advance | None = None,
+    **settings: Any,
+) -> BenchReport:
+    """Measure mechanisms against exact attention (``dot_product``), on random tokens.
+
+    Args:
+        mechanisms: names, with options as the shell writes them ("nystromformer:landmarks=32"), or a mapping from names
+            to options; None is the whole catalogue.
+        advance: called with the number of finished cases, one per mechanism and length.
+        settings: those of ``BenchSettings``: lengths, heads, head_dim, batch, dtype, causal, backward, device, threads,
+            seconds, rows, top, seed.
+
+    A mechanism that refuses a case, or fails in it, is in the report with the reason. Raises OptionError for settings
+    out of range, and for unknown mechanisms and options.
+    """
+    chosen, checked = choose_contestants(mechanisms), BenchSettings(**settings)
+    return measure(chosen, checked, SyntheticErrors(checked), advance)
+
+
+def measure(
+    contestants: Sequence[Contestant], settings: BenchSettings, errors: ErrorSource, advance: Advance | None
+) -> BenchReport:
+    """Measure time and memory on random tokens, and the error on those of ``errors``."""
+    for one in contestants:
+        _check_buildable(one, settings)
+    cases: list[BenchCase] = []
+    in_process = torch.device(settings.device).type == "cpu" and CaseProcess.is_supported()
+    with _threads(settings.threads), CaseProcess(settings) if in_process else nullcontext() as process:
+        machine = describe_machine(settings)
+        for length in settings.lengths:
+            if advance is not None:
+                advance(len(cases))
+            cases += _measure_length(contestants, settings, length, cases, process, errors)
+    if advance is not None:
+        advance(len(cases))
+    described = tuple(_describe(one, settings) for one in contestants)
+    return BenchReport(settings, machine, errors.tokens, described, tuple(cases))
+
+
+def _check_buildable(contestant: Contestant, settings: BenchSettings) -> None:
+    """Raise the error of a constructor that refuses its options at every length: they are wrong, not the lengths."""
+    errors = []
+    for length in settings.lengths:
+        try:
+            _build(contestant, settings, length)
+        except OptionError as error:
+            errors.append(error)
+        except RegardError:
+            return
+    if contestant.options and len(errors) == len(settings.lengths):
+        raise errors[-1]
+
+
+def _build(contestant: Contestant, settings: BenchSettings, length: int) -> Mechanism:
+    built = contestant.build(heads=settings.heads, head_dim=settings.head_dim, length=length, seed=settings.seed)
+    return built.to(device=settings.device)
+
+
+def _describe(contestant: Contestant, settings: BenchSettings) -> BenchedMechanism:
+    (row,) = (row for row in catalogue() if row.name == contestant.name)
+    try:
+        untrained = sum(one.numel() for one in _build(contestant, settings, settings.lengths[-1]).parameters())
+    except RegardError:
+        untrained = 0
+    return BenchedMechanism(
+        contestant.label, row.name, dict(contestant.options), row.approximates, row.weights_are, untrained
+    )
+
+
+def _measure_length(
+    contestants: Sequence[Contestant],
+    settings: BenchSettings,
+    length: int,
+    earlier: Sequence[BenchCase],
+    process: CaseProcess | None,
+    errors: ErrorSource,
+) -> list[BenchCase]:
+    """Measure all mechanisms at one length."""
+    cases: dict[str, BenchCase] = {}
+    ready: dict[str, Mechanism] = {}
+    by_label = {one.label: one for one in contestants}
+    for one in contestants:
+        case = BenchCase(one.label, length)
+        reason = _reason_to_skip(one, settings, length, earlier)
+        if reason is not None:
+            cases[one.label] = _without_result(case, reason)
+            continue
+        try:
+            mechanism = _build(one, settings, length)
+            refused = refusal_reason(mechanism, settings, length)
+        except RegardError as error:
+            refused = describe_failure(error)
+        if refused is not None:
+            cases[one.label] = replace(_without_result(case, refused), refused=refused)
+            continue
+        cases[one.label] = case = _measure_first_call(case, one, settings, process)
+        if not case.missing.keys() & {"time"}:
+            ready[one.label] = mechanism
+    if ready:
+        tokens = make_tokens(settings, length)
+        cases |= _measure_times(ready, cases, settings, tokens)
+        for label, mechanism in ready.items():
+            if label != EXACT and cases[label].time is not None:
+                cases[label] = _measure_error(cases[label], by_label[label], mechanism, tokens, errors)
+    return [cases[one.label] for one in contestants]
+
+
+def _reason_to_skip(
+    contestant: Contestant, settings: BenchSettings, length: int, earlier: Sequence[BenchCase]
+) -> str | None:
+    """Return why a case is not started: too many tokens for the memory, or a shorter length took too long."""
+    room, needed = available_memory(), settings.token_bytes * length
+    if settings.device == "cpu" and room is not None and needed > room:
+        return f"its tokens alone need {needed / 1e9:,.1f} GB, and {room / 1e9:,.1f} GB are available"
+    for case in earlier:
+        if case.mechanism != contestant.label:
+            continue
+        if case.stopped is not None or (case.time is not None and case.time.median > settings.stop_seconds):
+            return f"a call at {case.length:,} tokens took longer than {settings.stop_seconds:g} s"
+        if case.missing.get("time") == "not enough memory":
+            return f"there was not enough memory at {case.length:,} tokens"
+    return None
+
+
+def _without_result(case: BenchCase, reason: str) -> BenchCase:
+    missing = dict.fromkeys(("time", "peak_bytes", "error"), reason)
+    if case.mechanism == EXACT:
+        del missing["error"]
+    return replace(case, missing=missing)
+
+
+def _measure_first_call(
+    case: BenchCase, contestant: Contestant, settings: BenchSettings, process: CaseProcess | None
+) -> BenchCase:
+    """Measure the peak memory of one call; a case that failed or was stopped gets the reason."""
+    if process is None:
+        reason = "measured on a CUDA device, and on Linux and macOS"
+        return case if settings.device.startswith("cuda") else replace(case, missing={"peak_bytes": reason})
+    if contestant.name not in _BUILT_IN:
+        return replace(case, missing={"peak_bytes": "the mechanism is registered in this process alone"})
+    first = process.measure(contestant, case.length)
+    if first.too_slow:
+        stopped = _without_result(case, f"a call took longer than {settings.stop_seconds:g} s")
+        return replace(stopped, stopped=settings.stop_seconds)
+    if first.refused is not None:
+        return replace(_without_result(case, first.refused), refused=first.refused)
+    if first.failed is not None:
+        return _without_result(case, first.failed)
+    return replace(case, peak_bytes=first.peak_bytes)
+
+
+def _measure_times(
+    ready: Mapping[str, Mechanism], cases: Mapping[str, BenchCase], settings: BenchSettings, tokens: Tokens
+) -> dict[str, BenchCase]:
+    """Time all calls in turns; on a CUDA device, measure the allocator's peak of each first."""
+    measured, calls = {}, {}
+    for label, mechanism in ready.items():
+        call = make_call(mechanism, tokens, settings.mask, backward=settings.backward)
+        measured[label] = cases[label]
+        try:
+            if tokens[0].is_cuda:
+                measured[label] = replace(cases[label], peak_bytes=_cuda_peak_bytes(call))
+            elif cases[label].peak_bytes is None:
+                call()  # no process of its own has tried it
+        except (RegardError, MemoryError, RuntimeError) as error:
+            measured[label] = _without_result(cases[label], describe_failure(error))
+            continue
+        calls[label] = call
+    for label, seconds in sample_seconds(calls, seconds=settings.seconds, rounds=ROUNDS).items():
+        measured[label] = replace(measured[label], time=Timing.of(seconds))
+    return measured
+
+
+def _cuda_peak_bytes(call: Callable[[], object]) -> int:
+    """Return what the second call adds to the allocator's memory: the first one also loads kernels."""
+    call()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    call()
+    return torch.cuda.max_memory_allocated() - before
+
+
+def _measure_error(
+    case: BenchCase, contestant: Contestant, mechanism: Mechanism, tokens: Tokens, errors: ErrorSource
+) -> BenchCase:
+    """Compare the weights and outputs of some queries with exact attention."""
+    try:
+        found, rows = errors.compare(contestant, mechanism, tokens)
+    except (RegardError, MemoryError, RuntimeError) as error:
+        return replace(case, missing=dict(case.missing) | {"error": describe_failure(error)})
+    return replace(case, error=found, error_rows=rows)
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """Use ``count`` threads inside; None is torch's number."""
+    before = torch.get_num_threads()
+    if count is not None:
+        torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        if torch.get_num_threads() != before:
+            torch.set_num_threads(before)
+
+
+_BUILT_IN = frozenset(row.name for row in catalogue())
+"""Mechanisms that another process has too, since they were not registered by the user's program."""

@@ -1,0 +1,151 @@
+"""The tables of a report, as text: the terminal and the page show the same ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+from regard.bench.contestant import EXACT
+from regard.bench.formatting import format_bytes, format_error, format_seconds, format_share
+from regard.bench.report import BenchCase, BenchedMechanism, BenchReport
+
+_OWN_EQUATION, _UNTRAINED = "*", "†"
+
+
+@final
+@dataclass(frozen=True)
+class Table:
+    """A table: its title, the header, rows of as many cells, and what its numbers mean."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    explanation: str
+
+
+def report_tables(report: BenchReport) -> tuple[Table, ...]:
+    """Make the tables of time, peak memory and error, and one of the cases that were not measured."""
+    tables = [_time_table(report), _memory_table(report), _error_table(report), _missing_table(report)]
+    return tuple(table for table in tables if table.rows)
+
+
+def describe_settings(report: BenchReport) -> str:
+    """Describe the shape, dtype and machine in a line."""
+    settings, machine = report.settings, report.machine
+    parts = [
+        f"batch {settings.batch}, {settings.heads} heads of {settings.head_dim}, {settings.dtype}",
+        "causal" if settings.causal else "without a mask",
+        "forward and backward" if settings.backward else "forward",
+        f"{settings.device}: {machine['processor']}, {machine['threads']} of {machine['cores']} threads",
+    ]
+    return " · ".join(parts)
+
+
+def _time_table(report: BenchReport) -> Table:
+    def cell(case: BenchCase) -> str:
+        if case.time is not None:
+            return format_seconds(case.time.median)
+        return f"> {case.stopped:g} s" if case.stopped is not None else "refused" if case.refused is not None else "–"
+
+    lengths = report.settings.lengths
+    rows = tuple(
+        (
+            one.label,
+            *(cell(report.case(one.label, length)) for length in lengths),
+            "" if one.label == EXACT else str(report.crossing(one.label)),
+        )
+        for one in report.mechanisms
+    )
+    calls = "a call with its gradients" if report.settings.backward else "a call"
+    return Table(
+        "Time",
+        ("mechanism", *(f"{length:,}" for length in lengths), f"faster than {EXACT}"),
+        rows,
+        f"Median time of {calls}, by number of tokens. The last column is the length from which it is faster than "
+        "exact attention, interpolated between measured lengths on logarithmic scales.",
+    )
+
+
+def _memory_table(report: BenchReport) -> Table:
+    lengths = report.settings.lengths
+    rows = tuple(
+        (
+            one.label,
+            *_cells(report, one, lambda case: None if case.peak_bytes is None else format_bytes(case.peak_bytes)),
+        )
+        for one in report.mechanisms
+    )
+    where = "GPU memory" if report.settings.device.startswith("cuda") else "resident memory of a new process"
+    return Table(
+        "Peak memory",
+        ("mechanism", *(f"{length:,}" for length in lengths)),
+        rows,
+        f"What one call adds to the {where} at its highest point: the output and temporary memory, but not the tokens.",
+    )
+
+
+def _error_table(report: BenchReport) -> Table:
+    """Errors at the longest measured length of each mechanism."""
+    rows, marks = [], set()
+    for one in report.mechanisms:
+        measured = [case for case in report.cases if case.mechanism == one.label and case.error is not None]
+        if not measured:
+            continue
+        case = measured[-1]
+        assert case.error is not None
+        mark = (_OWN_EQUATION if one.approximates != EXACT else "") + (_UNTRAINED if one.untrained else "")
+        marks |= set(mark)
+        rows.append(
+            (
+                one.label + mark,
+                f"{case.length:,}",
+                format_error(case.error.output_error),
+                format_share(case.error.mass_kept),
+                format_share(case.error.top_agreement),
+            )
+        )
+    top = report.settings.top
+    explanation = [
+        f"At the longest length measured, for up to {report.settings.rows} queries of a text.",
+        "Output error: |o' - o| / |o|. Mass kept: the sum of min(exact weight, weight), 100 % if they are equal.",
+        f"Top {top}: how many of the {top} keys with the largest exact weights are among its own.",
+        report.tokens,
+    ]
+    if _OWN_EQUATION in marks:
+        explanation.append(f"{_OWN_EQUATION} It computes an equation of its own, and does not approximate {EXACT}.")
+    if _UNTRAINED in marks:
+        explanation.append(f"{_UNTRAINED} It has parameters, which are random here, and would be trained.")
+    return Table(
+        "Error against exact attention",
+        ("mechanism", "tokens", "output error", "mass kept", f"top {top}"),
+        tuple(rows),
+        " ".join(explanation),
+    )
+
+
+def _missing_table(report: BenchReport) -> Table:
+    """Cases without a result, with the reason; lengths of one reason share a row."""
+    lengths: dict[tuple[str, str, str], list[int]] = {}
+    for case in report.cases:
+        by_reason: dict[str, list[str]] = {}
+        for what, reason in case.missing.items():
+            by_reason.setdefault(reason, []).append(what)
+        for reason, parts in by_reason.items():
+            named = "refused" if case.refused is not None else ", ".join(_NAMES[one] for one in parts)
+            lengths.setdefault((case.mechanism, named, reason), []).append(case.length)
+    rows = tuple(
+        (mechanism, ", ".join(f"{length:,}" for length in found), what, reason)
+        for (mechanism, what, reason), found in lengths.items()
+    )
+    return Table("Not measured", ("mechanism", "tokens", "what", "reason"), rows, "")
+
+
+_NAMES = {"time": "time", "peak_bytes": "memory", "error": "error"}
+
+
+def _cells(
+    report: BenchReport, one: BenchedMechanism, format_case: Callable[[BenchCase], str | None]
+) -> tuple[str, ...]:
+    """Format the cases of a mechanism at all lengths; a dash where there is nothing."""
+    return tuple(format_case(report.case(one.label, length)) or "–" for length in report.settings.lengths)

@@ -1,0 +1,123 @@
+"""The tables of a report on a text: the changed vectors, the errors by layer and head, and the usual ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from regard.bench.contestant import EXACT
+from regard.bench.formatting import format_error, format_seconds, format_share
+from regard.bench.replacement import neighbour_count
+from regard.bench.run_on_text import TextReport
+from regard.bench.tables import Table, report_tables
+from regard.bench.text_errors import HeadError
+
+
+def text_report_tables(report: TextReport) -> tuple[Table, ...]:
+    """Make all tables of the report, those of the text first."""
+    tables = [_vector_table(report), _layer_table(report), _notes_table(report)]
+    return (*(table for table in tables if table.rows), *report_tables(report.shapes))
+
+
+def describe_text(report: TextReport) -> str:
+    """Describe the model and the windows in a line."""
+    return f"{report.model} on {report.texts:,} of {report.available:,} windows of {report.length:,} tokens of the text"
+
+
+def _vector_table(report: TextReport) -> Table:
+    rows = []
+    for one in report.replacements:
+        if one.time is None:
+            continue
+        change = one.change
+        rows.append(
+            (
+                one.mechanism,
+                *(
+                    ("", "", "", "", "", "")
+                    if change is None
+                    else (
+                        f"{change.cosine_mean:.3f}",
+                        f"{change.cosine_min:.3f}",
+                        format_error(change.token_error_mean),
+                        _share(change.nearest),
+                        _share(change.neighbours),
+                        "–" if change.rank_correlation is None else f"{change.rank_correlation:.2f}",
+                    )
+                ),
+                format_seconds(one.time.median),
+            )
+        )
+    between = report.cosine_between_texts
+    count = neighbour_count(report.texts)
+    explanation = [
+        f"{report.model} with each mechanism in place of its own, without training, on the same texts. Cosine: between "
+        "the vectors of a text by both models, 1 if nothing changed.",
+        "" if between is None else f"The vectors of different texts here have a mean cosine of {between:.3f}.",
+        "Token error: |h' - h| / |h| of the last hidden states, the mean. Nearest: texts whose nearest other text is "
+        f"the same. Nearest {count}: how many of the {count} nearest remain. Rank: Spearman's correlation of the "
+        "cosines with all other texts.",
+    ]
+    header = (
+        "mechanism",
+        "cosine",
+        "least",
+        "token error",
+        "nearest",
+        f"nearest {count}",
+        "rank",
+        "time of a text",
+    )
+    return Table("Vectors of the model", header, tuple(rows), " ".join(filter(None, explanation)))
+
+
+def _layer_table(report: TextReport) -> Table:
+    """Output errors by layer and head, at the length of the vectors."""
+    rows = []
+    for one in report.shapes.mechanisms:
+        heads = [head for head in report.heads if (head.mechanism, head.length) == (one.label, report.length)]
+        known = [head for head in heads if not math.isnan(head.measures.output_error)]
+        if one.label == EXACT or not known:
+            continue
+        known.sort(key=lambda head: head.measures.output_error)
+        layers = sorted({head.layer for head in heads})
+        means = {layer: _mean_error(known, layer) for layer in layers}
+        best, worst = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
+        rows.append(
+            (
+                one.label,
+                f"{best}: {format_error(means[best])}",
+                f"{worst}: {format_error(means[worst])}",
+                f"{known[0].layer}.{known[0].head}: {format_error(known[0].measures.output_error)}",
+                f"{known[-1].layer}.{known[-1].head}: {format_error(known[-1].measures.output_error)}",
+            )
+        )
+    header = ("mechanism", "best layer", "worst layer", "best head", "worst head")
+    explanation = (
+        "Output error in each layer (the mean of its heads) and head, on the queries, keys and values of the model "
+        f"itself, in windows of {report.length:,} tokens. Layers and heads are counted from 0; 3.1 is head 1 of layer "
+        "3. The JSON output has all of them."
+    )
+    return Table("Output error by layer and head", header, tuple(rows), explanation)
+
+
+def _mean_error(heads: Sequence[HeadError], layer: int) -> float:
+    errors = [head.measures.output_error for head in heads if head.layer == layer]
+    return sum(errors) / len(errors) if errors else math.nan
+
+
+def _notes_table(report: TextReport) -> Table:
+    """What was not trained, and mechanisms that cannot take the model's weights."""
+    listed = {(case.mechanism, reason) for case in report.shapes.cases for reason in case.missing.values()}
+    rows = []
+    for one in report.replacements:
+        notes = [note.removeprefix(f"{one.mechanism.partition(':')[0]}: ") for note in one.notes]
+        if one.missing is not None and (one.mechanism, one.missing) not in listed:
+            notes.append(f"not used: {one.missing}")
+        if notes:
+            rows.append((one.mechanism, "; ".join(notes)))
+    return Table("What the model has no trained weights for", ("mechanism", "reason"), tuple(rows), "")
+
+
+def _share(share: float | None) -> str:
+    return "–" if share is None else format_share(share)
