@@ -41,7 +41,7 @@ class Crossing:
         if self.status == "from":
             return f"from {self.length:,.0f}"
         if self.status == "between":
-            return f"from {self.low:,} to {self.high:,}"
+            return f"between {self.low:,} and {self.high:,}"
         if self.status == "shortest":
             return f"from {self.high:,} or fewer"
         if self.status == "never":

@@ -34,7 +34,7 @@ class Plot:
 
     title: str
     series: tuple[Series, ...]
-    lengths: tuple[int, ...]
+    lengths: Sequence[int]
     format_value: Callable[[float], str]
 
 

@@ -51,7 +51,7 @@ class BenchSettings:
     Raises OptionError for values out of range.
     """
 
-    lengths: tuple[int, ...] = DEFAULT_LENGTHS
+    lengths: Sequence[int] = DEFAULT_LENGTHS
     heads: int = 8
     head_dim: int = 64
     batch: int = 1

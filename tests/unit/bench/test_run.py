@@ -1,0 +1,188 @@
+"""Runs for a shape: errors against NumPy, memory against known sizes, and cases that are refused or stopped."""
+
+import json
+import math
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import regard.bench
+from regard.bench import BenchCase
+from regard.bench.contestant import Contestant
+from regard.bench.peak_memory import CaseProcess
+from regard.bench.run import _measure_first_call
+from regard.bench.settings import BenchSettings
+
+LENGTH, HEADS, HEAD_DIM = 53, 3, 7
+
+
+@pytest.fixture(scope="module")
+def report():
+    return regard.bench.run(
+        ["linear", "longformer:window=8", "linformer:projected=5", "bigbird:causal=true"],
+        lengths=[LENGTH, 19],
+        heads=HEADS,
+        head_dim=HEAD_DIM,
+        causal=True,
+        batch=2,
+        seconds=0.05,
+        top=5,
+        seed=3,
+    )
+
+
+@pytest.fixture
+def without_processes(monkeypatch):
+    """Measure no memory, as on systems that cannot fork: starting a process takes seconds."""
+    monkeypatch.setattr(CaseProcess, "is_supported", lambda: False)
+
+
+def draw_tokens():
+    """Draw the tokens of the first text as a reader of the report would: standard normal numbers of the seed."""
+    generator = torch.Generator().manual_seed(3)
+    shape = (2, HEADS, LENGTH, HEAD_DIM)
+    return [torch.randn(shape, generator=generator)[0].double().numpy() for _ in range(3)]
+
+
+def causal_softmax(scores):
+    scores = np.where(np.tri(LENGTH, dtype=bool), scores, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True)
+
+
+def measure(exact, other, value):
+    """Mass kept, top-5 agreement and output error, by loops."""
+    kept, agreed = [], []
+    for row, other_row in zip(exact.reshape(-1, LENGTH), other.reshape(-1, LENGTH), strict=True):
+        kept.append(sum(min(p, w) for p, w in zip(row, other_row, strict=True)))
+        wanted = {key for key in np.argsort(-row)[:5] if row[key] > 0}
+        agreed.append(len(wanted & {key for key in np.argsort(-other_row)[:5] if other_row[key] > 0}) / len(wanted))
+    error = np.linalg.norm(other @ value - exact @ value) / np.linalg.norm(exact @ value)
+    return np.mean(kept), np.mean(agreed), error
+
+
+def expected_weights(name):
+    query, key, _ = draw_tokens()
+    if name == "linear":
+        query, key = (np.where(one > 0, one + 1, np.exp(np.minimum(one, 0))) for one in (query, key))
+        products = (query @ key.transpose(0, 2, 1)) * np.tri(LENGTH)
+        return products / products.sum(-1, keepdims=True)
+    scores = query @ key.transpose(0, 2, 1) / math.sqrt(HEAD_DIM)
+    if name == "dot_product":
+        return causal_softmax(scores)
+    places = np.arange(LENGTH)
+    near = np.abs(places[:, None] - places) <= 4  # a window of 8 is 4 keys on each side
+    near[:, 0] = near[0, :] = True  # token 0 is global by default
+    return causal_softmax(np.where(near, scores, -np.inf))
+
+
+@pytest.mark.parametrize("label", ["linear", "longformer:window=8"])
+def test_errors_agree_with_numpy(report, label):
+    case = report.case(label, LENGTH)
+    value = draw_tokens()[2]
+    kept, agreed, error = measure(expected_weights("dot_product"), expected_weights(label), value)
+    assert case.error_rows == LENGTH
+    assert case.error.mass_kept == pytest.approx(kept, abs=1e-5)
+    assert case.error.top_agreement == pytest.approx(agreed, abs=1e-5)
+    assert case.error.output_error == pytest.approx(error, rel=1e-4)
+
+
+def test_every_case_is_in_the_report(report):
+    labels = ["dot_product", "linear", "longformer:window=8", "linformer:projected=5", "bigbird:causal=true"]
+    assert [(case.mechanism, case.length) for case in report.cases] == [
+        (label, length) for length in (19, LENGTH) for label in labels
+    ]
+    for case in report.cases:
+        if case.refused is None:
+            assert 0 < case.time.low <= case.time.median <= case.time.high
+            assert case.time.runs >= 1
+            assert case.peak_bytes >= 0
+            assert not case.missing
+
+
+def test_a_mechanism_without_causal_form_is_refused_with_the_reason(report):
+    case = report.case("linformer:projected=5", LENGTH)
+    assert "no causal mask" in case.refused
+    assert set(case.missing) == {"time", "peak_bytes", "error"}
+    assert (case.time, case.peak_bytes, case.error) == (None, None, None)
+    assert report.crossing("linformer:projected=5").status == "unmeasured"
+
+
+def test_json(report):
+    found = json.loads(json.dumps(report.to_json(), allow_nan=False))
+    assert found["settings"]["lengths"] == [19, LENGTH]
+    assert found["machine"]["torch"] == torch.__version__
+    assert "standard normal" in found["tokens"]
+    exact, linear, longformer, linformer, _ = found["mechanisms"]
+    assert exact["faster"] is None
+    assert (linear["approximates"], longformer["approximates"]) == (None, "dot_product")
+    assert longformer["options"] == {"window": 8}
+    assert linformer["untrained"] == 2 * 5 * LENGTH  # projections of keys and of values, shared by all heads
+    assert linformer["faster"]["status"] == "unmeasured"
+    case = next(case for case in found["cases"] if (case["mechanism"], case["length"]) == ("linear", LENGTH))
+    measured = report.case("linear", LENGTH)
+    assert case["seconds"]["median"] == measured.time.median
+    assert case["peak_bytes"] == measured.peak_bytes
+    assert case["error"]["rows"] == LENGTH
+    assert case["error"]["mass_kept"] == measured.error.mass_kept
+
+
+@pytest.mark.usefixtures("without_processes")
+def test_more_landmarks_than_tokens_is_exact():
+    report = regard.bench.run(["nystromformer:landmarks=99"], lengths=[11], heads=2, head_dim=5, seconds=0.01)
+    case = report.case("nystromformer:landmarks=99", 11)
+    assert "Linux" in case.missing["peak_bytes"]
+    error = case.error
+    assert error.output_error < 1e-5
+    assert error.mass_kept == pytest.approx(1.0)
+
+
+def test_peak_memory_is_that_of_the_call():
+    """At least the output, which the call allocates; forward and backward at least as much and three gradients.
+
+    The weights of exact attention would take 256 times as much as the output.
+    """
+    length, heads, head_dim = 4096, 2, 16
+    output = length * heads * head_dim * 4
+    for backward, least in ((False, output), (True, 4 * output)):
+        settings = BenchSettings(lengths=[length], heads=heads, head_dim=head_dim, backward=backward, seconds=60.0)
+        with CaseProcess(settings) as process:
+            for name in ("dot_product", "linear"):
+                first = process.measure(Contestant(name), length)
+                assert first.failed is None
+                assert least <= first.peak_bytes < length * length * heads * 4 / 2
+                assert 0 < first.seconds < 60
+
+
+def test_slow_calls_are_stopped_and_longer_ones_not_started():
+    """A mechanism that computes a tanh for each pair of 2^28 takes longer than a second; the next case still runs."""
+    settings = BenchSettings(lengths=[2**14], heads=8, head_dim=64, seconds=0.01)
+    with CaseProcess(settings) as process:
+        assert process.measure(Contestant("local_p"), 2**14).too_slow
+        assert process.measure(Contestant("linear"), 16).seconds > 0
+
+
+def test_a_length_whose_tokens_do_not_fit_is_not_started():
+    report = regard.bench.run(["linear"], lengths=[2**24], heads=4096, head_dim=64)
+    for case in report.cases:
+        assert "tokens alone need" in case.missing["time"]
+
+
+def test_a_registered_mechanism_is_measured_without_memory(monkeypatch):
+    """The process that measures memory does not have it, and so is not asked."""
+    table = sys.modules["regard.catalogue"]._BY_NAME
+    monkeypatch.setitem(table, "another", replace(table["linear"], name="another"))
+    settings = BenchSettings(lengths=[11], heads=2, head_dim=5)
+    case = _measure_first_call(BenchCase("another", 11), Contestant("another"), settings, CaseProcess(settings))
+    assert "registered in this process" in case.missing["peak_bytes"]
+
+
+@pytest.mark.usefixtures("without_processes")
+def test_thread_count_is_restored():
+    before = torch.get_num_threads()
+    report = regard.bench.run([], lengths=[11], heads=2, head_dim=5, seconds=0.01, threads=2)
+    assert report.machine["threads"] == 2
+    assert torch.get_num_threads() == before
