@@ -21,6 +21,8 @@ import torch
 
 import regard
 from regard import masks, positions
+from regard.bench import BenchSettings, run_on_text
+from regard.bench import run as run_bench
 from regard.classification import Classifier, score_probabilities
 from regard.comparison import (
     MechanismChoice,
@@ -919,6 +921,41 @@ def _comparisons() -> Iterator[PublicCall]:
     )
 
 
+def _benchmarks() -> Iterator[PublicCall]:
+    yield PublicCall(
+        "BenchSettings",
+        BenchSettings,
+        lambda: {
+            "lengths": [5],
+            "heads": 2,
+            "head_dim": 3,
+            "batch": 1,
+            "dtype": "float32",
+            "causal": False,
+            "backward": False,
+            "device": "cpu",
+            "threads": None,
+            "seconds": 0.01,
+            "rows": 2,
+            "top": 2,
+            "seed": 0,
+        },
+    )
+    sizes = {"lengths": [5], "heads": 2, "head_dim": 3, "seconds": 0.01}
+    yield PublicCall("bench.run", lambda mechanisms: run_bench(mechanisms, **sizes), lambda: {"mechanisms": []})
+    yield PublicCall(
+        "bench.run_on_text",
+        lambda **arguments: run_on_text(**arguments, seconds=0.01),
+        lambda: {
+            "text": ["a small dog"] * 3,
+            "model": bert_with_tokenizer(),
+            "mechanisms": ["linear"],
+            "texts": 2,
+            "lengths": [5],
+        },
+    )
+
+
 def _views() -> Iterator[PublicCall]:
     yield PublicCall("record", lambda model: regard.record(model).__enter__(), lambda: {"model": bert()})
     yield PublicCall("Recording[]", lambda index: record_bert()[index], lambda: {"index": 0})
@@ -1001,6 +1038,7 @@ def targets() -> list[PublicCall]:
         *_translation(),
         *_classification(),
         *_comparisons(),
+        *_benchmarks(),
         *_texts(),
         *_views(),
     ]

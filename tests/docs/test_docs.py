@@ -17,6 +17,7 @@ import torch
 import typer
 
 import regard
+import regard.bench
 import regard.tasks.classification
 import regard.tasks.translation
 import regard.text
@@ -173,9 +174,11 @@ def test_named_commands_and_options_exist(page):
         assert {word for word in words if re.match("--?[a-z]", word)} <= known, command
 
 
-@pytest.mark.parametrize("page", [ROOT / "docs" / "seeing.md", ROOT / "docs" / "embedding.md"], ids=page_name)
+@pytest.mark.parametrize(
+    "page", [ROOT / "docs" / f"{name}.md" for name in ("seeing", "embedding", "bench")], ids=page_name
+)
 def test_command_pages_name_every_option(page):
-    verb = {"seeing.md": "view", "embedding.md": "embed"}[page.name]
+    verb = {"seeing.md": "view", "embedding.md": "embed", "bench.md": "bench"}[page.name]
     parameters = typer.main.get_command(app).commands[verb].params
     options = {option for one in parameters for option in one.opts if option.startswith("--")}
     text = page.read_text(encoding="utf-8")
@@ -233,6 +236,7 @@ def test_api_page_lists_exactly_the_public_names():
         translation,
         classification,
         comparison,
+        regard.bench,
         regard.train,
         regard.tasks.translation,
         regard.tasks.classification,

@@ -1,6 +1,5 @@
 """Benchmark of mechanisms: time, peak memory, error, and the length from which each is faster than exact attention."""
 
-from regard.bench.contestant import Contestant
 from regard.bench.crossing import Crossing
 from regard.bench.replacement import Replacement, VectorChange
 from regard.bench.report import BenchCase, BenchedMechanism, BenchReport
@@ -15,7 +14,6 @@ __all__ = [
     "BenchReport",
     "BenchSettings",
     "BenchedMechanism",
-    "Contestant",
     "Crossing",
     "HeadError",
     "Replacement",

@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Any, final
 
+import torch
+
 from regard.bench.contestant import Contestant
 from regard.bench.settings import BenchSettings
 
@@ -61,7 +63,7 @@ class CaseProcess:
     def measure(self, contestant: Contestant, length: int) -> FirstCall:
         """Measure the first call of a case; it is stopped after ``settings.stop_seconds``."""
         case = {
-            "settings": asdict(self.settings),
+            "settings": asdict(self.settings) | {"threads": torch.get_num_threads()},
             "name": contestant.name,
             "options": dict(contestant.options),
             "length": length,

@@ -57,8 +57,12 @@ def draw_lines(
     values = [value for one in series for _, value in one.points]
     ticks = _value_ticks(min(values), max(values))
     widest = 1.3 if len(lengths) == 1 else 1.0
-    across = _Scale(lengths[0] / widest, max(lengths[-1] * widest, lengths[0] + 1), _LEFT, _WIDTH - _RIGHT)
-    upward = _Scale(min(ticks[0], min(values) / 1.1), max(ticks[-1], max(values) * 1.1), _HEIGHT - _BOTTOM, _TOP)
+    across = _Scale(
+        lengths[0] / widest, max(lengths[-1] * widest, lengths[0] + 1.0), float(_LEFT), float(_WIDTH - _RIGHT)
+    )
+    upward = _Scale(
+        min(ticks[0], min(values) / 1.1), max(ticks[-1], max(values) * 1.1), float(_HEIGHT - _BOTTOM), float(_TOP)
+    )
     parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{html.escape(name)}">']
     for tick in ticks:
         y = upward.place(tick)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.errors import CheckpointError, DataError, OptionError
 from regard.models.base import Encoder
-from regard.text.tokenizer import Tokenizer
+from regard.text.tokenizer import Tokenizer, iterate_texts
 
 MAX_TOKENS = 2**22
 """Maximum number of tokens that are read from a text."""
@@ -24,7 +24,8 @@ _LINES_AT_ONCE = 1000
 class TextWindows:
     """The tokens of joined lines, at most the first ``MAX_TOKENS``.
 
-    Raises CheckpointError for a model without a tokenizer, DataError for a text without words.
+    Raises CheckpointError for a model without a tokenizer, DataError for a text without words, and OptionError for
+    lines that are not strings.
     """
 
     def __init__(self, lines: Iterable[str], model: Encoder) -> None:
@@ -35,7 +36,7 @@ class TextWindows:
         last = len(special) - special[::-1].index(False)
         self._before, self._after = ids[:first], ids[last:]
         self._ids = array("q")
-        for some in _chunks(lines):
+        for some in _chunks(iterate_texts(lines)):
             for row in tokenizer.ids(some):
                 self._ids.extend(row[len(self._before) : len(row) - len(self._after)])
             if len(self._ids) >= MAX_TOKENS:
