@@ -5,8 +5,9 @@ import math
 import pytest
 
 from regard.bench import BenchReport, BenchSettings
-from regard.bench.page import render_report
+from regard.bench.page import Plot, render_page, render_report
 from regard.bench.report import BenchCase, BenchedMechanism
+from regard.bench.svg_plot import Series
 from regard.bench.timing import Timing
 from regard.comparison import ComparisonSummary
 
@@ -68,14 +69,14 @@ def show(browser_window, tmp_path):
 
 def place_of(page, title):
     """Return the middle of the point with this title in the first plot, in pixels."""
-    box = page.locator(f'svg circle:has(> title:text-is("{title}"))').first.bounding_box()
+    box = page.locator(f'section svg circle:has(> title:text-is("{title}"))').first.bounding_box()
     return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
 
 def test_points_are_on_logarithmic_axes(show):
     page = show(render_report(make_report()))
-    assert page.locator("svg").count() == 3
-    titles = page.locator("svg").first.locator("circle title").all_text_contents()
+    assert page.locator("main section svg").count() == 3
+    titles = page.locator("section svg").first.locator("circle title").all_text_contents()
     assert len(titles) == 8
     exact = {length: place_of(page, title) for length, title in zip(LENGTHS, titles[:3], strict=True)}
     (left, low), (middle, between), (right, high) = exact.values()
@@ -102,13 +103,27 @@ def test_tables_show_numbers_and_reasons(show):
 
 def test_boxes_hide_lines(show):
     page = show(render_report(make_report()))
-    line = page.locator("svg").first.locator(".s1")
+    line = page.locator("section svg").first.locator(".s1")
     assert line.is_visible()
     page.get_by_label("linear").uncheck()
     assert not line.is_visible()
-    assert page.locator("svg").first.locator(".s0").is_visible()
+    assert page.locator("section svg").first.locator(".s0").is_visible()
     page.get_by_label("linear").check()
     assert line.is_visible()
+
+
+def test_lines_of_many_mechanisms_differ(show):
+    """By colour or by dashes."""
+    names = [f"mechanism{number}" for number in range(30)]
+    plot = Plot(
+        "Time", tuple(Series(name, at, ((8, 1.0 + at), (16, 2.0 + at))) for at, name in enumerate(names)), (8, 16), str
+    )
+    page = show(render_page("Many", "", names, [plot], []))
+    styles = page.evaluate(
+        """[...document.querySelectorAll("section .series > path:first-child")].map(
+            line => [getComputedStyle(line).stroke, getComputedStyle(line).strokeDasharray].join(" "))"""
+    )
+    assert len(styles) == len(set(styles)) == 30
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

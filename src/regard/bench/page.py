@@ -18,7 +18,7 @@ from typing import final
 from regard.bench.formatting import format_bytes, format_error, format_seconds
 from regard.bench.report import BenchCase, BenchReport
 from regard.bench.run_on_text import TextReport
-from regard.bench.svg_plot import COLOURS, Series, draw_lines
+from regard.bench.svg_plot import Series, draw_lines, line_classes
 from regard.bench.tables import Table, describe_settings, report_tables
 from regard.bench.text_tables import describe_text, text_report_tables
 from regard.view.escape_text import escape_text
@@ -115,7 +115,7 @@ def _render_boxes(names: Sequence[str]) -> str:
     """Render a box for each line that shows or hides it."""
     boxes = [
         f'<label><input type="checkbox" id="show{number}" checked>'
-        f'<span class="key c{number % COLOURS}{" dashed" if number >= COLOURS else ""}"></span>{_text(name)}</label>'
+        f'<svg class="key {line_classes(number)}" viewBox="0 0 28 8"><path d="M0 4h28"/></svg>{_text(name)}</label>'
         for number, name in enumerate(names)
     ]
     return f"<fieldset><legend>Show</legend>{''.join(boxes)}</fieldset>"

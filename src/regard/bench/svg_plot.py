@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
-COLOURS = 8
-"""Number of colours; lines after these are dashed."""
+_COLOURS = 8
+_DASHES = 4
 _WIDTH, _HEIGHT = 760, 400
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 190, 14, 46
 _LABEL_DISTANCE = 14.0
@@ -25,12 +25,6 @@ class Series:
     number: int
     points: tuple[tuple[int, float], ...]
 
-    @property
-    def classes(self) -> str:
-        """The classes of its elements in the page's style."""
-        dashed = " dashed" if self.number >= COLOURS else ""
-        return f"series s{self.number} c{self.number % COLOURS}{dashed}"
-
 
 @final
 @dataclass(frozen=True)
@@ -45,6 +39,11 @@ class _Scale:
     def place(self, value: float) -> float:
         part = math.log(value / self.low) / math.log(self.high / self.low)
         return self.start + part * (self.end - self.start)
+
+
+def line_classes(number: int) -> str:
+    """The classes of a line's colour and dashes in the page's style; 32 lines differ."""
+    return f"c{number % _COLOURS} d{number // _COLOURS % _DASHES}"
 
 
 def draw_lines(
@@ -97,7 +96,7 @@ def _draw_series(
     end_x, end_y = places[-1]
     label_x = _WIDTH - _RIGHT + 22
     return (
-        f'<g class="{one.classes}"><path d="M{path}"/>{points}'
+        f'<g class="series s{one.number} {line_classes(one.number)}"><path d="M{path}"/>{points}'
         f'<path class="leader" d="M{end_x + 6:.1f} {end_y:.1f}L{label_x - 4} {label_y:.1f}"/>'
         f'<text x="{label_x}" y="{label_y + 4:.1f}">{name if len(one.name) < 24 else name[:22] + "…"}</text></g>'
     )
