@@ -25,10 +25,10 @@ from typing import Any
 import torch
 
 from regard.bench.available_memory import available_memory
-from regard.bench.contestant import Contestant
 from regard.bench.failure import describe_failure
 from regard.bench.problem import make_call, make_tokens
 from regard.bench.settings import BenchSettings
+from regard.comparison import MechanismChoice
 from regard.errors import RegardError
 
 _WARM_UP_LENGTH = 8
@@ -53,7 +53,7 @@ def _measure_and_exit(case: dict[str, Any]) -> None:
     """Measure one case and end this fork, without the shutdown of the interpreter."""
     try:
         settings = BenchSettings(**case["settings"])
-        found = _measure(settings, Contestant(case["name"], case["options"]), case["length"])
+        found = _measure(settings, MechanismChoice(case["name"], case["options"]), case["length"])
     except RegardError as error:
         found = {"refused": error.what}
     except Exception as error:  # any error of a case is reported, and the next case runs
@@ -62,14 +62,14 @@ def _measure_and_exit(case: dict[str, Any]) -> None:
     os._exit(0)
 
 
-def _measure(settings: BenchSettings, contestant: Contestant, length: int) -> dict[str, Any]:
+def _measure(settings: BenchSettings, choice: MechanismChoice, length: int) -> dict[str, Any]:
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
     sizes = {"heads": settings.heads, "head_dim": settings.head_dim, "seed": settings.seed}
     small = make_tokens(settings, _WARM_UP_LENGTH)
     # The first call in a process starts threads and chooses instructions.
-    make_call(contestant.build(length=_WARM_UP_LENGTH, **sizes), small, settings.mask, backward=settings.backward)()
-    mechanism, tokens = contestant.build(length=length, **sizes), make_tokens(settings, length)
+    make_call(choice.build(length=_WARM_UP_LENGTH, **sizes), small, settings.mask, backward=settings.backward)()
+    mechanism, tokens = choice.build(length=length, **sizes), make_tokens(settings, length)
     call = make_call(mechanism, tokens, settings.mask, backward=settings.backward)
     _limit_memory()
     gc.collect()

@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from typing import final
 
 from regard.bench.available_memory import available_memory
-from regard.bench.contestant import EXACT, Contestant
+from regard.bench.choose_mechanisms import EXACT
 from regard.bench.problem import DISTRIBUTION, Tokens
 from regard.bench.settings import BenchSettings
-from regard.comparison import ComparisonSummary, compare, sample_rows
+from regard.comparison import ComparisonSummary, MechanismChoice, compare, sample_rows
 from regard.errors import RefusedError
 from regard.mechanisms import Mechanism
 
@@ -23,10 +23,10 @@ class ErrorSource(ABC):
     tokens: str
 
     @abstractmethod
-    def compare(self, contestant: Contestant, mechanism: Mechanism, tokens: Tokens) -> tuple[ComparisonSummary, int]:
+    def compare(self, choice: MechanismChoice, mechanism: Mechanism, tokens: Tokens) -> tuple[ComparisonSummary, int]:
         """Compare a mechanism with exact attention; return the measures and the number of queries.
 
-        ``mechanism`` was made from ``contestant`` and timed on random ``tokens``. Raises RefusedError if it cannot be
+        ``mechanism`` was made from ``choice`` and timed on random ``tokens``. Raises RefusedError if it cannot be
         compared.
         """
 
@@ -40,13 +40,13 @@ class SyntheticErrors(ErrorSource):
     def __init__(self, settings: BenchSettings) -> None:
         self._settings = settings
 
-    def compare(self, contestant: Contestant, mechanism: Mechanism, tokens: Tokens) -> tuple[ComparisonSummary, int]:
+    def compare(self, choice: MechanismChoice, mechanism: Mechanism, tokens: Tokens) -> tuple[ComparisonSummary, int]:
         """Compare with ``dot_product`` on the first text."""
-        del contestant
+        del choice
         settings, length = self._settings, tokens[0].shape[2]
         query, key, value = (one[:1] for one in tokens)
         sizes = {"heads": settings.heads, "head_dim": settings.head_dim, "seed": settings.seed}
-        exact = Contestant(EXACT).build(length=length, **sizes)
+        exact = MechanismChoice(EXACT).build(length=length, **sizes)
         rows = sample_rows(length, affordable_rows(settings, settings.heads, length), seed=settings.seed)
         found = compare(exact, mechanism, query, key, value, settings.mask, rows=rows, top=settings.top)
         return found.summary(), len(rows)

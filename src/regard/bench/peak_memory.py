@@ -16,8 +16,8 @@ from typing import Any, final
 
 import torch
 
-from regard.bench.contestant import Contestant
 from regard.bench.settings import BenchSettings
+from regard.comparison import MechanismChoice
 
 _PREPARATION_SECONDS = 120.0
 """Time limit of a case's preparation, which includes the import of torch and the drawing of its tokens."""
@@ -60,12 +60,12 @@ class CaseProcess:
     ) -> None:
         self._end()
 
-    def measure(self, contestant: Contestant, length: int) -> FirstCall:
+    def measure(self, choice: MechanismChoice, length: int) -> FirstCall:
         """Measure the first call of a case; it is stopped after ``settings.stop_seconds``."""
         case = {
             "settings": asdict(self.settings) | {"threads": torch.get_num_threads()},
-            "name": contestant.name,
-            "options": dict(contestant.options),
+            "name": choice.name,
+            "options": dict(choice.options),
             "length": length,
         }
         server = self._start()

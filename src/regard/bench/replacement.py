@@ -21,11 +21,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.bench.contestant import EXACT, Contestant
+from regard.bench.choose_mechanisms import EXACT
 from regard.bench.failure import describe_failure
 from regard.bench.settings import BenchSettings
 from regard.bench.text_errors import replace_in
 from regard.bench.timing import Timing
+from regard.comparison import MechanismChoice
 from regard.errors import RegardError
 from regard.models.base import Encoder
 from regard.text.pooling import Pooling
@@ -79,7 +80,7 @@ class Replacement:
 
 def measure_replacements(
     model: Encoder,
-    contestants: Sequence[Contestant],
+    choices: Sequence[MechanismChoice],
     ids: Int[Tensor, "texts length"],
     settings: BenchSettings,
     advance: Callable[[float], None],
@@ -90,7 +91,7 @@ def measure_replacements(
     finished part. Also returns the mean cosine between the vectors of different texts; None for a single text.
     """
     ids = ids.to(model.device)
-    models, notes, missing = _replace_all(model, contestants, ids, settings)
+    models, notes, missing = _replace_all(model, choices, ids, settings)
     pooling = model.pooling or Pooling()
     seconds: dict[str, list[float]] = {label: [] for label in models}
     vectors: dict[str, list[Tensor]] = {label: [] for label in models}
@@ -107,7 +108,7 @@ def measure_replacements(
         advance((number + 1) / len(ids))
     exact = torch.stack(vectors[EXACT]).double()
     found = []
-    for one in contestants:
+    for one in choices:
         if one.label in missing:
             found.append(Replacement(one.label, missing=missing[one.label]))
             continue
@@ -119,13 +120,13 @@ def measure_replacements(
 
 
 def _replace_all(
-    model: Encoder, contestants: Sequence[Contestant], ids: Tensor, settings: BenchSettings
+    model: Encoder, choices: Sequence[MechanismChoice], ids: Tensor, settings: BenchSettings
 ) -> tuple[dict[str, Encoder], dict[str, tuple[str, ...]], dict[str, str]]:
     """Replace the mechanism, and read the first text once; return models, notes, and reasons for those that fail."""
     models: dict[str, Encoder] = {EXACT: model}
     notes: dict[str, tuple[str, ...]] = {EXACT: ()}
     missing: dict[str, str] = {}
-    for one in contestants:
+    for one in choices:
         try:
             if one.label != EXACT:
                 replaced = replace_in(model, one, ids.shape[1], settings.seed)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, final
 
-from regard.bench.contestant import EXACT
+from regard.bench.choose_mechanisms import EXACT
 from regard.bench.crossing import Crossing, find_crossing
 from regard.bench.settings import BenchSettings
 from regard.bench.timing import Timing

@@ -16,7 +16,7 @@ import torch
 
 from regard.arguments import explain_arguments
 from regard.bench.available_memory import available_memory
-from regard.bench.contestant import EXACT, Contestant, choose_contestants
+from regard.bench.choose_mechanisms import EXACT, choose_mechanisms
 from regard.bench.error_source import ErrorSource, SyntheticErrors
 from regard.bench.failure import describe_failure
 from regard.bench.machine import describe_machine
@@ -26,6 +26,7 @@ from regard.bench.report import BenchCase, BenchedMechanism, BenchReport
 from regard.bench.settings import BenchSettings
 from regard.bench.timing import Timing
 from regard.catalogue import catalogue
+from regard.comparison import MechanismChoice
 from regard.errors import OptionError, RegardError
 from regard.interleaved_timing import sample_seconds
 from regard.mechanisms import Mechanism
@@ -56,15 +57,15 @@ def run(
     A mechanism that refuses a case, or fails in it, is in the report with the reason. Raises OptionError for settings
     out of range, and for unknown mechanisms and options.
     """
-    chosen, checked = choose_contestants(mechanisms), BenchSettings(**settings)
+    chosen, checked = choose_mechanisms(mechanisms), BenchSettings(**settings)
     return measure(chosen, checked, SyntheticErrors(checked), advance)
 
 
 def measure(
-    contestants: Sequence[Contestant], settings: BenchSettings, errors: ErrorSource, advance: Advance | None
+    choices: Sequence[MechanismChoice], settings: BenchSettings, errors: ErrorSource, advance: Advance | None
 ) -> BenchReport:
     """Measure time and memory on random tokens, and the error on those of ``errors``."""
-    for one in contestants:
+    for one in choices:
         _check_buildable(one, settings)
     cases: list[BenchCase] = []
     in_process = torch.device(settings.device).type == "cpu" and CaseProcess.is_supported()
@@ -73,45 +74,43 @@ def measure(
         for length in settings.lengths:
             if advance is not None:
                 advance(len(cases))
-            cases += _measure_length(contestants, settings, length, cases, process, errors)
+            cases += _measure_length(choices, settings, length, cases, process, errors)
     if advance is not None:
         advance(len(cases))
-    described = tuple(_describe(one, settings) for one in contestants)
+    described = tuple(_describe(one, settings) for one in choices)
     return BenchReport(settings, machine, errors.tokens, described, tuple(cases))
 
 
-def _check_buildable(contestant: Contestant, settings: BenchSettings) -> None:
+def _check_buildable(choice: MechanismChoice, settings: BenchSettings) -> None:
     """Raise the error of a constructor that refuses its options at every length: they are wrong, not the lengths."""
     errors = []
     for length in settings.lengths:
         try:
-            _build(contestant, settings, length)
+            _build(choice, settings, length)
         except OptionError as error:
             errors.append(error)
         except RegardError:
             return
-    if contestant.options and len(errors) == len(settings.lengths):
+    if choice.options and len(errors) == len(settings.lengths):
         raise errors[-1]
 
 
-def _build(contestant: Contestant, settings: BenchSettings, length: int) -> Mechanism:
-    built = contestant.build(heads=settings.heads, head_dim=settings.head_dim, length=length, seed=settings.seed)
+def _build(choice: MechanismChoice, settings: BenchSettings, length: int) -> Mechanism:
+    built = choice.build(heads=settings.heads, head_dim=settings.head_dim, length=length, seed=settings.seed)
     return built.to(device=settings.device)
 
 
-def _describe(contestant: Contestant, settings: BenchSettings) -> BenchedMechanism:
-    (row,) = (row for row in catalogue() if row.name == contestant.name)
+def _describe(choice: MechanismChoice, settings: BenchSettings) -> BenchedMechanism:
+    (row,) = (row for row in catalogue() if row.name == choice.name)
     try:
-        untrained = sum(one.numel() for one in _build(contestant, settings, settings.lengths[-1]).parameters())
+        untrained = sum(one.numel() for one in _build(choice, settings, settings.lengths[-1]).parameters())
     except RegardError:
         untrained = 0
-    return BenchedMechanism(
-        contestant.label, row.name, dict(contestant.options), row.approximates, row.weights_are, untrained
-    )
+    return BenchedMechanism(choice.label, row.name, dict(choice.options), row.approximates, row.weights_are, untrained)
 
 
 def _measure_length(
-    contestants: Sequence[Contestant],
+    choices: Sequence[MechanismChoice],
     settings: BenchSettings,
     length: int,
     earlier: Sequence[BenchCase],
@@ -121,8 +120,8 @@ def _measure_length(
     """Measure all mechanisms at one length."""
     cases: dict[str, BenchCase] = {}
     ready: dict[str, Mechanism] = {}
-    by_label = {one.label: one for one in contestants}
-    for one in contestants:
+    by_label = {one.label: one for one in choices}
+    for one in choices:
         case = BenchCase(one.label, length)
         reason = _reason_to_skip(one, settings, length, earlier)
         if reason is not None:
@@ -145,18 +144,18 @@ def _measure_length(
         for label, mechanism in ready.items():
             if label != EXACT and cases[label].time is not None:
                 cases[label] = _measure_error(cases[label], by_label[label], mechanism, tokens, errors)
-    return [cases[one.label] for one in contestants]
+    return [cases[one.label] for one in choices]
 
 
 def _reason_to_skip(
-    contestant: Contestant, settings: BenchSettings, length: int, earlier: Sequence[BenchCase]
+    choice: MechanismChoice, settings: BenchSettings, length: int, earlier: Sequence[BenchCase]
 ) -> str | None:
     """Return why a case is not started: too many tokens for the memory, or a shorter length took too long."""
     room, needed = available_memory(), settings.token_bytes * length
     if settings.device == "cpu" and room is not None and needed > room:
         return f"its tokens alone need {needed / 1e9:,.1f} GB, and {room / 1e9:,.1f} GB are available"
     for case in earlier:
-        if case.mechanism != contestant.label:
+        if case.mechanism != choice.label:
             continue
         if case.stopped is not None or (case.time is not None and case.time.median > settings.stop_seconds):
             return f"a call at {case.length:,} tokens took longer than {settings.stop_seconds:g} s"
@@ -173,15 +172,15 @@ def _without_result(case: BenchCase, reason: str) -> BenchCase:
 
 
 def _measure_first_call(
-    case: BenchCase, contestant: Contestant, settings: BenchSettings, process: CaseProcess | None
+    case: BenchCase, choice: MechanismChoice, settings: BenchSettings, process: CaseProcess | None
 ) -> BenchCase:
     """Measure the peak memory of one call; a case that failed or was stopped gets the reason."""
     if process is None:
         reason = "measured on a CUDA device, and on Linux and macOS"
         return case if settings.device.startswith("cuda") else replace(case, missing={"peak_bytes": reason})
-    if contestant.name not in _BUILT_IN:
+    if choice.name not in _BUILT_IN:
         return replace(case, missing={"peak_bytes": "the mechanism is registered in this process alone"})
-    first = process.measure(contestant, case.length)
+    first = process.measure(choice, case.length)
     if first.too_slow:
         stopped = _without_result(case, f"a call took longer than {settings.stop_seconds:g} s")
         return replace(stopped, stopped=settings.stop_seconds)
@@ -224,11 +223,11 @@ def _cuda_peak_bytes(call: Callable[[], object]) -> int:
 
 
 def _measure_error(
-    case: BenchCase, contestant: Contestant, mechanism: Mechanism, tokens: Tokens, errors: ErrorSource
+    case: BenchCase, choice: MechanismChoice, mechanism: Mechanism, tokens: Tokens, errors: ErrorSource
 ) -> BenchCase:
     """Compare the weights and outputs of some queries with exact attention."""
     try:
-        found, rows = errors.compare(contestant, mechanism, tokens)
+        found, rows = errors.compare(choice, mechanism, tokens)
     except (RegardError, MemoryError, RuntimeError) as error:
         return replace(case, missing=dict(case.missing) | {"error": describe_failure(error)})
     return replace(case, error=found, error_rows=rows)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, final
 
 from regard.arguments import explain_arguments
-from regard.bench.contestant import choose_contestants
+from regard.bench.choose_mechanisms import choose_mechanisms
 from regard.bench.replacement import Replacement, measure_replacements, neighbour_count
 from regard.bench.report import BenchReport, finite_or_none
 from regard.bench.run import Advance, measure
@@ -91,7 +91,7 @@ def run_on_text(
     Raises OptionError for settings out of range or of the model, DataError for a text shorter than the shortest window,
     and CheckpointError for a model that cannot be used.
     """
-    contestants = choose_contestants(mechanisms)
+    choices = choose_mechanisms(mechanisms)
     check_size("texts", texts)
     for name in ("heads", "head_dim", "causal"):
         if name in settings:
@@ -112,14 +112,14 @@ def run_on_text(
     ids = windows.cut(length, texts)
     name = type(model).__name__ if isinstance(model, Encoder) else str(model)
     errors = TextErrors(encoder, windows, checked, name)
-    shapes = measure(contestants, checked, errors, advance)
-    done = len(contestants) * len(checked.lengths)
+    shapes = measure(choices, checked, errors, advance)
+    done = len(choices) * len(checked.lengths)
 
     def advance_part(part: float) -> None:
         if advance is not None:
-            advance(done + int(part * len(contestants)))
+            advance(done + int(part * len(choices)))
 
-    replacements, between = measure_replacements(encoder, contestants, ids, checked, advance_part)
+    replacements, between = measure_replacements(encoder, choices, ids, checked, advance_part)
     return TextReport(
         shapes, tuple(errors.heads), tuple(replacements), name, length, len(ids), windows.count(length), between
     )

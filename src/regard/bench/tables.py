@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
-from regard.bench.contestant import EXACT
+from regard.bench.choose_mechanisms import EXACT
 from regard.bench.formatting import format_bytes, format_error, format_seconds, format_share
 from regard.bench.report import BenchCase, BenchedMechanism, BenchReport
 

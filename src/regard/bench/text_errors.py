@@ -9,12 +9,19 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from regard.bench.contestant import Contestant
 from regard.bench.error_source import ErrorSource, affordable_rows
 from regard.bench.problem import Tokens
 from regard.bench.settings import BenchSettings
 from regard.bench.text_windows import TextWindows
-from regard.comparison import Comparison, ComparisonSummary, ReplacedModel, compare, replace_mechanism, sample_rows
+from regard.comparison import (
+    Comparison,
+    ComparisonSummary,
+    MechanismChoice,
+    ReplacedModel,
+    compare,
+    replace_mechanism,
+    sample_rows,
+)
 from regard.errors import RefusedError
 from regard.mechanisms import Mechanism
 from regard.models.base import Encoder
@@ -49,7 +56,7 @@ class TextErrors(ErrorSource):
         self._model, self._windows, self._settings = model, windows, settings
         self._recorded: tuple[int, Sequence[LayerCall]] = (0, ())
 
-    def compare(self, contestant: Contestant, mechanism: Mechanism, tokens: Tokens) -> tuple[ComparisonSummary, int]:
+    def compare(self, choice: MechanismChoice, mechanism: Mechanism, tokens: Tokens) -> tuple[ComparisonSummary, int]:
         """Compare all layers and heads of the model."""
         length = tokens[0].shape[2]
         if self._model.max_tokens is not None and length > self._model.max_tokens:
@@ -60,7 +67,7 @@ class TextErrors(ErrorSource):
                 do="use shorter windows (--length)",
             )
         calls = self._record(length)
-        replaced = replace_in(self._model, contestant, length, self._settings.seed).model
+        replaced = replace_in(self._model, choice, length, self._settings.seed).model
         settings, first = self._settings, calls[0]
         heads = first.query.shape[0] * first.query.shape[1]
         rows = sample_rows(length, affordable_rows(settings, heads, length), seed=settings.seed)
@@ -68,7 +75,7 @@ class TextErrors(ErrorSource):
         for layer, one in enumerate(found):
             for head in range(one.mass_kept.shape[1]):
                 measures = one.summary(head=head)
-                self.heads.append(HeadError(contestant.label, length, layer, head, measures))
+                self.heads.append(HeadError(choice.label, length, layer, head, measures))
         return _join_layers(found).summary(), len(rows) * first.query.shape[0]
 
     def _record(self, length: int) -> Sequence[LayerCall]:
@@ -97,11 +104,11 @@ class TextErrors(ErrorSource):
         )
 
 
-def replace_in(model: Encoder, contestant: Contestant, length: int, seed: int) -> ReplacedModel:
+def replace_in(model: Encoder, choice: MechanismChoice, length: int, seed: int) -> ReplacedModel:
     """Replace the mechanism of a model. Unchanged weights share the memory of the model's."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        replaced = replace_mechanism(model, contestant.name, **contestant.options_at(length))
+        replaced = replace_mechanism(model, choice.name, **choice.options_at(length))
     original = dict(model.named_parameters())
     for name, one in replaced.model.named_parameters():
         if name in original and torch.equal(one, original[name]):

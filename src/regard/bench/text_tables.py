@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from regard.bench.contestant import EXACT
+from regard.bench.choose_mechanisms import EXACT
 from regard.bench.formatting import format_error, format_seconds, format_share
 from regard.bench.replacement import neighbour_count
 from regard.bench.run_on_text import TextReport

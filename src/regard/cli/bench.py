@@ -141,7 +141,7 @@ def bench(
         }
     )
     settings |= {"batch": batch, "dtype": dtype, "backward": backward, "seconds": seconds}
-    chosen = None if mechanisms is None else [name for name in mechanisms.split(",") if name.strip()]
+    chosen = None if mechanisms is None else [mechanisms]
     if data is None:
         _check_no_text(field, model)
         _show(_run(chosen, settings), as_json=as_json, out=out)
@@ -157,9 +157,9 @@ def bench(
 
 def _run(mechanisms: list[str] | None, settings: dict[str, Any]) -> BenchReport:
     from regard.bench import BenchSettings, run
-    from regard.bench.contestant import choose_contestants
+    from regard.bench.choose_mechanisms import choose_mechanisms
 
-    total = len(choose_contestants(mechanisms)) * len(BenchSettings(**settings).lengths)
+    total = len(choose_mechanisms(mechanisms)) * len(BenchSettings(**settings).lengths)
     with count_progress(total, f"of {total:,} cases") as advance:
         return run(mechanisms, advance=advance, **settings)
 
@@ -168,11 +168,11 @@ def _run_on_text(
     lines: list[str], model: str, mechanisms: list[str] | None, texts: int, settings: dict[str, Any]
 ) -> TextReport:
     from regard.bench import run_on_text
-    from regard.bench.contestant import choose_contestants
+    from regard.bench.choose_mechanisms import choose_mechanisms
     from regard.bench.run_on_text import default_lengths
 
     lengths = settings.get("lengths") or default_lengths(None)
-    total = len(choose_contestants(mechanisms)) * (len(set(lengths)) + 1)
+    total = len(choose_mechanisms(mechanisms)) * (len(set(lengths)) + 1)
     with count_progress(total, f"of {total:,} cases") as advance:
         return run_on_text(lines, model, mechanisms, texts=texts, advance=advance, **settings)
 

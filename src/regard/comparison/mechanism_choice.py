@@ -9,9 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard, final
 
+import torch
+
 from regard.arguments import explain_arguments
-from regard.catalogue import CatalogueRow, catalogue
+from regard.catalogue import CatalogueRow, catalogue, mechanism
 from regard.errors import LARGEST_LENGTH, OptionError, check_choice, check_count, check_kind, unknown_name_error
+from regard.mechanisms import Mechanism
 
 _EXAMPLE = "longformer:window=8,performer"
 _BUCKET_TOKENS = 256
@@ -46,6 +49,16 @@ class MechanismChoice:
         """The text that ``parse_choices`` reads."""
         options = (f"{name}={option_text(value)}" for name, value in self.options.items())
         return ":".join([self.name, *options])
+
+    def options_at(self, length: int) -> dict[str, Any]:
+        """Return the options for texts of ``length`` tokens, which a maximum ``length`` is set to unless it was chosen."""
+        return ({"length": length} if "length" in self.row.options else {}) | dict(self.options)
+
+    def build(self, *, heads: int, head_dim: int, length: int, seed: int) -> Mechanism:
+        """Build the mechanism; random parameters follow from the seed. Raises OptionError as its constructor does."""
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            return mechanism(self.name, heads=heads, head_dim=head_dim, **self.options_at(length))
 
     def fitted(self, length: int) -> tuple[MechanismChoice, dict[str, str]]:
         """Replace defaults that leave nothing to approximate in a text of ``length`` tokens.

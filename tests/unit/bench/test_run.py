@@ -11,10 +11,10 @@ import torch
 
 import regard.bench
 from regard.bench import BenchCase
-from regard.bench.contestant import Contestant
 from regard.bench.peak_memory import CaseProcess
 from regard.bench.run import _measure_first_call
 from regard.bench.settings import BenchSettings
+from regard.comparison import MechanismChoice
 
 LENGTH, HEADS, HEAD_DIM = 53, 3, 7
 
@@ -151,7 +151,7 @@ def test_peak_memory_is_that_of_the_call():
         settings = BenchSettings(lengths=[length], heads=heads, head_dim=head_dim, backward=backward, seconds=60.0)
         with CaseProcess(settings) as process:
             for name in ("dot_product", "linear"):
-                first = process.measure(Contestant(name), length)
+                first = process.measure(MechanismChoice(name), length)
                 assert first.failed is None
                 assert least <= first.peak_bytes < length * length * heads * 4 / 2
                 assert 0 < first.seconds < 60
@@ -161,8 +161,8 @@ def test_slow_calls_are_stopped_and_longer_ones_not_started():
     """A mechanism that computes a tanh for each pair of 2^28 takes longer than a second; the next case still runs."""
     settings = BenchSettings(lengths=[2**14], heads=8, head_dim=64, seconds=0.01)
     with CaseProcess(settings) as process:
-        assert process.measure(Contestant("local_p"), 2**14).too_slow
-        assert process.measure(Contestant("linear"), 16).seconds > 0
+        assert process.measure(MechanismChoice("local_p"), 2**14).too_slow
+        assert process.measure(MechanismChoice("linear"), 16).seconds > 0
 
 
 def test_a_length_whose_tokens_do_not_fit_is_not_started():
@@ -176,7 +176,7 @@ def test_a_registered_mechanism_is_measured_without_memory(monkeypatch):
     table = sys.modules["regard.catalogue"]._BY_NAME
     monkeypatch.setitem(table, "another", replace(table["linear"], name="another"))
     settings = BenchSettings(lengths=[11], heads=2, head_dim=5)
-    case = _measure_first_call(BenchCase("another", 11), Contestant("another"), settings, CaseProcess(settings))
+    case = _measure_first_call(BenchCase("another", 11), MechanismChoice("another"), settings, CaseProcess(settings))
     assert "registered in this process" in case.missing["peak_bytes"]
 
 

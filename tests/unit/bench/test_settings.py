@@ -4,42 +4,43 @@ import pytest
 
 import regard.bench
 from regard.bench import BenchSettings
-from regard.bench.contestant import choose_contestants, parse_contestant
+from regard.bench.choose_mechanisms import choose_mechanisms
+from regard.comparison import parse_choices
 from regard.errors import ArgumentError, DeviceError, OptionError
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
 
 def test_options_of_a_mechanism():
-    one = parse_contestant("nystromformer:landmarks=32:initial_norm=batch:convolution=null")
+    (one,) = parse_choices("nystromformer:landmarks=32:initial_norm=batch:convolution=null")
     assert (one.name, dict(one.options)) == (
         "nystromformer",
         {"landmarks": 32, "initial_norm": "batch", "convolution": None},
     )
     assert one.label == "nystromformer:landmarks=32:initial_norm=batch:convolution=null"
-    assert parse_contestant(one.label) == one
+    assert parse_choices(one.label) == [one]
     built = one.build(heads=2, head_dim=5, length=7, seed=0)
     assert (built.landmarks, built.initial_norm) == (32, "batch")
 
 
 def test_exact_attention_is_always_first_and_once():
-    assert [one.label for one in choose_contestants(["linear", "dot_product", "linear"])] == ["dot_product", "linear"]
-    everything = choose_contestants(None)
+    assert [one.label for one in choose_mechanisms(["linear", "dot_product", "linear"])] == ["dot_product", "linear"]
+    everything = choose_mechanisms(None)
     assert [one.name for one in everything] == [row.name for row in regard.catalogue()]
     assert everything[0].name == "dot_product"
-    two = choose_contestants(["performer", "performer:features=8"])
+    two = choose_mechanisms(["performer", "performer:features=8"])
     assert [one.label for one in two] == ["dot_product", "performer", "performer:features=8"]
-    assert choose_contestants({"performer": {"features": 8}})[1] == two[2]
+    assert choose_mechanisms({"performer": {"features": 8}})[1] == two[2]
 
 
 def test_maximum_length_of_a_mechanism_is_the_measured_one():
-    one, other = choose_contestants(["linformer", "linformer:length=11"])[1:]
+    one, other = choose_mechanisms(["linformer", "linformer:length=11"])[1:]
     assert one.build(heads=2, head_dim=5, length=701, seed=0).length == 701
     assert other.build(heads=2, head_dim=5, length=701, seed=0).length == 11
 
 
 def test_random_parameters_follow_from_the_seed():
-    (one,) = choose_contestants(["linformer"])[1:]
+    (one,) = choose_mechanisms(["linformer"])[1:]
     built = [one.build(heads=2, head_dim=5, length=7, seed=seed) for seed in (0, 0, 1)]
     first, second, third = (next(one.parameters()) for one in built)
     assert first.equal(second)
