@@ -33,7 +33,7 @@ from regard.layers import FeedForward, MultiHeadAttention, PreNorm
 from regard.positions import Rotary
 
 GRU, CONVOLUTION = "gru", "convolution"
-SCAN_FAMILY = ("linear", "retention", "lightning", "mamba2", "delta", "delta_rule", "gated_delta", "kda")
+SCAN_FAMILY = ("linear", "retention", "gated_linear", "mamba2", "gated_delta", "kda")
 """Names in the catalogue of the mechanisms with a state of constant size; those of them that exist are trained."""
 LAYERS = 2
 _KERNEL, _CONVOLUTIONS = 3, 3

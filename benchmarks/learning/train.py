@@ -1,4 +1,4 @@
-"""Train and evaluate a classifier with the commands `regard train classify` and `regard evaluate classify`."""
+"""Train and evaluate classifiers with the commands `regard train classify` and `regard evaluate classify`."""
 
 from __future__ import annotations
 
@@ -6,26 +6,44 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.learning import results
 from benchmarks.machine import machine, versions
+from regard.train.run_folder import RunFolder
+
+
+def train_table(out: Path, runs: Mapping[str, Sequence[str]], test: Sequence[str]) -> dict[str, Any]:
+    """Train and evaluate by the options of each of ``runs``; write results.json into ``out``, and return all results.
+
+    Results that were measured with the same options are kept, and interrupted runs are resumed.
+    """
+    path = out / "results.json"
+    found = results.read(path)
+    for name, options in runs.items():
+        if found.get(name, {}).get("options") == " ".join(options):
+            print(f"{name}: measured already, in {path}", file=sys.stderr)
+            continue
+        print(name, file=sys.stderr)
+        found = results.add(path, name, train_and_evaluate(out / name.replace(", ", "-"), options, test))
+    return found
 
 
 def train_and_evaluate(model: Path, options: Sequence[str], test: Sequence[str]) -> dict[str, Any]:
     """Train by ``options``, or resume an interrupted run, then evaluate by ``test``, options with the test data.
 
-    Returns accuracy, macro F1, calibration error, what the model folder says about its training, the seconds of this
-    process and its peak memory in GB.
+    Returns accuracy, macro F1, calibration error, what the model folder says about its training, the steps and seconds
+    of training, those before an interruption included, and the peak memory of this process in GB.
     """
     command = [sys.executable, "-m", "regard", "train", "classify", "--out", str(model), *options]
-    if model.with_name(f"{model.name}.run").exists():
+    run = RunFolder(model.with_name(f"{model.name}.run"))
+    if run.has_run:
         command.append("--resume")
-    began = time.monotonic()
     memory = _run_and_measure_memory(command)
-    seconds = time.monotonic() - began
+    last = run.load_last()
+    assert last is not None  # a run that ends writes a checkpoint
     evaluate = [sys.executable, "-m", "regard", "evaluate", "classify", "--model", str(model), *test]
     done = subprocess.run([*evaluate, "--format", "json"], stdout=subprocess.PIPE, text=True, check=True)
     scores = json.loads(done.stdout)
@@ -35,7 +53,8 @@ def train_and_evaluate(model: Path, options: Sequence[str], test: Sequence[str])
         "options": " ".join(options),
         **{name: scores[name] for name in names},
         "training": about,
-        "seconds": round(seconds, 1),
+        "steps": last.progress.step,
+        "seconds": round(last.progress.seconds, 1),
         "memory GB": round(memory, 2),
         "machine": machine(),
         "versions": versions(),

@@ -2,7 +2,7 @@
 
 2 layers of width 64 with 2 heads and a feed-forward layer of 128, batches of 32, 5,000 steps: the small model of Long
 Range Arena's set-up, with positions and pooling the same for all. ``benchmarks.learning.listops`` writes the data.
-Interrupted runs are resumed.
+The same command resumes interrupted runs, and keeps the results that are there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.learning import results
 from benchmarks.learning.listops import MAX_LENGTH
 from benchmarks.learning.mechanisms import choose_mechanisms, mechanism_options
-from benchmarks.learning.train import train_and_evaluate
+from benchmarks.learning.train import train_table
 
 SIZES = {"layers": 2, "width": 64, "heads": 2, "inner": 128, "dropout": 0.1}
 
@@ -33,6 +33,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--pooling", default="cls", choices=("mean", "cls"))
     parser.add_argument("--rate", type=float, default=5e-4)
     parser.add_argument("--warmup", type=int, default=500)
+    parser.add_argument("--minutes", type=float, help="most minutes of each training; default: no limit")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", help="cpu; default: a GPU if there is one")
     return parser.parse_args()
@@ -48,13 +49,13 @@ def main() -> int:
     common += ["--patience", "0", "--average", "1", "--seed", str(asked.seed), "--dtype", "float32"]
     common += ["--validate-every", str(max(1, asked.steps // 10))]
     common += [part for name, value in SIZES.items() for part in ("--set", f"{name}={value}")]
+    common += [] if asked.minutes is None else ["--minutes", str(asked.minutes)]
     common += [] if asked.device is None else ["--device", asked.device]
-    found = {}
-    for name in choose_mechanisms(asked.mechanism):
-        options = [*common, *mechanism_options(name, asked.length + 1, asked.option)]
-        print(f"{name}: {asked.steps:,} steps", file=sys.stderr)
-        result = train_and_evaluate(asked.out / name, options, ["--data", str(asked.data / "test.tsv")])
-        found = results.add(asked.out / "results.json", name, result)
+    runs = {
+        name: [*common, *mechanism_options(name, asked.length + 1, asked.option)]
+        for name in choose_mechanisms(asked.mechanism)
+    }
+    found = train_table(asked.out, runs, ["--data", str(asked.data / "test.tsv")])
     print(results.table(found))
     return 0
 

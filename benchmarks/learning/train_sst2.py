@@ -2,7 +2,8 @@
 
 The data are sst2_train.tsv.gz, sst2_dev.tsv.gz and sst2_test.tsv.gz, with a sentence and 0 or 1 in each line: Socher et
 al. 2013, "Recursive deep models for semantic compositionality over a sentiment treebank". Every mechanism trains the
-same encoder from scratch, on the same batches; then MiniLM is fine-tuned. Interrupted runs are resumed.
+same encoder from scratch, on the same batches; then MiniLM is fine-tuned. The same command resumes interrupted runs,
+and keeps the results that are there.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.learning import results
 from benchmarks.learning.mechanisms import choose_mechanisms, mechanism_options
-from benchmarks.learning.train import train_and_evaluate
+from benchmarks.learning.train import train_table
 
 MOST_TOKENS = 96
 SIZES = {"layers": 2, "width": 128, "heads": 4, "inner": 256, "dropout": 0.2}
@@ -29,6 +30,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--init", default="minilm", metavar="NAMES", help="encoders to fine-tune: minilm,.., or none")
     parser.add_argument("--epochs", type=int, default=10, help="epochs from scratch")
     parser.add_argument("--fine-tuning-epochs", type=int, default=3)
+    parser.add_argument("--minutes", type=float, help="most minutes of each training; default: no limit")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", help="cpu; default: a GPU if there is one")
     return parser.parse_args()
@@ -39,6 +41,7 @@ def main() -> int:
     asked = parse_options()
     common = ["--data", str(asked.data / "sst2_train.tsv.gz"), "--valid", str(asked.data / "sst2_dev.tsv.gz")]
     common += ["--most-tokens", str(MOST_TOKENS), "--truncate", "--seed", str(asked.seed), "--dtype", "float32"]
+    common += [] if asked.minutes is None else ["--minutes", str(asked.minutes)]
     common += [] if asked.device is None else ["--device", asked.device]
     scratch = ["--model", "tiny", "--epochs", str(asked.epochs)]
     scratch += [part for name, value in SIZES.items() for part in ("--set", f"{name}={value}")]
@@ -48,12 +51,7 @@ def main() -> int:
     for name in [] if asked.init == "none" else asked.init.split(","):
         tuned = ["--init", name, "--epochs", str(asked.fine_tuning_epochs)]
         runs[f"{Path(name).name}, fine-tuned"] = [*common, *tuned]
-    found = {}
-    for name, options in runs.items():
-        print(name, file=sys.stderr)
-        folder = asked.out / name.replace(", ", "-")
-        result = train_and_evaluate(folder, options, ["--data", str(asked.data / "sst2_test.tsv.gz"), "--truncate"])
-        found = results.add(asked.out / "results.json", name, result)
+    found = train_table(asked.out, runs, ["--data", str(asked.data / "sst2_test.tsv.gz"), "--truncate"])
     print(results.table(found))
     return 0
 

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import random
+import signal
+import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +19,9 @@ from benchmarks.learning.listops import write_tables
 from benchmarks.learning.mechanisms import choose_mechanisms, mechanism_options
 from regard import catalogue
 from regard.errors import OptionError
+from regard.train.run_folder import RunFolder
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_mechanisms_by_name():
@@ -44,14 +52,16 @@ def test_results_are_added_and_ranked(tmp_path):
 
 @pytest.mark.slow
 def test_a_short_run_of_listops(tmp_path, monkeypatch, capfd):
-    """Trains, evaluates and reports; the same command resumes the finished run and evaluates it again."""
+    """Trains, evaluates and reports; the same command keeps the result."""
     write_tables(tmp_path / "data", {"train": 64, "valid": 16, "test": 16}, seed=1, min_length=5, max_length=30)
     options = ["--data", "data", "--out", "out", "--mechanism", "linformer", "--steps", "2", "--length", "30"]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["train_listops", *options, "--warmup", "1", "--device", "cpu"])
-    for _ in range(2):
+    for expected in ("linformer\n", "linformer: measured already"):
         assert train_listops.main() == 0
-        assert "| linformer |" in capfd.readouterr().out
+        shown = capfd.readouterr()
+        assert "| linformer |" in shown.out
+        assert shown.err.startswith(expected)
     (result,) = json.loads((tmp_path / "out" / "results.json").read_text()).values()
     assert result["texts"] == 16
     assert 0 <= result["accuracy"] <= 1
@@ -74,3 +84,38 @@ def test_a_short_run_of_sentiment(tmp_path, monkeypatch, capfd):
     actual = json.loads((tmp_path / "out" / "results.json").read_text())
     assert set(actual) == {"linear", "minilm, fine-tuned"}
     assert {one["texts"] for one in actual.values()} == {80}
+
+
+@pytest.mark.slow
+def test_a_killed_table_is_resumed_to_the_same_results(tmp_path):
+    """SIGKILL while the second model is trained: the first result is kept, and the second has the same bits."""
+    write_tables(tmp_path / "data", {"train": 64, "valid": 16, "test": 16}, seed=1, min_length=5, max_length=30)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    command = [sys.executable, "-m", "benchmarks.learning.train_listops", "--data", str(tmp_path / "data")]
+    command += ["--mechanism", "dot_product,linear", "--steps", "200", "--length", "30", "--batch", "7"]
+    command += ["--warmup", "5", "--device", "cpu"]
+    subprocess.run([*command, "--out", str(whole)], cwd=ROOT, check=True)
+
+    process = subprocess.Popen([*command, "--out", str(killed)], cwd=ROOT, start_new_session=True)
+    deadline = time.monotonic() + 300
+    while not any((killed / "linear.run" / "checkpoints").glob("step-*")):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    before = results.read(killed / "results.json")
+    assert set(before) == {"dot_product"}
+    interrupted = RunFolder(killed / "linear.run").load_last()
+    assert interrupted is not None
+    assert 0 < interrupted.progress.step < 200
+
+    subprocess.run([*command, "--out", str(killed)], cwd=ROOT, check=True)
+    expected, actual = (results.read(out / "results.json") for out in (whole, killed))
+    assert actual["dot_product"] == before["dot_product"]
+    for name in ("dot_product", "linear"):
+        for score in ("accuracy", "macro_f1", "loss", "calibration_error", "steps"):
+            assert actual[name][score] == expected[name][score]
+        weights = [(out / name / "model.safetensors").read_bytes() for out in (whole, killed)]
+        assert weights[0] == weights[1]
+    assert actual["linear"]["seconds"] > interrupted.progress.seconds
