@@ -257,11 +257,11 @@ def _clean_tokens(request: Request, shown: Bool[Tensor, "#batch #heads keys"] | 
         value, bad_key = value.repeat_interleave(group, dim=1), bad_key.repeat_interleave(group, dim=1)
     shown = torch.ones_like(bad_key) if shown is None else shown.expand_as(bad_key)
     left_out = ~shown | bad_key
-    value = torch.nn.functional.pad(fill_zeros(value, left_out), (0, 1), value=1.0)
+    value = torch.cat([fill_zeros(value, left_out), (~left_out)[..., None].to(dtype)], dim=-1)
     return _CleanTokens(
         query=fill_zeros(query, bad_query),
         key=key,
-        value=fill_zeros(value, left_out),
+        value=value,
         left_out=left_out,
         bad_query=bad_query,
         bad_key=bad_key & shown,
