@@ -1,8 +1,10 @@
 """``python -m benchmarks.learning.train_listops``: the same small model learns ListOps with each mechanism.
 
 2 layers of width 64 with 2 heads and a feed-forward layer of 128, batches of 32, 5,000 steps: the small model of Long
-Range Arena's set-up, with positions and pooling the same for all. ``benchmarks.learning.listops`` writes the data.
-The same command resumes interrupted runs, and keeps the results that are there.
+Range Arena's set-up, with positions and pooling the same for all. The pooling is the mean over the tokens: a mechanism
+that is causal by itself, such as forgetting attention, shows the first token nothing but itself.
+``benchmarks.learning.listops`` writes the data. The same command resumes interrupted runs, and keeps the results that
+are there.
 """
 
 from __future__ import annotations
@@ -30,11 +32,12 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--length", type=int, default=MAX_LENGTH, help="most tokens of a text in the data")
     parser.add_argument("--position", default="sinusoidal")
-    parser.add_argument("--pooling", default="cls", choices=("mean", "cls"))
+    parser.add_argument("--pooling", default="mean", choices=("mean", "cls"))
     parser.add_argument("--rate", type=float, default=5e-4)
     parser.add_argument("--warmup", type=int, default=500)
     parser.add_argument("--minutes", type=float, help="most minutes of each training; default: no limit")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of matrix products")
     parser.add_argument("--device", help="cpu; default: a GPU if there is one")
     return parser.parse_args()
 
@@ -46,7 +49,7 @@ def main() -> int:
     common += ["--tokenizer", "words", "--model", "tiny", "--most-tokens", str(asked.length + 1)]
     common += ["--position", asked.position, "--pooling", asked.pooling, "--batch", str(asked.batch)]
     common += ["--steps", str(asked.steps), "--rate", str(asked.rate), "--warmup", str(asked.warmup)]
-    common += ["--patience", "0", "--average", "1", "--seed", str(asked.seed), "--dtype", "float32"]
+    common += ["--patience", "0", "--average", "1", "--seed", str(asked.seed), "--dtype", asked.dtype]
     common += ["--validate-every", str(max(1, asked.steps // 10))]
     common += [part for name, value in SIZES.items() for part in ("--set", f"{name}={value}")]
     common += [] if asked.minutes is None else ["--minutes", str(asked.minutes)]

@@ -32,6 +32,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--fine-tuning-epochs", type=int, default=3)
     parser.add_argument("--minutes", type=float, help="most minutes of each training; default: no limit")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of matrix products")
     parser.add_argument("--device", help="cpu; default: a GPU if there is one")
     return parser.parse_args()
 
@@ -40,7 +41,7 @@ def main() -> int:
     """Train and evaluate all models; write results.json and print the table."""
     asked = parse_options()
     common = ["--data", str(asked.data / "sst2_train.tsv.gz"), "--valid", str(asked.data / "sst2_dev.tsv.gz")]
-    common += ["--most-tokens", str(MOST_TOKENS), "--truncate", "--seed", str(asked.seed), "--dtype", "float32"]
+    common += ["--most-tokens", str(MOST_TOKENS), "--truncate", "--seed", str(asked.seed), "--dtype", asked.dtype]
     common += [] if asked.minutes is None else ["--minutes", str(asked.minutes)]
     common += [] if asked.device is None else ["--device", asked.device]
     scratch = ["--model", "tiny", "--epochs", str(asked.epochs)]
