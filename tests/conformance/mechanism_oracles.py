@@ -29,6 +29,7 @@ from oracles import (
     sigmoid,
     state_space,
     top_k,
+    reformer,
 )
 from oracles.complex_step import slope
 
@@ -128,6 +129,14 @@ def _performer(query, key, value, allowed, parameters):
     return performer.attention(query, key, value, parameters["projection"], allowed)[0]
 
 
+_BUCKETS, _HASH_ROUNDS, _HASH_SEED = 4, 2, 5
+
+
+def _reformer(query, key, value, allowed, parameters):
+    rotations = reformer.draw_rotations(_HASH_SEED, query.shape[1], query.shape[3], _HASH_ROUNDS, _BUCKETS // 2)
+    return reformer.attention(query, key, value, rotations, allowed)
+
+
 def _nystromformer(query, key, value, allowed, parameters):
     return nystromformer.attention(query, key, value, _LANDMARKS, _ITERATIONS, allowed, parameters["convolution"])
 
@@ -170,6 +179,7 @@ ORACLES: dict[str, Oracle] = {
     "mamba2": Oracle(_mamba2),
     "gated_delta": Oracle(_gated_delta),
     "kda": Oracle(_gated_delta),
+    "reformer": Oracle(_reformer, {"buckets": _BUCKETS, "rounds": _HASH_ROUNDS, "seed": _HASH_SEED}),
     "performer": Oracle(_performer, {"features": 11, "seed": 7}),
     "nystromformer": Oracle(_nystromformer, {"landmarks": _LANDMARKS, "iterations": _ITERATIONS, "convolution": 3}),
     "top_k": Oracle(_top_k, {"keys": _CHOSEN_KEYS}),

@@ -319,7 +319,8 @@ def bucket_cells(
     key_tile: Array,
     bitmaps: Array,
     *,
-    round: int = 0,
+    earlier: int = 0,
+    buckets: int = 0,
     high: int | None = None,
     own: int | None = None,
     chunk: int = 0,
@@ -329,8 +330,9 @@ def bucket_cells(
 
     query_token and key_token int32 (groups, places) are the tokens at each place, -1 for none; query_buckets and
     key_buckets int32 (groups, tokens, rounds), contiguous; row_start int64 (groups, query_tiles + 1) and key_tile int32
-    (entries,) list the tiles. A pair is left out if key - query is above high or is own, in indices of tokens, or if an
-    earlier round than round has both in one bucket. With chunk, the number of places in a chunk, a query attends to its
+    (entries,) list the tiles. A pair is left out if key - query is above high or is own, in indices of tokens, or if
+    any of the first rounds, as many as earlier says, has both in one bucket; bucket numbers are below buckets, and -1 is none. With
+    chunk, the number of places in a chunk, a query attends to its
     own chunk and to the one before, cyclically.
     """
 

@@ -73,7 +73,8 @@ def bucket_tile_map(
     query_buckets: Int[Tensor, "batch heads queries rounds"],
     key_buckets: Int[Tensor, "batch heads keys rounds"],
     *,
-    round_number: int,
+    earlier: int,
+    buckets: int,
     high: int | None,
     own: int | None,
 ) -> KernelArguments:
@@ -106,7 +107,8 @@ def bucket_tile_map(
         key_buckets,
         row_start[of_groups],
         key_tile,
-        round=round_number,
+        earlier=earlier,
+        buckets=buckets,
         high=high,
         own=own,
     )

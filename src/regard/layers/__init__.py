@@ -7,6 +7,7 @@ from regard.layers.gated_delta_net import GatedDeltaNet
 from regard.layers.mamba2_mixer import Mamba2Mixer
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.residual import PostNorm, PreNorm, Residual
+from regard.layers.reversible import ReversibleBlock, ReversibleStack
 from regard.layers.scan_mixer import MixerCache
 from regard.mechanisms import KeyValueCache, PagedCache, PagePool
 
@@ -27,6 +28,8 @@ __all__ = [
     "PostNorm",
     "PreNorm",
     "Residual",
+    "ReversibleBlock",
+    "ReversibleStack",
     "decoder_block",
     "encoder_block",
 ]

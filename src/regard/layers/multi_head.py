@@ -60,8 +60,9 @@ class MultiHeadAttention(nn.Module):
         key_width: size of the tokens that keys are computed from; None is ``width``.
         value_width: size of the tokens that values are computed from; None is ``key_width``.
 
-    ``input_projections`` holds a projection for each input that the mechanism declares beside query, key and value.
-    Positions are counted along the keys, and the last query has the position of the last key (``contract.Frame``).
+    ``key_projection`` is None if the mechanism shares queries and keys (``Mechanism.shares_query_key``): keys are then
+    projected by ``query_projection``. ``input_projections`` holds a projection for each input that the mechanism
+    declares beside query, key and value. Positions are counted along the keys, and the last query has the position of the last key (``contract.Frame``).
 
     Raises OptionError if sizes do not divide, a name is unknown, or the position is one that is added to embeddings.
     """
@@ -96,10 +97,13 @@ class MultiHeadAttention(nn.Module):
         self.head_dim = width // heads if head_dim is None else head_dim
         check_weights(width=max(width, key_width, value_width), heads=heads, head_dim=self.head_dim)
         self.query_projection = nn.Linear(width, heads * self.head_dim, bias=bias)
-        self.key_projection = nn.Linear(key_width, key_value_heads * self.head_dim, bias=bias)
+        self.key_projection: nn.Linear | None = nn.Linear(key_width, key_value_heads * self.head_dim, bias=bias)
         self.value_projection = nn.Linear(value_width, key_value_heads * self.head_dim, bias=bias)
         self.output_projection = nn.Linear(heads * self.head_dim, width, bias=bias)
         self.mechanism = _resolve_mechanism(mechanism, mechanism_options, heads, self.head_dim, dropout)
+        if self.mechanism.shares_query_key:
+            _check_shared(self.mechanism, width, key_width, heads, key_value_heads)
+            self.key_projection = None
         widths = {"query": width, "key": key_width}
         self.input_projections = nn.ModuleDict(
             {
@@ -169,11 +173,14 @@ class MultiHeadAttention(nn.Module):
         if cache is not None and not isinstance(cache, State):
             raise wrong_state_error(cache, type(self.mechanism.empty_state()), type(self.mechanism).__name__)
         queries = self._project_heads(query, self.query_projection, "query")
-        keys = self._project_heads(key, self.key_projection, "key")
+        # The same tensor if queries are keys, so that a mechanism need not hash it twice, for example.
+        same = self.key_projection is None and key is query
+        keys = queries if same else self._project_keys(key)
         values = self._project_heads(value, self.value_projection, "value")
         known = (0,) if cache is None else cache.next_positions
         starts = [Frame(query.shape[1], start + key.shape[1]).offset for start in known]
-        queries, keys = self._rotate(queries, starts), self._rotate(keys, known)
+        queries = self._rotate(queries, starts)
+        keys = queries if same else self._rotate(keys, known)
         # With a cache all are projected, so that each step has the same inputs.
         frame = Frame(query.shape[1], key.shape[1]) if cache is None else None
         inputs |= self._project_inputs("query", query, starts, frame, inputs) | self._project_inputs(
@@ -190,7 +197,9 @@ class MultiHeadAttention(nn.Module):
 
     def project_memory(self, memory: Tensor) -> KeyValueCache:
         """Compute keys and values of ``memory`` (batch, keys, key_width) once, for ``attend_memory`` at each step."""
-        keys = self._rotate(self._project_heads(memory, self.key_projection, "key"), (0,))
+        if self.key_projection is None:
+            raise _shared_memory_error(self.mechanism)
+        keys = self._rotate(self._project_keys(memory), (0,))
         values = self._project_heads(memory, self.value_projection, "value")
         return KeyValueCache.empty().extended(keys, values, self._project_inputs("key", memory, (0,)))
 
@@ -327,6 +336,11 @@ class MultiHeadAttention(nn.Module):
         size = self.head_dim if size is None else size
         return linear_activation(tokens, projection).unflatten(-1, (-1, size)).transpose(1, 2)
 
+    def _project_keys(self, tokens: Tensor) -> Tensor:
+        """Project tokens to keys (batch, heads, length, head_dim), as queries are if the mechanism shares the two."""
+        projection = self.query_projection if self.key_projection is None else self.key_projection
+        return self._project_heads(tokens, projection, "key")
+
     def _rotate(self, tokens: Tensor, offsets: Sequence[int]) -> Tensor:
         """Rotate tokens by their positions, which start at one offset per entry, or at one offset for all."""
         if not isinstance(self.position, Rotation):
@@ -362,7 +376,7 @@ class MultiHeadAttention(nn.Module):
         """Initialise weights by Xavier uniform, as Vaswani et al. and nn.MultiheadAttention do, and biases by 0."""
         for projection in (
             self.query_projection,
-            self.key_projection,
+            *(() if self.key_projection is None else (self.key_projection,)),
             self.value_projection,
             self.output_projection,
             *cast("Iterable[nn.Linear]", self.input_projections.values()),
@@ -380,18 +394,17 @@ class MultiHeadAttention(nn.Module):
 
 def _split_fused(module: MultiHeadAttention, state: dict[str, Any], prefix: str, *_: object) -> None:
     """Rename the entries of an ``nn.MultiheadAttention``, and split its fused ``in_proj`` into three."""
-    names = [prefix + name for name in ("query_projection.", "key_projection.", "value_projection.")]
-    sizes = [
-        projection.out_features
-        for projection in (module.query_projection, module.key_projection, module.value_projection)
-    ]
+    parts = {"query": module.query_projection, "key": module.key_projection, "value": module.value_projection}
+    projections = {name: part for name, part in parts.items() if part is not None}
+    names = [f"{prefix}{name}_projection." for name in projections]
+    sizes = [projection.out_features for projection in projections.values()]
     for kind in ("weight", "bias"):
         fused = state.pop(f"{prefix}in_proj_{kind}", None)
         if fused is None:
             continue
         if fused.shape[0] != sum(sizes):
             raise ShapeError(
-                f"{prefix}in_proj_{kind} does not split into query, key and value",
+                f"{prefix}in_proj_{kind} does not split into {', '.join(projections)}",
                 expected=f"{sum(sizes)} rows = " + " + ".join(str(size) for size in sizes),
                 got=f"shape {tuple(fused.shape)}",
                 do="build the layer with the width and heads of the checkpoint",
@@ -445,6 +458,28 @@ def _resolve_mechanism(
                 do="pass it to the mechanism: regard.mechanism(name, ...)",
             )
     return mechanism
+
+
+def _check_shared(mechanism: Mechanism, width: int, key_width: int, heads: int, key_value_heads: int) -> None:
+    """Raise OptionError unless keys may be projected as queries are."""
+    name = type(mechanism).__name__
+    if key_value_heads != heads or key_width != width:
+        raise OptionError(
+            f"{name} has one projection for queries and keys",
+            expected=f"key_value_heads={heads} and key_width={width}, as of queries",
+            got=f"key_value_heads={key_value_heads}, key_width={key_width}",
+            do="leave key_value_heads and key_width out, or choose a mechanism with a projection of keys",
+        )
+
+
+def _shared_memory_error(mechanism: Mechanism) -> RefusedError:
+    name = type(mechanism).__name__
+    return RefusedError(
+        f"{name} has one projection for queries and keys, so it does not attend to a memory",
+        expected="self-attention",
+        got="the tokens of a memory",
+        do="use another mechanism for cross-attention, such as dot_product",
+    )
 
 
 def _check_heads(width: int, heads: int, key_value_heads: int, head_dim: int | None) -> None:

@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.mechanisms.clean_tokens import fill_zeros, is_false
 from regard.mechanisms.splitmix64 import shift_right, splitmix64
 
 _MEAN = 12 * (2**16 - 1) // 2
@@ -65,10 +66,11 @@ def hash_tokens(
 ) -> Int[Tensor, "batch heads length rounds"]:
     """Compute the bucket of each token in each round. Tokens with NaN or infinity get bucket 0."""
     tokens = tokens.detach()
-    finite = tokens.isfinite().all(-1)
-    largest = tokens.abs().amax(-1, keepdim=True)
-    tokens = torch.where(finite[..., None], tokens, 0.0)
-    tokens = torch.where(largest > _LARGEST_INPUT, tokens * _LARGEST_INPUT**-1, tokens)
+    largest = tokens.abs().amax(-1)
+    usual = largest <= _LARGEST_INPUT
+    if not is_false(~usual):
+        tokens = fill_zeros(tokens, ~largest.isfinite())
+        tokens = torch.where(usual[..., None], tokens, tokens * _LARGEST_INPUT**-1)
     rotations = rotations.to(tokens)
     rounds = []
     for number in range(rotations.shape[1]):

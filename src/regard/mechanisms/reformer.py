@@ -6,13 +6,14 @@
     h_r(x) = argmax([x R_r; -x R_r])            R_r random: tokens in similar directions share a bucket
 
 Kitaev et al. 2020, "Reformer: the efficient Transformer", sections 2 and 3. Queries and keys are one projection, which
-layers read from ``shares_query_key``; so a query's own key is nearly always the largest, and it is left out unless there
-is no other. Keys are divided by their norm, as in the authors' code: k / sqrt(mean(k^2) + 10^-6), with a scale of
+layers read from ``shares_query_key``; so a query's own key is nearly always the closest, and it is left out unless
+there is no other. Keys are divided by their norm, as in the authors' code: k / sqrt(mean(k^2) + 10^-6), with a scale of
 1/sqrt(head_dim). Rounds are merged by their log-sum-exp, and a key that shares a bucket in several rounds counts once
 (section 2, equation 6), since every round leaves out the pairs of earlier ones. Time is n * (n / buckets) * rounds * d.
 
-With ``shared=False``, queries and keys have projections of their own, are not divided, and a token may attend to itself:
-then this approximates ``dot_product``, and equals it with buckets=1. With ``shared`` it does so for the divided keys.
+With ``shared=False``, queries and keys have projections of their own, are not divided, and a token may attend to
+itself: then this approximates ``dot_product``, and equals it with buckets=1. With ``shared`` it approximates the same
+with divided keys, and without a token's own.
 
 By default attention is exact inside buckets. A token's bucket depends on itself alone, so what a mask hides has no
 influence: a causal text may be cut anywhere, and padding added. With ``buckets=None``, their number follows the number
@@ -91,8 +92,8 @@ class Reformer(Mechanism):
         shared: whether queries and keys are one projection.
         seed: seed of the random rotations.
 
-    Inputs of a call, both optional: ``query_buckets`` (batch, heads, queries, rounds) and ``key_buckets`` (batch, heads,
-    keys, rounds), integers that replace the hash; -1 hides a key.
+    Inputs of a call, both optional: ``query_buckets`` (batch, heads, queries, rounds) and ``key_buckets`` (batch,
+    heads, keys, rounds), integers that replace the hash; -1 is no bucket.
     """
 
     approximates: ClassVar[str] = "dot_product"
@@ -167,7 +168,7 @@ class Reformer(Mechanism):
         """Compute the output; half precision is computed in float32 and rounded once."""
         wide, parts = self._widen(request), causal_parts(request.mask, request.frame)
         with disable_autocast(request.device):
-            if parts is None or (self.chunk is None and (request.bias is not None or request.frame.keys <= _MIN_SORTED)):
+            if parts is None or (self.chunk is None and not self._sorts(request)):
                 pairs = self._pair_mask(wide, request.frame.all_rows(request.device))
                 dense = pairs.dense(request.frame.queries, request.frame.keys, device=request.device)
                 wide = replace(wide, mask=Keep(dense), inputs={})
@@ -210,6 +211,10 @@ class Reformer(Mechanism):
                 factors = self._fixed_factors
                 inputs = {"query_buckets": self._hash(query, factors), "key_buckets": self._hash(key, factors)}
         return super().step(query, key, value, state, mask, bias=bias, **inputs)
+
+    def _sorts(self, request: Request) -> bool:
+        """Whether tokens are sorted into buckets: a bias has no form for sorted tokens, and few are faster without."""
+        return request.bias is None and request.frame.keys > _MIN_SORTED
 
     def _widen(self, request: Request) -> Request:
         """Return the request in the dtype of sums, with a key head for each query head, and divided keys if shared."""
@@ -270,26 +275,15 @@ class Reformer(Mechanism):
             return passed
         factors, levels = self._fixed_factors, None
         parts = causal_parts(request.mask, request.frame)
-        if self.factors is None and parts is not None and parts.high is None:
-            if request.frame.queries == request.frame.keys:
-                visible = parts.visible_keys(request.frame, request.device)
-                factors, levels = self._factors_by_count(request.frame, visible)
+        same_for_all = parts is not None and parts.high is None and request.frame.queries == request.frame.keys
+        if self.factors is None and parts is not None and same_for_all:
+            visible = parts.visible_keys(request.frame, request.device)
+            factors, levels = _factors_by_count(request.frame, visible)
         found = {}
         for name, side in (("query_buckets", request.query), ("key_buckets", request.key)):
             again = name == "key_buckets" and side is request.query and "query_buckets" not in passed
             found[name] = found["query_buckets"] if again else self._hash(side, factors, levels)
         return found | passed
-
-    def _factors_by_count(
-        self, frame: Frame, visible: Bool[Tensor, "#batch #heads keys"] | None
-    ) -> tuple[tuple[int, ...], Int[Tensor, "#batch #heads"] | None]:
-        """Return the factors of the number of buckets, if it is the same everywhere; else the logarithm of each."""
-        level = _level_of(frame.keys)
-        if visible is None:
-            return split_buckets(2**level), None
-        counts = visible.sum(-1)
-        levels = sum((counts >= _TOKENS_PER_BUCKET * 2**one for one in range(1, level + 1)), torch.zeros_like(counts))
-        return (), levels
 
     def _hash(
         self,
@@ -351,6 +345,20 @@ def _level_of(tokens: int) -> int:
     return level
 
 
+def _factors_by_count(
+    frame: Frame, visible: Bool[Tensor, "#batch #heads keys"] | None
+) -> tuple[tuple[int, ...], Int[Tensor, "#batch #heads"] | None]:
+    """Return the factors of the number of buckets, if it is the same everywhere; else the logarithm of each."""
+    level = _level_of(frame.keys)
+    if visible is None:
+        return split_buckets(2**level), None
+    counts = visible.sum(-1)
+    levels = torch.zeros_like(counts)
+    for one in range(1, level + 1):
+        levels = levels + (counts >= _TOKENS_PER_BUCKET * 2**one)
+    return (), levels
+
+
 def _attend_to_own(
     wide: Request, result: BucketResult, visible: Bool[Tensor, "batch heads keys"], high: int | None
 ) -> Float[Tensor, "batch heads queries value_dim"]:
@@ -380,9 +388,11 @@ def _normalize(key: Float[Tensor, "batch heads keys head_dim"]) -> Float[Tensor,
 
     Keys are divided by their largest element first, if it is above 1, which changes nothing and keeps squares finite.
     """
-    broken = ~key.detach().isfinite().all(-1, keepdim=True)
-    key = key if is_false(broken) else key.masked_fill(broken, 0.0)
-    largest = key.detach().abs().amax(-1, keepdim=True).clamp(min=1.0)
+    largest = key.detach().abs().amax(-1, keepdim=True)
+    broken = ~largest.isfinite()
+    if not is_false(broken):
+        key, largest = key.masked_fill(broken, 0.0), largest.masked_fill(broken, 1.0)
+    largest = largest.clamp(min=1.0)
     key = key / largest
     key = key * torch.rsqrt(key.square().mean(-1, keepdim=True) + _EPSILON / largest.square())
     return key if is_false(broken) else key.masked_fill(broken, torch.nan)

@@ -299,7 +299,7 @@ const int32_t* Call::copy_tokens(nb::handle object, const char* name, int64_t gr
 
 BucketArguments Call::read_buckets(nb::handle query_token, nb::handle key_token, nb::handle query_buckets,
                                    nb::handle key_buckets, nb::handle row_start, nb::handle key_tile, nb::handle bitmaps,
-                                   int64_t round, int64_t chunk) {
+                                   int64_t round, int64_t buckets, int64_t chunk) {
     BucketArguments given;
     const Array places = take(query_token, "query_token"), of_queries = take(query_buckets, "query_buckets");
     given.groups = places.shape[2];
@@ -309,18 +309,26 @@ BucketArguments Call::read_buckets(nb::handle query_token, nb::handle key_token,
     given.keys = take(key_buckets, "key_buckets").shape[2];
     given.rounds = of_queries.shape[3];
     given.round = round;
+    given.buckets = buckets;
     given.chunk = chunk;
     require(given.query_places <= max_length && given.key_places <= max_length, "query_token and key_token: too long");
-    require(round >= 0 && round < std::max<int64_t>(given.rounds, 1), "round: it is not one of the rounds");
-    require(chunk >= 0, "chunk: expected 0 or more");
+    require(round >= 0 && round < std::max<int64_t>(given.rounds, 1), "earlier: expected fewer than all rounds");
+    require(chunk >= 0 && (chunk == 0 || given.key_places % chunk == 0), "chunk: expected a divisor of the key places");
+    require(buckets >= 0 && buckets < INT32_MAX, "buckets: it is out of range");
     const int64_t query_tiles = ceil_div(given.query_places, tile), key_tiles = ceil_div(given.key_places, tile);
     check_countable({given.groups, given.query_places, given.rounds});
     check_countable({given.groups, query_tiles, key_tiles});
     given.query_token = copy_tokens(query_token, "query_token", given.groups, given.query_places, given.queries);
     given.key_token = copy_tokens(key_token, "key_token", given.groups, given.key_places, given.keys);
+    check_countable({round, buckets});
     const auto read_codes = [&](nb::handle object, const char* name, int64_t tokens) {
-        const Array codes = read_contiguous(object, name, {given.groups, tokens, given.rounds}, Dtype::int32);
-        return static_cast<const int32_t*>(codes.data);
+        const Array codes = read_copy(object, name, {given.groups, tokens, given.rounds}, Dtype::int32);
+        const auto* copied = static_cast<const int32_t*>(codes.data);
+        for (int64_t i = 0; round > 0 && i < given.groups * tokens * given.rounds; ++i) {
+            if (copied[i] < -1 || copied[i] >= buckets)
+                throw_value_error(std::string(name) + ": a bucket is out of range");
+        }
+        return copied;
     };
     given.query_buckets = read_codes(query_buckets, "query_buckets", given.queries);
     given.key_buckets = read_codes(key_buckets, "key_buckets", given.keys);

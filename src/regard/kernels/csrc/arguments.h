@@ -67,7 +67,7 @@ public:
     // (entries, 64) are to be written.
     BucketArguments read_buckets(nanobind::handle query_token, nanobind::handle key_token, nanobind::handle query_buckets,
                                  nanobind::handle key_buckets, nanobind::handle row_start, nanobind::handle key_tile,
-                                 nanobind::handle bitmaps, int64_t round, int64_t chunk);
+                                 nanobind::handle bitmaps, int64_t round, int64_t buckets, int64_t chunk);
 
     // Reads an array of any shape and dtype.
     Array take(nanobind::handle object, const char* name, None none = None::reject);

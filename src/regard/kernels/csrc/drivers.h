@@ -106,6 +106,7 @@ struct BucketArguments {
     const int32_t* key_tile = nullptr;   // (entries)
     uint64_t* bitmaps = nullptr;         // (entries, 64), written
     int64_t groups = 0, query_places = 0, key_places = 0, queries = 0, keys = 0, rounds = 0;
+    int64_t buckets = 0;  // of earlier rounds: above all of their bucket numbers
     int64_t round = 0;   // the present one; pairs of earlier rounds are left out
     int64_t high = unbounded_high;  // of key - query, in indices of tokens
     int64_t offset = 0;  // key - query of a token and itself

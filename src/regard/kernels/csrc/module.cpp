@@ -367,13 +367,13 @@ void bind_buckets(nb::module_& module) {
     module.def(
         "bucket_cells",
         [](nb::handle query_token, nb::handle key_token, nb::handle query_buckets, nb::handle key_buckets,
-           nb::handle row_start, nb::handle key_tile, nb::handle bitmaps, int64_t round, std::optional<int64_t> high,
-           std::optional<int64_t> own, int64_t chunk, int threads) {
+           nb::handle row_start, nb::handle key_tile, nb::handle bitmaps, int64_t round, int64_t buckets,
+           std::optional<int64_t> high, std::optional<int64_t> own, int64_t chunk, int threads) {
             Options options;
             options.threads = threads;
             Call call(options);
             BucketArguments given = call.read_buckets(query_token, key_token, query_buckets, key_buckets, row_start,
-                                                      key_tile, bitmaps, round, chunk);
+                                                      key_tile, bitmaps, round, buckets, chunk);
             given.high = std::clamp(high.value_or(unbounded_high), unbounded_low, unbounded_high);
             given.except_self = own.has_value();
             given.offset = std::clamp(own.value_or(0), unbounded_low, unbounded_high);
@@ -381,7 +381,7 @@ void bind_buckets(nb::module_& module) {
             bucket_cells(given, threads);
         },
         "query_token"_a, "key_token"_a, "query_buckets"_a, "key_buckets"_a, "row_start"_a, "key_tile"_a, "bitmaps"_a,
-        nb::kw_only(), "round"_a = 0, "high"_a = nb::none(), "own"_a = nb::none(), "chunk"_a = 0, "threads"_a = 1,
+        nb::kw_only(), "earlier"_a = 0, "buckets"_a = 0, "high"_a = nb::none(), "own"_a = nb::none(), "chunk"_a = 0, "threads"_a = 1,
         "Which queries may attend to which keys, over tokens that are sorted by bucket.");
 }
 

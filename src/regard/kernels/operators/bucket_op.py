@@ -13,6 +13,8 @@ derivative.
 
 from __future__ import annotations
 
+import math
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple, cast, final
 
@@ -37,6 +39,8 @@ from regard.kernels.tracing import any_requires_grad, is_eager, is_eager_backwar
 
 _LOG2_E = 1.4426950408889634
 _NUM_SEEDS = 2**62
+_BLOCK_BYTES = 2**22
+"""Bytes of the queries that are sorted at once: sorted tokens, up to twice as many, then stay in a level 2 cache."""
 
 
 @final
@@ -99,34 +103,85 @@ def bucket_attention(
 
 def _split(terms: BucketArguments) -> Iterator[_Part]:
     """List the runs of the kernels: one for each round, or one for all with chunks."""
-    codes, key_codes = terms.query_buckets, terms.key_buckets
-    limits = {"high": terms.high, "own": terms.own}
+    codes, key_codes = (of_tokens.int().contiguous() for of_tokens in (terms.query_buckets, terms.key_buckets))
     for number in range(1 if terms.chunk is not None else codes.shape[3]):
         if terms.chunk is not None:
             queries = sort_into_chunks(key_codes.flatten(0, 1), terms.buckets, terms.chunk)
-            hidden = (key_codes.flatten(0, 1)[..., 0] < 0).gather(1, queries.token.clamp(min=0))
+            hidden = (key_codes < 0).all(-1).flatten(0, 1).gather(1, queries.token.clamp(min=0))
             keys = SortedTokens(queries.token.masked_fill(hidden, -1), queries.place)
-            tiles = chunk_tile_map(queries, keys, codes, key_codes, chunk=terms.chunk, **limits)
+            tiles = chunk_tile_map(queries, keys, codes, key_codes, chunk=terms.chunk, high=terms.high, own=terms.own)
         else:
-            queries, keys = (
-                sort_into_tiles(of_tokens.flatten(0, 1)[..., number], terms.buckets) for of_tokens in (codes, key_codes)
+            queries = keys = sort_into_tiles(key_codes.flatten(0, 1)[..., number], terms.buckets)
+            if not torch.equal(codes, key_codes):
+                queries = sort_into_tiles(codes.flatten(0, 1)[..., number], terms.buckets)
+            tiles = bucket_tile_map(
+                queries,
+                keys,
+                codes,
+                key_codes,
+                earlier=number,
+                buckets=terms.buckets,
+                high=terms.high,
+                own=terms.own,
             )
-            tiles = bucket_tile_map(queries, keys, codes, key_codes, round_number=number, **limits)
         seed = None if terms.seed is None else terms.seed + number
         whole: KernelArguments = tiles._replace(scale=terms.scale, dropout=terms.dropout, seed=seed)
         yield _Part(queries, keys, whole.to_kwargs())
+
+
+@final
+class _Block(NamedTuple):
+    """Some heads of some batch entries, whose sorted tokens stay in a cache and in memory that is reused."""
+
+    entries: slice
+    heads: slice
+    number: int
+
+    def take(self, tensor: Tensor) -> Tensor:
+        """The part of a tensor (batch, heads, ..)."""
+        return tensor[self.entries, self.heads]
+
+    def limit(self, terms: BucketArguments) -> BucketArguments:
+        """The arguments of the block, with another seed for each."""
+        return terms._replace(
+            query_buckets=self.take(terms.query_buckets),
+            key_buckets=self.take(terms.key_buckets),
+            seed=None if terms.seed is None else terms.seed + self.number * terms.key_buckets.shape[3],
+        )
+
+
+def _blocks(query: Tensor, key: Tensor) -> Iterator[_Block]:
+    """Split a call into blocks of about ``_BLOCK_BYTES`` for each tensor."""
+    batch, heads, _, size = query.shape
+    groups = max(1, _BLOCK_BYTES // max(1, max(query.shape[2], key.shape[2]) * size * query.itemsize))
+    entries, heads_at_once = max(1, groups // heads), min(heads, groups)
+    number = 0
+    for entry in range(0, batch, entries):
+        for head in range(0, heads, heads_at_once):
+            yield _Block(slice(entry, entry + entries), slice(head, head + heads_at_once), number)
+            number += 1
 
 
 def _compute(query: Tensor, key: Tensor, value: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
     """Compute regard::bucket_attention on a CPU."""
     terms = BucketArguments(*arguments)
     output, normalizer = _empty_results(query, key, value, *arguments)
-    by_token, of_rows = output.transpose(1, 2).zero_(), normalizer.transpose(1, 2)
-    largest, total = of_rows[..., 0].fill_(-torch.inf), torch.zeros_like(of_rows[..., 0])
+    output.zero_()
+    normalizer.fill_(-torch.inf)
+    if normalizer.numel() > 0 and key.shape[2] > 0:
+        for block in _blocks(query, key):
+            tensors = (block.take(one) for one in (query, key, value, output, normalizer))
+            _compute_block(*tensors, block.limit(terms))
+    return output, normalizer
+
+
+def _compute_block(
+    query: Tensor, key: Tensor, value: Tensor, output: Tensor, normalizer: Tensor, terms: BucketArguments
+) -> None:
+    """Compute a block into ``output``, which is 0, and ``normalizer``, which is -inf."""
+    by_token, of_rows = output.transpose(1, 2), normalizer.transpose(1, 2)
+    largest, total = of_rows[..., 0], torch.zeros_like(of_rows[..., 0])
     values = value if value.shape[3] else zero_values(value)
-    if normalizer.numel() == 0 or key.shape[2] == 0:
-        of_rows[..., 1] = -torch.inf
-        return output, normalizer
     factor = terms.scale * _LOG2_E
     for part in _split(terms):
         tokens = [_gather(query, part.queries.token), *(_gather(one, part.keys.token) for one in (key, values))]
@@ -134,7 +189,7 @@ def _compute(query: Tensor, key: Tensor, value: Tensor, *arguments: Any) -> tupl
         log_sums = tokens[0].new_empty(*tokens[0].shape[:3], 2)
         native.forward(*tokens, found, None, normalizer=log_sums, **part.options)
         for place in part.queries.place.unbind(1):
-            own, log_sum = _take_rows(log_sums, place).unbind(-1)
+            own, log_sum = _take_rows(log_sums, place, fill=-torch.inf).unbind(-1)
             own = own.masked_fill(log_sum == -torch.inf, -torch.inf)
             highest = torch.maximum(largest, own)
             base = highest.masked_fill(highest == -torch.inf, 0.0)
@@ -144,8 +199,7 @@ def _compute(query: Tensor, key: Tensor, value: Tensor, *arguments: Any) -> tupl
             if value.shape[3]:
                 by_token.mul_(before[..., None]).addcmul_(_take_rows(found, place), weight[..., None])
     by_token.div_(total.masked_fill(total == 0, 1.0)[..., None])
-    of_rows[..., 1] = total.log2()
-    return output, normalizer
+    torch.log2(total, out=of_rows[..., 1])
 
 
 def _empty_results(query: Tensor, key: Tensor, value: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
@@ -161,13 +215,31 @@ def _compute_backward(
     """Compute regard::bucket_attention_backward on a CPU."""
     terms = BucketArguments(*arguments)
     gradients = _empty_gradients(grad_output, output, normalizer, query, key, value, *arguments)
-    by_token = [gradient.transpose(1, 2).zero_() for gradient in gradients]
-    if normalizer.numel() == 0 or key.shape[2] == 0 or value.shape[3] == 0:
-        return gradients
+    for gradient in gradients:
+        gradient.zero_()
+    if normalizer.numel() > 0 and key.shape[2] > 0 and value.shape[3] > 0:
+        for block in _blocks(query, key):
+            of_results = [block.take(one) for one in (grad_output, output, normalizer)]
+            tokens = [block.take(one) for one in (query, key, value)]
+            into = [block.take(gradient).transpose(1, 2) for gradient in gradients]
+            _compute_block_backward(*of_results, *tokens, into, block.limit(terms))
+    return gradients
+
+
+def _compute_block_backward(
+    grad_output: Tensor,
+    output: Tensor,
+    normalizer: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    into: list[Tensor],
+    terms: BucketArguments,
+) -> None:
+    """Add the gradients of a block to ``into``, each (batch, tokens, heads, size)."""
     # dS = w (D - sum_j w D): the sum, dO . o, goes in as a gradient of lse, so that outputs need not be sorted.
-    finite = normalizer[..., 1:].isfinite()
-    sums = (grad_output * output).sum(-1, keepdim=True).neg_().masked_fill_(~finite, 0.0)
-    nothing = zero_values(output)
+    sums = (grad_output * output).sum(-1, keepdim=True).neg_().masked_fill_(~normalizer[..., 1:].isfinite(), 0.0)
+    nothing = zero_values(output)[:, :, :1]
     for part in _split(terms):
         of_queries = [_gather(one, part.queries.token) for one in (query, grad_output, normalizer, sums)]
         of_keys = [_gather(one, part.keys.token) for one in (key, value)]
@@ -176,7 +248,7 @@ def _compute_backward(
             of_queries[1],
             of_queries[0],
             *of_keys,
-            nothing[:, :, :1].expand_as(of_queries[1]),
+            nothing.expand_as(of_queries[1]),
             of_queries[2],
             *found,
             None,
@@ -184,13 +256,9 @@ def _compute_backward(
             grad_lse=of_queries[3].squeeze(-1),
             **part.options,
         )
-        for gradient, rows, side in zip(by_token, found, (part.queries, part.keys, part.keys), strict=True):
+        for gradient, rows, side in zip(into, found, (part.queries, part.keys, part.keys), strict=True):
             for place in side.place.unbind(1):
-                moved = _take_rows(rows, place)
-                if int(place.min()) < 0:
-                    moved.masked_fill_((place < 0).view(*rows.shape[:2], -1).transpose(1, 2)[..., None], 0.0)
-                gradient.add_(moved)
-    return gradients
+                gradient.add_(_take_rows(rows, place, fill=0.0))
 
 
 def _empty_gradients(
@@ -206,24 +274,31 @@ def _gather(
 ) -> Float[Tensor, "batch heads places size"]:
     """Copy the tokens at places; empty places get any token."""
     batch, heads, length, size = tokens.shape
-    entry, head = torch.arange(batch)[:, None, None], torch.arange(heads)[:, None]
     at = token.view(batch, heads, -1).clamp(min=0)
-    by_token = tokens.transpose(1, 2)
-    if by_token.is_contiguous():
-        rows, index = by_token.reshape(-1, size), (entry * length + at) * heads + head
-    else:
-        rows, index = tokens.reshape(-1, size), (entry * heads + head) * length + at
-    return rows.index_select(0, index.flatten()).view(batch, heads, -1, size)
+    whole = tokens if tokens.stride(3) == 1 or size == 1 else tokens.contiguous()
+    strides = [0 if count == 1 else one for count, one in zip(whole.shape[:3], whole.stride(), strict=False)]
+    step = math.gcd(*strides) or size
+    if step < size:
+        return tokens.gather(2, at[..., None].expand(*at.shape, size))
+    steps = [one // step for one in strides]
+    last = sum((count - 1) * one for count, one in zip((batch, heads, length), steps, strict=True))
+    rows = whole.as_strided((last + 1, size), (step, 1))
+    first = torch.arange(batch)[:, None, None] * steps[0] + torch.arange(heads)[:, None] * steps[1]
+    return rows.index_select(0, (first + at * steps[2]).flatten()).view(batch, heads, -1, size)
 
 
 def _take_rows(
-    rows: Float[Tensor, "batch heads places size"], place: Int[Tensor, "groups tokens"]
+    rows: Float[Tensor, "batch heads places size"], place: Int[Tensor, "groups tokens"], fill: float | None = None
 ) -> Float[Tensor, "batch tokens heads size"]:
-    """Copy the rows at the places of tokens; tokens without a place get any row."""
+    """Copy the rows at the places of tokens; ``fill`` is for tokens without a place, None if all have one."""
     batch, heads, places, size = rows.shape
     group = torch.arange(batch * heads).view(batch, 1, heads)
-    index = place.view(batch, heads, -1).clamp(min=0).transpose(1, 2) + group * places
-    return rows.reshape(-1, size).index_select(0, index.flatten()).view(batch, -1, heads, size)
+    at = place.view(batch, heads, -1).transpose(1, 2)
+    taken = rows.reshape(-1, size).index_select(0, (at.clamp(min=0) + group * places).flatten())
+    taken = taken.view(batch, -1, heads, size)
+    if fill is not None and int(place.min()) < 0:
+        taken.masked_fill_((at < 0)[..., None], fill)
+    return taken
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

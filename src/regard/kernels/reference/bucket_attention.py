@@ -1,7 +1,7 @@
 """Attention of tokens that share a bucket, in plain torch: on any device, with any number of derivatives.
 
-``kernels.bucket_request`` has the equation. Buckets are a dense mask here, in memory queries x keys; chunks are gathered,
-in memory linear in the number of tokens.
+``kernels.bucket_request`` has the equation. Buckets are a dense mask here, in memory queries x keys; chunks are
+gathered, in memory linear in the number of tokens.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def attend_in_chunks(request: BucketRequest) -> BucketResult:
         """Append the chunk before each, unless there is only one."""
         return one if one.shape[2] == 1 else torch.cat([one, one.roll(1, dims=2)], dim=3)
 
-    hidden = (codes[:, :, 0] < 0).gather(2, index) | (token < 0)
+    hidden = (codes < 0).all(2).gather(2, index) | (token < 0)
     of_query = token.unflatten(2, (-1, chunk))
     of_key = with_chunk_before(token.masked_fill(hidden, -1).unflatten(2, (-1, chunk)))[..., None, :]
     distance = of_key - of_query[..., None]

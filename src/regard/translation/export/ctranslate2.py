@@ -114,6 +114,7 @@ def _fill_block(theirs: Any, ours: Any) -> None:
 
 def _fill_attention(theirs: Any, ours: MultiHeadAttention, joined: tuple[int, ...]) -> None:
     """Copy the query, key, value and output projections, fused in groups of the sizes ``joined``."""
+    assert ours.key_projection is not None, "only dot_product is exported"
     parts = [ours.query_projection, ours.key_projection, ours.value_projection, ours.output_projection]
     for linear, count in zip(theirs.linear, joined, strict=True):
         some, parts = parts[:count], parts[count:]
