@@ -30,7 +30,6 @@ from regard.layers.multi_head import MultiHeadAttention
 from regard.masks.base import Mask
 
 
-
 @final
 class Sublayer(NamedTuple):
     """A function of one stream, and the parameters that it uses."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from regard.errors import OptionError, ShapeError, short_repr
@@ -63,7 +63,7 @@ class KeyValueCache(State):
         return self._require_storage().tensors["value"][:, :, : self.length]
 
     @property
-    def inputs(self) -> dict[str, Float[Tensor, "batch heads length size"]]:
+    def inputs(self) -> dict[str, Shaped[Tensor, "batch heads length size"]]:
         """The extra inputs that belong to the keys, by name; empty for most mechanisms."""
         tensors = {} if self._storage is None else self._storage.tensors
         return {name: tensors[name][:, :, : self.length] for name in tensors if name not in ("key", "value")}

@@ -65,7 +65,7 @@ from regard.mechanisms.paged_cache import PagedCache
 from regard.mechanisms.state import State
 from regard.mechanisms.steps import Steps
 from regard.mechanisms.weights import weights_by_gradient
-from regard.tensors import has_values, is_traced
+from regard.tensors import has_values, is_dense, is_traced
 
 _TOKENS_PER_BUCKET = 64
 _FIXED_BUCKETS = 64
@@ -85,7 +85,7 @@ class Reformer(Mechanism):
     """Reformer: attention among tokens that hash into the same bucket, in any of ``rounds`` rounds.
 
     Args:
-        rounds: number of hash rounds. It is an attribute too, and may be changed between calls.
+        rounds: number of hash rounds. It and ``seed`` are attributes too, and may be changed between calls.
         buckets: number of buckets, 1 or even; or factors of it, each even, which cost less to hash. None: from the
             number of tokens.
         chunk: None for exact attention inside buckets; or the number of tokens in a chunk, for the paper's form.
@@ -206,8 +206,7 @@ class Reformer(Mechanism):
     ) -> tuple[Tensor, State]:
         """Compute one step of decoding, as ``Mechanism.step`` does; the cache holds the buckets of its keys too."""
         if self.chunk is None and not isinstance(state, PagedCache) and not inputs:
-            fits = all(isinstance(one, Tensor) and one.dim() == 4 for one in (query, key))
-            if fits and query.shape[1:4:2] == (self.heads, self.head_dim) and self.heads % max(1, key.shape[1]) == 0:
+            if self._fits(query) and self._fits(key):
                 factors = self._fixed_factors
                 inputs = {"query_buckets": self._hash(query, factors), "key_buckets": self._hash(key, factors)}
         return super().step(query, key, value, state, mask, bias=bias, **inputs)
@@ -215,6 +214,13 @@ class Reformer(Mechanism):
     def _sorts(self, request: Request) -> bool:
         """Whether tokens are sorted into buckets: a bias has no form for sorted tokens, and few are faster without."""
         return request.bias is None and request.frame.keys > _MIN_SORTED
+
+    def _fits(self, tokens: object) -> bool:
+        """Whether tokens can be hashed; if not, the call will be refused."""
+        if not isinstance(tokens, Tensor) or not is_dense(tokens) or tokens.dim() != 4:
+            return False
+        heads = max(1, tokens.shape[1])
+        return tokens.is_floating_point() and tokens.shape[3] == self.head_dim and self.heads % heads == 0
 
     def _widen(self, request: Request) -> Request:
         """Return the request in the dtype of sums, with a key head for each query head, and divided keys if shared."""
@@ -313,7 +319,8 @@ class Reformer(Mechanism):
         def draw() -> Tensor:
             return draw_rotations(seed=self.seed, factors=factors, **sizes).to(device)
 
-        return draw() if is_traced() else self._rotations.get_or_compute((factors, self.rounds, device), draw)
+        name = (factors, self.rounds, self.seed, device)
+        return draw() if is_traced() else self._rotations.get_or_compute(name, draw)
 
     @property
     def _fixed_factors(self) -> tuple[int, ...]:

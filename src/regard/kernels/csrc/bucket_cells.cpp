@@ -21,7 +21,7 @@ namespace {
 // Tables of one thread, all 0 between tiles: the keys of each bucket, in each earlier round, and of each token.
 struct KeyTables {
     uint64_t* by_bucket;  // (round, bucket + 1)
-    uint8_t* by_token;    // (token): place in the tile, counted from 1
+    uint64_t* by_token;   // (token): with chunks, a token may be in a tile once for each round
 
     uint64_t& keys(const BucketArguments& given, int64_t round, const int32_t* buckets, int64_t token) const {
         return by_bucket[round * (given.buckets + 1) + buckets[token * given.rounds + round] + 1];
@@ -77,7 +77,7 @@ void fill_tile(const BucketArguments& given, int64_t group, int64_t query_tile, 
     const int64_t chunks = given.chunk ? given.key_places / given.chunk : 0;
     keys.for_each([&](int j) {
         const int32_t token = keys.token[j];
-        if (given.except_self) tables.by_token[token] = static_cast<uint8_t>(j + 1);
+        if (given.except_self) tables.by_token[token] |= uint64_t{1} << j;
         for (int64_t round = 0; round < given.round; ++round)
             tables.keys(given, round, key_buckets, token) |= uint64_t{1} << j;
     });
@@ -90,8 +90,7 @@ void fill_tile(const BucketArguments& given, int64_t group, int64_t query_tile, 
         uint64_t word = keys.up_to(token + given.high);
         if (given.except_self) {
             const int64_t own = token + given.offset;
-            const int at = own >= 0 && own < given.keys ? tables.by_token[own] : 0;
-            if (at) word &= ~(uint64_t{1} << (at - 1));
+            if (own >= 0 && own < given.keys) word &= ~tables.by_token[own];
         }
         for (int64_t round = 0; round < given.round; ++round)
             if (query_buckets[token * given.rounds + round] >= 0)
@@ -116,13 +115,15 @@ void fill_tile(const BucketArguments& given, int64_t group, int64_t query_tile, 
 void bucket_cells(const BucketArguments& given, int threads) {
     const int64_t query_tiles = ceil_div(given.query_places, tile);
     const int64_t of_buckets = given.round * (given.buckets + 1), of_tokens = given.except_self ? given.keys : 0;
-    const Scratch buckets = Scratch::of<uint64_t>({threads, of_buckets}), tokens = Scratch::of<uint8_t>({threads, of_tokens});
+    const Scratch buckets = Scratch::of<uint64_t>({threads, of_buckets});
+    const Scratch tokens = Scratch::of<uint64_t>({threads, of_tokens});
     std::fill_n(buckets.as<uint64_t>(), threads * of_buckets, 0);
-    std::fill_n(tokens.as<uint8_t>(), threads * of_tokens, 0);
+    std::fill_n(tokens.as<uint64_t>(), threads * of_tokens, 0);
     parallel_for(given.groups * query_tiles, threads, [&](int64_t task, int thread) {
         const int64_t group = task / query_tiles, query_tile = task % query_tiles;
         const int64_t* row = given.row_start + group * (query_tiles + 1) + query_tile;
-        const KeyTables tables = {buckets.as<uint64_t>() + thread * of_buckets, tokens.as<uint8_t>() + thread * of_tokens};
+        const KeyTables tables = {buckets.as<uint64_t>() + thread * of_buckets,
+                                  tokens.as<uint64_t>() + thread * of_tokens};
         for (int64_t entry = row[0]; entry < row[1]; ++entry) fill_tile(given, group, query_tile, entry, tables);
     });
 }

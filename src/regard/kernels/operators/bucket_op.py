@@ -178,7 +178,8 @@ def _compute(query: Tensor, key: Tensor, value: Tensor, *arguments: Any) -> tupl
 def _compute_block(
     query: Tensor, key: Tensor, value: Tensor, output: Tensor, normalizer: Tensor, terms: BucketArguments
 ) -> None:
-    """Compute a block into ``output``, which is 0, and ``normalizer``, which is -inf."""
+    """Compute a block into ``output`` and ``normalizer``, which is -inf."""
+    is_first = True
     by_token, of_rows = output.transpose(1, 2), normalizer.transpose(1, 2)
     largest, total = of_rows[..., 0], torch.zeros_like(of_rows[..., 0])
     values = value if value.shape[3] else zero_values(value)
@@ -196,8 +197,11 @@ def _compute_block(
             before, weight = torch.exp2((largest - base) * factor), torch.exp2((own - base) * factor + log_sum)
             largest.copy_(highest)
             total.mul_(before).add_(weight)
-            if value.shape[3]:
+            if value.shape[3] and not is_first:
                 by_token.mul_(before[..., None]).addcmul_(_take_rows(found, place), weight[..., None])
+            elif value.shape[3]:
+                torch.mul(_take_rows(found, place), weight[..., None], out=by_token)
+            is_first = False
     by_token.div_(total.masked_fill(total == 0, 1.0)[..., None])
     torch.log2(total, out=of_rows[..., 1])
 

@@ -1,0 +1,246 @@
+"""Layers with Reformer's hashing against that of transformers, and their growth with length.
+
+A layer is three projections of width 512, of queries and keys together, of values and of outputs, and attention with 8
+heads. transformers has 128 buckets, sorts tokens into chunks of 64 and attends to two chunks; its attention module is
+given an output projection.
+
+    reformer          exact attention inside 128 buckets of some 64 tokens, in any of the rounds
+    reformer chunks   the same chunks as transformers, whose buckets it gets from a hash of its own
+
+Operations for n = 8,192 tokens and r rounds (a multiply-add is two): 3 projections, 6 n 512^2 = 13 GFLOP; r hashes, 2 r n
+512 64 = 0.5 r GFLOP; and attention, 4 r n 512 operations for each of 64 or 128 keys, 1.1 or 2.1 r GFLOP. Each round
+sorts queries, keys and values, 50 MB, and reads as much again: memory and arithmetic are about equal bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, Literal, final
+
+import torch
+from torch import Tensor, nn
+
+import regard
+from benchmarks.accuracy import TOLERANCES, Deviation, deviation
+from benchmarks.case import Case, Contestant, PreparedCase, ScalingTarget, Suite, Work
+from benchmarks.optional_imports import import_transformers
+from benchmarks.peaks import arithmetic_peak
+from benchmarks.targets import Faster, Target
+from regard.mechanisms import Reformer
+
+WIDTH, HEADS, HEAD_DIM, BUCKETS, CHUNK, LENGTH = 512, 8, 64, 128, 64, 8192
+GROWTH_LENGTHS = (1024, 8192, 131072)
+_SLOPE = 1.15
+"""Allowed slope of time and memory over length, both in logarithms."""
+_NUM_CHECKED_ROWS = 33
+
+Kind = Literal["reformer", "reformer chunks"]
+
+
+@final
+@dataclass(frozen=True)
+class _Layer:
+    """A layer (1, length, width) -> (1, length, width), its weights by regard's names, and the buckets it hashes to."""
+
+    module: nn.Module
+    weights: dict[str, Tensor]
+    hash: Callable[[Tensor], Tensor]
+    """Queries (1, heads, length, head_dim) -> buckets (heads, length, rounds)."""
+    chunk: int | None
+
+
+@final
+class _PeerLayer(nn.Module):
+    """The attention of transformers, with an output projection."""
+
+    def __init__(self, attention: nn.Module, output: nn.Linear) -> None:
+        super().__init__()
+        self.attention, self.output = attention, output
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Compute the layer."""
+        result: Tensor = self.output(self.attention(tokens).hidden_states)
+        return result
+
+
+@cache
+def _make_regard(kind: Kind, rounds: int, buckets: int | None) -> _Layer:
+    torch.manual_seed(2020)
+    chunk = CHUNK if kind == "reformer chunks" else None
+    options = {"rounds": rounds, "buckets": buckets, "chunk": chunk}
+    layer = regard.MultiHeadAttention(WIDTH, HEADS, bias=False, mechanism="reformer", mechanism_options=options)
+    mechanism = layer.mechanism
+    assert isinstance(mechanism, Reformer)
+
+    def hash_queries(query: Tensor) -> Tensor:
+        return mechanism.make_request(query, query, query, None, None).inputs["query_buckets"][0]
+
+    return _Layer(layer, dict(layer.named_parameters()), hash_queries, chunk)
+
+
+def _make_peer(kind: Kind, rounds: int, buckets: int | None) -> _Layer:
+    import_transformers()
+    from transformers import ReformerConfig
+    from transformers.models.reformer.modeling_reformer import LSHSelfAttention
+
+    weights = _make_regard(kind, rounds, buckets).weights
+    config = ReformerConfig(
+        hidden_size=WIDTH,
+        num_attention_heads=HEADS,
+        attention_head_size=HEAD_DIM,
+        lsh_attn_chunk_length=CHUNK,
+        num_buckets=BUCKETS,
+        num_hashes=rounds,
+        lsh_attention_probs_dropout_prob=0.0,
+        is_decoder=False,
+        hash_seed=2020,
+    )
+    attention, output = LSHSelfAttention(config), nn.Linear(WIDTH, WIDTH, bias=False)
+    with torch.no_grad():
+        for name, module in (("query", attention.query_key), ("value", attention.value), ("output", output)):
+            module.weight.copy_(weights[f"{name}_projection.weight"])
+
+    def hash_queries(query: Tensor) -> Tensor:
+        found: Tensor = attention._hash_vectors(query, rounds, None)[0].unflatten(1, (rounds, -1)).transpose(1, 2)
+        return found
+
+    return _Layer(_PeerLayer(attention, output), weights, hash_queries, CHUNK)
+
+
+@cache
+def _make_tokens(length: int) -> tuple[Tensor, Tensor]:
+    """Tokens and the gradient of the output, (1, length, width) each."""
+    generator = torch.Generator().manual_seed(2020)
+    tokens, upstream = (torch.randn(1, length, WIDTH, generator=generator) for _ in range(2))
+    return tokens, upstream
+
+
+def _contestant(layer: _Layer, length: int, *, training: bool) -> Contestant:
+    tokens, upstream = _make_tokens(length)
+    for parameter in layer.module.parameters():
+        parameter.requires_grad_(training)
+    weights = list(layer.module.parameters())
+
+    def forward() -> Tensor:
+        with torch.no_grad():
+            result: Tensor = layer.module(tokens)
+            return result
+
+    def train() -> tuple[Tensor, ...]:
+        leaf = tokens.detach().requires_grad_()
+        return torch.autograd.grad(layer.module(leaf), [leaf, *weights], upstream)
+
+    return Contestant(train if training else forward, partial(_deviations, layer, tokens, upstream, training=training))
+
+
+def _deviations(layer: _Layer, tokens: Tensor, upstream: Tensor, *, training: bool) -> Iterable[Deviation]:
+    """Compare some rows, and the gradient of the tokens if only these rows have one."""
+    length, allowed = tokens.shape[1], TOLERANCES[torch.float32]
+    rows = torch.linspace(0, length - 1, _NUM_CHECKED_ROWS).round().long()
+    exact, found = tokens.double().requires_grad_(), tokens.detach().requires_grad_()
+    expected, output = _compute_rows(layer, exact, rows), layer.module(found)
+    yield deviation("output", output[:, rows].detach(), expected.detach(), allowed)
+    if training:
+        sparse = torch.zeros_like(upstream).index_copy(1, rows, upstream[:, rows])
+        (wanted,) = torch.autograd.grad(expected, exact, upstream[:, rows].double())
+        (got,) = torch.autograd.grad(output, found, sparse)
+        yield deviation("gradient of the tokens", got, wanted, allowed)
+
+
+def _compute_rows(layer: _Layer, tokens: Tensor, rows: Tensor) -> Tensor:
+    """Compute some rows of the layer in float64 from its equation, with the buckets of its hash."""
+    weights = {name: one.detach() for name, one in layer.weights.items()}
+
+    def project(name: str, of: Tensor) -> Tensor:
+        weight = weights[f"{name}_projection.weight"].to(of.dtype)
+        return (of @ weight.T).unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
+
+    with torch.no_grad():
+        buckets = layer.hash(project("query", tokens.detach().float()))
+    counts = _count_keys(buckets, rows, layer.chunk)
+    query, value = (project(name, tokens)[0] for name in ("query", "value"))
+    key = query / (query.square().mean(-1, keepdim=True) + 1e-6).sqrt()
+    scores = query[:, rows] @ key.mT * HEAD_DIM**-0.5 + counts.log()
+    mixed = (scores.softmax(-1) @ value).transpose(0, 1).flatten(1)
+    return (mixed @ weights["output_projection.weight"].double().T)[None]
+
+
+def _count_keys(buckets: Tensor, rows: Tensor, chunk: int | None) -> Tensor:
+    """Count how often each query of ``rows`` meets each key (heads, rows, keys), except its own."""
+    heads, length, rounds = buckets.shape
+    if chunk is None:
+        counts = (buckets[:, rows, None] == buckets[:, None]).any(-1).double()
+    else:
+        counts = torch.zeros(heads, len(rows), length, dtype=torch.float64)
+        order = buckets.argsort(dim=1, stable=True).transpose(1, 2).flatten(1).unflatten(1, (-1, chunk))
+        place = buckets.argsort(dim=1, stable=True).argsort(dim=1) + torch.arange(rounds) * length
+        for number in range(rounds):
+            own = place[:, rows, number] // chunk
+            for at in (own, (own - 1) % order.shape[1]):
+                met = order.gather(1, at[..., None].expand(-1, -1, chunk))
+                counts.scatter_add_(2, met, torch.ones_like(met, dtype=torch.float64))
+    return counts.scatter(2, rows.expand(heads, -1)[..., None], 0.0)
+
+
+def _count_operations(kind: Kind, rounds: int, length: int, *, training: bool) -> float:
+    """Count operations. Backward has twice as many as forward for a projection, and 2.5 times as many for attention."""
+    keys = 2 * CHUNK if kind == "reformer chunks" else LENGTH // BUCKETS
+    projections, attention = 6 * WIDTH * (3 if training else 1), 4 * rounds * keys * (3.5 if training else 1)
+    return length * WIDTH * (projections + attention + rounds * BUCKETS)
+
+
+def _case(
+    kind: Kind, rounds: int, length: int, by: float | None, *, training: bool = False, quick: bool = False
+) -> Case:
+    """A case with ``by`` as its target; None is a case of growth, without a peer and with buckets by length."""
+    targets: tuple[Target, ...] = () if by is None else (Faster("transformers", by),)
+    contestants = ("native",) if by is None else ("native", "transformers")
+    buckets = None if by is None else BUCKETS
+
+    def prepare() -> PreparedCase:
+        operations = _count_operations(kind, rounds, length, training=training)
+        work = Work(operations, "GFLOP/s", (arithmetic_peak(torch.float32),))
+        makers: dict[str, Any] = {"native": _make_regard, "transformers": _make_peer}
+
+        def make(name: str) -> Contestant:
+            return _contestant(makers[name](kind, rounds, buckets), length, training=training)
+
+        return PreparedCase(work, {name: partial(make, name) for name in contestants})
+
+    number = f"{rounds} round{'' if rounds == 1 else 's'}"
+    name = f"{kind} {number} {'training' if training else 'forward'} {length}"
+    sizes = f"1 text of {length:,} tokens, width {WIDTH}, {HEADS} heads, {number}"
+    return Case(name, sizes, prepare, contestants, targets, quick=quick, length=length)
+
+
+_KINDS: tuple[Kind, ...] = ("reformer", "reformer chunks")
+_COMPARED = tuple(
+    _case(kind, rounds, LENGTH, 2.0, training=training, quick=rounds == 1 and not training)
+    for kind in _KINDS
+    for rounds in (1, 4)
+    for training in (False, True)
+)
+_GROWTH = tuple(_case("reformer", 2, length, None) for length in GROWTH_LENGTHS)
+
+SUITE = Suite(
+    name="hashing",
+    title="Layers with hash buckets: Reformer",
+    description="Layers with Reformer's hashing, compared with transformers; and growth of time and memory with length.",
+    cases=(*_COMPARED, *_GROWTH),
+    scaling=tuple(
+        ScalingTarget(
+            what,
+            tuple(case.name for case in _GROWTH),
+            within=(GROWTH_LENGTHS[-1] / GROWTH_LENGTHS[0]) ** (_SLOPE - 1),
+        )
+        for what in ("time", "memory")
+    ),
+    notes=(
+        f"transformers has {BUCKETS} buckets and chunks of {CHUNK} tokens. `reformer chunks` computes the same from "
+        "buckets of its own; `reformer` attends exactly inside buckets instead, which is regard's default.",
+        f"Growth is compared over {GROWTH_LENGTHS[0]:,} to {GROWTH_LENGTHS[-1]:,} tokens, with the number of buckets "
+        f"chosen by length: in logarithms a slope of at most {_SLOPE}.",
+    ),
+)
