@@ -1,4 +1,4 @@
-"""``python -m benchmarks.learning.train_duplication``: Reformer learns to copy, and is evaluated with other hash rounds.
+"""``python -m benchmarks.learning.train_duplication``: Reformer learns to copy; evaluated with other hash rounds.
 
 Trains with 4 rounds until the time is over, with other rotations at each step, and evaluates with 8, 4, 2 and 1
 (published, at 1,024 symbols and 150,000 steps: 100, 99.9, 99.4 and 91.9 %). ``benchmarks.learning.duplication`` has the

@@ -1,15 +1,14 @@
-"""Layers with Reformer's hashing against that of transformers, and their growth with length.
+"""Reformer's attention against that of transformers, and its growth with length.
 
-A layer is three projections of width 512, of queries and keys together, of values and of outputs, and attention with 8
-heads. transformers has 128 buckets, sorts tokens into chunks of 64 and attends to two chunks; its attention module is
-given an output projection.
+Both have two projections of width 512, of queries and keys together and of values, and attention with 8 heads.
+transformers has 128 buckets, sorts tokens into chunks of 64 and attends to two chunks.
 
     reformer          exact attention inside 128 buckets of some 64 tokens, in any of the rounds
     reformer chunks   the same chunks as transformers, whose buckets it gets from a hash of its own
 
-Operations for n = 8,192 tokens and r rounds (a multiply-add is two): 3 projections, 6 n 512^2 = 13 GFLOP; r hashes, 2 r n
-512 64 = 0.5 r GFLOP; and attention, 4 r n 512 operations for each of 64 or 128 keys, 1.1 or 2.1 r GFLOP. Each round
-sorts queries, keys and values, 50 MB, and reads as much again: memory and arithmetic are about equal bounds.
+Operations for n = 8,192 tokens and r rounds (a multiply-add is two): two projections, 4 n 512^2 = 8.6 GFLOP, in the
+same library for both; r hashes, 2 r n 512 64 = 0.5 r GFLOP; and attention, 4 r n 512 operations for each of 64 or 128
+keys, 1.1 or 2.1 r GFLOP. Each round sorts queries, keys and values, 50 MB, and reads as much again.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from typing import Any, Literal, final
 import torch
 from torch import Tensor, nn
 
-import regard
 from benchmarks.accuracy import TOLERANCES, Deviation, deviation
 from benchmarks.case import Case, Contestant, PreparedCase, ScalingTarget, Suite, Work
 from benchmarks.optional_imports import import_transformers
 from benchmarks.peaks import arithmetic_peak
 from benchmarks.targets import Faster, Target
+from regard.layers.projection import linear_activation
 from regard.mechanisms import Reformer
 
 WIDTH, HEADS, HEAD_DIM, BUCKETS, CHUNK, LENGTH = 512, 8, 64, 128, 64, 8192
@@ -42,7 +41,7 @@ Kind = Literal["reformer", "reformer chunks"]
 @final
 @dataclass(frozen=True)
 class _Layer:
-    """A layer (1, length, width) -> (1, length, width), its weights by regard's names, and the buckets it hashes to."""
+    """A module (1, length, width) -> (1, length, width), its weights by name, and the buckets it hashes to."""
 
     module: nn.Module
     weights: dict[str, Tensor]
@@ -52,16 +51,35 @@ class _Layer:
 
 
 @final
-class _PeerLayer(nn.Module):
-    """The attention of transformers, with an output projection."""
+class _Attention(nn.Module):
+    """regard's mechanism with the two projections that the class of transformers has."""
 
-    def __init__(self, attention: nn.Module, output: nn.Linear) -> None:
+    def __init__(self, mechanism: Reformer) -> None:
         super().__init__()
-        self.attention, self.output = attention, output
+        self.query_key, self.value = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(2))
+        self.mechanism = mechanism
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Compute the layer."""
-        result: Tensor = self.output(self.attention(tokens).hidden_states)
+        """Project the tokens and attend."""
+        query, value = (
+            linear_activation(tokens, projection).unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
+            for projection in (self.query_key, self.value)
+        )
+        output: Tensor = self.mechanism(query, query, value)
+        return output.transpose(1, 2).flatten(2)
+
+
+@final
+class _PeerAttention(nn.Module):
+    """The attention of transformers."""
+
+    def __init__(self, attention: nn.Module) -> None:
+        super().__init__()
+        self.attention = attention
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Compute the output."""
+        result: Tensor = self.attention(tokens).hidden_states
         return result
 
 
@@ -69,10 +87,8 @@ class _PeerLayer(nn.Module):
 def _make_regard(kind: Kind, rounds: int, buckets: int | None) -> _Layer:
     torch.manual_seed(2020)
     chunk = CHUNK if kind == "reformer chunks" else None
-    options = {"rounds": rounds, "buckets": buckets, "chunk": chunk}
-    layer = regard.MultiHeadAttention(WIDTH, HEADS, bias=False, mechanism="reformer", mechanism_options=options)
-    mechanism = layer.mechanism
-    assert isinstance(mechanism, Reformer)
+    mechanism = Reformer(heads=HEADS, head_dim=HEAD_DIM, rounds=rounds, buckets=buckets, chunk=chunk)
+    layer = _Attention(mechanism)
 
     def hash_queries(query: Tensor) -> Tensor:
         return mechanism.make_request(query, query, query, None, None).inputs["query_buckets"][0]
@@ -97,16 +113,14 @@ def _make_peer(kind: Kind, rounds: int, buckets: int | None) -> _Layer:
         is_decoder=False,
         hash_seed=2020,
     )
-    attention, output = LSHSelfAttention(config), nn.Linear(WIDTH, WIDTH, bias=False)
-    with torch.no_grad():
-        for name, module in (("query", attention.query_key), ("value", attention.value), ("output", output)):
-            module.weight.copy_(weights[f"{name}_projection.weight"])
+    attention = LSHSelfAttention(config)
+    attention.load_state_dict(weights)
 
     def hash_queries(query: Tensor) -> Tensor:
         found: Tensor = attention._hash_vectors(query, rounds, None)[0].unflatten(1, (rounds, -1)).transpose(1, 2)
         return found
 
-    return _Layer(_PeerLayer(attention, output), weights, hash_queries, CHUNK)
+    return _Layer(_PeerAttention(attention), weights, hash_queries, CHUNK)
 
 
 @cache
@@ -154,17 +168,16 @@ def _compute_rows(layer: _Layer, tokens: Tensor, rows: Tensor) -> Tensor:
     weights = {name: one.detach() for name, one in layer.weights.items()}
 
     def project(name: str, of: Tensor) -> Tensor:
-        weight = weights[f"{name}_projection.weight"].to(of.dtype)
+        weight = weights[f"{name}.weight"].to(of.dtype)
         return (of @ weight.T).unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
 
     with torch.no_grad():
-        buckets = layer.hash(project("query", tokens.detach().float()))
+        buckets = layer.hash(project("query_key", tokens.detach().float()))
     counts = _count_keys(buckets, rows, layer.chunk)
-    query, value = (project(name, tokens)[0] for name in ("query", "value"))
+    query, value = (project(name, tokens)[0] for name in ("query_key", "value"))
     key = query / (query.square().mean(-1, keepdim=True) + 1e-6).sqrt()
     scores = query[:, rows] @ key.mT * HEAD_DIM**-0.5 + counts.log()
-    mixed = (scores.softmax(-1) @ value).transpose(0, 1).flatten(1)
-    return (mixed @ weights["output_projection.weight"].double().T)[None]
+    return (scores.softmax(-1) @ value).transpose(0, 1).flatten(1)[None]
 
 
 def _count_keys(buckets: Tensor, rows: Tensor, chunk: int | None) -> Tensor:
@@ -187,7 +200,7 @@ def _count_keys(buckets: Tensor, rows: Tensor, chunk: int | None) -> Tensor:
 def _count_operations(kind: Kind, rounds: int, length: int, *, training: bool) -> float:
     """Count operations. Backward has twice as many as forward for a projection, and 2.5 times as many for attention."""
     keys = 2 * CHUNK if kind == "reformer chunks" else LENGTH // BUCKETS
-    projections, attention = 6 * WIDTH * (3 if training else 1), 4 * rounds * keys * (3.5 if training else 1)
+    projections, attention = 4 * WIDTH * (3 if training else 1), 4 * rounds * keys * (3.5 if training else 1)
     return length * WIDTH * (projections + attention + rounds * BUCKETS)
 
 
@@ -226,8 +239,8 @@ _GROWTH = tuple(_case("reformer", 2, length, None) for length in GROWTH_LENGTHS)
 
 SUITE = Suite(
     name="hashing",
-    title="Layers with hash buckets: Reformer",
-    description="Layers with Reformer's hashing, compared with transformers; and growth of time and memory with length.",
+    title="Attention in hash buckets: Reformer",
+    description="Reformer's attention, compared with transformers; and growth of time and memory with length.",
     cases=(*_COMPARED, *_GROWTH),
     scaling=tuple(
         ScalingTarget(

@@ -42,6 +42,10 @@ PICTURES: dict[str, tuple[tuple[str, dict[str, Any], masks.Mask | None], ...]] =
         ("block=8, chosen_blocks=2", {"block": 8, "chosen_blocks": 2}, None),
         ("block=8, chosen_blocks=4", {"block": 8, "chosen_blocks": 4}, None),
         ("block=16, chosen_blocks=2", {"block": 16, "chosen_blocks": 2}, None),
+    "reformer": (
+        ("buckets=8, rounds=1", {"buckets": 8, "rounds": 1}, None),
+        ("buckets=8, rounds=4", {"buckets": 8, "rounds": 4}, None),
+        ("chunk=8, rounds=2, masks.causal()", {"buckets": 8, "rounds": 2, "chunk": 8}, masks.causal()),
     ),
 }
 """Title, options and mask of each panel of a picture."""
@@ -54,6 +58,7 @@ def draw(name: str, scheme: str) -> None:
     """Write one picture: the panels of a mechanism side by side, a row for each query, a column for each key."""
     made = torch.Generator().manual_seed(2020)
     query, key = (torch.randn(1, 1, LENGTH, HEAD_DIM, generator=made) for _ in range(2))
+    key = query if regard.mechanism(name, heads=1, head_dim=HEAD_DIM).shares_query_key else key
     text = TEXT_COLOURS[scheme]
     colours = mpl.colors.LinearSegmentedColormap.from_list(name, COLOUR_MAPS[scheme])
     colours.set_bad(NO_WEIGHT_COLOURS[scheme])
@@ -62,7 +67,7 @@ def draw(name: str, scheme: str) -> None:
         figure, panels = plt.subplots(1, len(PICTURES[name]), figsize=(9.0, 3.3), layout="constrained")
         for panel, (title, options, mask) in zip(panels, PICTURES[name], strict=True):
             mechanism = regard.mechanism(name, heads=1, head_dim=HEAD_DIM, **options)
-            weights = mechanism.weights(0.5 * query, key, mask)[0, 0]
+            weights = mechanism.weights(0.5 * query, key, mask)[0, 0].detach()
             shown = weights.sqrt().masked_fill(weights == 0, torch.nan).numpy()  # small weights stay visible
             panel.imshow(shown, cmap=colours, vmin=0.0, vmax=0.6, interpolation="nearest")
             panel.set_title(title, fontsize=9)

@@ -259,7 +259,7 @@ _TABLE = (
     CatalogueRow(
         name="reformer",
         mechanism=Reformer,
-        equation="softmax(q . k / |k|) v, over keys with h(k) = h(q), h random",
+        equation="softmax(q . k / norm(k)) v, over keys with h(k) = h(q), h random",
         paper="Kitaev et al. 2020, Reformer: the efficient Transformer, sections 2 and 3",
         cost="n (n / buckets) rounds d",
     ),

@@ -1,6 +1,8 @@
 """Reformer (Kitaev 2020, sections 2 and 3), one head and one query at a time.
 
-    h(x) = argmax([x R; -x R]);  a query attends to the other keys of its bucket in any round, to itself if there are none
+    h(x) = argmax([x R; -x R])
+
+A query attends to the other keys of its bucket in any round; to itself if there are none.
 
 Shapes: query (batch, heads, queries, head_dim); key and value (batch, key heads, keys, ...); rotations (heads, rounds,
 head_dim, buckets / 2); allowed (bool) broadcasts to (batch, heads, queries, keys). Complex numbers are supported, for

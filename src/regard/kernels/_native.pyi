@@ -331,9 +331,9 @@ def bucket_cells(
     query_token and key_token int32 (groups, places) are the tokens at each place, -1 for none; query_buckets and
     key_buckets int32 (groups, tokens, rounds), contiguous; row_start int64 (groups, query_tiles + 1) and key_tile int32
     (entries,) list the tiles. A pair is left out if key - query is above high or is own, in indices of tokens, or if
-    any of the first rounds, as many as earlier says, has both in one bucket; bucket numbers are below buckets, and -1 is none. With
-    chunk, the number of places in a chunk, a query attends to its
-    own chunk and to the one before, cyclically.
+    any of the first rounds, as many as earlier says, has both in one bucket; bucket numbers are below buckets, and -1
+    is none. With chunk, the number of places in a chunk, a query attends to its own chunk and to the one before,
+    cyclically.
     """
 
 def isa() -> str:

@@ -62,7 +62,8 @@ class MultiHeadAttention(nn.Module):
 
     ``key_projection`` is None if the mechanism shares queries and keys (``Mechanism.shares_query_key``): keys are then
     projected by ``query_projection``. ``input_projections`` holds a projection for each input that the mechanism
-    declares beside query, key and value. Positions are counted along the keys, and the last query has the position of the last key (``contract.Frame``).
+    declares beside query, key and value. Positions are counted along the keys, and the last query has the position of
+    the last key (``contract.Frame``).
 
     Raises OptionError if sizes do not divide, a name is unknown, or the position is one that is added to embeddings.
     """

@@ -36,6 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar, final
 
 import torch
@@ -166,6 +167,10 @@ class Reformer(Mechanism):
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """Compute the output; half precision is computed in float32 and rounded once."""
+        return self._attend(request)
+
+    def _attend(self, request: Request, impl: str = "auto") -> Float[Tensor, "batch heads queries value_dim"]:
+        """Compute the output with the named implementation of chunks or sorted tokens."""
         wide, parts = self._widen(request), causal_parts(request.mask, request.frame)
         with disable_autocast(request.device):
             if parts is None or (self.chunk is None and not self._sorts(request)):
@@ -174,13 +179,14 @@ class Reformer(Mechanism):
                 wide = replace(wide, mask=Keep(dense), inputs={})
                 output: Tensor = select("attention", "auto", wide).compute(wide)
             else:
-                output = self._attend_sorted(wide, parts)
+                output = self._attend_sorted(wide, parts, impl)
         return output.to(request.query.dtype)
 
     def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
         """Compute the weights of some queries in plain torch; with chunks by gradients."""
         if self.chunk is not None:
-            return weights_by_gradient(self.attend, request, rows)
+            impl = "reference" if torch.is_grad_enabled() else "auto"  # the kernels have no second derivatives
+            return weights_by_gradient(partial(self._attend, impl=impl), request, rows)
         wide = self._widen(request)
         wide = replace(wide, mask=self._pair_mask(wide, rows), inputs={})
         return compute_weights(make_dot_product_problem(wide), rows)
@@ -205,10 +211,10 @@ class Reformer(Mechanism):
         **inputs: Tensor,
     ) -> tuple[Tensor, State]:
         """Compute one step of decoding, as ``Mechanism.step`` does; the cache holds the buckets of its keys too."""
-        if self.chunk is None and not isinstance(state, PagedCache) and not inputs:
-            if self._fits(query) and self._fits(key):
-                factors = self._fixed_factors
-                inputs = {"query_buckets": self._hash(query, factors), "key_buckets": self._hash(key, factors)}
+        hashes = self.chunk is None and not isinstance(state, PagedCache) and not inputs
+        if hashes and self._fits(query) and self._fits(key):
+            factors = self._fixed_factors
+            inputs = {"query_buckets": self._hash(query, factors), "key_buckets": self._hash(key, factors)}
         return super().step(query, key, value, state, mask, bias=bias, **inputs)
 
     def _sorts(self, request: Request) -> bool:
@@ -230,7 +236,9 @@ class Reformer(Mechanism):
             request, query=request.query.to(dtype), key=_normalize(key) if self.shares_query_key else key, value=value
         )
 
-    def _attend_sorted(self, wide: Request, parts: CausalParts) -> Float[Tensor, "batch heads queries value_dim"]:
+    def _attend_sorted(
+        self, wide: Request, parts: CausalParts, impl: str
+    ) -> Float[Tensor, "batch heads queries value_dim"]:
         """Compute attention over tokens that are sorted by bucket, under a causal mask or padding."""
         visible = parts.visible_keys(wide.frame, wide.device)
         of_queries, of_keys = wide.inputs["query_buckets"], wide.inputs["key_buckets"]
@@ -249,7 +257,7 @@ class Reformer(Mechanism):
             scale=wide.scale,
             dropout=wide.dropout,
         )
-        result: BucketResult = select("bucket attention", "auto", request).compute(request)
+        result: BucketResult = select("bucket attention", impl, request).compute(request)
         if not self.shares_query_key:
             return result.output
         return _attend_to_own(wide, result, (of_keys >= 0).any(-1), parts.high)

@@ -1,7 +1,7 @@
 """A layer with Reformer's chunks against that of transformers, from the same weights and rotations.
 
-In float64: the peer gives a token's own key the score -10^5, and where a token meets no other key but its own twice, the
-sum of the two in float32 has an error of 0.4 %.
+In float64: the peer gives a token's own key the score -10^5, and where a token meets no other key but its own twice,
+the sum of the two in float32 has an error of 0.4 %.
 """
 
 import numpy as np

@@ -124,5 +124,5 @@ def test_autocast_is_replayed():
 
 @pytest.mark.parametrize("blocks", [[], [nn.Linear(2, 2)]])
 def test_invalid_blocks_are_refused(blocks):
-    with pytest.raises(OptionError, match="(?s)wrong blocks.*ReversibleBlock"):
+    with pytest.raises(OptionError, match=r"(?s)wrong blocks.*ReversibleBlock"):
         ReversibleStack(blocks)

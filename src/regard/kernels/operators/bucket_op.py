@@ -14,7 +14,6 @@ derivative.
 from __future__ import annotations
 
 import math
-import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple, cast, final
 
@@ -170,25 +169,25 @@ def _compute(query: Tensor, key: Tensor, value: Tensor, *arguments: Any) -> tupl
     normalizer.fill_(-torch.inf)
     if normalizer.numel() > 0 and key.shape[2] > 0:
         for block in _blocks(query, key):
-            tensors = (block.take(one) for one in (query, key, value, output, normalizer))
-            _compute_block(*tensors, block.limit(terms))
+            tokens, results = (query, key, value), (output, normalizer)
+            _compute_block(tuple(map(block.take, tokens)), tuple(map(block.take, results)), block.limit(terms))
     return output, normalizer
 
 
-def _compute_block(
-    query: Tensor, key: Tensor, value: Tensor, output: Tensor, normalizer: Tensor, terms: BucketArguments
-) -> None:
-    """Compute a block into ``output`` and ``normalizer``, which is -inf."""
+def _compute_block(tensors: tuple[Tensor, ...], results: tuple[Tensor, ...], terms: BucketArguments) -> None:
+    """Compute a block of query, key and value into output and normalizer, which are 0 and -inf."""
+    (query, key, value), (output, normalizer) = tensors, results
     is_first = True
     by_token, of_rows = output.transpose(1, 2), normalizer.transpose(1, 2)
     largest, total = of_rows[..., 0], torch.zeros_like(of_rows[..., 0])
     values = value if value.shape[3] else zero_values(value)
     factor = terms.scale * _LOG2_E
     for part in _split(terms):
-        tokens = [_gather(query, part.queries.token), *(_gather(one, part.keys.token) for one in (key, values))]
-        found = tokens[0].new_empty(*tokens[0].shape[:3], values.shape[3])
-        log_sums = tokens[0].new_empty(*tokens[0].shape[:3], 2)
-        native.forward(*tokens, found, None, normalizer=log_sums, **part.options)
+        queries = _gather(query, part.queries.token)
+        of_keys = (_gather(key, part.keys.token), _gather(values, part.keys.token))
+        found = queries.new_empty(*queries.shape[:3], values.shape[3])
+        log_sums = queries.new_empty(*queries.shape[:3], 2)
+        native.forward(queries, of_keys[0], of_keys[1], found, None, normalizer=log_sums, **part.options)
         for place in part.queries.place.unbind(1):
             own, log_sum = _take_rows(log_sums, place, fill=-torch.inf).unbind(-1)
             own = own.masked_fill(log_sum == -torch.inf, -torch.inf)
@@ -223,41 +222,43 @@ def _compute_backward(
         gradient.zero_()
     if normalizer.numel() > 0 and key.shape[2] > 0 and value.shape[3] > 0:
         for block in _blocks(query, key):
-            of_results = [block.take(one) for one in (grad_output, output, normalizer)]
-            tokens = [block.take(one) for one in (query, key, value)]
+            results, tokens = (grad_output, output, normalizer), (query, key, value)
             into = [block.take(gradient).transpose(1, 2) for gradient in gradients]
-            _compute_block_backward(*of_results, *tokens, into, block.limit(terms))
+            of_block = (tuple(map(block.take, results)), tuple(map(block.take, tokens)))
+            _compute_block_backward(*of_block, into, block.limit(terms))
     return gradients
 
 
 def _compute_block_backward(
-    grad_output: Tensor,
-    output: Tensor,
-    normalizer: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    into: list[Tensor],
-    terms: BucketArguments,
+    results: tuple[Tensor, ...], tensors: tuple[Tensor, ...], into: list[Tensor], terms: BucketArguments
 ) -> None:
-    """Add the gradients of a block to ``into``, each (batch, tokens, heads, size)."""
+    """Add the gradients of a block to ``into``, each (batch, tokens, heads, size).
+
+    ``results`` are the gradient of the output, output and normalizer; ``tensors`` query, key and value.
+    """
+    (grad_output, output, normalizer), (query, key, value) = results, tensors
     # dS = w (D - sum_j w D): the sum, dO . o, goes in as a gradient of lse, so that outputs need not be sorted.
     sums = (grad_output * output).sum(-1, keepdim=True).neg_().masked_fill_(~normalizer[..., 1:].isfinite(), 0.0)
     nothing = zero_values(output)[:, :, :1]
     for part in _split(terms):
-        of_queries = [_gather(one, part.queries.token) for one in (query, grad_output, normalizer, sums)]
-        of_keys = [_gather(one, part.keys.token) for one in (key, value)]
-        found = [torch.empty_like(one) for one in (of_queries[0], *of_keys)]
+        queries, of_outputs, normalizers, of_lse = (
+            _gather(one, part.queries.token) for one in (query, grad_output, normalizer, sums)
+        )
+        keys, values = (_gather(one, part.keys.token) for one in (key, value))
+        found = [torch.empty_like(one) for one in (queries, keys, values)]
         native.backward(
-            of_queries[1],
-            of_queries[0],
-            *of_keys,
-            nothing.expand_as(of_queries[1]),
-            of_queries[2],
-            *found,
+            of_outputs,
+            queries,
+            keys,
+            values,
+            nothing.expand_as(of_outputs),
+            normalizers,
+            found[0],
+            found[1],
+            found[2],
             None,
             None,
-            grad_lse=of_queries[3].squeeze(-1),
+            grad_lse=of_lse.squeeze(-1),
             **part.options,
         )
         for gradient, rows, side in zip(into, found, (part.queries, part.keys, part.keys), strict=True):
