@@ -57,7 +57,7 @@ def train(model: DuplicationModel, mechanism: Reformer, asked: argparse.Namespac
             group["lr"] = asked.rate * min(1.0, step / asked.warmup, 5 * (1 - share))
         loss = loss_of(model, draw_sequences(asked.batch, asked.length, generator))
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         mean = loss.item() if step == 1 else 0.95 * mean + 0.05 * loss.item()

@@ -127,7 +127,7 @@ def _performer(length: int, *, causal: bool) -> _Problem:
 def _linformer(length: int, *, layer: bool) -> _Problem:
     tokens = torch.randn(1, length, _WIDTH)
     options = {"length": length, "projected": _PROJECTED}
-    ours = regard.MultiHeadAttention(_WIDTH, _HEADS, mechanism="linformer", mechanism_options=options)
+    ours: Any = regard.MultiHeadAttention(_WIDTH, _HEADS, mechanism="linformer", mechanism_options=options)
     mechanism: Any = ours.mechanism
     with torch.no_grad():  # projected keys as large as keys, at any length
         for projection in mechanism.projections:

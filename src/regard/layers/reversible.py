@@ -180,7 +180,7 @@ class _Reversible(torch.autograd.Function):
         return changed, read
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
         """Compute the inputs of each step again, from the last step to the first, and its gradients."""
         (changed, read), (of_changed, of_read) = ctx.saved_tensors, gradients

@@ -37,7 +37,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -293,7 +293,7 @@ class Reformer(Mechanism):
         if self.factors is None and parts is not None and same_for_all:
             visible = parts.visible_keys(request.frame, request.device)
             factors, levels = _factors_by_count(request.frame, visible)
-        found = {}
+        found: dict[str, Tensor] = {}
         for name, side in (("query_buckets", request.query), ("key_buckets", request.key)):
             again = name == "key_buckets" and side is request.query and "query_buckets" not in passed
             found[name] = found["query_buckets"] if again else self._hash(side, factors, levels)
@@ -422,16 +422,17 @@ def _check_buckets(buckets: object) -> tuple[int, ...] | None:
     """Return the factors of the number of buckets; none for 1. Raises OptionError for other values."""
     if buckets is None:
         return None
-    factors = list(buckets) if isinstance(buckets, list | tuple) else [buckets]
-    for factor in factors:
+    listed: list[Any] = list(buckets) if isinstance(buckets, list | tuple) else [buckets]
+    for factor in listed:
         check_count("buckets", factor, least=1, most=_MAX_BUCKETS)
+    factors = [int(factor) for factor in listed]
     if factors == [1]:
         return ()
-    if not factors or any(int(factor) % 2 for factor in factors) or count_buckets(factors) > _MAX_BUCKETS:
+    if not factors or any(factor % 2 for factor in factors) or count_buckets(factors) > _MAX_BUCKETS:
         raise OptionError(
             "wrong buckets",
             expected=f"an even number, or a list of even factors, of at most {_MAX_BUCKETS:,} buckets; or 1",
             got=short_repr(buckets),
             do="for example buckets=64, or buckets=[16, 16]: each rotation gives a bucket for x and one for -x",
         )
-    return tuple(int(factor) for factor in factors)
+    return tuple(factors)
