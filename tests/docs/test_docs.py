@@ -264,6 +264,10 @@ def test_pages_load_no_external_resources(page):
 
 def test_pictures_are_small():
     pictures = sorted((ROOT / "docs" / "images").glob("*.png"))
-    names = {f"{name}-{scheme}.png" for name in ("page", "longformer", "bigbird") for scheme in ("dark", "light")}
+    names = {
+        f"{name}-{scheme}.png"
+        for name in ("page", "longformer", "bigbird", "moba", "reformer", "top_k")
+        for scheme in ("dark", "light")
+    }
     assert {picture.name for picture in pictures} == names
     assert all(picture.stat().st_size < 300_000 for picture in pictures)
