@@ -15,6 +15,7 @@ from regard.errors import OptionError, RefusedError, check_choice, check_kind, s
 from regard.mechanisms import (
     Additive,
     BigBird,
+    Differential,
     DotProduct,
     Forgetting,
     GatedDelta,
@@ -143,6 +144,13 @@ _TABLE = (
         mechanism=Sigmoid,
         equation="sigmoid(q . k / sqrt(d) - log n) v",
         paper="Ramapuram et al. 2025, Theory, analysis, and best practices for sigmoid self-attention, section 2",
+        cost="n^2 d",
+    ),
+    CatalogueRow(
+        name="differential",
+        mechanism=Differential,
+        equation="(softmax(q1 . k1 / sqrt(d/2)) - lambda softmax(q2 . k2 / sqrt(d/2))) v",
+        paper="Ye et al. 2025, Differential transformer, equations 1 to 3",
         cost="n^2 d",
     ),
     CatalogueRow(

@@ -21,11 +21,16 @@ def device_of(claim: Claim) -> str:
     return "cuda" if claim.impl == "flex" else "cpu"
 
 
+def head_dim_of(claim: Claim, layout: Layout) -> int:
+    """Return the head_dim of a layout for a mechanism, each of whose parts has the head_dim of the layout."""
+    return layout.head_dim * ORACLES[claim.mechanism].head_parts
+
+
 def build_mechanism(claim: Claim, layout: Layout) -> regard.mechanisms.Mechanism:
     """Build the mechanism of a claim, in its dtype."""
     torch.manual_seed(3)
     options = dict(ORACLES[claim.mechanism].options) | ({} if claim.impl == "its own" else {"impl": claim.impl})
-    mechanism = regard.mechanism(claim.mechanism, heads=layout.heads, head_dim=layout.head_dim, **options)
+    mechanism = regard.mechanism(claim.mechanism, heads=layout.heads, head_dim=head_dim_of(claim, layout), **options)
     for number in (*mechanism.parameters(), *mechanism.buffers()):
         number.data = _round_to_sixteenths(number.data)
     return mechanism.to(device_of(claim), DTYPES[claim.dtype])
@@ -36,9 +41,10 @@ def make_tensors(claim: Claim, layout: Layout, *, bias: bool = False) -> NamedTe
     accepts one, a bias (1, heads, queries, keys).
     """
     generator = torch.Generator().manual_seed(17)
+    head_dim = head_dim_of(claim, layout)
     shapes = {
-        "query": (layout.batch, layout.heads, layout.queries, layout.head_dim),
-        "key": (layout.batch, layout.key_heads, layout.keys, layout.head_dim),
+        "query": (layout.batch, layout.heads, layout.queries, head_dim),
+        "key": (layout.batch, layout.key_heads, layout.keys, head_dim),
         "value": (layout.batch, layout.key_heads, layout.keys, layout.value_dim),
     }
     lengths = {"query": layout.queries, "key": layout.keys}

@@ -15,6 +15,7 @@ from oracles import (
     additive,
     attention,
     bigbird,
+    differential,
     forgetting,
     gated_linear,
     linear,
@@ -37,10 +38,14 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class Oracle(NamedTuple):
-    """``forward(query, key, value, allowed, parameters)``, and the options of the mechanism that it checks."""
+    """``forward(query, key, value, allowed, parameters)``, and the options of the mechanism that it checks.
+
+    A head of ``head_parts`` parts is as many times as large as in the layouts.
+    """
 
     forward: Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Arrays], np.ndarray]
     options: Mapping[str, Any] = {}
+    head_parts: int = 1
 
 
 _WINDOW = 3
@@ -58,6 +63,11 @@ def _additive(query, key, value, allowed, parameters):
 
 def _sigmoid(query, key, value, allowed, parameters):
     return sigmoid.attention(query, key, value, allowed)[0]
+
+
+def _differential(query, key, value, allowed, parameters):
+    weights = (parameters[name] for name in ("lambda_query", "lambda_key"))
+    return differential.attention(query, key, value, *weights, depth=1, allowed=allowed)[0]
 
 
 def _luong_dot(query, key, value, allowed, parameters):
@@ -161,6 +171,7 @@ ORACLES: dict[str, Oracle] = {
     "luong_concat": Oracle(_luong_concat),
     "local_p": Oracle(_local_p, {"window": _WINDOW}),
     "forgetting": Oracle(_forgetting),
+    "differential": Oracle(_differential, {"depth": 1}, head_parts=2),
     "sigmoid": Oracle(_sigmoid),
     "linear": Oracle(_linear),
     "linformer": Oracle(_linformer, {"length": 17, "projected": 5}),

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 import torch
 
-from conformance.calls import build_mechanism, make_grad_output, make_tensors, run_with_gradients
+from conformance.calls import build_mechanism, head_dim_of, make_grad_output, make_tensors, run_with_gradients
 from conformance.check_refusal import is_refused
 from conformance.claim_cases import ClaimCase, parametrize_cases
 from conformance.claims import PORTABLE_CLAIMS, Claim
@@ -52,7 +52,7 @@ _slopes: dict[tuple, float] = {}
 
 def tolerance(claim: Claim, layout: Layout, dtype: torch.dtype) -> float:
     """Return the allowed error, relative to the largest number of the result."""
-    terms = 2 * layout.head_dim + layout.keys * layout.queries * layout.group + layout.value_dim
+    terms = 2 * head_dim_of(claim, layout) + layout.keys * layout.queries * layout.group + layout.value_dim
     wide = torch.finfo(torch.float32 if dtype.itemsize == 2 else dtype).eps
     fused = claim.impl in ("native", "sdpa", "flex", "auto") or claim.mechanism in _BUILT_ON_FUSED_KERNELS
     fused = fused and claim.mechanism not in _ROUNDED_ONCE

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import regard
-from conformance.calls import build_mechanism, make_tensors
+from conformance.calls import build_mechanism, head_dim_of, make_tensors
 from conformance.check_refusal import is_refused
 from conformance.claims import CATALOGUE_ROWS, DTYPES, Claim, parametrize_claims
 from conformance.mask_cases import LAYOUTS, MASK_CASES
@@ -17,14 +17,15 @@ def test_unsupported_calls_are_refused(claim: Claim, without_shape_checks, recor
     mechanism, tensors = build_mechanism(claim, layout), make_tensors(claim, layout)
     query, key, value = tensors["query"], tensors["key"], tensors["value"]
     with pytest.raises(OptionError, match=r"(?s)unknown option.*'temprature'.*expected: (one of|none)"):
-        regard.mechanism(claim.mechanism, heads=layout.heads, head_dim=layout.head_dim, temprature=2.0)
+        regard.mechanism(claim.mechanism, heads=layout.heads, head_dim=head_dim_of(claim, layout), temprature=2.0)
     with pytest.raises(OptionError, match=r"(?s)not a regard mask.*got: .*bool.*to do: .*masks.keep"):
         mechanism(query, key, value, torch.ones(layout.queries, layout.keys, dtype=torch.bool))
     with pytest.raises(ShapeError, match=r"(?s)another batch size.*expected: .*2.*got: .*3"):
         mechanism(query, key, value, regard.masks.padding([1, 2, 3]))
     with pytest.raises(ShapeError, match=r"(?s)mask does not fit the keys.*13 keys.*11 keys"):
         mechanism(query, key, value, regard.masks.keep(torch.ones(5, 11, dtype=torch.bool)))
-    with pytest.raises(ShapeError, match=r"(?s)query does not fit.*expected: \(batch, 3, .*7\).*got: .*\(2, 3, 5, 5\)"):
+    expected = rf"\(batch, 3, queries, {head_dim_of(claim, layout)}\)"
+    with pytest.raises(ShapeError, match=rf"(?s)query does not fit.*expected: {expected}.*got: .*\(2, 3, 5, 5\)"):
         mechanism(query[..., :5], key[..., :5], value)
     other = next(dtype for dtype in DTYPES.values() if dtype != key.dtype)
     with pytest.raises(DtypeError, match=r"(?s)different dtypes.*one dtype.*key torch"):

@@ -343,11 +343,18 @@ class MultiHeadAttention(nn.Module):
         return self._project_heads(tokens, projection, "key")
 
     def _rotate(self, tokens: Tensor, offsets: Sequence[int]) -> Tensor:
-        """Rotate tokens by their positions, which start at one offset per entry, or at one offset for all."""
+        """Rotate each part of tokens by their positions, which start at one offset per entry, or at one for all."""
         if not isinstance(self.position, Rotation):
             return tokens
+        if self.mechanism.score_parts > 1:
+            tokens = tokens.unflatten(-1, (self.mechanism.score_parts, -1)).transpose(2, 3)
+            return self._rotate_tokens(self.position, tokens, offsets).transpose(2, 3).flatten(3)
+        return self._rotate_tokens(self.position, tokens, offsets)
+
+    def _rotate_tokens(self, position: Rotation, tokens: Tensor, offsets: Sequence[int]) -> Tensor:
+        """Rotate tokens (batch, .., length, size)."""
         if len(set(offsets)) < 2:
-            rotated: Tensor = self.position(tokens, offset=offsets[0] if offsets else 0)
+            rotated: Tensor = position(tokens, offset=offsets[0] if offsets else 0)
             return rotated
         if len(offsets) != len(tokens):
             raise ShapeError(
@@ -357,7 +364,7 @@ class MultiHeadAttention(nn.Module):
                 do="select the sequences to continue with cache.reordered(...)",
             )
         parts = zip(tokens.split(1), offsets, strict=True)
-        return torch.cat([self.position(part, offset=offset) for part, offset in parts])
+        return torch.cat([position(part, offset=offset) for part, offset in parts])
 
     def _attend(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, inputs: Mapping[str, Tensor]
@@ -371,6 +378,7 @@ class MultiHeadAttention(nn.Module):
 
     def _merge_heads(self, heads: Tensor) -> Tensor:
         """Merge heads and project: (batch, heads, length, head_dim) -> (batch, length, width)."""
+        heads = self.mechanism.normalize_heads(heads)
         return linear_activation(heads.transpose(1, 2).flatten(2), self.output_projection)
 
     def _init_weights(self) -> None:

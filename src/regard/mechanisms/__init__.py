@@ -3,6 +3,7 @@
 from regard.mechanisms.additive import Additive
 from regard.mechanisms.base import Mechanism, ScoredMechanism
 from regard.mechanisms.bigbird import BigBird
+from regard.mechanisms.differential import Differential
 from regard.mechanisms.dot_product import DotProduct
 from regard.mechanisms.extra_input import ExtraInput
 from regard.mechanisms.forgetting import Forgetting
@@ -31,6 +32,7 @@ from regard.mechanisms.top_k import TopK
 __all__ = [
     "Additive",
     "BigBird",
+    "Differential",
     "DotProduct",
     "ExtraInput",
     "Forgetting",

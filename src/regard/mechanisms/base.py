@@ -59,6 +59,9 @@ class Mechanism(nn.Module, ABC):
     shares_query_key: bool = False
     """Whether keys are projected as queries are: a layer then has one projection for both."""
 
+    score_parts: ClassVar[int] = 1
+    """Number of equal parts of a query and key that have scores of their own; a rotation rotates each part."""
+
     def __init__(self, *, heads: int, head_dim: int, dropout: float = 0.0) -> None:
         super().__init__()
         check_size("heads", heads)
@@ -163,6 +166,15 @@ class Mechanism(nn.Module, ABC):
         return observe_by_weights(
             self.attend, self.row_weights, request, top=top, rows=index, entropy=self.weights_are == "distribution"
         )
+
+    def normalize_heads(
+        self, output: Float[Tensor, "batch heads queries value_dim"]
+    ) -> Float[Tensor, "batch heads queries value_dim"]:
+        """Apply what follows the weighted sum of values in each head and is not linear, such as a normalisation.
+
+        Layers call it before their output projection. By default it changes nothing.
+        """
+        return output
 
     def empty_state(self) -> State:
         """Make the state before the first step of decoding, which holds no tokens."""

@@ -19,10 +19,15 @@ def make_absolute_position(name: str, *, width: int, max_length: int) -> Absolut
     return Learned(max_length, width) if name == "learned" else None
 
 
-def make_head_position(name: str, *, width: int, heads: int, bidirectional: bool) -> Rotation | PairBias | None:
-    """Build the position of one layer's self-attention; None for any other name of ``POSITIONS``."""
+def make_head_position(
+    name: str, *, width: int, heads: int, bidirectional: bool, parts: int = 1
+) -> Rotation | PairBias | None:
+    """Build the position of one layer's self-attention; None for any other name of ``POSITIONS``.
+
+    ``parts`` is the number of parts of a head that are rotated each (``Mechanism.score_parts``).
+    """
     if name == "rotary":
-        return Rotary(width // heads)
+        return Rotary(width // heads // parts)
     if name == "alibi":
         return ALiBi(heads)
     if name == "shaw":

@@ -30,6 +30,7 @@ from regard.models.base import SequenceOutput
 from regard.models.beam_groups import BeamGroups
 from regard.models.check_token_ids import check_step, check_token_ids
 from regard.models.config_file import MAX_LAYERS
+from regard.models.layer_mechanism import count_score_parts, options_at_depth
 from regard.models.named_positions import HEAD_POSITIONS, POSITIONS, make_absolute_position, make_head_position
 from regard.models.token_model import TokenConfig, TokenModel
 from regard.models.weight_names import same_names
@@ -163,11 +164,11 @@ class Transformer(TokenModel):
         self.positions = make_absolute_position(config.position, width=config.width, max_length=config.max_length)
         self.dropout = Dropout(config.dropout)
         self.encoder = nn.ModuleList(
-            _make_block(encoder_block, config, bidirectional=True) for _ in range(config.layers)
+            _make_block(encoder_block, config, depth, bidirectional=True) for depth in range(config.layers)
         )
         self.decoder = nn.ModuleList(
-            _make_block(decoder_block, config, bidirectional=False)
-            for _ in range(config.decoder_layers or config.layers)
+            _make_block(decoder_block, config, depth, bidirectional=False)
+            for depth in range(config.decoder_layers or config.layers)
         )
         _check_causal(self._decoder_blocks[0].attention.mechanism, config.decoder_self_attention[0])
         self.encoder_norm, self.decoder_norm = _make_final_norm(config), _make_final_norm(config)
@@ -281,8 +282,10 @@ def _make_final_norm(config: TransformerConfig) -> nn.Module:
     return nn.LayerNorm(config.width, eps=config.epsilon) if config.norm == "pre" else nn.Identity()
 
 
-def _make_block(make: Callable[..., nn.Module], config: TransformerConfig, *, bidirectional: bool) -> nn.Module:
-    """Build a block of the encoder (``bidirectional``) or of the decoder."""
+def _make_block(
+    make: Callable[..., nn.Module], config: TransformerConfig, depth: int, *, bidirectional: bool
+) -> nn.Module:
+    """Build a block of the encoder (``bidirectional``) or of the decoder, with ``depth`` blocks below."""
     mechanism, options = config.encoder_self_attention if bidirectional else config.decoder_self_attention
     return make(
         config.width,
@@ -295,9 +298,13 @@ def _make_block(make: Callable[..., nn.Module], config: TransformerConfig, *, bi
         inner_dropout=config.inner_dropout,
         epsilon=config.epsilon,
         mechanism=mechanism,
-        mechanism_options=options,
+        mechanism_options=options_at_depth(mechanism, options, depth),
         position=make_head_position(
-            config.position, width=config.width, heads=config.heads, bidirectional=bidirectional
+            config.position,
+            width=config.width,
+            heads=config.heads,
+            bidirectional=bidirectional,
+            parts=count_score_parts(mechanism),
         ),
     )
 

@@ -37,6 +37,7 @@ from regard.models import checkpoint_reader, checkpoint_writer
 from regard.models.base import Encoder
 from regard.models.check_token_ids import check_token_ids
 from regard.models.config_file import MAX_LAYERS, ConfigFile
+from regard.models.layer_mechanism import count_score_parts, options_at_depth
 from regard.models.named_positions import POSITIONS, make_absolute_position, make_head_position
 from regard.models.weight_names import WeightNames, same_names
 from regard.text.subword_training import PAD_ID
@@ -120,7 +121,7 @@ class TransformerEncoder(Encoder):
         self.token_embedding = nn.Embedding(config.vocabulary, config.width)
         self.positions = make_absolute_position(config.position, width=config.width, max_length=config.max_length)
         self.dropout = Dropout(config.dropout)
-        self.layers = nn.ModuleList(_make_layer(config) for _ in range(config.layers))
+        self.layers = nn.ModuleList(_make_layer(config, depth) for depth in range(config.layers))
         self.norm = nn.LayerNorm(config.width, eps=config.epsilon) if config.norm == "pre" else nn.Identity()
         # Multiplied by sqrt(width), embeddings have components of size 1, like the positions.
         nn.init.normal_(self.token_embedding.weight, std=config.width**-0.5)
@@ -209,7 +210,8 @@ class TransformerEncoder(Encoder):
         return embedded
 
 
-def _make_layer(config: TransformerEncoderConfig) -> EncoderBlock:
+def _make_layer(config: TransformerEncoderConfig, depth: int) -> EncoderBlock:
+    parts = count_score_parts(config.mechanism)
     return encoder_block(
         config.width,
         config.heads,
@@ -221,6 +223,8 @@ def _make_layer(config: TransformerEncoderConfig) -> EncoderBlock:
         inner_dropout=config.inner_dropout,
         epsilon=config.epsilon,
         mechanism=config.mechanism,
-        mechanism_options=config.mechanism_options,
-        position=make_head_position(config.position, width=config.width, heads=config.heads, bidirectional=True),
+        mechanism_options=options_at_depth(config.mechanism, config.mechanism_options, depth),
+        position=make_head_position(
+            config.position, width=config.width, heads=config.heads, bidirectional=True, parts=parts
+        ),
     )
