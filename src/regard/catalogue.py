@@ -37,6 +37,7 @@ from regard.mechanisms import (
     Retention,
     Sigmoid,
     TopK,
+    TalkingHeads,
 )
 
 
@@ -152,6 +153,13 @@ _TABLE = (
         equation="(softmax(q1 . k1 / sqrt(d/2)) - lambda softmax(q2 . k2 / sqrt(d/2))) v",
         paper="Ye et al. 2025, Differential transformer, equations 1 to 3",
         cost="n^2 d",
+    ),
+    CatalogueRow(
+        name="talking_heads",
+        mechanism=TalkingHeads,
+        equation="R softmax(P q . k / sqrt(d)) v, P and R over heads",
+        paper="Shazeer et al. 2020, Talking-heads attention, section 4",
+        cost="n^2 (d + heads)",
     ),
     CatalogueRow(
         name="linear",

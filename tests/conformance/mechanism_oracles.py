@@ -31,6 +31,7 @@ from oracles import (
     state_space,
     top_k,
     reformer,
+    talking_heads,
 )
 from oracles.complex_step import slope
 
@@ -68,6 +69,11 @@ def _sigmoid(query, key, value, allowed, parameters):
 def _differential(query, key, value, allowed, parameters):
     weights = (parameters[name] for name in ("lambda_query", "lambda_key"))
     return differential.attention(query, key, value, *weights, depth=1, allowed=allowed)[0]
+
+
+def _talking_heads(query, key, value, allowed, parameters):
+    matrices = (parameters[name] for name in ("score_mixing", "weight_mixing"))
+    return talking_heads.attention(query, key, value, *matrices, allowed)[0]
 
 
 def _luong_dot(query, key, value, allowed, parameters):
@@ -172,6 +178,7 @@ ORACLES: dict[str, Oracle] = {
     "local_p": Oracle(_local_p, {"window": _WINDOW}),
     "forgetting": Oracle(_forgetting),
     "differential": Oracle(_differential, {"depth": 1}, head_parts=2),
+    "talking_heads": Oracle(_talking_heads),
     "sigmoid": Oracle(_sigmoid),
     "linear": Oracle(_linear),
     "linformer": Oracle(_linformer, {"length": 17, "projected": 5}),

@@ -3,7 +3,8 @@
 The test chooses a few rows, one per batch entry and group of heads that share keys; only they have an output gradient.
 Then it overwrites everything that the mask hides from them, in keys, values and bias, and all other queries. If a
 mechanism mixes queries (``mixes_queries``), it overwrites the other queries of hidden tokens only, where there are as
-many queries as keys, so that both are the same tokens.
+many queries as keys, so that both are the same tokens. If it mixes heads (``mixes_heads``), the chosen rows are the
+same in all heads.
 No bit of the chosen rows' results may change, and the gradient of each overwritten number is exactly 0.
 Each mask is tested with each kind of number, spread over the layouts and rounds.
 """
@@ -34,13 +35,16 @@ def poison_value(kind: str, dtype: torch.dtype) -> float:
     return {"another number": 13.0, "huge": largest, "NaN": np.nan, "Inf": np.inf, "-Inf": -np.inf}[kind]
 
 
-def choose_rows(layout: Layout, round_number: int) -> np.ndarray:
-    """(batch, heads, queries): True for one row of one head in each batch entry and group of heads."""
+def choose_rows(layout: Layout, round_number: int, *, all_heads: bool) -> np.ndarray:
+    """(batch, heads, queries): True for one row of one head in each batch entry and group of heads, or of all heads."""
     rows = np.zeros((layout.batch, layout.heads, layout.queries), dtype=bool)
     for batch in range(layout.batch):
         for group in range(layout.key_heads):
             head = group * layout.group + round_number % layout.group
-            rows[batch, head, (3 * round_number + 5 * batch + 2 * group) % layout.queries] = True
+            row = (3 * round_number + 5 * batch + 2 * group) % layout.queries
+            rows[batch, head, row] = True
+        if all_heads:
+            rows[batch] = rows[batch, head]
     return rows
 
 
@@ -100,7 +104,7 @@ def test_masked_positions_have_no_influence(case: ClaimCase, without_shape_check
             allowed, mask = expand_allowed(mask_case, layout), mask_case.mask(layout)
             for round_number in case.rounds(ROUNDS):
                 tensors = make_tensors(claim, layout, bias=(number + round_number) % 2 == 0)
-                rows = choose_rows(layout, round_number)
+                rows = choose_rows(layout, round_number, all_heads=mechanism.mixes_heads)
                 other = other_queries(mechanism, layout, rows, allowed)
                 hidden = torch.from_numpy(hidden_keys(layout, rows, allowed))[..., None]
                 marks = {"query": torch.from_numpy(other)[..., None], "key": hidden, "value": hidden}

@@ -28,6 +28,7 @@ from regard.mechanisms.retention import Retention
 from regard.mechanisms.sigmoid import Sigmoid
 from regard.mechanisms.state import State
 from regard.mechanisms.top_k import TopK
+from regard.mechanisms.talking_heads import TalkingHeads
 
 __all__ = [
     "Additive",
@@ -61,4 +62,5 @@ __all__ = [
     "Sigmoid",
     "State",
     "TopK",
+    "TalkingHeads",
 ]

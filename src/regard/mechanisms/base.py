@@ -59,6 +59,8 @@ class Mechanism(nn.Module, ABC):
     shares_query_key: bool = False
     """Whether keys are projected as queries are: a layer then has one projection for both."""
 
+    mixes_heads: ClassVar[bool] = False
+    """Whether the weights of a head also depend on the queries and keys of the other heads."""
     score_parts: ClassVar[int] = 1
     """Number of equal parts of a query and key that have scores of their own; a rotation rotates each part."""
 

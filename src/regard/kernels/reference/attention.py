@@ -51,10 +51,14 @@ class ScoreProblem:
 
     def scores(self, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
         """Compute score plus bias of some queries, before the mask."""
-        query = self.tokens.query[:, :, rows]
-        scores = self.score(query, self.tokens.key)
+        return self.add_bias(self.score(self.tokens.query[:, :, rows], self.tokens.key), rows)
+
+    def add_bias(
+        self, scores: Float[Tensor, "batch heads rows keys"], rows: Int[Tensor, " rows"]
+    ) -> Float[Tensor, "batch heads rows keys"]:
+        """Add the bias of some queries to their scores."""
         if isinstance(self.bias, PairBias):
-            return scores + self.bias.scores(query, self.frame, rows, self.scale)
+            return scores + self.bias.scores(self.tokens.query[:, :, rows], self.frame, rows, self.scale)
         if self.bias is not None:
             return scores + (self.bias if self.bias.shape[-2] == 1 else self.bias[..., rows, :]).to(scores)
         return scores
