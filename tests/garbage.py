@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 import regard
+from capabilities import scale_head_dim
 from regard import masks, positions
 from regard.bench import BenchSettings, run_on_text
 from regard.bench import run as run_bench
@@ -220,8 +221,8 @@ def tokens(*shape: int) -> torch.Tensor:
     return torch.linspace(-1, 1, math.prod(shape)).view(shape)
 
 
-def query_key_value() -> dict[str, Any]:
-    return {"query": tokens(2, 3, 5, 7), "key": tokens(2, 3, 11, 7), "value": tokens(2, 3, 11, 13)}
+def query_key_value(head_dim: int = 7) -> dict[str, Any]:
+    return {"query": tokens(2, 3, 5, head_dim), "key": tokens(2, 3, 11, head_dim), "value": tokens(2, 3, 11, 13)}
 
 
 def attention_arguments(**more: Any) -> Callable[[], dict[str, Any]]:
@@ -339,11 +340,12 @@ def _catalogue() -> Iterator[PublicCall]:
     }
     yield PublicCall("register_mechanism", regard.register_mechanism, lambda: {"row": regard.CatalogueRow(**row)})
     for entry in regard.catalogue():
-        mechanism = entry.mechanism(heads=3, head_dim=7)
+        size = scale_head_dim(entry.name, 7)
+        mechanism = entry.mechanism(heads=3, head_dim=size)
         parameters = inspect.signature(entry.mechanism.__init__).parameters
-        defaults = {"heads": 3, "head_dim": 7} | {name: parameters[name].default for name in entry.options}
+        defaults = {"heads": 3, "head_dim": size} | {name: parameters[name].default for name in entry.options}
         yield PublicCall(f"{entry.name}()", entry.mechanism, lambda defaults=defaults: dict(defaults))
-        make_arguments = lambda: query_key_value() | {"mask": None, "bias": None}  # noqa: E731
+        make_arguments = lambda size=size: query_key_value(size) | {"mask": None, "bias": None}  # noqa: E731
         yield PublicCall(f"{entry.name}.forward", mechanism, make_arguments)
         yield PublicCall(
             f"{entry.name}.observe",
@@ -360,8 +362,8 @@ def _catalogue() -> Iterator[PublicCall]:
         yield PublicCall(
             f"{entry.name}.step",
             mechanism.step,
-            lambda mechanism=mechanism: (
-                query_key_value() | {"state": mechanism.empty_state(), "mask": None, "bias": None}
+            lambda mechanism=mechanism, size=size: (
+                query_key_value(size) | {"state": mechanism.empty_state(), "mask": None, "bias": None}
             ),
         )
         if hasattr(mechanism, "prepared"):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import regard
-from capabilities import causal_or_none
+from capabilities import causal_or_none, scale_head_dim
 from regard import masks, positions
 
 IMPLS = ["reference", "native", "sdpa", "auto"]
@@ -94,9 +94,10 @@ def test_visible_nan_is_not_removed(impl):
 def test_overflowing_scores_affect_only_their_rows(mechanism, overflowing):
     """Scores of finite numbers may overflow. Rows with such scores are NaN, but gradients of other rows are not."""
     torch.manual_seed(2)
-    layer = regard.mechanism(mechanism, heads=2, head_dim=5)
-    inputs = {name: torch.randn(1, 2, 7, 5) for name in ("query", "key", "value")}
-    inputs[overflowing][:, :, 4] = torch.tensor([3e38, -3e38, 3e38, -3e38, 3e38])
+    head_dim = scale_head_dim(mechanism, 5)
+    layer = regard.mechanism(mechanism, heads=2, head_dim=head_dim)
+    inputs = {name: torch.randn(1, 2, 7, head_dim) for name in ("query", "key", "value")}
+    inputs[overflowing][:, :, 4] = 3e38 * (-1.0) ** torch.arange(head_dim)
     leaves = {name: tensor.requires_grad_() for name, tensor in inputs.items()}
     mask = causal_or_none(layer)
     output = layer(*leaves.values(), mask)

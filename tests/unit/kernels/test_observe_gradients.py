@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import regard
+from capabilities import scale_head_dim
 from oracles import attention as oracle
 from oracles import differences
 from regard import masks
@@ -68,12 +69,13 @@ def test_gradients_agree_with_finite_differences(statistic, mask):
 @pytest.mark.parametrize("mechanism", [entry.name for entry in regard.catalogue()])
 def test_parameters_get_gradients_from_statistics(mechanism):
     """Through the output, parameters have the same gradients from observe as from forward."""
-    layer = regard.mechanism(mechanism, heads=HEADS, head_dim=HEAD_DIM).double()
-    query, key, value = (torch.randn(BATCH, HEADS, n, HEAD_DIM, dtype=torch.float64) for n in (QUERIES, KEYS, KEYS))
+    size = scale_head_dim(mechanism, HEAD_DIM)
+    layer = regard.mechanism(mechanism, heads=HEADS, head_dim=size).double()
+    query, key, value = (torch.randn(BATCH, HEADS, n, size, dtype=torch.float64) for n in (QUERIES, KEYS, KEYS))
     for leaf in (query, key, value):
         leaf.requires_grad_()
     expected = [query, key, value, *layer.parameters()]
-    upstream = torch.randn(BATCH, HEADS, QUERIES, HEAD_DIM, dtype=torch.float64)
+    upstream = torch.randn(BATCH, HEADS, QUERIES, size, dtype=torch.float64)
     mask = masks.padding([3]) if layer.refuses_mask(masks.window(0, 0)) else masks.window(3, 2)
     one = torch.autograd.grad(layer.observe(query, key, value, mask).output, expected, upstream)
     other = torch.autograd.grad(layer(query, key, value, mask), expected, upstream)

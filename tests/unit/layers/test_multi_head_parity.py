@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import regard
-from capabilities import causal_or_none
+from capabilities import causal_or_none, scale_head_dim
 from oracles import blocks as oracle
 from regard import masks, positions
 from regard.layers import MultiHeadAttention
@@ -95,7 +95,11 @@ def test_fused_weights_load_inside_a_larger_model():
 
 @pytest.mark.parametrize("mechanism", [entry.name for entry in regard.catalogue()])
 def test_copy_pickle_and_state_dict(mechanism):
-    make = lambda: MultiHeadAttention(WIDTH, HEADS, mechanism=mechanism, position=_position(mechanism))  # noqa: E731
+    size = scale_head_dim(mechanism, WIDTH // HEADS)
+
+    def make():
+        return MultiHeadAttention(WIDTH, HEADS, mechanism=mechanism, position=_position(mechanism), head_dim=size)
+
     layer, tokens = make(), torch.randn(2, 5, WIDTH)
     mask = causal_or_none(layer.mechanism)
     expected, buffer = layer(tokens, mask=mask), io.BytesIO()
@@ -122,11 +126,13 @@ def test_copy_loads_fused_weights():
     assert torch.equal(copied.query_projection.weight, source.in_proj_weight[:WIDTH])
 
 
-@pytest.mark.parametrize("position", [None, positions.Rotary(4), positions.ALiBi(3)])
+@pytest.mark.parametrize("position", [None, positions.Rotary(2), positions.ALiBi(3)])
 @pytest.mark.parametrize("mechanism", [entry.name for entry in regard.catalogue()])
 def test_autocast(mechanism, position):
     takes_bias = next(row for row in regard.catalogue() if row.name == mechanism).bias
-    layer = MultiHeadAttention(12, 3, mechanism=mechanism, position=position if takes_bias else None)
+    layer = MultiHeadAttention(
+        12, 3, mechanism=mechanism, position=position if takes_bias else None, head_dim=scale_head_dim(mechanism, 2)
+    )
     tokens = torch.randn(2, 5, 12)
     causal = causal_or_none(layer.mechanism)
     mask = masks.padding([5, 3]) if causal is None else causal & masks.padding([5, 3])
