@@ -44,6 +44,8 @@ from regard.layers import (
     GatedDeltaNet,
     KeyValueCache,
     Mamba2Mixer,
+    LatentAttention,
+    LatentCache,
     MultiHeadAttention,
     PagedCache,
     PagePool,
@@ -52,6 +54,7 @@ from regard.layers import (
     encoder_block,
 )
 from regard.mechanisms import DotProduct
+from regard.mechanisms.differential import pair_heads
 from regard.models import (
     Bert,
     BertConfig,
@@ -442,6 +445,29 @@ def _layers() -> Iterator[PublicCall]:
             "offset": None,
         },
     )
+    latent_sizes = {"latent_dim": 5, "rotary_dim": 2, "head_dim": 3, "value_dim": None, "query_latent_dim": None}
+    latent_layer = LatentAttention(6, 2, **latent_sizes).eval()
+    yield PublicCall(
+        "LatentAttention()",
+        LatentAttention,
+        lambda: (
+            {"width": 6, "heads": 2, "position": None, "scale": None, "bias": False}
+            | latent_sizes
+            | {"epsilon": 1e-6, "dropout": 0.0, "impl": "auto"}
+        ),
+    )
+    yield PublicCall(
+        "LatentAttention.forward",
+        latent_layer,
+        lambda: {"tokens": tokens(2, 5, 6), "mask": None, "cache": latent_layer.empty_cache(), "absorb": None},
+    )
+    yield PublicCall("LatentCache.extended", LatentCache(5).extended, lambda: {"tokens": tokens(2, 1, 5, 7)})
+    yield PublicCall(
+        "LatentCache.reordered",
+        LatentCache(5).extended(tokens(2, 1, 5, 7)).reordered,
+        lambda: {"entries": torch.tensor([1, 0])},
+    )
+    yield PublicCall("pair_heads", pair_heads, lambda: {"weight": tokens(12, 5), "size": 3})
     yield PublicCall(
         "from_torch", MultiHeadAttention.from_torch, lambda: {"module": torch_layer(), "batch_first": None}
     )
@@ -762,7 +788,13 @@ def _positions() -> Iterator[PublicCall]:
     scalings: dict[Any, dict[str, Any]] = {
         positions.LinearScaling: {"factor": 2.0},
         positions.DynamicScaling: {"factor": 2.0, "trained_length": 8},
-        positions.YarnScaling: {"factor": 2.0, "trained_length": 8, "fast": 32.0, "slow": 1.0},
+        positions.YarnScaling: {
+            "factor": 2.0,
+            "trained_length": 8,
+            "fast": 32.0,
+            "slow": 1.0,
+            "magnitude_factor": None,
+        },
         positions.Llama3Scaling: {"factor": 2.0, "trained_length": 8, "low": 1.0, "high": 4.0},
     }
     for kind, arguments in scalings.items():

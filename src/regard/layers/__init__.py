@@ -1,10 +1,13 @@
 """Layers: multi-head attention, feed-forward, and the encoder and decoder blocks of models."""
 
 from regard.layers.block import DecoderBlock, DecoderCache, EncoderBlock, decoder_block, encoder_block
+from regard.layers.deepseek import latent_attention_from_deepseek
 from regard.layers.dropout import Dropout
 from regard.layers.feed_forward import ACTIVATIONS, FeedForward
 from regard.layers.gated_delta_net import GatedDeltaNet
 from regard.layers.mamba2_mixer import Mamba2Mixer
+from regard.layers.latent import LatentAttention
+from regard.layers.latent_cache import LatentCache
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.residual import PostNorm, PreNorm, Residual
 from regard.layers.reversible import ReversibleBlock, ReversibleStack
@@ -22,6 +25,8 @@ __all__ = [
     "KeyValueCache",
     "Mamba2Mixer",
     "MixerCache",
+    "LatentAttention",
+    "LatentCache",
     "MultiHeadAttention",
     "PagePool",
     "PagedCache",
@@ -32,4 +37,5 @@ __all__ = [
     "ReversibleStack",
     "decoder_block",
     "encoder_block",
+    "latent_attention_from_deepseek",
 ]

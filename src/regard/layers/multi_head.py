@@ -19,8 +19,6 @@ from regard.catalogue import mechanism as make_mechanism
 from regard.contract import Frame
 from regard.errors import (
     LARGEST_SIZE,
-    DeviceError,
-    DtypeError,
     OptionError,
     RefusedError,
     ShapeError,
@@ -31,14 +29,14 @@ from regard.errors import (
     check_weights,
     short_repr,
 )
-from regard.kernels.autocast import is_in_autocast
+from regard.layers.layer_input import check_layer_input
 from regard.layers.projection import linear_activation
 from regard.masks.base import Mask
 from regard.mechanisms.base import Mechanism
 from regard.mechanisms.key_value_cache import KeyValueCache
 from regard.mechanisms.state import State, wrong_state_error
 from regard.positions.base import PairBias, Rotation
-from regard.validation import check_dropout, check_mask, check_tokens
+from regard.validation import check_dropout, check_mask
 
 
 @final
@@ -312,28 +310,7 @@ class MultiHeadAttention(nn.Module):
 
     def _project_heads(self, tokens: Tensor, projection: nn.Linear, name: str, size: int | None = None) -> Tensor:
         """Project tokens and split heads: (batch, length, width) -> (batch, heads, length, size); None is head_dim."""
-        check_tokens(name, tokens, f"(batch, length, {projection.in_features})")
-        if tokens.dim() != 3 or tokens.shape[-1] != projection.in_features:
-            raise ShapeError(
-                f"{name} tokens do not fit the layer",
-                expected=f"(batch, length, {projection.in_features})",
-                got=str(tuple(tokens.shape)),
-                do="put the batch first, and build the layer with the width of its tokens",
-            )
-        if tokens.device != projection.weight.device:
-            raise DeviceError(
-                f"{name} tokens and the layer are on different devices",
-                expected=str(projection.weight.device),
-                got=str(tokens.device),
-                do="move the tokens, or the layer, with .to(device)",
-            )
-        if tokens.dtype != projection.weight.dtype and not is_in_autocast(tokens.device):
-            raise DtypeError(
-                f"{name} tokens and the layer have different dtypes",
-                expected=str(projection.weight.dtype),
-                got=str(tokens.dtype),
-                do="convert the tokens, or the layer with .to(dtype)",
-            )
+        check_layer_input(name, tokens, projection)
         size = self.head_dim if size is None else size
         return linear_activation(tokens, projection).unflatten(-1, (-1, size)).transpose(1, 2)
 

@@ -35,6 +35,7 @@ from regard.kernels.select import select
 from regard.mechanisms.base import Mechanism
 from regard.mechanisms.clean_tokens import is_false
 from regard.positions.base import DistanceBias, PairBias
+from regard.tensors import check_tensor
 
 
 @final
@@ -138,11 +139,12 @@ def pair_heads(weight: Tensor, size: int) -> Tensor:
     before the second ones; here the parts of a head are adjacent. ``size`` is the size of a part.
     """
     check_size("size", size)
-    if not isinstance(weight, Tensor) or weight.dim() < 1 or weight.shape[0] % (2 * size):
+    check_tensor("weight", weight, "the weight or bias of a projection")
+    if weight.dim() < 1 or weight.shape[0] % (2 * size):
         raise OptionError(
             "the rows of a projection do not form pairs of heads",
             expected=f"a tensor with a multiple of {2 * size} rows",
-            got=f"shape {tuple(weight.shape)}" if isinstance(weight, Tensor) else type(weight).__name__,
+            got=f"shape {tuple(weight.shape)}",
             do="pass the weight or bias of the projection, and as size the head_dim of its config",
         )
     return weight.unflatten(0, (2, -1, size)).transpose(0, 1).flatten(0, 2)

@@ -68,6 +68,12 @@ class KeyValueCache(State):
         tensors = {} if self._storage is None else self._storage.tensors
         return {name: tensors[name][:, :, : self.length] for name in tensors if name not in ("key", "value")}
 
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes for each token of a sequence, over all heads. Raises ShapeError for an empty cache."""
+        tensors = self._require_storage().tensors.values()
+        return sum(one.shape[1] * one.shape[3] * one.element_size() for one in tensors)
+
     def extended(self, key: Tensor, value: Tensor, inputs: Mapping[str, Tensor] | None = None) -> KeyValueCache:
         """Return a cache with more tokens at the end. Raises ShapeError if they do not fit the earlier ones.
 

@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.errors import OptionError, check_count, is_number, short_repr
+from regard.errors import OptionError, check_count, check_number, is_number, short_repr
 
 
 def plain_frequencies(base: float, head_dim: int) -> Float[Tensor, " pairs"]:
@@ -89,17 +89,21 @@ class YarnScaling(Scaling):
     """YaRN: fast pairs keep their frequency, slow pairs are interpolated, with a linear ramp between.
 
     Fast pairs rotate more than ``fast`` times within the trained length, slow ones fewer than ``slow`` times.
+    ``magnitude_factor`` is the factor of queries and of keys; None is 0.1 ln(factor) + 1.
     """
 
     factor: float
     trained_length: int
     fast: float = 32.0
     slow: float = 1.0
+    magnitude_factor: float | None = None
 
     def __post_init__(self) -> None:
         _check_factor(self.factor)
         check_count("trained_length", self.trained_length)
         _check_turns("slow", self.slow, "fast", self.fast)
+        if self.magnitude_factor is not None:
+            check_number("magnitude_factor", self.magnitude_factor, above=0.0)
 
     def frequencies(self, base: float, head_dim: int, length: int) -> Float[Tensor, " pairs"]:
         """Blend the plain and the interpolated frequencies."""
@@ -113,7 +117,9 @@ class YarnScaling(Scaling):
 
     @property
     def magnitude(self) -> float:
-        """0.1 ln(s) + 1, the factor of queries and of keys; scores are multiplied by its square."""
+        """The factor of queries and of keys; scores are multiplied by its square."""
+        if self.magnitude_factor is not None:
+            return float(self.magnitude_factor)
         return 0.1 * math.log(self.factor) + 1.0
 
     def _find_pair(self, turns: float, base: float, head_dim: int) -> float:
