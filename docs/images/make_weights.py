@@ -29,6 +29,23 @@ PICTURES: dict[str, list[tuple[str, str, dict[str, Any], bool]]] = {
         ("256 features", "performer", {"features": 256, "seed": 1}, False),
         ("256, causal", "performer", {"features": 256, "seed": 1}, True),
     ],
+    "sigmoid": [
+        ("softmax", "dot_product", {}, False),
+        ("sigmoid", "sigmoid", {}, False),
+        ("sigmoid, causal", "sigmoid", {}, True),
+        ("score_bias = -1", "sigmoid", {"score_bias": -1.0}, False),
+    ],
+    "differential": [
+        ("softmax", "dot_product", {}, False),
+        ("differential, depth 0", "differential", {"depth": 0}, False),
+        ("differential, depth 11", "differential", {"depth": 11}, False),
+    ],
+    "talking_heads": [
+        ("exact, head 0", "dot_product", {}, False),
+        ("talking heads, head 0", "talking_heads", {}, False),
+        ("exact, head 1", "dot_product", {}, False),
+        ("talking heads, head 1", "talking_heads", {}, False),
+    ],
     "linformer": [
         ("exact", "dot_product", {}, False),
         ("6 projected keys, as drawn", "linformer", {"length": TOKENS, "projected": 6}, False),

@@ -112,11 +112,13 @@ def test_grouped_queries(dtype, heads, key_heads, queries):
 
 
 @pytest.mark.usefixtures("poison_scratch_memory")
-@pytest.mark.parametrize("head_dim", [1, 2, 7, 16, 31, 32, 33, 63, 64, 65, 96, 127, 128, 129, 200, 255, 256])
+@pytest.mark.parametrize(
+    "head_dim", [1, 2, 7, 16, 31, 32, 33, 63, 64, 65, 96, 127, 128, 129, 200, 255, 256, 257, 576, 640]
+)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_head_and_value_dims(dtype, head_dim):
     for queries in (1, 5):
-        inputs = tokens(queries, 71, head_dim=head_dim, value_dim=257 - head_dim)
+        inputs = tokens(queries, 71, head_dim=head_dim, value_dim=641 - head_dim)
         assert_close(attend(*tensors(inputs, dtype)), oracle.attention(*inputs)[0], 71 + head_dim)
 
 

@@ -79,8 +79,8 @@ def test_equal_values_are_returned_exactly(dtype, impl):
 @pytest.mark.parametrize(
     ("make_inputs", "reason"),
     [
-        (lambda: tensors(head_dim=257), "at most 256.*257 and 13"),
-        (lambda: tensors(value_dim=263), "at most 256.*5 and 263"),
+        (lambda: tensors(head_dim=641), "at most 640.*641 and 13"),
+        (lambda: tensors(value_dim=643), "at most 640.*5 and 643"),
         (lambda: [tensor.to("meta") for tensor in tensors()], "on a CPU.*meta"),
     ],
 )
@@ -90,9 +90,9 @@ def test_unsupported_inputs_are_refused(make_inputs, reason, without_shape_check
 
 
 def test_auto_uses_sdpa_for_wide_heads():
-    inputs = tensors(head_dim=257)
+    inputs = tensors(head_dim=641)
     assert regard.why(*inputs).impl == "sdpa"
-    assert "256" in regard.why(*inputs).reasons["native"]
+    assert "640" in regard.why(*inputs).reasons["native"]
 
 
 def test_bias_that_needs_the_weights_is_refused():

@@ -92,10 +92,10 @@ def test_statistics_agree_with_the_oracle(mask, dtype):
 
 @pytest.mark.usefixtures("poison_scratch_memory", "without_shape_checks")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("head_dim", [1, 17, 64, 129, 256])
+@pytest.mark.parametrize("head_dim", [1, 17, 64, 129, 256, 576])
 def test_every_head_dim(head_dim, dtype):
     queries, keys = 67, 71
-    inputs = tokens(queries, keys, head_dim, value_dim=257 - head_dim)
+    inputs = tokens(queries, keys, head_dim, value_dim=641 - head_dim)
     exact = oracle.observe(*inputs, np.tri(queries, keys, 4, dtype=bool), top=3, query_rows=(66,))
     observation = observe(*tensors(inputs, dtype), mask=masks.causal(), top=3, rows=[66])
     assert_agrees(observation, exact, dtype, terms=keys + queries + 2 * head_dim)

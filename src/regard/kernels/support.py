@@ -11,7 +11,7 @@ from regard.errors import OptionError
 from regard.kernels.extension import missing_reason, native, warn_once
 from regard.kernels.tracing import in_functorch
 
-MAX_HEAD_DIM = 256
+MAX_HEAD_DIM = 640
 """Largest head_dim and value_dim that the kernels support."""
 
 

@@ -178,11 +178,11 @@ def test_native_refuses_with_a_reason(options, reason):
 
 
 def test_head_dims_beyond_the_kernels_limit():
-    pool = PagePool(1, 257, page_size=4)
-    cache = PagedCache.empty(pool, 1).extended(torch.randn(1, 1, 5, 257), torch.randn(1, 1, 5, 257))
-    query = torch.randn(1, 1, 1, 257)
+    pool = PagePool(1, 641, page_size=4)
+    cache = PagedCache.empty(pool, 1).extended(torch.randn(1, 1, 5, 641), torch.randn(1, 1, 5, 641))
+    query = torch.randn(1, 1, 1, 641)
     torch.testing.assert_close(cache.attention(query), regard.attention(query, *cache.tokens(0)))
-    with pytest.raises(RefusedError, match="at most 256"):
+    with pytest.raises(RefusedError, match="at most 640"):
         cache.attention(query, impl="native")
 
 

@@ -17,7 +17,7 @@
 
 namespace regard {
 
-inline constexpr int64_t max_head_dim = 256;
+inline constexpr int64_t max_head_dim = 640;
 inline constexpr int64_t max_scan_dim = 1024;
 inline constexpr int64_t max_length = int64_t{1} << 36;  // queries or keys: their tiles are counted in 32 bits
 

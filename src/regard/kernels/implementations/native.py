@@ -47,7 +47,7 @@ def _details() -> str:
 
 
 def _refuses(request: Request) -> str | None:
-    """Refuse other devices, heads wider than 256, biases that need the queries or the weights, and torch.func.
+    """Refuse other devices, heads wider than 640, biases that need the queries or the weights, and torch.func.
 
     Raises OptionError if REGARD_ISA names an instruction set that does not run here.
     """
