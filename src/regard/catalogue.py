@@ -36,8 +36,8 @@ from regard.mechanisms import (
     Reformer,
     Retention,
     Sigmoid,
-    TopK,
     TalkingHeads,
+    TopK,
 )
 
 

@@ -26,12 +26,12 @@ from oracles import (
     moba,
     nystromformer,
     performer,
+    reformer,
     retention,
     sigmoid,
     state_space,
-    top_k,
-    reformer,
     talking_heads,
+    top_k,
 )
 from oracles.complex_step import slope
 

@@ -5,9 +5,9 @@ from regard.layers.deepseek import latent_attention_from_deepseek
 from regard.layers.dropout import Dropout
 from regard.layers.feed_forward import ACTIVATIONS, FeedForward
 from regard.layers.gated_delta_net import GatedDeltaNet
-from regard.layers.mamba2_mixer import Mamba2Mixer
 from regard.layers.latent import LatentAttention
 from regard.layers.latent_cache import LatentCache
+from regard.layers.mamba2_mixer import Mamba2Mixer
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.residual import PostNorm, PreNorm, Residual
 from regard.layers.reversible import ReversibleBlock, ReversibleStack
@@ -23,10 +23,10 @@ __all__ = [
     "FeedForward",
     "GatedDeltaNet",
     "KeyValueCache",
-    "Mamba2Mixer",
-    "MixerCache",
     "LatentAttention",
     "LatentCache",
+    "Mamba2Mixer",
+    "MixerCache",
     "MultiHeadAttention",
     "PagePool",
     "PagedCache",

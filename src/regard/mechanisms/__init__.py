@@ -27,8 +27,8 @@ from regard.mechanisms.reformer import Reformer
 from regard.mechanisms.retention import Retention
 from regard.mechanisms.sigmoid import Sigmoid
 from regard.mechanisms.state import State
-from regard.mechanisms.top_k import TopK
 from regard.mechanisms.talking_heads import TalkingHeads
+from regard.mechanisms.top_k import TopK
 
 __all__ = [
     "Additive",
@@ -61,6 +61,6 @@ __all__ = [
     "ScoredMechanism",
     "Sigmoid",
     "State",
-    "TopK",
     "TalkingHeads",
+    "TopK",
 ]
