@@ -42,6 +42,7 @@ PICTURES: dict[str, tuple[tuple[str, dict[str, Any], masks.Mask | None], ...]] =
         ("block=8, chosen_blocks=2", {"block": 8, "chosen_blocks": 2}, None),
         ("block=8, chosen_blocks=4", {"block": 8, "chosen_blocks": 4}, None),
         ("block=16, chosen_blocks=2", {"block": 16, "chosen_blocks": 2}, None),
+    ),
     "reformer": (
         ("buckets=8, rounds=1", {"buckets": 8, "rounds": 1}, None),
         ("buckets=8, rounds=4", {"buckets": 8, "rounds": 4}, None),

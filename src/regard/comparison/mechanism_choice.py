@@ -51,7 +51,7 @@ class MechanismChoice:
         return ":".join([self.name, *options])
 
     def options_at(self, length: int) -> dict[str, Any]:
-        """Return the options for texts of ``length`` tokens, which a maximum ``length`` is set to unless it was chosen."""
+        """Return the options for texts of ``length`` tokens: an option ``length``, the maximum, is that by default."""
         return ({"length": length} if "length" in self.row.options else {}) | dict(self.options)
 
     def build(self, *, heads: int, head_dim: int, length: int, seed: int) -> Mechanism:
