@@ -4,7 +4,7 @@
 
 Each picture has a row per query and a column per key, and one matrix for each mechanism: orange is above 0, blue below,
 and the colour is full at the largest absolute value. Queries and keys are the same in all pictures: a slow random walk,
-so that neighbours are alike, as in a text.
+so that neighbours are alike, as in a text. In head 1 of the two heads of talking_heads, queries look 6 tokens back.
 """
 
 from __future__ import annotations
@@ -64,22 +64,31 @@ PICTURES: dict[str, list[tuple[str, str, dict[str, Any], bool]]] = {
         ("12 landmarks", "nystromformer", {"landmarks": 12}, False),
     ],
 }
-"""By name: the matrices, each with its title, mechanism, options, and whether the mask is causal."""
+"""By name: the matrices, each with its title, mechanism, options, and whether the mask is causal. A title may end with
+the number of the head.
+"""
+
+
+MIXING = {"score_mixing": [[1.0, 0.5], [0.5, 1.0]], "weight_mixing": [[1.0, -0.4], [0.3, 1.0]]}
+"""Matrices of the picture of talking heads."""
 
 
 def draw_tokens() -> tuple[Tensor, Tensor]:
-    """Queries and keys (1, 1, tokens, head_dim), close to each other and to their neighbours."""
+    """Queries and keys (1, 2, tokens, head_dim), in head 0 close to each other and to their neighbours."""
     torch.manual_seed(4)
     walk = torch.randn(1, 1, TOKENS, HEAD_DIM).cumsum(2)
     walk = 1.6 * (walk - walk.mean(2, keepdim=True)) / walk.std(2, keepdim=True)
     query, key = (walk + 0.3 * torch.randn(walk.shape) for _ in range(2))
-    return query, key
+    return torch.cat([query, query.roll(6, dims=2)], dim=1), key.expand(1, 2, -1, -1)
 
 
-def build(name: str, options: dict[str, Any]) -> Mechanism:
+def build(name: str, heads: int, options: dict[str, Any]) -> Mechanism:
     """Build a mechanism; a Linformer that shares its projection gets one that takes means of consecutive keys."""
     torch.manual_seed(2)
-    mechanism = regard.mechanism(name, heads=1, head_dim=HEAD_DIM, **options)
+    mechanism = regard.mechanism(name, heads=heads, head_dim=HEAD_DIM, **options)
+    if name == "talking_heads":
+        for parameter, matrix in MIXING.items():
+            getattr(mechanism, parameter).data = torch.tensor(matrix)
     if options.get("sharing") == "key-value":
         means = torch.eye(options["projected"]).repeat_interleave(TOKENS // options["projected"], dim=1)
         mechanism.projection.data = means * options["projected"] / TOKENS
@@ -116,10 +125,14 @@ def main() -> None:
             mechanism = build(name, options)
             mask = masks.causal() if causal else None
             weights = mechanism.weights(query, key, mask, **draw_inputs(mechanism))[0, 0].detach()
+            heads = 2 if picture == "talking_heads" else 1
+            mechanism, mask = build(name, heads, options), masks.causal() if causal else None
+            weights = mechanism.weights(query[:, :heads], key[:, :heads], mask)[0].detach()
+            shown = weights[int(title[-1]) if heads > 1 else 0]
             lines.append(
                 f'<text x="{left}" y="12" font-family="sans-serif" font-size="12" fill="{FRAME}">{title}</text>'
             )
-            lines += draw_matrix(weights, left)
+            lines += draw_matrix(shown, left)
         width, height = len(matrices) * (size + GAP) - GAP + 2, TITLE + size + 1
         head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}">'
         text = "\n".join([head, *lines, "</svg>"]) + "\n"

@@ -73,6 +73,24 @@ def test_equal_values_are_returned_exactly(dtype, impl):
     assert gradient.abs().max() <= VALUE_DIM * 4 * 4 * torch.finfo(torch.float32).eps  # as above
 
 
+@pytest.mark.parametrize(("queries", "head_dim", "value_dim"), [(1, 576, 512), (67, 576, 512), (67, 257, 640)])
+def test_wide_heads_and_their_gradients(queries, head_dim, value_dim):
+    """One key head of 576 numbers with values of 512 are the sizes of absorbed latent attention."""
+    leaves = [part.requires_grad_() for part in tensors(queries=queries, head_dim=head_dim, value_dim=value_dim)]
+    wide = [part.detach().double().requires_grad_() for part in leaves]
+    upstream = torch.randn(*leaves[0].shape[:3], value_dim)
+    output = attend(*leaves, mask=masks.causal())
+    exact = regard.attention(*wide, mask=masks.causal(), impl="reference")
+    pairs = [(output, exact)]
+    pairs += zip(
+        torch.autograd.grad(output, leaves, upstream), torch.autograd.grad(exact, wide, upstream.double()), strict=True
+    )
+    terms = head_dim + value_dim + KEYS * queries
+    for ours, expected in pairs:
+        bound = terms * torch.finfo(torch.float32).eps * max(1.0, float(expected.detach().abs().max()))
+        torch.testing.assert_close(ours.double(), expected, rtol=0, atol=bound)
+
+
 # Refusals
 
 
