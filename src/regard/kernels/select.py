@@ -57,7 +57,7 @@ _IMPLEMENTATIONS: Mapping[Operation, tuple[Implementation, ...]] = {
     "mlp score": (mlp_score.NATIVE, mlp_score.REFERENCE),
     "paged attention": (paged.IN_PLACE, paged.GATHERED),
     "scan": (scan.NATIVE, scan.REFERENCE),
-    "chosen blocks": (chosen_blocks.NATIVE, chosen_blocks.REFERENCE),
+    "chosen blocks": (chosen_blocks.NATIVE, chosen_blocks.MASKED),
     "bucket attention": (bucket_attention.NATIVE, bucket_attention.REFERENCE),
 }
 _IMPLEMENTATIONS_BY_NAME = {

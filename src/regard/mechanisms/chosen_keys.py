@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
+from regard.kernels.implementations.chosen_blocks import ChosenBlocksRequest
 from regard.kernels.reference.attention import compute_weights, make_dot_product_problem
 from regard.kernels.request import Request
 from regard.kernels.select import select
@@ -65,7 +66,7 @@ class ChosenKeysMechanism(Mechanism):
             of_rows = replace(
                 request, query=request.query[:, :, rows], mask=Keep(self.choose(request, rows)), inputs={}
             )
-            outputs.append(select("attention", "auto", of_rows).compute(of_rows))
+            outputs.append(_attend_exactly(of_rows))
         return torch.cat(outputs, dim=2) if len(outputs) != 2 else outputs[1]
 
     def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
@@ -107,11 +108,33 @@ class ChosenKeysMechanism(Mechanism):
         return Keep(torch.cat(chosen, dim=2) if chosen else empty)
 
 
-def split_rows(request: Request) -> tuple[Int[Tensor, " rows"], ...]:
-    """Split the queries of a request, so that memory for their pairs with keys is bounded."""
+def split_rows(request: Request, columns: int | None = None) -> tuple[Int[Tensor, " rows"], ...]:
+    """Split the queries of a request, so that memory for ``columns`` numbers of each (None: its keys) is bounded."""
     batch, heads, queries, _ = request.query.shape
-    at_once = max(1, _CELLS_AT_ONCE // max(1, batch * heads * request.frame.keys))
+    columns = request.frame.keys if columns is None else columns
+    at_once = max(1, _CELLS_AT_ONCE // max(1, batch * heads * columns))
     return request.frame.all_rows(request.device).split(at_once) if queries else ()
+
+
+def attend_to_blocks(
+    request: Request,
+    chosen: Bool[Tensor, "batch heads queries blocks"],
+    block: int,
+    lengths: Int[Tensor, " batch"] | None,
+) -> Float[Tensor, "batch heads queries value_dim"]:
+    """Compute causal attention to the own block of each query and to the complete ``chosen`` ones before it.
+
+    ``lengths`` says how many keys of each batch entry are visible; None is all.
+    """
+    plain = replace(request, mask=None, inputs={})
+    blocks = ChosenBlocksRequest(plain, chosen, block, _attend_exactly, lengths)
+    output: Tensor = select("chosen blocks", "auto", blocks).compute(blocks)
+    return output
+
+
+def _attend_exactly(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+    output: Tensor = select("attention", "auto", request).compute(request)
+    return output
 
 
 def visible_keys(request: Request, rows: Int[Tensor, " rows"]) -> Bool[Tensor, "#batch #heads #rows keys"]:

@@ -6,37 +6,48 @@ a block's keys ranks as their mean does. A block with a key that is not finite h
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import final
+
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
 from regard.kernels.request import Request
 from regard.mechanisms.chosen_keys import ranking_tokens
+from regard.mechanisms.clean_tokens import is_false
 from regard.mechanisms.highest_scores import rounded_scores
 
 
-def score_shared_blocks(
-    request: Request, rows: Int[Tensor, " rows"], shown: Bool[Tensor, "#batch #heads keys"] | None, block: int
-) -> Float[Tensor, "batch heads rows blocks"]:
-    """Score the blocks of the ``shown`` keys (None: all) for the queries ``rows``.
+@final
+@dataclass(frozen=True, eq=False)
+class BlockSums:
+    """Sums of the keys of each block, the same for all queries, and which blocks have a key that is not finite."""
 
-    Blocks are the same for all queries, since shown keys are counted from the first one.
-    """
-    query, _ = ranking_tokens(request.query[:, :, rows])
-    key, finite = ranking_tokens(request.repeated_key)
-    blocks = count_blocks(request.frame.keys, block)
-    if shown is None:
-        missing = blocks * block - key.shape[2]
-        sums = torch.nn.functional.pad(key, (0, 0, 0, missing)).unflatten(2, (blocks, block)).sum(3)
-        broken = torch.nn.functional.pad(~finite, (0, missing)).unflatten(2, (blocks, block)).any(3)
-    else:
+    sums: Float64[Tensor, "batch heads blocks head_dim"]
+    broken: Bool[Tensor, "batch heads blocks"]
+
+    @classmethod
+    def of(cls, key: Tensor, shown: Bool[Tensor, "#batch #heads keys"] | None, block: int) -> BlockSums:
+        """Sum the ``shown`` keys (None: all) (batch, heads, keys, head_dim), which are counted from the first one."""
+        key, finite = ranking_tokens(key)
+        blocks = count_blocks(key.shape[2], block)
+        if shown is None:
+            missing = blocks * block - key.shape[2]
+            sums = torch.nn.functional.pad(key, (0, 0, 0, missing)).unflatten(2, (blocks, block)).sum(3)
+            return cls(sums, torch.nn.functional.pad(~finite, (0, missing)).unflatten(2, (blocks, block)).any(3))
         shown = shown.expand(key.shape[:3])
         number = ((shown.cumsum(-1) - 1) // block).clamp(min=0)
         sums = key.new_zeros(*key.shape[:2], blocks, key.shape[3])
         sums = sums.scatter_add(2, number[..., None].expand_as(key), key.masked_fill(~shown[..., None], 0.0))
-        broken = _scatter_flags(~finite & shown, number, blocks)
-    scores = rounded_scores(query @ sums.mT, request.query.dtype)
-    return scores.masked_fill(broken[:, :, None], torch.inf)
+        return cls(sums, _scatter_flags(~finite & shown, number, blocks))
+
+    def score(self, query: Float[Tensor, "batch heads rows head_dim"]) -> Float[Tensor, "batch heads rows blocks"]:
+        """Score the blocks for some queries."""
+        group = query.shape[1] // self.sums.shape[1]
+        sums, broken = (part.repeat_interleave(group, dim=1) for part in (self.sums, self.broken))
+        scores = rounded_scores(ranking_tokens(query)[0] @ sums.mT, query.dtype)
+        return scores if is_false(broken) else scores.masked_fill(broken[:, :, None], torch.inf)
 
 
 def score_blocks_of_rows(

@@ -24,7 +24,7 @@ from __future__ import annotations
 from typing import final
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard import masks
@@ -32,9 +32,10 @@ from regard.arguments import explain_arguments
 from regard.errors import check_size
 from regard.kernels.request import Request
 from regard.masks.causal_parts import causal_parts
-from regard.mechanisms.chosen_keys import ChosenKeysMechanism, visible_keys
+from regard.mechanisms.chosen_keys import ChosenKeysMechanism, attend_to_blocks, split_rows, visible_keys
 from regard.mechanisms.highest_scores import mark_highest
-from regard.mechanisms.mean_key_scores import score_blocks_of_rows, score_shared_blocks
+from regard.mechanisms.key_prefix import KeyPrefix
+from regard.mechanisms.mean_key_scores import BlockSums, score_blocks_of_rows
 
 
 @final
@@ -67,12 +68,29 @@ class MixtureOfBlocks(ChosenKeysMechanism):
         parts = causal_parts(request.mask, request.frame)
         if parts is not None and (parts.high is None or parts.high >= request.frame.offset):
             shown = parts.visible_keys(request.frame, request.device)
-            scores = score_shared_blocks(request, rows, shown, self.block)
+            scores = BlockSums.of(request.repeated_key, shown, self.block).score(request.query[:, :, rows])
         else:
             scores = score_blocks_of_rows(request, rows, visible, number, self.block)
         at = torch.arange(scores.shape[3], device=request.device)
         blocks = mark_highest(scores, at < own, self.chosen_blocks - 1) | (at == own)
         return visible & blocks.gather(3, number.expand(*blocks.shape[:3], -1))
+
+    def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+        """Compute the output; block by block if blocks are the same for all queries and begin with the first key."""
+        prefix = KeyPrefix.of(request)
+        if prefix is None or request.frame.queries == 0 or request.frame.keys == 0:
+            return self.attend_under_mask(request)
+        sums = BlockSums.of(request.key, None, self.block)
+        number = torch.arange(sums.broken.shape[2], device=request.device)
+        chosen = [
+            mark_highest(
+                sums.score(request.query[:, :, rows]),
+                number < (prefix.visible_counts(request, rows)[..., None] - 1) // self.block,
+                self.chosen_blocks - 1,
+            )
+            for rows in split_rows(request, len(number))
+        ]
+        return attend_to_blocks(request, torch.cat(chosen, dim=2), self.block, prefix.lengths)
 
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""

@@ -221,3 +221,44 @@ def test_wrong_options_are_refused(name: str, options: dict[str, object]) -> Non
 def test_bias_is_refused(name: str) -> None:
     with pytest.raises(RefusedError, match="a bias is not part of its choice of keys"):
         build(name)(*make_tokens(7, 7), bias=torch.zeros(1, HEADS, 7, 7))
+
+
+@pytest.mark.parametrize("masked", ["causal", "padding", "left padding"])
+def test_moba_with_blocks_of_whole_tiles_agrees_with_the_oracle(masked: str) -> None:
+    generator = torch.Generator().manual_seed(11)
+    queries, keys, lengths = 261, 331, torch.tensor([331, 197])
+    query, key, value = (
+        torch.randn(2, heads, length, HEAD_DIM, dtype=torch.float64, generator=generator, requires_grad=True)
+        for heads, length in ((4, queries), (2, keys), (2, keys))
+    )
+    mechanism = regard.mechanism("moba", heads=4, head_dim=HEAD_DIM, block=64, chosen_blocks=3)
+    mask, allowed = masks.causal(), np.ones((2, 1, 1, keys), dtype=bool)
+    if masked != "causal":
+        side = "right" if masked == "padding" else "left"
+        mask = masks.causal() & masks.padding(lengths, side=side)
+        allowed = np.arange(keys) < lengths.numpy()[:, None, None, None]
+        allowed = allowed if side == "right" else allowed[..., ::-1]
+    output = mechanism(query, key, value, mask)
+    arrays = [part.detach().numpy() for part in (query, key, value)]
+    expected = moba_oracle.attention(*arrays, 64, 3, allowed)
+    np.testing.assert_allclose(output.detach().numpy(), expected, rtol=1e-9, atol=1e-12)
+    upstream = torch.randn(output.shape, dtype=torch.float64, generator=generator)
+    found = torch.autograd.grad(output, (query, key, value), upstream)
+    exact = mechanism.attend_under_mask(mechanism.make_request(query, key, value, mask, None))
+    for one, other in zip(found, torch.autograd.grad(exact, (query, key, value), upstream), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+
+
+def test_moba_blocks_are_the_same_bits_for_any_number_of_threads() -> None:
+    tokens = [torch.randn(1, HEADS, 389, HEAD_DIM, generator=torch.Generator().manual_seed(at)) for at in range(3)]
+    mechanism, results, threads = build("moba", block=64), [], torch.get_num_threads()
+    try:
+        for number in (1, 2, 3):
+            torch.set_num_threads(number)
+            leaves = [part.clone().requires_grad_() for part in tokens]
+            output = mechanism(*leaves)
+            results.append([output, *torch.autograd.grad(output.square().sum(), leaves)])
+    finally:
+        torch.set_num_threads(threads)
+    for other in results[1:]:
+        assert all(map(torch.equal, results[0], other))

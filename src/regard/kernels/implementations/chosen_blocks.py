@@ -4,11 +4,12 @@ A mechanism that chooses blocks of keys for each query (``mechanisms.moba``, ``m
 operation. Keys are divided into blocks from the first one on.
 
     native       the tile kernels of exact attention, over the queries that chose a block, gathered into tiles
-    reference    exact attention under a dense mask of some rows at a time
+    masked       exact attention under a dense mask, some rows at a time
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -16,11 +17,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.kernels.autocast import disable_autocast
 from regard.kernels.implementation import Implementation
 from regard.kernels.operators import chosen_blocks_op
 from regard.kernels.operators.block_plan import TILE
-from regard.kernels.reference.attention import compute_output, make_dot_product_problem
 from regard.kernels.request import Request, is_scale_in_range
 from regard.kernels.results import accumulation_dtype
 from regard.kernels.support import MAX_HEAD_DIM, unsupported_reason
@@ -30,6 +29,7 @@ from regard.masks.dense_mask import Keep
 _MIN_QUERIES = 64
 """Queries from which "auto" gathers them: for a few, one row of a mask is shorter than a plan."""
 _CELLS_AT_ONCE = 1 << 23
+_NUM_SEEDS = 2**63 - 1
 
 
 @final
@@ -41,6 +41,7 @@ class ChosenBlocksRequest:
         request: query (batch, heads, queries, head_dim), key and value (batch, key_heads, keys, ..), and the scale.
         chosen: (batch, heads, queries, blocks), True for complete blocks before the own block of the query.
         block: number of keys in a block.
+        attend: computes exact attention, for "masked".
         stop: (batch,), the number of keys of each batch entry that are not hidden; None is all. Queries behind have the
             block of the last of these keys as their own.
     """
@@ -48,6 +49,7 @@ class ChosenBlocksRequest:
     request: Request
     chosen: Bool[Tensor, "batch heads queries blocks"]
     block: int
+    attend: Callable[[Request], Tensor]
     stop: Int[Tensor, " batch"] | None = None
 
     def allowed(self, rows: Int[Tensor, " rows"]) -> Bool[Tensor, "batch heads rows keys"]:
@@ -68,15 +70,13 @@ class ChosenBlocksRequest:
 
 
 def _refuses(request: ChosenBlocksRequest) -> str | None:
-    """Refuse other devices, dtypes, transforms and dropout, and blocks that are not whole tiles."""
+    """Refuse other devices, dtypes and transforms, and blocks that are not whole tiles."""
     one = request.request
     reason = unsupported_reason(one.query, one.key, one.value, request.chosen)
     if reason is not None:
         return reason
     if request.block % TILE:
         return f"native takes blocks of a multiple of {TILE} tokens"
-    if one.dropout:
-        return "native has no dropout for chosen blocks"
     if not (is_scale_in_range(one.scale) and one.scale > 0):
         return "native takes scales from 2^-64 to 2^64"
     if max(one.query.shape[3], one.value.shape[3]) > MAX_HEAD_DIM or 0 in (*one.query.shape, *one.value.shape):
@@ -97,25 +97,26 @@ def _native(request: ChosenBlocksRequest) -> Float[Tensor, "batch heads queries 
     dtype = accumulation_dtype(one.query.dtype)
     query, key, value = (part.to(dtype) for part in (one.query, one.key, one.value))
     stop = None if request.stop is None else request.stop.expand(query.shape[0]).contiguous()
-    output = chosen_blocks_op.chosen_blocks(query, key, value, request.chosen, stop, request.block, one.scale)
+    seed = None if one.dropout == 0.0 else torch.randint(_NUM_SEEDS, (), device="cpu")
+    output = chosen_blocks_op.chosen_blocks(
+        query, key, value, request.chosen, stop, request.block, one.scale, one.dropout, seed
+    )
     return output.to(one.query.dtype)
 
 
-def _reference(request: ChosenBlocksRequest) -> Float[Tensor, "batch heads queries value_dim"]:
-    """Compute it in plain torch, some rows at a time."""
+def _masked(request: ChosenBlocksRequest) -> Float[Tensor, "batch heads queries value_dim"]:
+    """Compute it by exact attention, some rows at a time."""
     one = request.request
     batch, heads, _, _ = one.query.shape
     at_once = max(1, _CELLS_AT_ONCE // max(1, batch * heads * one.frame.keys))
     outputs = []
-    with disable_autocast(one.device):
-        for rows in one.frame.all_rows(one.device).split(at_once):
-            of_rows = replace(one, query=one.query[:, :, rows], mask=Keep(request.allowed(rows)))
-            problem = make_dot_product_problem(of_rows)
-            outputs.append(compute_output(problem, dropout=one.dropout, dtype=one.query.dtype))
+    for rows in one.frame.all_rows(one.device).split(at_once):
+        of_rows = replace(one, query=one.query[:, :, rows], mask=Keep(request.allowed(rows)))
+        outputs.append(request.attend(of_rows))
     return torch.cat(outputs, dim=2)
 
 
 NATIVE = Implementation(
     "native", _native, _refuses, _auto_skips, merit="regard's own kernels, over the queries of each block"
 )
-REFERENCE = Implementation("reference", _reference, merit="plain torch, on any device, any number of derivatives")
+MASKED = Implementation("masked", _masked, merit="takes any block and any device")

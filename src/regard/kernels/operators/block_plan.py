@@ -1,7 +1,7 @@
 """``BlockPlan``: the queries of a call in the order in which the tile kernels compute them for chosen blocks.
 
-    first      tiles of queries in their own order: each attends to the tiles of its own block, the last one by a triangle
-    then       for each block the queries that chose it, filled up to whole tiles: each attends to all tiles of the block
+    first   tiles of queries in their own order: each attends to the tiles of its own block, the last by a triangle
+    then    for each block the queries that chose it, filled up to whole tiles: each attends to all tiles of the block
 
 So a row of the plan is one *part* of a query: its own block, or a block that it chose. A tile of 64 rows shares its
 keys, whatever the queries are, and the tile map has one bitmap, the triangle. A choice differs in each call, so that

@@ -1,7 +1,7 @@
 """regard::chosen_blocks and regard::chosen_blocks_backward: causal attention to the own block and to chosen ones.
 
-    output_i = sum_j w_ij value_j,  w_i = softmax(scale * q_i . k_j)     over j <= i in the own block of query i, and over
-                                                                         the earlier blocks that it chose
+    output_i = softmax(scale * q_i . k_j) value_j       over j <= i in the own block of query i, and over the earlier
+                                                        blocks that it chose
 
 ``operators.block_plan`` gathers the queries that chose a block, and the tile kernels of exact attention compute
 them as tiles of queries. The parts of a query, its own block and each chosen one, are then added with weights from
@@ -13,6 +13,7 @@ number of threads. There is no second derivative.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, cast
 
 import torch
@@ -26,6 +27,8 @@ from regard.kernels.results import empty_token_major
 from regard.kernels.tracing import any_requires_grad, is_eager, is_eager_backward
 
 _LOG2_E = math.log2(math.e)
+_MAX_BYTES = 16 << 20
+"""Bytes of gathered queries at once, or one key head's: larger memory is returned to the system after each use."""
 
 
 def chosen_blocks(
@@ -36,13 +39,15 @@ def chosen_blocks(
     stop: Int[Tensor, " batch"] | None,
     block: int,
     scale: float,
+    dropout: float,
+    seed: Tensor | None,
 ) -> Float[Tensor, "batch heads queries value_dim"]:
     """Compute the output, through the torch operator if torch is tracing, else by the kernels.
 
     ``chosen`` marks complete blocks before the query's own, which is always attended to. Keys from ``stop`` on are
-    hidden. ``block`` is a multiple of 64, and ``scale`` is above 0.
+    hidden. ``block`` is a multiple of 64, and ``scale`` is above 0. ``seed`` is that of ``dropout``; None without it.
     """
-    given = (query, key, value, chosen, stop, block, scale)
+    given = (query, key, value, chosen, stop, block, scale, dropout, seed)
     if not is_eager(query, key, value, chosen):
         return cast(Tensor, CHOSEN_BLOCKS.torch_op(*given)[0])
     compute = CHOSEN_BLOCKS.compute_with_grad if any_requires_grad(query, key, value) else CHOSEN_BLOCKS.compute
@@ -50,14 +55,37 @@ def chosen_blocks(
 
 
 def _chosen_blocks(
-    query: Tensor, key: Tensor, value: Tensor, chosen: Tensor, stop: Tensor | None, block: int, scale: float
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    chosen: Tensor,
+    stop: Tensor | None,
+    block: int,
+    scale: float,
+    dropout: float,
+    seed: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """Compute regard::chosen_blocks on a CPU: the output and its normalizer."""
-    plan = BlockPlan.of(chosen, stop, block, query.shape[2], key.shape[2])
-    parts = attention_op.ATTENTION.compute(plan.gather(query), key, value, *plan.kernel_arguments(scale))
-    of_parts, normalizers = parts[0], parts[2]
-    shares, normalizer = _combine(plan.gather_parts(normalizers, missing=-torch.inf), scale)
-    return plan.add_parts(of_parts, shares), normalizer
+    output, normalizer = _empty_results(query, key, value, chosen, stop, block, scale, dropout, seed)
+    for of_queries, of_keys in _split_heads(query, key, value, chosen):
+        plan = BlockPlan.of(chosen[:, of_queries], stop, block, query.shape[2], key.shape[2])
+        terms = plan.kernel_arguments(scale)._replace(dropout=dropout, seed=seed)
+        given = plan.gather(query[:, of_queries]), key[:, of_keys], value[:, of_keys]
+        parts, _, normalizers, _ = attention_op.ATTENTION.compute(*given, *terms)
+        shares, of_rows = _combine(plan.gather_parts(normalizers, missing=-torch.inf), scale)
+        output[:, of_queries], normalizer[:, of_queries] = plan.add_parts(parts, shares), of_rows
+    return output, normalizer
+
+
+def _split_heads(query: Tensor, key: Tensor, value: Tensor, chosen: Tensor) -> Iterator[tuple[slice, slice]]:
+    """Split query heads and their key heads, so that what is gathered for some is in memory that is reused."""
+    batch, heads, queries, head_dim = query.shape
+    key_heads = key.shape[1]
+    rows = queries + int(chosen.sum()) / max(1, batch * heads)
+    bytes_of_key_head = batch * heads / key_heads * rows * max(head_dim, value.shape[3]) * query.itemsize
+    step, group = max(1, int(_MAX_BYTES / max(1.0, bytes_of_key_head))), heads // key_heads
+    for first in range(0, key_heads, step):
+        yield slice(first * group, (first + step) * group), slice(first, first + step)
 
 
 def _combine(normalizers: Tensor, scale: float) -> tuple[Tensor, Tensor]:
@@ -77,10 +105,18 @@ def _combine(normalizers: Tensor, scale: float) -> tuple[Tensor, Tensor]:
 
 
 def _empty_results(
-    query: Tensor, key: Tensor, value: Tensor, chosen: Tensor, stop: Tensor | None, block: int, scale: float
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    chosen: Tensor,
+    stop: Tensor | None,
+    block: int,
+    scale: float,
+    dropout: float,
+    seed: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """Allocate the results; also the fake kernel for tracing."""
-    del key, chosen, stop, block, scale
+    del key, chosen, stop, block, scale, dropout, seed
     output = empty_token_major(query, query.shape[2], value.shape[3])
     return output, query.new_empty((*query.shape[:3], 2))
 
@@ -96,24 +132,31 @@ def _chosen_blocks_backward(
     stop: Tensor | None,
     block: int,
     scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
+    dropout: float,
+    seed: Tensor | None,
+) -> tuple[Tensor, ...]:
     """Compute regard::chosen_blocks_backward on a CPU."""
-    plan = BlockPlan.of(chosen, stop, block, query.shape[2], key.shape[2])
-    rows, no_rounding = plan.gather_normalizer(normalizer), output.new_empty(0)
-    of_parts, of_key, of_value, _, _ = attention_op.ATTENTION_BACKWARD.compute(
-        plan.gather(grad_output),
-        None,
-        plan.gather(query),
-        key,
-        value,
-        plan.gather(output),
-        rows,
-        no_rounding,
-        False,
-        False,
-        *plan.kernel_arguments(scale),
+    gradients = _empty_gradients(
+        grad_output, query, key, value, output, normalizer, chosen, stop, block, scale, dropout, seed
     )
-    return plan.add_parts(of_parts, None), of_key, of_value
+    of_query, of_key, of_value = gradients
+    for queries, keys in _split_heads(query, key, value, chosen):
+        plan = BlockPlan.of(chosen[:, queries], stop, block, query.shape[2], key.shape[2])
+        parts, of_key[:, keys], of_value[:, keys], _, _ = attention_op.ATTENTION_BACKWARD.compute(
+            plan.gather(grad_output[:, queries]),
+            None,
+            plan.gather(query[:, queries]),
+            key[:, keys],
+            value[:, keys],
+            plan.gather(output[:, queries]),
+            plan.gather_normalizer(normalizer[:, queries]),
+            output.new_empty(0),
+            False,
+            False,
+            *plan.kernel_arguments(scale)._replace(dropout=dropout, seed=seed),
+        )
+        of_query[:, queries] = plan.add_parts(parts, None)
+    return gradients
 
 
 def _empty_gradients(
@@ -127,9 +170,11 @@ def _empty_gradients(
     stop: Tensor | None,
     block: int,
     scale: float,
+    dropout: float,
+    seed: Tensor | None,
 ) -> tuple[Tensor, ...]:
     """Allocate the gradients; also the fake kernel for tracing."""
-    del grad_output, output, normalizer, chosen, stop, block, scale
+    del grad_output, output, normalizer, chosen, stop, block, scale, dropout, seed
     return tuple(empty_token_major(part, part.shape[2], part.shape[3]) for part in (query, key, value))
 
 
@@ -137,14 +182,14 @@ def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, 
     """Compute the gradients of query, key and value; there are no others."""
     grad_output = gradients[0]
     if grad_output is None:
-        return (None,) * 7
+        return (None,) * 9
     (output, normalizer), (query, key, value, *others) = load_saved(ctx)
     eager = is_eager_backward(grad_output, query, key, value)
     backward = CHOSEN_BLOCKS_BACKWARD.compute if eager else CHOSEN_BLOCKS_BACKWARD.torch_op
-    return (*backward(grad_output, query, key, value, output, normalizer, *others), None, None, None, None)
+    return (*backward(grad_output, query, key, value, output, normalizer, *others), *(None,) * 6)
 
 
-_SCHEMA = "Tensor chosen, Tensor? stop, SymInt block, float scale"
+_SCHEMA = "Tensor chosen, Tensor? stop, SymInt block, float scale, float dropout, Tensor? seed"
 CHOSEN_BLOCKS_BACKWARD = Operator(
     "chosen_blocks_backward",
     f"(Tensor grad_output, Tensor query, Tensor key, Tensor value, Tensor output, Tensor normalizer, {_SCHEMA}) -> "
