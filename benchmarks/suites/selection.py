@@ -1,0 +1,142 @@
+"""Mechanisms that choose keys, against regard's own exact causal attention: forward, and forward and backward.
+
+    moba     the own block of 512 tokens and the 2 best others: at most 1,536 keys of each query
+    top_k    the 256 highest scores: the yardstick, which computes all scores in float64
+
+Width 512, 8 heads of 64, float32. Queries and keys follow a slow random walk, so that neighbours are alike, as in
+texts; which blocks are chosen together does not change the work, only how evenly it is spread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+import regard
+from benchmarks.accuracy import TOLERANCES, Deviation, deviation
+from benchmarks.case import Case, Contestant, PreparedCase, ScalingTarget, Suite, Work
+from benchmarks.peaks import MULTIPLY_ADD
+from benchmarks.targets import Faster, Target
+from regard import masks
+from regard.kernels.reference.attention import compute_output, make_dot_product_problem
+from regard.mechanisms.chosen_keys import ChosenKeysMechanism
+
+_HEADS, _HEAD_DIM = 8, 64
+_LENGTHS = (4096, 16384)
+_GROWTH_LENGTHS = (16384, 65536)
+_NUM_CHECKED_ROWS = 33
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "moba": {"block": 512, "chosen_blocks": 3},
+    "top_k": {"keys": 256},
+}
+
+
+def count_keys(name: str, length: int) -> int:
+    """Count the keys that all queries of a head attend to."""
+    options = _OPTIONS[name]
+    position = torch.arange(length)
+    if "keys" in options:
+        return int((position + 1).clamp(max=options["keys"]).sum())
+    block = options["block"]
+    earlier = (position // block).clamp(max=options["chosen_blocks"] - 1)
+    return int((earlier * block + position % block + 1).sum())
+
+
+@final
+class _SelectionProblem:
+    """The tensors, in the memory layout of layers (batch, length, heads, size), and the contestants."""
+
+    def __init__(self, name: str, length: int, *, backward: bool) -> None:
+        self.backward = backward
+        mechanism = regard.mechanism(name, heads=_HEADS, head_dim=_HEAD_DIM, **_OPTIONS[name])
+        assert isinstance(mechanism, ChosenKeysMechanism)
+        self.mechanism = mechanism
+        generator = torch.Generator().manual_seed(2025)
+
+        def random() -> Tensor:
+            return torch.randn(1, length, _HEADS, _HEAD_DIM, generator=generator)
+
+        walk = random().cumsum(1)
+        walk = (walk - walk.mean(1, keepdim=True)) / walk.std(1, keepdim=True)
+        leaves = walk + random(), walk + random(), random()
+        self.leaves = [leaf.transpose(1, 2).requires_grad_(backward) for leaf in leaves]
+        self.grad_output = random().transpose(1, 2)
+
+    def contestant(self, name: str) -> Contestant:
+        """Return the contestant of that name."""
+        compute = self._ours if name == "native" else self._dense
+        return Contestant(partial(self._solve, compute), lambda: list(self._deviations(compute)))
+
+    def _ours(self, leaves: list[Tensor]) -> Tensor:
+        output: Tensor = self.mechanism(*leaves, masks.causal())
+        return output
+
+    def _dense(self, leaves: list[Tensor]) -> Tensor:
+        return regard.attention(*leaves, mask=masks.causal(), impl="native")
+
+    def _solve(self, compute: Callable[[list[Tensor]], Tensor]) -> object:
+        """Solve once: the timed call."""
+        if not self.backward:
+            with torch.no_grad():
+                return compute(self.leaves)
+        return torch.autograd.grad(compute(self.leaves), self.leaves, self.grad_output)
+
+    def _deviations(self, compute: Callable[[list[Tensor]], Tensor]) -> Iterator[Deviation]:
+        """Compare some rows with plain torch in float64, and the gradients if only these rows have one."""
+        length = self.leaves[0].shape[2]
+        rows = torch.linspace(0, length - 1, _NUM_CHECKED_ROWS).round().long()
+        exact = [leaf.detach().double().requires_grad_(self.backward) for leaf in self.leaves]
+        request = self.mechanism.make_request(*self.leaves, masks.causal(), None)
+        choose = self.mechanism.choose if compute == self._ours else self.mechanism.visible
+        with torch.no_grad():
+            mask = masks.keep(choose(request, rows))
+        wide = self.mechanism.make_request(exact[0][:, :, rows], *exact[1:], mask, None)
+        expected = compute_output(make_dot_product_problem(wide), dtype=torch.float64)
+        output = compute(self.leaves)
+        yield deviation("output", output[:, :, rows].detach(), expected.detach(), TOLERANCES[torch.float32])
+        if self.backward:
+            upstream = torch.zeros_like(self.grad_output).index_copy(2, rows, self.grad_output[:, :, rows])
+            found = torch.autograd.grad(output, self.leaves, upstream)
+            right = torch.autograd.grad(expected, exact, self.grad_output[:, :, rows].double())
+            for name, one, other in zip(("query", "key", "value"), found, right, strict=True):
+                yield deviation(f"gradient of {name}", one, other, TOLERANCES[torch.float32])
+
+
+def _case(name: str, length: int, *, training: bool = False, by: float | None = None, quick: bool = False) -> Case:
+    def prepare() -> PreparedCase:
+        problem = _SelectionProblem(name, length, backward=training)
+        operations = 4 * _HEADS * _HEAD_DIM * count_keys(name, length) * (3.5 if training else 1.0)
+        work = Work(operations, "GFLOP/s", (MULTIPLY_ADD,))
+        return PreparedCase(work, {one: partial(problem.contestant, one) for one in contestants})
+
+    contestants = ("native", "native-dense") if length in _LENGTHS else ("native",)
+    targets: tuple[Target, ...] = () if by is None else (Faster("native-dense", by),)
+    line = f"{name} {'training' if training else 'forward'}"
+    sizes = f"batch 1, {_HEADS} heads of {_HEAD_DIM}, {length:,} tokens, causal"
+    return Case(f"{line} {length}", sizes, prepare, contestants, targets, quick=quick, line=line, length=length)
+
+
+SUITE = Suite(
+    name="selection",
+    title="Exact attention on chosen keys",
+    description="Mechanisms that choose keys or blocks of keys for each query, compared with exact causal attention.",
+    cases=(
+        _case("moba", 4096, by=1.0, quick=True),
+        _case("moba", 16384, by=3.0),
+        _case("moba", 4096, training=True, by=1.0),
+        _case("moba", 16384, training=True, by=3.0),
+        _case("top_k", 4096),
+    ),
+    scaling=(ScalingTarget("memory", tuple(f"moba forward {length}" for length in _GROWTH_LENGTHS), within=1.15),),
+    untimed=(_case("moba", max(_GROWTH_LENGTHS)),),
+    notes=(
+        "Operations: 4 x 64 for each key that a query attends to, and 3.5 times as many forward and backward; the "
+        "scores that choose are not counted. The choice is part of the time.",
+        "Exact causal attention computes another result, and has 1.9 times the keys of moba at 4,096 tokens and 6.6 "
+        "times at 16,384.",
+    ),
+)
