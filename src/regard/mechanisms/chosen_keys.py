@@ -108,11 +108,13 @@ class ChosenKeysMechanism(Mechanism):
         return Keep(torch.cat(chosen, dim=2) if chosen else empty)
 
 
-def split_rows(request: Request, columns: int | None = None) -> tuple[Int[Tensor, " rows"], ...]:
+def split_rows(
+    request: Request, columns: int | None = None, *, cells: int | None = None
+) -> tuple[Int[Tensor, " rows"], ...]:
     """Split the queries of a request, so that memory for ``columns`` numbers of each (None: its keys) is bounded."""
     batch, heads, queries, _ = request.query.shape
     columns = request.frame.keys if columns is None else columns
-    at_once = max(1, _CELLS_AT_ONCE // max(1, batch * heads * columns))
+    at_once = max(1, (_CELLS_AT_ONCE if cells is None else cells) // max(1, batch * heads * columns))
     return request.frame.all_rows(request.device).split(at_once) if queries else ()
 
 

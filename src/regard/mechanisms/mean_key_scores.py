@@ -29,13 +29,18 @@ class BlockSums:
 
     @classmethod
     def of(cls, key: Tensor, shown: Bool[Tensor, "#batch #heads keys"] | None, block: int) -> BlockSums:
-        """Sum the ``shown`` keys (None: all) (batch, heads, keys, head_dim), which are counted from the first one."""
-        key, finite = ranking_tokens(key)
+        """Sum the ``shown`` keys (None: all) (batch, heads, keys, head_dim), which are counted from the first one.
+
+        With all keys, a last block that is not complete has a sum of 0.
+        """
         blocks = count_blocks(key.shape[2], block)
-        if shown is None:
-            missing = blocks * block - key.shape[2]
-            sums = torch.nn.functional.pad(key, (0, 0, 0, missing)).unflatten(2, (blocks, block)).sum(3)
-            return cls(sums, torch.nn.functional.pad(~finite, (0, missing)).unflatten(2, (blocks, block)).any(3))
+        if shown is None:  # sums of float32 cannot overflow, so they are finite if all keys are
+            whole = key.shape[2] // block
+            sums = key.detach()[:, :, : whole * block].unflatten(2, (whole, block)).sum(3, dtype=torch.float64)
+            sums = torch.nn.functional.pad(sums, (0, 0, 0, blocks - whole))  # the last block is never compared
+            broken = ~sums.isfinite().all(-1)
+            return cls(sums.masked_fill(broken[..., None], 0.0), broken)
+        key, finite = ranking_tokens(key)
         shown = shown.expand(key.shape[:3])
         number = ((shown.cumsum(-1) - 1) // block).clamp(min=0)
         sums = key.new_zeros(*key.shape[:2], blocks, key.shape[3])
@@ -46,7 +51,7 @@ class BlockSums:
         """Score the blocks for some queries."""
         group = query.shape[1] // self.sums.shape[1]
         sums, broken = (part.repeat_interleave(group, dim=1) for part in (self.sums, self.broken))
-        scores = rounded_scores(ranking_tokens(query)[0] @ sums.mT, query.dtype)
+        scores = rounded_scores(query.detach().double() @ sums.mT, query.dtype)
         return scores if is_false(broken) else scores.masked_fill(broken[:, :, None], torch.inf)
 
 
@@ -61,7 +66,7 @@ def score_blocks_of_rows(
 
     The product with a sum of keys is the sum of the products with them.
     """
-    query, _ = ranking_tokens(request.query[:, :, rows])
+    query = request.query[:, :, rows].detach().double()
     key, finite = ranking_tokens(request.repeated_key)
     pairs = (query @ key.mT).masked_fill(~visible, 0.0)
     number = number.expand_as(pairs)

@@ -37,6 +37,9 @@ from regard.mechanisms.highest_scores import mark_highest
 from regard.mechanisms.key_prefix import KeyPrefix
 from regard.mechanisms.mean_key_scores import BlockSums, score_blocks_of_rows
 
+_NUMBERS_AT_ONCE = 1 << 20
+"""Numbers of queries or scores that are compared at once: more would not stay in a cache."""
+
 
 @final
 @explain_arguments
@@ -88,7 +91,7 @@ class MixtureOfBlocks(ChosenKeysMechanism):
                 number < (prefix.visible_counts(request, rows)[..., None] - 1) // self.block,
                 self.chosen_blocks - 1,
             )
-            for rows in split_rows(request, len(number))
+            for rows in split_rows(request, max(len(number), self.head_dim), cells=_NUMBERS_AT_ONCE)
         ]
         return attend_to_blocks(request, torch.cat(chosen, dim=2), self.block, prefix.lengths)
 

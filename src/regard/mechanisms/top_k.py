@@ -38,7 +38,7 @@ class TopK(ChosenKeysMechanism):
 
     def choose(self, request: Request, rows: Int[Tensor, " rows"]) -> Bool[Tensor, "batch heads rows keys"]:
         """Choose the keys with the highest scores."""
-        query, _ = ranking_tokens(request.query[:, :, rows])
+        query = request.query[:, :, rows].detach().double()
         key, finite = ranking_tokens(request.repeated_key)
         scores = mark_broken(rounded_scores(query @ key.mT, request.query.dtype), finite)
         return mark_highest(scores, visible_keys(request, rows), self.keys)
