@@ -90,11 +90,12 @@ class _SelectionProblem:
         length = self.leaves[0].shape[2]
         rows = torch.linspace(0, length - 1, _NUM_CHECKED_ROWS).round().long()
         exact = [leaf.detach().double().requires_grad_(self.backward) for leaf in self.leaves]
-        request = self.mechanism.make_request(*self.leaves, masks.causal(), None)
+        query, key, value = self.leaves
+        request = self.mechanism.make_request(query, key, value, masks.causal(), None)
         choose = self.mechanism.choose if compute == self._ours else self.mechanism.visible
         with torch.no_grad():
             mask = masks.keep(choose(request, rows))
-        wide = self.mechanism.make_request(exact[0][:, :, rows], *exact[1:], mask, None)
+        wide = self.mechanism.make_request(exact[0][:, :, rows], exact[1], exact[2], mask, None)
         expected = compute_output(make_dot_product_problem(wide), dtype=torch.float64)
         output = compute(self.leaves)
         yield deviation("output", output[:, :, rows].detach(), expected.detach(), TOLERANCES[torch.float32])

@@ -22,6 +22,7 @@ import matplotlib.pyplot as plt
 
 HERE = Path(__file__).resolve().parent
 LENGTH, HEAD_DIM = 96, 16
+_NSA_BLOCKS = {"block": 8, "compressed_block": 4, "stride": 2}
 PICTURES: dict[str, tuple[tuple[str, dict[str, Any], masks.Mask | None], ...]] = {
     "longformer": (
         ("window=16, global_tokens=[0, 40]", {"window": 16, "global_tokens": [0, 40]}, None),
@@ -47,6 +48,10 @@ PICTURES: dict[str, tuple[tuple[str, dict[str, Any], masks.Mask | None], ...]] =
         ("buckets=8, rounds=1", {"buckets": 8, "rounds": 1}, None),
         ("buckets=8, rounds=4", {"buckets": 8, "rounds": 4}, None),
         ("chunk=8, rounds=2, masks.causal()", {"buckets": 8, "rounds": 2, "chunk": 8}, masks.causal()),
+    "nsa": (
+        ("chosen_blocks=4, window=8", {**_NSA_BLOCKS, "chosen_blocks": 4, "window": 8}, None),
+        ("chosen_blocks=1, window=8", {**_NSA_BLOCKS, "chosen_blocks": 1, "window": 8}, None),
+        ("chosen_blocks=4, window=32", {**_NSA_BLOCKS, "chosen_blocks": 4, "window": 32}, None),
     ),
 }
 """Title, options and mask of each panel of a picture."""

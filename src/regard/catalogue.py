@@ -31,6 +31,7 @@ from regard.mechanisms import (
     Mamba2,
     Mechanism,
     MixtureOfBlocks,
+    NativeSparseAttention,
     Nystromformer,
     Performer,
     Reformer,
@@ -278,6 +279,13 @@ _TABLE = (
         equation="softmax(q . k / norm(k)) v, over keys with h(k) = h(q), h random",
         paper="Kitaev et al. 2020, Reformer: the efficient Transformer, sections 2 and 3",
         cost="n (n / buckets) rounds d",
+        name="nsa",
+        mechanism=NativeSparseAttention,
+        equation="g1 compressed + g2 chosen + g3 window, each softmax(q . k / sqrt(d)) v, g = sigmoid(gate)",
+        paper="Yuan et al. 2025, Native sparse attention, equations 5 to 12",
+        cost="n (n / stride + chosen_blocks block + window) d",
+        masks="causal, padding on the right, both",
+        bias=False,
     ),
 )
 _BY_NAME = {row.name: row for row in _TABLE}

@@ -24,6 +24,7 @@ from oracles import (
     longformer,
     luong,
     moba,
+    nsa,
     nystromformer,
     performer,
     reformer,
@@ -169,6 +170,14 @@ def _moba(query, key, value, allowed, parameters):
     return moba.attention(query, key, value, _BLOCK, _CHOSEN_BLOCKS, allowed)
 
 
+_NSA = {"block": 4, "chosen_blocks": 3, "compressed_block": 4, "stride": 2, "window": 3}
+
+
+def _nsa(query, key, value, allowed, parameters):
+    logits = (parameters[f"compression.{name}_logits"] for name in ("key", "value"))
+    return nsa.attention(query, key, value, parameters["gate"], *logits, **_NSA, allowed=allowed)
+
+
 ORACLES: dict[str, Oracle] = {
     "dot_product": Oracle(_dot_product),
     "additive": Oracle(_additive),
@@ -202,6 +211,7 @@ ORACLES: dict[str, Oracle] = {
     "nystromformer": Oracle(_nystromformer, {"landmarks": _LANDMARKS, "iterations": _ITERATIONS, "convolution": 3}),
     "top_k": Oracle(_top_k, {"keys": _CHOSEN_KEYS}),
     "moba": Oracle(_moba, {"block": _BLOCK, "chosen_blocks": _CHOSEN_BLOCKS}),
+    "nsa": Oracle(_nsa, _NSA),
 }
 
 

@@ -34,6 +34,7 @@ _BUILT_ON_FUSED_KERNELS = (
     "bigbird",
     "top_k",
     "moba",
+    "nsa",
     "reformer",
 )
 _ROUNDED_ONCE = (

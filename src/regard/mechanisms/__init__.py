@@ -19,6 +19,7 @@ from regard.mechanisms.longformer import Longformer
 from regard.mechanisms.luong import LuongConcat, LuongDot, LuongGeneral
 from regard.mechanisms.mamba2 import Mamba2
 from regard.mechanisms.moba import MixtureOfBlocks
+from regard.mechanisms.nsa import NativeSparseAttention
 from regard.mechanisms.nystromformer import Nystromformer
 from regard.mechanisms.page_pool import PagePool
 from regard.mechanisms.paged_cache import PagedCache
@@ -52,6 +53,7 @@ __all__ = [
     "Mamba2",
     "Mechanism",
     "MixtureOfBlocks",
+    "NativeSparseAttention",
     "Nystromformer",
     "PagePool",
     "PagedCache",

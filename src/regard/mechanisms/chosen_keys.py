@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar, final
 
 import torch
@@ -37,7 +38,7 @@ _CELLS_AT_ONCE = 1 << 23
 class ChosenKeysMechanism(Mechanism):
     """Base class of exact attention to chosen keys: a subclass chooses them."""
 
-    approximates: ClassVar[str] = "dot_product"
+    approximates: ClassVar[str | None] = "dot_product"
 
     @property
     def scale(self) -> float:
@@ -123,19 +124,22 @@ def attend_to_blocks(
     chosen: Bool[Tensor, "batch heads queries blocks"],
     block: int,
     lengths: Int[Tensor, " batch"] | None,
+    impl: str = "auto",
 ) -> Float[Tensor, "batch heads queries value_dim"]:
     """Compute causal attention to the own block of each query and to the complete ``chosen`` ones before it.
 
-    ``lengths`` says how many keys of each batch entry are visible; None is all.
+    ``lengths`` says how many keys of each batch entry are visible; None is all. ``impl`` is "auto", or "reference" for
+    plain torch.
     """
     plain = replace(request, mask=None, inputs={})
-    blocks = ChosenBlocksRequest(plain, chosen, block, _attend_exactly, lengths)
-    output: Tensor = select("chosen blocks", "auto", blocks).compute(blocks)
+    blocks = ChosenBlocksRequest(plain, chosen, block, partial(_attend_exactly, impl=impl), lengths)
+    name = "masked" if impl == "reference" else impl
+    output: Tensor = select("chosen blocks", name, blocks).compute(blocks)
     return output
 
 
-def _attend_exactly(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
-    output: Tensor = select("attention", "auto", request).compute(request)
+def _attend_exactly(request: Request, impl: str = "auto") -> Float[Tensor, "batch heads queries value_dim"]:
+    output: Tensor = select("attention", impl, request).compute(request)
     return output
 
 

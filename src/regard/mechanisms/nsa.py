@@ -1,0 +1,270 @@
+"""Native sparse attention, NSA: compressed blocks, chosen blocks and a window, joined by gates for each query.
+
+    o_i = g_1 compressed_i + g_2 chosen_i + g_3 window_i       g = sigmoid(gate_i)
+    compressed_i   softmax(scale * q_i . k~_b) v~_b     over the complete blocks b up to i (``block_compression``)
+    chosen_i       softmax(scale * q_i . k_j) v_j       over j <= i in the own block and ``chosen_blocks`` - 1 others
+    window_i       softmax(scale * q_i . k_j) v_j       over i - window < j <= i
+
+Yuan et al. 2025, "Native sparse attention: hardware-aligned and natively trainable sparse attention", equations 5 to
+12; scale = 1/sqrt(head_dim). The first block and the one before the own are always chosen, the others by the weights
+of the compressed attention: a block counts those of each compressed block times the strides that they share (equation
+9), summed over the query heads that share a key head (equation 10), so these heads choose alike. Of equal blocks the
+first are chosen.
+
+Compression and gates are trained; the choice has no gradient of its own. Time is n (n / stride + chosen_blocks * block
++ window) d, memory linear in length. The branches share keys and values, and the compression is a weighted mean, where
+the paper has keys and values for each branch and a small network. The weights of a query are not negative, and their
+sum is that of its gates, or less before the first compressed block is complete. It is causal, hides later keys itself,
+and takes padding on the right; with other masks blocks would differ between queries. It cannot take a bias, and has no
+dropout.
+
+query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim), gate (batch, heads, queries, 3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import ClassVar, Literal, final
+
+import torch
+from jaxtyping import Bool, Float, Float64, Int
+from torch import Tensor
+
+from regard import masks
+from regard.arguments import explain_arguments
+from regard.errors import LARGEST_LENGTH, OptionError, check_count, check_size
+from regard.kernels.autocast import disable_autocast
+from regard.kernels.reference.nonfinite_isolation import masked_softmax
+from regard.kernels.request import Request
+from regard.kernels.results import accumulation_dtype
+from regard.kernels.select import select
+from regard.masks.base import Mask
+from regard.masks.dense_mask import Keep
+from regard.mechanisms.block_compression import BlockCompression
+from regard.mechanisms.chosen_keys import ChosenKeysMechanism, attend_to_blocks, split_rows, visible_keys
+from regard.mechanisms.clean_tokens import is_false, is_finite
+from regard.mechanisms.extra_input import ExtraInput
+from regard.mechanisms.highest_scores import mark_highest, rounded_scores
+from regard.mechanisms.key_prefix import KeyPrefix
+from regard.mechanisms.mean_key_scores import count_blocks
+from regard.mechanisms.weights import weights_by_gradient
+
+_ROWS_AT_ONCE = 1024
+"""Queries of the compressed branch that share a range of compressed keys."""
+_NUMBERS_AT_ONCE = 1 << 21
+"""Numbers that are compared at once."""
+
+
+@final
+@explain_arguments
+class NativeSparseAttention(ChosenKeysMechanism):
+    """Native sparse attention: gated sum of attention to compressed blocks, to chosen blocks, and to a window.
+
+    Args:
+        block: number of tokens in a block of the chosen branch, a multiple of ``stride``.
+        chosen_blocks: number of blocks of a query, with its own, the first and the one before its own.
+        compressed_block: number of tokens that are compressed to one, a multiple of ``stride`` and at most ``block``.
+        stride: distance between compressed blocks.
+        window: number of keys in the window, with the query's own.
+
+    ``gate`` (batch, heads, queries, 3) are the logits of the gates of the three branches, in the order above; without
+    them each gate is 1/2.
+    """
+
+    approximates: ClassVar[str | None] = None
+    weights_are: ClassVar[Literal["distribution", "non-negative", "signed"]] = "non-negative"
+    mixes_queries: ClassVar[bool] = True  # of the heads that share a key head
+
+    def __init__(
+        self,
+        *,
+        heads: int,
+        head_dim: int,
+        block: int = 64,
+        chosen_blocks: int = 16,
+        compressed_block: int = 32,
+        stride: int = 16,
+        window: int = 512,
+    ) -> None:
+        super().__init__(heads=heads, head_dim=head_dim)
+        check_count("chosen_blocks", chosen_blocks, least=1, most=LARGEST_LENGTH)
+        for name, size in (("block", block), ("compressed_block", compressed_block), ("stride", stride)):
+            check_size(name, size)
+        check_size("window", window)
+        if block % stride or compressed_block % stride or compressed_block > block:
+            raise OptionError(
+                "the blocks do not fit together",
+                expected="block and compressed_block multiples of stride, and compressed_block at most block",
+                got=f"block={block}, compressed_block={compressed_block}, stride={stride}",
+                do="for example block=64, compressed_block=32, stride=16",
+            )
+        self.block, self.chosen_blocks, self.window = int(block), int(chosen_blocks), int(window)
+        self.compression = BlockCompression(head_dim, block=int(compressed_block), stride=int(stride))
+
+    @property
+    def extra_inputs(self) -> tuple[ExtraInput, ...]:
+        """The logits of the gates of the compressed, the chosen and the window branch."""
+        return (ExtraInput("gate", side="query", heads=self.heads, size=3),)
+
+    def refuses(self, request: Request) -> str | None:
+        """Refuse a bias, and masks that hide keys other than the last ones."""
+        if request.bias is not None:
+            return "a bias is not part of its choice of keys"
+        if KeyPrefix.of(request) is None:
+            return "its blocks begin with the first key: a mask must be causal, padding on the right, or both"
+        return None
+
+    def visible(self, request: Request, rows: Int[Tensor, " rows"]) -> Bool[Tensor, "#batch #heads rows keys"]:
+        """Return the keys up to the position of each query that the mask of the call allows."""
+        frame = request.frame
+        causal = masks.causal().dense(frame.queries, frame.keys, device=request.device, rows=rows)
+        return visible_keys(request, rows) & causal
+
+    def choose(self, request: Request, rows: Int[Tensor, " rows"]) -> Bool[Tensor, "batch heads rows keys"]:
+        """Choose the keys of the chosen branch."""
+        own = (_prefix(request).visible_counts(request, rows)[..., None] - 1) // self.block
+        blocks = self._choose_blocks_of(request, rows)
+        blocks = blocks | (torch.arange(blocks.shape[3], device=request.device) == own)
+        number = torch.arange(request.frame.keys, device=request.device) // self.block
+        return self.visible(request, rows) & blocks[..., number]
+
+    def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+        """Compute the output; half precision is computed in float32 and rounded once."""
+        return self._mix(request, self._choose_blocks(request), "auto")
+
+    def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
+        """Compute the weights of some queries; in plain torch if gradients are enabled."""
+        impl = "reference" if torch.is_grad_enabled() else "auto"
+        chosen = self._choose_blocks(request)  # before keys are repeated: heads that share keys choose together
+        return weights_by_gradient(partial(self._mix, chosen=chosen, impl=impl), request, rows)
+
+    def steps(self, request: Request) -> None:
+        """There are no scores of pairs from which the weights follow."""
+        del request
+
+    def _mix(
+        self, request: Request, chosen: Bool[Tensor, "batch heads queries blocks"], impl: str
+    ) -> Float[Tensor, "batch heads queries value_dim"]:
+        """Compute the gated sum of the branches."""
+        dtype, prefix = accumulation_dtype(request.query.dtype), _prefix(request)
+        query, key, value = (part.to(dtype) for part in (request.query, request.key, request.value))
+        wide = replace(request, query=query, key=key, value=value, mask=None, inputs={})
+        with disable_autocast(request.device):
+            branches = [
+                self._attend_compressed(wide, prefix, impl),
+                attend_to_blocks(wide, chosen, self.block, prefix.lengths, impl),
+                self._attend_window(wide, prefix, impl),
+            ]
+            gates, broken = self._gates(request, dtype)
+            for branch in branches:
+                broken = broken | ~is_finite(branch)
+            if not is_false(broken):  # such rows have no gradients, also where 0 would be multiplied by infinity
+                branches = [branch.masked_fill(broken[..., None], 0.0) for branch in branches]
+            output = gates[0] * branches[0] + gates[1] * branches[1] + gates[2] * branches[2]
+        seen = prefix.visible_counts(request, request.frame.all_rows(request.device)) > 0
+        broken = broken & seen
+        output = output if is_false(broken) else output.masked_fill(broken[..., None], torch.nan)
+        return output.to(request.query.dtype)
+
+    def _gates(
+        self, request: Request, dtype: torch.dtype
+    ) -> tuple[list[Tensor], Bool[Tensor, "#batch #heads #queries"]]:
+        """Return the gate of each branch (batch, heads, queries, 1), and which queries have one that is not finite."""
+        logits = request.inputs.get("gate")
+        if logits is None:
+            half = request.query.new_full((1, 1, 1, 1), 0.5, dtype=dtype)
+            return [half, half, half], torch.zeros(1, 1, 1, dtype=torch.bool, device=request.device)
+        broken = ~logits.detach().isfinite().all(-1)
+        return list(logits.to(dtype).masked_fill(broken[..., None], 0.0).sigmoid().split(1, dim=-1)), broken
+
+    def _attend_compressed(self, request: Request, prefix: KeyPrefix, impl: str) -> Tensor:
+        """Compute the compressed branch, for some queries at a time and the compressed keys up to them."""
+        key, value = self.compression.keys(request.key), self.compression.values(request.value)
+        outputs = [value.new_zeros(*request.query.shape[:2], 0, value.shape[3])]
+        queries, offset = request.frame.queries, request.frame.offset
+        for first in range(0, queries, _ROWS_AT_ONCE):
+            last = min(first + _ROWS_AT_ONCE, queries)
+            stop = self.compression.count(max(0, last + offset))
+            rows = torch.arange(first, last, device=request.device)
+            visible = self._visible_compressed(request, prefix, rows)[..., :stop]
+            part = replace(
+                request,
+                query=request.query[:, :, first:last],
+                key=key[:, :, :stop],
+                value=value[:, :, :stop],
+                mask=Keep(visible),
+            )
+            outputs.append(select("attention", impl, part).compute(part))
+        return torch.cat(outputs, dim=2)
+
+    def _visible_compressed(
+        self, request: Request, prefix: KeyPrefix, rows: Int[Tensor, " rows"]
+    ) -> Bool[Tensor, "#batch 1 rows blocks"]:
+        """Return the compressed blocks that are complete at the position of each query."""
+        one = self.compression
+        last = torch.arange(one.count(request.frame.keys), device=request.device) * one.stride + one.block
+        return last <= prefix.visible_counts(request, rows)[..., None]
+
+    def _attend_window(self, request: Request, prefix: KeyPrefix, impl: str) -> Tensor:
+        """Compute the window branch."""
+        mask: Mask = masks.window(self.window - 1, 0)
+        if prefix.lengths is not None:
+            mask = mask & masks.padding(prefix.lengths)
+        request = replace(request, mask=mask)
+        output: Tensor = select("attention", impl, request).compute(request)
+        return output
+
+    def _choose_blocks(self, request: Request) -> Bool[Tensor, "batch heads queries blocks"]:
+        """Choose the blocks of all queries before their own, some rows at a time."""
+        columns = self.compression.count(request.frame.keys)
+        empty = self._choose_blocks_of(request, request.frame.all_rows(request.device)[:0])
+        rows = split_rows(request, max(columns, self.head_dim), cells=_NUMBERS_AT_ONCE)
+        return torch.cat([empty, *(self._choose_blocks_of(request, some) for some in rows)], dim=2)
+
+    @torch.no_grad()
+    def _choose_blocks_of(
+        self, request: Request, rows: Int[Tensor, " rows"]
+    ) -> Bool[Tensor, "batch heads rows blocks"]:
+        """Choose the blocks of the queries ``rows`` before their own."""
+        prefix = _prefix(request)
+        own = (prefix.visible_counts(request, rows)[..., None] - 1) // self.block
+        importance = rounded_scores(self._score_blocks(request, prefix, rows), request.query.dtype)
+        at = torch.arange(importance.shape[3], device=request.device)
+        importance = importance.masked_fill((at == 0) | (at == own - 1), torch.inf)
+        chosen = mark_highest(importance, at < own, self.chosen_blocks - 1)
+        return chosen.repeat_interleave(request.group, dim=1)
+
+    def _score_blocks(
+        self, request: Request, prefix: KeyPrefix, rows: Int[Tensor, " rows"]
+    ) -> Float64[Tensor, "batch key_heads rows blocks"]:
+        """Sum the compressed weights over the heads that share keys, and over each block by the strides they share."""
+        query, key = request.query[:, :, rows].double(), self.compression.keys(request.key.double())
+        products = self.scale * query @ key.repeat_interleave(request.group, dim=1).mT
+        visible = self._visible_compressed(request, prefix, rows)
+        weights = masked_softmax(products, visible).weights
+        of_groups = weights.unflatten(1, (request.key.shape[1], request.group)).sum(2)
+        return of_groups @ self._shared_strides(request.frame.keys, request.device)
+
+    def _shared_strides(self, keys: int, device: torch.device) -> Float64[Tensor, "compressed blocks"]:
+        """Count the strides that each compressed block shares with each block."""
+        one = self.compression
+        start = torch.arange(one.count(keys), device=device)[:, None] * one.stride
+        first = torch.arange(count_blocks(keys, self.block), device=device) * self.block
+        shared = torch.minimum(start + one.block, first + self.block) - torch.maximum(start, first)
+        return (shared.clamp(min=0) // one.stride).double()
+
+    def extra_repr(self) -> str:
+        """Format the options for ``repr``."""
+        one = self.compression
+        return (
+            f"heads={self.heads}, head_dim={self.head_dim}, block={self.block}, chosen_blocks={self.chosen_blocks}, "
+            f"compressed_block={one.block}, stride={one.stride}, window={self.window}"
+        )
+
+
+def _prefix(request: Request) -> KeyPrefix:
+    """Return the prefix of keys that a call shows, which is not refused."""
+    prefix = KeyPrefix.of(request)
+    assert prefix is not None
+    return prefix
