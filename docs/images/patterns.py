@@ -23,6 +23,7 @@ import matplotlib.pyplot as plt
 HERE = Path(__file__).resolve().parent
 LENGTH, HEAD_DIM = 96, 16
 _NSA_BLOCKS = {"block": 8, "compressed_block": 4, "stride": 2}
+_INDEXER = {"index_heads": 1, "index_dim": HEAD_DIM}
 PICTURES: dict[str, tuple[tuple[str, dict[str, Any], masks.Mask | None], ...]] = {
     "longformer": (
         ("window=16, global_tokens=[0, 40]", {"window": 16, "global_tokens": [0, 40]}, None),
@@ -53,6 +54,11 @@ PICTURES: dict[str, tuple[tuple[str, dict[str, Any], masks.Mask | None], ...]] =
         ("chosen_blocks=1, window=8", {**_NSA_BLOCKS, "chosen_blocks": 1, "window": 8}, None),
         ("chosen_blocks=4, window=32", {**_NSA_BLOCKS, "chosen_blocks": 4, "window": 32}, None),
     ),
+    "dsa": (
+        ("keys=8", {**_INDEXER, "keys": 8}, None),
+        ("keys=8, masks.causal()", {**_INDEXER, "keys": 8}, masks.causal()),
+        ("keys=32, masks.causal()", {**_INDEXER, "keys": 32}, masks.causal()),
+    ),
 }
 """Title, options and mask of each panel of a picture."""
 TEXT_COLOURS = {"light": "#333333", "dark": "#dddddd"}
@@ -65,6 +71,7 @@ def draw(name: str, scheme: str) -> None:
     made = torch.Generator().manual_seed(2020)
     query, key = (torch.randn(1, 1, LENGTH, HEAD_DIM, generator=made) for _ in range(2))
     key = query if regard.mechanism(name, heads=1, head_dim=HEAD_DIM).shares_query_key else key
+    noise = torch.randn(key.shape, generator=made)  # an indexer sees something else than attention
     text = TEXT_COLOURS[scheme]
     colours = mpl.colors.LinearSegmentedColormap.from_list(name, COLOUR_MAPS[scheme])
     colours.set_bad(NO_WEIGHT_COLOURS[scheme])
@@ -73,7 +80,8 @@ def draw(name: str, scheme: str) -> None:
         figure, panels = plt.subplots(1, len(PICTURES[name]), figsize=(9.0, 3.3), layout="constrained")
         for panel, (title, options, mask) in zip(panels, PICTURES[name], strict=True):
             mechanism = regard.mechanism(name, heads=1, head_dim=HEAD_DIM, **options)
-            weights = mechanism.weights(0.5 * query, key, mask)[0, 0].detach()
+            inputs = {"index_query": query, "index_key": key + noise} if name == "dsa" else {}
+            weights = mechanism.weights(0.5 * query, key, mask, **inputs)[0, 0].detach()
             shown = weights.sqrt().masked_fill(weights == 0, torch.nan).numpy()  # small weights stay visible
             panel.imshow(shown, cmap=colours, vmin=0.0, vmax=0.6, interpolation="nearest")
             panel.set_title(title, fontsize=9)

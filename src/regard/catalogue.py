@@ -16,6 +16,7 @@ from regard.mechanisms import (
     Additive,
     BigBird,
     Differential,
+    DeepSeekSparseAttention,
     DotProduct,
     Forgetting,
     GatedDelta,
@@ -285,6 +286,14 @@ _TABLE = (
         paper="Yuan et al. 2025, Native sparse attention, equations 5 to 12",
         cost="n (n / stride + chosen_blocks block + window) d",
         masks="causal, padding on the right, both",
+        bias=False,
+    ),
+    CatalogueRow(
+        name="dsa",
+        mechanism=DeepSeekSparseAttention,
+        equation="softmax(q . k / sqrt(d)) v, over the keys with the highest sum of weight relu(index q . index k)",
+        paper="DeepSeek-AI 2025, DeepSeek-V3.2: pushing the frontier of open large language models, equations 1 to 4",
+        cost="n^2 (index_heads index_dim + d)",
         bias=False,
     ),
 )

@@ -16,6 +16,7 @@ from oracles import (
     attention,
     bigbird,
     differential,
+    dsa,
     forgetting,
     gated_linear,
     linear,
@@ -178,6 +179,11 @@ def _nsa(query, key, value, allowed, parameters):
     return nsa.attention(query, key, value, parameters["gate"], *logits, **_NSA, allowed=allowed)
 
 
+def _dsa(query, key, value, allowed, parameters):
+    inputs = (parameters[f"index_{name}"] for name in ("query", "key", "weight"))
+    return dsa.attention(query, key, value, *inputs, _CHOSEN_KEYS, allowed)
+
+
 ORACLES: dict[str, Oracle] = {
     "dot_product": Oracle(_dot_product),
     "additive": Oracle(_additive),
@@ -212,6 +218,7 @@ ORACLES: dict[str, Oracle] = {
     "top_k": Oracle(_top_k, {"keys": _CHOSEN_KEYS}),
     "moba": Oracle(_moba, {"block": _BLOCK, "chosen_blocks": _CHOSEN_BLOCKS}),
     "nsa": Oracle(_nsa, _NSA),
+    "dsa": Oracle(_dsa, {"keys": _CHOSEN_KEYS, "index_heads": 2, "index_dim": 3}),
 }
 
 

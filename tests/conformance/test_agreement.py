@@ -35,6 +35,7 @@ _BUILT_ON_FUSED_KERNELS = (
     "top_k",
     "moba",
     "nsa",
+    "dsa",
     "reformer",
 )
 _ROUNDED_ONCE = (

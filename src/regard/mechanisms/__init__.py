@@ -5,6 +5,7 @@ from regard.mechanisms.base import Mechanism, ScoredMechanism
 from regard.mechanisms.bigbird import BigBird
 from regard.mechanisms.differential import Differential
 from regard.mechanisms.dot_product import DotProduct
+from regard.mechanisms.dsa import DeepSeekSparseAttention
 from regard.mechanisms.extra_input import ExtraInput
 from regard.mechanisms.forgetting import Forgetting
 from regard.mechanisms.gated_delta import GatedDelta
@@ -35,6 +36,7 @@ __all__ = [
     "Additive",
     "BigBird",
     "Differential",
+    "DeepSeekSparseAttention",
     "DotProduct",
     "ExtraInput",
     "Forgetting",

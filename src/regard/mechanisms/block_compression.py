@@ -5,7 +5,7 @@
 Yuan et al. 2025, "Native sparse attention", equation 7. a = softmax over t of ``key_logits`` (block, head_dim), c =
 softmax of ``value_logits`` (block,): plain means before training. The paper's compression is a small network; this one
 keeps the output linear in the values, so that weights of tokens exist. Blocks overlap if stride < block, and only
-complete ones are made.
+complete ones are made; block is a multiple of stride.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from typing import final
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-
-from regard.mechanisms.clean_tokens import is_false
 
 
 @final
@@ -44,12 +42,22 @@ class BlockCompression(nn.Module):
     def _means(
         self, tokens: Float[Tensor, "batch heads length size"], shares: Float[Tensor, "block size"]
     ) -> Float[Tensor, "batch heads blocks size"]:
-        """Compute the means; NaN, without gradients, for blocks with a token that is not finite."""
+        """Compute the means; NaN, without gradients, for blocks with a token that is not finite.
+
+        Both are filled in where there is nothing to fill too: sums over other strides may be rounded another way, and a
+        hidden NaN must not change a bit.
+        """
         count = self.count(tokens.shape[2])
         if count == 0:
             return tokens[:, :, :0]
-        bad = ~tokens.detach().isfinite().all(-1)
-        clean = tokens if is_false(bad) else tokens.masked_fill(bad[..., None], 0.0)
-        means = torch.einsum("bhnct,tc->bhnc", clean.unfold(2, self.block, self.stride), shares)
+        strides, whole = self.block // self.stride, (count - 1) * self.stride + self.block
+        bad = ~tokens.detach()[:, :, :whole].isfinite().all(-1)
+        tokens = tokens[:, :, :whole]
+        parts = tokens.masked_fill(bad[..., None], 0.0).unflatten(2, (-1, self.stride))
+        sums = [
+            (parts[:, :, at : at + count] * shares[at * self.stride : (at + 1) * self.stride]).sum(3)
+            for at in range(strides)
+        ]
+        means = sum(sums[1:], sums[0])
         broken = bad.unfold(2, self.block, self.stride).any(-1)
-        return means if is_false(broken) else means.masked_fill(broken[..., None], torch.nan)
+        return means.masked_fill(broken[..., None], torch.nan)

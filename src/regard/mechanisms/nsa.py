@@ -52,7 +52,7 @@ from regard.mechanisms.weights import weights_by_gradient
 
 _ROWS_AT_ONCE = 1024
 """Queries of the compressed branch that share a range of compressed keys."""
-_NUMBERS_AT_ONCE = 1 << 21
+_NUMBERS_AT_ONCE = 1 << 18
 """Numbers that are compared at once."""
 
 
@@ -124,7 +124,7 @@ class NativeSparseAttention(ChosenKeysMechanism):
     def choose(self, request: Request, rows: Int[Tensor, " rows"]) -> Bool[Tensor, "batch heads rows keys"]:
         """Choose the keys of the chosen branch."""
         own = (_prefix(request).visible_counts(request, rows)[..., None] - 1) // self.block
-        blocks = self._choose_blocks_of(request, rows)
+        blocks = self._choose_blocks_of(request, rows, self._compress_for_choice(request))
         blocks = blocks | (torch.arange(blocks.shape[3], device=request.device) == own)
         number = torch.arange(request.frame.keys, device=request.device) // self.block
         return self.visible(request, rows) & blocks[..., number]
@@ -218,31 +218,39 @@ class NativeSparseAttention(ChosenKeysMechanism):
     def _choose_blocks(self, request: Request) -> Bool[Tensor, "batch heads queries blocks"]:
         """Choose the blocks of all queries before their own, some rows at a time."""
         columns = self.compression.count(request.frame.keys)
-        empty = self._choose_blocks_of(request, request.frame.all_rows(request.device)[:0])
-        rows = split_rows(request, max(columns, self.head_dim), cells=_NUMBERS_AT_ONCE)
-        return torch.cat([empty, *(self._choose_blocks_of(request, some) for some in rows)], dim=2)
+        compressed = self._compress_for_choice(request)
+        none = request.frame.all_rows(request.device)[:0]
+        rows = (none, *split_rows(request, max(columns, self.head_dim), cells=_NUMBERS_AT_ONCE))
+        return torch.cat([self._choose_blocks_of(request, some, compressed) for some in rows], dim=2)
+
+    @torch.no_grad()
+    def _compress_for_choice(self, request: Request) -> Float64[Tensor, "batch heads blocks head_dim"]:
+        """Return the compressed keys in float64, times the scale, one head for each query head."""
+        keys = self.compression.keys(request.key.double()) * self.scale
+        return keys.repeat_interleave(request.group, dim=1)
 
     @torch.no_grad()
     def _choose_blocks_of(
-        self, request: Request, rows: Int[Tensor, " rows"]
+        self,
+        request: Request,
+        rows: Int[Tensor, " rows"],
+        compressed: Float64[Tensor, "batch heads compressed head_dim"],
     ) -> Bool[Tensor, "batch heads rows blocks"]:
-        """Choose the blocks of the queries ``rows`` before their own."""
+        """Choose the blocks of the queries ``rows`` before their own, from compressed keys times the scale."""
         prefix = _prefix(request)
         own = (prefix.visible_counts(request, rows)[..., None] - 1) // self.block
-        importance = rounded_scores(self._score_blocks(request, prefix, rows), request.query.dtype)
+        importance = rounded_scores(self._score_blocks(request, prefix, rows, compressed), request.query.dtype)
         at = torch.arange(importance.shape[3], device=request.device)
         importance = importance.masked_fill((at == 0) | (at == own - 1), torch.inf)
         chosen = mark_highest(importance, at < own, self.chosen_blocks - 1)
         return chosen.repeat_interleave(request.group, dim=1)
 
     def _score_blocks(
-        self, request: Request, prefix: KeyPrefix, rows: Int[Tensor, " rows"]
+        self, request: Request, prefix: KeyPrefix, rows: Int[Tensor, " rows"], compressed: Tensor
     ) -> Float64[Tensor, "batch key_heads rows blocks"]:
         """Sum the compressed weights over the heads that share keys, and over each block by the strides they share."""
-        query, key = request.query[:, :, rows].double(), self.compression.keys(request.key.double())
-        products = self.scale * query @ key.repeat_interleave(request.group, dim=1).mT
-        visible = self._visible_compressed(request, prefix, rows)
-        weights = masked_softmax(products, visible).weights
+        products = request.query[:, :, rows].double() @ compressed.mT
+        weights = masked_softmax(products, self._visible_compressed(request, prefix, rows)).weights
         of_groups = weights.unflatten(1, (request.key.shape[1], request.group)).sum(2)
         return of_groups @ self._shared_strides(request.frame.keys, request.device)
 
