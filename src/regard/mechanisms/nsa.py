@@ -252,15 +252,11 @@ class NativeSparseAttention(ChosenKeysMechanism):
         products = request.query[:, :, rows].double() @ compressed.mT
         weights = masked_softmax(products, self._visible_compressed(request, prefix, rows)).weights
         of_groups = weights.unflatten(1, (request.key.shape[1], request.group)).sum(2)
-        return of_groups @ self._shared_strides(request.frame.keys, request.device)
-
-    def _shared_strides(self, keys: int, device: torch.device) -> Float64[Tensor, "compressed blocks"]:
-        """Count the strides that each compressed block shares with each block."""
-        one = self.compression
-        start = torch.arange(one.count(keys), device=device)[:, None] * one.stride
-        first = torch.arange(count_blocks(keys, self.block), device=device) * self.block
-        shared = torch.minimum(start + one.block, first + self.block) - torch.maximum(start, first)
-        return (shared.clamp(min=0) // one.stride).double()
+        blocks, strides = count_blocks(request.frame.keys, self.block), self.block // self.compression.stride
+        of_strides = of_groups.new_zeros(*of_groups.shape[:3], blocks * strides)
+        for at in range(self.compression.block // self.compression.stride):
+            of_strides[..., at : at + of_groups.shape[3]] += of_groups
+        return of_strides.unflatten(3, (blocks, strides)).sum(4)
 
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""
