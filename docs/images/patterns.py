@@ -49,6 +49,7 @@ PICTURES: dict[str, tuple[tuple[str, dict[str, Any], masks.Mask | None], ...]] =
         ("buckets=8, rounds=1", {"buckets": 8, "rounds": 1}, None),
         ("buckets=8, rounds=4", {"buckets": 8, "rounds": 4}, None),
         ("chunk=8, rounds=2, masks.causal()", {"buckets": 8, "rounds": 2, "chunk": 8}, masks.causal()),
+    ),
     "nsa": (
         ("chosen_blocks=4, window=8", {**_NSA_BLOCKS, "chosen_blocks": 4, "window": 8}, None),
         ("chosen_blocks=1, window=8", {**_NSA_BLOCKS, "chosen_blocks": 1, "window": 8}, None),

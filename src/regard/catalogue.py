@@ -15,8 +15,8 @@ from regard.errors import OptionError, RefusedError, check_choice, check_kind, s
 from regard.mechanisms import (
     Additive,
     BigBird,
-    Differential,
     DeepSeekSparseAttention,
+    Differential,
     DotProduct,
     Forgetting,
     GatedDelta,
@@ -280,6 +280,8 @@ _TABLE = (
         equation="softmax(q . k / norm(k)) v, over keys with h(k) = h(q), h random",
         paper="Kitaev et al. 2020, Reformer: the efficient Transformer, sections 2 and 3",
         cost="n (n / buckets) rounds d",
+    ),
+    CatalogueRow(
         name="nsa",
         mechanism=NativeSparseAttention,
         equation="g1 compressed + g2 chosen + g3 window, each softmax(q . k / sqrt(d)) v, g = sigmoid(gate)",

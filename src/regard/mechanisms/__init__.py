@@ -35,8 +35,8 @@ from regard.mechanisms.top_k import TopK
 __all__ = [
     "Additive",
     "BigBird",
-    "Differential",
     "DeepSeekSparseAttention",
+    "Differential",
     "DotProduct",
     "ExtraInput",
     "Forgetting",
