@@ -7,6 +7,7 @@ the first key, and all keys of a block before a query's own are visible.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import final
 
 import torch
@@ -14,7 +15,10 @@ from jaxtyping import Int
 from torch import Tensor
 
 from regard.kernels.request import Request
+from regard.masks.base import Mask
 from regard.masks.causal_parts import causal_parts
+from regard.masks.compose import And
+from regard.masks.padding import Padding
 from regard.tensors import has_values
 
 
@@ -32,9 +36,13 @@ class KeyPrefix:
         parts = causal_parts(request.mask, frame)
         if parts is None or (parts.high is not None and parts.high < frame.offset):
             return None
-        shown = parts.visible_keys(frame, request.device)
-        if shown is None:
+        if parts.keys is None:
             return cls(None)
+        lengths = _padding_lengths(parts.keys)
+        if lengths is not None:  # known also where tensors have no values
+            return cls(lengths.to(request.device).expand(request.query.shape[0]).contiguous())
+        shown = parts.visible_keys(frame, request.device)
+        assert shown is not None
         if shown.shape[1] != 1 or not has_values(shown):
             return None
         lengths = shown[:, 0].sum(-1)
@@ -47,3 +55,11 @@ class KeyPrefix:
         counts = (rows + request.frame.offset + 1)[None].clamp(min=0)
         counts = counts if self.lengths is None else torch.minimum(counts, self.lengths[:, None])
         return counts[:, None]
+
+
+def _padding_lengths(mask: Mask) -> Int[Tensor, " batch"] | None:
+    """Return the lengths of a mask that is made of padding on the right alone; None if it is not."""
+    parts = mask.parts if isinstance(mask, And) else (mask,)
+    if not all(isinstance(part, Padding) and part.side == "right" for part in parts):
+        return None
+    return reduce(torch.minimum, [part.lengths for part in parts if isinstance(part, Padding)])

@@ -74,7 +74,7 @@ class NativeSparseAttention(ChosenKeysMechanism):
 
     approximates: ClassVar[str | None] = None
     weights_are: ClassVar[Literal["distribution", "non-negative", "signed"]] = "non-negative"
-    mixes_queries: ClassVar[bool] = True  # of the heads that share a key head
+    mixes_heads: ClassVar[bool] = True  # those that share a key head choose together
 
     def __init__(
         self,
