@@ -185,19 +185,21 @@ def _dsa(query, key, value, allowed, parameters):
 
 
 ORACLES: dict[str, Oracle] = {
-    "dot_product": Oracle(_dot_product),
+    "dot_product": Oracle(_dot_product, is_fused=True),
     "additive": Oracle(_additive),
-    "luong_dot": Oracle(_luong_dot),
-    "luong_general": Oracle(_luong_general),
+    "luong_dot": Oracle(_luong_dot, is_fused=True),
+    "luong_general": Oracle(_luong_general, is_fused=True),
     "luong_concat": Oracle(_luong_concat),
     "local_p": Oracle(_local_p, {"window": _WINDOW}),
     "forgetting": Oracle(_forgetting),
-    "differential": Oracle(_differential, {"depth": 1}, head_parts=2),
+    "differential": Oracle(_differential, {"depth": 1}, head_parts=2, is_fused=True),
     "talking_heads": Oracle(_talking_heads),
     "sigmoid": Oracle(_sigmoid),
     "linear": Oracle(_linear),
     "linformer": Oracle(_linformer, {"length": 17, "projected": 5}),
-    "longformer": Oracle(_longformer, {"window": 4, "global_tokens": _GLOBAL_TOKENS, "global_projections": False}),
+    "longformer": Oracle(
+        _longformer, {"window": 4, "global_tokens": _GLOBAL_TOKENS, "global_projections": False}, is_fused=True
+    ),
     "bigbird": Oracle(
         _bigbird,
         {
@@ -206,19 +208,20 @@ ORACLES: dict[str, Oracle] = {
             "random_blocks": [[[*drawn, -1, -1][:2] for drawn in _RANDOM_BLOCKS]],
             "global_blocks": [0],
         },
+        is_fused=True,
     ),
     "retention": Oracle(_retention),
     "gated_linear": Oracle(_gated_linear),
     "mamba2": Oracle(_mamba2),
     "gated_delta": Oracle(_gated_delta),
     "kda": Oracle(_gated_delta),
-    "reformer": Oracle(_reformer, {"buckets": _BUCKETS, "rounds": _HASH_ROUNDS, "seed": _HASH_SEED}),
+    "reformer": Oracle(_reformer, {"buckets": _BUCKETS, "rounds": _HASH_ROUNDS, "seed": _HASH_SEED}, is_fused=True),
     "performer": Oracle(_performer, {"features": 11, "seed": 7}),
     "nystromformer": Oracle(_nystromformer, {"landmarks": _LANDMARKS, "iterations": _ITERATIONS, "convolution": 3}),
-    "top_k": Oracle(_top_k, {"keys": _CHOSEN_KEYS}),
-    "moba": Oracle(_moba, {"block": _BLOCK, "chosen_blocks": _CHOSEN_BLOCKS}),
-    "nsa": Oracle(_nsa, _NSA),
-    "dsa": Oracle(_dsa, {"keys": _CHOSEN_KEYS, "index_heads": 2, "index_dim": 3}),
+    "top_k": Oracle(_top_k, {"keys": _CHOSEN_KEYS}, is_fused=True),
+    "moba": Oracle(_moba, {"block": _BLOCK, "chosen_blocks": _CHOSEN_BLOCKS}, is_fused=True),
+    "nsa": Oracle(_nsa, _NSA, is_fused=True),
+    "dsa": Oracle(_dsa, {"keys": _CHOSEN_KEYS, "index_heads": 2, "index_dim": 3}, is_fused=True),
 }
 
 

@@ -11,9 +11,9 @@ Gradients are compared along directions of random signs, since the oracle states
 of the oracle is sum_n sign_n gradient_n. The errors of N numbers, each within the bound and with a random sign, add
 up to at most 6 sqrt(N) times the bound, except in one case in 10^7 (Hoeffding's inequality).
 
-The number of roundings is 1 for "reference", for additive scores and for scans (half precision is computed in float32
-and rounded at the end), and 8 for the fused dot-product kernels and mechanisms that are built on them: the weights,
-their gradient and each partial result are rounded.
+The number of roundings is 1 where half precision is computed in float32 and rounded at the end, and 8 for the fused
+dot-product kernels and the mechanisms that are built on them (``Oracle.is_fused``): the weights, their gradient and each
+partial result are rounded.
 """
 
 import numpy as np
@@ -27,24 +27,6 @@ from conformance.claims import PORTABLE_CLAIMS, Claim
 from conformance.mask_cases import LAYOUTS, MASK_CASES, Layout, MaskCase, expand_allowed
 from conformance.mechanism_oracles import ORACLES, directional_derivative
 
-_BUILT_ON_FUSED_KERNELS = (
-    "luong_dot",
-    "luong_general",
-    "longformer",
-    "bigbird",
-    "top_k",
-    "moba",
-    "nsa",
-    "dsa",
-    "reformer",
-)
-_ROUNDED_ONCE = (
-    "additive",
-    "luong_concat",
-    "linear",
-    "performer",
-)
-"""Mechanisms with implementations of their own, which compute half precision in float32 and round at the end."""
 DIRECTIONS = 4
 """Directions for each input and parameter in a complete case; a sample uses only the first."""
 
@@ -56,9 +38,8 @@ def tolerance(claim: Claim, layout: Layout, dtype: torch.dtype) -> float:
     """Return the allowed error, relative to the largest number of the result."""
     terms = 2 * head_dim_of(claim, layout) + layout.keys * layout.queries * layout.group + layout.value_dim
     wide = torch.finfo(torch.float32 if dtype.itemsize == 2 else dtype).eps
-    fused = claim.impl in ("native", "sdpa", "flex", "auto") or claim.mechanism in _BUILT_ON_FUSED_KERNELS
-    fused = fused and claim.mechanism not in _ROUNDED_ONCE
-    return terms * wide + (8 if fused else 1) * torch.finfo(dtype).eps / 2
+    is_fused = ORACLES[claim.mechanism].is_fused and claim.impl != "reference"
+    return terms * wide + (8 if is_fused else 1) * torch.finfo(dtype).eps / 2
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:

@@ -258,7 +258,7 @@ MESSAGES = {
         lambda: regard.mechanism("dotproduct", heads=2, head_dim=4),
         OptionError,
         "mechanism 'dotproduct'",
-        "additive, bigbird, dot_product",
+        "additive, bigbird, ",
         "",
         "'dot_product'?",
     ),
