@@ -43,12 +43,14 @@ Arrays = Mapping[str, np.ndarray]
 class Oracle(NamedTuple):
     """``forward(query, key, value, allowed, parameters)``, and the options of the mechanism that it checks.
 
-    A head of ``head_parts`` parts is as many times as large as in the layouts.
+    A head of ``head_parts`` parts is as many times as large as in the layouts. ``is_fused``: except for "reference",
+    the fused dot-product kernels compute it, which round the partial results of half precision too.
     """
 
     forward: Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Arrays], np.ndarray]
     options: Mapping[str, Any] = {}
     head_parts: int = 1
+    is_fused: bool = False
 
 
 _WINDOW = 3

@@ -12,8 +12,8 @@ of the oracle is sum_n sign_n gradient_n. The errors of N numbers, each within t
 up to at most 6 sqrt(N) times the bound, except in one case in 10^7 (Hoeffding's inequality).
 
 The number of roundings is 1 where half precision is computed in float32 and rounded at the end, and 8 for the fused
-dot-product kernels and the mechanisms that are built on them (``Oracle.is_fused``): the weights, their gradient and each
-partial result are rounded.
+dot-product kernels and the mechanisms that are built on them (``Oracle.is_fused``): the weights, their gradient and
+each partial result are rounded.
 """
 
 import numpy as np
