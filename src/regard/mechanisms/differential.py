@@ -106,10 +106,10 @@ class Differential(Mechanism):
             first, second = (select("attention", "auto", one).compute(one) for one in self._halves(request, dtype))
             bad = (first + second).detach().isnan()
             if is_false(bad):
-                return (first - factor * second).to(request.query.dtype)
+                return (first - _multiply(factor, second)).to(request.query.dtype)
             # 0 times NaN would be NaN in the gradient of lambda.
             first, second = first.masked_fill(bad, 0.0), second.masked_fill(bad, 0.0)
-            return (first - factor * second).masked_fill(bad, torch.nan).to(request.query.dtype)
+            return (first - _multiply(factor, second)).masked_fill(bad, torch.nan).to(request.query.dtype)
 
     def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
         """Compute the difference of the two softmaxes of some queries."""
@@ -129,6 +129,19 @@ class Differential(Mechanism):
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""
         return f"{super().extra_repr()}, depth={self.depth}"
+
+
+def _multiply(
+    factor: Float[Tensor, ""], output: Float[Tensor, "batch heads queries value_dim"]
+) -> Float[Tensor, "batch heads queries value_dim"]:
+    """Compute ``factor * output``; elements that are 0 have no part in the gradient of the factor.
+
+    Rows without visible keys are 0, and a NaN in their gradient must not reach the factor, since 0 * NaN is NaN.
+    """
+    if not torch.is_grad_enabled():
+        return factor * output
+    value = factor.detach()
+    return value * output + ((factor - value) * output).masked_fill(output == 0.0, 0.0)
 
 
 @explain_arguments

@@ -163,6 +163,8 @@ class NativeSparseAttention(ChosenKeysMechanism):
                 branches = [branch.masked_fill(broken[..., None], 0.0) for branch in branches]
             output = gates[0] * branches[0] + gates[1] * branches[1] + gates[2] * branches[2]
         seen = prefix.visible_counts(request, request.frame.all_rows(request.device)) > 0
+        if not is_false(~seen):  # 0 already, but a NaN in the gradient of such a row must not reach its gate
+            output = output.masked_fill(~seen[..., None], 0.0)
         broken = broken & seen
         output = output if is_false(broken) else output.masked_fill(broken[..., None], torch.nan)
         return output.to(request.query.dtype)

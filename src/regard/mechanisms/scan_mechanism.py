@@ -210,6 +210,9 @@ class ScanMechanism(Mechanism):
         shown = any_visible(tokens.visible_keys, state.has_visible_key, queries, high)
         bad = any_visible(tokens.bad_key, state.has_nonfinite, queries, high) | tokens.bad_query
         bad = bad & shown
+        if not is_false(~shown):
+            # These rows are 0 already, but a NaN in their gradient must not reach the sums over a chunk.
+            output = output.masked_fill(~shown[..., None], 0.0)
         return output if is_false(bad) else output.masked_fill(bad[..., None], torch.nan), matrix
 
     def extra_repr(self) -> str:

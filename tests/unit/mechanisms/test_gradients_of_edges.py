@@ -1,0 +1,72 @@
+"""Gradients at the edges, for every mechanism: of rows without visible keys, and of calls without queries."""
+
+import pytest
+import torch
+
+import regard
+from regard import masks
+from regard.errors import RefusedError
+
+BATCH, HEADS, HEAD_DIM, LENGTH = 3, 2, 6, 11
+OPTIONS = {
+    "dsa": {"keys": 3, "index_heads": 2, "index_dim": 5},
+    "linformer": {"length": LENGTH, "projected": 5},
+    "moba": {"block": 3, "chosen_blocks": 2},
+    "nsa": {"block": 4, "chosen_blocks": 3, "compressed_block": 4, "stride": 2, "window": 3},
+    "reformer": {"buckets": 2, "chunk": 4},
+    "top_k": {"keys": 3},
+}
+NAMES = pytest.mark.parametrize("name", [row.name for row in regard.catalogue()])
+MASKS = {
+    "left padding": masks.padding([LENGTH, 3, 0], side="left"),
+    "causal and left padding": masks.causal() & masks.padding([LENGTH, 3, 0], side="left"),
+    "causal and right padding": masks.causal() & masks.padding([LENGTH, 3, 0]),
+}
+
+
+def build(name):
+    torch.manual_seed(3)
+    return regard.mechanism(name, heads=HEADS, head_dim=HEAD_DIM, **OPTIONS.get(name, {})).double()
+
+
+def make_inputs(mechanism, queries=LENGTH, keys=LENGTH):
+    generator = torch.Generator().manual_seed(7)
+    shapes = {
+        "query": (BATCH, HEADS, queries, HEAD_DIM),
+        "key": (BATCH, HEADS, keys, HEAD_DIM),
+        "value": (BATCH, HEADS, keys, HEAD_DIM),
+    }
+    for one in mechanism.extra_inputs:
+        if one.projected:
+            shapes[one.name] = (BATCH, one.heads, queries if one.side == "query" else keys, one.size)
+    return {
+        name: torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True)
+        for name, shape in shapes.items()
+    }
+
+
+def compute_gradients(mechanism, inputs, mask, empty, upstream_of_empty):
+    output = mechanism(**inputs, mask=mask)
+    upstream = torch.linspace(-1, 1, output.numel(), dtype=output.dtype).view_as(output)
+    upstream = upstream.masked_fill(empty[..., None], upstream_of_empty)
+    wanted = [*inputs.values(), *mechanism.parameters()]
+    return torch.autograd.grad(output, wanted, upstream, allow_unused=True, materialize_grads=True)
+
+
+@NAMES
+def test_a_nan_in_the_gradient_of_an_empty_row_has_no_influence(name):
+    mechanism = build(name)
+    inputs, calls = make_inputs(mechanism), 0
+    for mask in MASKS.values():
+        try:
+            output = mechanism(**inputs, mask=mask)
+        except RefusedError:
+            continue
+        calls += 1
+        empty = ~mask.dense(LENGTH, LENGTH).expand(BATCH, HEADS, LENGTH, LENGTH).any(-1)
+        assert not output[empty].any()
+        expected = compute_gradients(mechanism, inputs, mask, empty, 0.0)
+        for bad in (torch.nan, torch.inf):
+            found = compute_gradients(mechanism, inputs, mask, empty, bad)
+            assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+    assert calls > 0
