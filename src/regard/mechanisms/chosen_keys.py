@@ -62,13 +62,13 @@ class ChosenKeysMechanism(Mechanism):
     @final
     def attend_under_mask(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """Compute the output with a dense mask of the chosen keys for some queries at a time."""
-        outputs = [request.query[..., :0].new_zeros(*request.query.shape[:2], 0, request.value.shape[3])]
-        for rows in split_rows(request):
+        outputs = []
+        for rows in split_rows(request) or (request.frame.all_rows(request.device),):
             of_rows = replace(
                 request, query=request.query[:, :, rows], mask=Keep(self.choose(request, rows)), inputs={}
             )
             outputs.append(_attend_exactly(of_rows))
-        return torch.cat(outputs, dim=2) if len(outputs) != 2 else outputs[1]
+        return torch.cat(outputs, dim=2) if len(outputs) > 1 else outputs[0]
 
     def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
         """Compute the softmax over the chosen keys of some queries, in plain torch."""

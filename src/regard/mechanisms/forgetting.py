@@ -93,7 +93,7 @@ class Forgetting(Mechanism):
         outputs = []
         with disable_autocast(request.device):
             total = _sum_log_gates(request.inputs.get("forget"), visible)
-            for first in range(0, frame.queries, _BLOCK):
+            for first in range(0, max(frame.queries, 1), _BLOCK):
                 last = min(first + _BLOCK, frame.queries)
                 end = max(last + high, 0)
                 mask = masks.causal() if visible is None else masks.causal() & masks.keep(visible[..., None, :end])
@@ -111,8 +111,7 @@ class Forgetting(Mechanism):
                     inputs={},
                 )
                 outputs.append(select("attention", impl, block).compute(block))
-        output = torch.cat(outputs, dim=2) if outputs else query.new_zeros(*query.shape[:3], value.shape[3])
-        return output.to(request.query.dtype)
+        return torch.cat(outputs, dim=2).to(request.query.dtype)
 
 
 def _sum_log_gates(

@@ -42,8 +42,10 @@ def weights_by_gradient(
     batch, heads, _, _ = request.query.shape
     dtype = torch.float64 if request.query.dtype == torch.float64 else torch.float32
     request = replace(request, key=request.repeated_key, dropout=0.0)
+    if not rows.shape[0]:
+        return request.query.new_zeros((batch, heads, 0, request.frame.keys), dtype=dtype)
     parts = [_differentiate_rows(attend, request, some, dtype) for some in rows.split(_ROWS_PER_PASS)]
-    return torch.cat(parts, dim=2) if parts else request.query.new_zeros(batch, heads, 0, request.frame.keys)
+    return torch.cat(parts, dim=2)
 
 
 def _differentiate_rows(

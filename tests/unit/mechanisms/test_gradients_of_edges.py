@@ -70,3 +70,22 @@ def test_a_nan_in_the_gradient_of_an_empty_row_has_no_influence(name):
             found = compute_gradients(mechanism, inputs, mask, empty, bad)
             assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
     assert calls > 0
+
+
+@NAMES
+def test_a_call_without_queries_has_gradients_of_zero(name):
+    mechanism = build(name)
+    if name == "reformer":
+        mechanism.chunk = None  # chunks need as many queries as keys
+    inputs = make_inputs(mechanism, queries=0)
+    output = mechanism(**inputs)
+    assert output.shape == (BATCH, HEADS, 0, HEAD_DIM)
+    output.sum().backward()
+    assert inputs["query"].grad.shape == inputs["query"].shape
+    assert all(not one.grad.any() for one in inputs.values() if one.grad is not None)
+
+
+def test_chunks_without_tokens_have_no_weights():
+    mechanism = build("reformer")
+    inputs = {key: value.detach() for key, value in make_inputs(mechanism, queries=0, keys=0).items()}
+    assert mechanism.weights(inputs["query"], inputs["key"]).shape == (BATCH, HEADS, 0, 0)
