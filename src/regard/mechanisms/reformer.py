@@ -25,7 +25,8 @@ query attends to its chunk and to the one before, whatever their buckets are (th
 of the round before, cyclically). Keys count as often as they are met. Time is n * chunk * rounds * d, however unequal
 the buckets are. But a token moves others across the borders of chunks, so hidden tokens may have an influence on which
 tokens meet: with a causal mask, no later token is attended to, but which earlier ones are depends on later ones. Tokens
-that are hidden from every query, such as padding, are sorted last, and have none. There is no decoding in this form.
+that are hidden from every query, such as padding, are sorted last, and what they hold has none; but how many they are
+decides which chunk is the last one, which the first chunk meets. There is no decoding in this form.
 
 query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim). Queries are the last of the keys
 (``contract.Frame``). Masks that are not causal or padding, and biases, are computed with a dense mask, in memory
