@@ -1,4 +1,4 @@
-"""Renders the pictures of the page that the READMEs show, from what ``regard view`` really writes.
+"""Renders the pictures of pages that the READMEs show, from what ``regard view`` really writes.
 
     python docs/images/make.py
 
@@ -14,12 +14,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser, sync_playwright
 
 SENTENCE = "The animal didn't cross the street because it was too tired."
 HERE = Path(__file__).resolve().parent
 QUIET = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync")
 SIZE = {"width": 1080, "height": 1360}
+MECHANISMS = "longformer,nystromformer,moba,linear"
+SCHEMES = ("light", "dark")
 
 
 def chromium() -> str:
@@ -31,19 +33,46 @@ def chromium() -> str:
     return found
 
 
-def main() -> None:
+def write_page(page_file: Path, *options: str) -> None:
+    """Let ``regard view`` write the page of the sentence."""
+    command = Path(sys.executable).with_name("regard")
+    subprocess.run([command, "view", SENTENCE, *options, "-o", page_file], check=True, stdout=subprocess.DEVNULL)
+
+
+def draw_heads(browser: Browser, page_file: Path) -> None:
     """Writes page-light.png and page-dark.png beside this file."""
+    for scheme in SCHEMES:
+        page = browser.new_page(viewport=SIZE, color_scheme=scheme)
+        page.goto(page_file.as_uri())
+        page.wait_for_function("document.querySelectorAll('#grid canvas').length > 0")
+        page.wait_for_timeout(1500)  # the grid is drawn bit by bit
+        page.screenshot(path=HERE / f"page-{scheme}.png")
+
+
+def draw_panels(browser: Browser, page_file: Path) -> None:
+    """Writes side-by-side-light.png and side-by-side-dark.png beside this file: the panels of all mechanisms."""
+    for scheme in SCHEMES:
+        page = browser.new_page(viewport=SIZE, color_scheme=scheme, device_scale_factor=2)
+        page.goto(page_file.as_uri())
+        page.wait_for_function("document.querySelectorAll('#panels canvas').length > 0")
+        page.wait_for_timeout(1500)
+        first, last = (page.locator(name).bounding_box() for name in ("#panels-title", "#panels"))
+        assert first is not None
+        assert last is not None
+        top, bottom = first["y"] - 12, last["y"] + last["height"] + 12
+        clip = {"x": 0, "y": top, "width": SIZE["width"], "height": bottom - top}
+        page.screenshot(path=HERE / f"side-by-side-{scheme}.png", full_page=True, clip=clip)
+
+
+def main() -> None:
+    """Writes the pictures of both pages."""
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as player:
-        page_file = Path(folder) / "attention.html"
-        command = Path(sys.executable).with_name("regard")
-        subprocess.run([command, "view", SENTENCE, "-o", page_file], check=True, stdout=subprocess.DEVNULL)
+        heads, panels = Path(folder) / "heads.html", Path(folder) / "panels.html"
+        write_page(heads)
+        write_page(panels, "--mechanism", MECHANISMS)
         browser = player.chromium.launch(executable_path=chromium(), args=QUIET)
-        for scheme in ("light", "dark"):
-            page = browser.new_page(viewport=SIZE, color_scheme=scheme)
-            page.goto(page_file.as_uri())
-            page.wait_for_function("document.querySelectorAll('#grid canvas').length > 0")
-            page.wait_for_timeout(1500)  # the grid is drawn bit by bit
-            page.screenshot(path=HERE / f"page-{scheme}.png")
+        draw_heads(browser, heads)
+        draw_panels(browser, panels)
         browser.close()
 
 

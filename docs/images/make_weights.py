@@ -23,6 +23,23 @@ HERE = Path(__file__).resolve().parent
 TOKENS, HEAD_DIM, CELL, GAP, TITLE = 24, 8, 7, 24, 18
 ABOVE, BELOW, FRAME = "#e69f00", "#0072b2", "#8a8f98"
 PICTURES: dict[str, list[tuple[str, str, dict[str, Any], bool]]] = {
+    "scores": [
+        ("dot_product", "dot_product", {}, False),
+        ("luong_dot", "luong_dot", {}, False),
+        ("luong_general", "luong_general", {}, False),
+        ("additive", "additive", {}, False),
+        ("local_p, window=4", "local_p", {"window": 4}, False),
+    ],
+    "forgetting": [
+        ("exact, causal", "dot_product", {}, True),
+        ("all gates 0.98", "forgetting", {}, True),
+        ("all gates 0.8", "forgetting", {}, True),
+        ("a gate for each token", "forgetting", {}, True),
+    ],
+    "linear": [
+        ("exact", "dot_product", {}, False),
+        ("linear", "linear", {}, False),
+    ],
     "performer": [
         ("exact", "dot_product", {}, False),
         ("16 features", "performer", {"features": 16, "seed": 1}, False),
@@ -95,10 +112,19 @@ def build(name: str, heads: int, options: dict[str, Any]) -> Mechanism:
     return mechanism
 
 
-def draw_inputs(mechanism: Mechanism) -> dict[str, Tensor]:
-    """The extra inputs of a mechanism: logits that are random for each token."""
+QUERY_SCALES = {"forgetting": 0.1}
+"""By picture: a factor of the queries, so small that gates are seen beside scores."""
+
+EQUAL_GATES = {"all gates 0.98": 0.98, "all gates 0.8": 0.8}
+"""By title: matrices whose tokens have the same gate."""
+
+
+def draw_inputs(mechanism: Mechanism, title: str) -> dict[str, Tensor]:
+    """The extra inputs of a mechanism: logits that are random for each token, or those of equal gates."""
     generator = torch.Generator().manual_seed(6)
     sizes = {one.name: (1, one.heads, TOKENS, one.size) for one in mechanism.extra_inputs}
+    if title in EQUAL_GATES:
+        return {name: torch.full(size, EQUAL_GATES[title]).logit() for name, size in sizes.items()}
     return {name: 1.5 * torch.randn(size, generator=generator) for name, size in sizes.items()}
 
 
@@ -122,12 +148,11 @@ def main() -> None:
         size, lines = TOKENS * CELL, []
         for place, (title, name, options, causal) in enumerate(matrices):
             left = 1 + place * (size + GAP)
-            mechanism = build(name, options)
-            mask = masks.causal() if causal else None
-            weights = mechanism.weights(query, key, mask, **draw_inputs(mechanism))[0, 0].detach()
             heads = 2 if picture == "talking_heads" else 1
             mechanism, mask = build(name, heads, options), masks.causal() if causal else None
-            weights = mechanism.weights(query[:, :heads], key[:, :heads], mask)[0].detach()
+            inputs = draw_inputs(mechanism, title)
+            scaled = query[:, :heads] * QUERY_SCALES.get(picture, 1.0)
+            weights = mechanism.weights(scaled, key[:, :heads], mask, **inputs)[0].detach()
             shown = weights[int(title[-1]) if heads > 1 else 0]
             lines.append(
                 f'<text x="{left}" y="12" font-family="sans-serif" font-size="12" fill="{FRAME}">{title}</text>'

@@ -23,7 +23,7 @@ import matplotlib.pyplot as plt
 HERE = Path(__file__).resolve().parent
 LENGTH, HEAD_DIM = 96, 16
 _NSA_BLOCKS = {"block": 8, "compressed_block": 4, "stride": 2}
-_INDEXER = {"index_heads": 1, "index_dim": HEAD_DIM}
+_INDEXER = {"index_heads": 2, "index_dim": HEAD_DIM}
 PICTURES: dict[str, tuple[tuple[str, dict[str, Any], masks.Mask | None], ...]] = {
     "longformer": (
         ("window=16, global_tokens=[0, 40]", {"window": 16, "global_tokens": [0, 40]}, None),
@@ -67,6 +67,12 @@ NO_WEIGHT_COLOURS = {"light": "#f0f0f0", "dark": "#22252e"}
 COLOUR_MAPS = {"light": ("#bcd9ee", "#0072b2"), "dark": ("#27506b", "#8fd0ff")}
 
 
+def make_indexer_inputs(query: torch.Tensor, key: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Inputs of an indexer with two heads whose scores, relu(q . k) - relu(-q . k), have no ties at 0."""
+    signs = torch.tensor([1.0, -1.0])[None, :, None, None]
+    return {"index_query": query * signs, "index_key": key, "index_weight": signs.expand(1, 2, LENGTH, 1)}
+
+
 def draw(name: str, scheme: str) -> None:
     """Write one picture: the panels of a mechanism side by side, a row for each query, a column for each key."""
     made = torch.Generator().manual_seed(2020)
@@ -81,7 +87,7 @@ def draw(name: str, scheme: str) -> None:
         figure, panels = plt.subplots(1, len(PICTURES[name]), figsize=(9.0, 3.3), layout="constrained")
         for panel, (title, options, mask) in zip(panels, PICTURES[name], strict=True):
             mechanism = regard.mechanism(name, heads=1, head_dim=HEAD_DIM, **options)
-            inputs = {"index_query": query, "index_key": key + noise} if name == "dsa" else {}
+            inputs = make_indexer_inputs(query, key + noise) if name == "dsa" else {}
             weights = mechanism.weights(0.5 * query, key, mask, **inputs)[0, 0].detach()
             shown = weights.sqrt().masked_fill(weights == 0, torch.nan).numpy()  # small weights stay visible
             panel.imshow(shown, cmap=colours, vmin=0.0, vmax=0.6, interpolation="nearest")
