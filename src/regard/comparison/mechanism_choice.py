@@ -109,7 +109,15 @@ def parse_choices(text: str) -> list[MechanismChoice]:
     another form, an unknown name or option, and a mechanism given twice with the same options.
     """
     check_kind("mechanisms", text, str, do=f"for example {_EXAMPLE}")
-    choices = [_parse_one(one.strip()) for one in _split(text, ",")]
+    parts = [one.strip() for one in _split(text, ",")]
+    if not all(parts):
+        raise OptionError(
+            "the name of a mechanism is missing",
+            expected="names of mechanisms, separated by commas",
+            got=text[:200] or "nothing",
+            do=f"for example {_EXAMPLE}; `regard list` prints all names",
+        )
+    choices = [_parse_one(one) for one in parts]
     labels = [choice.label for choice in choices]
     for label in labels:
         if labels.count(label) > 1:

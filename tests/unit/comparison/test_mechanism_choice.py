@@ -24,8 +24,8 @@ def test_parses_names_options_and_values():
         ("longformer:windows=8", "did you mean 'window'"),
         ("longformer:window", "name:option=value"),
         ("longformer:=8", "name:option=value"),
-        ("", "unknown mechanism ''"),
-        ("linear,", "unknown mechanism ''"),
+        ("", "the name of a mechanism is missing"),
+        ("linear,", "the name of a mechanism is missing"),
         ("linear,linear", "given twice"),
     ],
 )
