@@ -60,7 +60,8 @@ class BenchedMechanism:
     """A measured mechanism: its label with options, its name, and what an error against exact attention means for it.
 
     ``approximates`` is the mechanism that it approximates, None if it computes an equation of its own. ``untrained`` is
-    the number of its parameters, which are random here.
+    the number of its parameters, which are random here. ``left_out`` names its inputs beside query, key and value, such
+    as gates, which are not passed here.
     """
 
     label: str
@@ -69,6 +70,7 @@ class BenchedMechanism:
     approximates: str | None
     weights_are: str
     untrained: int
+    left_out: tuple[str, ...] = ()
 
 
 @final

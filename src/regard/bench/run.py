@@ -103,10 +103,15 @@ def _build(choice: MechanismChoice, settings: BenchSettings, length: int) -> Mec
 def _describe(choice: MechanismChoice, settings: BenchSettings) -> BenchedMechanism:
     (row,) = (row for row in catalogue() if row.name == choice.name)
     try:
-        untrained = sum(one.numel() for one in _build(choice, settings, settings.lengths[-1]).parameters())
+        built = _build(choice, settings, settings.lengths[-1])
+        untrained = sum(one.numel() for one in built.parameters())
+        left_out = tuple(one.name for one in built.extra_inputs)
     except RegardError:
-        untrained = 0
-    return BenchedMechanism(choice.label, row.name, dict(choice.options), row.approximates, row.weights_are, untrained)
+        untrained, left_out = 0, ()
+    options = dict(choice.options)
+    return BenchedMechanism(
+        choice.label, row.name, options, row.approximates, row.weights_are, untrained, left_out=left_out
+    )
 
 
 def _measure_length(

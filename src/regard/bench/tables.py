@@ -10,7 +10,7 @@ from regard.bench.choose_mechanisms import EXACT
 from regard.bench.formatting import format_bytes, format_error, format_seconds, format_share
 from regard.bench.report import BenchCase, BenchedMechanism, BenchReport
 
-_OWN_EQUATION, _UNTRAINED = "*", "†"
+_OWN_EQUATION, _UNTRAINED, _LEFT_OUT = "*", "†", "‡"
 
 
 @final
@@ -95,6 +95,7 @@ def _error_table(report: BenchReport) -> Table:
         case = measured[-1]
         assert case.error is not None
         mark = (_OWN_EQUATION if one.approximates != EXACT else "") + (_UNTRAINED if one.untrained else "")
+        mark += _LEFT_OUT if one.left_out else ""
         marks |= set(mark)
         rows.append(
             (
@@ -116,6 +117,9 @@ def _error_table(report: BenchReport) -> Table:
         explanation.append(f"{_OWN_EQUATION} It computes an equation of its own, and does not approximate {EXACT}.")
     if _UNTRAINED in marks:
         explanation.append(f"{_UNTRAINED} It has parameters, which are random here, and would be trained.")
+    if _LEFT_OUT in marks:
+        left_out = "; ".join(f"{one.label} {', '.join(one.left_out)}" for one in report.mechanisms if one.left_out)
+        explanation.append(f"{_LEFT_OUT} It is measured without its inputs beside query, key and value: {left_out}.")
     return Table(
         "Error against exact attention",
         ("mechanism", "tokens", "output error", "mass kept", f"top {top}"),

@@ -87,6 +87,11 @@ class MechanismChoice:
                 if name == "random_blocks" and parameters["block"].default <= eighth:
                     continue  # the text has as many blocks as the defaults are meant for
                 new[name], reasons[name] = value, f"{reason}; its default is {default}"
+        if "block" in new and self._leaves_out("compressed_block") and self._leaves_out("stride"):
+            stride = max(1, new["block"] // 4)  # blocks must be multiples of it
+            new |= {"block": min(4, new["block"]) * stride, "compressed_block": min(2, new["block"]) * stride}
+            new["stride"] = stride
+            reasons |= dict.fromkeys(("compressed_block", "stride"), "to fit the block")
         if self._leaves_out("buckets") and parameters["buckets"].default is None and length < _BUCKET_TOKENS:
             new["buckets"], reasons["buckets"] = 4, f"by default, {length} tokens would share a few"
         if self._leaves_out("shared"):
