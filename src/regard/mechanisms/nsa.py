@@ -100,7 +100,8 @@ class NativeSparseAttention(ChosenKeysMechanism):
                 do="for example block=64, compressed_block=32, stride=16",
             )
         self.block, self.chosen_blocks, self.window = int(block), int(chosen_blocks), int(window)
-        self.compression = BlockCompression(head_dim, block=int(compressed_block), stride=int(stride))
+        self.stride = int(stride)
+        self.compression = BlockCompression(head_dim, block=int(compressed_block), stride=self.stride)
 
     @property
     def extra_inputs(self) -> tuple[ExtraInput, ...]:
