@@ -35,8 +35,7 @@ def list_mechanisms(
 
         print(json.dumps({"mechanisms": mechanisms, "implementations": implementations}, indent=2, ensure_ascii=False))
         return
-    of_mechanisms = "n queries and keys, head_dim d; use: regard.mechanism(name, ...)"
-    _print_table(mechanisms, ("name", "equation", "paper", "cost", "masks"), of_mechanisms)
+    _print_mechanisms(mechanisms)
     rows = [{**row, "available": "yes" if row["available"] else "no"} for row in implementations]
     of_implementations = "exact attention on this machine; use: regard.attention(..., impl=...)"
     _print_table(rows, ("impl", "available", "details"), of_implementations)
@@ -71,6 +70,22 @@ def _implementation_rows() -> list[Row]:
         details = impl.details() if reason is None else reason
         rows.append({"impl": impl.name, "available": reason is None, "details": details})
     return rows
+
+
+def _print_mechanisms(rows: Sequence[Row]) -> None:
+    """Print each mechanism in three lines, since a row of a table would be wider than most terminals."""
+    from rich import box
+    from rich.table import Table
+
+    from regard.cli.broken_pipe import PipedConsole
+
+    caption = "n queries and keys, head_dim d; use: regard.mechanism(name, ...)"
+    table = Table(box=box.SIMPLE_HEAD, caption=caption, show_lines=False, pad_edge=False)
+    table.add_column("name", no_wrap=True)
+    table.add_column("equation, paper, time and masks", overflow="fold")
+    for row in rows:
+        table.add_row(row["name"], f"{row['equation']}\n{row['paper']}\n{row['cost']}; masks: {row['masks']}")
+    PipedConsole(markup=False, highlight=False).print(table)
 
 
 def _print_table(rows: Sequence[Row], columns: Sequence[str], caption: str) -> None:

@@ -51,7 +51,7 @@ def test_random_parameters_follow_from_the_seed():
     ("mechanisms", "message"),
     [
         (["linea"], "did you mean 'linear'?"),
-        ([""], "unknown mechanism"),
+        ([""], "the name of a mechanism is missing"),
         (["linear:features=3"], "unknown option of mechanism 'linear'"),
         (["performer:features"], "name:option=value"),
         (["performer:=3"], "name:option=value"),
