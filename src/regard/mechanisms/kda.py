@@ -12,23 +12,19 @@ query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim),
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import final
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import check_flag
-from regard.mechanisms.extra_input import ExtraInput
-from regard.mechanisms.l2_norm import l2_normalize
-from regard.mechanisms.scan_mechanism import ScanMechanism, ScanTerms
+from regard.mechanisms.delta_rule import DeltaRule
 from regard.mechanisms.softplus_step import draw_log_rate, draw_step_bias, softplus
 
 
 @final
 @explain_arguments
-class KimiDelta(ScanMechanism):
+class KimiDelta(DeltaRule):
     """Kimi delta attention: S_t = (I - beta_t k_t k_t^T) diag(alpha_t) S_(t-1) + beta_t k_t v_t^T.
 
     Args:
@@ -52,37 +48,16 @@ class KimiDelta(ScanMechanism):
         scale: float | None = None,
         impl: str = "auto",
     ) -> None:
-        super().__init__(heads=heads, head_dim=head_dim, scale=scale, impl=impl)
-        check_flag("normalize", normalize)
-        self.normalize = normalize
+        super().__init__(heads=heads, head_dim=head_dim, normalize=normalize, scale=scale, impl=impl)
         self.log_rate = nn.Parameter(draw_log_rate(heads))
         self.decay_bias = nn.Parameter(draw_step_bias(heads, head_dim))
 
     @property
-    def extra_inputs(self) -> tuple[ExtraInput, ...]:
-        """The logits of the rates, one for each head and token, and of the decays, one for each channel."""
-        return (
-            ExtraInput("beta", side="key", heads=self.heads, size=1),
-            ExtraInput("decay", side="key", heads=self.heads, size=self.head_dim),
-        )
+    def decay_size(self) -> int:
+        """One for each channel of the key."""
+        return self.head_dim
 
-    def make_terms(
-        self,
-        query: Float[Tensor, "batch heads queries head_dim"],
-        key: Float[Tensor, "batch heads keys head_dim"],
-        value: Float[Tensor, "batch heads keys value_dim"],
-        inputs: Mapping[str, Tensor],
-    ) -> ScanTerms:
-        """Normalize queries and keys, and compute the rates and the decays."""
-        if self.normalize:
-            query, key = l2_normalize(query), l2_normalize(key)
-        beta = inputs["beta"][..., 0].sigmoid() if "beta" in inputs else key.new_ones(key.shape[:3])
-        log_decay = None
-        if "decay" in inputs:
-            rate = self.log_rate.to(key.dtype).exp()[:, None, None]
-            log_decay = -rate * softplus(inputs["decay"] + self.decay_bias.to(key.dtype)[:, None])
-        return ScanTerms(query, key, value, log_decay, beta)
-
-    def extra_repr(self) -> str:
-        """Format the options for ``repr``."""
-        return f"{super().extra_repr()}, normalize={self.normalize}"
+    def compute_log_decay(self, logits: Float[Tensor, "batch heads keys decay_size"]) -> Tensor:
+        """Compute -exp(log_rate) softplus(decay + decay_bias) for each channel."""
+        rate = self.log_rate.to(logits.dtype).exp()[:, None, None]
+        return -rate * softplus(logits + self.decay_bias.to(logits.dtype)[:, None])

@@ -1,0 +1,68 @@
+"""``DeltaRule``: base class of the gated delta rules, whose state is corrected by what a new key would read from it.
+
+    S_t = (I - beta_t k_t k_t^T) D_t S_(t-1) + beta_t k_t v_t^T
+
+Yang et al. 2025, "Gated delta networks", equation 10. A subclass computes the decay D_t from the input ``decay``.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import final
+
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.errors import check_flag
+from regard.mechanisms.extra_input import ExtraInput
+from regard.mechanisms.l2_norm import l2_normalize
+from regard.mechanisms.scan_mechanism import ScanMechanism, ScanTerms
+
+
+class DeltaRule(ScanMechanism):
+    """Gated delta rule, for subclasses that write ``compute_log_decay``.
+
+    ``normalize`` says whether queries and keys are divided by their L2 norm; the other options are ``ScanMechanism``'s.
+    """
+
+    def __init__(self, *, heads: int, head_dim: int, normalize: bool, scale: float | None, impl: str) -> None:
+        super().__init__(heads=heads, head_dim=head_dim, scale=scale, impl=impl)
+        check_flag("normalize", normalize)
+        self.normalize = normalize
+
+    @property
+    @abstractmethod
+    def decay_size(self) -> int:
+        """The number of decays of a head and token."""
+
+    @abstractmethod
+    def compute_log_decay(self, logits: Float[Tensor, "batch heads keys decay_size"]) -> Tensor:
+        """Compute the logarithms of the decays, one for each head and token or for each channel (``ScanRequest``)."""
+
+    @property
+    @final
+    def extra_inputs(self) -> tuple[ExtraInput, ...]:
+        """The logits of the rates, one for each head and token, and of the decays."""
+        sizes = {"beta": 1, "decay": self.decay_size}
+        return tuple(ExtraInput(name, side="key", heads=self.heads, size=size) for name, size in sizes.items())
+
+    @final
+    def make_terms(
+        self,
+        query: Float[Tensor, "batch heads queries head_dim"],
+        key: Float[Tensor, "batch heads keys head_dim"],
+        value: Float[Tensor, "batch heads keys value_dim"],
+        inputs: Mapping[str, Tensor],
+    ) -> ScanTerms:
+        """Normalize queries and keys, and compute the rates and the decays."""
+        if self.normalize:
+            query, key = l2_normalize(query), l2_normalize(key)
+        beta = inputs["beta"][..., 0].sigmoid() if "beta" in inputs else key.new_ones(key.shape[:3])
+        log_decay = self.compute_log_decay(inputs["decay"]) if "decay" in inputs else None
+        return ScanTerms(query, key, value, log_decay, beta)
+
+    @final
+    def extra_repr(self) -> str:
+        """Format the options for ``repr``."""
+        return f"{super().extra_repr()}, normalize={self.normalize}"
