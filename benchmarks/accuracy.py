@@ -50,6 +50,11 @@ class Deviation:
         return not self.size <= self.allowed
 
 
+def choose_rows(length: int) -> Tensor:
+    """Choose the rows that are compared, evenly spaced; the first and the last are among them."""
+    return torch.linspace(0, length - 1, min(_NUM_CHECKED_ROWS, length)).round().long()
+
+
 def deviation(what: str, answer: Tensor, expected: Tensor, allowed: float) -> Deviation:
     """Compute the distance of a result from the expected one, relative to the norm of the expected one."""
     if answer.shape != expected.shape:
@@ -65,7 +70,7 @@ class Float64Reference:
     def __init__(self, problem: Problem) -> None:
         self.problem, setting = problem, problem.setting
         self.entries = torch.tensor(sorted({0, setting.batch - 1}))
-        self.rows = torch.linspace(0, setting.queries - 1, min(_NUM_CHECKED_ROWS, setting.queries)).round().long()
+        self.rows = choose_rows(setting.queries)
         group = setting.heads // problem.key_heads
         self.query = self._select_entries(problem.query)[:, :, self.rows].requires_grad_(setting.backward)
         self.key, self.value = (

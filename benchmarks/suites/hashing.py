@@ -13,7 +13,7 @@ keys, 1.1 or 2.1 r GFLOP. Each round sorts queries, keys and values, 50 MB, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Literal, final
@@ -21,8 +21,8 @@ from typing import Any, Literal, final
 import torch
 from torch import Tensor, nn
 
-from benchmarks.accuracy import TOLERANCES, Deviation, deviation
 from benchmarks.case import Case, Contestant, PreparedCase, ScalingTarget, Suite, Work
+from benchmarks.layer_rows import layer_contestant
 from benchmarks.optional_imports import import_transformers
 from benchmarks.peaks import arithmetic_peak
 from benchmarks.targets import Faster, Target
@@ -33,7 +33,6 @@ WIDTH, HEADS, HEAD_DIM, BUCKETS, CHUNK, LENGTH = 512, 8, 64, 128, 64, 8192
 GROWTH_LENGTHS = (1024, 8192, 131072)
 _SLOPE = 1.15
 """Allowed slope of time and memory over length, both in logarithms."""
-_NUM_CHECKED_ROWS = 33
 
 Kind = Literal["reformer", "reformer chunks"]
 
@@ -136,31 +135,7 @@ def _contestant(layer: _Layer, length: int, *, training: bool) -> Contestant:
     for parameter in layer.module.parameters():
         parameter.requires_grad_(training)
     weights = list(layer.module.parameters())
-
-    def forward() -> Tensor:
-        with torch.no_grad():
-            result: Tensor = layer.module(tokens)
-            return result
-
-    def train() -> tuple[Tensor, ...]:
-        leaf = tokens.detach().requires_grad_()
-        return torch.autograd.grad(layer.module(leaf), [leaf, *weights], upstream)
-
-    return Contestant(train if training else forward, partial(_deviations, layer, tokens, upstream, training=training))
-
-
-def _deviations(layer: _Layer, tokens: Tensor, upstream: Tensor, *, training: bool) -> Iterable[Deviation]:
-    """Compare some rows, and the gradient of the tokens if only these rows have one."""
-    length, allowed = tokens.shape[1], TOLERANCES[torch.float32]
-    rows = torch.linspace(0, length - 1, _NUM_CHECKED_ROWS).round().long()
-    exact, found = tokens.double().requires_grad_(), tokens.detach().requires_grad_()
-    expected, output = _compute_rows(layer, exact, rows), layer.module(found)
-    yield deviation("output", output[:, rows].detach(), expected.detach(), allowed)
-    if training:
-        sparse = torch.zeros_like(upstream).index_copy(1, rows, upstream[:, rows])
-        (wanted,) = torch.autograd.grad(expected, exact, upstream[:, rows].double())
-        (got,) = torch.autograd.grad(output, found, sparse)
-        yield deviation("gradient of the tokens", got, wanted, allowed)
+    return layer_contestant(layer.module, partial(_compute_rows, layer), tokens, upstream, weights, training=training)
 
 
 def _compute_rows(layer: _Layer, tokens: Tensor, rows: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ All of it grows in proportion to N.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Literal, final
@@ -23,8 +23,9 @@ import torch
 from torch import Tensor, nn
 
 import regard
-from benchmarks.accuracy import TOLERANCES, Deviation, deviation
+from benchmarks.accuracy import TOLERANCES, Deviation, choose_rows, deviation
 from benchmarks.case import Case, Contestant, PreparedCase, ScalingTarget, Suite, Work
+from benchmarks.layer_rows import layer_contestant
 from benchmarks.optional_imports import import_transformers
 from benchmarks.peaks import arithmetic_peak
 from benchmarks.targets import Faster, Target
@@ -35,7 +36,6 @@ GROWTH_LENGTHS = (1024, 4096, 16384, 65536, 131072)
 _SLOPE = 1.15
 """Allowed slope of time and memory over length, both in logarithms."""
 _TIMES_LONGER = GROWTH_LENGTHS[-1] / GROWTH_LENGTHS[0]
-_NUM_CHECKED_ROWS = 33
 
 Kind = Literal["longformer", "longformer global", "bigbird"]
 Multiplicity = Callable[[Tensor], Tensor]
@@ -192,31 +192,7 @@ def _contestant(kind: Kind, length: int, make: Callable[[Kind, int], _Layer], *,
     unread = "global" if kind == "longformer" else " "  # without global tokens, their projections have no gradient
     named = layer.module.named_parameters()
     weights = [one for name, one in named if name.endswith("weight") and unread not in name]
-
-    def forward() -> Tensor:
-        with torch.no_grad():
-            result: Tensor = layer.module(tokens)
-            return result
-
-    def train() -> tuple[Tensor, ...]:
-        leaf = tokens.detach().requires_grad_()
-        return torch.autograd.grad(layer.module(leaf), [leaf, *weights], upstream)
-
-    return Contestant(train if training else forward, partial(_deviations, layer, tokens, upstream, training=training))
-
-
-def _deviations(layer: _Layer, tokens: Tensor, upstream: Tensor, *, training: bool) -> Iterable[Deviation]:
-    """Compare some rows, and the gradient of the tokens if only these rows have one."""
-    length, allowed = tokens.shape[1], TOLERANCES[torch.float32]
-    rows = torch.linspace(0, length - 1, _NUM_CHECKED_ROWS).round().long()
-    exact, found = tokens.double().requires_grad_(), tokens.detach().requires_grad_()
-    expected, output = _compute_rows(layer, exact, rows), layer.module(found)
-    yield deviation("output", output[:, rows].detach(), expected.detach(), allowed)
-    if training:
-        sparse = torch.zeros_like(upstream).index_copy(1, rows, upstream[:, rows])
-        (wanted,) = torch.autograd.grad(expected, exact, upstream[:, rows].double())
-        (got,) = torch.autograd.grad(output, found, sparse)
-        yield deviation("gradient of the tokens", got, wanted, allowed)
+    return layer_contestant(layer.module, partial(_compute_rows, layer), tokens, upstream, weights, training=training)
 
 
 def _compute_rows(layer: _Layer, tokens: Tensor, rows: Tensor) -> Tensor:
@@ -274,7 +250,7 @@ def _attention_case(length: int, by: float) -> Case:
             "longformer", heads=HEADS, head_dim=WIDTH // HEADS, window=WINDOW, global_tokens=[]
         )
         work = Work(length * WIDTH * 4 * (WINDOW + 1), "GFLOP/s", (arithmetic_peak(torch.float32),))
-        rows = torch.linspace(0, length - 1, _NUM_CHECKED_ROWS).round().long()
+        rows = choose_rows(length)
         makers: dict[str, Callable[[], Tensor]] = {
             "native": lambda: mechanism(*tokens),
             "native-dense": lambda: regard.attention(*tokens),

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 import regard
-from benchmarks.accuracy import Deviation, deviation
+from benchmarks.accuracy import Deviation, choose_rows, deviation
 from benchmarks.case import OURS, Case, Contestant, PreparedCase, ScalingTarget, Suite, Work
 from benchmarks.optional_imports import import_transformers, missing_package_error
 from benchmarks.peaks import MULTIPLY_ADD
@@ -39,7 +39,6 @@ _LENGTH = 8192
 _GROWTH_LENGTHS = (1024, 8192, 131072)
 _SLOPE = 1.15
 """Largest slope of time and memory against length, both as logarithms."""
-_NUM_CHECKED_ROWS = 33
 _TOLERANCE = 2e-5
 _PEER_EPSILON, _PEER_CAUSAL_EPSILON = 1e-4, 1e-6
 """performer-pytorch adds the first to every feature, after dividing those of keys by the largest exp(w . k) of their
@@ -64,7 +63,7 @@ def _contestant(problem: _Problem, name: str, length: int) -> Contestant:
             return call()
 
     def deviations() -> Iterator[Deviation]:
-        rows = torch.linspace(0, length - 1, _NUM_CHECKED_ROWS).round().long()
+        rows = choose_rows(length)
         with torch.no_grad():
             expected = problem.expected(name, rows)
             answer = call().index_select(problem.rows_dim, rows).double()

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 import regard
-from benchmarks.accuracy import TOLERANCES, Deviation, deviation
+from benchmarks.accuracy import TOLERANCES, Deviation, choose_rows, deviation
 from benchmarks.case import Case, Contestant, PreparedCase, ScalingTarget, Suite, Work
 from benchmarks.peaks import MULTIPLY_ADD
 from benchmarks.targets import Faster, Target
@@ -28,7 +28,6 @@ from regard.mechanisms.chosen_keys import ChosenKeysMechanism
 _HEADS, _HEAD_DIM = 8, 64
 _LENGTHS = (4096, 16384)
 _GROWTH_LENGTHS = (16384, 65536)
-_NUM_CHECKED_ROWS = 33
 _OPTIONS: dict[str, dict[str, Any]] = {
     "moba": {"block": 512, "chosen_blocks": 3},
     "top_k": {"keys": 256},
@@ -88,7 +87,7 @@ class _SelectionProblem:
     def _deviations(self, compute: Callable[[list[Tensor]], Tensor]) -> Iterator[Deviation]:
         """Compare some rows with plain torch in float64, and the gradients if only these rows have one."""
         length = self.leaves[0].shape[2]
-        rows = torch.linspace(0, length - 1, _NUM_CHECKED_ROWS).round().long()
+        rows = choose_rows(length)
         exact = [leaf.detach().double().requires_grad_(self.backward) for leaf in self.leaves]
         query, key, value = self.leaves
         request = self.mechanism.make_request(query, key, value, masks.causal(), None)
