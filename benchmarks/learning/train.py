@@ -35,13 +35,15 @@ def train_and_evaluate(model: Path, options: Sequence[str], test: Sequence[str])
     """Train by ``options``, or resume an interrupted run, then evaluate by ``test``, options with the test data.
 
     Returns accuracy, macro F1, calibration error, what the model folder says about its training, the steps and seconds
-    of training, those before an interruption included, and the peak memory of this process in GB.
+    of training, those before an interruption included, the peak memory of this process in GB, and the processor time of
+    all its threads: what training costs, whatever else ran beside it. None for a run that was interrupted.
     """
     command = [sys.executable, "-m", "regard", "train", "classify", "--out", str(model), *options]
     run = RunFolder(model.with_name(f"{model.name}.run"))
-    if run.has_run:
+    resumed = run.has_run
+    if resumed:
         command.append("--resume")
-    memory = _run_and_measure_memory(command)
+    memory, processor_seconds = _run_and_measure(command)
     last = run.load_last()
     assert last is not None  # a run that ends writes a checkpoint
     evaluate = [sys.executable, "-m", "regard", "evaluate", "classify", "--model", str(model), *test]
@@ -55,17 +57,18 @@ def train_and_evaluate(model: Path, options: Sequence[str], test: Sequence[str])
         "training": about,
         "steps": last.progress.step,
         "seconds": round(last.progress.seconds, 1),
+        "processor seconds": None if resumed else round(processor_seconds, 1),
         "memory GB": round(memory, 2),
         "machine": machine(),
         "versions": versions(),
     }
 
 
-def _run_and_measure_memory(command: Sequence[str]) -> float:
-    """Run a command, and return the peak memory of its process in GB."""
+def _run_and_measure(command: Sequence[str]) -> tuple[float, float]:
+    """Run a command, and return the peak memory of its process in GB and its processor time in seconds."""
     process = subprocess.Popen(command)
     _, status, usage = os.wait4(process.pid, 0)  # this process only; getrusage has the maximum over all
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)
-    return usage.ru_maxrss * 1024 / 1e9
+    return usage.ru_maxrss * 1024 / 1e9, usage.ru_utime + usage.ru_stime
