@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,6 +33,9 @@ from regard.errors import RegardError
 EXECUTED_PAGES = [page for page in PAGES if page != READMES[1]]  # a test checks that its code equals that of the first
 WITH_PYTHON = [page for page in EXECUTED_PAGES if blocks(page, "python")]
 WITH_SHELL = [page for page in EXECUTED_PAGES if blocks(page, "sh")]
+_GENERATED = ("speed", "results")
+"""Pages that repeat their notes for each machine or result."""
+_LONG_PARAGRAPH = 60
 
 
 @pytest.fixture
@@ -148,6 +152,13 @@ def test_targets_of_relative_links_exist(page):
 def _headings(page: Path) -> set[str]:
     titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", title).strip().lower()) for title in titles}
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.stem not in _GENERATED], ids=page_name)
+def test_no_page_says_a_paragraph_twice(page):
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    paragraphs = [paragraph.strip() for paragraph in re.split(r"\n\s*\n", text)]
+    assert [one for one, times in Counter(paragraphs).items() if times > 1 and len(one) > _LONG_PARAGRAPH] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
