@@ -1,4 +1,4 @@
-"""The plot of the recall benchmark: accuracy by distance, and accuracy against the time of training.
+"""The plot of the recall benchmark: accuracy by distance, and accuracy against the processor time of training.
 
 Colours are those of Okabe and Ito 2008, which colour-blind people can distinguish, and markers differ too. The plot is
 drawn twice, for light and for dark pages.
@@ -44,13 +44,16 @@ def _draw(results: dict[str, Any], scheme: str, path: Path) -> None:
             style = _style(number, scheme)
             accuracies = list(result["octaves"].values())
             by_distance.plot(range(len(accuracies)), accuracies, label=describe(name, result), **style)
-            times, curve = zip(*result["curve"], strict=True)
-            by_time.plot([one / _MINUTE for one in times], curve, markevery=[-1], **style)
+            seconds = result["processor seconds"]
+            if seconds is not None:
+                steps, curve = zip(*result["curve"], strict=True)
+                minutes_per_step = seconds / _MINUTE / result["steps"]
+                by_time.plot([step * minutes_per_step for step in steps], curve, markevery=[-1], **style)
         octaves = list(next(iter(results.values()))["octaves"])
         by_distance.set_xticks(range(len(octaves)), [name.replace("-", "–") for name in octaves])
         by_distance.set_xlabel("distance in tokens")
         by_distance.set_ylabel("accuracy")
-        by_time.set_xlabel("minutes of training")
+        by_time.set_xlabel("minutes of one core to train")
         by_time.set_xlim(left=0)
         for panel, title in ((by_distance, "recall by distance"), (by_time, "all distances, while training")):
             _format_panel(panel, title, scheme)
@@ -61,10 +64,14 @@ def _draw(results: dict[str, Any], scheme: str, path: Path) -> None:
 
 
 def describe(name: str, result: dict[str, Any]) -> str:
-    """A line of the legend: the model, its time of training and its size."""
-    seconds = result["seconds"]
-    time = f"{seconds:.0f} s" if seconds < 2 * _MINUTE else f"{seconds / _MINUTE:.1f} min"
-    return f"{name}\n{time}, {result['weights']:,} weights"
+    """A line of the legend: the model, the processor time of its training and its size."""
+    return f"{name}\n{_format_time(result['processor seconds'])}{result['weights']:,} weights"
+
+
+def _format_time(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    return f"{seconds:.0f} s, " if seconds < 2 * _MINUTE else f"{seconds / _MINUTE:.1f} min, "
 
 
 def _style(number: int, scheme: str) -> dict[str, Any]:

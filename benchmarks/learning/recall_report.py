@@ -32,12 +32,14 @@ _ALT_TEXT = "Accuracy by distance, and over all distances against the time of tr
 
 
 def table(found: dict[str, Any]) -> str:
-    """A table in Markdown: accuracy of each model in each octave of distances, its weights and its time of training."""
+    """A table in Markdown: accuracy of each model in each octave of distances, its weights and processor time."""
     octaves = list(next(iter(found.values()))["octaves"])
     lines = ["| model | " + " | ".join(octaves) + " | weights | minutes |", "|---|" + "--:|" * (len(octaves) + 2)]
     for name, one in found.items():
         shares = " | ".join(f"{100 * one['octaves'][octave]:.1f} %" for octave in octaves)
-        lines.append(f"| {name} | {shares} | {one['weights']:,} | {one['seconds'] / 60:.1f} |")
+        seconds = one["processor seconds"]
+        minutes = "" if seconds is None else f"{seconds / 60:.1f}"
+        lines.append(f"| {name} | {shares} | {one['weights']:,} | {minutes} |")
     chance = " | ".join([f"{100 * CHANCE:.1f} %"] * len(octaves))
     return "\n".join([*lines, f"| chance | {chance} | | |"])
 
@@ -53,7 +55,7 @@ def render_section(found: dict[str, Any]) -> Iterator[str]:
     machine, versions, options = first["machine"], first["versions"], first["options"]
     yield f"\n{table(found)}\n"
     yield (
-        f"{options['steps']:,} steps of {options['batch']} sequences of {options['length']} tokens, on "
-        f"{machine['threads']} threads of {machine['processor']}.\n"
+        f"{options['steps']:,} steps of {options['batch']} sequences of {options['length']} tokens. *Minutes* are "
+        f"processor time of the training, over all {machine['threads']} threads, on {machine['processor']}.\n"
     )
     yield f"<small>regard {versions['regard']} ({versions['commit']}), torch {versions['torch']}.</small>\n"

@@ -14,12 +14,11 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.learning import results
+from benchmarks.learning import duplication_report, results
 from benchmarks.learning.duplication import SIZES, DuplicationModel, accuracy, draw_sequences, loss_of
 from benchmarks.machine import machine, versions
 from regard.mechanisms import Reformer
 
-PUBLISHED = {8: 1.0, 4: 0.999, 2: 0.994, 1: 0.919}
 _REPORT_EVERY = 100
 _TEST_SEED, _TEST_HASH_SEED = 2**31, 2**62
 
@@ -38,6 +37,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--warmup", type=int, default=200)
     parser.add_argument("--tests", type=int, default=128, help="sequences in evaluation")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--publish", action="store_true", help="write the result to this repository too")
     parser.add_argument("--out", type=Path, default=Path("trained/duplication.json"), metavar="FILE")
     return parser.parse_args()
 
@@ -93,12 +93,12 @@ def main() -> int:
         "machine": machine(),
         "versions": versions(),
     }
-    results.add(asked.out, f"{asked.length} symbols", result)
+    name = f"{asked.length:,} symbols"
+    results.add(asked.out, name, result)
     print(f"{asked.length:,} symbols, trained with {asked.rounds} rounds: {steps:,} steps in {minutes:.1f} minutes\n")
-    print("| rounds | accuracy | published, 1,024 symbols |\n|--:|--:|--:|")
-    for rounds, share in found.items():
-        published = f"{100 * PUBLISHED[rounds]:.1f} %" if rounds in PUBLISHED else ""
-        print(f"| {rounds} | {100 * share:.1f} % | {published} |")
+    if asked.publish:
+        results.add(duplication_report.RESULTS, name, result)
+    print(duplication_report.table({name: result}))
     return 0
 
 

@@ -14,6 +14,8 @@ import sys
 from pathlib import Path
 
 from benchmarks.learning import results
+from benchmarks.learning.classification_plot import publish
+from benchmarks.learning.classification_report import LISTOPS
 from benchmarks.learning.listops import MAX_LENGTH
 from benchmarks.learning.mechanisms import choose_mechanisms, mechanism_options
 from benchmarks.learning.train import train_table
@@ -38,6 +40,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, help="most minutes of each training; default: no limit")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of matrix products")
+    parser.add_argument("--publish", action="store_true", help="write results and plot to this repository too")
     parser.add_argument("--device", help="cpu; default: a GPU if there is one")
     return parser.parse_args()
 
@@ -59,6 +62,8 @@ def main() -> int:
         for name in choose_mechanisms(asked.mechanism)
     }
     found = train_table(asked.out, runs, ["--data", str(asked.data / "test.tsv")])
+    if asked.publish:
+        publish(LISTOPS, found)
     print(results.table(found))
     return 0
 

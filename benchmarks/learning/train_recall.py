@@ -12,6 +12,7 @@ import argparse
 import importlib.util
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,11 @@ def parse_options() -> argparse.Namespace:
 
 
 def train_model(name: str, asked: argparse.Namespace) -> dict[str, Any]:
-    """Train a model, or resume its run, and measure its accuracy by distance."""
+    """Train a model, or resume its run, and measure its accuracy by distance.
+
+    Time is that of the processor, over all threads: what training costs, whatever else runs beside it. It is unknown
+    for a run that was interrupted.
+    """
     from safetensors.torch import load_model
 
     problem = RecallProblem(asked.octaves, asked.length)
@@ -73,7 +78,9 @@ def train_model(name: str, asked: argparse.Namespace) -> dict[str, Any]:
     )
     folder = asked.out / name
     run_folder = asked.out / f"{name}.run"
-    trained = run(task, settings, folder, resume=(run_folder / "run.json").exists(), device=asked.device)
+    resume, began = (run_folder / "run.json").exists(), time.process_time()
+    trained = run(task, settings, folder, resume=resume, device=asked.device)
+    processor_seconds = None if resume else time.process_time() - began
     load_model(task.model, folder / "model.safetensors")
     octaves = task.accuracy_by_octave()
     return {
@@ -83,18 +90,18 @@ def train_model(name: str, asked: argparse.Namespace) -> dict[str, Any]:
         "weights": count_weights(task.model),
         "inner": task.model.inner,
         "steps": trained.steps,
-        "seconds": round(trained.seconds, 1),
-        "curve": read_curve(run_folder / "metrics.jsonl", trained.seconds / trained.steps),
+        "processor seconds": None if processor_seconds is None else round(processor_seconds, 1),
+        "curve": read_curve(run_folder / "metrics.jsonl"),
         "machine": machine(),
         "versions": versions(),
     }
 
 
-def read_curve(metrics: Path, seconds_per_step: float) -> list[tuple[float, float]]:
-    """The seconds of training and the accuracy at each validation, from the metrics of a run."""
+def read_curve(metrics: Path) -> list[tuple[int, float]]:
+    """The step and the accuracy at each validation, from the metrics of a run."""
     lines = map(json.loads, metrics.read_text(encoding="utf-8").splitlines())
     found = {one["step"]: one["accuracy"] for one in lines if one["kind"] == "validation"}
-    return [(round(step * seconds_per_step, 1), round(accuracy, 4)) for step, accuracy in found.items()]
+    return [(step, round(accuracy, 4)) for step, accuracy in found.items()]
 
 
 def shared_options(asked: argparse.Namespace) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import atomic_write
-from benchmarks.learning import recall_report
+from benchmarks.learning import duplication_report, recall_report
 from benchmarks.learning import results as learning_results
+from benchmarks.learning.classification_report import LISTOPS, SST2
 from benchmarks.translation import results
 from benchmarks.translation.config import NAMES, Config
 
@@ -26,7 +27,9 @@ _INTRODUCTION = """\
 
 # Results of training
 
-What models of this project learn: translation first, then [recall by distance](#recall-by-distance).
+What models of this project learn: translation first, then with each mechanism
+[recall by distance](#recall-by-distance), [ListOps](#listops), the [sentiment of sentences](#sentiment-of-sentences),
+and Reformer's [duplication](#duplication).
 
 ## Translation quality
 
@@ -87,6 +90,9 @@ def render_page(found: list[Result]) -> str:
     parts = [_INTRODUCTION, *_render_overview(found), *_render_lengths(found)]
     parts += [line for result in found for line in _render_result(result)]
     parts += recall_report.render_section(learning_results.read(recall_report.RESULTS))
+    for section in (LISTOPS, SST2):
+        parts += section.render(learning_results.read(section.path))
+    parts += duplication_report.render_section(learning_results.read(duplication_report.RESULTS))
     return "\n".join(parts)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.learning import results, train_listops, train_sst2
+from benchmarks.learning.classification_report import LISTOPS, SST2
 from benchmarks.learning.listops import write_tables
 from benchmarks.learning.mechanisms import choose_mechanisms, mechanism_options
 from regard import catalogue
@@ -48,6 +49,23 @@ def test_results_are_added_and_ranked(tmp_path):
         "| dot_product | 62.5 % | 0.500 | 0.100 | 1.5 | 0.50 |",
         "| linear | 50.0 % | 0.500 | 0.100 | 1.5 | 0.50 |",
     ]
+
+
+def test_sections_of_classifiers():
+    """The best first, published accuracies beside ours, no time for a run that was interrupted."""
+    one = {"macro_f1": 0.25, "calibration_error": 0.1, "memory GB": 2.0, "baseline": 0.17, "texts": 2000, "steps": 9}
+    one |= {"machine": {"threads": 1, "processor": "P"}, "versions": {"regard": "1", "commit": "c", "torch": "2"}}
+    found = {
+        "linear": one | {"accuracy": 0.3, "processor seconds": None},
+        "moba": one | {"accuracy": 0.4, "processor seconds": 120.0},
+    }
+    assert LISTOPS.table(found).splitlines()[2:] == [
+        "| moba | 40.0 % |  | 0.250 | 0.100 | 9 | 2 | 2.00 |",
+        "| linear | 30.0 % | 16.1 % | 0.250 | 0.100 | 9 |  | 2.00 |",
+    ]
+    assert "published" not in SST2.table(found)
+    assert "right for 17.0 % of the 2,000 test texts" in "\n".join(LISTOPS.render(found))
+    assert "## ListOps" in "\n".join(LISTOPS.render({}))
 
 
 @pytest.mark.slow

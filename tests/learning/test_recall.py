@@ -171,16 +171,17 @@ def test_the_curve_is_read_from_the_metrics_of_a_run(tmp_path):
         {"step": 40, "kind": "validation", "accuracy": 0.75},
     ]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
-    assert train_recall.read_curve(tmp_path / "metrics.jsonl", 0.5) == [(10.0, 0.25), (20.0, 0.75)]
+    assert train_recall.read_curve(tmp_path / "metrics.jsonl") == [(20, 0.25), (40, 0.75)]
 
 
 def test_table_section_and_legend():
-    one = {"octaves": {"2-3": 1.0, "4-7": 0.5}, "weights": 1234, "seconds": 90.0}
+    one = {"octaves": {"2-3": 1.0, "4-7": 0.5}, "weights": 1234, "processor seconds": 90.0}
     assert recall_report.table({"gru": one}).splitlines()[2:] == [
         "| gru | 100.0 % | 50.0 % | 1,234 | 1.5 |",
         "| chance | 6.2 % | 6.2 % | | |",
     ]
     assert describe("gru", one) == "gru\n90 s, 1,234 weights"
+    assert describe("gru", one | {"processor seconds": None}) == "gru\n1,234 weights"
     assert "train_recall" in "\n".join(recall_report.render_section({}))
 
 

@@ -1,0 +1,120 @@
+"""The sections on ListOps and on sentiment in docs/results.md: a plot, a table, and how they were measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from benchmarks.plot_style import SCHEMES
+
+FOLDER = Path(__file__).resolve().parent / "results"
+ASSETS = Path(__file__).resolve().parents[2] / "docs" / "assets"
+
+_LISTOPS_TEXT = """\
+An expression such as `[MAX 2 [MIN 4 7 ] 0 ]` of 500 to 2,000 tokens, nested up to ten deep, and its value, a digit:
+ListOps as the Long Range Arena defines it (Tay et al. 2021), from a generator of our own. Every mechanism is put into
+the same model: 2 layers of width 64 with 2 heads and a feed-forward layer of 128, sinusoidal positions, the mean over
+all tokens, dropout 0.1; AdamW, 5e-4 after a warm-up of 500 steps, batches of 32, the same order of texts. The published
+models have their own sizes, positions and rates for each mechanism; ours share all but the mechanism, whose options are
+the defaults. So a mechanism that is causal by itself is measured under a mask that the others do not have.
+
+```console
+pip install -e '.[train,bench]'
+python -m benchmarks.learning.listops --out listops/
+python -m benchmarks.learning.train_listops --data listops/ --dtype bfloat16 --publish
+```
+"""
+_SST2_TEXT = """\
+Movie reviews, positive or negative (Socher et al. 2013, SST-2): an encoder of 2 layers of width 128 with 4 heads,
+trained from scratch with each mechanism on the same batches, and MiniLM fine-tuned. The sentences are short, so
+mechanisms for long texts have little to leave out; the table shows what each loses where nothing can be gained.
+
+```console
+pip install -e '.[train,bench]'
+python -m benchmarks.learning.train_sst2 --data sst2/ --publish
+```
+"""
+
+
+@final
+@dataclass(frozen=True)
+class Section:
+    """A benchmark of classifiers: its file of results, its heading and text, and published accuracies by mechanism."""
+
+    name: str
+    heading: str
+    text: str
+    published: dict[str, float]
+    source: str
+
+    @property
+    def path(self) -> Path:
+        """The file of published results."""
+        return FOLDER / f"{self.name}.json"
+
+    def render(self, found: dict[str, Any]) -> Iterator[str]:
+        """The lines of the section; without results, only what is measured and how."""
+        yield f"## {self.heading}\n\n{self.text}"
+        if not found:
+            return
+        for scheme in SCHEMES:
+            yield f"![{self.alt_text}](assets/{self.name}-{scheme}.svg#only-{scheme})"
+        yield f"\n{self.table(found)}\n"
+        first = next(iter(found.values()))
+        machine, versions = first["machine"], first["versions"]
+        yield (
+            f"*Minutes* are processor time of the whole training, over all {machine['threads']} threads, on "
+            f"{machine['processor']}. The most frequent answer alone is right for {_percent(first['baseline'])} of the "
+            f"{first['texts']:,} test texts. "
+            f"{self.source}\n"
+        )
+        yield f"<small>regard {versions['regard']} ({versions['commit']}), torch {versions['torch']}.</small>\n"
+
+    @property
+    def alt_text(self) -> str:
+        """What the plot shows."""
+        return "Accuracy of each mechanism, and the processor time of its training"
+
+    def table(self, found: dict[str, Any]) -> str:
+        """A table in Markdown, the best accuracy first."""
+        published = "published | " if self.published else ""
+        lines = [f"| mechanism | accuracy | {published}macro F1 | calibration error | steps | minutes | memory GB |"]
+        lines.append("|---|" + "--:|" * (lines[0].count("|") - 2))
+        for name, one in rank(found):
+            cells = [name, _percent(one["accuracy"])]
+            if self.published:
+                cells.append(_percent(self.published[name]) if name in self.published else "")
+            seconds = one["processor seconds"]
+            minutes = "" if seconds is None else f"{seconds / 60:.0f}"
+            cells += [f"{one['macro_f1']:.3f}", f"{one['calibration_error']:.3f}", f"{one['steps']:,}", minutes]
+            lines.append(f"| {' | '.join(cells)} | {one['memory GB']:.2f} |")
+        return "\n".join(lines)
+
+
+def rank(found: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Results by name, the best accuracy first."""
+    return sorted(found.items(), key=lambda item: -item[1]["accuracy"])
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+LISTOPS = Section(
+    "listops",
+    "ListOps",
+    _LISTOPS_TEXT,
+    {
+        "dot_product": 0.3637,
+        "longformer": 0.3563,
+        "bigbird": 0.3605,
+        "reformer": 0.3727,
+        "linformer": 0.3570,
+        "performer": 0.1801,
+        "linear": 0.1613,
+    },
+    "Published: Tay et al. 2021, Long Range Arena, table 1, after 5,000 steps of batches of 32.",
+)
+SST2 = Section("sst2", "Sentiment of sentences", _SST2_TEXT, {}, "")
