@@ -57,7 +57,11 @@ def error_message(kind, *arguments):
         (["--set", "layers"], OptionError, "name=value"),
         (["--set", "depth=4"], OptionError, "depth"),
         (["--attention", "none"], OptionError, "unknown mechanism 'none'"),
-        (["--attention", "linear", "--position", "alibi"], RefusedError, "attention by feature maps has no scores"),
+        (
+            ["--attention", "linear", "--position", "alibi"],
+            RefusedError,
+            "attention with a state of constant size has no scores",
+        ),
         (["--position", "circular"], OptionError, "rotary"),
         (["--init", "m", "--attention", "linear"], OptionError, "attention (--attention)"),
         (["--init", "nowhere/at/all"], CheckpointError, "nowhere/at/all"),

@@ -3,36 +3,28 @@
     o_i = sum_j s_ij v_j / sum_j s_ij         s_ij = phi(q_i) . phi(k_j)
 
 A subclass computes the features (``map_queries``, ``map_keys``); bidirectional and causal sums, the decoding state and
-the promises follow (``feature_sums``). Since there are no scores, there is no bias of scores. All queries share the
-sums, so a mask is causal, hides keys from every query (padding), or both.
+the promises follow (``feature_sums``). ``LinearStateMechanism`` says which masks.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from functools import partial
-from typing import ClassVar, NamedTuple, TypeAlias, final
+from typing import NamedTuple, TypeAlias, final
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.contract import Frame
-from regard.errors import check_choice
-from regard.kernels.autocast import disable_autocast
-from regard.kernels.request import Bias, Request
+from regard.kernels.request import Request
 from regard.kernels.results import accumulation_dtype
-from regard.kernels.select import impl_names
-from regard.masks.base import Mask
-from regard.masks.causal_parts import causal_parts
-from regard.mechanisms.base import Mechanism
+from regard.masks.causal_parts import CausalParts
 from regard.mechanisms.clean_tokens import MAX_NORM, fill_zeros, has_norm_below, is_false
 from regard.mechanisms.feature_sums import HIDDEN_LOG_WEIGHT, KeyFeatures, ScaledSums, add_keys, sum_prefixes
 from regard.mechanisms.linear_state import LinearState, any_visible
-from regard.mechanisms.state import State, wrong_state_error
-from regard.mechanisms.weights import weights_by_gradient
+from regard.mechanisms.linear_state_mechanism import LinearStateMechanism, NextState
 from regard.tensors import is_traced
-from regard.validation import check_mask
 
 _BLOCK = 2**20
 """Features of queries or keys that are held at once, about: they are computed and summed while they are in a cache."""
@@ -62,19 +54,11 @@ class _CleanTokens(NamedTuple):
         return self.key, self.value, self.left_out
 
 
-class FeatureMechanism(Mechanism):
+class FeatureMechanism(LinearStateMechanism):
     """Attention by feature maps, for subclasses that write ``map_queries`` and ``map_keys``.
 
-    ``impl`` computes the causal form: "native" (the scan kernels, on a CPU), "reference" (plain torch), or "auto":
-    native if it supports the call. Bidirectional sums and ``weights`` with gradients are plain torch.
+    ``impl`` is ``LinearStateMechanism``'s; bidirectional sums are plain torch.
     """
-
-    implementations: ClassVar[tuple[str, ...]] = impl_names("scan")
-
-    def __init__(self, *, heads: int, head_dim: int, impl: str) -> None:
-        super().__init__(heads=heads, head_dim=head_dim)
-        check_choice("impl", impl, ("auto", *self.implementations))
-        self.impl = impl
 
     @property
     @abstractmethod
@@ -105,78 +89,35 @@ class FeatureMechanism(Mechanism):
         return 0.0
 
     @final
-    def refuses(self, request: Request) -> str | None:
-        """Refuse a bias, and masks other than a causal mask, a mask that hides keys from every query, or both."""
-        if request.bias is not None:
-            return "a bias is added to scores, and attention by feature maps has no scores"
-        if causal_parts(request.mask, request.frame) is None:
-            return "all queries share its sums, so a mask must be causal, hide keys from all queries, or both"
-        return None
+    def state_size(self, value_dim: int) -> tuple[int, int]:
+        """Return the rows and columns of the sums: the last column sums the weights."""
+        return self.num_features, value_dim + 1
 
     @final
-    def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
-        """Compute the output; half precision is computed in float32 and rounded once."""
-        return self._attend(request, self.impl)
+    def last_key(self, parts: CausalParts, frame: Frame) -> int | None:
+        """Return the causal bound of a mask, if it has one."""
+        del frame
+        return parts.high
 
     @final
-    def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
-        """Compute the weights of some queries; in plain torch if gradients are enabled.
-
-        The scan kernels have no second derivatives.
-        """
-        impl = "reference" if torch.is_grad_enabled() else self.impl
-        return weights_by_gradient(partial(self._attend, impl=impl), request, rows)
-
-    def _attend(self, request: Request, impl: str) -> Float[Tensor, "batch heads queries value_dim"]:
-        parts = causal_parts(request.mask, request.frame)
-        assert parts is not None
-        with disable_autocast(request.device):
-            tokens = _clean_tokens(request, parts.visible_keys(request.frame, request.device))
-            return self._compute_output(tokens, LinearState(), parts.high, impl)[0].to(request.query.dtype)
-
-    @final
-    def empty_state(self) -> LinearState:
-        """Make the state before the first token, without sums."""
-        return LinearState()
-
-    @final
-    def step(
+    def continue_from(
         self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        state: State,
-        mask: Mask | None = None,
-        *,
-        bias: Bias | None = None,
-        **inputs: Tensor,
-    ) -> tuple[Tensor, LinearState]:
-        """Compute the output for new queries and the next state, in time and memory independent of ``state.length``.
+        state: LinearState,
+        request: Request,
+        visible_keys: Bool[Tensor, "#batch #heads keys"] | None,
+        last_key: int | None,
+        impl: str,
+    ) -> tuple[Float[Tensor, "batch heads queries value_dim"], NextState]:
+        """Sum the new keys that a query sees; the next state adds those that none sees yet."""
+        tokens = _clean_tokens(request, visible_keys)
+        output, sums, summed = self._compute_output(tokens, state, last_key, impl)
+        return output, partial(self._next_state, state, tokens, sums, summed)
 
-        ``mask`` is over the new queries and all keys. Its values for earlier keys are ignored: a key is included or
-        hidden when it is summed. Raises RefusedError for a mask whose causal bound is before the first new key.
-        """
-        if not isinstance(state, LinearState):
-            raise wrong_state_error(state, LinearState, type(self).__name__)
-        request = self.make_request(query, key, value, None, bias, inputs)
-        state.check(request, self.num_features, request.value.shape[3] + 1)
-        known, frame = state.length, Frame(query.shape[2], state.length + key.shape[2])
-        if mask is not None:
-            check_mask(mask)
-            mask.check(query.shape[0], self.heads, frame.queries, frame.keys)
-        parts = causal_parts(mask, frame)
-        if parts is None or (parts.high is not None and parts.high < known):
-            raise self.refusal_error(
-                "earlier keys are already summed, so a mask must be causal, hide new keys, or both", request
-            )
-        shown = parts.visible_keys(frame, request.device)
-        with disable_autocast(request.device):
-            tokens = _clean_tokens(request, None if shown is None else shown[..., known:])
-            high = None if parts.high is None else parts.high - known
-            output, sums, summed = self._compute_output(tokens, state, high, self.impl)
-            sums = self._add_keys(tokens, sums, summed, key.shape[2])
-        flags = tokens.bad_key, tokens.visible_keys
-        return output.to(query.dtype), state.extended(key.shape[2], sums.sums, *flags, sums.log_scale)
+    def _next_state(self, state: LinearState, tokens: _CleanTokens, sums: ScaledSums, summed: int) -> LinearState:
+        """Add the keys that are not yet summed."""
+        keys = tokens.key.shape[2]
+        sums = self._add_keys(tokens, sums, summed, keys)
+        return state.extended(keys, sums.sums, tokens.bad_key, tokens.visible_keys, sums.log_scale)
 
     def _compute_output(
         self, tokens: _CleanTokens, state: LinearState, high: int | None, impl: str

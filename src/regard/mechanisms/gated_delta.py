@@ -9,7 +9,7 @@ Without decay it is the delta rule of Yang et al. 2024, "Parallelizing linear tr
 sequence length". Short convolutions, the norm and the output gate belong to the layer (``layers.GatedDeltaNet``).
 
 query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim), beta and decay (batch, heads, keys, 1).
-``ScanMechanism`` says which masks.
+``LinearStateMechanism`` says which masks.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class GatedDelta(DeltaRule):
         normalize: whether queries and keys are divided by their L2 norm. Without it keys should have a norm of at most
             1, else the state may grow without bound.
         scale: factor of the queries; None is 1/sqrt(head_dim).
-        impl: "auto", "native" or "reference" (``ScanMechanism``).
+        impl: "auto", "native" or "reference" (``LinearStateMechanism``).
 
     ``beta`` and ``decay`` (batch, heads, keys, 1) are logits. Without beta the rate is 1: what is stored for a key is
     replaced; without decay the state does not decay. ``log_rate`` and ``decay_bias`` (heads) are trained.

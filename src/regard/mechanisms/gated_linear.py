@@ -7,7 +7,7 @@ Yang et al. 2024, "Gated linear attention transformers with hardware-efficient t
 its section 4.4, whose temperature of 16 keeps them near 1. The norm and the output gate belong to the layer.
 
 query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim), forget (batch, heads, keys, head_dim).
-``ScanMechanism`` says which masks.
+``LinearStateMechanism`` says which masks.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class GatedLinear(ScanMechanism):
         heads, head_dim: of the queries.
         temperature: the larger it is, the slower the state decays.
         scale: factor of the queries; None is 1/sqrt(head_dim).
-        impl: "auto", "native" or "reference" (``ScanMechanism``).
+        impl: "auto", "native" or "reference" (``LinearStateMechanism``).
 
     ``forget`` (batch, heads, keys, head_dim) are the logits of the gates; without it the state does not decay.
     """

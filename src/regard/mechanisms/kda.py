@@ -7,7 +7,7 @@ Kimi Team 2025, "Kimi Linear: an expressive, efficient attention architecture", 
 by their L2 norm. Short convolutions, the norm and the output gate belong to the layer.
 
 query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim), beta (batch, heads, keys, 1), decay
-(batch, heads, keys, head_dim). ``ScanMechanism`` says which masks.
+(batch, heads, keys, head_dim). ``LinearStateMechanism`` says which masks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class KimiDelta(DeltaRule):
         normalize: whether queries and keys are divided by their L2 norm. Without it keys should have a norm of at most
             1, else the state may grow without bound.
         scale: factor of the queries; None is 1/sqrt(head_dim).
-        impl: "auto", "native" or "reference" (``ScanMechanism``).
+        impl: "auto", "native" or "reference" (``LinearStateMechanism``).
 
     ``beta`` (batch, heads, keys, 1) and ``decay`` (batch, heads, keys, head_dim) are logits. Without beta the rate is
     1: what is stored for a key is replaced; without decay the state does not decay. ``log_rate`` (heads) and

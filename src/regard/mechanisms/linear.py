@@ -30,7 +30,7 @@ _MIN_FEATURE = 2.0**-100
 class Linear(FeatureMechanism):
     """Linear attention: phi(q)^T sum phi(k) v^T / phi(q)^T sum phi(k), with phi(x) = elu(x) + 1.
 
-    ``impl`` is the implementation of the causal form: "auto", "native" or "reference" (``FeatureMechanism``).
+    ``impl`` is the implementation of the causal form: "auto", "native" or "reference" (``LinearStateMechanism``).
     """
 
     def __init__(self, *, heads: int, head_dim: int, impl: str = "auto") -> None:

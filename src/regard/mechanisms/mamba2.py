@@ -9,7 +9,7 @@ heads, keys, 1) of each token. The skip connection D x, the convolution and the 
 (``layers.Mamba2Mixer``).
 
 query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim), where head_dim is the paper's state
-size; value (batch, key_heads, keys, value_dim). ``ScanMechanism`` says which masks.
+size; value (batch, key_heads, keys, value_dim). ``LinearStateMechanism`` says which masks.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Mamba2(ScanMechanism):
         heads, head_dim: of the queries; head_dim is the state size N of the paper.
         time_step_limit: the least and the largest step.
         scale: factor of the queries; 1 in the paper.
-        impl: "auto", "native" or "reference" (``ScanMechanism``).
+        impl: "auto", "native" or "reference" (``LinearStateMechanism``).
 
     ``time_step`` (batch, heads, keys, 1) are the logits of the steps; without it they are 0, so a step is
     softplus(step_bias). ``log_rate`` and ``step_bias`` (heads) are trained.

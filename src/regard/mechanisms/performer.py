@@ -51,7 +51,7 @@ class Performer(FeatureMechanism):
         features: their number; None is head_dim * ln(head_dim), rounded down.
         kernel: "softmax", or "relu" for generalised attention, which has a kernel of its own.
         seed: of the random features; None draws them from torch's generator, as weights are.
-        impl: implementation of the causal form: "auto", "native" or "reference" (``FeatureMechanism``).
+        impl: implementation of the causal form: "auto", "native" or "reference" (``LinearStateMechanism``).
 
     The features are a buffer, ``projection`` (features, head_dim), shared by the heads and saved with the weights.
     """

@@ -8,7 +8,8 @@ decays of its heads h = 0, 1, ... from equation 8. Lightning attention (Qin et a
 The rotation of queries and keys by their positions (equation 3) is a position of the layer, ``positions.Rotary``, and
 the norm of each head and the gate around it belong to the layer as well. Distances count visible tokens.
 
-query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim); ``ScanMechanism`` says which masks.
+query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim). ``LinearStateMechanism`` says which
+masks.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Retention(ScanMechanism):
         heads, head_dim: of the queries.
         decays: gamma of each head, above 0 and at most 1; None is 1 - 2^(-5 - h).
         scale: factor of the queries; None is 1/sqrt(head_dim).
-        impl: "auto", "native" or "reference" (``ScanMechanism``).
+        impl: "auto", "native" or "reference" (``LinearStateMechanism``).
     """
 
     def __init__(

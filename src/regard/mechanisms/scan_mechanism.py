@@ -7,9 +7,8 @@ A subclass computes the decays, the rates beta, and what else it does to its tok
 the decoding state and the promises follow. The scan kernels compute chunks of tokens at once, in time and memory linear
 in the length; one token after the other, the same equations are the steps of decoding.
 
-The state is one for all queries, so a mask is causal, hides keys from every query (padding), or both; later keys are
-hidden by the mechanism itself. A token that is hidden from every query, such as padding, neither updates the state nor
-lets it decay. There are no scores, so there is no bias of scores and no dropout of weights.
+Later keys are hidden by the mechanism itself; ``LinearStateMechanism`` says which masks it supports. A token that is
+hidden from every query, such as padding, neither updates the state nor lets it decay.
 
 query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim), S (batch, heads, head_dim, value_dim).
 """
@@ -22,25 +21,20 @@ from functools import partial
 from typing import ClassVar, Literal, NamedTuple, final
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.arguments import explain_arguments
 from regard.contract import Frame
-from regard.errors import check_choice
-from regard.kernels.autocast import disable_autocast
 from regard.kernels.implementations.scan import ScanRequest
-from regard.kernels.request import Bias, Request
+from regard.kernels.request import Request
 from regard.kernels.results import accumulation_dtype
-from regard.kernels.select import impl_names, select
-from regard.masks.base import Mask
-from regard.masks.causal_parts import CausalParts, causal_parts
-from regard.mechanisms.base import Mechanism
+from regard.kernels.select import select
+from regard.masks.causal_parts import CausalParts
 from regard.mechanisms.clean_tokens import MAX_NORM, fill_zeros, has_norm_below, is_false
 from regard.mechanisms.linear_state import LinearState, any_visible
-from regard.mechanisms.state import State, wrong_state_error
-from regard.mechanisms.weights import weights_by_gradient
-from regard.validation import check_mask, check_scale
+from regard.mechanisms.linear_state_mechanism import LinearStateMechanism, NextState
+from regard.validation import check_scale
 
 
 @final
@@ -72,21 +66,17 @@ class _CleanTokens(NamedTuple):
 
 
 @explain_arguments
-class ScanMechanism(Mechanism):
+class ScanMechanism(LinearStateMechanism):
     """Base class of mechanisms of the scan family, for subclasses that write ``make_terms``.
 
-    ``scale`` is the factor of the queries. ``impl`` is "native" (the scan kernels, on a CPU), "reference" (plain
-    torch), or "auto": native if it supports the call. ``weights`` with gradients are plain torch.
+    ``scale`` is the factor of the queries; ``impl`` is ``LinearStateMechanism``'s.
     """
 
-    implementations: ClassVar[tuple[str, ...]] = impl_names("scan")
     weights_are: ClassVar[Literal["distribution", "non-negative", "signed"]] = "signed"
 
     def __init__(self, *, heads: int, head_dim: int, scale: float | None, impl: str) -> None:
-        super().__init__(heads=heads, head_dim=head_dim)
-        check_choice("impl", impl, ("auto", *self.implementations))
+        super().__init__(heads=heads, head_dim=head_dim, impl=impl)
         check_scale(scale)
-        self.impl = impl
         self.factor = head_dim**-0.5 if scale is None else float(scale)
 
     @property
@@ -108,82 +98,29 @@ class ScanMechanism(Mechanism):
         """
 
     @final
-    def refuses(self, request: Request) -> str | None:
-        """Refuse a bias, and masks other than a causal mask, a mask that hides keys from every query, or both."""
-        if request.bias is not None:
-            return "a bias is added to scores, and a state that is updated token by token has no scores"
-        if causal_parts(request.mask, request.frame) is None:
-            return (
-                "all queries share one state, which each token updates for all later queries: "
-                "a mask must be causal, hide keys from all queries, or both"
-            )
-        return None
+    def state_size(self, value_dim: int) -> tuple[int, int]:
+        """Return the rows and columns of S."""
+        return self.head_dim, value_dim
 
     @final
-    def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
-        """Compute the output; half precision is computed in float32 and rounded once."""
-        return self._attend(request, self.impl)
+    def last_key(self, parts: CausalParts, frame: Frame) -> int:
+        """Return the last key that query 0 may attend to; without a causal mask, a query sees no later key either."""
+        return frame.offset if parts.high is None else min(frame.offset, parts.high)
 
     @final
-    def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
-        """Compute the weights of some queries; in plain torch if gradients are enabled.
-
-        The scan kernels have no second derivatives.
-        """
-        impl = "reference" if torch.is_grad_enabled() else self.impl
-        return weights_by_gradient(partial(self._attend, impl=impl), request, rows)
-
-    def _attend(self, request: Request, impl: str) -> Float[Tensor, "batch heads queries value_dim"]:
-        parts = causal_parts(request.mask, request.frame)
-        assert parts is not None
-        with disable_autocast(request.device):
-            tokens = _clean_tokens(request, parts.visible_keys(request.frame, request.device))
-            output, _ = self._scan(tokens, LinearState(), _last_key(parts, request.frame), impl)
-            return output.to(request.query.dtype)
-
-    @final
-    def empty_state(self) -> LinearState:
-        """Make the state before the first token, without a matrix."""
-        return LinearState()
-
-    @final
-    def step(
+    def continue_from(
         self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        state: State,
-        mask: Mask | None = None,
-        *,
-        bias: Bias | None = None,
-        **inputs: Tensor,
-    ) -> tuple[Tensor, LinearState]:
-        """Compute the output for new queries and the next state, in time and memory independent of ``state.length``.
-
-        ``mask`` is over the new queries and all keys. Its values for earlier keys are ignored: a key updates the state,
-        or is hidden, when it is new. Raises RefusedError for a mask whose causal bound is before the first new key, and
-        for more new queries than keys.
-        """
-        if not isinstance(state, LinearState):
-            raise wrong_state_error(state, LinearState, type(self).__name__)
-        request = self.make_request(query, key, value, None, bias, inputs)
-        state.check(request, self.head_dim, value.shape[3])
-        known, frame = state.length, Frame(query.shape[2], state.length + key.shape[2])
-        if mask is not None:
-            check_mask(mask)
-            mask.check(query.shape[0], self.heads, frame.queries, frame.keys)
-        parts = causal_parts(mask, frame)
-        if parts is None or (frame.queries > 0 and _last_key(parts, frame) < known):
-            raise self.refusal_error(
-                "earlier keys are already in the state, so each new query needs a new key, and a mask must be causal, "
-                "hide new keys, or both",
-                request,
-            )
-        shown = parts.visible_keys(frame, request.device)
-        with disable_autocast(request.device):
-            tokens = _clean_tokens(request, None if shown is None else shown[..., known:])
-            output, matrix = self._scan(tokens, state, _last_key(parts, frame) - known, self.impl)
-        return output.to(query.dtype), state.extended(key.shape[2], matrix, tokens.bad_key, tokens.visible_keys)
+        state: LinearState,
+        request: Request,
+        visible_keys: Bool[Tensor, "#batch #heads keys"] | None,
+        last_key: int | None,
+        impl: str,
+    ) -> tuple[Float[Tensor, "batch heads queries value_dim"], NextState]:
+        """Scan the new tokens."""
+        assert last_key is not None
+        tokens = _clean_tokens(request, visible_keys)
+        output, matrix = self._scan(tokens, state, last_key, impl)
+        return output, partial(state.extended, request.frame.keys, matrix, tokens.bad_key, tokens.visible_keys)
 
     def _scan(
         self, tokens: _CleanTokens, state: LinearState, high: int, impl: str
@@ -218,11 +155,6 @@ class ScanMechanism(Mechanism):
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""
         return f"heads={self.heads}, head_dim={self.head_dim}, scale={self.factor:.4g}, impl={self.impl!r}"
-
-
-def _last_key(parts: CausalParts, frame: Frame) -> int:
-    """The last key that query 0 may attend to; negative if there is none."""
-    return frame.offset if parts.high is None else min(frame.offset, parts.high)
 
 
 def _clean_tokens(request: Request, shown: Bool[Tensor, "#batch #heads keys"] | None) -> _CleanTokens:

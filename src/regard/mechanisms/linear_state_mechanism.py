@@ -1,0 +1,153 @@
+"""``LinearStateMechanism``: base class of mechanisms whose state is a matrix of constant size (``LinearState``).
+
+    o_i = read(q_i, S_i),    S_i = update(S_(i-1), k_i, v_i)
+
+All queries share the state, so a mask is causal, hides keys from every query (padding), or both. A key that is hidden
+from every query does not change the state. There are no scores, so there is no bias of scores and no dropout of
+weights. A subclass computes the outputs for new tokens after a state, and the next state (``continue_from``); the
+call for a whole text is a step from the empty state, whose next state is not computed.
+
+query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from functools import partial
+from typing import ClassVar, TypeAlias, final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.contract import Frame
+from regard.errors import check_choice
+from regard.kernels.autocast import disable_autocast
+from regard.kernels.request import Bias, Request
+from regard.kernels.select import impl_names
+from regard.masks.base import Mask
+from regard.masks.causal_parts import CausalParts, causal_parts
+from regard.mechanisms.base import Mechanism
+from regard.mechanisms.linear_state import LinearState
+from regard.mechanisms.state import State, wrong_state_error
+from regard.mechanisms.weights import weights_by_gradient
+from regard.validation import check_mask
+
+NextState: TypeAlias = Callable[[], LinearState]
+"""Computes the state after the new tokens: called only if the state is asked for."""
+
+
+class LinearStateMechanism(Mechanism):
+    """Attention with a state of constant size, for subclasses that write ``continue_from``, ``state_size`` and
+    ``last_key``.
+
+    ``impl`` computes the causal form: "native" (the scan kernels, on a CPU), "reference" (plain torch), or "auto":
+    native if it supports the call. ``weights`` with gradients are plain torch.
+    """
+
+    implementations: ClassVar[tuple[str, ...]] = impl_names("scan")
+
+    def __init__(self, *, heads: int, head_dim: int, impl: str) -> None:
+        super().__init__(heads=heads, head_dim=head_dim)
+        check_choice("impl", impl, ("auto", *self.implementations))
+        self.impl = impl
+
+    @abstractmethod
+    def state_size(self, value_dim: int) -> tuple[int, int]:
+        """Return the rows and columns of the state's matrix."""
+
+    @abstractmethod
+    def last_key(self, parts: CausalParts, frame: Frame) -> int | None:
+        """Return the last key that query 0 may attend to, negative if there is none; None if all queries see all."""
+
+    @abstractmethod
+    def continue_from(
+        self,
+        state: LinearState,
+        request: Request,
+        visible_keys: Bool[Tensor, "#batch #heads keys"] | None,
+        last_key: int | None,
+        impl: str,
+    ) -> tuple[Float[Tensor, "batch heads queries value_dim"], NextState]:
+        """Compute the output for the tokens of a request, which come after those in ``state``.
+
+        ``visible_keys`` is False for keys that are hidden from every query; None if none is. ``last_key`` is the last
+        new key that query 0 may attend to. The output may have another dtype than the query.
+        """
+
+    @final
+    def refuses(self, request: Request) -> str | None:
+        """Refuse a bias, and masks other than a causal mask, a mask that hides keys from every query, or both."""
+        if request.bias is not None:
+            return "a bias is added to scores, and attention with a state of constant size has no scores"
+        if causal_parts(request.mask, request.frame) is None:
+            return "all queries share one state, so a mask must be causal, hide keys from all queries, or both"
+        return None
+
+    @final
+    def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+        """Compute the output; half precision is computed in float32 and rounded once."""
+        return self._attend(request, self.impl)
+
+    @final
+    def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
+        """Compute the weights of some queries; in plain torch if gradients are enabled.
+
+        The scan kernels have no second derivatives.
+        """
+        impl = "reference" if torch.is_grad_enabled() else self.impl
+        return weights_by_gradient(partial(self._attend, impl=impl), request, rows)
+
+    def _attend(self, request: Request, impl: str) -> Float[Tensor, "batch heads queries value_dim"]:
+        frame, parts = request.frame, causal_parts(request.mask, request.frame)
+        assert parts is not None
+        with disable_autocast(request.device):
+            shown = parts.visible_keys(frame, request.device)
+            output, _ = self.continue_from(LinearState(), request, shown, self.last_key(parts, frame), impl)
+            return output.to(request.query.dtype)
+
+    @final
+    def empty_state(self) -> LinearState:
+        """Make the state before the first token, without a matrix."""
+        return LinearState()
+
+    @final
+    def step(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        state: State,
+        mask: Mask | None = None,
+        *,
+        bias: Bias | None = None,
+        **inputs: Tensor,
+    ) -> tuple[Tensor, LinearState]:
+        """Compute the output for new queries and the next state, in time and memory independent of ``state.length``.
+
+        ``mask`` is over the new queries and all keys. Its values for earlier keys are ignored: a key updates the state,
+        or is hidden, when it is new. Raises RefusedError for a mask whose causal bound is before the first new key, and
+        for more new queries than keys in causal attention.
+        """
+        if not isinstance(state, LinearState):
+            raise wrong_state_error(state, LinearState, type(self).__name__)
+        request = self.make_request(query, key, value, None, bias, inputs)
+        state.check(request, *self.state_size(value.shape[3]))
+        known, frame = state.length, Frame(query.shape[2], state.length + key.shape[2])
+        if mask is not None:
+            check_mask(mask)
+            mask.check(query.shape[0], self.heads, frame.queries, frame.keys)
+        parts = causal_parts(mask, frame)
+        last = None if parts is None else self.last_key(parts, frame)
+        if parts is None or (frame.queries > 0 and last is not None and last < known):
+            raise self.refusal_error(
+                "earlier keys are already in the state, so in causal attention each new query needs a new key, and a "
+                "mask must be causal, hide new keys, or both",
+                request,
+            )
+        shown = parts.visible_keys(frame, request.device)
+        shown, last = None if shown is None else shown[..., known:], None if last is None else last - known
+        with disable_autocast(request.device):
+            output, next_state = self.continue_from(state, request, shown, last, self.impl)
+            return output.to(query.dtype), next_state()
