@@ -11,26 +11,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, cast, final, overload
 
-import torch
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments, unknown_argument_error
-from regard.catalogue import mechanism as make_mechanism
 from regard.contract import Frame
-from regard.errors import (
-    LARGEST_SIZE,
-    OptionError,
-    RefusedError,
-    ShapeError,
-    check_count,
-    check_flag,
-    check_kind,
-    check_size,
-    check_weights,
-    short_repr,
-)
+from regard.errors import LARGEST_SIZE, check_count, check_flag, check_size, check_weights
 from regard.layers.layer_input import check_layer_input
+from regard.layers.multi_head_checks import (
+    check_heads,
+    check_memory,
+    check_position,
+    check_shared_projection,
+    shared_memory_error,
+)
 from regard.layers.projection import linear_activation
+from regard.layers.resolve_mechanism import resolve_mechanism
+from regard.layers.rotate_tokens import rotate_tokens
+from regard.layers.torch_multi_head import read_options, rename_weights
 from regard.masks.base import Mask
 from regard.mechanisms.base import Mechanism
 from regard.mechanisms.key_value_cache import KeyValueCache
@@ -88,8 +85,8 @@ class MultiHeadAttention(nn.Module):
         counts = {"width": width, "heads": heads, "key_value_heads": key_value_heads}
         for name, count in (counts | {"key_width": key_width, "value_width": value_width}).items():
             check_size(name, count)
-        _check_heads(width, heads, key_value_heads, head_dim)
-        _check_position(position)
+        check_heads(width, heads, key_value_heads, head_dim)
+        check_position(position)
         check_flag("bias", bias)
         check_dropout(dropout)
         self.width, self.heads, self.key_value_heads = width, heads, key_value_heads
@@ -99,9 +96,9 @@ class MultiHeadAttention(nn.Module):
         self.key_projection: nn.Linear | None = nn.Linear(key_width, key_value_heads * self.head_dim, bias=bias)
         self.value_projection = nn.Linear(value_width, key_value_heads * self.head_dim, bias=bias)
         self.output_projection = nn.Linear(heads * self.head_dim, width, bias=bias)
-        self.mechanism = _resolve_mechanism(mechanism, mechanism_options, heads, self.head_dim, dropout)
+        self.mechanism = resolve_mechanism(mechanism, mechanism_options, heads, self.head_dim, dropout)
         if self.mechanism.shares_query_key:
-            _check_shared(self.mechanism, width, key_width, heads, key_value_heads)
+            check_shared_projection(self.mechanism, width, key_width, heads, key_value_heads)
             self.key_projection = None
         widths = {"query": width, "key": key_width}
         self.input_projections = nn.ModuleDict(
@@ -112,7 +109,7 @@ class MultiHeadAttention(nn.Module):
             }
         )
         self.position = position
-        nn.Module.register_load_state_dict_pre_hook(self, _split_fused)
+        nn.Module.register_load_state_dict_pre_hook(self, _read_torch_weights)
         self._init_weights()
 
     @overload
@@ -197,7 +194,7 @@ class MultiHeadAttention(nn.Module):
     def project_memory(self, memory: Tensor) -> KeyValueCache:
         """Compute keys and values of ``memory`` (batch, keys, key_width) once, for ``attend_memory`` at each step."""
         if self.key_projection is None:
-            raise _shared_memory_error(self.mechanism)
+            raise shared_memory_error(self.mechanism)
         keys = self._rotate(self._project_keys(memory), (0,))
         values = self._project_heads(memory, self.value_projection, "value")
         return KeyValueCache.empty().extended(keys, values, self._project_inputs("key", memory, (0,)))
@@ -210,7 +207,7 @@ class MultiHeadAttention(nn.Module):
         ``offset`` is the position of the first query for a rotation; None aligns the last query with the last key.
         """
         check_mask(mask)
-        _check_cache(memory)
+        check_memory(memory)
         if offset is not None:
             check_count("offset", offset, least=-LARGEST_SIZE, most=LARGEST_SIZE)
         queries = self._project_heads(query, self.query_projection, "query")
@@ -232,35 +229,7 @@ class MultiHeadAttention(nn.Module):
         Raises RefusedError if tokens would be (length, batch, width), and for ``add_bias_kv`` and ``add_zero_attn``,
         which are not supported.
         """
-        if not isinstance(module, nn.MultiheadAttention):
-            raise OptionError(
-                "from_torch takes a layer of torch",
-                expected="an nn.MultiheadAttention",
-                got=type(module).__name__,
-                do="pass the attention layer itself, not the model around it",
-            )
-        if module.bias_k is not None or module.add_zero_attn:
-            raise RefusedError(
-                "nn.MultiheadAttention with add_bias_kv or add_zero_attn is not supported",
-                expected="a module without them",
-                got=f"add_bias_kv={module.bias_k is not None}, add_zero_attn={module.add_zero_attn}",
-                do="append the extra key and value to the tokens yourself",
-            )
-        if (module.batch_first if batch_first is None else batch_first) is not True:
-            raise RefusedError(
-                "this nn.MultiheadAttention takes tokens (length, batch, width): batch_first=False, torch's default",
-                expected="tokens (batch, length, width), the only order supported here",
-                got=f"batch_first={module.batch_first if batch_first is None else short_repr(batch_first)}",
-                do="call from_torch(module, batch_first=True), and pass tokens.transpose(0, 1) to the layer",
-            )
-        layer = cls(
-            module.embed_dim,
-            module.num_heads,
-            dropout=module.dropout,
-            bias=module.in_proj_bias is not None,
-            key_width=module.kdim,
-            value_width=module.vdim,
-        )
+        layer = cls(**read_options(module, batch_first))
         layer.to(module.out_proj.weight)
         layer.load_state_dict(module.state_dict())
         return layer.train(module.training)
@@ -320,28 +289,10 @@ class MultiHeadAttention(nn.Module):
         return self._project_heads(tokens, projection, "key")
 
     def _rotate(self, tokens: Tensor, offsets: Sequence[int]) -> Tensor:
-        """Rotate each part of tokens by their positions, which start at one offset per entry, or at one for all."""
+        """Rotate tokens by their positions, which start at one offset per entry, or at one for all."""
         if not isinstance(self.position, Rotation):
             return tokens
-        if self.mechanism.score_parts > 1:
-            tokens = tokens.unflatten(-1, (self.mechanism.score_parts, -1)).transpose(2, 3)
-            return self._rotate_tokens(self.position, tokens, offsets).transpose(2, 3).flatten(3)
-        return self._rotate_tokens(self.position, tokens, offsets)
-
-    def _rotate_tokens(self, position: Rotation, tokens: Tensor, offsets: Sequence[int]) -> Tensor:
-        """Rotate tokens (batch, .., length, size)."""
-        if len(set(offsets)) < 2:
-            rotated: Tensor = position(tokens, offset=offsets[0] if offsets else 0)
-            return rotated
-        if len(offsets) != len(tokens):
-            raise ShapeError(
-                "tokens and the cache have different batch sizes",
-                expected=f"tokens of {len(offsets)} sequences, as in the cache",
-                got=str(len(tokens)),
-                do="select the sequences to continue with cache.reordered(...)",
-            )
-        parts = zip(tokens.split(1), offsets, strict=True)
-        return torch.cat([position(part, offset=offset) for part, offset in parts])
+        return rotate_tokens(self.position, tokens, offsets, parts=self.mechanism.score_parts)
 
     def _attend(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, inputs: Mapping[str, Tensor]
@@ -378,132 +329,8 @@ class MultiHeadAttention(nn.Module):
         )
 
 
-def _split_fused(module: MultiHeadAttention, state: dict[str, Any], prefix: str, *_: object) -> None:
-    """Rename the entries of an ``nn.MultiheadAttention``, and split its fused ``in_proj`` into three."""
+def _read_torch_weights(module: MultiHeadAttention, state: dict[str, Any], prefix: str, *_: object) -> None:
+    """Accept the weights of an ``nn.MultiheadAttention`` in ``load_state_dict``."""
     parts = {"query": module.query_projection, "key": module.key_projection, "value": module.value_projection}
-    projections = {name: part for name, part in parts.items() if part is not None}
-    names = [f"{prefix}{name}_projection." for name in projections]
-    sizes = [projection.out_features for projection in projections.values()]
-    for kind in ("weight", "bias"):
-        fused = state.pop(f"{prefix}in_proj_{kind}", None)
-        if fused is None:
-            continue
-        if fused.shape[0] != sum(sizes):
-            raise ShapeError(
-                f"{prefix}in_proj_{kind} does not split into {', '.join(projections)}",
-                expected=f"{sum(sizes)} rows = " + " + ".join(str(size) for size in sizes),
-                got=f"shape {tuple(fused.shape)}",
-                do="build the layer with the width and heads of the checkpoint",
-            )
-        for name, part in zip(names, fused.split(sizes), strict=True):
-            state[name + kind] = part
-    renamed: Mapping[str, str] = {
-        "q_proj_weight": "query_projection.weight",
-        "k_proj_weight": "key_projection.weight",
-        "v_proj_weight": "value_projection.weight",
-        "out_proj.weight": "output_projection.weight",
-        "out_proj.bias": "output_projection.bias",
-    }
-    for old, new in renamed.items():
-        if prefix + old in state:
-            state[prefix + new] = state.pop(prefix + old)
-
-
-def _resolve_mechanism(
-    mechanism: object, options: Mapping[str, Any] | None, heads: int, head_dim: int, dropout: float
-) -> Mechanism:
-    """Build the mechanism of a name, or return an existing one, which has its own dropout and options."""
-    if isinstance(mechanism, str):
-        extra = {} if options is None else options
-        check_kind("mechanism_options", extra, Mapping, do='for example {"window": 5}')
-        taken = {"heads", "head_dim"} | ({"dropout"} if dropout else set())
-        if not all(isinstance(name, str) and name not in taken for name in extra):
-            raise OptionError(
-                "mechanism_options contains invalid names",
-                expected=f"names of options other than {', '.join(sorted(taken))}, which the layer sets",
-                got=", ".join(map(short_repr, extra)),
-                do='for example {"window": 5}',
-            )
-        # dropout is passed only if it is not 0, since mechanisms that form no weights have no such option.
-        return make_mechanism(
-            mechanism, heads=heads, head_dim=head_dim, **({"dropout": dropout} if dropout else {}), **extra
-        )
-    if not isinstance(mechanism, Mechanism):
-        raise OptionError(
-            "mechanism is neither a name nor a mechanism",
-            expected="a name in regard.catalogue(), or a module made by regard.mechanism(...)",
-            got=short_repr(mechanism),
-            do='for example mechanism="dot_product"',
-        )
-    for name, value in (("dropout", dropout or None), ("mechanism_options", options)):
-        if value is not None:
-            raise OptionError(
-                f"{name} cannot be set for an existing mechanism",
-                expected=f"no {name}, or a mechanism by name",
-                got=f"{name}={value} and a {type(mechanism).__name__}",
-                do="pass it to the mechanism: regard.mechanism(name, ...)",
-            )
-    return mechanism
-
-
-def _check_shared(mechanism: Mechanism, width: int, key_width: int, heads: int, key_value_heads: int) -> None:
-    """Raise OptionError unless keys may be projected as queries are."""
-    name = type(mechanism).__name__
-    if key_value_heads != heads or key_width != width:
-        raise OptionError(
-            f"{name} has one projection for queries and keys",
-            expected=f"key_value_heads={heads} and key_width={width}, as of queries",
-            got=f"key_value_heads={key_value_heads}, key_width={key_width}",
-            do="leave key_value_heads and key_width out, or choose a mechanism with a projection of keys",
-        )
-
-
-def _shared_memory_error(mechanism: Mechanism) -> RefusedError:
-    name = type(mechanism).__name__
-    return RefusedError(
-        f"{name} has one projection for queries and keys, so it does not attend to a memory",
-        expected="self-attention",
-        got="the tokens of a memory",
-        do="use another mechanism for cross-attention, such as dot_product",
-    )
-
-
-def _check_heads(width: int, heads: int, key_value_heads: int, head_dim: int | None) -> None:
-    if head_dim is not None:
-        check_size("head_dim", head_dim)
-    elif width % heads:
-        raise OptionError(
-            "width is not divisible by heads",
-            expected="a multiple of heads, or head_dim=",
-            got=f"width={width}, heads={heads}",
-            do=f"use {', '.join(str(n) for n in range(1, 33) if width % n == 0)} heads, or pass head_dim=",
-        )
-    if heads % key_value_heads:
-        raise OptionError(
-            "heads is not divisible by key_value_heads",
-            expected=f"a divisor of {heads}",
-            got=str(key_value_heads),
-            do="choose a divisor: each key/value head serves the same number of query heads",
-        )
-
-
-def _check_cache(cache: object) -> None:
-    if not isinstance(cache, KeyValueCache):
-        raise OptionError(
-            "this is not a cache of keys and values",
-            expected="a KeyValueCache: KeyValueCache.empty(), or what an earlier call or project_memory returned",
-            got=type(cache).__name__,
-            do="start with cache=KeyValueCache.empty()",
-        )
-
-
-def _check_position(position: object) -> None:
-    if position is None or isinstance(position, Rotation | PairBias):
-        return
-    name = position.__name__ + ", a class" if isinstance(position, type) else type(position).__name__
-    raise OptionError(
-        f"{name} is not a position inside attention",
-        expected="an instance of positions.Rotary, ALiBi, T5Buckets or ShawRelative, or None",
-        got=name,
-        do="Sinusoidal and Learned positions are added to the embeddings, before the layer",
-    )
+    rows = {name: projection.out_features for name, projection in parts.items() if projection is not None}
+    rename_weights(state, prefix, rows)

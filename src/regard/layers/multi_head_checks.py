@@ -1,0 +1,75 @@
+"""The checks of what a ``MultiHeadAttention`` is made of: its heads, its position, and what a mechanism requires."""
+
+from __future__ import annotations
+
+from regard.errors import OptionError, RefusedError, check_size
+from regard.mechanisms.base import Mechanism
+from regard.mechanisms.key_value_cache import KeyValueCache
+from regard.positions.base import PairBias, Rotation
+
+
+def check_heads(width: int, heads: int, key_value_heads: int, head_dim: int | None) -> None:
+    """Raise OptionError unless ``heads`` divides the width, or head_dim is set, and key_value_heads divides heads."""
+    if head_dim is not None:
+        check_size("head_dim", head_dim)
+    elif width % heads:
+        raise OptionError(
+            "width is not divisible by heads",
+            expected="a multiple of heads, or head_dim=",
+            got=f"width={width}, heads={heads}",
+            do=f"use {', '.join(str(n) for n in range(1, 33) if width % n == 0)} heads, or pass head_dim=",
+        )
+    if heads % key_value_heads:
+        raise OptionError(
+            "heads is not divisible by key_value_heads",
+            expected=f"a divisor of {heads}",
+            got=str(key_value_heads),
+            do="choose a divisor: each key/value head serves the same number of query heads",
+        )
+
+
+def check_position(position: object) -> None:
+    """Raise OptionError unless ``position`` is None, a rotation, or a bias of scores."""
+    if position is None or isinstance(position, Rotation | PairBias):
+        return
+    name = position.__name__ + ", a class" if isinstance(position, type) else type(position).__name__
+    raise OptionError(
+        f"{name} is not a position inside attention",
+        expected="an instance of positions.Rotary, ALiBi, T5Buckets or ShawRelative, or None",
+        got=name,
+        do="Sinusoidal and Learned positions are added to the embeddings, before the layer",
+    )
+
+
+def check_shared_projection(mechanism: Mechanism, width: int, key_width: int, heads: int, key_value_heads: int) -> None:
+    """Raise OptionError unless keys may be projected as queries are."""
+    name = type(mechanism).__name__
+    if key_value_heads != heads or key_width != width:
+        raise OptionError(
+            f"{name} has one projection for queries and keys",
+            expected=f"key_value_heads={heads} and key_width={width}, as of queries",
+            got=f"key_value_heads={key_value_heads}, key_width={key_width}",
+            do="leave key_value_heads and key_width out, or choose a mechanism with a projection of keys",
+        )
+
+
+def shared_memory_error(mechanism: Mechanism) -> RefusedError:
+    """Build the error for a memory, whose keys a mechanism with shared projections cannot project."""
+    name = type(mechanism).__name__
+    return RefusedError(
+        f"{name} has one projection for queries and keys, so it does not attend to a memory",
+        expected="self-attention",
+        got="the tokens of a memory",
+        do="use another mechanism for cross-attention, such as dot_product",
+    )
+
+
+def check_memory(cache: object) -> None:
+    """Raise OptionError unless ``cache`` has the keys and values of a memory."""
+    if not isinstance(cache, KeyValueCache):
+        raise OptionError(
+            "this is not a cache of keys and values",
+            expected="a KeyValueCache: KeyValueCache.empty(), or what an earlier call or project_memory returned",
+            got=type(cache).__name__,
+            do="start with cache=KeyValueCache.empty()",
+        )
