@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from regard.catalogue import catalogue
 from regard.errors import unknown_name_error
+from regard.mechanism_catalogue import catalogue
 
 _LENGTH_OPTIONS = ("length", "max_length")
 """Options of mechanisms with weights for each position: they must cover the longest text."""

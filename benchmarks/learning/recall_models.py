@@ -27,9 +27,9 @@ from torch import Tensor, nn
 
 from benchmarks.learning.recall import VALUES, VOCABULARY
 from regard import masks
-from regard.catalogue import catalogue
 from regard.errors import OptionError, unknown_name_error
 from regard.layers import FeedForward, MultiHeadAttention, PreNorm
+from regard.mechanism_catalogue import catalogue
 from regard.positions import Rotary
 
 GRU, CONVOLUTION = "gru", "convolution"

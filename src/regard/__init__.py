@@ -1,18 +1,25 @@
-"""regard: attention mechanisms for PyTorch, exact, fast, and open to inspection."""
+"""regard: attention mechanisms for PyTorch, exact, fast, and open to inspection.
 
-from importlib.metadata import version as _version
+Names are imported when they are first used, so that the command answers ``--help`` without importing torch. No module
+here has the name of a function (``regard.attention`` is in ``exact_attention``): importing it would replace the
+function.
+"""
 
-from regard import masks, positions
-from regard.attention import attention, why
-from regard.catalogue import CatalogueRow, catalogue, mechanism, register_mechanism
-from regard.contract import Observation
-from regard.kernels.select import Choice
-from regard.layers import MultiHeadAttention
-from regard.models import load
-from regard.observe import observe
-from regard.record import record
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING
 
-__version__ = _version("regard")
+if TYPE_CHECKING:
+    from regard import masks, positions
+    from regard.attention_statistics import observe
+    from regard.contract import Observation
+    from regard.exact_attention import attention, why
+    from regard.kernels.select import Choice
+    from regard.layers.multi_head import MultiHeadAttention
+    from regard.mechanism_catalogue import CatalogueRow, catalogue, mechanism, register_mechanism
+    from regard.models.load import load
+    from regard.recording import record
+
+    __version__: str
 
 __all__ = [
     "CatalogueRow",
@@ -30,3 +37,50 @@ __all__ = [
     "register_mechanism",
     "why",
 ]
+
+_MODULES = {
+    "CatalogueRow": "regard.mechanism_catalogue",
+    "Choice": "regard.kernels.select",
+    "MultiHeadAttention": "regard.layers.multi_head",
+    "Observation": "regard.contract",
+    "attention": "regard.exact_attention",
+    "catalogue": "regard.mechanism_catalogue",
+    "load": "regard.models.load",
+    "mechanism": "regard.mechanism_catalogue",
+    "observe": "regard.attention_statistics",
+    "record": "regard.recording",
+    "register_mechanism": "regard.mechanism_catalogue",
+    "why": "regard.exact_attention",
+}
+"""The module of each public name that is not a module itself."""
+
+
+if not TYPE_CHECKING:  # a type checker would accept any name
+
+    def __getattr__(name: str) -> object:
+        """Import a public name or a module when it is first used (PEP 562)."""
+        if name == "__version__":
+            from importlib.metadata import version
+
+            value = version("regard")
+        elif name in _MODULES:
+            value = getattr(_import_module(_MODULES[name]), name)
+        else:
+            value = _import_submodule(name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "__version__"})
+
+
+def _import_submodule(name: str) -> object:
+    """Import ``regard.name``. Raises AttributeError if there is no such module."""
+    if not name.startswith("_"):
+        try:
+            return _import_module(f"regard.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"regard.{name}":
+                raise
+    raise AttributeError(f"module 'regard' has no attribute {name!r}", name=name)

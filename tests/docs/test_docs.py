@@ -50,8 +50,10 @@ def restore_thread_count() -> Iterator[None]:
 @pytest.mark.usefixtures("without_shape_checks", "restore_thread_count")
 def test_python_examples_print_what_the_page_says(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    by_name = sys.modules["regard.catalogue"]._BY_NAME
-    monkeypatch.setattr(sys.modules["regard.catalogue"], "_BY_NAME", dict(by_name))  # a page may register a mechanism
+    by_name = sys.modules["regard.mechanism_catalogue"]._BY_NAME
+    monkeypatch.setattr(
+        sys.modules["regard.mechanism_catalogue"], "_BY_NAME", dict(by_name)
+    )  # a page may register a mechanism
     namespace = {"__name__": "__main__"}
     with torch.random.fork_rng():
         for block in blocks(page, "python"):

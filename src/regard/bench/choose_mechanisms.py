@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from regard.catalogue import catalogue
 from regard.comparison import MechanismChoice, parse_choices
 from regard.errors import check_kind, short_repr
+from regard.mechanism_catalogue import catalogue
 
 EXACT = "dot_product"
 """The mechanism that all others are compared with."""

@@ -21,7 +21,7 @@ from regard.bench.run_on_text import TextReport
 from regard.bench.svg_plot import Series, draw_lines, line_classes
 from regard.bench.tables import Table, describe_settings, report_tables
 from regard.bench.text_tables import describe_text, text_report_tables
-from regard.view.escape_text import escape_text
+from regard.escape_text import escape_text
 
 _MIN_DRAWN_ERROR = 1e-3
 """Errors below are rounding; at their own places they would leave no room for the others."""

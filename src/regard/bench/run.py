@@ -25,10 +25,10 @@ from regard.bench.problem import Tokens, make_call, make_tokens, refusal_reason
 from regard.bench.report import BenchCase, BenchedMechanism, BenchReport
 from regard.bench.settings import BenchSettings
 from regard.bench.timing import Timing
-from regard.catalogue import catalogue
 from regard.comparison import MechanismChoice
 from regard.errors import OptionError, RegardError
 from regard.interleaved_timing import sample_seconds
+from regard.mechanism_catalogue import catalogue
 from regard.mechanisms import Mechanism
 
 ROUNDS = 21

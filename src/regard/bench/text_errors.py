@@ -25,7 +25,7 @@ from regard.comparison import (
 from regard.errors import RefusedError
 from regard.mechanisms import Mechanism
 from regard.models.base import Encoder
-from regard.record import LayerCall, record
+from regard.recording import LayerCall, record
 
 _WINDOWS = 4
 """Maximum number of windows on which weights are compared."""

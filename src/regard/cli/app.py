@@ -162,7 +162,7 @@ def _flush_or_discard(stream: TextIO | None) -> None:
 
 def _escape_error(error: RegardError) -> RegardError:
     """Escape terminal control characters in the error: names of files and models are untrusted."""
-    from regard.view.escape_text import escape_text
+    from regard.escape_text import escape_text
 
     return RegardError(
         escape_text(error.what),

@@ -185,7 +185,7 @@ def _show(report: BenchReport | TextReport, *, as_json: bool, out: Path | None) 
     from regard.bench.terminal import print_tables
     from regard.bench.text_tables import describe_text, text_report_tables
     from regard.cli.broken_pipe import PipedConsole
-    from regard.view.escape_text import escape_text
+    from regard.escape_text import escape_text
 
     text = json.dumps(report.to_json(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     if out is not None:

@@ -22,7 +22,7 @@ def choice_completer(names: Iterable[str]) -> Completer:
 
 def complete_mechanism(incomplete: str) -> list[str]:
     """Complete the name of a mechanism in the catalogue, or "none"."""
-    from regard.catalogue import catalogue
+    from regard.mechanism_catalogue import catalogue
 
     return choice_completer([*(row.name for row in catalogue()), "none"])(incomplete)
 

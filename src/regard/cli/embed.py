@@ -110,12 +110,12 @@ def embed(
     overwrite: Overwrite = False,
 ) -> None:
     """Turn texts into vectors: one per text, or with --tokens one contextual vector per token."""
-    from regard.text.embedding_job import EmbeddingOptions, format_count
-
     texts, model = texts or [], DEFAULT_MODEL if model is None else model
     check_choice("precision", dtype, PRECISIONS)
     check_text_options(texts, data, field)
     check_resume(resume=resume, overwrite=overwrite)
+    from regard.text.embedding_job import EmbeddingOptions, format_count
+
     options = EmbeddingOptions(tokens=tokens, batch=batch, truncate=truncate, skip_bad=skip_bad)
     name = _choose_format(form, out)
     parts = None if out is None else _open_parts(out, name, options, data, resume=resume, overwrite=overwrite)

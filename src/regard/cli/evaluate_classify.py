@@ -172,7 +172,7 @@ def _to_json(scores: ClassificationScores, labels: tuple[str, ...]) -> dict[str,
 
 def _plain(text: str) -> str:
     """A line with terminal control characters escaped: labels are untrusted."""
-    from regard.view.escape_text import escape_text
+    from regard.escape_text import escape_text
 
     return escape_text(text.rstrip("\n")) + ("\n" if text.endswith("\n") else "")
 

@@ -37,7 +37,7 @@ def run_interactive(translator: Translator, search: Search) -> None:
     """Read and translate sentences until an empty line or the end of the input."""
     from rich.console import Console
 
-    from regard.view.escape_text import escape_text
+    from regard.escape_text import escape_text
 
     with contextlib.suppress(ImportError):  # not on Windows
         import readline  # noqa: F401 - gives input() line editing and history
@@ -71,7 +71,7 @@ def run_interactive(translator: Translator, search: Search) -> None:
 
 def _format_alignment(aligned: Aligned, *, plain: bool) -> str:
     """Pair each target word with the source word it attends to most."""
-    from regard.view.escape_text import escape_and_isolate
+    from regard.escape_text import escape_and_isolate
 
     heaviest = aligned.weights.argmax(dim=1).tolist() if aligned.weights.numel() else []
     arrow = "<-" if plain else "←"

@@ -43,7 +43,7 @@ def list_mechanisms(
 
 def _mechanism_rows() -> list[Row]:
     """Build one row per mechanism of the catalogue."""
-    from regard.catalogue import catalogue
+    from regard.mechanism_catalogue import catalogue
 
     return [
         {

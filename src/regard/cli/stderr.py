@@ -7,6 +7,6 @@ import sys
 
 def say(message: str) -> None:
     """Print a message, with terminal control characters escaped."""
-    from regard.view.escape_text import escape_text
+    from regard.escape_text import escape_text
 
     print(escape_text(message), file=sys.stderr)

@@ -209,10 +209,10 @@ def translate(
     overwrite: Overwrite = False,
 ) -> None:
     """Train a translator from sentence pairs."""
+    check_resume(resume=resume, overwrite=overwrite)
     from regard.tasks.translation import TranslationRecipe, TranslationTask
     from regard.text.pairs import PairFormat
 
-    check_resume(resume=resume, overwrite=overwrite)
     recipe = TranslationRecipe(
         data=tuple(data),
         where=PairFormat(source, target, columns=parse_columns(columns), fields=parse_fields(fields)),

@@ -227,10 +227,10 @@ def classify(
     overwrite: Overwrite = False,
 ) -> None:
     """Train a text classifier, with one label per text or several."""
+    check_resume(resume=resume, overwrite=overwrite)
     from regard.tasks.classification import ClassificationRecipe, ClassificationTask
     from regard.text.labelled import LabelFormat
 
-    check_resume(resume=resume, overwrite=overwrite)
     recipe = ClassificationRecipe(
         data=tuple(data),
         where=LabelFormat(parse_label_columns(columns), labels),

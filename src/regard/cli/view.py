@@ -186,7 +186,7 @@ def _show_side_by_side(
 
 def _tell_where(written: Path | None, console: Console, *, open_page: bool) -> None:
     """Print where the page is, or how to write one, and open it if requested."""
-    from regard.view.escape_text import escape_text
+    from regard.escape_text import escape_text
 
     if written is None:
         console.print("For the page with every layer and head, add: -o attention.html", style="dim")
@@ -369,7 +369,7 @@ def _is_model_folder(text: str) -> bool:
 def _hint_at_quotes(texts: list[str]) -> None:
     """Hint at missing quotes if all texts are single ASCII words (scripts without spaces are not ASCII)."""
     if len(texts) > 1 and all(text.isascii() and len(text.split()) == 1 for text in texts):
-        from regard.view.escape_text import escape_text
+        from regard.escape_text import escape_text
 
         sentence = escape_text(" ".join(texts))
         print(f'These are {len(texts)} texts of one word. One sentence? Quote it: "{sentence}"', file=sys.stderr)

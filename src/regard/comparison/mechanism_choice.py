@@ -12,8 +12,8 @@ from typing import Any, TypeGuard, final
 import torch
 
 from regard.arguments import explain_arguments
-from regard.catalogue import CatalogueRow, catalogue, mechanism
 from regard.errors import LARGEST_LENGTH, OptionError, check_choice, check_count, check_kind, unknown_name_error
+from regard.mechanism_catalogue import CatalogueRow, catalogue, mechanism
 from regard.mechanisms import Mechanism
 
 _EXAMPLE = "longformer:window=8,performer"

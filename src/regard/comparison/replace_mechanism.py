@@ -19,9 +19,9 @@ from typing import Any, cast, final
 from torch import nn
 
 from regard.arguments import explain_arguments
-from regard.catalogue import catalogue, mechanism
 from regard.errors import OptionError, RefusedError, check_choice, check_kind, unknown_name_error
 from regard.layers.multi_head import MultiHeadAttention
+from regard.mechanism_catalogue import catalogue, mechanism
 from regard.mechanisms.base import Mechanism
 from regard.mechanisms.extra_input import ExtraInput
 

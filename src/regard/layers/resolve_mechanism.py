@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from regard.catalogue import mechanism as make_mechanism
 from regard.errors import OptionError, check_kind, short_repr
+from regard.mechanism_catalogue import mechanism as make_mechanism
 from regard.mechanisms.base import Mechanism
 
 

@@ -29,7 +29,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.arguments import explain_arguments
-from regard.attention import attention
 from regard.errors import (
     LARGEST_SIZE,
     DeviceError,
@@ -42,6 +41,7 @@ from regard.errors import (
     check_kind,
     short_repr,
 )
+from regard.exact_attention import attention
 from regard.kernels.implementations.paged import PagedRequest, gather_sequence
 from regard.kernels.operators.paged_attention_op import PagedKeysValues
 from regard.kernels.select import impl_names, select

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from regard.catalogue import CatalogueRow, catalogue
+from regard.mechanism_catalogue import CatalogueRow, catalogue
 
 
 def options_at_depth(mechanism: str, options: Mapping[str, Any], depth: int) -> Mapping[str, Any]:

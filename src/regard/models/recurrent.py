@@ -23,7 +23,6 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.arguments import explain_arguments
-from regard.catalogue import mechanism
 from regard.errors import (
     DataError,
     OptionError,
@@ -37,6 +36,7 @@ from regard.errors import (
 from regard.layers import Dropout
 from regard.layers.projection import linear_activation
 from regard.masks import Mask
+from regard.mechanism_catalogue import mechanism
 from regard.mechanisms import Mechanism
 from regard.models.base import SequenceOutput
 from regard.models.check_token_ids import check_step, check_token_ids
@@ -51,7 +51,7 @@ from regard.models.recurrent_decoders import (
 )
 from regard.models.token_model import TokenConfig, TokenModel
 from regard.models.weight_names import same_names
-from regard.record import record
+from regard.recording import record
 from regard.tensors import check_tensor
 from regard.validation import check_dropout, check_mask
 

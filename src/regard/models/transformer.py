@@ -34,7 +34,7 @@ from regard.models.layer_mechanism import count_score_parts, options_at_depth
 from regard.models.named_positions import HEAD_POSITIONS, POSITIONS, make_absolute_position, make_head_position
 from regard.models.token_model import TokenConfig, TokenModel
 from regard.models.weight_names import same_names
-from regard.record import record
+from regard.recording import record
 from regard.tensors import check_tensor
 
 

@@ -107,14 +107,14 @@ class TerminalReport(Report):
 
     def samples(self, step: int, lines: Sequence[str]) -> None:
         """Print the lines literally; markup in a user's text is not interpreted."""
-        from regard.view.escape_text import escape_text
+        from regard.escape_text import escape_text
 
         for line in lines:
             self._console.print("  " + escape_text(line), style="dim" if sys.stderr.isatty() else None)
 
     def say(self, message: str) -> None:
         """Print a line above the progress bar."""
-        from regard.view.escape_text import escape_text
+        from regard.escape_text import escape_text
 
         self._console.print(escape_text(message))
 

@@ -23,7 +23,7 @@ from regard.masks import Mask
 from regard.mechanisms.steps import Steps
 from regard.positions import ShawRelative
 from regard.positions.base import DistanceBias
-from regard.record import LayerCall
+from regard.recording import LayerCall
 from regard.view.attention_layer import AttentionLayer
 from regard.view.layer_reading import GaussianWindow, LayerReading, RelativeVectors
 from regard.view.layer_weights import LayerWeights

@@ -20,7 +20,7 @@ from importlib import resources
 from pathlib import Path
 
 from regard.errors import DataError, OptionError, OutputExistsError, check_flag, check_kind, write_error
-from regard.view.escape_text import escape_text
+from regard.escape_text import escape_text
 from regard.view.layer_data import Json
 from regard.view.page_data import build_page_data
 from regard.view.reading import PairReading, Reading

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from regard.escape_text import direction_of, escape_text
 from regard.text.unknown_words import UNKNOWN_WORDS_ADVICE
 from regard.view.answer_words import MAX_LABELS, MAX_WORDS, answer_words
-from regard.view.escape_text import direction_of, escape_text
 from regard.view.findings import Finding, WordPairs, findings, strongest_pieces, weight_of_pair, word_pairs
 from regard.view.head_statistics import HeadStatistics, statistics_of
 from regard.view.layer_data import Json, choose_encoding, layer_data

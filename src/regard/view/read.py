@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from regard.errors import CheckpointError, check_kind
 from regard.models import TextClassifier
-from regard.record import Recording, record
+from regard.recording import Recording, record
 from regard.view.from_recording import layers_of, to_numpy
 from regard.view.reading import Answer, Reading, Tokens
 

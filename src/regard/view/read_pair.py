@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.errors import DataError, check_kind
-from regard.record import record
+from regard.recording import record
 from regard.text.placeholders import protect
 from regard.text.subwords import Subwords
 from regard.translation import Translator

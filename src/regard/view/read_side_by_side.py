@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from regard.catalogue import catalogue
 from regard.comparison import Comparison, ComparisonSummary, MechanismChoice, compare, count_operations
 from regard.comparison.replace_mechanism import make_replacement
 from regard.errors import DataError, RefusedError, check_kind
 from regard.interleaved_timing import least_seconds
+from regard.mechanism_catalogue import catalogue
 from regard.mechanisms.base import Mechanism
-from regard.record import LayerCall
+from regard.recording import LayerCall
 from regard.view.from_recording import to_numpy
 from regard.view.layer_weights import LayerWeights
 from regard.view.read import RecordedText, record_text

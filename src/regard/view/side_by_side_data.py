@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from regard.catalogue import catalogue
 from regard.comparison.mechanism_choice import option_text
-from regard.view.escape_text import direction_of, escape_text
+from regard.escape_text import direction_of, escape_text
+from regard.mechanism_catalogue import catalogue
 from regard.view.findings import word_pairs
 from regard.view.layer_data import Json, choose_encoding, layer_data
 from regard.view.pack import ALPHABET

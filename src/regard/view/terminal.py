@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from regard.view.escape_text import escape_and_isolate, escape_text
+from regard.escape_text import escape_and_isolate, escape_text
 from regard.view.findings import findings, word_pairs
 from regard.view.reading import PairReading, Reading
 from regard.view.shared_words import SharedWord, shared_words

@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from regard.escape_text import escape_and_isolate
 from regard.view.answer_words import MAX_LABELS, MAX_WORDS, answer_words
-from regard.view.escape_text import escape_and_isolate
 from regard.view.reading import Reading
 from regard.view.shares import SIGNED_NOTE
 from regard.view.terminal_words import bar

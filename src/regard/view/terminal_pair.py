@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from regard.view.escape_text import escape_and_isolate, escape_text
+from regard.escape_text import escape_and_isolate, escape_text
 from regard.view.reading import PairReading, Reading, Tokens
 from regard.view.shares import SIGNED_NOTE, shares_of
 from regard.view.terminal_words import MAX_WORDS, bar, print_omitted_count, print_words

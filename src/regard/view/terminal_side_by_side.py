@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from regard.comparison.mechanism_choice import option_text
-from regard.view.escape_text import escape_and_isolate, escape_text
+from regard.escape_text import escape_and_isolate, escape_text
 from regard.view.findings import Finding, WordPairs, findings, strongest_pieces, word_pairs
 from regard.view.side_by_side import MechanismPanel, SideBySide
 from regard.view.terminal_words import bar

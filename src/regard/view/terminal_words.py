@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from regard.escape_text import escape_and_isolate
 from regard.text.unknown_words import UNKNOWN_WORDS_ADVICE
-from regard.view.escape_text import escape_and_isolate
 from regard.view.findings import Finding, WordPairs, findings, strongest_finding_per_word, word_pairs
 from regard.view.reading import Reading
 from regard.view.shares import SIGNED_NOTE

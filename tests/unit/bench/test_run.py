@@ -173,7 +173,7 @@ def test_a_length_whose_tokens_do_not_fit_is_not_started():
 
 def test_a_registered_mechanism_is_measured_without_memory(monkeypatch):
     """The process that measures memory does not have it, and so is not asked."""
-    table = sys.modules["regard.catalogue"]._BY_NAME
+    table = sys.modules["regard.mechanism_catalogue"]._BY_NAME
     monkeypatch.setitem(table, "another", replace(table["linear"], name="another"))
     settings = BenchSettings(lengths=[11], heads=2, head_dim=5)
     case = _measure_first_call(BenchCase("another", 11), MechanismChoice("another"), settings, CaseProcess(settings))

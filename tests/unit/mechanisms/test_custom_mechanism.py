@@ -61,7 +61,7 @@ ROW = regard.CatalogueRow(NAME, Bounded, equation="softmax(tanh(q) . tanh(k) / t
 
 @pytest.fixture(autouse=True)
 def register(monkeypatch):
-    catalogue = sys.modules["regard.catalogue"]
+    catalogue = sys.modules["regard.mechanism_catalogue"]
     monkeypatch.setattr(catalogue, "_BY_NAME", dict(catalogue._BY_NAME))
     monkeypatch.setitem(mechanism_oracles.ORACLES, NAME, mechanism_oracles.Oracle(_oracle))
     monkeypatch.setitem(claims.CATALOGUE_ROWS, NAME, ROW)

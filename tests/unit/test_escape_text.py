@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.view.escape_text import direction_of, escape_text
+from regard.escape_text import direction_of, escape_text
 
 
 @pytest.mark.parametrize(
