@@ -2,7 +2,7 @@
 
     python docs/images/make_weights.py
 
-Each picture has a row per query and a column per key, and one matrix for each mechanism: orange is above 0, blue below,
+Each picture has a row per query and a column per key, and one matrix for each mechanism: blue is above 0, orange below,
 and the colour is full at the largest absolute value. Queries and keys are the same in all pictures: a slow random walk,
 so that neighbours are alike, as in a text. In head 1 of the two heads of talking_heads, queries look 6 tokens back.
 """
@@ -21,7 +21,7 @@ from regard.mechanisms import Mechanism
 
 HERE = Path(__file__).resolve().parent
 TOKENS, HEAD_DIM, CELL, GAP, TITLE = 24, 8, 7, 24, 18
-ABOVE, BELOW, FRAME = "#e69f00", "#0072b2", "#8a8f98"
+ABOVE, BELOW, FRAME = "#0072b2", "#e69f00", "#8a8f98"
 PICTURES: dict[str, list[tuple[str, str, dict[str, Any], bool]]] = {
     "scores": [
         ("dot_product", "dot_product", {}, False),

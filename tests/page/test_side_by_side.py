@@ -164,10 +164,12 @@ def test_readable_in_both_themes_and_on_a_phone(show_side: Show, side: SideBySid
     colours = opened.page.evaluate(
         """[...document.querySelectorAll(".panel canvas, #masses canvas, #scale")].map((canvas) => {
           const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-          return new Set(new Uint32Array(data.buffer)).size;
+          return [new Set(new Uint32Array(data.buffer)).size, canvas.id, data[0] - data[2]];
         })"""
     )
-    assert min(colours) > 5
+    assert min(distinct for distinct, _, _ in colours) > 5
+    (red_less_blue,) = (lowest for _, name, lowest in colours if name == "scale")
+    assert red_less_blue > 60, "orange is below 0, as on the page of one mechanism"
     opened.page.locator("#theme").click()
     assert opened.page.evaluate("document.documentElement.dataset.theme") != scheme
 

@@ -89,19 +89,19 @@ def test_colours_show_the_sign(show: Show, scheme: str) -> None:
     red, _, blue = np.array([[int(part) for part in re.findall(r"\d+", tint)[:3]] for tint in tints]).T
     strong = np.abs(row) > 0.1
     assert strong.sum() > 4
-    assert ((red > blue) == (row > 0))[strong].all()
+    assert ((red > blue) == (row < 0))[strong].all()
     distance = np.abs(red - blue)[strong]
     assert (distance > 20).all()
     strip = opened.page.evaluate("[...scale.getContext('2d').getImageData(0, 5, 256, 1).data]")
     colours = np.array(strip).reshape(256, 4)[:, :3]
-    assert colours[0, 2] - colours[0, 0] > 60, "blue"
-    assert colours[-1, 0] - colours[-1, 2] > 60, "orange"
+    assert colours[0, 0] - colours[0, 2] > 60, "orange"
+    assert colours[-1, 2] - colours[-1, 0] > 60, "blue"
     linear = np.where(colours / 255 <= 0.04045, colours / 255 / 12.92, ((colours / 255 + 0.055) / 1.055) ** 2.4)
     steps = np.diff(linear @ [0.2126, 0.7152, 0.0722]) * (1 if scheme == "dark" else -1)
     assert steps[128:].min() > -0.002, "further from the paper, up to the eight bits of a channel"
     assert steps[:127].max() < 0.002
     assert opened.page.locator("#ticks span").all_inner_texts() == ["−200", "−50", "0", "50", "200 %"]
-    assert "blue is below 0, orange above" in opened.page.inner_text(".first .how:not([hidden])")
+    assert "orange is below 0, blue above" in opened.page.inner_text(".first .how:not([hidden])")
     assert not opened.page.locator(".distribution").first.is_visible()
     assert opened.page.evaluate(CONTRAST) >= 4.5
 

@@ -1,5 +1,5 @@
 // Shades for shares: one hue, lightness in even steps of OKLab; larger shares contrast more with the background.
-// Shades for signed weights and numbers: blue below 0, orange above, readable with red-green colour blindness.
+// Shades for signed weights and numbers: orange below 0, blue above like shares, readable with red-green colour blindness.
 
 function isDark() {
   return document.documentElement.dataset.theme === "dark";
@@ -26,13 +26,13 @@ function fromOklch(lightness, chroma, hue) {
 const CURVES = {
   light: {
     share: (t) => fromOklch(0.99 - 0.69 * t, 0.003 + 0.42 * t * (1 - 0.72 * t), 262),
-    below: (t) => fromOklch(0.985 - 0.47 * t, 0.002 + 0.3 * t * (1 - 0.4 * t), 262),
-    above: (t) => fromOklch(0.985 - 0.47 * t, 0.002 + 0.26 * t * (1 - 0.42 * t), 50),
+    below: (t) => fromOklch(0.985 - 0.47 * t, 0.002 + 0.26 * t * (1 - 0.42 * t), 50),
+    above: (t) => fromOklch(0.985 - 0.47 * t, 0.002 + 0.3 * t * (1 - 0.4 * t), 262),
   },
   dark: {
     share: (t) => fromOklch(0.215 + 0.725 * t, 0.015 + 0.32 * t * (1 - t), 250),
-    below: (t) => fromOklch(0.23 + 0.55 * t, 0.005 + 0.3 * t * (1 - 0.6 * t), 250),
-    above: (t) => fromOklch(0.23 + 0.55 * t, 0.005 + 0.3 * t * (1 - 0.5 * t), 55),
+    below: (t) => fromOklch(0.23 + 0.55 * t, 0.005 + 0.3 * t * (1 - 0.5 * t), 55),
+    above: (t) => fromOklch(0.23 + 0.55 * t, 0.005 + 0.3 * t * (1 - 0.6 * t), 250),
   },
 };
 const RAMPS = {};
@@ -72,7 +72,7 @@ function tint(node, colour) {
 
 function signedShade(number, largestNumber) {
   const t = largestNumber > 0 ? Math.min(1, Math.abs(number) / largestNumber) : 0;
-  const hue = number < 0 ? 250 : 60;
+  const hue = number < 0 ? 60 : 250;
   return isDark() ? fromOklch(0.23 + 0.4 * t, 0.005 + 0.115 * t, hue) : fromOklch(0.985 - 0.27 * t, 0.002 + 0.115 * t, hue);
 }
 

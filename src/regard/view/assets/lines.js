@@ -45,14 +45,14 @@ function drawLinesOf(context, width, query, row, strength, colour) {
 // Signed weights have the colour of their sign; otherwise the chosen row has another colour if all rows are drawn.
 function lineColour(isChosen) {
   const [link, accent] = [colourOf("--link"), colourOf("--accent")];
-  if (isSigned(shownText(), state.layer)) return (weight) => (weight < 0 ? link : accent);
+  if (isSigned(shownText(), state.layer)) return (weight) => (weight < 0 ? accent : link);
   return () => (isChosen ? accent : link);
 }
 
 function howLinesAreDrawn(all) {
   const [signed, full] = [isSigned(shownText(), state.layer), fullWeight(shownText(), state.layer)];
   const [name, how, chosen] = signed
-    ? ["Weights", "a weight: thicker is further from 0, blue is below it and orange above", "stronger"]
+    ? ["Weights", "a weight: thicker is further from 0, orange is below it and blue above", "stronger"]
     : ["Shares", "a share: thicker is larger", "in another colour"];
   return `Each line is ${how}. ${name} under ${100 * MIN_LINE_SHARE} % ${full === 1 ? "" : "of the largest "}are not drawn. ` +
     `Shown: ${all ? `every row, the chosen one ${chosen},` : "the chosen row"} in layer ${state.layer}, ${headName()}.`;
