@@ -1,0 +1,42 @@
+// The arguments of dropout and of cross-entropy.
+#include "arguments.h"
+
+#include "argument_checks.h"
+
+namespace nb = nanobind;
+
+namespace regard {
+
+DropoutArguments Call::read_dropout(nb::handle tokens, nb::handle output) {
+    DropoutArguments dropout_arguments;
+    const Array array = take(tokens, "tokens");
+    check_floating(array, "tokens");
+    dropout_arguments.count = array.shape[3];
+    dropout_arguments.tokens = read_contiguous(tokens, "tokens", {dropout_arguments.count}, array.dtype);
+    dropout_arguments.output = write_contiguous(output, "output", {dropout_arguments.count}, array.dtype);
+    dropout_arguments.probability = options_.dropout;
+    dropout_arguments.seed = static_cast<uint64_t>(options_.seed);
+    return dropout_arguments;
+}
+
+CrossEntropyArguments Call::read_cross_entropy(nb::handle logits, nb::handle targets, double smoothing, int64_t ignored) {
+    require(smoothing >= 0 && smoothing <= 1, "smoothing: expected 0 <= smoothing <= 1");
+    CrossEntropyArguments arguments;
+    const Array scored = take(logits, "logits");
+    check_floating(scored, "logits");
+    arguments.rows = scored.shape[2];
+    arguments.classes = scored.shape[3];
+    require(arguments.classes >= 1, "logits: expected at least one class");
+    arguments.logits = read_contiguous(logits, "logits", {arguments.rows, arguments.classes}, scored.dtype);
+    arguments.targets = read_copy(targets, "targets", {arguments.rows}, Dtype::int64);
+    for (int64_t row = 0; row < arguments.rows; ++row) {
+        const int64_t target = static_cast<const int64_t*>(arguments.targets.data)[row];
+        require((target >= 0 && target < arguments.classes) || target == ignored, "targets: one is out of range");
+    }
+    arguments.smoothing = smoothing;
+    arguments.ignored = ignored;
+    problem.query = arguments.logits;
+    return arguments;
+}
+
+}  // namespace regard
