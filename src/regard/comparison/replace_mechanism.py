@@ -57,7 +57,7 @@ def replace_mechanism(
             called.
         options: of the mechanism, as for ``regard.mechanism``.
 
-    The copy is for computing: a folder that it saves may be loaded with the replaced mechanism. It is in the mode of
+    The copy is for computing: models refuse to save a mechanism that their config does not name. It is in the mode of
     the model (training or not), and keeps the dropout of weights where the new mechanism has that option.
 
     Raises OptionError for unknown names and options, and RefusedError for a mechanism that needs trained parameters

@@ -34,6 +34,7 @@ from regard.layers import Dropout, EncoderBlock, FeedForward, MultiHeadAttention
 from regard.masks import Mask
 from regard.models import checkpoint_reader, checkpoint_writer
 from regard.models.base import Encoder
+from regard.models.check_mechanisms import check_mechanisms
 from regard.models.check_token_ids import check_token_ids
 from regard.models.config_file import MAX_LAYERS, ConfigFile
 from regard.models.weight_names import Row, WeightNames
@@ -278,8 +279,10 @@ class Bert(Encoder):
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the model to a folder that transformers, sentence-transformers and ``regard.load`` read.
 
-        The folder appears complete or not at all. Raises OutputExistsError if it exists, unless ``overwrite``.
+        The folder appears complete or not at all. Raises OutputExistsError if it exists, unless ``overwrite``, and
+        RefusedError for a model whose mechanism was replaced, which a folder cannot say.
         """
+        check_mechanisms(self, self.config)
         files = {
             "config.json": checkpoint_writer.config_text(
                 self.config.to_hugging_face(), self.token_embedding.weight.dtype

@@ -39,6 +39,7 @@ from regard.masks.padding import Padding
 from regard.models import checkpoint_reader, checkpoint_writer, sequence_files
 from regard.models.base import Encoder
 from regard.models.bert import Bert, BertConfig
+from regard.models.check_mechanisms import check_mechanisms
 from regard.models.config_file import ConfigFile
 from regard.models.transformer_encoder import TransformerEncoder, TransformerEncoderConfig
 from regard.models.weight_names import WeightNames, same_names
@@ -209,8 +210,10 @@ class TextClassifier(Encoder):
 
         Raises OutputExistsError if the folder exists, unless ``overwrite``; and with ``overwrite`` if it holds files
         that are not of a model, unless ``keep_others``, which keeps them in the folder. Raises RefusedError for an
-        encoder of another class than those that a classifier is loaded with.
+        encoder of another class than those that a classifier is loaded with, or whose mechanism was replaced.
         """
+        if isinstance(self.encoder, Bert | TransformerEncoder):  # others are refused by ``encoder_fields``
+            check_mechanisms(self.encoder, self.encoder.config)
         fields = {"model_type": self.model_type, **asdict(self.config), "encoder": self.encoder_fields}
         files = {"config.json": checkpoint_writer.config_text(fields, self.head.weight.dtype)}
         if self.tokenizer is not None:

@@ -18,6 +18,7 @@ from torch import nn
 from regard.errors import OptionError, check_choice, check_count, check_kind, check_size, check_weights
 from regard.models import checkpoint_reader, checkpoint_writer, sequence_files
 from regard.models.base import EncoderDecoder
+from regard.models.check_mechanisms import check_mechanisms
 from regard.models.config_file import ConfigFile
 from regard.models.weight_names import Row, WeightNames
 from regard.text.subword_training import END_ID, PAD_ID, START_ID
@@ -119,7 +120,11 @@ class TokenModel(EncoderDecoder, ABC):
             self.output.weight = self.target_words.weight
 
     def save(self, folder: str | Path, *, overwrite: bool = False, keep_others: bool = False) -> None:
-        """Write a folder that ``regard.load`` reads. See ``EncoderDecoder.save``."""
+        """Write a folder that ``regard.load`` reads. See ``EncoderDecoder.save``.
+
+        Raises RefusedError for a model whose mechanism was replaced by another than its config has.
+        """
+        check_mechanisms(self, self.config)
         sequence_files.write(
             checkpoint_writer.to_folder_path(folder),
             config={"model_type": self.model_type, **asdict(self.config)},

@@ -35,6 +35,7 @@ from regard.layers import Dropout, EncoderBlock, encoder_block
 from regard.masks import Mask
 from regard.models import checkpoint_reader, checkpoint_writer
 from regard.models.base import Encoder
+from regard.models.check_mechanisms import check_mechanisms
 from regard.models.check_token_ids import check_token_ids
 from regard.models.config_file import MAX_LAYERS, ConfigFile
 from regard.models.layer_mechanism import count_score_parts, options_at_depth
@@ -182,7 +183,12 @@ class TransformerEncoder(Encoder):
         return model.eval()
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write a folder that ``regard.load`` reads. Raises OutputExistsError if it exists, unless ``overwrite``."""
+        """Write a folder that ``regard.load`` reads.
+
+        Raises OutputExistsError if it exists, unless ``overwrite``, and RefusedError for a model whose mechanism was
+        replaced by another than its config has.
+        """
+        check_mechanisms(self, self.config)
         fields = {"model_type": self.model_type, **asdict(self.config)}
         files = {"config.json": checkpoint_writer.config_text(fields, self.token_embedding.weight.dtype)}
         if self.tokenizer is not None:

@@ -9,7 +9,17 @@ from regard import masks, positions
 from regard.comparison import replace_mechanism
 from regard.errors import OptionError, RefusedError
 from regard.layers import MultiHeadAttention, encoder_block
-from regard.models import Bert, BertConfig
+from regard.mechanisms import Mechanism
+from regard.models import (
+    Bert,
+    BertConfig,
+    TextClassifier,
+    TextClassifierConfig,
+    Transformer,
+    TransformerConfig,
+    TransformerEncoder,
+    TransformerEncoderConfig,
+)
 
 CONFIG = BertConfig(vocabulary=41, width=12, layers=2, heads=3, inner=7, max_length=17)
 IDS = torch.tensor([[4, 5, 6, 3, 9, 11, 23], [5, 4, 3, 0, 0, 0, 0]])
@@ -148,3 +158,54 @@ def test_refusals(bert):
         replace_mechanism(bert, "linear", layers=["layers.9.attention"])
     with pytest.raises(OptionError, match="no attention layer"):
         replace_mechanism(torch.nn.Linear(2, 2), "linear")
+
+
+def small_models():
+    """One model of each class that is saved with a config."""
+    torch.manual_seed(0)
+    encoder = TransformerEncoderConfig(
+        vocabulary=41, width=12, layers=2, heads=3, inner=7, mechanism="longformer", mechanism_options={"window": 2}
+    )
+    labels = TextClassifierConfig(labels=("no", "yes"))
+    sizes = {"vocabulary": 11, "width": 12, "layers": 2, "heads": 3, "inner": 7}
+    return {
+        "bert": Bert(CONFIG),
+        "encoder": TransformerEncoder(encoder),
+        "classifier": TextClassifier(Bert(CONFIG), labels),
+        "transformer": Transformer(TransformerConfig(**sizes)),
+    }
+
+
+@pytest.mark.parametrize("name", ["bert", "encoder", "classifier", "transformer"])
+def test_a_model_with_a_replaced_mechanism_is_not_saved(name, tmp_path):
+    """The folder would be loaded with the mechanism of the config."""
+    model = small_models()[name]
+    replaced = replace_mechanism(model, "longformer", window=4).model
+    with pytest.raises(RefusedError, match=r"(?s)with a replaced mechanism cannot be saved.*expected.*got.*Longformer"):
+        replaced.save(tmp_path / "folder")
+    assert not (tmp_path / "folder").exists()
+
+
+@pytest.mark.parametrize("name", ["bert", "encoder", "classifier", "transformer"])
+def test_the_same_mechanism_with_other_run_time_options_is_saved(name, tmp_path):
+    model = small_models()[name]
+    for part in model.modules():
+        if isinstance(part, Mechanism):
+            part.dropout = 0.25
+            if hasattr(part, "impl"):
+                part.impl = "reference"
+    before = torch.get_rng_state()
+    model.save(tmp_path / "folder")
+    assert torch.equal(torch.get_rng_state(), before)
+    assert (tmp_path / "folder" / "config.json").exists()
+
+
+@pytest.mark.parametrize("row", regard.catalogue(), ids=lambda row: row.name)
+def test_every_mechanism_is_saved_with_its_own_config(row, tmp_path):
+    """Options that are drawn at random or that the model itself sets are no difference."""
+    options = {"length": 17} if "length" in row.options else {"max_length": 17} if "max_length" in row.options else {}
+    config = TransformerEncoderConfig(
+        vocabulary=41, width=12, layers=2, heads=2, inner=7, mechanism=row.name, mechanism_options=options
+    )
+    TransformerEncoder(config).save(tmp_path / "folder")
+    assert (tmp_path / "folder" / "config.json").exists()

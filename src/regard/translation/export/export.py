@@ -13,6 +13,7 @@ from pathlib import Path
 
 from regard.errors import RefusedError, check_choice
 from regard.models.base import EncoderDecoder
+from regard.models.check_mechanisms import check_mechanisms
 from regard.models.checkpoint_writer import atomic_model_folder, check_not_exists, write_folder
 from regard.models.sequence_files import subword_texts
 from regard.models.transformer import Transformer
@@ -45,6 +46,7 @@ def export(model: EncoderDecoder, subwords: tuple[Subwords, Subwords], folder: s
             got=type(model).__name__,
             do="translate with regard, or train a Transformer",
         )
+    check_mechanisms(model, model.config)
     tokens = subword_files.list_tokens(subwords, model.vocab_sizes)
     if form in _FAMILIES:
         family = _FAMILIES[form]
