@@ -89,7 +89,8 @@ def refuse_second_derivative(ctx: Any, *gradients: Tensor | None) -> NoReturn:
         'impl "native" has no second derivatives',
         expected="one backward pass through each call",
         got="a backward pass through a backward pass (create_graph=True)",
-        do='use impl="reference"; for a cross-entropy use torch.nn.functional.cross_entropy',
+        do='use impl="reference" (in a layer mechanism_options={"impl": "reference"}), or torch.func, such as '
+        "torch.func.hessian, for both derivatives; for a cross-entropy use torch.nn.functional.cross_entropy",
     )
 
 
