@@ -66,7 +66,7 @@ def _chosen_blocks(
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """Compute regard::chosen_blocks on a CPU: the output and its normalizer."""
-    output, normalizer = _empty_results(query, key, value, chosen, stop, block, scale, dropout, seed)
+    output, normalizer = _empty_results(query, value)
     for of_queries, of_keys in _split_heads(query, key, value, chosen):
         plan = BlockPlan.of(chosen[:, of_queries], stop, block, query.shape[2], key.shape[2])
         terms = plan.kernel_arguments(scale)._replace(dropout=dropout, seed=seed)
@@ -104,19 +104,8 @@ def _combine(normalizers: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     return shares, torch.cat([highest, total.log2()], dim=-1)
 
 
-def _empty_results(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    chosen: Tensor,
-    stop: Tensor | None,
-    block: int,
-    scale: float,
-    dropout: float,
-    seed: Tensor | None,
-) -> tuple[Tensor, Tensor]:
-    """Allocate the results; also the fake kernel for tracing."""
-    del key, chosen, stop, block, scale, dropout, seed
+def _empty_results(query: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Allocate the output and its normalizer."""
     output = empty_token_major(query, query.shape[2], value.shape[3])
     return output, query.new_empty((*query.shape[:3], 2))
 
@@ -136,9 +125,7 @@ def _chosen_blocks_backward(
     seed: Tensor | None,
 ) -> tuple[Tensor, ...]:
     """Compute regard::chosen_blocks_backward on a CPU."""
-    gradients = _empty_gradients(
-        grad_output, query, key, value, output, normalizer, chosen, stop, block, scale, dropout, seed
-    )
+    gradients = _empty_gradients(query, key, value)
     of_query, of_key, of_value = gradients
     for queries, keys in _split_heads(query, key, value, chosen):
         plan = BlockPlan.of(chosen[:, queries], stop, block, query.shape[2], key.shape[2])
@@ -159,22 +146,8 @@ def _chosen_blocks_backward(
     return gradients
 
 
-def _empty_gradients(
-    grad_output: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    output: Tensor,
-    normalizer: Tensor,
-    chosen: Tensor,
-    stop: Tensor | None,
-    block: int,
-    scale: float,
-    dropout: float,
-    seed: Tensor | None,
-) -> tuple[Tensor, ...]:
-    """Allocate the gradients; also the fake kernel for tracing."""
-    del grad_output, output, normalizer, chosen, stop, block, scale, dropout, seed
+def _empty_gradients(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+    """Allocate the gradients."""
     return tuple(empty_token_major(part, part.shape[2], part.shape[3]) for part in (query, key, value))
 
 
@@ -195,7 +168,7 @@ CHOSEN_BLOCKS_BACKWARD = Operator(
     f"(Tensor grad_output, Tensor query, Tensor key, Tensor value, Tensor output, Tensor normalizer, {_SCHEMA}) -> "
     "(Tensor grad_query, Tensor grad_key, Tensor grad_value)",
     compute=_chosen_blocks_backward,
-    fake=_empty_gradients,
+    fake=lambda grad_output, query, key, value, *_: _empty_gradients(query, key, value),
     differentiate=refuse_second_derivative,
     vmap=True,
 )
@@ -203,7 +176,7 @@ CHOSEN_BLOCKS = Operator(
     "chosen_blocks",
     f"(Tensor query, Tensor key, Tensor value, {_SCHEMA}) -> (Tensor output, Tensor normalizer)",
     compute=_chosen_blocks,
-    fake=_empty_results,
+    fake=lambda query, key, value, *_: _empty_results(query, value),
     save=save_for_backward,
     differentiate=_differentiate,
     non_differentiable=(1,),

@@ -60,7 +60,7 @@ def _torch_cross_entropy(logits: Tensor, targets: Tensor, smoothing: float, igno
 
 def _cross_entropy(logits: Tensor, targets: Tensor, smoothing: float, ignored: int) -> tuple[Tensor, Tensor]:
     """Compute regard::cross_entropy on a CPU."""
-    loss, normalizer = _empty_losses(logits, targets, smoothing, ignored)
+    loss, normalizer = _empty_losses(logits)
     native.cross_entropy(
         logits.contiguous(),
         targets.contiguous(),
@@ -73,9 +73,8 @@ def _cross_entropy(logits: Tensor, targets: Tensor, smoothing: float, ignored: i
     return loss, normalizer
 
 
-def _empty_losses(logits: Tensor, targets: Tensor, smoothing: float, ignored: int) -> tuple[Tensor, Tensor]:
-    """Allocate the losses and the normalizer; also the fake kernel for tracing."""
-    del targets, smoothing, ignored
+def _empty_losses(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Allocate the losses and the normalizer."""
     rows, dtype = logits.shape[0], accumulation_dtype(logits.dtype)
     return logits.new_empty(rows, dtype=dtype), logits.new_empty(rows, 2, dtype=dtype)
 
@@ -84,7 +83,7 @@ def _cross_entropy_backward(
     grad_loss: Tensor, logits: Tensor, targets: Tensor, normalizer: Tensor, smoothing: float, ignored: int
 ) -> Tensor:
     """Compute regard::cross_entropy_backward on a CPU."""
-    gradient = _empty_gradient(grad_loss, logits, targets, normalizer, smoothing, ignored)
+    gradient = _empty_gradient(logits)
     native.cross_entropy_backward(
         grad_loss.contiguous(),
         logits.contiguous(),
@@ -98,11 +97,8 @@ def _cross_entropy_backward(
     return gradient
 
 
-def _empty_gradient(
-    grad_loss: Tensor, logits: Tensor, targets: Tensor, normalizer: Tensor, smoothing: float, ignored: int
-) -> Tensor:
-    """Allocate the gradient of the logits; also the fake kernel for tracing."""
-    del grad_loss, targets, normalizer, smoothing, ignored
+def _empty_gradient(logits: Tensor) -> Tensor:
+    """Allocate the gradient of the logits."""
     return torch.empty_like(logits, memory_format=torch.contiguous_format)
 
 
@@ -123,7 +119,7 @@ CROSS_ENTROPY_BACKWARD = Operator(
     "cross_entropy_backward",
     "(Tensor grad_loss, Tensor logits, Tensor targets, Tensor normalizer, float smoothing, SymInt ignored) -> Tensor",
     compute=_cross_entropy_backward,
-    fake=_empty_gradient,
+    fake=lambda grad_loss, logits, *_: _empty_gradient(logits),
     differentiate=refuse_second_derivative,
     vmap=True,
 )
@@ -131,7 +127,7 @@ CROSS_ENTROPY = Operator(
     "cross_entropy",
     "(Tensor logits, Tensor targets, float smoothing, SymInt ignored) -> (Tensor loss, Tensor normalizer)",
     compute=_cross_entropy,
-    fake=_empty_losses,
+    fake=lambda logits, *_: _empty_losses(logits),
     save=_save,
     differentiate=_differentiate,
     non_differentiable=(1,),

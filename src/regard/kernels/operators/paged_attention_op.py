@@ -82,7 +82,7 @@ def _paged_attention(
     high: int | None,
 ) -> Tensor:
     """Compute regard::paged_attention on a CPU."""
-    output = _empty_output(query, key_pages, value_pages, page_table, lengths, scale, low, high)
+    output = _empty_output(query, value_pages)
     if output.numel() > 0:
         band = {}
         if low is not None:
@@ -96,18 +96,8 @@ def _paged_attention(
     return output
 
 
-def _empty_output(
-    query: Tensor,
-    key_pages: Tensor,
-    value_pages: Tensor,
-    page_table: Tensor,
-    lengths: Tensor,
-    scale: float,
-    low: int | None,
-    high: int | None,
-) -> Tensor:
-    """Allocate the output; also the fake kernel for tracing."""
-    del key_pages, page_table, lengths, scale, low, high
+def _empty_output(query: Tensor, value_pages: Tensor) -> Tensor:
+    """Allocate the output."""
     return empty_token_major(query, query.shape[2], value_pages.shape[3])
 
 
@@ -116,5 +106,5 @@ PAGED_ATTENTION = Operator(
     "(Tensor query, Tensor key_pages, Tensor value_pages, Tensor page_table, Tensor lengths, float scale, SymInt? low, "
     "SymInt? high) -> Tensor",
     compute=_paged_attention,
-    fake=_empty_output,
+    fake=lambda query, key_pages, value_pages, *_: _empty_output(query, value_pages),
 )

@@ -67,7 +67,7 @@ def _scan(
     scale: float,
 ) -> tuple[Tensor, Tensor]:
     """Compute regard::scan on a CPU."""
-    output, final_state = _empty_results(query, key, value, log_decay, beta, state, scale)
+    output, final_state = _empty_results(query, value)
     if query.shape[3] == 0 or value.shape[3] == 0:
         return output.zero_(), final_state
     if not native.scan(
@@ -77,17 +77,8 @@ def _scan(
     return output, final_state
 
 
-def _empty_results(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    log_decay: Tensor | None,
-    beta: Tensor | None,
-    state: Tensor | None,
-    scale: float,
-) -> tuple[Tensor, Tensor]:
-    """Allocate the results; also the fake kernel for tracing."""
-    del key, log_decay, beta, state, scale
+def _empty_results(query: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Allocate the output and the final state."""
     batch, heads, length, head_dim = query.shape
     output = empty_token_major(query, length, value.shape[3])
     dtype = accumulation_dtype(query.dtype)
@@ -106,7 +97,7 @@ def _scan_backward(
     scale: float,
 ) -> tuple[Tensor, ...]:
     """Compute regard::scan_backward on a CPU."""
-    gradients = _empty_gradients(grad_output, grad_state, query, key, value, log_decay, beta, state, scale)
+    gradients = _empty_gradients(query, key, value, log_decay, beta, state)
     if query.shape[3] == 0 or value.shape[3] == 0:
         for gradient in gradients:
             gradient.zero_()
@@ -129,21 +120,10 @@ def _scan_backward(
     return gradients
 
 
-def _empty_gradients(
-    grad_output: Tensor,
-    grad_state: Tensor | None,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    log_decay: Tensor | None,
-    beta: Tensor | None,
-    state: Tensor | None,
-    scale: float,
-) -> tuple[Tensor, ...]:
+def _empty_gradients(query: Tensor, key: Tensor, value: Tensor, *optional: Tensor | None) -> tuple[Tensor, ...]:
     """Allocate the gradients; empty tensors for inputs that are absent."""
-    del grad_output, grad_state, scale
     of_tokens = (empty_token_major(part, part.shape[2], part.shape[3]) for part in (query, key, value))
-    others = (query.new_empty(0) if part is None else part.new_empty(part.shape) for part in (log_decay, beta, state))
+    others = (query.new_empty(0) if part is None else part.new_empty(part.shape) for part in optional)
     return (*of_tokens, *others)
 
 
@@ -176,7 +156,7 @@ SCAN_BACKWARD = Operator(
     f"(Tensor grad_output, Tensor? grad_final_state, {_SCHEMA}) -> (Tensor grad_query, Tensor grad_key, "
     "Tensor grad_value, Tensor grad_log_decay, Tensor grad_beta, Tensor grad_state)",
     compute=_scan_backward,
-    fake=_empty_gradients,
+    fake=lambda grad_output, grad_state, *inputs: _empty_gradients(*inputs[:-1]),
     differentiate=refuse_second_derivative,
     vmap=True,
 )
@@ -184,7 +164,7 @@ SCAN = Operator(
     "scan",
     f"({_SCHEMA}) -> (Tensor output, Tensor final_state)",
     compute=_scan,
-    fake=_empty_results,
+    fake=lambda query, key, value, *_: _empty_results(query, value),
     save=_save,
     differentiate=_differentiate,
 )
