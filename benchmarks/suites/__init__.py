@@ -16,6 +16,7 @@ from benchmarks.suites import (
     selection,
     shapes,
     short,
+    sigmoid,
     training,
     translator,
     window,
@@ -37,6 +38,7 @@ SUITES: dict[str, Suite] = {
         decode,
         observe,
         additive,
+        sigmoid,
         model,
         translator,
     )

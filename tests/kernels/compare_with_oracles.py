@@ -23,6 +23,7 @@ from oracles import additive as additive_oracle
 from oracles import attention as oracle
 from oracles import dropout as dropout_oracle
 from oracles import scan as scan_oracle
+from oracles import sigmoid as sigmoid_oracle
 from regard import masks
 from regard.kernels import extension, results
 from regard.kernels.operators import (  # the first two define operators
@@ -138,6 +139,33 @@ def compare_additive(dtype: torch.dtype, queries: int = 67, keys: int = 71) -> C
     yield "gradient of vector", of_vector, exact.score_vector, BATCH * queries * keys
 
 
+def compare_sigmoid(dtype: torch.dtype, queries: int = 67, keys: int = 131) -> Comparisons:
+    """Compare forward and backward, with a mask of every kind and a trained bias."""
+    query, key, value = random_query_key_value(dtype, queries, keys)
+    mask = (masks.window(90, 3) | masks.global_tokens([0])) & masks.padding([keys, 71])
+    bias = random_tensor(dtype, 1, HEADS, 1, keys).requires_grad_()
+    upstream = random_tensor(dtype, BATCH, HEADS, queries, VALUE_DIM)
+    output = regard.mechanism("sigmoid", heads=HEADS, head_dim=HEAD_DIM, impl="native")(
+        query, key, value, mask, bias=bias
+    )
+    ours = torch.autograd.grad(output, (query, key, value, bias), upstream)
+    inputs, allowed, added = arrays(query, key, value), mask.dense(queries, keys).numpy(), arrays(bias)[0]
+    exact, _ = sigmoid_oracle.attention(*inputs, allowed, pair_bias=added)
+    exacts = sigmoid_oracle.backward(*inputs, *arrays(upstream), allowed, pair_bias=added)
+    yield "output", output, exact, num_terms(queries, keys)
+    for name, one, other in zip(exacts._fields, ours, exacts, strict=True):
+        yield f"gradient of {name}", one, other, num_terms(queries, keys) * (BATCH if name == "bias" else 1)
+
+
+def compare_sigmoid_decode(dtype: torch.dtype, keys: int = 1031) -> Comparisons:
+    query, key, value = random_query_key_value(dtype, 1, keys)
+    mask = masks.padding([keys, 577])
+    mechanism = regard.mechanism("sigmoid", heads=HEADS, head_dim=HEAD_DIM, impl="native", score_bias=-1.5)
+    allowed = mask.dense(1, keys).numpy()
+    exact, _ = sigmoid_oracle.attention(*arrays(query, key, value), allowed, -1.5)
+    yield "output", mechanism(query, key, value, mask), exact, num_terms(1, keys)
+
+
 def compare_dropout(dtype: torch.dtype, count: int = 40009, probability: float = 0.3) -> Comparisons:
     """Compare dropout of numbers, each multiplied by about 1."""
     tokens = random_tensor(dtype, count)
@@ -201,6 +229,8 @@ def main() -> int:
         compare_decode,
         compare_paged_attention,
         compare_additive,
+        compare_sigmoid,
+        compare_sigmoid_decode,
         compare_dropout,
         compare_cross_entropy,
         compare_scan,

@@ -15,7 +15,7 @@ import regard
 from oracles import attention as oracle
 from regard import masks
 from regard.kernels import extension
-from regard.kernels.operators import additive_op, cross_entropy_op, dropout_op, paged_attention_op
+from regard.kernels.operators import additive_op, cross_entropy_op, dropout_op, paged_attention_op, sigmoid_op
 from regard.kernels.operators.kernel_arguments import KernelArguments
 from regard.layers import projection
 
@@ -100,6 +100,14 @@ def additive(store):
     return [output, *torch.autograd.grad(output, leaves, store(random_tensor(*output.shape)))]
 
 
+def sigmoid(store):
+    leaves = make_leaves(store, *tokens())
+    output = sigmoid_op.sigmoid_attention(
+        *leaves, None, KernelArguments(table=store(random_tensor(HEADS, KEYS + QUERIES)), table_lowest=1 - KEYS)
+    )
+    return [output, *torch.autograd.grad(output, leaves, store(random_tensor(*output.shape)))]
+
+
 def cross_entropy(store):
     (logits,) = make_leaves(store, random_tensor(7, 101))
     loss = cross_entropy_op.cross_entropy(logits, torch.arange(7) * 11, smoothing=0.1, ignored=0)
@@ -113,7 +121,7 @@ def dropout(store):
     return [output, *torch.autograd.grad(output, leaf, store(random_tensor(7, 101)))]
 
 
-OPERATIONS = [attention, observe, decode, pages, additive, cross_entropy, dropout]
+OPERATIONS = [attention, observe, decode, pages, additive, sigmoid, cross_entropy, dropout]
 
 
 @pytest.mark.parametrize("store", [lazily_negated, misaligned])

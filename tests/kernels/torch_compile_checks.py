@@ -1,4 +1,4 @@
-"""torch.compile with impl "native": one graph without breaks, and equal results. Attention and additive attention.
+"""torch.compile with impl "native": one graph without breaks, and equal results: attention, additive and sigmoid.
 
 test_operators.py runs ``main`` with some|fixed|any|other|inductor in a separate process. "fixed" and "any" are the
 sizes that the graph is compiled for; "some" is the part of "fixed" that has each kind of mask and bias; these compare
@@ -45,6 +45,10 @@ additive_mechanisms = {
     name: regard.mechanism(name, heads=HEADS, head_dim=HEAD_DIM, inner=17, impl="native")
     for name in ("additive", "luong_concat")
 }
+sigmoids = {
+    bias: regard.mechanism("sigmoid", heads=HEADS, head_dim=HEAD_DIM, score_bias=bias, impl="native")
+    for bias in (None, -1.5)
+}
 longformer = regard.mechanism("longformer", heads=HEADS, head_dim=HEAD_DIM, window=4, global_tokens=[0, 5])
 bigbird = regard.mechanism("bigbird", heads=HEADS, head_dim=HEAD_DIM, block=2)
 summing = regard.mechanism("performer", heads=HEADS, head_dim=HEAD_DIM, features=7, seed=1, impl="native")
@@ -77,6 +81,8 @@ CASES: dict[str, tuple[Callable[..., torch.Tensor], list[torch.Tensor]]] = {
     "additive": (lambda *q: additive_mechanisms["additive"](*q[:3], masks.padding(q[3])), [lengths]),
     "additive, T5": (lambda *q: additive_mechanisms["additive"](*q, causal_documents, bias=t5), []),
     "luong_concat": (lambda *q: additive_mechanisms["luong_concat"](*q, masks.window(3, 1)), []),
+    "sigmoid": (lambda *q: sigmoids[None](*q[:3], masks.causal() & masks.padding(q[3])), [lengths]),
+    "sigmoid, T5": (lambda *q: sigmoids[-1.5](*q, bias=t5), []),
     "bigbird": (lambda *q: bigbird(*q[:3], masks.padding(q[3])), [lengths]),
     "performer": (lambda *q: summing(*q[:3], masks.causal() & masks.padding(q[3])), [lengths]),
     "gated delta": (
@@ -97,6 +103,7 @@ SOME = (
     "ALiBi",
     "T5",
     "additive, T5",
+    "sigmoid",
 )
 
 

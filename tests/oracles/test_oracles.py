@@ -20,6 +20,7 @@ from oracles import (
     masks,
     positions,
     rotary,
+    sigmoid,
 )
 
 BATCH, HEADS, QUERIES, KEYS, HEAD_DIM, VALUE_DIM, HIDDEN = 2, 3, 3, 5, 7, 2, 5
@@ -201,6 +202,29 @@ class TestAdditive:
 
         ours = additive.backward(query, key, value, *weights, upstream, allowed)
         assert_gradients(loss, (query, key, value, *weights), ours, atol=1e-9)
+
+
+class TestSigmoid:
+    def test_two_known_weights(self):
+        """A score of 0 among 3 visible keys weighs 1 / (1 + 3); of log 3 it weighs 1 / 2."""
+        key = np.array([0.0, np.log(3), 0.0, 9.0])[None, None, :, None]
+        allowed = np.array([True, True, True, False])
+        _, weights = sigmoid.attention(np.ones((1, 1, 1, 1)), key, np.ones((1, 1, 4, 2)), allowed)
+        np.testing.assert_allclose(weights[0, 0, 0], [1 / 4, 1 / 2, 1 / 4, 0])
+
+    @GRADIENTS
+    @pytest.mark.parametrize("bias", [None, -0.3])
+    def test_backward(self, random, bias, assert_gradients):
+        query, key, value = inputs(random, heads=6, key_heads=3)
+        allowed = mask_with_empty_row_and_hidden_key(random)
+        pair_bias = random.normal(size=(6, 1, KEYS))
+        upstream = random.normal(size=(BATCH, 6, QUERIES, VALUE_DIM))
+
+        def loss(query, key, value, pair_bias):
+            return float((sigmoid.attention(query, key, value, allowed, bias, pair_bias)[0] * upstream).sum())
+
+        ours = sigmoid.backward(query, key, value, upstream, allowed, bias, pair_bias)
+        assert_gradients(loss, (query, key, value, pair_bias), ours, atol=1e-10)
 
 
 class TestLuong:

@@ -166,6 +166,68 @@ def paged(
     max_pages) lists the pages of each entry in order; lengths int64 (batch,) is the number of keys of each entry.
     """
 
+def sigmoid_forward(
+    query: Array,
+    key: Array,
+    value: Array,
+    output: Array,
+    *,
+    score_bias: Array | None = None,
+    normalizer: Array | None = None,
+    low: int | None = None,
+    high: int | None = None,
+    start: Array | None = None,
+    stop: Array | None = None,
+    row_start: Array | None = None,
+    key_tile: Array | None = None,
+    bitmap: Array | None = None,
+    bitmaps: Array | None = None,
+    dense: Array | None = None,
+    scale: float = 1.0,
+    bias: Array | None = None,
+    table: Array | None = None,
+    table_lowest: int = 0,
+    dropout: float = 0.0,
+    seed: int = 0,
+    threads: int = 1,
+) -> None:
+    """Compute output of attention with the weights sigmoid(score_ij + b_i) in place of the softmax.
+
+    score_bias float64 (1,) is b; None: b_i is -log of the number of keys that query i may attend to. For the backward
+    pass it also writes normalizer (batch, heads, queries, 2, wide), b_i and whether the result is finite.
+    """
+
+def sigmoid_backward(
+    grad_output: Array,
+    query: Array,
+    key: Array,
+    value: Array,
+    normalizer: Array,
+    grad_query: Array,
+    grad_key: Array,
+    grad_value: Array,
+    grad_bias: Array | None,
+    grad_table: Array | None,
+    *,
+    low: int | None = None,
+    high: int | None = None,
+    start: Array | None = None,
+    stop: Array | None = None,
+    row_start: Array | None = None,
+    key_tile: Array | None = None,
+    bitmap: Array | None = None,
+    bitmaps: Array | None = None,
+    dense: Array | None = None,
+    scale: float = 1.0,
+    bias: Array | None = None,
+    table: Array | None = None,
+    table_lowest: int = 0,
+    dropout: float = 0.0,
+    seed: int = 0,
+    threads: int = 1,
+) -> None:
+    """Compute the gradients of sigmoid_forward's arguments; grad_bias and grad_table are wide."""
+
 def additive_forward(
     of_query: Array,
     of_key: Array,

@@ -30,10 +30,18 @@ from regard.kernels.implementations import (
     reference,
     scan,
     sdpa,
+    sigmoid,
 )
 
 Operation: TypeAlias = Literal[
-    "attention", "observe", "mlp score", "paged attention", "scan", "chosen blocks", "bucket attention"
+    "attention",
+    "observe",
+    "sigmoid attention",
+    "mlp score",
+    "paged attention",
+    "scan",
+    "chosen blocks",
+    "bucket attention",
 ]
 
 
@@ -54,6 +62,7 @@ def _make_unobservable(name: str) -> Implementation:
 _IMPLEMENTATIONS: Mapping[Operation, tuple[Implementation, ...]] = {
     "attention": (native.ATTENTION, sdpa.ATTENTION, flex.ATTENTION, reference.ATTENTION),
     "observe": (native.OBSERVE, _make_unobservable("sdpa"), _make_unobservable("flex"), reference.OBSERVE),
+    "sigmoid attention": (sigmoid.NATIVE, sigmoid.REFERENCE),
     "mlp score": (mlp_score.NATIVE, mlp_score.REFERENCE),
     "paged attention": (paged.IN_PLACE, paged.GATHERED),
     "scan": (scan.NATIVE, scan.REFERENCE),

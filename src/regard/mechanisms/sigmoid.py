@@ -8,29 +8,22 @@ may attend to, so that neither padding nor later tokens have an influence; ``sco
 such as -log of the length of the texts in training. Weights are 0 or more, and their sum is any number.
 
 query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim) -> (batch, heads, queries, value_dim),
-in n^2 d operations. Plain torch, in tiles of queries: memory is linear in length, also in training.
+in n^2 d operations and memory linear in length, also in training: on a CPU in the kernels of exact attention, with
+another function of the scores; else in plain torch, in tiles of queries.
 """
 
 from __future__ import annotations
 
-import math
 from typing import ClassVar, Literal, final
 
-import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.arguments import explain_arguments
-from regard.errors import check_number
-from regard.kernels.reference.attention import (
-    ScoreProblem,
-    full_precision,
-    make_dot_product_problem,
-    mark_bad_rows,
-)
-from regard.kernels.reference.nonfinite_isolation import MaskedWeights
-from regard.kernels.reference.query_tiles import compute_in_tiles
+from regard.errors import check_choice, check_number
+from regard.kernels.reference import sigmoid as reference_sigmoid
 from regard.kernels.request import Request
+from regard.kernels.select import impl_names, select
 from regard.mechanisms.base import Mechanism
 
 
@@ -39,15 +32,28 @@ from regard.mechanisms.base import Mechanism
 class Sigmoid(Mechanism):
     """Sigmoid attention: sigmoid(scale * q . k + ``score_bias``).
 
-    ``score_bias=None`` is -log of the number of keys that the query may attend to.
+    ``score_bias=None`` is -log of the number of keys that the query may attend to. ``impl`` is "native" (the fused
+    kernels, on a CPU), "reference" (plain torch), or "auto": native if it supports the call. ``observe`` and
+    ``weights`` run in plain torch, in tiles.
     """
 
+    implementations: ClassVar[tuple[str, ...]] = impl_names("sigmoid attention")
     weights_are: ClassVar[Literal["non-negative"]] = "non-negative"
 
-    def __init__(self, *, heads: int, head_dim: int, score_bias: float | None = None, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        *,
+        heads: int,
+        head_dim: int,
+        score_bias: float | None = None,
+        dropout: float = 0.0,
+        impl: str = "auto",
+    ) -> None:
         super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
+        check_choice("impl", impl, ("auto", *self.implementations))
         if score_bias is not None:
             check_number("score_bias", score_bias)
+        self.impl = impl
         self.score_bias = None if score_bias is None else float(score_bias)
 
     @property
@@ -56,68 +62,14 @@ class Sigmoid(Mechanism):
         return float(self.head_dim**-0.5)
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
-        """Compute the output in plain torch; half precision is computed in float32 and rounded once."""
-        problem = make_dot_product_problem(request)
-
-        def compute_rows(rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows value_dim"]:
-            with full_precision(problem):
-                allowed = problem.dense_mask(rows)
-                weights, empty, broken = self._tile_weights(problem, rows, allowed)
-                if request.dropout > 0.0:
-                    weights = torch.nn.functional.dropout(weights, request.dropout)
-                bad = broken | problem.tokens.bad_rows(allowed, rows)
-                return problem.mix(weights, empty, rows).masked_fill(bad[..., None], torch.nan)
-
-        return compute_in_tiles(problem, compute_rows, is_random=request.dropout > 0.0).to(request.query.dtype)
+        """Compute the output with the chosen implementation."""
+        output: Tensor = select("sigmoid attention", self.impl, request).compute(request, self.score_bias)
+        return output
 
     def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
         """Compute the sigmoids of the scores of some queries."""
-        problem = make_dot_product_problem(request)
-        with full_precision(problem):
-            allowed = problem.dense_mask(rows)
-            weights, _, broken = self._tile_weights(problem, rows, allowed)
-            return mark_bad_rows(weights, allowed, broken | problem.tokens.bad_rows(allowed, rows))
-
-    def _tile_weights(
-        self,
-        problem: ScoreProblem,
-        rows: Int[Tensor, " rows"],
-        allowed: Bool[Tensor, "#batch #heads #rows #keys"] | None,
-    ) -> MaskedWeights:
-        """Compute the weights of some queries."""
-        scores = problem.scores(rows)
-        added = _minus_log_visible(allowed, scores) if self.score_bias is None else self.score_bias
-        return masked_sigmoid(scores, allowed, added)
+        return reference_sigmoid.compute_weights(request, self.score_bias, rows)
 
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""
-        return f"{super().extra_repr()}, score_bias={self.score_bias}"
-
-
-def masked_sigmoid(
-    scores: Float[Tensor, "batch heads rows keys"],
-    allowed: Bool[Tensor, "#batch #heads #rows #keys"] | None,
-    added: Float[Tensor, "#batch #heads #rows 1"] | float,
-) -> MaskedWeights:
-    """Compute sigmoid(scores + added) of the allowed keys; 0 for forbidden ones."""
-    if allowed is not None:
-        scores = scores.masked_fill(~allowed, -torch.inf)
-    if scores.shape[-1] == 0:
-        no_rows = scores.new_zeros(scores.shape[:-1], dtype=torch.bool)
-        return MaskedWeights(scores, empty_rows=~no_rows, nonfinite_rows=no_rows)
-    highest = scores.detach().amax(-1, keepdim=True)
-    empty, broken = highest == -torch.inf, ~(highest < torch.inf)
-    weights = (scores + added).masked_fill(broken, 0.0).sigmoid()
-    # Forbidden weights are 0 already; setting them stops gradients, which a huge value can make infinite.
-    weights = weights.masked_fill(empty if allowed is None else empty | ~allowed, 0.0)
-    return MaskedWeights(weights, empty.squeeze(-1), broken.squeeze(-1))
-
-
-def _minus_log_visible(
-    allowed: Bool[Tensor, "#batch #heads #rows #keys"] | None, scores: Float[Tensor, "batch heads rows keys"]
-) -> Float[Tensor, "#batch #heads #rows 1"] | float:
-    """Compute -log of the number of keys that each query may attend to; 0 where there are none."""
-    keys = scores.shape[-1]
-    if allowed is None:
-        return -math.log(max(keys, 1))
-    return -allowed.expand(*allowed.shape[:3], keys).sum(-1, keepdim=True).clamp(min=1).to(scores).log()
+        return f"{super().extra_repr()}, score_bias={self.score_bias}, impl={self.impl!r}"

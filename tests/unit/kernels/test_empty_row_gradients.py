@@ -60,6 +60,7 @@ COMPUTATIONS = {
     "Shaw": _biased(positions.ShawRelative(HEAD_DIM, 2)),
     **{f"additive, {impl}": _mechanism_by_name("additive", impl=impl) for impl in ("native", "reference")},
     **{f"luong_concat, {impl}": _mechanism_by_name("luong_concat", impl=impl) for impl in ("native", "reference")},
+    **{f"sigmoid, {impl}": _mechanism_by_name("sigmoid", impl=impl) for impl in ("native", "reference")},
     "luong_dot": _mechanism_by_name("luong_dot"),
     "luong_general": _mechanism_by_name("luong_general"),
     "local-p": _mechanism(LocalPredictive),

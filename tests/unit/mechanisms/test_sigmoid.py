@@ -1,4 +1,7 @@
-"""Sigmoid attention beside the conformance suite: tiles, the bias, decoding, and derivatives."""
+"""Sigmoid attention beside the conformance suite: tiles of plain torch, the bias, decoding, and derivatives.
+
+tests/kernels/test_sigmoid.py tests the kernels.
+"""
 
 import math
 
@@ -27,15 +30,21 @@ def mechanism() -> Sigmoid:
 
 
 @pytest.fixture
+def reference() -> Sigmoid:
+    return Sigmoid(heads=HEADS, head_dim=HEAD_DIM, impl="reference")
+
+
+@pytest.fixture
 def in_tiles(monkeypatch) -> None:
     monkeypatch.setattr(query_tiles, "_TILE_BYTES", 3 * 2 * HEADS * KEYS * 8)  # three queries
 
 
+@pytest.mark.parametrize("impl", ["native", "reference"])
 @pytest.mark.parametrize("bias", [None, -1.7])
 @pytest.mark.parametrize("queries", [1, 7, KEYS])
-def test_agrees_with_the_equation(in_tiles, bias, queries) -> None:
+def test_agrees_with_the_equation(in_tiles, bias, queries, impl) -> None:
     inputs = make_inputs(queries)
-    mechanism = Sigmoid(heads=HEADS, head_dim=HEAD_DIM, score_bias=bias)
+    mechanism = Sigmoid(heads=HEADS, head_dim=HEAD_DIM, score_bias=bias, impl=impl)
     allowed = np.arange(KEYS) <= np.arange(queries)[:, None] + KEYS - queries
     expected, weights = oracle.attention(*(one.numpy() for one in inputs), allowed, bias)
     np.testing.assert_allclose(mechanism(*inputs, masks.causal()).numpy(), expected, rtol=1e-12, atol=1e-14)
@@ -43,20 +52,21 @@ def test_agrees_with_the_equation(in_tiles, bias, queries) -> None:
     np.testing.assert_allclose(actual, weights, rtol=1e-12, atol=1e-14)
 
 
-def test_tiles_change_no_gradient(mechanism, monkeypatch) -> None:
+def test_tiles_change_no_gradient(reference, monkeypatch) -> None:
     inputs, results = make_inputs(), []
     for tile_bytes in (query_tiles._TILE_BYTES, 3 * 2 * HEADS * KEYS * 8):
         monkeypatch.setattr(query_tiles, "_TILE_BYTES", tile_bytes)
         leaves = [one.clone().requires_grad_() for one in inputs]
-        output = mechanism(*leaves, masks.causal())
+        output = reference(*leaves, masks.causal())
         results.append((output, *torch.autograd.grad(output.square().sum(), leaves)))
     for whole, tiled in zip(*results, strict=True):
         torch.testing.assert_close(tiled, whole, rtol=1e-13, atol=1e-14)
 
 
-def test_dropout_in_tiles_is_the_same_in_the_backward_pass(in_tiles) -> None:
+@pytest.mark.parametrize("impl", ["native", "reference"])
+def test_dropout_is_the_same_in_the_backward_pass(in_tiles, impl) -> None:
     """The output is linear in the values, so it equals its own derivative along them."""
-    mechanism = Sigmoid(heads=HEADS, head_dim=HEAD_DIM, dropout=0.4)
+    mechanism = Sigmoid(heads=HEADS, head_dim=HEAD_DIM, dropout=0.4, impl=impl)
     query, key, value = make_inputs()
     value.requires_grad_()
     torch.manual_seed(5)
@@ -65,10 +75,11 @@ def test_dropout_in_tiles_is_the_same_in_the_backward_pass(in_tiles) -> None:
     torch.testing.assert_close((gradient * value).sum(), output.sum())
 
 
-def test_first_and_second_derivatives(mechanism, in_tiles) -> None:
+def test_first_and_second_derivatives(mechanism, reference, in_tiles) -> None:
     inputs = tuple(one[:1, :, :4].requires_grad_() for one in make_inputs())
     assert torch.autograd.gradcheck(lambda *parts: mechanism(*parts, masks.causal()), inputs)
-    assert torch.autograd.gradgradcheck(lambda *parts: mechanism(*parts, masks.causal()), inputs)
+    assert torch.autograd.gradcheck(lambda *parts: reference(*parts, masks.causal()), inputs)
+    assert torch.autograd.gradgradcheck(lambda *parts: reference(*parts, masks.causal()), inputs)
 
 
 def test_steps_equal_the_whole_sequence(mechanism) -> None:

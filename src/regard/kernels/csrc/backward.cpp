@@ -25,14 +25,14 @@ struct Run {
     const BackwardInputs& inputs;
     const Gradients& g;
     const BackwardSplit split;
-    const bool was_decoded;  // whether the forward pass used the decoding kernels
+    const bool was_decoded;  // whether a normalizer comes from the decoding kernels
     const BackwardLayout layout;
     int threads;
     SharedGradient bias, table;
     size_t work;
 
     Run(const Problem& p, const TileKernels& k, const BackwardInputs& inputs, const Gradients& g, int threads)
-        : p(p), k(k), inputs(inputs), g(g), split(p, g), was_decoded(!p.vector && is_decode_suitable(p)),
+        : p(p), k(k), inputs(inputs), g(g), split(p, g), was_decoded(p.weight_function == WeightFunction::softmax && !p.vector && is_decode_suitable(p)),
           layout(p, k, was_decoded), threads(threads), bias(g.bias, split.copies),
           table(g.table, split.copies) {
         work = align_up(max_bytes(layout.size.scratch, layout.size.pack_scratch));

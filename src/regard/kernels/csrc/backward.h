@@ -7,6 +7,10 @@
 //                                                             Dao et al. 2022, algorithm 4; Dao 2023, algorithm 2
 // With dropout, w_ij in dV and dO_i . v_j are multiplied by keep_ij / (1 - p), generated again from the seed.
 //
+// The weights of a sigmoid (weight_function.h) need no normalizer and no delta:
+//
+//     w_ij  = sigmoid(s_ij + b_i),    dS_ij = w_ij (1 - w_ij) D_ij
+//
 // A task computes dK and dV of a range of key tiles of one (batch, key head). Each range sums its terms of dQ in a
 // buffer of its own, and the buffers are added in order, so the bits do not depend on the number of threads. A pair of
 // tiles takes five products of matrices: scores, D, dQ, dV and dK.
@@ -15,11 +19,12 @@
 #include "forward.h"
 #include "decode_kernels.h"
 #include "tile_kernels.h"
+#include "weight_function.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {
 
-template <class A>
+template <class A, class Weights = Softmax>
 struct Backward {
     typedef typename A::number number;
     typedef typename A::unit unit;
@@ -89,13 +94,14 @@ struct Backward {
         read_rows(p.query, p.query.at(batch, head, first, 0), rows, height, p.head_dim, query, query_stride);
         read_rows(g.grad_output, g.grad_output.at(batch, head, first, 0), rows, height, p.value_dim, grad_output,
                   output_stride);
-        read_rows(g.output, g.output.at(batch, head, first, 0), rows, rows, p.value_dim, output, output_stride);
+        if (Weights::is_normalized)
+            read_rows(g.output, g.output.at(batch, head, first, 0), rows, rows, p.value_dim, output, output_stride);
         number* largest = (number*)(into.largest + s.row_numbers * at);
         number* log_sum = (number*)(into.log_sum + s.row_numbers * at);
         number* delta = (number*)(into.delta + s.row_numbers * at);
         uint64_t active = 0;
         for (int64_t i = 0; i < tile; i += width) {  // makes all weights 0
-            store(largest + i, vec<number>{});
+            store(largest + i, broadcast(Weights::is_normalized ? (number)0 : -infinity));
             store(log_sum + i, broadcast(infinity));
             store(delta + i, vec<number>{});
         }
@@ -108,6 +114,7 @@ struct Backward {
             }
             active |= (uint64_t)1 << i;
             largest[i] = normalizer.largest, log_sum[i] = normalizer.log_sum;
+            if (!Weights::is_normalized) continue;
             delta[i] = compute_delta((const unit*)(output + i * output_stride),
                                 (const unit*)(grad_output + i * output_stride), p.value_dim, log_sum[i]);
             if (delta[i] != delta[i])  // 0 * infinity: an output overflowed, and its gradient is 0
@@ -173,7 +180,7 @@ struct Backward {
         number* grad_key = c.take<number>(tile * padded_width<A>(p.head_dim));
         number* grad_value = c.take<number>(tile * padded_width<A>(p.value_dim));
         number* weights = c.take<number>(tile * tile);
-        number* inner = c.take<number>((A::per_unit == 1 ? tile : strip) * tile);
+        number* inner = c.take<number>((A::per_unit == 1 || !Weights::is_normalized ? tile : strip) * tile);
         number* bias_rows = c.take<number>(strip * tile);
         number* exponents = c.take<number>(tile * tile);
         number* extra = c.take<number>(strip * tile);
@@ -284,7 +291,9 @@ struct Backward {
     template <int n>
     REGARD_INLINE void weigh(int64_t query_tile, int64_t key_tile, size_t at, int64_t first, int32_t from,
                              int32_t stop, bool partial) {
-        if (tiles.weights && !g.has_statistics()) return load_weights<n>(key_tile, at, first, from, stop, partial);
+        if constexpr (Weights::is_normalized)
+            if (tiles.weights && !g.has_statistics())
+                return load_weights<n>(key_tile, at, first, from, stop, partial);
         const unit* query = (const unit*)(tiles.query + size.query * at) + first * query_units;
         const unit* key = (const unit*)(tiles.key + size.key * (size_t)key_tile);
         const Normalizers normalizers(*this, at, first);
@@ -302,11 +311,21 @@ struct Backward {
             Sums<A, n, decltype(panel)::value> s;
             s.clear();
             multiply(s, query, query_units, 1, key + v0 * width, tile, count_units<A>(p.head_dim));
-            normalizers.to_exponents(s, added, v0);
+            if constexpr (Weights::is_normalized)
+                normalizers.to_exponents(s, added, v0);
+            else
+                normalizers.to_scores(s, added, v0);
             s.each([&](int r, int v, vec<number>& x) {
                 int64_t c = r * tile + (v0 + v) * width;
-                if (has_statistics) store(exponents + first * tile + c, x);
-                vec<number> w = softmax_weight<A::degree>(x);
+                vec<number> w;
+                if constexpr (Weights::is_normalized) {
+                    if (has_statistics) store(exponents + first * tile + c, x);
+                    w = softmax_weight<A::degree>(x);
+                } else {
+                    const auto found = SigmoidWeight<vec<number>>::template of<A::degree>(x);
+                    w = found.weight;
+                    store(inner + first * tile + c, found.slope);
+                }
                 if (partial) w = select((uint32_t)(allowed[r] >> ((v0 + v) * width)), w, vec<number>{});
                 store(to + c, w);
             });
@@ -334,6 +353,17 @@ struct Backward {
                 });
             s.each([&](int r, int, vec<number>& x) {
                 x = multiply_add(x - broadcast(largest[r]), broadcast(times), -broadcast(log_sum[r]));
+            });
+        }
+        // For a sigmoid: converts them to the scores of the forward pass, with b_i.
+        template <class S>
+        REGARD_INLINE void to_scores(S& s, const number* const* added, int64_t v0) const {
+            if (!has_bias)
+                return s.each([&](int r, int, vec<number>& x) {
+                    x = multiply_add(x, broadcast(scale), broadcast(largest[r]));
+                });
+            s.each([&](int r, int v, vec<number>& x) {
+                x = multiply_add(x, broadcast(scale), load(added[r] + (v0 + v) * width)) + broadcast(largest[r]);
             });
         }
     };
@@ -369,7 +399,8 @@ struct Backward {
                 if (c < from * width || c >= stop * width) store(rows + r * tile + c, vec<number>{});
     }
 
-    // Computes dS of a strip, the left operand of the products for dQ (by rows) and dK (by columns).
+    // Computes dS of a strip, the left operand of the products for dQ (by rows) and dK (by columns): from the weights, or
+    // for a sigmoid from their derivatives, which are in `inner`.
     template <int n>
     REGARD_INLINE void differentiate(int64_t query_tile, int64_t key_tile, size_t at, int64_t first, int32_t from,
                                      int32_t stop, bool partial) {
@@ -401,7 +432,11 @@ struct Backward {
                     store(w_to + c, w * kept);
                 }
                 if (has_statistics) of_pair += statistics_part(first_query + r, exponents + first * tile + c, extra + c);
-                vec<number> ds = w * (of_pair - broadcast(delta[r]));
+                vec<number> ds;
+                if constexpr (Weights::is_normalized)
+                    ds = w * (of_pair - broadcast(delta[r]));
+                else
+                    ds = load(inner + first * tile + c) * of_pair;
                 if (partial) ds = select((uint32_t)(allowed[r] >> ((v0 + v) * width)), ds, vec<number>{});
                 store(d_to + c, ds);
             });
@@ -594,11 +629,13 @@ struct Backward {
     // weights are saved, and adds the terms of statistics to delta.
     static void prepare_queries(const Problem& p, const BackwardInputs& g, const BackwardTiles& tiles, int64_t batch,
                                 int64_t head, int64_t in_group, int64_t query_tile, char* scratch) {
-        BackwardResults none = {};
-        Backward b(p, g, tiles, none, batch, scratch);
-        b.head = head, b.in_group = in_group;
-        if (tiles.weights) b.normalize_queries(query_tile);
-        b.add_statistics(query_tile);
+        if constexpr (Weights::is_normalized) {
+            BackwardResults none = {};
+            Backward b(p, g, tiles, none, batch, scratch);
+            b.head = head, b.in_group = in_group;
+            if (tiles.weights) b.normalize_queries(query_tile);
+            b.add_statistics(query_tile);
+        }
     }
 
     // Adds the terms of statistics to delta: sum_j w_ij (D_ij - dO_i . v_j) - grad_lse_i.

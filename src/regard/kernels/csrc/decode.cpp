@@ -41,7 +41,7 @@ int64_t tiles_in_chunk(const Problem& p, int64_t keys) {
 // Computes every chunk, then merges the chunks. `lengths` are the numbers of keys of each batch entry; null: p.keys.
 void decode_chunks(const Problem& p, const Pages* pages, const int64_t* lengths, const ForwardResults& results,
                int threads) {
-    const DecodeKernels& k = kernels_for(p.query.dtype).decode;
+    const DecodeKernels& k = decode_kernels_for(p);
     const auto keys_of = [&](int64_t b) { return lengths ? lengths[b] : p.keys; };
     // starts[b]: number of chunks per head of the batch entries before b
     Scratch of_starts = Scratch::of<int64_t>({p.batch + 1});

@@ -11,12 +11,16 @@
 //     m = max_c m_c,    l = sum_c exp(m_c - m) l_c,    output = sum_c exp(m_c - m) o_c / l,    lse = ln l + m
 //
 // A row whose result is NaN has an l of NaN.
+//
+// Weights of a sigmoid (weight_function.h) are not relative to anything: then m_c is 0, or -infinity if the chunk has no
+// key for the row, o_c is a sum that is only added up, and l_c is 1 or 0.
 #pragma once
 
 #include "decode_products.h"
 #include "decode_kernels.h"
 #include "normalizer.h"
 #include "bias_rows.h"
+#include "weight_function.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {
@@ -42,7 +46,7 @@ struct PartialSoftmax {
     }
 };
 
-template <class T>
+template <class T, class Weights = Softmax>
 struct Decode {
     typedef typename Unit<T>::number number;
     typedef typename Unit<T>::factor factor_type;
@@ -286,10 +290,19 @@ struct Decode {
         return sum_lanes<number>(nonfinite) == 0;
     }
 
-    // ---- softmax ----
+    // ---- weights ----
 
-    // Converts the scores of a row to weights relative to the largest score.
+    // Converts the products of a row to weights; those of a softmax are relative to the largest score.
     REGARD_INLINE void weigh(int64_t r) {
+        const number largest = score_row(r);
+        if constexpr (Weights::is_normalized)
+            exponentiate(r, largest);
+        else
+            apply_sigmoid(r, largest);
+    }
+
+    // Converts the products of a row to scores, -infinity for forbidden keys, and returns the largest.
+    REGARD_INLINE number score_row(int64_t r) {
         BiasRows<number> bias{p, batch, head_of(r)};
         bool has_bias = bias.has_bias();
         vec<number> highest = broadcast(-infinity);
@@ -311,7 +324,11 @@ struct Decode {
             if (is_checked_later(key, of) && sum_lanes<number>(nonfinite) != 0)
                 mark_broken(of, find_nonfinite_rows(key, of));
         }
-        number largest = max_lane<number>(highest), base = largest == -infinity ? 0 : largest;
+        return max_lane<number>(highest);
+    }
+
+    REGARD_INLINE void exponentiate(int64_t r, number largest) {
+        const number base = largest == -infinity ? 0 : largest;
         vec<number> sum = {};
         for (int t = 0; t < count; ++t) {
             number* row = scores_of(tiles[t], r);
@@ -323,6 +340,26 @@ struct Decode {
         }
         partials.largest[r] = largest;
         partials.sums[r] = sum_lanes<number>(sum);
+    }
+
+    REGARD_INLINE void apply_sigmoid(int64_t r, number largest) {
+        const vec<number> added = broadcast(row_bias(p, batch, head_of(r), r % p.queries));
+        vec<number> sum = {};
+        for (int t = 0; t < count; ++t) {
+            number* row = scores_of(tiles[t], r);
+            for (int64_t j = tiles[t].from; j < tiles[t].stop; j += n) {
+                const vec<number> w = SigmoidWeight<vec<number>>::template of<degree>(load(row + j) + added).weight;
+                sum += w;
+                store(row + j, w);
+            }
+        }
+        const bool is_empty = largest == -infinity;
+        partials.largest[r] = is_empty ? -infinity : 0;
+        // The sum is NaN if a score is NaN.
+        partials.sums[r] = !(largest < infinity) ? (number)NAN : sum_lanes<number>(sum) * 0 + (is_empty ? 0 : 1);
+    }
+    static REGARD_INLINE number row_bias(const Problem& p, int64_t batch, int64_t head, int64_t query) {
+        return ((const number*)p.row_bias.data)[p.row_bias.at(0, batch, head, query)];
     }
 
     // ---- merging ----
@@ -363,10 +400,12 @@ struct Decode {
         const double log_sum = results.lse || results.normalizer ? log((double)sum) : 0;
         if (const Array& lse = results.lse)
             ((number*)lse.data)[lse.at(0, batch, head, query)] = (number)((double)base + log_sum);
-        // The backward pass uses this only to decide which rows take part: see Backward::normalize_queries.
-        if (results.normalizer)
+        // The backward pass uses the logarithm only to decide which rows take part: see Backward::normalize_queries.
+        if (results.normalizer) {
+            if constexpr (!Weights::is_normalized) base = row_bias(p, batch, head, query);
             Normalizer<number>{base, (number)(log_sum * log2_e)}.write(results.normalizer, batch, head, query);
-        number inverse = empty ? 0 : 1 / sum;  // NaN for a broken row
+        }
+        number inverse = empty ? 0 : 1 / (Weights::is_normalized ? sum : sum * 0 + 1);  // NaN for a broken row
         const Array &output = results.output, &rounding = results.rounding;
         T* to = (T*)output.data + output.at(batch, head, query, 0);
         T* cut = rounding ? (T*)rounding.data + rounding.at(batch, head, query, 0) : nullptr;

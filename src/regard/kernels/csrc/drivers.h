@@ -46,6 +46,12 @@ void additive_backward(
     const Problem& problem, const Additive& additive, const ForwardResults& results, const AdditiveGradients& gradients,
     int threads);
 
+// Attention with weights sigmoid(score_ij + b_i) in place of the softmax. score_bias: b as one float64 number; absent:
+// b_i is -log of the number of keys that query i may attend to. Results: output and normalizer.
+void sigmoid_forward(const Problem& problem, const Array& score_bias, const ForwardResults& results, int threads);
+// Gradients: output (input), query, key, value, bias, table.
+void sigmoid_backward(const Problem& problem, const Array& normalizer, const Gradients& gradients, int threads);
+
 // tokens and output (count) of one dtype, contiguous.
 struct DropoutArguments {
     Array tokens, output;

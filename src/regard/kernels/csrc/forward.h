@@ -115,6 +115,15 @@ struct Forward {
     }
 
     void process_keys(int64_t query_tile) {
+        for_key_strips(query_tile, [&](int64_t first, auto n, const KeyTile* tiles, int count) {
+            process_strip<decltype(n)::value>(first, tiles, count);
+        });
+    }
+
+    // Reads the queries, and calls body(first row, Constant, key tiles, their number) for each group of key tiles and
+    // each strip. `bits` then has the keys of the group that each row may attend to.
+    template <class Body>
+    REGARD_INLINE void for_key_strips(int64_t query_tile, Body body) {
         uint64_t bad_queries = read_queries();
         memset(output, 0, sizeof(number) * (size_t)(rows * value_stride));
         memset(sums, 0, sizeof(number) * (size_t)(rows * width));
@@ -130,7 +139,7 @@ struct Forward {
         if (groups > 0) together = ceil_div(all, groups);
         while (int count = of_query.next((int)together, tiles, bits)) {
             for (int t = 0; t < count; ++t) mark_broken(tiles[t], bits + t * tile, bad_queries);
-            for_strips(rows, [&](int64_t first, auto n) { process_strip<decltype(n)::value>(first, tiles, count); });
+            for_strips(rows, [&](int64_t first, auto n) { body(first, n, tiles, count); });
         }
     }
 

@@ -30,8 +30,10 @@ struct ProbeKernels {  // the GEMM microkernel alone, `products` products per ca
 };
 
 struct KernelTable {
-    TileKernels dot_product, additive;
-    DecodeKernels decode;
+    TileKernels dot_product, sigmoid, additive;
+    DecodeKernels decode, sigmoid_decode;
+    // Writes the number of keys that each query of a tile may attend to by the mask.
+    void (*count_visible_keys)(const Problem&, int64_t batch, int64_t head, int64_t query_tile, int64_t* counts);
     ObserveKernels observe;
     DropoutKernels dropout;
     CrossEntropyKernels cross_entropy;
@@ -49,7 +51,12 @@ namespace portable { const KernelTable* kernels(Dtype); }
 const KernelTable& kernels_for(Dtype);
 REGARD_INLINE const TileKernels& tile_kernels_for(const Problem& p) {
     const KernelTable& table = kernels_for(p.query.dtype);
-    return p.vector ? table.additive : table.dot_product;
+    if (p.vector) return table.additive;
+    return p.weight_function == WeightFunction::sigmoid ? table.sigmoid : table.dot_product;
+}
+REGARD_INLINE const DecodeKernels& decode_kernels_for(const Problem& p) {
+    const KernelTable& table = kernels_for(p.query.dtype);
+    return p.weight_function == WeightFunction::sigmoid ? table.sigmoid_decode : table.decode;
 }
 
 }  // namespace regard

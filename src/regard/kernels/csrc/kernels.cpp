@@ -11,13 +11,13 @@
 #include "observe.h"
 #include "scan.h"
 #include "scan_backward.h"
+#include "sigmoid_forward.h"
 #include "throughput_probe.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {
 
-// A: the type in which products are computed. Packed values, and the last step of dQ, are the same for the dot product
-// and additive attention.
+// A: the type in which products are computed. Packed values, and the last step of dQ, are the same for all three.
 template <class A, class PackTokens, class ForwardPass, class BackwardPass>
 constexpr TileKernels tile_kernels() {
     TileKernels k = {};
@@ -34,6 +34,11 @@ constexpr TileKernels tile_kernels() {
     k.backward = BackwardPass::run;
     k.backward_finish_queries = Backward<A>::finish_queries;
     return k;
+}
+
+template <class T, class Weights>
+constexpr DecodeKernels decode_kernels() {
+    return {PartialSoftmax<T>::bytes, Decode<T, Weights>::scratch, Decode<T, Weights>::run, Decode<T, Weights>::join};
 }
 
 template <class A>
@@ -70,8 +75,11 @@ template <class A, class Additive, class T>
 constexpr KernelTable kernel_table() {
     KernelTable t = {};
     t.dot_product = tile_kernels<A, PackKeys<A>, Forward<A>, Backward<A>>();
+    t.sigmoid = tile_kernels<A, PackKeys<A>, SigmoidForward<A>, Backward<A, Sigmoid>>();
     t.additive = tile_kernels<Additive, PackAdditive<Additive>, AdditiveForward<Additive>, AdditiveBackward<Additive>>();
-    t.decode = {PartialSoftmax<T>::bytes, Decode<T>::scratch, Decode<T>::run, Decode<T>::join};
+    t.decode = decode_kernels<T, Softmax>();
+    t.sigmoid_decode = decode_kernels<T, Sigmoid>();
+    t.count_visible_keys = VisibleKeys::count;
     t.observe = observe_kernels<A>();
     t.dropout = {Dropout<T>::run};
     t.cross_entropy = {CrossEntropy<T>::forward, CrossEntropy<T>::backward};

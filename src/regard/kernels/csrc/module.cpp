@@ -186,6 +186,41 @@ void bind_observe(nb::module_& module) {
         });
 }
 
+void bind_sigmoid(nb::module_& module) {
+    define<4, 2>(
+        module, "sigmoid_forward", "Attention whose weights are sigmoids of the scores.",
+        {"query", "key", "value", "output"}, {"score_bias", "normalizer"},
+        [](Call& call, const Objects<4>& arrays, const Objects<2>& further) {
+            call.read_problem(arrays[0], arrays[1], arrays[2]);
+            const Array score_bias = call.read(further[0], "score_bias", {1}, Dtype::float64, accept);
+            const ForwardResults results = {write_output(call, arrays[3]), {}, {}, write_normalizer(call, further[1])};
+            const nb::gil_scoped_release unlocked;
+            sigmoid_forward(call.problem, score_bias, results, call.threads());
+        });
+    define<10, 0>(
+        module, "sigmoid_backward", "Gradients of attention whose weights are sigmoids of the scores.",
+        {"grad_output", "query", "key", "value", "normalizer", "grad_query", "grad_key", "grad_value", "grad_bias",
+         "grad_table"},
+        {},
+        [](Call& call, const Objects<10>& arrays, const Objects<0>&) {
+            call.read_problem(arrays[1], arrays[2], arrays[3]);
+            const Problem& p = call.problem;
+            const Array normalizer = read_normalizer(call, arrays[4]);
+            Gradients gradients;
+            gradients.output =
+                call.read(arrays[0], "grad_output", {p.batch, p.heads, p.queries, p.value_dim}, call.dtype());
+            gradients.query =
+                call.write(arrays[5], "grad_query", {p.batch, p.heads, p.queries, p.head_dim}, call.dtype());
+            gradients.key = call.write(arrays[6], "grad_key", {p.batch, p.key_heads, p.keys, p.head_dim}, call.dtype());
+            gradients.value =
+                call.write(arrays[7], "grad_value", {p.batch, p.key_heads, p.keys, p.value_dim}, call.dtype());
+            gradients.bias = write_gradient(call, arrays[8], "grad_bias", p.bias);
+            gradients.table = write_gradient(call, arrays[9], "grad_table", p.table);
+            const nb::gil_scoped_release unlocked;
+            sigmoid_backward(p, normalizer, gradients, call.threads());
+        });
+}
+
 void bind_additive(nb::module_& module) {
     define<6, 1>(
         module, "additive_forward", "Additive attention, and the logarithm of each row's sum.",
@@ -393,13 +428,14 @@ std::vector<std::string> isas() {
 
 // Version of the interface that _native.pyi declares. Increase it here and in extension.py with each change that is
 // incompatible with older Python files or an older module; extension.py refuses a module with another number.
-constexpr int interface_number = 3;
+constexpr int interface_number = 4;
 
 NB_MODULE(_native, module) {
     module.attr("interface") = interface_number;
     bind_forward(module);
     bind_backward(module);
     bind_observe(module);
+    bind_sigmoid(module);
     bind_additive(module);
     bind_paged(module);
     bind_dropout(module);

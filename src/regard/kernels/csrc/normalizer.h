@@ -9,6 +9,9 @@
 //
 //     normalizer[0]   m, of products q . k (c = scale log2 e); with a bias or additive scores, of scores (c = log2 e)
 //     normalizer[1]   log2 l; -infinity for a row without allowed keys, NaN for a row whose result is NaN
+//
+// For a sigmoid (weight_function.h), which has no normalizer, the same two numbers are b_i, and any finite number,
+// -infinity or NaN as above.
 #pragma once
 
 #include <math.h>

@@ -8,6 +8,8 @@
 //     weight_ij = exp(score_ij - lse_i)
 //     output_i  = sum_j weight_ij value_j               Vaswani et al. 2017, equation 1
 //
+// or with weights of another function of the scores (WeightFunction).
+//
 // Strides are in elements and may be 0 (broadcast) or negative.
 #pragma once
 
@@ -63,6 +65,9 @@ struct Mask {
     Array dense;
 };
 
+// How scores become weights: see weight_function.h.
+enum class WeightFunction { softmax, sigmoid };
+
 // A table of biases by distance is float32 (float64 for float64) with contiguous rows, followed by a tile of zeros, so
 // that 64 numbers can be read from any distance.
 struct Problem {
@@ -73,6 +78,8 @@ struct Problem {
     Array table;           // (1, 1, heads or 1, distances): bias by distance, or absent; see above
     int64_t table_lowest;  // the distance j - i - offset of the table's first column
     Array vector;          // (1, 1, heads, head_dim): the score vector of additive attention (additive.h), or absent
+    WeightFunction weight_function = WeightFunction::softmax;
+    Array row_bias;        // (1, batch, heads, queries) in the dtype of sums: b_i of a sigmoid, in the forward pass
     int64_t offset = 0;    // position of query 0 among the keys: keys - queries
     double scale = 1;
     double dropout = 0;

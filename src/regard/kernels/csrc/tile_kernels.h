@@ -1,5 +1,5 @@
-// The kernels of one instruction set for attention by tiles of 64 queries and 64 keys. The dot product and additive
-// attention have a table each; the drivers (attention.cpp, backward.cpp) are the same.
+// The kernels of one instruction set for attention by tiles of 64 queries and 64 keys. The dot product, its sigmoid and
+// additive attention have a table each; the drivers (attention.cpp, backward.cpp) are the same.
 #pragma once
 
 #include "drivers.h"

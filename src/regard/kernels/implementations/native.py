@@ -46,7 +46,7 @@ def _details() -> str:
     return f"{extension.native.isa()} (here run: {', '.join(extension.native.isas())}); {threads}"
 
 
-def _refuses(request: Request) -> str | None:
+def dot_product_unsupported_reason(request: Request) -> str | None:
     """Refuse other devices, heads wider than 640, biases that need the queries or the weights, and torch.func.
 
     Raises OptionError if REGARD_ISA names an instruction set that does not run here.
@@ -102,5 +102,11 @@ def request_unsupported_reason(request: Request) -> str | None:
 
 
 BACKEND = Backend("native", _unavailable_reason, _details)
-ATTENTION = Implementation("native", _attention, _refuses, _auto_skips, merit="regard's own kernels, made for this CPU")
-OBSERVE = Implementation("native", _observe, _refuses)
+ATTENTION = Implementation(
+    "native",
+    _attention,
+    dot_product_unsupported_reason,
+    _auto_skips,
+    merit="regard's own kernels, made for this CPU",
+)
+OBSERVE = Implementation("native", _observe, dot_product_unsupported_reason)
