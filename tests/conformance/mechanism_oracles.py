@@ -196,7 +196,7 @@ ORACLES: dict[str, Oracle] = {
     "forgetting": Oracle(_forgetting),
     "differential": Oracle(_differential, {"depth": 1}, head_parts=2, is_fused=True),
     "talking_heads": Oracle(_talking_heads),
-    "sigmoid": Oracle(_sigmoid),
+    "sigmoid": Oracle(_sigmoid, is_fused=True),
     "linear": Oracle(_linear),
     "linformer": Oracle(_linformer, {"length": 17, "projected": 5}),
     "longformer": Oracle(

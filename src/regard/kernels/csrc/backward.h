@@ -101,7 +101,7 @@ struct Backward {
         number* delta = (number*)(into.delta + s.row_numbers * at);
         uint64_t active = 0;
         for (int64_t i = 0; i < tile; i += width) {  // makes all weights 0
-            store(largest + i, broadcast(Weights::is_normalized ? (number)0 : -infinity));
+            store(largest + i, broadcast(Weights::is_normalized ? (number)0 : infinity));
             store(log_sum + i, broadcast(infinity));
             store(delta + i, vec<number>{});
         }
@@ -114,7 +114,10 @@ struct Backward {
             }
             active |= (uint64_t)1 << i;
             largest[i] = normalizer.largest, log_sum[i] = normalizer.log_sum;
-            if (!Weights::is_normalized) continue;
+            if constexpr (!Weights::is_normalized) {
+                largest[i] = (number)(largest[i] * -log2_e);  // b_i as an exponent: see SigmoidWeight
+                continue;
+            }
             delta[i] = compute_delta((const unit*)(output + i * output_stride),
                                 (const unit*)(grad_output + i * output_stride), p.value_dim, log_sum[i]);
             if (delta[i] != delta[i])  // 0 * infinity: an output overflowed, and its gradient is 0
@@ -314,7 +317,7 @@ struct Backward {
             if constexpr (Weights::is_normalized)
                 normalizers.to_exponents(s, added, v0);
             else
-                normalizers.to_scores(s, added, v0);
+                normalizers.to_sigmoid_exponents(s, added, v0);
             s.each([&](int r, int v, vec<number>& x) {
                 int64_t c = r * tile + (v0 + v) * width;
                 vec<number> w;
@@ -355,15 +358,15 @@ struct Backward {
                 x = multiply_add(x - broadcast(largest[r]), broadcast(times), -broadcast(log_sum[r]));
             });
         }
-        // For a sigmoid: converts them to the scores of the forward pass, with b_i.
+        // For a sigmoid: converts them to the exponents of SigmoidWeight.
         template <class S>
-        REGARD_INLINE void to_scores(S& s, const number* const* added, int64_t v0) const {
-            if (!has_bias)
-                return s.each([&](int r, int, vec<number>& x) {
-                    x = multiply_add(x, broadcast(scale), broadcast(largest[r]));
+        REGARD_INLINE void to_sigmoid_exponents(S& s, const number* const* added, int64_t v0) const {
+            if (has_bias)
+                s.each([&](int r, int v, vec<number>& x) {
+                    x = multiply_add(x, broadcast(scale), load(added[r] + (v0 + v) * width));
                 });
-            s.each([&](int r, int v, vec<number>& x) {
-                x = multiply_add(x, broadcast(scale), load(added[r] + (v0 + v) * width)) + broadcast(largest[r]);
+            s.each([&](int r, int, vec<number>& x) {
+                x = multiply_add(x, broadcast(-times), broadcast(largest[r]));
             });
         }
     };

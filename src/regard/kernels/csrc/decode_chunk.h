@@ -343,12 +343,14 @@ struct Decode {
     }
 
     REGARD_INLINE void apply_sigmoid(int64_t r, number largest) {
-        const vec<number> added = broadcast(row_bias(p, batch, head_of(r), r % p.queries));
+        const number times = (number)-log2_e;
+        const vec<number> added = broadcast((number)(row_bias(p, batch, head_of(r), r % p.queries) * -log2_e));
         vec<number> sum = {};
         for (int t = 0; t < count; ++t) {
             number* row = scores_of(tiles[t], r);
             for (int64_t j = tiles[t].from; j < tiles[t].stop; j += n) {
-                const vec<number> w = SigmoidWeight<vec<number>>::template of<degree>(load(row + j) + added).weight;
+                const vec<number> x = multiply_add(load(row + j), broadcast(times), added);
+                const vec<number> w = SigmoidWeight<vec<number>>::template of<degree>(x).weight;
                 sum += w;
                 store(row + j, w);
             }

@@ -5,7 +5,8 @@
 //
 // b_i (Problem::row_bias) is a number, or -log of the number of keys that query i may attend to; count_visible_keys
 // counts them. Scores and the products with values are those of Forward, without a running maximum to subtract and
-// without a sum to divide by: the largest score finds rows without keys and overflow, the sum of weights finds NaN.
+// without a sum to divide by. The largest score finds rows without keys, and overflow. A score of NaN makes the output
+// NaN, unless its weight is dropped, so with dropout the sum of weights is computed to find it.
 #pragma once
 
 #include "forward.h"
@@ -24,6 +25,7 @@ struct SigmoidForward {
     const Problem& p;
     Tiles tiles;
     number factor;  // of a product, so that it becomes a score; 1 if it is one already
+    number times;   // of a product, so that it becomes an exponent: see SigmoidWeight
 
     static size_t scratch(const Problem& p) { return Tiles::scratch(p); }
 
@@ -31,6 +33,7 @@ struct SigmoidForward {
                    char* scratch)
         : p(p), tiles(p, keys, batch, head, query_tile, scratch) {
         factor = tiles.premultiply ? 1 : tiles.factor;
+        times = (number)(-(tiles.premultiply ? 1 : fabs(p.scale)) * log2_e);
     }
 
     static void run(const Problem& p, const PackedKeys& keys, int64_t batch, int64_t head, int64_t query_tile,
@@ -69,39 +72,47 @@ struct SigmoidForward {
             const number highest_of_row = max_lane<number>(highest[r]);
             number &largest = tiles.largest[first + r], *total = tiles.sums + (first + r) * width;
             largest = highest_of_row > largest ? highest_of_row : largest;
-            const vec<number> added = broadcast(row_bias(first + r));
-            vec<number> sum = load(total);
+            const vec<number> added = broadcast((number)(-row_bias(first + r) * log2_e));
+            vec<number> sum = {};
             const number* score = tiles.scores + r * Tiles::row;
             unit* weight = tiles.weights + r * Tiles::unit_row;
             DropoutMask drop_mask;
             if (tiles.threshold) drop_mask = tiles.make_drop_mask(tiles.first_query + first + r);
             for (int t = 0; t < count; ++t)
                 for (int64_t c0 = from[t] * width; c0 < stop[t] * width; c0 += width) {
-                    const vec<number> x = multiply_add(load(score + t * tile + c0), broadcast(factor), added);
+                    const vec<number> x = multiply_add(load(score + t * tile + c0), broadcast(times), added);
                     vec<number> w = SigmoidWeight<vec<number>>::template of<A::degree>(x).weight;
-                    sum += w;
-                    if (tiles.threshold)
+                    if (tiles.threshold) {
+                        sum += w;
                         w = apply_dropout(drop_mask, (uint32_t)(key_tiles[t].index * tile + c0), tiles.threshold, w);
+                    }
                     tiles.store_weights(weight, t * tile + c0, w);
                 }
-            store(total, sum);
+            store(total, load(total) + sum);
         }
+    }
+
+    // Whether every component of an output is NaN, as those of a NaN weight are.
+    REGARD_INLINE bool is_nan(const number* row) const {
+        int64_t k = 0;
+        while (k < p.value_dim && row[k] != row[k]) ++k;
+        return k == p.value_dim;
     }
 
     void finish(const ForwardResults& results) {
         const Array& out = results.output;
         for (int64_t i = 0; i < tiles.rows; ++i) {
             const number sum = sum_lanes<number>(load(tiles.sums + i * width)), largest = tiles.largest[i] * factor;
-            const bool is_broken = (tiles.broken_rows >> i & 1) || sum != sum || !(largest < Tiles::infinity);
+            const number* row = tiles.output + i * tiles.value_stride;
+            const bool is_broken = (tiles.broken_rows >> i & 1) || largest == Tiles::infinity || sum != sum || is_nan(row);
             const bool is_empty = !is_broken && largest == -Tiles::infinity;
             if (results.normalizer) {
                 const number state = is_broken ? (number)NAN : is_empty ? -Tiles::infinity : 0;
                 Normalizer<number>{row_bias(i), state}.write(results.normalizer, tiles.batch, tiles.head,
                                                              tiles.first_query + i);
             }
-            const number times = is_broken ? (number)NAN : is_empty ? 0 : (number)(1 / (1 - p.dropout));
-            write_scaled_row(tiles.output + i * tiles.value_stride, p.value_dim, times, out,
-                             out.at(tiles.batch, tiles.head, tiles.first_query + i, 0));
+            const number inverse = is_broken ? (number)NAN : is_empty ? 0 : (number)(1 / (1 - p.dropout));
+            write_scaled_row(row, p.value_dim, inverse, out, out.at(tiles.batch, tiles.head, tiles.first_query + i, 0));
         }
     }
 };

@@ -19,57 +19,44 @@ struct Sigmoid {
     static constexpr bool is_normalized = false;
 };
 
-// -|x|; NaN for NaN
-REGARD_INLINE vfloat negative_magnitude(vfloat x) { return (vfloat)((vbits)x | broadcast<uint32_t>(0x80000000u)); }
-REGARD_INLINE vdouble negative_magnitude(vdouble x) {
-    return (vdouble)((vlong)x | broadcast<uint64_t>((uint64_t)1 << 63));
-}
-
-// 1 / x for x in [1, 2]. Exact for 1: an error e of the estimate becomes e^2 <= 2^-28, less than half a unit.
-REGARD_INLINE vdouble reciprocal(vdouble x) {
-    return 1 / x;
-}
-REGARD_INLINE vfloat reciprocal(vfloat x) {
-#if defined(__AVX512F__)
-    const vfloat estimate = _mm512_rcp14_ps(x);
-    return multiply_add(estimate, multiply_add(-x, estimate, broadcast(1.0f)), estimate);
-#else
-    return 1 / x;
-#endif
-}
-
-// a in lanes in which x > 0, else b.
-#if defined(__AVX512F__)
-template <class V>
-REGARD_INLINE V select_positive(V x, V a, V b) {
-    return select(compare_greater(x, V{}), a, b);
-}
-#else
-REGARD_INLINE vfloat select_positive(vfloat x, vfloat a, vfloat b) {
-    const vbits positive = (vbits)(x > vfloat{});
-    return (vfloat)(((vbits)a & positive) | ((vbits)b & ~positive));
-}
-REGARD_INLINE vdouble select_positive(vdouble x, vdouble a, vdouble b) {
-    const vlong positive = (vlong)(x > vdouble{});
-    return (vdouble)(((vlong)a & positive) | ((vlong)b & ~positive));
-}
-#endif
-
-// w = 1 / (1 + e^-x), and its derivative w (1 - w). With e = e^-|x|, the larger of w and 1 - w is 1 / (1 + e) and the
-// smaller is e / (1 + e), so both results have a small relative error for any x. For large |x|, e is exactly 0 (see
-// softmax_weight), and w is 0 or 1.
+// w = 1 / (1 + 2^x), and the derivative w (1 - w) = 2^x w^2 of the sigmoid, for x = -s log2 e. Both have a small
+// relative error for any x: 1 - w would lose all digits where w is near 1. Below 2^-100 (double: 2^-900) they are
+// exactly 0, as the weights of a softmax are, and w is exactly 1 where 2^x is.
 template <class V>
 struct SigmoidWeight {
     V weight, slope;
 
     template <int degree>
-    static REGARD_INLINE SigmoidWeight of(V x) {
-        typedef decltype(x[0] + 0) number;
-        const V e = softmax_weight<degree>(negative_magnitude(x) * broadcast((number)log2_e));
-        const V larger = reciprocal(1 + e), smaller = e * larger;
-        return {select_positive(x, larger, smaller), larger * smaller};
-    }
+    static REGARD_INLINE SigmoidWeight of(V x);
 };
+
+template <>
+template <int degree>
+REGARD_INLINE SigmoidWeight<vfloat> SigmoidWeight<vfloat>::of(vfloat x) {
+    const vfloat most = broadcast(100.0f), one = broadcast(1.0f);
+#if defined(__AVX512F__)
+    // For large x, e is infinite, and the numbers that follow may be NaN; the mask makes the results 0. NaN stays NaN.
+    const __mmask16 below = _mm512_cmp_ps_mask(x, most, _CMP_NGE_UQ);
+    const vfloat e = exp2<degree, -100>(x), sum = one + e;
+    vfloat w = _mm512_maskz_rcp14_ps(below, sum);
+    // A Newton step, except for bfloat16. From an error d, at most 2^-14, it makes d^2: for a sum of 1, w is exactly 1.
+    if constexpr (degree > 4) w = _mm512_maskz_fmadd_ps(below, w, multiply_add(-sum, w, one), w);
+    return {w, _mm512_maskz_mul_ps(below, e * w, w)};
+#else
+    const vfloat e = exp2<degree, -100>(minimum(most, x));
+    const vfloat w = (vfloat)((vbits)(one / (one + e)) & ~(vbits)(x >= most));
+    return {w, e * w * w};
+#endif
+}
+
+template <>
+template <int degree>
+REGARD_INLINE SigmoidWeight<vdouble> SigmoidWeight<vdouble>::of(vdouble x) {
+    const vdouble most = broadcast(900.0);
+    const vdouble e = exp2<degree, -900>(minimum(most, x));
+    const vdouble w = (vdouble)((vlong)(1 / (1 + e)) & ~(vlong)(x >= most));
+    return {w, e * w * w};
+}
 
 }  // namespace REGARD_ISA_NAMESPACE
 }  // namespace regard
