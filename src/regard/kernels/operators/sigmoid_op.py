@@ -48,14 +48,13 @@ def sigmoid_attention(
 
 def _sigmoid_attention(query: Tensor, key: Tensor, value: Tensor, score_bias: float | None, *terms: Any) -> Results:
     """Compute regard::sigmoid_attention on a CPU."""
-    output, normalizer = _empty_results(query, key, value, score_bias, *terms)
+    output, normalizer = _empty_results(query, value)
     _run_kernel(query, key, value, score_bias, output, normalizer, KernelArguments(*terms))
     return output, normalizer
 
 
-def _empty_results(query: Tensor, key: Tensor, value: Tensor, score_bias: float | None, *terms: Any) -> Results:
-    """Allocate the results; also the fake kernel for tracing."""
-    del key, score_bias, terms
+def _empty_results(query: Tensor, value: Tensor) -> Results:
+    """Allocate the results."""
     of_rows = query.new_empty(query.shape[:3], dtype=accumulation_dtype(query.dtype))
     return empty_token_major(query, query.shape[2], value.shape[3]), empty_normalizer(of_rows)
 
@@ -95,7 +94,7 @@ def _sigmoid_backward(
     *terms: Any,
 ) -> tuple[Tensor, ...]:
     """Compute regard::sigmoid_attention_backward on a CPU. A bias may have another dtype than its gradient's sum."""
-    gradients = _empty_gradients(grad_output, query, key, value, normalizer, of_bias, of_table, *terms)
+    gradients = _empty_gradients(query, key, value, of_bias, of_table, *terms)
     if normalizer.numel() == 0 or key.shape[2] == 0:
         for gradient in gradients:
             gradient.zero_()
@@ -124,17 +123,9 @@ def _sigmoid_backward(
 
 
 def _empty_gradients(
-    grad_output: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    normalizer: Tensor,
-    of_bias: bool,
-    of_table: bool,
-    *terms: Any,
+    query: Tensor, key: Tensor, value: Tensor, of_bias: bool, of_table: bool, *terms: Any
 ) -> tuple[Tensor, ...]:
     """Allocate the gradients; empty tensors for a bias and a table that need none."""
-    del grad_output, normalizer
     named = KernelArguments(*terms)
     return (
         empty_token_major(query, query.shape[2], query.shape[3]),
@@ -176,7 +167,7 @@ SIGMOID_ATTENTION_BACKWARD = Operator(
     "(Tensor grad_output, Tensor query, Tensor key, Tensor value, Tensor normalizer, bool of_bias, bool of_table, "
     f"{SCHEMA}) -> (Tensor grad_query, Tensor grad_key, Tensor grad_value, Tensor grad_bias, Tensor grad_table)",
     compute=_sigmoid_backward,
-    fake=_empty_gradients,
+    fake=lambda grad_output, query, key, value, normalizer, *others: _empty_gradients(query, key, value, *others),
     differentiate=refuse_second_derivative,
     vmap=True,
 )
@@ -184,7 +175,7 @@ SIGMOID_ATTENTION = Operator(
     "sigmoid_attention",
     f"(Tensor query, Tensor key, Tensor value, float? score_bias, {SCHEMA}) -> (Tensor output, Tensor normalizer)",
     compute=_sigmoid_attention,
-    fake=_empty_results,
+    fake=lambda query, key, value, *_: _empty_results(query, value),
     save=_save,
     differentiate=_differentiate,
     non_differentiable=(1,),
