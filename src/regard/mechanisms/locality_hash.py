@@ -19,14 +19,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.mechanisms.clean_tokens import fill_zeros, is_false
+from regard.mechanisms.clean_tokens import fill_zeros, has_norm_below, is_false
 from regard.mechanisms.splitmix64 import shift_right, splitmix64
 
 _MEAN = 12 * (2**16 - 1) // 2
 _MAX_FACTOR = 128
 """Buckets from which two factors are drawn: the cost of a hash is proportional to their sum, not to their product."""
 _LARGEST_INPUT = 2.0**60
-"""Larger tokens are scaled down, so that no product overflows in float32."""
+"""Tokens with a larger norm are scaled down, so that no product overflows in float32."""
 
 
 def draw_rotations(
@@ -66,10 +66,9 @@ def hash_tokens(
 ) -> Int[Tensor, "batch heads length rounds"]:
     """Compute the bucket of each token in each round. Tokens with NaN or infinity get bucket 0."""
     tokens = tokens.detach()
-    largest = tokens.abs().amax(-1)
-    usual = largest <= _LARGEST_INPUT
+    usual = has_norm_below(tokens, _LARGEST_INPUT)
     if not is_false(~usual):
-        tokens = fill_zeros(tokens, ~largest.isfinite())
+        tokens = fill_zeros(tokens, ~tokens.isfinite().all(-1))
         tokens = torch.where(usual[..., None], tokens, tokens * _LARGEST_INPUT**-1)
     rotations = rotations.to(tokens)
     rounds = []

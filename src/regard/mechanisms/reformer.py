@@ -78,6 +78,8 @@ _MAX_BUCKETS = 2**24
 _MAX_ROUNDS = 1024
 _MAX_SEED = 2**63 - 1
 _EPSILON = 1e-6
+_MAX_NORM = {torch.float32: 2.0**60, torch.float64: 2.0**500}
+"""Keys with a larger norm are scaled down, since the square of the norm would overflow."""
 _ROWS_AT_ONCE = 256
 
 
@@ -402,16 +404,19 @@ def _attend_to_own(
 def _normalize(key: Float[Tensor, "batch heads keys head_dim"]) -> Float[Tensor, "batch heads keys head_dim"]:
     """Divide keys by the root of their mean square; NaN for keys that are not finite, without a gradient.
 
-    Keys are divided by their largest element first, if it is above 1, which changes nothing and keeps squares finite.
+    Keys of a large norm are scaled down first, so that their squares are finite. What is done to a key depends on it
+    alone, and where there is no such key, as usual, the norms are all that is computed beside the result.
     """
-    largest = key.detach().abs().amax(-1, keepdim=True)
-    broken = ~largest.isfinite()
-    if not is_false(broken):
-        key, largest = key.masked_fill(broken, 0.0), largest.masked_fill(broken, 1.0)
-    largest = largest.clamp(min=1.0)
-    key = key / largest
-    key = key * torch.rsqrt(key.square().mean(-1, keepdim=True) + _EPSILON / largest.square())
-    return key if is_false(broken) else key.masked_fill(broken, torch.nan)
+    norm, head_dim = torch.linalg.vector_norm(key, dim=-1, keepdim=True), key.shape[-1]
+    usual = norm.detach() < _MAX_NORM[key.dtype]
+    if is_false(~usual):
+        return key * torch.rsqrt(norm.square() / head_dim + _EPSILON)
+    broken = ~key.detach().isfinite().all(-1, keepdim=True)
+    key = key.masked_fill(broken, 0.0)
+    factor = key.detach().abs().amax(-1, keepdim=True).clamp(min=1.0).masked_fill(usual, 1.0)
+    key = key / factor
+    norm = torch.linalg.vector_norm(key, dim=-1, keepdim=True)
+    return (key * torch.rsqrt(norm.square() / head_dim + _EPSILON / factor.square())).masked_fill(broken, torch.nan)
 
 
 def _repeat(tokens: Tensor, group: int) -> Tensor:

@@ -165,9 +165,10 @@ def _compute(query: Tensor, key: Tensor, value: Tensor, *arguments: Any) -> tupl
     """Compute regard::bucket_attention on a CPU."""
     terms = BucketArguments(*arguments)
     output, normalizer = _empty_results(query, key, value, *arguments)
-    output.zero_()
     normalizer.fill_(-torch.inf)
-    if normalizer.numel() > 0 and key.shape[2] > 0:
+    if normalizer.numel() == 0 or key.shape[2] == 0:
+        output.zero_()
+    else:
         for block in _blocks(query, key):
             tokens, results = (query, key, value), (output, normalizer)
             _compute_block(tuple(map(block.take, tokens)), tuple(map(block.take, results)), block.limit(terms))
@@ -175,7 +176,10 @@ def _compute(query: Tensor, key: Tensor, value: Tensor, *arguments: Any) -> tupl
 
 
 def _compute_block(tensors: tuple[Tensor, ...], results: tuple[Tensor, ...], terms: BucketArguments) -> None:
-    """Compute a block of query, key and value into output and normalizer, which are 0 and -inf."""
+    """Compute a block of query, key and value into output and normalizer, which is -inf.
+
+    The output of the first round is copied; each further one is averaged with it, weighted by their sums of weights.
+    """
     (query, key, value), (output, normalizer) = tensors, results
     is_first = True
     by_token, of_rows = output.transpose(1, 2), normalizer.transpose(1, 2)
@@ -193,15 +197,18 @@ def _compute_block(tensors: tuple[Tensor, ...], results: tuple[Tensor, ...], ter
             own = own.masked_fill(log_sum == -torch.inf, -torch.inf)
             highest = torch.maximum(largest, own)
             base = highest.masked_fill(highest == -torch.inf, 0.0)
-            before, weight = torch.exp2((largest - base) * factor), torch.exp2((own - base) * factor + log_sum)
+            before = torch.exp2((largest - base) * factor).mul_(total)
+            weight = torch.exp2((own - base) * factor + log_sum)
             largest.copy_(highest)
-            total.mul_(before).add_(weight)
-            if value.shape[3] and not is_first:
-                by_token.mul_(before[..., None]).addcmul_(_take_rows(found, place), weight[..., None])
-            elif value.shape[3]:
-                torch.mul(_take_rows(found, place), weight[..., None], out=by_token)
+            torch.add(before, weight, out=total)
+            if value.shape[3]:
+                rows = _take_rows(found, place, fill=0.0)
+                if is_first:
+                    by_token.copy_(rows)
+                else:
+                    divisor = total.masked_fill(total == 0, 1.0)
+                    by_token.mul_((before / divisor)[..., None]).addcmul_(rows, (weight / divisor)[..., None])
             is_first = False
-    by_token.div_(total.masked_fill(total == 0, 1.0)[..., None])
     torch.log2(total, out=of_rows[..., 1])
 
 
