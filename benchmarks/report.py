@@ -42,7 +42,9 @@ python -m benchmarks.report             # writes this page
 - The share of peak is relative to the rate of a loop of only multiply-adds on registers, or of only reads, measured
   within the same seconds. A multiply-add counts as two operations; masked cells are not counted.
 - Targets were set before the code was written: ✓ reached, ✗ missed on this machine. The last column has the measured
-  value, and the target in brackets.
+  value, and the target in brackets. A missed ratio is followed by its bound: the other's time divided by the time
+  that the operations of the case (or its bytes) take at the peak, which no code for them exceeds on this machine. A
+  target above the bound is out of reach there.
 - Other libraries are called as their users call them, with torch's default number of threads.
 """
 
@@ -110,7 +112,7 @@ def _render_table(found: dict[str, Any]) -> Iterator[str]:
     yield f"|{'|'.join(['---', *['--:'] * (len(names) + 2), '---'])}|"
     for case in found["cases"]:
         cells = [case["name"], *(_format_time(case, name) for name in names), *_format_rate(case)]
-        yield f"| {' | '.join([*cells, '<br>'.join(formatting.verdict(one) for one in case['verdicts'])])} |"
+        yield f"| {' | '.join([*cells, '<br>'.join(formatting.verdict(one, case) for one in case['verdicts'])])} |"
     yield ""
 
 

@@ -66,5 +66,6 @@ def _format_rate(case: dict[str, Any]) -> tuple[str, str]:
 
 def _format_verdicts(case: dict[str, Any]) -> str:
     return "\n".join(
-        f"[{'green' if verdict['reached'] else 'red'}]{formatting.verdict(verdict)}[/]" for verdict in case["verdicts"]
+        f"[{'green' if verdict['reached'] else 'red'}]{formatting.verdict(verdict, case)}[/]"
+        for verdict in case["verdicts"]
     )

@@ -228,6 +228,8 @@ SUITE = Suite(
     notes=(
         f"transformers has {BUCKETS} buckets and chunks of {CHUNK} tokens. `reformer chunks` computes the same from "
         "buckets of its own; `reformer` attends exactly inside buckets instead, which is regard's default.",
+        "The two projections, which both compute, are 8.6 GFLOP forward at 8,192 tokens; a round adds 0.5 for its "
+        "hash, and 1.1 for attention inside buckets or 2.1 inside chunks. Sorting moves memory and is not counted.",
         f"Growth is compared over {GROWTH_LENGTHS[0]:,} to {GROWTH_LENGTHS[-1]:,} tokens, with the number of buckets "
         f"chosen by length: in logarithms a slope of at most {_SLOPE}.",
     ),

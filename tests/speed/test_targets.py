@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+import regard
 from benchmarks import formatting
 from benchmarks.case import Case, ScalingTarget, Suite
 from benchmarks.scaling import ScalingResult, growth_factor, judge_time_scaling
+from benchmarks.suites import long_inputs
 from benchmarks.targets import Faster, MaxTimeRatio, ShareOfPeak
 from benchmarks.timing import Samples, time_interleaved
+from regard import masks
 
 OURS, THEIRS = Samples((1.0, 2.0, 3.0)), Samples((2.0, 6.0, 4.0))
 
@@ -105,3 +108,21 @@ def test_other_load_on_the_machine_is_reported() -> None:
     assert formatting.load_warnings({"cases": cases}) == [
         "The machine had other load: the peak of read was lower in c (50%)."
     ]
+
+
+def test_a_missed_ratio_is_followed_by_its_bound_at_the_peak() -> None:
+    found = {"kind": "faster", "against": "sdpa", "asked": 5.0, "got": 3.0, "reached": False}
+    case = {"peaks": {"multiply-add": {"shares": {"native": 0.75}}}}  # at the peak it would take 3/4 of its time
+    assert formatting.verdict(found, case) == "✗ 3.00x as fast as torch SDPA (≥ 5x, at the peak 4.00x)"
+    for unknown in ({}, {"read": {"shares": {"native": 1.2}}}):
+        assert formatting.verdict(found, {"peaks": unknown}) == "✗ 3.00x as fast as torch SDPA (≥ 5x)"
+    assert formatting.verdict(found | {"reached": True}, case) == "✓ 3.00x as fast as torch SDPA (≥ 5x)"
+
+
+def test_pairs_of_long_inputs_are_those_of_the_masks() -> None:
+    length = 1024
+    window = masks.window(long_inputs.WINDOW // 2, long_inputs.WINDOW // 2).dense(length, length)
+    assert long_inputs._count_window_pairs(length) == int(window.sum())
+    options = {"block": long_inputs.BLOCK, "random_blocks": long_inputs.RANDOM_BLOCKS}
+    bigbird = regard.mechanism("bigbird", heads=2, head_dim=4, **options)
+    assert long_inputs._count_bigbird_pairs(length) * 2 == int(bigbird.pattern(length).dense(length, length).sum())
