@@ -235,6 +235,17 @@ class TestTraining:
             assert ((gradient.double() - found[name]).abs() <= bound).all(), name
             assert gradient.is_contiguous() or name == "tokens"
 
+    @pytest.mark.parametrize("sizes", [(SMALLER, LARGER), (LARGER, SMALLER)])
+    def test_gradient_of_a_weight_with_rows_in_several_parts(self, sizes, onednn_calls):
+        linear, rows = nn.Linear(*sizes), 2 * projection._ROWS_AT_ONCE + 1
+        tokens, upstream = torch.randn(rows, sizes[0]), torch.randn(rows, sizes[1])
+        linear_activation(tokens, linear).backward(upstream)
+        assert len(onednn_calls) == 1 + 3  # the output, and three parts
+        found, largest = gradients(tokens, linear, upstream)
+        bound = rows * torch.finfo(torch.float32).eps * largest["weight"]
+        assert ((linear.weight.grad.double() - found["weight"]).abs() <= bound).all()
+        assert linear.weight.grad.is_contiguous()
+
     @pytest.mark.parametrize("activation", ACTIVATIONS)
     def test_activations(self, activation):
         linear, tokens = make_linear(), torch.randn(MANY, SMALLER)
