@@ -398,6 +398,73 @@ def bucket_cells(
     cyclically.
     """
 
+def highest_keys(
+    query: Array,
+    key: Array,
+    weight: Array | None,
+    positions: Array,
+    *,
+    first: Array | None = None,
+    summed: bool | None = None,
+    low: int | None = None,
+    high: int | None = None,
+    start: Array | None = None,
+    stop: Array | None = None,
+    row_start: Array | None = None,
+    key_tile: Array | None = None,
+    bitmap: Array | None = None,
+    bitmaps: Array | None = None,
+    dense: Array | None = None,
+    scale: float = 1.0,
+    bias: Array | None = None,
+    table: Array | None = None,
+    table_lowest: int = 0,
+    dropout: float = 0.0,
+    seed: int = 0,
+    threads: int = 1,
+) -> None:
+    """Write positions int32 (batch, heads, queries, count): the keys with the highest scores, ascending, then -1.
+
+    query (batch, score_heads, queries, head_dim), key (batch, key_heads, keys, head_dim). The score is query . key; if
+    summed, sum_h weight_h relu(query_h . key), with weight (batch, score_heads, queries, 1) or 1, and one key head.
+    first bool (batch, heads or 1, 1, keys) marks keys that come before all others. Of the options, the mask is read.
+    float64 is not supported.
+    """
+
+def gathered_forward(
+    query: Array,
+    key: Array,
+    value: Array,
+    positions: Array,
+    output: Array,
+    *,
+    scale: float = 1.0,
+    dropout: float = 0.0,
+    seed: int = 0,
+    threads: int = 1,
+) -> None:
+    """Compute output of attention to the keys at positions int32 (batch, 1, key_heads or heads, queries, count).
+
+    Positions are ascending, then -1. scale is above 0.
+    """
+
+def gathered_backward(
+    grad_output: Array,
+    query: Array,
+    key: Array,
+    value: Array,
+    positions: Array,
+    grad_query: Array,
+    grad_key: Array,
+    grad_value: Array,
+    *,
+    scale: float = 1.0,
+    dropout: float = 0.0,
+    seed: int = 0,
+    threads: int = 1,
+) -> None:
+    """Compute the gradients of gathered_forward's arguments."""
+
 def isa() -> str:
     """The instruction set in use: "avx512_bf16", "avx512", "avx2", "portable", or "neon" (portable, on arm64)."""
 

@@ -24,6 +24,7 @@ from regard.kernels.implementations import (
     bucket_attention,
     chosen_blocks,
     flex,
+    gathered_keys,
     mlp_score,
     native,
     paged,
@@ -41,6 +42,7 @@ Operation: TypeAlias = Literal[
     "paged attention",
     "scan",
     "chosen blocks",
+    "gathered keys",
     "bucket attention",
 ]
 
@@ -67,6 +69,7 @@ _IMPLEMENTATIONS: Mapping[Operation, tuple[Implementation, ...]] = {
     "paged attention": (paged.IN_PLACE, paged.GATHERED),
     "scan": (scan.NATIVE, scan.REFERENCE),
     "chosen blocks": (chosen_blocks.NATIVE, chosen_blocks.MASKED),
+    "gathered keys": (gathered_keys.NATIVE, gathered_keys.MASKED),
     "bucket attention": (bucket_attention.NATIVE, bucket_attention.REFERENCE),
 }
 _IMPLEMENTATIONS_BY_NAME = {

@@ -18,10 +18,11 @@ from functools import partial
 from typing import ClassVar, final
 
 import torch
-from jaxtyping import Bool, Float, Float64, Int
+from jaxtyping import Bool, Float, Float64, Int, Int32
 from torch import Tensor
 
 from regard.kernels.implementations.chosen_blocks import ChosenBlocksRequest
+from regard.kernels.implementations.gathered_keys import GatheredKeysRequest
 from regard.kernels.reference.attention import compute_weights, make_dot_product_problem
 from regard.kernels.request import Request
 from regard.kernels.select import select
@@ -67,7 +68,7 @@ class ChosenKeysMechanism(Mechanism):
             of_rows = replace(
                 request, query=request.query[:, :, rows], mask=Keep(self.choose(request, rows)), inputs={}
             )
-            outputs.append(_attend_exactly(of_rows))
+            outputs.append(attend_exactly(of_rows))
         return torch.cat(outputs, dim=2) if len(outputs) > 1 else outputs[0]
 
     def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
@@ -132,13 +133,26 @@ def attend_to_blocks(
     plain torch.
     """
     plain = replace(request, mask=None, inputs={})
-    blocks = ChosenBlocksRequest(plain, chosen, block, partial(_attend_exactly, impl=impl), lengths)
+    blocks = ChosenBlocksRequest(plain, chosen, block, partial(attend_exactly, impl=impl), lengths)
     name = "masked" if impl == "reference" else impl
     output: Tensor = select("chosen blocks", name, blocks).compute(blocks)
     return output
 
 
-def _attend_exactly(request: Request, impl: str = "auto") -> Float[Tensor, "batch heads queries value_dim"]:
+def attend_to_keys(
+    request: Request, positions: Int32[Tensor, "batch position_heads queries count"]
+) -> Float[Tensor, "batch heads queries value_dim"]:
+    """Compute attention to the keys at ``positions``, ascending and distinct, with -1 behind the last one.
+
+    position_heads is 1 if all heads attend to the same keys.
+    """
+    keys = GatheredKeysRequest(replace(request, mask=None, inputs={}), positions, attend_exactly)
+    output: Tensor = select("gathered keys", "auto", keys).compute(keys)
+    return output
+
+
+def attend_exactly(request: Request, impl: str = "auto") -> Float[Tensor, "batch heads queries value_dim"]:
+    """Compute exact attention to the keys that the mask of the request allows."""
     output: Tensor = select("attention", impl, request).compute(request)
     return output
 

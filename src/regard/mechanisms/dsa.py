@@ -35,10 +35,17 @@ from regard.kernels.request import Request
 from regard.kernels.results import accumulation_dtype
 from regard.masks.base import Mask
 from regard.masks.dense_mask import Keep
-from regard.mechanisms.chosen_keys import ChosenKeysMechanism, mark_broken, split_rows, visible_keys
-from regard.mechanisms.clean_tokens import is_false
+from regard.mechanisms.chosen_keys import (
+    ChosenKeysMechanism,
+    attend_exactly,
+    attend_to_keys,
+    mark_broken,
+    split_rows,
+    visible_keys,
+)
+from regard.mechanisms.clean_tokens import is_false, is_finite
 from regard.mechanisms.extra_input import ExtraInput
-from regard.mechanisms.highest_scores import mark_highest, rounded_scores
+from regard.mechanisms.highest_scores import choose_highest, mark_highest, rounded_scores
 
 
 @final
@@ -98,8 +105,15 @@ class DeepSeekSparseAttention(ChosenKeysMechanism):
         return mark_highest(scores, visible, self.keys).expand(shape)
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
-        """Compute the output, some queries at a time."""
-        return self.attend_under_mask(_spread_nan(request))
+        """Compute the output; by a choice and rows of the chosen keys in kernels where they take the tensors."""
+        if not request.inputs or self.keys >= request.frame.keys:  # nothing is left out
+            return attend_exactly(replace(_spread_nan(request), inputs={}))
+        request = _spread_nan(request)
+        index, weight = request.inputs, request.inputs.get("index_weight")
+        positions = choose_highest(
+            request, index["index_query"], index["index_key"], weight, _broken_keys(request), self.keys, summed=True
+        )
+        return self.attend_under_mask(request) if positions is None else attend_to_keys(request, positions)
 
     def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
         """Compute the softmax over the chosen keys of some queries, in plain torch."""
@@ -160,6 +174,14 @@ class DeepSeekSparseAttention(ChosenKeysMechanism):
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""
         return f"{super().extra_repr()}, keys={self.keys}, index_heads={self.index_heads}, index_dim={self.index_dim}"
+
+
+def _broken_keys(request: Request) -> Bool[Tensor, "batch heads 1 keys"] | None:
+    """Return the keys of each head that are not finite, which are chosen before all others; None if there are none."""
+    if is_false(~is_finite(request.key)):
+        return None
+    finite = request.repeated_key.detach().isfinite().all(-1)
+    return None if is_false(~finite) else ~finite[:, :, None]
 
 
 def _broken_tokens(request: Request) -> tuple[Bool[Tensor, "batch queries"], Bool[Tensor, "batch keys"]]:

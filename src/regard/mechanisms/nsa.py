@@ -11,6 +11,9 @@ of the compressed attention: a block counts those of each compressed block times
 9), summed over the query heads that share a key head (equation 10), so these heads choose alike. Of equal blocks the
 first are chosen.
 
+The weights that choose are those of float64, rounded to float32. They are computed in float32, and again in float64
+for the queries where its error could change the choice: few.
+
 Compression and gates are trained; the choice has no gradient of its own. Time is n (n / stride + chosen_blocks * block
 + window) d, memory linear in length. The branches share keys and values, and the compression is a weighted mean, where
 the paper has keys and values for each branch and a small network. The weights of a query are not negative, and their
@@ -49,11 +52,14 @@ from regard.mechanisms.highest_scores import mark_highest, rounded_scores
 from regard.mechanisms.key_prefix import KeyPrefix
 from regard.mechanisms.mean_key_scores import count_blocks
 from regard.mechanisms.weights import weights_by_gradient
+from regard.tensors import has_values
 
 _ROWS_AT_ONCE = 1024
 """Queries of the compressed branch that share a range of compressed keys."""
 _NUMBERS_AT_ONCE = 1 << 18
 """Numbers that are compared at once."""
+_UNIT = 2.0**-24
+"""Unit roundoff of float32."""
 
 
 @final
@@ -242,17 +248,92 @@ class NativeSparseAttention(ChosenKeysMechanism):
         """Choose the blocks of the queries ``rows`` before their own, from compressed keys times the scale."""
         prefix = _prefix(request)
         own = (prefix.visible_counts(request, rows)[..., None] - 1) // self.block
-        importance = rounded_scores(self._score_blocks(request, prefix, rows, compressed), request.query.dtype)
-        at = torch.arange(importance.shape[3], device=request.device)
-        importance = importance.masked_fill((at == 0) | (at == own - 1), torch.inf)
-        chosen = mark_highest(importance, at < own, self.chosen_blocks - 1)
+        if not self._may_be_narrow(request):
+            chosen = self._mark_blocks(self._score_blocks(request, prefix, rows, compressed), own, request.query.dtype)
+            return chosen.repeat_interleave(request.group, dim=1)
+        with disable_autocast(request.device):
+            importance = self._score_blocks(request, prefix, rows, compressed.float())
+        chosen = self._mark_blocks(importance, own, request.query.dtype)
+        error = self._relative_error(request, rows, compressed)
+        unsure = ~self._is_certain(importance, own, error).all(1).all(0)
+        some = rows[unsure]
+        if len(some):
+            exact = self._score_blocks(request, prefix, some, compressed)
+            chosen[:, :, unsure] = self._mark_blocks(exact, own[:, :, unsure], request.query.dtype)
         return chosen.repeat_interleave(request.group, dim=1)
+
+    def _may_be_narrow(self, request: Request) -> bool:
+        """Whether the choice may begin in float32: numbers must be known, and torch must multiply them in float32.
+
+        float64 tokens are compared in float64.
+        """
+        tokens = request.query
+        return tokens.dtype != torch.float64 and tokens.is_cpu and has_values(tokens) and _multiplies_in_float32()
+
+    def _mark_blocks(
+        self,
+        importance: Float[Tensor, "batch key_heads rows blocks"],
+        own: Int[Tensor, "#batch 1 rows 1"],
+        dtype: torch.dtype,
+    ) -> Bool[Tensor, "batch key_heads rows blocks"]:
+        """Mark the blocks before the own one that are chosen: the first, the one before the own, and the best."""
+        importance = self._force_blocks(rounded_scores(importance, dtype), own)
+        at = torch.arange(importance.shape[3], device=importance.device)
+        return mark_highest(importance, at < own, self.chosen_blocks - 1)
+
+    def _force_blocks(
+        self, importance: Float[Tensor, "batch key_heads rows blocks"], own: Int[Tensor, "#batch 1 rows 1"]
+    ) -> Float[Tensor, "batch key_heads rows blocks"]:
+        """Set the importance of the first block and of the one before the own to Inf."""
+        at = torch.arange(importance.shape[3], device=importance.device)
+        return importance.masked_fill((at == 0) | (at == own - 1), torch.inf)
+
+    def _relative_error(
+        self,
+        request: Request,
+        rows: Int[Tensor, " rows"],
+        compressed: Float64[Tensor, "batch heads compressed head_dim"],
+    ) -> Float[Tensor, "batch key_heads rows 1"]:
+        """Bound the relative error of the importance of a block in float32, beside 1e-30.
+
+        A score q . k~ of d products has an error of at most e = (d + 8) u |q| |k~|, u = 2^-24, with that of rounding k~
+        and of its difference from the largest one (Higham 2002, section 3.1). So a weight, a quotient of exponentials
+        of such scores and of their sum, has a relative error of at most exp(2 e) - 1 and, for n positive terms, some
+        exponentials of 4 u and the sum over heads and strides, of n + 64 times u.
+        """
+        norm = torch.linalg.vector_norm(compressed, dim=-1)
+        largest = norm.masked_fill(~norm.isfinite(), 0.0).amax(-1) if norm.shape[2] else norm.sum(-1)
+        size = torch.linalg.vector_norm(request.query[:, :, rows].double(), dim=-1)
+        of_scores = ((self.head_dim + 8) * _UNIT) * size * largest[..., None]
+        of_scores = of_scores.unflatten(1, (request.key.shape[1], request.group)).amax(2)
+        terms = compressed.shape[2] + request.group + self.block // self.compression.stride + 64
+        return (torch.expm1(2 * of_scores) + terms * _UNIT)[..., None]
+
+    def _is_certain(
+        self,
+        importance: Float[Tensor, "batch key_heads rows blocks"],
+        own: Int[Tensor, "#batch 1 rows 1"],
+        error: Float[Tensor, "batch key_heads rows 1"],
+    ) -> Bool[Tensor, "batch key_heads rows"]:
+        """Say for which queries the last block that is chosen is above all others, whatever the error; not for NaN."""
+        count = self.chosen_blocks - 1
+        if count == 0 or count >= importance.shape[3]:
+            return torch.ones_like(importance[..., 0], dtype=torch.bool)
+        at = torch.arange(importance.shape[3], device=importance.device)
+        ranked = self._force_blocks(importance, own).masked_fill(at >= own, -1.0)
+        best = ranked.topk(count + 1, dim=-1).values
+        last, next_one = best[..., count - 1 : count].double(), best[..., count:].double()
+        enough = (next_one < 0) | (last == torch.inf) & (next_one < torch.inf)
+        return (enough | (last * (1 - error) - 1e-30 > next_one * (1 + error) + 1e-30))[..., 0]
 
     def _score_blocks(
         self, request: Request, prefix: KeyPrefix, rows: Int[Tensor, " rows"], compressed: Tensor
-    ) -> Float64[Tensor, "batch key_heads rows blocks"]:
-        """Sum the compressed weights over the heads that share keys, and over each block by the strides they share."""
-        products = request.query[:, :, rows].double() @ compressed.mT
+    ) -> Float[Tensor, "batch key_heads rows blocks"]:
+        """Sum the compressed weights over the heads that share keys, and over each block by the strides they share.
+
+        They are computed in the dtype of ``compressed``.
+        """
+        products = request.query[:, :, rows].to(compressed.dtype) @ compressed.mT
         weights = masked_softmax(products, self._visible_compressed(request, prefix, rows)).weights
         of_groups = weights.unflatten(1, (request.key.shape[1], request.group)).sum(2)
         blocks, strides = count_blocks(request.frame.keys, self.block), self.block // self.compression.stride
@@ -268,6 +349,15 @@ class NativeSparseAttention(ChosenKeysMechanism):
             f"heads={self.heads}, head_dim={self.head_dim}, block={self.block}, chosen_blocks={self.chosen_blocks}, "
             f"compressed_block={one.block}, stride={one.stride}, window={self.window}"
         )
+
+
+def _multiplies_in_float32() -> bool:
+    """Whether torch's products of float32 matrices are in float32 on a CPU: it can be set to use bfloat16."""
+    backends = torch.backends
+    if not hasattr(backends, "fp32_precision"):  # before torch 2.9
+        return torch.get_float32_matmul_precision() == "highest"
+    settings = (backends.fp32_precision, backends.mkldnn.fp32_precision, backends.mkldnn.matmul.fp32_precision)
+    return all(one in ("none", "ieee") for one in settings)
 
 
 def _prefix(request: Request) -> KeyPrefix:

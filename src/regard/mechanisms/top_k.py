@@ -14,16 +14,24 @@ query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import final
 
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.arguments import explain_arguments
 from regard.errors import check_size
 from regard.kernels.request import Request
-from regard.mechanisms.chosen_keys import ChosenKeysMechanism, mark_broken, ranking_tokens, visible_keys
-from regard.mechanisms.highest_scores import mark_highest, rounded_scores
+from regard.mechanisms.chosen_keys import (
+    ChosenKeysMechanism,
+    attend_exactly,
+    attend_to_keys,
+    mark_broken,
+    ranking_tokens,
+    visible_keys,
+)
+from regard.mechanisms.highest_scores import choose_highest, mark_highest, rounded_scores
 
 
 @final
@@ -42,6 +50,13 @@ class TopK(ChosenKeysMechanism):
         key, finite = ranking_tokens(request.repeated_key)
         scores = mark_broken(rounded_scores(query @ key.mT, request.query.dtype), finite)
         return mark_highest(scores, visible_keys(request, rows), self.keys)
+
+    def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+        """Compute the output; by a choice and rows of the chosen keys in kernels where they take the tensors."""
+        if self.keys >= request.frame.keys:  # nothing is left out
+            return attend_exactly(replace(request, inputs={}))
+        positions = choose_highest(request, request.query, request.key, None, None, self.keys, summed=False)
+        return self.attend_under_mask(request) if positions is None else attend_to_keys(request, positions)
 
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""

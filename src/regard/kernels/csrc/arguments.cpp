@@ -30,7 +30,7 @@ Array Call::broadcast(nb::handle object, const char* name) {
     return array;
 }
 
-void Call::read_problem(nb::handle query, nb::handle key, nb::handle value, int64_t largest) {
+void Call::read_tokens(nb::handle query, nb::handle key, nb::handle value, int64_t largest) {
     problem.query = take(query, "query");
     check_floating(problem.query, "query");
     problem.key = take(key, "key");
@@ -47,14 +47,77 @@ void Call::read_problem(nb::handle query, nb::handle key, nb::handle value, int6
     check_shape(problem.key, "key", {problem.batch, problem.key_heads, problem.keys, problem.head_dim});
     check_shape(problem.value, "value", {problem.batch, problem.key_heads, problem.keys, problem.value_dim});
     check_sizes(largest);
+}
+
+void Call::read_problem(nb::handle query, nb::handle key, nb::handle value, int64_t largest) {
+    read_tokens(query, key, value, largest);
+    read_mask();
+    problem.bias = broadcast(options_.bias, "bias");
+    if (problem.bias) check_floating(problem.bias, "bias");
+    read_table();
+}
+
+void Call::read_mask() {
     read_band();
     read_interval();
     read_tile_map();
     problem.mask.dense = broadcast(options_.dense, "dense");
     if (problem.mask.dense) check_dtype(problem.mask.dense, "dense", Dtype::boolean);
-    problem.bias = broadcast(options_.bias, "bias");
-    if (problem.bias) check_floating(problem.bias, "bias");
-    read_table();
+}
+
+GatheredArguments Call::read_gathered(nb::handle query, nb::handle key, nb::handle value, nb::handle positions) {
+    GatheredArguments given;
+    read_tokens(query, key, value, max_head_dim);
+    given.problem = problem;
+    const Array chosen = take(positions, "positions");
+    const int64_t heads = chosen.shape[1];
+    require(heads == 1 || heads == problem.heads || heads == problem.key_heads,
+            "positions: expected one head, or as many as key or query has");
+    require(chosen.shape[3] < INT32_MAX && problem.keys < INT32_MAX, "positions: too many keys for 32 bits");
+    check_countable({problem.batch, problem.heads, problem.queries, chosen.shape[3]});
+    given.positions =
+        read(positions, "positions", {problem.batch, heads, problem.queries, chosen.shape[3]}, Dtype::int32);
+    given.count = chosen.shape[3];
+    return given;
+}
+
+HighestArguments Call::read_highest(nb::handle query, nb::handle key, nb::handle weight, nb::handle first,
+                                    nb::handle positions, bool summed) {
+    HighestArguments given;
+    problem.query = take(query, "query");
+    check_floating(problem.query, "query");
+    require(problem.query.dtype != Dtype::float64, "query: expected float32 or half precision");
+    problem.key = take(key, "key");
+    check_dtype(problem.key, "key", dtype());
+    const Array chosen = take(positions, "positions");
+    problem.batch = problem.query.shape[0];
+    problem.heads = chosen.shape[1];
+    problem.queries = problem.query.shape[2];
+    problem.head_dim = problem.query.shape[3];
+    problem.key_heads = problem.key.shape[1];
+    problem.keys = problem.key.shape[2];
+    problem.value_dim = problem.head_dim;
+    check_shape(problem.key, "key", {problem.batch, problem.key_heads, problem.keys, problem.head_dim});
+    check_sizes(max_head_dim);
+    given.score_heads = problem.query.shape[1];
+    given.summed = summed;
+    require(summed ? problem.key_heads == 1 : given.score_heads == problem.heads,
+            "positions: expected a head for each one of query, or keys of one head for a sum");
+    require(given.score_heads >= 1 && given.score_heads <= 4096, "query: too few or too many heads");
+    require(problem.keys < INT32_MAX, "key: too many keys for 32 bits");
+    given.count = chosen.shape[3];
+    check_countable({problem.batch, problem.heads, problem.queries, given.count});
+    require(given.count <= INT32_MAX / 8, "positions: too many keys of each query");
+    read_mask();
+    given.weight = read(weight, "weight", {problem.batch, given.score_heads, problem.queries, 1}, dtype(), None::accept);
+    if (!first.is_none()) {
+        const Array flags = take(first, "first");
+        require(flags.shape[1] == 1 || flags.shape[1] == problem.heads, "first: expected one head, or as many as positions");
+        given.first = read(first, "first", {problem.batch, flags.shape[1], 1, problem.keys}, Dtype::boolean);
+    }
+    given.positions = write(positions, "positions", {problem.batch, problem.heads, problem.queries, given.count}, Dtype::int32);
+    given.problem = problem;
+    return given;
 }
 
 Pages Call::read_paged_problem(nb::handle query, nb::handle key_pages, nb::handle value_pages, nb::handle page_table,

@@ -69,6 +69,13 @@ public:
                                  nanobind::handle key_buckets, nanobind::handle row_start, nanobind::handle key_tile,
                                  nanobind::handle bitmaps, int64_t round, int64_t buckets, int64_t chunk);
 
+    // Reads query, key and value into the problem, and the positions of the keys of each query.
+    GatheredArguments read_gathered(nanobind::handle query, nanobind::handle key, nanobind::handle value,
+                                    nanobind::handle positions);
+    // Reads scores' queries and keys into the problem, whose heads are those of the positions to be written.
+    HighestArguments read_highest(nanobind::handle query, nanobind::handle key, nanobind::handle weight,
+                                  nanobind::handle first, nanobind::handle positions, bool summed);
+
     // Reads an array of any shape and dtype.
     Array take(nanobind::handle object, const char* name, None none = None::reject);
     // Reads an array of the given shape, whose leading sizes of 1 may be left out, and dtype.
@@ -96,6 +103,8 @@ private:
     Array broadcast(nanobind::handle object, const char* name);
     void check_sizes(int64_t largest);
     const int32_t* copy_tokens(nanobind::handle object, const char* name, int64_t groups, int64_t places, int64_t tokens);
+    void read_tokens(nanobind::handle query, nanobind::handle key, nanobind::handle value, int64_t largest);
+    void read_mask();
     void read_band();
     void read_interval();
     const int64_t* copy_bounds(nanobind::handle object, const char* name);

@@ -121,4 +121,38 @@ struct BucketArguments {
 };
 void bucket_cells(const BucketArguments& given, int threads);
 
+// Attention to the keys at `positions` (batch, position_heads, queries, count), int32: for each query ascending, then -1.
+// position_heads is 1, the number of key heads, or that of heads. Numbers that are no key are ignored.
+struct GatheredArguments {
+    Problem problem;  // its mask is not read
+    Array positions;
+    int64_t count = 0;
+    Array output;                            // written by the forward pass
+    Array grad_output;                       // the backward pass reads this one, and writes the others
+    Array grad_query, grad_key, grad_value;
+
+    REGARD_INLINE int64_t position_head(int64_t head) const {
+        const int64_t of = positions.shape[1];
+        return of == problem.heads ? head : of == 1 ? 0 : head / problem.group();
+    }
+    // Whether all heads that share a key head have the same positions.
+    REGARD_INLINE bool is_shared() const { return problem.group() == 1 || positions.shape[1] != problem.heads; }
+};
+void gathered_forward(const GatheredArguments& given, int threads);
+void gathered_backward(const GatheredArguments& given, int threads);
+
+// The positions of the `count` keys with the highest scores of each query, of equal ones the first, among those that the
+// mask of the problem allows; ascending, then -1. The score is q . k; or, if `summed`, sum_h w_h relu(q_h . k) over the
+// score heads, the same for all heads of the problem. It is summed in float64 and rounded to float32.
+struct HighestArguments {
+    Problem problem;    // query (batch, score_heads, queries, head_dim); heads are those of mask and positions
+    int64_t score_heads = 0;
+    bool summed = false;
+    Array weight;       // (batch, score_heads, queries, 1) of a sum, or absent: 1
+    Array first;        // bool (batch, heads or 1, 1, keys): keys that are chosen before all others; or absent
+    Array positions;    // int32 (batch, heads, queries, count), written
+    int64_t count = 0;
+};
+void highest_keys(const HighestArguments& given, int threads);
+
 }  // namespace regard

@@ -420,6 +420,60 @@ void bind_buckets(nb::module_& module) {
         "Which queries may attend to which keys, over tokens that are sorted by bucket.");
 }
 
+void bind_selection(nb::module_& module) {
+    define<4, 2>(
+        module, "highest_keys", "The positions of the keys with the highest scores.",
+        {"query", "key", "weight", "positions"}, {"first", "summed"},
+        [](Call& call, const Objects<4>& arrays, const Objects<2>& further) {
+            const HighestArguments given = call.read_highest(arrays[0], arrays[1], arrays[2], further[0], arrays[3],
+                                                             !further[1].is_none() && nb::cast<bool>(further[1]));
+            const nb::gil_scoped_release unlocked;
+            highest_keys(given, call.threads());
+        });
+    module.def(
+        "gathered_forward",
+        [](nb::handle query, nb::handle key, nb::handle value, nb::handle positions, nb::handle output, double scale,
+           double dropout, int64_t seed, int threads) {
+            Options options;
+            options.scale = scale;
+            options.dropout = dropout;
+            options.seed = seed;
+            options.threads = threads;
+            Call call(options);
+            GatheredArguments given = call.read_gathered(query, key, value, positions);
+            given.output = write_output(call, output);
+            const nb::gil_scoped_release unlocked;
+            gathered_forward(given, threads);
+        },
+        "query"_a, "key"_a, "value"_a, "positions"_a, "output"_a, nb::kw_only(), "scale"_a = 1.0, "dropout"_a = 0.0,
+        "seed"_a = 0, "threads"_a = 1, "Attention to chosen keys.");
+    module.def(
+        "gathered_backward",
+        [](nb::handle grad_output, nb::handle query, nb::handle key, nb::handle value, nb::handle positions,
+           nb::handle grad_query, nb::handle grad_key, nb::handle grad_value, double scale, double dropout, int64_t seed,
+           int threads) {
+            Options options;
+            options.scale = scale;
+            options.dropout = dropout;
+            options.seed = seed;
+            options.threads = threads;
+            Call call(options);
+            GatheredArguments given = call.read_gathered(query, key, value, positions);
+            const Problem& p = call.problem;
+            given.grad_output =
+                call.read(grad_output, "grad_output", {p.batch, p.heads, p.queries, p.value_dim}, call.dtype());
+            given.grad_query = call.write(grad_query, "grad_query", {p.batch, p.heads, p.queries, p.head_dim}, call.dtype());
+            given.grad_key = call.write(grad_key, "grad_key", {p.batch, p.key_heads, p.keys, p.head_dim}, call.dtype());
+            given.grad_value =
+                call.write(grad_value, "grad_value", {p.batch, p.key_heads, p.keys, p.value_dim}, call.dtype());
+            const nb::gil_scoped_release unlocked;
+            gathered_backward(given, threads);
+        },
+        "grad_output"_a, "query"_a, "key"_a, "value"_a, "positions"_a, "grad_query"_a, "grad_key"_a, "grad_value"_a,
+        nb::kw_only(), "scale"_a = 1.0, "dropout"_a = 0.0, "seed"_a = 0, "threads"_a = 1,
+        "Gradients of attention to chosen keys.");
+}
+
 std::vector<std::string> isas() {
     std::vector<std::string> names;
     for (Isa isa : runnable_isas()) names.emplace_back(isa_name(isa));
@@ -442,6 +496,7 @@ NB_MODULE(_native, module) {
     bind_cross_entropy(module);
     bind_scan(module);
     bind_buckets(module);
+    bind_selection(module);
     module.def("isa", [] { return std::string(isa_name(chosen_isa())); }, "The instruction set in use.");
     module.def("isas", &isas, "The instruction sets that run here; each holds those after it.");
     module.def(

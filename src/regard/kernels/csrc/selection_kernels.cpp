@@ -1,0 +1,24 @@
+// The kernels of attention to chosen keys, compiled once for each instruction set, as kernels.cpp is.
+#include "selection_kernels.h"
+
+#include "gathered_keys.h"
+#include "highest_keys.h"
+
+namespace regard {
+namespace REGARD_ISA_NAMESPACE {
+
+template <class A>
+static constexpr GatheredKernels gathered_table = {sizeof(typename A::number), Gathered<A>::row,      Gathered<A>::pack,
+                                                   Gathered<A>::scratch,       Gathered<A>::forward,  Gathered<A>::backward,
+                                                   Gathered<A>::accumulate,    Gathered<A>::finish};
+
+const GatheredKernels& gathered_kernels(Dtype dtype) {
+    return dtype == Dtype::float64 ? gathered_table<Float64> : gathered_table<Float32>;
+}
+
+static constexpr ChoiceKernels choice_table = {Choice::pack, Choice::pack_scratch, Choice::scratch, Choice::choose};
+
+const ChoiceKernels& choice_kernels() { return choice_table; }
+
+}  // namespace REGARD_ISA_NAMESPACE
+}  // namespace regard

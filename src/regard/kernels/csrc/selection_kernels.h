@@ -1,0 +1,81 @@
+// Attention to chosen keys, and the choice of keys by their scores: what one instruction set offers for them. Compiled
+// apart from the other kernels (selection_kernels.cpp), so that neither waits for the other. The drivers are
+// gathered_keys.cpp and highest_keys.cpp; the equations are in gathered_keys.h and highest_keys.h.
+#pragma once
+
+#include "drivers.h"
+#include "problem.h"
+
+namespace regard {
+
+inline constexpr int64_t gathered_block = 16;  // queries of a task
+
+// Keys, values and flags of one (batch, key head), widened to the type of sums, in rows of whole vectors.
+struct GatheredTokens {
+    char *key, *value;
+    uint64_t* bad;  // bit j % 64 of word j / 64: key j has NaN or Inf in key or value; its numbers are zeros
+    bool any_bad;   // whether there is such a key
+};
+
+// What the passes of the backward pass leave to each other for one (batch, key head) and some queries:
+struct GatheredGradients {
+    int64_t first, count;     // the queries
+    int64_t ranges, step;     // ranges of keys, and the number of keys of each
+    char *query, *output;     // rows of queries and of dO, (heads of the group, count, ..)
+    char *score, *weight;     // dS and the weights of values, (heads of the group, count, chosen)
+    int32_t* start;           // (heads of the group, count, ranges + 1): where each range begins among the chosen keys
+    char *grad_key, *grad_value;  // sums: rows of all keys, added to
+};
+
+struct GatheredKernels {
+    size_t number;
+    int64_t (*row)(int64_t width);  // numbers in a row of whole vectors
+    // Keys of one tile: rows in `tokens`.
+    void (*pack)(const Problem&, int64_t batch, int64_t key_head, int64_t key_tile, const GatheredTokens& tokens);
+    size_t (*scratch)(const GatheredArguments&);
+    void (*forward)(const GatheredArguments&, const GatheredTokens&, int64_t batch, int64_t key_head, int64_t first,
+                    int64_t stop, char* scratch);
+    // dQ of the queries first .. stop - 1, and what `accumulate` needs.
+    void (*backward)(const GatheredArguments&, const GatheredTokens&, const GatheredGradients&, int64_t batch,
+                     int64_t key_head, int64_t first, int64_t stop, char* scratch);
+    // Adds to dK and dV of one range of keys.
+    void (*accumulate)(const GatheredArguments&, const GatheredGradients&, int64_t batch, int64_t key_head, int64_t range);
+    // Writes the rows first .. stop - 1 of dK and dV.
+    void (*finish)(const GatheredArguments&, const GatheredGradients&, int64_t batch, int64_t key_head, int64_t first,
+                   int64_t stop);
+};
+
+// Keys of one (batch, key head) for the choice, in float32: key_tiles x [head_dim][64], and for each tile the keys with
+// NaN or Inf, whose numbers are zeros, and the largest norm.
+struct ChoiceKeys {
+    float* key;
+    uint64_t* bad;
+    double* norm;
+};
+
+// What highest_keys.cpp offers to all instruction sets: templates of the standard library must not be compiled for any.
+struct ExactChoice {
+    float (*score)(const HighestArguments&, const float* query, const float* weight, int64_t weight_step,
+                   int64_t query_step, const float* key);
+    void (*keep_lowest)(uint64_t* codes, int64_t count, int64_t keep);
+};
+
+struct ChoiceKernels {
+    void (*pack)(const HighestArguments&, int64_t batch, int64_t key_head, int64_t key_tile, const ChoiceKeys& into,
+                 char* scratch);
+    size_t (*pack_scratch)(const HighestArguments&);
+    size_t (*scratch)(const HighestArguments&);
+    void (*choose)(const HighestArguments&, const ChoiceKeys&, const ExactChoice&, int64_t batch, int64_t head,
+                   int64_t query_tile, char* scratch);
+};
+
+// By the dtype of query, key and value.
+namespace avx512 { const GatheredKernels& gathered_kernels(Dtype); const ChoiceKernels& choice_kernels(); }
+namespace avx2 { const GatheredKernels& gathered_kernels(Dtype); const ChoiceKernels& choice_kernels(); }
+namespace portable { const GatheredKernels& gathered_kernels(Dtype); const ChoiceKernels& choice_kernels(); }
+
+// Those of the instruction set in use (see cpu.h).
+const GatheredKernels& gathered_kernels_for(Dtype);
+const ChoiceKernels& choice_kernels_in_use();
+
+}  // namespace regard
