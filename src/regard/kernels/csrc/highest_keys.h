@@ -118,12 +118,14 @@ struct Choice {
     uint64_t** tile_bits;  // null for a full tile
     uint64_t *bits, *marks, *codes;
     float *query, *weight, *scores, *buffers;
+    float* margin;  // of each query of a sum: a product below minus this is negative
     int32_t* positions;
     double *size, *floor_of;   // B of each row, and what may be lost to numbers below the normal ones
     int64_t* visible;
     Candidates row_of[tile];
     uint64_t is_exact = 0, is_whole = 0;  // rows that are compared in float64; rows whose visible keys are all chosen
     double norm = 0;
+    uint64_t may_count[strip];  // of the present tile, in a sum: keys with a product that may be above 0
 
     static int64_t buffer_size(const HighestArguments& g) {
         const int64_t wanted = 4 * g.count < 1024 ? 1024 : g.count < 512 ? 4 * g.count : 2 * g.count + 1024;
@@ -143,6 +145,7 @@ struct Choice {
         query = c.take<float>(score_heads * tile * stride);
         weight = c.take<float>(score_heads * tile);
         scores = c.take<float>(strip * tile);
+        margin = c.take<float>(score_heads * tile);
         buffers = c.take<float>(tile * (capacity + room));
         positions = c.take<int32_t>(tile * (capacity + room));
         size = c.take<double>(tile);
@@ -228,6 +231,7 @@ struct Choice {
                 for (int64_t k = 0; k < p.head_dim; ++k) sum += (double)to[i * stride + k] * (double)to[i * stride + k];
                 size[i] += fabs((double)w) * sqrt(sum);
                 floor_of[i] += fabs((double)w) + 1;
+                margin[h * tile + i] = (float)(1.01 * 5.9604644775390625e-08 * (double)(p.head_dim + 4) * sqrt(sum));
             }
         }
         for (int64_t i = 0; i < rows; ++i) {
@@ -239,7 +243,7 @@ struct Choice {
     // E of a row, for the keys so far.
     REGARD_INLINE float error_of(int64_t i) const {
         const double terms = (double)(p.head_dim + score_heads + 4);
-        return (float)(1.01 * terms * (5.9604644775390625e-08 * size[i] * norm + 1.5e-45 * floor_of[i]));
+        return (float)(1.01 * terms * (5.9604644775390625e-08 * size[i] * norm + 1.2e-38 + 1.5e-45 * floor_of[i]));
     }
 
     void compare_tiles() {
@@ -256,7 +260,7 @@ struct Choice {
                 for (int64_t t = stop - 1; t >= from; --t) {
                     multiply_tile<rows_of>(first, tile_index[t]);
                     for (int64_t i = first; i < first + rows_of; ++i)
-                        if (active & ~is_exact & (uint64_t)1 << i) take_row(i, t, scores + (i - first) * tile);
+                        if (active & ~is_exact & (uint64_t)1 << i) take_row(i, i - first, t, scores + (i - first) * tile);
                 }
             });
         }
@@ -274,7 +278,13 @@ struct Choice {
                 s.clear();
                 multiply(s, query + (h * tile + first) * stride, stride, 1, key + v0 * lanes<float>, tile, p.head_dim);
                 if (given.summed) {
-                    const float* of = weight + h * tile + first;
+                    const float *of = weight + h * tile + first, *error = margin + h * tile + first;
+                    if (h == 0 && v0 == 0)
+                        for (int r = 0; r < n; ++r) may_count[r] = 0;
+                    s.each([&](int r, int v, vfloat& x) {
+                        const float least = -(error[r] * (float)norm * 1.001f + 1e-38f);
+                        may_count[r] |= (uint64_t)compare_greater(x, broadcast(least)) << ((v0 + v) * lanes<float>);
+                    });
                     s.each([&](int r, int v, vfloat& x) {
                         const vfloat before = h ? load(to + r * tile + v * lanes<float>) : vfloat{};
                         x = multiply_add(maximum(x, vfloat{}), broadcast(of[r]), before);
@@ -295,13 +305,23 @@ struct Choice {
         return bad;
     }
 
+    // A sum is 0 exactly if every product is certainly negative, and only then a score is 0: an uncertain 0 becomes the
+    // smallest normal number, a difference far below E. So the many keys that relu makes equal are not scored again.
+    static REGARD_INLINE vfloat mark_zeros(vfloat x, uint32_t may_count) {
+        const vfloat tiny = broadcast(1.17549435e-38f);
+        const vbits is_zero = (vbits)(x == vfloat{});
+        const vfloat nudged = (vfloat)(((vbits)x & ~is_zero) | ((vbits)tiny & is_zero));
+        return select(may_count, nudged, x);
+    }
+
     // Adds the keys of a tile that may be among the highest.
-    REGARD_INLINE void take_row(int64_t i, int64_t t, const float* score) {
+    REGARD_INLINE void take_row(int64_t i, int64_t row, int64_t t, const float* score) {
         Candidates& c = row_of[i];
         const uint64_t bad = bad_keys(tile_index[t]), seen = tile_bits[t] ? tile_bits[t][i] : ~(uint64_t)0;
         const vfloat bound = broadcast(c.threshold);
         for (int v = 0; v < tile / lanes<float>; ++v) {
             vfloat x = load(score + v * lanes<float>);
+            if (given.summed) x = mark_zeros(x, (uint32_t)(may_count[row] >> (v * lanes<float>)));
             if (bad) x = select((uint32_t)(bad >> (v * lanes<float>)), broadcast((float)HUGE_VAL), x);
             const uint32_t all = lanes<float> == 32 ? ~0u : ((1u << lanes<float>) - 1);
             const uint32_t found = compare_greater(x, bound) & (uint32_t)(seen >> (v * lanes<float>)) & all;
@@ -316,21 +336,36 @@ struct Choice {
     __attribute__((noinline)) void reduce(int64_t i, bool last) {
         Candidates& c = row_of[i];
         if (c.count <= given.count) return;
+        float high = raise(c, given.count / 8 + 16, error_of(i));
+        if (!last && c.count <= (capacity - tile) / 2 + given.count / 2) return;
+        if (c.count > given.count) high = raise(c, 0, error_of(i));
+        decide(i, high);
+    }
+    // Raises the threshold, so that about `slack` too many keys are left. Returns a number above which keys are chosen.
+    REGARD_INLINE float raise(Candidates& c, int64_t slack, float error) {
         store(c.score + c.count, broadcast((float)-HUGE_VAL));
-        const float error = error_of(i);
-        const Bounds bounds = bound_rank(c.score, c.count, given.count, error, last ? 0 : given.count / 8 + 16);
+        const Bounds bounds = bound_rank(c.score, c.count, given.count, error, slack);
         const float low = below(bounds.low - 2 * error), high = bounds.high + 2 * error;
         if (low == low && low > c.threshold) c.threshold = low;
         keep_above(c, c.threshold);
-        if (!last && c.count <= (capacity - tile) / 2 + given.count / 2) return;
-        decide(i, high == high ? high : (float)HUGE_VAL);
+        return high == high ? high : (float)HUGE_VAL;
     }
     static REGARD_INLINE float below(float x) {  // a smaller number, with room for the rounding of the difference
         return x - fabsf(x) * 1.2e-7f - 1e-45f;
     }
     static REGARD_INLINE void keep_above(Candidates& c, float bound) {
-        int64_t kept = 0;
-        for (int64_t j = 0; j < c.count; ++j) {
+        int64_t kept = 0, j = 0;
+#if defined(__AVX512F__)
+        for (; j + lanes<float> <= c.count; j += lanes<float>) {
+            const vfloat x = load(c.score + j);
+            const __m512i at = _mm512_loadu_si512(c.position + j);
+            const uint32_t found = compare_greater(x, broadcast(bound));
+            _mm512_storeu_ps(c.score + kept, _mm512_maskz_compress_ps((__mmask16)found, x));
+            _mm512_storeu_si512(c.position + kept, _mm512_maskz_compress_epi32((__mmask16)found, at));
+            kept += __builtin_popcount(found);
+        }
+#endif
+        for (; j < c.count; ++j) {
             const float x = c.score[j];
             c.score[kept] = x, c.position[kept] = c.position[j];
             kept += x > bound;
@@ -366,7 +401,7 @@ struct Choice {
     }
 
     float exact_score(int64_t i, int64_t position, float product) const {
-        if (product == (float)HUGE_VAL) return product;
+        if (product == (float)HUGE_VAL || (given.summed && product == 0)) return product;
         const float* key = keys.key + position / tile * p.head_dim * tile + position % tile;
         return exact.score(given, query + i * stride, weight + i, tile, tile * stride, key);
     }
@@ -392,7 +427,7 @@ struct Choice {
             const uint64_t bad = bad_keys(tile_index[t]);
             for (uint64_t seen = tile_bits[t] ? tile_bits[t][i] : ~(uint64_t)0; seen; seen &= seen - 1) {
                 const int64_t j = __builtin_ctzll(seen), position = (int64_t)tile_index[t] * tile + j;
-                const float score = bad >> j & 1 ? (float)HUGE_VAL : exact_score(i, position, 0);
+                const float score = bad >> j & 1 ? (float)HUGE_VAL : exact_score(i, position, 1);
                 codes[left++] = code_of(score, position);
             }
         }

@@ -45,13 +45,13 @@ class GatheredKeysRequest:
     positions: Int32[Tensor, "batch position_heads queries count"]
     attend: Callable[[Request], Tensor]
 
-    def allowed(self, rows: Int[Tensor, " rows"]) -> Bool[Tensor, "batch heads rows keys"]:
-        """Return the keys that some queries attend to."""
+    def allowed(self, rows: Int[Tensor, " rows"]) -> Bool[Tensor, "batch #heads rows keys"]:
+        """Return the keys that some queries attend to; one head if it is the same in all."""
         heads, keys = self.request.query.shape[1], self.request.frame.keys
         positions = self.positions[:, :, rows].long()
         allowed = torch.zeros(*positions.shape[:3], keys + 1, dtype=torch.bool, device=positions.device)
         allowed = allowed.scatter(3, positions.masked_fill(positions < 0, keys), True)[..., :keys]
-        return allowed.repeat_interleave(heads // positions.shape[1], dim=1)
+        return allowed if allowed.shape[1] in (1, heads) else allowed.repeat_interleave(heads // allowed.shape[1], dim=1)
 
     def describe(self) -> str:
         """The request in one line, for messages."""
@@ -91,7 +91,8 @@ def _masked(request: GatheredKeysRequest) -> Float[Tensor, "batch heads queries 
     """Compute it by exact attention, some rows at a time."""
     one = request.request
     batch, heads, queries, _ = one.query.shape
-    at_once = max(1, _CELLS_AT_ONCE // max(1, batch * heads * one.frame.keys))
+    choices = 1 if request.positions.shape[1] == 1 else heads
+    at_once = max(1, _CELLS_AT_ONCE // max(1, batch * choices * one.frame.keys))
     outputs = [one.query.new_zeros(batch, heads, 0, one.value.shape[3])]
     for rows in one.frame.all_rows(one.device).split(at_once) if queries else ():
         of_rows = replace(one, query=one.query[:, :, rows], mask=Keep(request.allowed(rows)))
