@@ -38,7 +38,8 @@ struct ChosenRows {
     REGARD_INLINE const T* operator[](int64_t j) const { return base + (int64_t)position[j] * row; }
     REGARD_INLINE const T* next(const T*, int64_t j) const {
         const char* later = (const char*)(base + (int64_t)position[j + ahead] * row);
-        for (int64_t b = 0; b < row * (int64_t)sizeof(T); b += 64) __builtin_prefetch(later + b);
+#pragma GCC unroll 4
+        for (int64_t b = 0; b < 256; b += 64) __builtin_prefetch(later + b);  // a row of 64 float32 numbers
         return (*this)[j + 1];
     }
     REGARD_INLINE void fetch(const T*) const {}
@@ -59,6 +60,10 @@ struct Gathered {
         number *key = (number*)tokens.key + first * key_row, *value = (number*)tokens.value + first * value_row;
         uint64_t bad = read_rows(p.key, p.key.at(batch, key_head, first, 0), count, count, p.head_dim, key, key_row);
         bad |= read_rows(p.value, p.value.at(batch, key_head, first, 0), count, count, p.value_dim, value, value_row);
+        if (bad) {
+            clear_rows(bad, p.head_dim, key, key_row);
+            clear_rows(bad, p.value_dim, value, value_row);
+        }
         tokens.bad[key_tile] = bad;
     }
 
@@ -92,8 +97,18 @@ struct Gathered {
         const Array& from = given.positions;
         const int32_t* at = (const int32_t*)from.data + from.at(batch, given.position_head(head), query, 0);
         const uint32_t keys = (uint32_t)min_of(given.problem.keys, INT32_MAX);
-        int64_t found = 0;
-        for (int64_t j = 0; j < given.count; ++j) {
+        int64_t found = 0, j = 0;
+        if (from.stride[3] == 1)
+            for (; j + 16 <= given.count; j += 16, found += 16) {
+                uint32_t outside = 0;
+                for (int i = 0; i < 16; ++i) {
+                    const int32_t position = at[j + i];
+                    m.position[found + i] = position;
+                    outside |= (uint32_t)position >= keys;
+                }
+                if (outside) break;
+            }
+        for (; j < given.count; ++j) {
             const int32_t position = at[j * from.stride[3]];
             if ((uint32_t)position >= keys) {
                 if (position == -1) break;
