@@ -56,7 +56,7 @@ from regard.tensors import has_values
 
 _ROWS_AT_ONCE = 1024
 """Queries of the compressed branch that share a range of compressed keys."""
-_NUMBERS_AT_ONCE = 1 << 18
+_NUMBERS_AT_ONCE = 1 << 20
 """Numbers that are compared at once."""
 _UNIT = 2.0**-24
 """Unit roundoff of float32."""

@@ -51,7 +51,9 @@ class GatheredKeysRequest:
         positions = self.positions[:, :, rows].long()
         allowed = torch.zeros(*positions.shape[:3], keys + 1, dtype=torch.bool, device=positions.device)
         allowed = allowed.scatter(3, positions.masked_fill(positions < 0, keys), True)[..., :keys]
-        return allowed if allowed.shape[1] in (1, heads) else allowed.repeat_interleave(heads // allowed.shape[1], dim=1)
+        return (
+            allowed if allowed.shape[1] in (1, heads) else allowed.repeat_interleave(heads // allowed.shape[1], dim=1)
+        )
 
     def describe(self) -> str:
         """The request in one line, for messages."""
