@@ -1,7 +1,9 @@
 """Mechanisms that choose keys, against regard's own exact causal attention: forward, and forward and backward.
 
     moba     the own block of 512 tokens and the 2 best others: at most 1,536 keys of each query
-    top_k    the 256 highest scores: the yardstick, which computes all scores in float64
+    top_k    the 256 highest scores: the yardstick, which computes all scores
+    dsa      the 512 highest scores of an indexer with 4 heads of 32
+    nsa      compressed blocks, 16 chosen blocks of 64, and a window of 512
 
 Width 512, 8 heads of 64, float32. Queries and keys follow a slow random walk, so that neighbours are alike, as in
 texts; which blocks are chosen together does not change the work, only how evenly it is spread.
@@ -23,7 +25,9 @@ from benchmarks.peaks import MULTIPLY_ADD
 from benchmarks.targets import Faster, Target
 from regard import masks
 from regard.kernels.reference.attention import compute_output, make_dot_product_problem
-from regard.mechanisms.chosen_keys import ChosenKeysMechanism
+from regard.kernels.request import Request
+from regard.mechanisms.chosen_keys import ChosenKeysMechanism, visible_keys
+from regard.mechanisms.nsa import NativeSparseAttention
 
 _HEADS, _HEAD_DIM = 8, 64
 _LENGTHS = (4096, 16384)
@@ -31,6 +35,8 @@ _GROWTH_LENGTHS = (16384, 65536)
 _OPTIONS: dict[str, dict[str, Any]] = {
     "moba": {"block": 512, "chosen_blocks": 3},
     "top_k": {"keys": 256},
+    "dsa": {"keys": 512},
+    "nsa": {},
 }
 
 
@@ -40,6 +46,10 @@ def count_keys(name: str, length: int) -> int:
     position = torch.arange(length)
     if "keys" in options:
         return int((position + 1).clamp(max=options["keys"]).sum())
+    if name == "nsa":
+        compressed = ((position + 1 - 32) // 16 + 1).clamp(min=0)
+        blocks = (position // 64).clamp(max=15) * 64 + position % 64 + 1
+        return int((compressed + blocks + (position + 1).clamp(max=512)).sum())
     block = options["block"]
     earlier = (position // block).clamp(max=options["chosen_blocks"] - 1)
     return int((earlier * block + position % block + 1).sum())
@@ -64,6 +74,14 @@ class _SelectionProblem:
         leaves = walk + random(), walk + random(), random()
         self.leaves = [leaf.transpose(1, 2).requires_grad_(backward) for leaf in leaves]
         self.grad_output = random().transpose(1, 2)
+        self.inputs: dict[str, Tensor] = {}
+        if name == "dsa":
+            walk = walk[:, :, :1, :32]
+            self.inputs = {
+                "index_query": (walk + random()[:, :, :4, :32]).transpose(1, 2),
+                "index_key": (walk + random()[:, :, :1, :32]).transpose(1, 2),
+                "index_weight": random()[:, :, :4, :1].transpose(1, 2),
+            }
 
     def contestant(self, name: str) -> Contestant:
         """Return the contestant of that name."""
@@ -71,7 +89,7 @@ class _SelectionProblem:
         return Contestant(partial(self._solve, compute), lambda: list(self._deviations(compute)))
 
     def _ours(self, leaves: list[Tensor]) -> Tensor:
-        output: Tensor = self.mechanism(*leaves, masks.causal())
+        output: Tensor = self.mechanism(*leaves, masks.causal(), **self.inputs)
         return output
 
     def _dense(self, leaves: list[Tensor]) -> Tensor:
@@ -89,13 +107,7 @@ class _SelectionProblem:
         length = self.leaves[0].shape[2]
         rows = choose_rows(length)
         exact = [leaf.detach().double().requires_grad_(self.backward) for leaf in self.leaves]
-        query, key, value = self.leaves
-        request = self.mechanism.make_request(query, key, value, masks.causal(), None)
-        choose = self.mechanism.choose if compute == self._ours else self.mechanism.visible
-        with torch.no_grad():
-            mask = masks.keep(choose(request, rows))
-        wide = self.mechanism.make_request(exact[0][:, :, rows], exact[1], exact[2], mask, None)
-        expected = compute_output(make_dot_product_problem(wide), dtype=torch.float64)
+        expected = self._expect(exact, rows, compute)
         output = compute(self.leaves)
         yield deviation("output", output[:, :, rows].detach(), expected.detach(), TOLERANCES[torch.float32])
         if self.backward:
@@ -104,6 +116,18 @@ class _SelectionProblem:
             right = torch.autograd.grad(expected, exact, self.grad_output[:, :, rows].double())
             for name, one, other in zip(("query", "key", "value"), found, right, strict=True):
                 yield deviation(f"gradient of {name}", one, other, TOLERANCES[torch.float32])
+
+    def _expect(self, exact: list[Tensor], rows: Tensor, compute: Callable[[list[Tensor]], Tensor]) -> Tensor:
+        """Compute some rows in float64: by plain torch under the choice; nsa, whose branches are gated, as it is."""
+        if isinstance(self.mechanism, NativeSparseAttention) and compute == self._ours:
+            return self._ours(exact)[:, :, rows]
+        query, key, value = self.leaves
+        request = self.mechanism.make_request(query, key, value, masks.causal(), None, self.inputs)
+        choose = self.mechanism.choose if compute == self._ours else visible_keys
+        with torch.no_grad():
+            mask = masks.keep(choose(request, rows))
+        wide = Request(exact[0][:, :, rows], exact[1], exact[2], mask, None, self.mechanism.scale)
+        return compute_output(make_dot_product_problem(wide), dtype=torch.float64)
 
 
 def _case(name: str, length: int, *, training: bool = False, by: float | None = None, quick: bool = False) -> Case:
@@ -130,6 +154,14 @@ SUITE = Suite(
         _case("moba", 4096, training=True, by=1.0),
         _case("moba", 16384, training=True, by=3.0),
         _case("top_k", 4096),
+        _case("top_k", 16384),
+        _case("top_k", 16384, training=True, by=1.0),
+        _case("dsa", 4096),
+        _case("dsa", 16384, by=1.0),
+        _case("dsa", 16384, training=True, by=1.0),
+        _case("nsa", 4096),
+        _case("nsa", 16384),
+        _case("nsa", 16384, training=True),
     ),
     scaling=(ScalingTarget("memory", tuple(f"moba forward {length}" for length in _GROWTH_LENGTHS), within=1.15),),
     untimed=(_case("moba", max(_GROWTH_LENGTHS)),),

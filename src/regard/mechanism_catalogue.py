@@ -295,7 +295,7 @@ _TABLE = (
         mechanism=DeepSeekSparseAttention,
         equation="softmax(q . k / sqrt(d)) v, over the keys with the highest sum of weight relu(index q . index k)",
         paper="DeepSeek-AI 2025, DeepSeek-V3.2: pushing the frontier of open large language models, equations 1 to 4",
-        cost="n^2 (index_heads index_dim + d)",
+        cost="n (n index_heads index_dim + keys d)",
         bias=False,
     ),
 )

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar, Literal, final
+from typing import Any, ClassVar, Literal, final
 
 import torch
 from jaxtyping import Bool, Float, Float64, Int
@@ -374,7 +374,7 @@ class NativeSparseAttention(ChosenKeysMechanism):
 
 def _multiplies_in_float32() -> bool:
     """Whether torch's products of float32 matrices are in float32 on a CPU: it can be set to use bfloat16."""
-    backends = torch.backends
+    backends: Any = torch.backends
     if not hasattr(backends, "fp32_precision"):  # before torch 2.9
         return torch.get_float32_matmul_precision() == "highest"
     settings = (backends.fp32_precision, backends.mkldnn.fp32_precision, backends.mkldnn.matmul.fp32_precision)

@@ -6,8 +6,11 @@ Gupta et al. 2021, "Memory-efficient transformers via top-k attention", equation
 choices of as many keys it keeps the largest part of exact attention's weights, so it is the yardstick for mechanisms
 that choose without looking at each key. Of keys with equal scores the first are chosen.
 
-All scores are computed, in float64: time is n^2 d and more than that of exact attention, memory is linear in length
-with a few rows of scores at a time. Gradients flow through the chosen keys only. It cannot take a bias.
+All scores are computed: time is n^2 d for the choice, half the products of exact attention, and n keys d for attention
+to the chosen keys. On a CPU a kernel chooses by float32 products with an error bound, and computes in float64 only
+scores that these cannot tell apart; another one reads the rows of the chosen keys. Memory is linear in length times
+``keys``. float64 tokens and other devices take all scores in float64, a few rows at a time, and a mask. Gradients flow
+through the chosen keys only. It cannot take a bias.
 
 query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim).
 """

@@ -25,7 +25,7 @@ from regard.masks.dense_mask import Keep
 
 _CELLS_AT_ONCE = 1 << 23
 _NUM_SEEDS = 2**63 - 1
-_MOST_OF_KEYS = 0.5
+_MOST_OF_KEYS = 0.25
 """With more of the keys chosen, multiplying all of them in tiles takes less time than reading rows one by one."""
 
 
