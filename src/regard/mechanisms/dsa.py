@@ -13,8 +13,8 @@ The indexer computes n^2 scores of ``index_heads * index_dim`` products, once fo
 n keys d for each head. On a CPU a kernel chooses by float32 products with an error bound, as for ``top_k``, and another
 one reads the rows of the chosen keys, once for up to four heads that share a key head; memory is linear in length times
 ``keys``. If more than a quarter of the keys are chosen, and for float64 tokens and other devices, exact attention is
-computed under a mask of the chosen keys, n^2 d. It cannot take a bias. Without the inputs of the indexer nothing is left
-out, and it is exact attention.
+computed under a mask of the chosen keys, n^2 d. It cannot take a bias. Without the inputs of the indexer nothing is
+left out, and it is exact attention.
 
 query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim), index_query (batch, index_heads,
 queries, index_dim), index_key (batch, 1, keys, index_dim), index_weight (batch, index_heads, queries, 1).
