@@ -386,6 +386,7 @@ def bucket_cells(
     high: int | None = None,
     own: int | None = None,
     chunk: int = 0,
+    last_chunk: Array | None = None,
     threads: int = 1,
 ) -> None:
     """Write the bitmaps (entries, 64) of a tile map over sorted tokens: which queries may attend to which keys.
@@ -394,7 +395,8 @@ def bucket_cells(
     key_buckets int32 (groups, tokens, rounds), contiguous; row_start int64 (groups, query_tiles + 1) and key_tile int32
     (entries,) list the tiles. A pair is left out if key - query is above high or is own, in indices of tokens, or if
     any of the first rounds, as many as earlier says, has both in one bucket; bucket numbers are below buckets, and -1
-    is none. With chunk, the number of places in a chunk, a query attends to its own chunk and to the one before,
+    is none. With chunk, the number of places in a chunk, a query attends to its own chunk and to the one before; before
+    the first chunk of a round is the one of last_chunk int64 (groups,), counted within a round, of the round before it,
     cyclically.
     """
 

@@ -7,7 +7,8 @@ rounds they share. ``except_self`` leaves out the pairs of a token and itself. W
 
 With ``chunk``, each round sorts the tokens by bucket and cuts them into chunks of that many, and a query attends to its
 chunk and to the one before it: within the round, or, for the first chunk of a round, the last one of the round before,
-cyclically. A key counts as often as it is met.
+cyclically. A key counts as often as it is met. Tokens without a bucket in any round are hidden, and sorted behind all
+others; chunks of hidden tokens alone are not counted, so their number has no influence.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ A *place* is an index among the sorted tokens. Each bucket begins at a multiple 
 query and the keys of its bucket lie in the same places of their tiles whatever the other buckets hold: then no rounding
 depends on tokens of other buckets. Places behind the last token of a bucket are empty.
 
-With chunks, places are those of all rounds, one after the other, and nothing is aligned.
+With chunks, places are those of all rounds, one after the other, and nothing is aligned. Hidden tokens, which have no
+bucket in any round, are the last ones of each round: a chunk behind the last used one holds hidden tokens alone.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import final
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from regard.kernels.extension import native
@@ -28,12 +29,14 @@ TILE = 64
 class SortedTokens:
     """``token`` at each place, -1: none; ``place`` of each token, -1: none, once for each round that shares places.
 
-    ``tile_start`` is the first tile of each bucket, and of all behind the last; None with chunks.
+    ``tile_start`` is the first tile of each bucket, and of all behind the last; None with chunks. ``last_chunk`` is the
+    last used chunk of every round, counted within the round; None without chunks.
     """
 
     token: Int[Tensor, "groups places"]
     place: Int[Tensor, "groups rounds tokens"]
     tile_start: Int[Tensor, "groups buckets_and_one"] | None = None
+    last_chunk: Int[Tensor, " groups"] | None = None
 
 
 def sort_into_tiles(buckets: Int[Tensor, "groups tokens"], count: int) -> SortedTokens:
@@ -55,16 +58,18 @@ def sort_into_tiles(buckets: Int[Tensor, "groups tokens"], count: int) -> Sorted
 
 
 def sort_into_chunks(buckets: Int[Tensor, "groups tokens rounds"], count: int, chunk: int) -> SortedTokens:
-    """Sort the tokens of each round by bucket, -1 last, and fill up each round to whole chunks."""
+    """Sort the tokens of each round by bucket, -1 last, hidden ones behind, and fill up each round to whole chunks."""
     groups, tokens, rounds = buckets.shape
     length = -(-tokens // chunk) * chunk
-    numbers = buckets.long().masked_fill(buckets < 0, count).transpose(1, 2)
-    order = _argsort(numbers, count + 1)
+    hidden = (buckets < 0).all(2)
+    numbers = buckets.long().masked_fill(buckets < 0, count).masked_fill(hidden[..., None], count + 1).transpose(1, 2)
+    order = _argsort(numbers, count + 2)
+    last_chunk = ((~hidden).sum(1) - 1).clamp(min=0) // chunk
     token = torch.full((groups, rounds, length), -1)
     token[:, :, :tokens] = order
     first = torch.arange(rounds)[:, None] * length
     place = torch.empty_like(order).scatter_(2, order, (torch.arange(tokens) + first).expand_as(order))
-    return SortedTokens(token.flatten(1), place)
+    return SortedTokens(token.flatten(1), place, last_chunk=last_chunk)
 
 
 def bucket_tile_map(
@@ -125,23 +130,56 @@ def chunk_tile_map(
     own: int | None,
 ) -> KernelArguments:
     """Make the tile map of all rounds: each tile of queries, and the tiles of its chunks and of those before them."""
+    assert keys.last_chunk is not None
     groups, places = queries.token.shape
-    tiles = -(-places // TILE)
+    tiles, rounds = -(-places // TILE), queries.place.shape[1]
+    # The chunks of a tile and the one before the first of them are in a row.
     at = torch.arange(tiles)
     first_chunk, last_chunk = at * TILE // chunk, ((at + 1) * TILE).clamp(max=places).sub(1) // chunk
-    first = (first_chunk - 1).clamp(min=0) * chunk // TILE
-    stop = ((last_chunk + 1) * chunk - 1) // TILE + 1
-    wrapped = torch.maximum(torch.full_like(at, (places - chunk) // TILE), stop)  # tiles of the last chunk
-    near, far = stop - first, (tiles - wrapped) * (first_chunk == 0)
-    counts = near + far
-    row = at.repeat_interleave(counts)
-    step = torch.arange(row.shape[0]) - (counts.cumsum(0) - counts)[row]
-    key_tile = torch.where(step < near[row], first[row] + step, wrapped[row] + step - near[row])
-    of_rows = torch.cat([torch.zeros(1, dtype=torch.long), counts.cumsum(0)])
-    row_start = torch.arange(groups)[:, None] * row.shape[0] + of_rows
-    return _fill_cells(
-        queries, keys, query_buckets, key_buckets, row_start, key_tile.repeat(groups), chunk=chunk, high=high, own=own
+    first, stop = (first_chunk - 1).clamp(min=0) * chunk // TILE, ((last_chunk + 1) * chunk - 1) // TILE + 1
+    near = stop - first
+    row = at.repeat_interleave(near)
+    step = torch.arange(row.shape[0]) - (near.cumsum(0) - near)[row]
+    group = torch.arange(groups)[:, None]
+    pairs = [(group * tiles + row) * tiles + first[row] + step]
+    # The first chunk of a round meets the last used one of the round before, which is another one in each group.
+    in_round, number = places // chunk // rounds, torch.arange(rounds)
+    before = (number - 1) % rounds * in_round + keys.last_chunk[:, None]
+    query_tile, has_query = _tiles_of_chunk(number * in_round, chunk)
+    key_tile, has_key = _tiles_of_chunk(before, chunk)
+    query_tile, key_tile = query_tile[None, :, :, None], key_tile[:, :, None, :]
+    own_row = query_tile.clamp(max=tiles - 1)
+    far = (
+        has_query[None, :, :, None]
+        & has_key[:, :, None, :]
+        & ((key_tile < first[own_row]) | (key_tile >= stop[own_row]))
     )
+    pairs.append((((group * tiles)[..., None, None] + query_tile) * tiles + key_tile)[far])
+    listed = torch.cat([one.flatten() for one in pairs]).unique()
+    row_start = torch.zeros(groups * tiles + 1, dtype=torch.long)
+    torch.cumsum(torch.bincount(listed // tiles, minlength=groups * tiles), 0, out=row_start[1:])
+    of_groups = torch.arange(groups)[:, None] * tiles + torch.arange(tiles + 1)
+    return _fill_cells(
+        queries,
+        keys,
+        query_buckets,
+        key_buckets,
+        row_start[of_groups],
+        listed % tiles,
+        chunk=chunk,
+        last_chunk=keys.last_chunk,
+        high=high,
+        own=own,
+    )
+
+
+def _tiles_of_chunk(
+    number: Int[Tensor, "*chunks"], chunk: int
+) -> tuple[Int[Tensor, "*chunks most_tiles"], Bool[Tensor, "*chunks most_tiles"]]:
+    """Return the tiles that a chunk may have places in, since it begins anywhere in one, and in which it has some."""
+    most = (chunk + TILE - 2) // TILE + 1
+    tile = (number * chunk // TILE)[..., None] + torch.arange(most)
+    return tile, tile <= ((number + 1) * chunk - 1)[..., None] // TILE
 
 
 def _fill_cells(
@@ -151,7 +189,7 @@ def _fill_cells(
     key_buckets: Int[Tensor, "batch heads keys rounds"],
     row_start: Int[Tensor, "groups query_tiles_and_one"],
     key_tile: Int[Tensor, " entries"],
-    **options: int | None,
+    **options: int | Tensor | None,
 ) -> KernelArguments:
     """Compute the cells of the listed tiles."""
     key_tile = key_tile.int()

@@ -25,8 +25,9 @@ query attends to its chunk and to the one before, whatever their buckets are (th
 of the round before, cyclically). Keys count as often as they are met. Time is n * chunk * rounds * d, however unequal
 the buckets are. But a token moves others across the borders of chunks, so hidden tokens may have an influence on which
 tokens meet: with a causal mask, no later token is attended to, but which earlier ones are depends on later ones. Tokens
-that are hidden from every query, such as padding, are sorted last, and what they hold has none; but how many they are
-decides which chunk is the last one, which the first chunk meets. There is no decoding in this form.
+that are hidden from every query, such as padding, are sorted last, and chunks of them alone are not counted: the first
+chunk meets the last one with a visible token. So neither what padding holds nor how much of it there is has an
+influence. There is no decoding in this form.
 
 query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim). Queries are the last of the keys
 (``contract.Frame``). Masks that are not causal or padding, and biases, are computed with a dense mask, in memory
@@ -56,6 +57,7 @@ from regard.kernels.results import accumulation_dtype
 from regard.kernels.select import select
 from regard.masks.base import Mask
 from regard.masks.causal_parts import CausalParts, causal_parts
+from regard.masks.compose import Not
 from regard.masks.dense_mask import Keep
 from regard.masks.memo import Memo
 from regard.masks.shared_buckets import SharedBuckets
@@ -273,7 +275,8 @@ class Reformer(Mechanism):
         if not self.shares_query_key:
             return pairs
         own = masks.window(0, 0)
-        pairs, seen = pairs & ~own, own if wide.mask is None else own & wide.mask
+        # Not(own) is ~own, which torch.compile cannot trace.
+        pairs, seen = pairs & Not(own), own if wide.mask is None else own & wide.mask
         alone = []
         for some in rows.split(_ROWS_AT_ONCE):
             others, itself = (

@@ -15,16 +15,17 @@ from regard import masks
 
 CLOSE = 1e-4
 CASES = [
-    # chunk, length, rounds, buckets, decoder, padded
-    (4, 24, 1, 6, False, False),
-    (8, 64, 2, [2, 4], False, True),
-    (5, 35, 3, 4, True, False),
-    (16, 48, 2, 8, True, True),
-    (64, 320, 4, 16, False, True),
-    (64, 384, 2, [4, 8], True, True),
-    (32, 32, 4, 8, False, True),  # one chunk: transformers then computes exact attention
-    (32, 23, 2, 8, True, False),
+    # chunk, length, rounds, buckets, decoder, padding of the second text
+    (4, 24, 1, 6, False, 0),
+    (8, 64, 2, [2, 4], False, 7),
+    (5, 35, 3, 4, True, 0),
+    (16, 48, 2, 8, True, 5),
+    (64, 320, 4, 16, False, 63),
+    (64, 384, 2, [4, 8], True, 40),
+    (32, 32, 4, 8, False, 11),  # one chunk: transformers then computes exact attention
+    (32, 23, 2, 8, True, 0),
 ]
+"""Less padding than a chunk: chunks of padding alone are met in transformers, and here they are not."""
 
 
 def make_peer(case, heads, head_dim):
@@ -80,12 +81,12 @@ def hash_of_peer(peer, tokens, rounds, real):
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_chunks_agree_with_transformers(case):
-    _, length, rounds, _, decoder, padded = case
+    _, length, rounds, _, decoder, padding = case
     torch.manual_seed(2020)
     heads, head_dim, batch = 3, 8, 2
     peer, output = make_peer(case, heads, head_dim)
     layer = make_layer(case, heads, head_dim, peer, output)
-    real = torch.arange(length) < torch.tensor([[length], [length * 2 // 3 if padded else length]])
+    real = torch.arange(length) < torch.tensor([[length], [length - padding]])
     tokens = torch.randn(batch, length, heads * head_dim, dtype=torch.float64, requires_grad=True)
     buckets = hash_of_peer(peer, tokens, rounds, real)
     expected = output(peer(tokens, attention_mask=real.long()).hidden_states)
@@ -99,3 +100,18 @@ def test_chunks_agree_with_transformers(case):
     found = torch.autograd.grad(actual, of_ours, upstream)
     for one, other in zip(found, torch.autograd.grad(expected, of_theirs, upstream), strict=True):
         torch.testing.assert_close(one, other, rtol=CLOSE, atol=CLOSE)
+
+
+@pytest.mark.parametrize("case", [(8, 64, 2, [2, 4], False, 24), (16, 80, 3, 8, True, 48)], ids=str)
+def test_chunks_of_a_padded_text_agree_with_transformers_on_the_text_alone(case):
+    _, length, rounds, _, decoder, padding = case
+    torch.manual_seed(2020)
+    peer, output = make_peer(case, 3, 8)
+    layer = make_layer(case, 3, 8, peer, output)
+    tokens, alone = torch.randn(2, length, 24, dtype=torch.float64), length - padding
+    buckets = hash_of_peer(peer, tokens, rounds, torch.ones(2, length, dtype=torch.bool))
+    mask = masks.padding([length, alone])
+    mask = mask & masks.causal() if decoder else mask
+    actual = layer(tokens, mask=mask, query_buckets=buckets, key_buckets=buckets)
+    expected = output(peer(tokens[1:, :alone]).hidden_states)
+    torch.testing.assert_close(actual[1:, :alone], expected, rtol=0, atol=CLOSE)

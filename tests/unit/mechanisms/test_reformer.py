@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import regard
+from hypothesis_examples import examples
 from oracles import reformer as oracle
 from regard import masks, positions
 from regard.errors import OptionError, RefusedError
@@ -244,6 +247,42 @@ def test_padding_has_no_influence_on_chunks():
     after = mechanism(*inputs, mask)
     assert torch.equal(before[0], after[0])
     assert torch.equal(before[1, :, :97], after[1, :, :97])
+
+
+@pytest.mark.parametrize("impl", ["kernels", "plain torch"])
+@given(
+    length=st.integers(1, 150),
+    padding=st.integers(1, 140),
+    on_left=st.booleans(),
+    causal=st.booleans(),
+    chunk=st.sampled_from([1, 4, 7, 32, 64, 65, 100]),
+    options=st.fixed_dictionaries(
+        {"rounds": st.integers(1, 3), "buckets": st.sampled_from([None, 1, 4, 14]), "shared": st.booleans()}
+    ),
+)
+@examples(100)
+def test_chunks_of_a_padded_text_are_those_of_the_text_alone(impl, length, padding, on_left, causal, chunk, options):
+    """Forward and backward, in a batch with a longer text, and with NaN as padding."""
+    mechanism, whole = make_mechanism(chunk=chunk, **options), length + padding
+    text = slice(padding, None) if on_left else slice(length)
+    tokens = make_inputs(whole)
+    alone = [one[1:, :, text].clone().requires_grad_() for one in tokens]
+    for one in tokens:
+        one[1, :, slice(padding) if on_left else slice(length, None)] = torch.nan
+    padded = [one.requires_grad_() for one in tokens]
+    mask = masks.padding([whole, length], side="left" if on_left else "right")
+    results = []
+    with pytest.MonkeyPatch.context() as patch:
+        if impl == "plain torch":
+            patch.setattr("regard.kernels.support.missing_reason", "no kernels")
+            patch.setattr("regard.kernels.extension._warn", lambda: None)
+        output = mechanism(*alone, masks.causal() if causal else None)
+        results.append((output, *torch.autograd.grad(output.square().sum(), alone)))
+        output = mechanism(*padded, masks.causal() & mask if causal else mask)
+        found = (output, *torch.autograd.grad(output[1:, :, text].square().sum(), padded))
+        results.append([one[1:, :, text] for one in found])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(other, one, rtol=0, atol=1e-11)
 
 
 def test_chunks_refuse_what_has_no_order():

@@ -67,7 +67,8 @@ public:
     // (entries, 64) are to be written.
     BucketArguments read_buckets(nanobind::handle query_token, nanobind::handle key_token, nanobind::handle query_buckets,
                                  nanobind::handle key_buckets, nanobind::handle row_start, nanobind::handle key_tile,
-                                 nanobind::handle bitmaps, int64_t round, int64_t buckets, int64_t chunk);
+                                 nanobind::handle bitmaps, int64_t round, int64_t buckets, int64_t chunk,
+                                 nanobind::handle last_chunk);
 
     // Reads query, key and value into the problem, and the positions of the keys of each query.
     GatheredArguments read_gathered(nanobind::handle query, nanobind::handle key, nanobind::handle value,

@@ -22,7 +22,7 @@ const int32_t* Call::copy_tokens(nb::handle object, const char* name, int64_t gr
 
 BucketArguments Call::read_buckets(nb::handle query_token, nb::handle key_token, nb::handle query_buckets,
                                    nb::handle key_buckets, nb::handle row_start, nb::handle key_tile, nb::handle bitmaps,
-                                   int64_t round, int64_t buckets, int64_t chunk) {
+                                   int64_t round, int64_t buckets, int64_t chunk, nb::handle last_chunk) {
     BucketArguments given;
     const Array places = take(query_token, "query_token"), of_queries = take(query_buckets, "query_buckets");
     given.groups = places.shape[2];
@@ -36,7 +36,9 @@ BucketArguments Call::read_buckets(nb::handle query_token, nb::handle key_token,
     given.chunk = chunk;
     require(given.query_places <= max_length && given.key_places <= max_length, "query_token and key_token: too long");
     require(round >= 0 && round < std::max<int64_t>(given.rounds, 1), "earlier: expected fewer than all rounds");
-    require(chunk >= 0 && (chunk == 0 || given.key_places % chunk == 0), "chunk: expected a divisor of the key places");
+    require(chunk >= 0 && (chunk == 0 || (given.rounds > 0 && given.key_places % given.rounds == 0 &&
+                                          given.key_places / given.rounds % chunk == 0)),
+            "chunk: expected a divisor of the key places of a round");
     require(buckets >= 0 && buckets < INT32_MAX, "buckets: it is out of range");
     const int64_t query_tiles = ceil_div(given.query_places, tile), key_tiles = ceil_div(given.key_places, tile);
     check_countable({given.groups, given.query_places, given.rounds});
@@ -53,6 +55,14 @@ BucketArguments Call::read_buckets(nb::handle query_token, nb::handle key_token,
         }
         return copied;
     };
+    if (chunk > 0) {
+        const Array last = read_copy(last_chunk, "last_chunk", {given.groups}, Dtype::int64);
+        given.last_chunk = static_cast<const int64_t*>(last.data);
+        const int64_t in_round = std::max<int64_t>(given.key_places / given.rounds / chunk, 1);
+        for (int64_t group = 0; group < given.groups; ++group)
+            require(given.last_chunk[group] >= 0 && given.last_chunk[group] < in_round,
+                    "last_chunk: it is not a chunk of a round");
+    }
     given.query_buckets = read_codes(query_buckets, "query_buckets", given.queries);
     given.key_buckets = read_codes(key_buckets, "key_buckets", given.keys);
     const int64_t entries = take(key_tile, "key_tile").shape[3];

@@ -5,7 +5,8 @@
 //
 //     the key is not later than allowed, nor the query's own token;
 //     no earlier round has both in one bucket, so that every pair counts once;
-//     both are in one chunk of places, or the key in the chunk before, cyclically, if there are chunks.
+//     both are in one chunk of places, or the key in the chunk before, if there are chunks. Before the first chunk of a
+//     round is the last one that the round before it uses, cyclically.
 //
 // Bucket -1 is none. A task computes the cells of one tile of queries. The keys of a tile are entered in tables, by bucket and by token, so
 // that the cells of a query are a few words, not 64 comparisons; only a causal bound inside a tile is compared.
@@ -69,12 +70,19 @@ struct KeysOfTile {
     }
 };
 
+// Index of the chunk before one. What lies behind the last used chunk of a round is hidden, and must not be met instead.
+int64_t chunk_before(const BucketArguments& given, int64_t group, int64_t chunk) {
+    const int64_t in_round = given.key_places / given.chunk / given.rounds;
+    if (chunk % in_round) return chunk - 1;
+    const int64_t round_before = (chunk / in_round + given.rounds - 1) % given.rounds;
+    return round_before * in_round + given.last_chunk[group];
+}
+
 void fill_tile(const BucketArguments& given, int64_t group, int64_t query_tile, int64_t entry, const KeyTables& tables) {
     const KeysOfTile keys(given, group, given.key_tile[entry]);
     const int32_t* key_buckets = given.key_buckets + group * given.keys * given.rounds;
     const int32_t* query_buckets = given.query_buckets + group * given.queries * given.rounds;
     const int32_t* query_token = given.query_token + group * given.query_places;
-    const int64_t chunks = given.chunk ? given.key_places / given.chunk : 0;
     keys.for_each([&](int j) {
         const int32_t token = keys.token[j];
         if (given.except_self) tables.by_token[token] |= uint64_t{1} << j;
@@ -96,7 +104,7 @@ void fill_tile(const BucketArguments& given, int64_t group, int64_t query_tile, 
             if (query_buckets[token * given.rounds + round] >= 0)
                 word &= ~tables.keys(given, round, query_buckets, token);
         if (given.chunk) {
-            const int64_t chunk = place / given.chunk, before = chunk ? chunk - 1 : chunks - 1;
+            const int64_t chunk = place / given.chunk, before = chunk_before(given, group, chunk);
             word &= keys.at_places(chunk * given.chunk, (chunk + 1) * given.chunk) |
                     keys.at_places(before * given.chunk, (before + 1) * given.chunk);
         }

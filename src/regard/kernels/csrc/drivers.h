@@ -118,6 +118,7 @@ struct BucketArguments {
     int64_t offset = 0;  // key - query of a token and itself
     bool except_self = false;
     int64_t chunk = 0;   // places in a chunk; 0: no chunks
+    const int64_t* last_chunk = nullptr;  // (groups): the last chunk that is used, counted within each round
 };
 void bucket_cells(const BucketArguments& given, int threads);
 

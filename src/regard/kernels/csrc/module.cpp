@@ -403,12 +403,12 @@ void bind_buckets(nb::module_& module) {
         "bucket_cells",
         [](nb::handle query_token, nb::handle key_token, nb::handle query_buckets, nb::handle key_buckets,
            nb::handle row_start, nb::handle key_tile, nb::handle bitmaps, int64_t round, int64_t buckets,
-           std::optional<int64_t> high, std::optional<int64_t> own, int64_t chunk, int threads) {
+           std::optional<int64_t> high, std::optional<int64_t> own, int64_t chunk, nb::handle last_chunk, int threads) {
             Options options;
             options.threads = threads;
             Call call(options);
             BucketArguments given = call.read_buckets(query_token, key_token, query_buckets, key_buckets, row_start,
-                                                      key_tile, bitmaps, round, buckets, chunk);
+                                                      key_tile, bitmaps, round, buckets, chunk, last_chunk);
             given.high = std::clamp(high.value_or(unbounded_high), unbounded_low, unbounded_high);
             given.except_self = own.has_value();
             given.offset = std::clamp(own.value_or(0), unbounded_low, unbounded_high);
@@ -416,7 +416,8 @@ void bind_buckets(nb::module_& module) {
             bucket_cells(given, threads);
         },
         "query_token"_a, "key_token"_a, "query_buckets"_a, "key_buckets"_a, "row_start"_a, "key_tile"_a, "bitmaps"_a,
-        nb::kw_only(), "earlier"_a = 0, "buckets"_a = 0, "high"_a = nb::none(), "own"_a = nb::none(), "chunk"_a = 0, "threads"_a = 1,
+        nb::kw_only(), "earlier"_a = 0, "buckets"_a = 0, "high"_a = nb::none(), "own"_a = nb::none(), "chunk"_a = 0,
+        "last_chunk"_a.none() = nb::none(), "threads"_a = 1,
         "Which queries may attend to which keys, over tokens that are sorted by bucket.");
 }
 
@@ -482,7 +483,7 @@ std::vector<std::string> isas() {
 
 // Version of the interface that _native.pyi declares. Increase it here and in extension.py with each change that is
 // incompatible with older Python files or an older module; extension.py refuses a module with another number.
-constexpr int interface_number = 5;
+constexpr int interface_number = 6;
 
 NB_MODULE(_native, module) {
     module.attr("interface") = interface_number;

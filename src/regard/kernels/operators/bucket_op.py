@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple, cast, final
 
 import torch
@@ -107,7 +108,7 @@ def _split(terms: BucketArguments) -> Iterator[_Part]:
         if terms.chunk is not None:
             queries = sort_into_chunks(key_codes.flatten(0, 1), terms.buckets, terms.chunk)
             hidden = (key_codes < 0).all(-1).flatten(0, 1).gather(1, queries.token.clamp(min=0))
-            keys = SortedTokens(queries.token.masked_fill(hidden, -1), queries.place)
+            keys = replace(queries, token=queries.token.masked_fill(hidden, -1))
             tiles = chunk_tile_map(queries, keys, codes, key_codes, chunk=terms.chunk, high=terms.high, own=terms.own)
         else:
             queries = keys = sort_into_tiles(key_codes.flatten(0, 1)[..., number], terms.buckets)

@@ -7,7 +7,7 @@ gathered, in memory linear in the number of tokens.
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.kernels.autocast import disable_autocast
@@ -44,13 +44,16 @@ def attend_in_chunks(request: BucketRequest) -> BucketResult:
         return BucketResult(output, output.new_zeros(batch, heads, 0, dtype=torch.bool))
     length = -(-tokens // chunk) * chunk
     codes = request.key_buckets.transpose(2, 3)
-    order = codes.masked_fill(codes < 0, request.buckets).argsort(dim=-1, stable=True)
+    is_hidden = (codes < 0).all(2)
+    ranks = codes.masked_fill(codes < 0, request.buckets).masked_fill(is_hidden[:, :, None], request.buckets + 1)
+    order = ranks.argsort(dim=-1, stable=True)
     token = torch.full((batch, heads, rounds, length), -1, device=device)
     token = torch.cat([order, token[..., tokens:]], dim=-1).flatten(2)
     first = torch.arange(rounds, device=device)[:, None] * length
     place = order.argsort(dim=-1) + first
     clean = isolate_nonfinite(request.query, request.key, request.value)
     index = token.clamp(min=0)
+    before = _chunk_before(is_hidden, rounds, chunk)
 
     def sort(one: Tensor) -> Tensor:
         """Copy tokens to their places, cut into chunks."""
@@ -58,11 +61,17 @@ def attend_in_chunks(request: BucketRequest) -> BucketResult:
 
     def with_chunk_before(one: Tensor) -> Tensor:
         """Append the chunk before each, unless there is only one."""
-        return one if one.shape[2] == 1 else torch.cat([one, one.roll(1, dims=2)], dim=3)
+        if one.shape[2] == 1:
+            return one
+        index = before.view(*before.shape, *(1 for _ in one.shape[3:])).expand_as(one)
+        return torch.cat([one, one.gather(2, index)], dim=3)
 
-    hidden = (codes < 0).all(2).gather(2, index) | (token < 0)
+    hidden = is_hidden.gather(2, index) | (token < 0)
     of_query = token.unflatten(2, (-1, chunk))
     of_key = with_chunk_before(token.masked_fill(hidden, -1).unflatten(2, (-1, chunk)))[..., None, :]
+    if of_key.shape[2] > 1:  # a chunk that is before itself is met once
+        again = (before == torch.arange(of_key.shape[2], device=device))[..., None, None]
+        of_key = of_key.masked_fill(again & (torch.arange(2 * chunk, device=device) >= chunk), -1)
     distance = of_key - of_query[..., None]
     allowed = (of_key >= 0) & (of_query[..., None] >= 0)
     if request.high is not None:
@@ -75,6 +84,17 @@ def attend_in_chunks(request: BucketRequest) -> BucketResult:
         bad = sort(clean.bad_query[..., None])[..., 0] & allowed.any(-1)
         bad = bad | (allowed & with_chunk_before(sort(clean.bad_key[..., None])[..., 0])[..., None, :]).any(-1)
         return _merge_rounds(scores, allowed, value, bad, place, request.dropout)
+
+
+def _chunk_before(
+    is_hidden: Bool[Tensor, "batch heads tokens"], rounds: int, chunk: int
+) -> Int[Tensor, "batch heads chunks"]:
+    """Return the chunk before each: before the first one of a round the last one, of the round before, that is used."""
+    in_round = -(-is_hidden.shape[2] // chunk)
+    last_used = ((~is_hidden).sum(2, keepdim=True) - 1).clamp(min=0) // chunk
+    number = torch.arange(rounds * in_round, device=is_hidden.device)
+    round_before = (number // in_round - 1) % rounds
+    return torch.where(number % in_round > 0, number - 1, round_before * in_round + last_used)
 
 
 def _merge_rounds(
