@@ -37,8 +37,10 @@ def sample_seconds(
         repeats[name] = max(1, math.ceil(_TURN_SECONDS / max(took, 1e-9)))
         turns[name] = max(1, min(rounds, int(seconds / (took * repeats[name]))))
     times: dict[str, list[float]] = {name: [] for name in calls}
-    collecting = gc.isenabled()
+    collecting, freezes = gc.isenabled(), gc.get_freeze_count() == 0
     gc.disable()
+    if freezes:
+        gc.freeze()  # collect what the turns leave behind, and not the objects of the whole program again and again
     try:
         for number in range(max(turns.values(), default=0)):
             present = [name for name in calls if number < turns[name]]
@@ -46,6 +48,8 @@ def sample_seconds(
                 times[name].append(_time_call(calls[name], repeats[name]))
             gc.collect()
     finally:
+        if freezes:
+            gc.unfreeze()
         if collecting:
             gc.enable()
     return {name: tuple(values) for name, values in times.items()}

@@ -3,6 +3,7 @@
 All numbers are multiples of 1/16 below 8, which every dtype represents exactly, so all dtypes share one oracle.
 """
 
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -55,6 +56,7 @@ def make_tensors(claim: Claim, layout: Layout, *, bias: bool = False) -> NamedTe
     return {name: _randn(claim, generator, *shape) for name, shape in shapes.items()}
 
 
+@cache
 def extra_inputs(claim: Claim, layout: Layout) -> tuple[ExtraInput, ...]:
     """Return the mechanism's extra inputs that layers project."""
     return tuple(one for one in build_mechanism(claim, layout).extra_inputs if one.projected)

@@ -20,10 +20,7 @@ DEVICE_CLAIMS = [
     for claim in PORTABLE_CLAIMS
     if claim.promise in PROOFS and claim.impl != "native" and claim.dtype == "float32"
 ]
-CASES = [
-    ClaimCase(claim, number, sample_groups(claim, number, LAYOUTS), complete=False)
-    for number, claim in enumerate(DEVICE_CLAIMS)
-]
+CASES = [ClaimCase(claim, sample_groups(claim, LAYOUTS, DEVICE_CLAIMS), complete=False) for claim in DEVICE_CLAIMS]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(case.claim))

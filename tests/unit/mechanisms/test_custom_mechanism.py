@@ -72,7 +72,7 @@ def register(monkeypatch):
 def test_conformance(promise, without_shape_checks, monkeypatch):
     claim = Claim(promise, NAME, "its own", "float32")
     layouts = LAYOUTS[2:] if promise == "determinism" else LAYOUTS
-    case = ClaimCase(claim, 0, sample_groups(claim, 0, layouts), False)
+    case = ClaimCase(claim, sample_groups(claim, layouts), False)
     if promise == "statistics":
         test_statistics.test_statistics_agree_with_the_oracle(case, None, monkeypatch, lambda *_, **__: None)
     else:

@@ -1,0 +1,45 @@
+"""What the samples of the conformance suite cover together in every run, and that they follow from names alone."""
+
+import pytest
+
+from conformance.calls import build_mechanism, make_tensors
+from conformance.claim_cases import MASK_OF_EVERY_SAMPLE, sample_groups
+from conformance.claims import DTYPES, PORTABLE_CLAIMS, PROMISES
+from conformance.mask_cases import LAYOUTS, MASK_CASES
+from regard.kernels.request import Request
+
+SAMPLED = [claim for claim in PORTABLE_CLAIMS if claim.promise != "refusals"]  # which is tested whole in every run
+
+
+def layouts_of(promise):
+    return LAYOUTS[2:] if promise == "determinism" else LAYOUTS
+
+
+@pytest.mark.parametrize("promise", [promise for promise in PROMISES if promise != "refusals"])
+def test_every_mechanism_is_tested_with_every_mask(promise):
+    tested: dict[str, set[str]] = {}
+    seen = set()
+    for claim in (claim for claim in SAMPLED if claim.promise == promise):
+        for _, layout, mask_cases in sample_groups(claim, layouts_of(promise)):
+            tested.setdefault(claim.mechanism, set()).update(one.name for one in mask_cases)
+            seen.add((claim.dtype, layout))
+    assert tested == {claim.mechanism: {one.name for one in MASK_CASES} for claim in SAMPLED}
+    assert seen == {(dtype, layout) for dtype in DTYPES for layout in layouts_of(promise)}
+
+
+@pytest.mark.parametrize("claim", [claim for claim in SAMPLED if claim[0::3] == ("hidden", "float32")], ids="-".join)
+def test_every_mechanism_supports_the_masks_of_every_sample(claim):
+    """Otherwise a sample could consist of refused masks."""
+    mechanism, tensors = build_mechanism(claim, LAYOUTS[2]), make_tensors(claim, LAYOUTS[2])
+    inputs = [tensors[name] for name in ("query", "key", "value")]
+    of_every_sample = [one for one in MASK_CASES if one.name in ("padding", *MASK_OF_EVERY_SAMPLE.values())]
+    assert len(of_every_sample) == 1 + len(MASK_OF_EVERY_SAMPLE)
+    for mask_case in of_every_sample:
+        request = Request(*inputs, mask_case.mask(LAYOUTS[2]), None, mechanism.scale)
+        assert mechanism.refuses(request) is None
+
+
+def test_another_mechanism_changes_no_sample():
+    claim = SAMPLED[0]
+    others = [one._replace(mechanism="another") for one in SAMPLED]
+    assert sample_groups(claim, LAYOUTS, [*others, *SAMPLED]) == sample_groups(claim, LAYOUTS)
