@@ -156,6 +156,18 @@ def test_two_processes_have_the_losses_of_one(train_two, data):
     assert said.count("subwords for") == 1  # only one process prints
 
 
+@pytest.mark.parametrize("attention", ["dsa", pytest.param("nsa", marks=pytest.mark.slow)])
+def test_two_processes_train_what_leaves_parameters_without_gradients(attention, data):
+    """The indexer of dsa, and the compression of nsa for short texts: DDP would wait for their gradients."""
+    same = ["--attention", attention, "--set", "dropout=0", "--steps", 20, "--average", 1]
+    one = train(data, "one", *same, start=fork_command())
+    assert one.returncode == 0, one.stderr
+    train_with_forks(data, "two", *same)
+    losses = [[line["loss"] for line in metrics(data / f"{name}.run")] for name in ("one", "two")]
+    assert losses[0]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
 @pytest.mark.slow
 def test_precision_is_chosen_once_and_kept_on_resume(data):
     """The faster precision is measured once; a resumed run does not measure again, since its bits depend on it."""

@@ -61,6 +61,8 @@ class Mechanism(nn.Module, ABC):
 
     mixes_heads: ClassVar[bool] = False
     """Whether the weights of a head also depend on the queries and keys of the other heads."""
+    uses_all_parameters: ClassVar[bool] = True
+    """Whether every call gives gradients to all parameters, also to those that project extra inputs in a layer."""
     score_parts: ClassVar[int] = 1
     """Number of equal parts of a query and key that have scores of their own; a rotation rotates each part."""
 

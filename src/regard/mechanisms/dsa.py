@@ -23,7 +23,7 @@ queries, index_dim), index_key (batch, 1, keys, index_dim), index_weight (batch,
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -58,6 +58,8 @@ class DeepSeekSparseAttention(ChosenKeysMechanism):
     ``index_query``, ``index_key`` and ``index_weight`` are the inputs of the indexer, with ``index_heads`` heads of
     ``index_dim``; without ``index_weight`` its heads count alike.
     """
+
+    uses_all_parameters: ClassVar[bool] = False  # the indexer learns from its own loss
 
     def __init__(
         self,

@@ -81,6 +81,7 @@ class NativeSparseAttention(ChosenKeysMechanism):
     approximates: ClassVar[str | None] = None
     weights_are: ClassVar[Literal["distribution", "non-negative", "signed"]] = "non-negative"
     mixes_heads: ClassVar[bool] = True  # those that share a key head choose together
+    uses_all_parameters: ClassVar[bool] = False  # a text shorter than a block has none to compress
 
     def __init__(
         self,

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import MissingPackageError, OptionError, short_repr
+from regard.mechanisms import Mechanism
 from regard.train.task import RankShard
 
 _TIMEOUT = timedelta(days=1)
@@ -76,6 +77,11 @@ class Processes:
 
     def prepare(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
         """Wrap the model and the optimizer for this process, by DDP or FSDP where there are several."""
+        if not all(one.uses_all_parameters for one in model.modules() if isinstance(one, Mechanism)):
+            from accelerate.utils import DistributedDataParallelKwargs
+
+            # Otherwise DDP waits for the gradients of all parameters, and the next step raises an error.
+            self._accelerator.ddp_handler = DistributedDataParallelKwargs(find_unused_parameters=True)
         model, prepared = self._accelerator.prepare(model, optimizer)
         return model, prepared.optimizer
 
