@@ -1,0 +1,36 @@
+"""``regard.hf``: models of ``transformers`` that compute, train and generate with regard's attention kernels.
+
+    import regard.hf
+    model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="regard")
+
+Importing this package registers the name "regard" in both interfaces of ``transformers``: with ``AttentionInterface``,
+which holds attention functions, and with ``AttentionMaskInterface``. A name that only the first one knows gets no masks,
+so that padding would be ignored in silence (transformers issue 46132). Nothing else changes: a model takes part if it
+is loaded with that name, or after ``model.set_attn_implementation("regard")``.
+
+Some models do not use the interface: they accept the name, and run code of their own. ``check(model)`` tells them apart.
+"""
+
+from regard.errors import MissingPackageError
+
+try:
+    import transformers as _transformers
+except ImportError:
+    raise MissingPackageError(
+        "regard.hf needs a package",
+        expected="transformers",
+        got="it is not installed",
+        do="pip install 'regard[hf]'",
+    ) from None
+
+from regard.hf.attention_function import attention_function
+from regard.hf.attention_mask import attention_mask
+from regard.hf.check import AttentionReport, check
+
+NAME = "regard"
+"""The name to pass as ``attn_implementation``."""
+
+_transformers.AttentionInterface.register(NAME, attention_function)
+_transformers.AttentionMaskInterface.register(NAME, attention_mask)
+
+__all__ = ["NAME", "AttentionReport", "attention_function", "attention_mask", "check"]

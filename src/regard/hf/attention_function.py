@@ -1,0 +1,155 @@
+"""The function that computes one attention layer of a model: for ``transformers``' ``AttentionInterface``.
+
+    query (batch, heads, queries, head_dim)      key, value (batch, key_heads, keys, ..)      -> (batch, queries, heads, ..)
+
+It translates the arguments of ``transformers`` to those of ``regard.attention``. Keys and values come with their own
+number of heads (grouped queries), and the mask as a tensor (``read_mask``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.generation.continuous_batching.cache import PagedAttentionCache
+
+from regard import masks
+from regard.errors import RefusedError
+from regard.exact_attention import attention
+from regard.hf import softcap_and_sinks
+from regard.hf.other_arguments import check_packing, refuse_unknown_arguments
+from regard.hf.read_mask import read_mask
+from regard.hf.requested_weights import are_weights_requested
+from regard.hf.visible_keys import VisibleKeys
+from regard.kernels.autocast import is_in_autocast
+from regard.validation import make_request
+
+
+def attention_function(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | Tensor | None = None,
+    dropout: float = 0.0,
+    is_causal: bool | None = None,
+    position_bias: Tensor | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    sinks: Tensor | None = None,
+    cache: Any = None,
+    **arguments: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """Compute one attention layer.
+
+    Args:
+        module: the layer; ``module.is_causal`` counts if there is no mask, and ``is_causal`` is None.
+        query, key, value: (batch, heads, length, head_dim); heads is a multiple of those of key and value.
+        attention_mask: (#batch, #heads, #queries, #keys); see ``read_mask``.
+        scaling: factor of the scores; None is 1/sqrt(head_dim).
+        dropout: probability of setting a weight to 0, while the module is training.
+        is_causal: whether queries attend to earlier keys only. Counts if there is no mask; a mask says it itself.
+        position_bias: (#batch, #heads, #queries, #keys), added to the scores.
+        softcap: the scores become softcap * tanh(scores / softcap), before bias and mask.
+        s_aux, sinks: logits of attention sinks: (heads,), or (#batch, heads, #queries, 1).
+        cache: a paged cache of continuous batching, which stores the new keys and returns all of them.
+        arguments: other arguments of the model; see ``other_arguments``.
+
+    Returns:
+        The output (batch, queries, heads, value_dim), contiguous; and the weights (batch, heads, queries, keys) before
+        dropout if the caller of the model asked for them, else None.
+
+    Raises RefusedError for arguments that no kernel computes, ShapeError, DtypeError or DeviceError for tensors that do
+    not fit together.
+    """
+    refuse_unknown_arguments(arguments)
+    if isinstance(cache, PagedAttentionCache):
+        key, value = cache.update(key_states=key, value_states=value, layer_idx=module.layer_idx, kwargs=arguments)
+    query, key, value = _match_batches(*_cast_in_autocast(query, key, value))
+    if attention_mask is None:
+        check_packing(arguments)
+        visible, bias = _visible_keys_without_mask(module, is_causal, query.shape[2], key.shape[2]), None
+    else:
+        visible, bias = read_mask(attention_mask)
+    if position_bias is not None:
+        bias = position_bias if bias is None else bias + position_bias
+    if isinstance(scaling, Tensor):
+        query, scaling = query * scaling.to(query.dtype), 1.0
+    terms: dict[str, Any] = {
+        "mask": visible.mask,
+        "bias": None if bias is None else visible.narrow(bias, 3),
+        "scale": scaling,
+    }
+    active_dropout = dropout if module.training else 0.0
+    tensors = query, visible.narrow(key, 2), visible.narrow(value, 2)
+    extra = {"softcap": softcap, "sinks": _join_sinks(s_aux, sinks)}
+    if all(term is None for term in extra.values()):
+        output = attention(*tensors, **terms, dropout=active_dropout)
+    else:
+        output = softcap_and_sinks.compute_output(make_request(*tensors, **terms, dropout=active_dropout), **extra)
+    weights = None
+    if are_weights_requested(module, arguments):
+        weights = softcap_and_sinks.compute_weights(make_request(*tensors, **terms), **extra).to(query.dtype)
+        weights = _restore_hidden_keys(weights, visible, key.shape[2])
+    return output.transpose(1, 2).contiguous(), weights
+
+
+def _visible_keys_without_mask(module: nn.Module, is_causal: bool | None, queries: int, keys: int) -> VisibleKeys:
+    """The visible keys of a call without a mask: all, or causal if the layer is and there are as many queries as keys.
+
+    Raises RefusedError for a causal layer with other lengths, where the alignment of queries with keys is not known.
+    """
+    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    if not causal or queries == 1:
+        return VisibleKeys(None)
+    if queries != keys:
+        raise RefusedError(
+            f"a causal layer ({type(module).__name__}) was called without a mask, and with more keys than queries",
+            expected="an attention_mask, or as many queries as keys",
+            got=f"{queries} queries and {keys} keys: which key the first query may see last is not known",
+            do="pass the mask that the model makes for its layers, or is_causal=False if every query may see every key",
+        )
+    return VisibleKeys(masks.causal())
+
+
+def _cast_in_autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Cast to the dtype of autocast where it is enabled, as it does for torch's own attention; float64 stays."""
+    device = tensors[0].device
+    if not is_in_autocast(device):
+        return tensors
+    dtype = torch.get_autocast_dtype(device.type)
+    return tuple(tensor if tensor.dtype == torch.float64 else tensor.to(dtype) for tensor in tensors)
+
+
+def _match_batches(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Expand queries or keys that are the same for the whole batch, such as learned queries."""
+    if query.shape[0] == key.shape[0]:
+        return query, key, value
+    if query.shape[0] == 1:
+        return query.expand(key.shape[0], -1, -1, -1), key, value
+    if key.shape[0] == 1:
+        return query, key.expand(query.shape[0], -1, -1, -1), value.expand(query.shape[0], -1, -1, -1)
+    return query, key, value
+
+
+def _join_sinks(of_heads: Tensor | None, of_queries: Tensor | None) -> Tensor | None:
+    """Return the sinks as (#batch, heads, #queries, 1)."""
+    if of_heads is not None and of_queries is not None:
+        raise RefusedError(
+            "attention with two kinds of sinks is not computed",
+            expected="s_aux, one logit for each head, or sinks, one for each query",
+            got="both",
+            do="pass one of them",
+        )
+    given = of_queries if of_heads is None else of_heads
+    return given.reshape(1, -1, 1, 1) if given is not None and given.dim() == 1 else given
+
+
+def _restore_hidden_keys(weights: Tensor, visible: VisibleKeys, keys: int) -> Tensor:
+    """Insert the weights of keys that no query may attend to, which are 0."""
+    stop = keys if visible.stop is None else visible.stop
+    if weights.shape[3] == keys:
+        return weights
+    return nn.functional.pad(weights, (visible.first, keys - stop))

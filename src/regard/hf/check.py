@@ -1,0 +1,113 @@
+"""``regard.hf.check``: which attention layers of a model use the interface of ``transformers``, and which do not.
+
+A model may accept ``attn_implementation="regard"`` and ignore it: layers that were written before the interface, or whose
+attention has another form (Bloom's ALiBi, DeBERTa's positions, Longformer's windows), compute with code of their own.
+Nothing in ``transformers`` says so. It can be seen in the code of a layer: which names its methods refer to.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any, final
+
+from torch import nn
+from transformers import PreTrainedModel
+
+from regard.errors import check_kind
+
+_INTERFACE = {"ALL_ATTENTION_FUNCTIONS", "attention_interface"}
+_WEIGHTS = {"softmax", "Softmax", "scaled_dot_product_attention", "logsumexp", "flex_attention"}
+_NAMES = ("attention", "attn")
+
+
+@final
+@dataclass(frozen=True)
+class AttentionReport:
+    """What ``check`` found.
+
+    implementation       the ``attn_implementation`` of the model, and of each part that has another one
+    through_interface    names of layers that compute with the implementation that is set
+    own_code             names of layers that ignore it, with their classes
+    """
+
+    model: str
+    implementation: dict[str, str]
+    through_interface: tuple[str, ...]
+    own_code: dict[str, str]
+
+    @property
+    def uses_regard(self) -> bool:
+        """Whether every attention layer that was found computes with regard."""
+        return bool(self.through_interface) and not self.own_code and set(self.implementation.values()) == {"regard"}
+
+    def __str__(self) -> str:
+        lines = [f"{self.model}: {'all' if self.uses_regard else 'not all'} attention layers compute with regard"]
+        lines += [f"  {len(self.through_interface)} layers use the interface of transformers"]
+        for kind, count in Counter(self.own_code.values()).items():
+            lines += [f"  {count} layers have code of their own, and ignore attn_implementation: {kind}"]
+        for part, name in self.implementation.items():
+            if name != "regard":
+                lines += [f'  {part or "the model"} has attn_implementation="{name}"']
+        if not self.through_interface and not self.own_code:
+            lines += ["  no attention layer was found"]
+        return "\n".join(lines)
+
+
+def check(model: PreTrainedModel) -> AttentionReport:
+    """Report which attention layers of a model of ``transformers`` compute with regard.
+
+    The code of the layers is inspected, and nothing is run. Raises OptionError for another kind of model.
+    """
+    check_kind("model", model, PreTrainedModel, do="load one: transformers.AutoModel.from_pretrained(..)")
+    through, own = [], {}
+    for name, module in model.named_modules():
+        names = _names_in_code(type(module))
+        if names & _INTERFACE and not isinstance(module, PreTrainedModel):
+            through.append(name)
+        elif _is_attention(module) and names & _WEIGHTS:
+            own[name] = type(module).__name__
+    return AttentionReport(type(model).__name__, _implementations(model), tuple(through), own)
+
+
+def _is_attention(module: nn.Module) -> bool:
+    return isinstance(module, nn.MultiheadAttention) or any(name in type(module).__name__.lower() for name in _NAMES)
+
+
+def _implementations(model: PreTrainedModel) -> dict[str, str]:
+    """The implementation of the model, and of those parts where it is another."""
+    found: dict[str, str] = {"": str(model.config._attn_implementation)}
+    for name, module in model.named_modules():
+        if isinstance(module, PreTrainedModel) and name:
+            own = str(module.config._attn_implementation)
+            if own != found[""]:
+                found[name] = own
+    return found
+
+
+def _names_in_code(kind: type[Any]) -> set[str]:
+    """All names that the methods of a class refer to, without those that it inherits from torch."""
+    names: set[str] = set()
+    for base in kind.__mro__:
+        if base in (nn.Module, object) or base.__module__.startswith("transformers.modeling_utils"):
+            continue
+        if base is nn.MultiheadAttention:
+            return {"scaled_dot_product_attention"}
+        for part in vars(base).values():
+            function = inspect.unwrap(part) if callable(part) else None
+            code = getattr(function, "__code__", None)
+            if isinstance(code, CodeType):
+                names |= set(_names_in(code))
+    return names
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    """Names that a code object and those nested in it refer to."""
+    yield from code.co_names
+    yield from code.co_varnames
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_in(constant)

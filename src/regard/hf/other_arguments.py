@@ -1,0 +1,83 @@
+"""Arguments that a model passes beyond those of attention: known ones are harmless, all others are refused.
+
+``transformers`` hands every keyword of a model's call down to its attention function. One that nobody reads may still
+have a meaning: the indices of the keys that a sparse model has chosen, say. To ignore it would be a wrong result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from regard.errors import RefusedError
+
+HARMLESS = frozenset(
+    {
+        # What the model has used already, or uses later.
+        "cache_position",
+        "inputs_embeds",
+        "input_ids",
+        "labels",
+        "layer_idx",
+        "logits_to_keep",
+        "mm_token_type_ids",
+        "num_items_in_batch",
+        "past_key_values",
+        "position_embeddings",
+        "position_ids",
+        "token_type_ids",
+        "use_cache",
+        # What the caller wants to get.
+        "output_attentions",
+        "output_hidden_states",
+        "output_router_logits",
+        "return_dict",
+        # For kernels of other implementations.
+        "block_table",
+        "deterministic",
+        "logits_indices",
+        "read_index",
+        "use_top_left_mask",
+        "write_index",
+        # The mask says it too; see ``check_packing`` for calls without a mask.
+        "cu_seq_lens_k",
+        "cu_seq_lens_q",
+        "max_length_k",
+        "max_length_q",
+        "seq_idx",
+        "sliding_window",
+    }
+)
+"""Names of arguments that do not change what attention computes."""
+
+_MEANINGS = {
+    "indices": "the keys that each query has chosen (sparse attention)",
+    "block_indices": "the blocks of keys that each query has chosen (sparse attention)",
+}
+
+
+def refuse_unknown_arguments(arguments: Mapping[str, Any]) -> None:
+    """Raise RefusedError for an argument whose meaning is not known, or that no kernel computes."""
+    for name, value in arguments.items():
+        if name in HARMLESS or value is None or value is False:
+            continue
+        raise RefusedError(
+            f"attention with the argument {name!r} is not computed",
+            expected="arguments that regard.hf knows",
+            got=f"{name}, {_MEANINGS.get(name, 'whose meaning for attention is not known')}",
+            do='use attn_implementation="eager" for this model'
+            if name in _MEANINGS
+            else f"call the model without {name}, or use attn_implementation=\"eager\"",
+        )
+
+
+def check_packing(arguments: Mapping[str, Any]) -> None:
+    """Raise RefusedError if several texts are packed into one row, and no mask separates them."""
+    ends = arguments.get("cu_seq_lens_q")
+    if ends is not None and len(ends) > 2:
+        raise RefusedError(
+            "several texts are packed into one row, and no mask separates them",
+            expected="an attention_mask in which texts do not see one another",
+            got=f"only cu_seq_lens_q, {len(ends) - 1} texts",
+            do="pass position_ids that start again at 0 for each text, from which transformers makes the mask",
+        )

@@ -1,0 +1,126 @@
+"""Read the ``attention_mask`` that a model passes: which cells it hides, and what it adds to the others.
+
+    None            nothing is hidden
+    bool            True where a query may attend
+    floats          added to the scores; -inf and a dtype's lowest value, as ``transformers`` writes, hide a cell
+    floats with other numbers than 0, or that require grad: a bias, which may hide cells too (Swin, Parakeet)
+
+The structure of a mask (``visible_keys``) is found once, not once per layer: all layers of a model get the same tensor.
+What was found is kept as long as that tensor lives, together with its version, which every change in place raises.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from regard.errors import DtypeError, ShapeError, short_repr
+from regard.hf.visible_keys import VisibleKeys, narrow_expanded, recognize
+from regard.masks.dense_mask import Keep
+from regard.tensors import has_values
+
+_LOWEST_HALF = torch.finfo(torch.float16).min
+_LOWEST_OTHER = torch.finfo(torch.bfloat16).min  # those of float32 and float64 are lower
+
+_MAX_VIEWS = 4  # of one tensor: a model may slice its mask, in few ways
+
+
+@final
+@dataclass(frozen=True)
+class MaskReading:
+    """The visible keys, and whether the mask is a bias too."""
+
+    visible: VisibleKeys
+    is_bias: bool = False
+
+
+_NOTHING_HIDDEN = MaskReading(VisibleKeys(None))
+_readings: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+"""Readings of the masks that are alive. A cache of what their values say: it never affects a result."""
+
+
+def read_mask(attention_mask: Any) -> tuple[VisibleKeys, Tensor | None]:
+    """Return the visible keys, and the bias (#batch, #heads, #queries, #keys) or None.
+
+    Raises DtypeError or ShapeError for a mask of another form.
+    """
+    if attention_mask is None:
+        return _NOTHING_HIDDEN.visible, None
+    _check_form(attention_mask)
+    if not has_values(attention_mask):  # a trace: the cells become part of the graph
+        if attention_mask.dtype == torch.bool:
+            return VisibleKeys(Keep(attention_mask)), None
+        hidden = _hidden_cells(attention_mask)
+        return VisibleKeys(Keep(~hidden)), attention_mask.masked_fill(hidden, 0.0)
+    reading = _get_reading(attention_mask)
+    if not reading.is_bias:
+        return reading.visible, None
+    bias = narrow_expanded(attention_mask)
+    return reading.visible, bias.masked_fill(_hidden_cells(bias.detach()), 0.0)
+
+
+def _check_form(attention_mask: Any) -> None:
+    """Raise DtypeError or ShapeError unless the mask is a bool or float tensor of 4 dimensions."""
+    if not isinstance(attention_mask, Tensor) or not (
+        attention_mask.dtype == torch.bool or attention_mask.is_floating_point()
+    ):
+        raise DtypeError(
+            "attention_mask has a form whose meaning is not known",
+            expected="a bool tensor (True may attend), or floats that are added to the scores",
+            got=short_repr(attention_mask),
+            do="convert integers: attention_mask.bool() if 1 means may attend",
+        )
+    if attention_mask.dim() != 4:
+        raise ShapeError(
+            "attention_mask has the wrong number of dimensions for an attention layer",
+            expected="(batch, heads, queries, keys), 1 for axes along which it is the same",
+            got=f"shape {tuple(attention_mask.shape)}",
+            do="pass a padding matrix (batch, keys) to the model, which makes the masks of its layers",
+        )
+
+
+def _get_reading(attention_mask: Tensor) -> MaskReading:
+    """Get the reading of a mask, from the cache if the mask is the same tensor in the same version."""
+    if attention_mask.is_inference():  # it has no version, so changes would not be seen
+        return _read_values(attention_mask)
+    owner = attention_mask if attention_mask._base is None else attention_mask._base
+    view = (
+        attention_mask.storage_offset(),
+        tuple(attention_mask.shape),
+        attention_mask.stride(),
+        attention_mask.dtype,
+        attention_mask.requires_grad,
+        attention_mask._version,
+    )
+    readings: dict[Any, MaskReading] = _readings.setdefault(owner, {})
+    if view not in readings:
+        with torch.inference_mode(False):
+            reading = _read_values(attention_mask)
+        while len(readings) >= _MAX_VIEWS:
+            readings.pop(next(iter(readings)), None)
+        readings[view] = reading
+    return readings[view]
+
+
+@torch.no_grad()
+def _read_values(attention_mask: Tensor) -> MaskReading:
+    """Read a mask cell by cell."""
+    if attention_mask.dtype == torch.bool:
+        return MaskReading(recognize(attention_mask))
+    cells = narrow_expanded(attention_mask)
+    hidden = _hidden_cells(cells)
+    is_bias = attention_mask.requires_grad or bool((cells.masked_fill(hidden, 0.0) != 0).any())
+    if not bool(hidden.any()):
+        return MaskReading(VisibleKeys(None), is_bias)
+    return MaskReading(recognize((~hidden).expand(attention_mask.shape)), is_bias)
+
+
+def _hidden_cells(additive: Tensor) -> Tensor:
+    """True where an additive mask is -inf or a dtype's lowest value, also that of a dtype it was cast from."""
+    if additive.dtype == torch.float16:
+        return additive <= _LOWEST_HALF
+    return (additive <= _LOWEST_OTHER) | (additive == _LOWEST_HALF)

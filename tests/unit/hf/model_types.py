@@ -1,0 +1,259 @@
+"""Small models of ``transformers`` with random weights, one for each model type that the tests compare with eager.
+
+A type belongs to a family, which says how the model is called:
+
+    decoder    token ids, causal; generates
+    encoder    token ids
+    seq2seq    token ids of a source and of a target; generates
+    speech     a spectrogram and token ids of a target; generates
+    image      pixels
+    audio      a waveform
+    pair       pixels and token ids
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+VOCAB = 97
+_TEXT = {"vocab_size": VOCAB, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+_WIDE = {
+    "hidden_size": 32,
+    "intermediate_size": 40,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 64,
+}
+_GROUPED = _TEXT | _WIDE | {"num_key_value_heads": 2, "head_dim": 8}
+_BERT = _TEXT | _WIDE
+_BART = _TEXT | {
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 40,
+    "decoder_ffn_dim": 40,
+    "max_position_embeddings": 64,
+    "decoder_start_token_id": 1,
+    "forced_eos_token_id": None,
+}
+_T5 = _TEXT | {"d_model": 32, "d_kv": 8, "d_ff": 40, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0}
+_VIT = _WIDE | {"image_size": 24, "patch_size": 8, "num_channels": 3}
+_WAV = {
+    "hidden_size": 32,
+    "intermediate_size": 40,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "conv_dim": (16, 16),
+    "conv_kernel": (5, 3),
+    "conv_stride": (3, 2),
+    "num_feat_extract_layers": 2,
+    "num_conv_pos_embeddings": 8,
+    "num_conv_pos_embedding_groups": 4,
+    "vocab_size": VOCAB,
+    "layerdrop": 0.0,
+    "mask_time_prob": 0.0,
+}
+_CLIP = {
+    "text_config": _TEXT | _WIDE,
+    "vision_config": _VIT,
+    "projection_dim": 24,
+}
+
+
+@dataclass(frozen=True)
+class ModelType:
+    """A model type, the family that says how it is called, the class that builds it, and the sizes of a small one."""
+
+    name: str
+    family: str
+    auto: str
+    sizes: Mapping[str, Any] = field(repr=False)
+    is_fast: bool = False
+    has_static_cache: bool = True
+
+    def build(self, **options: Any) -> Any:
+        """Build a model with random weights, large enough that attention is far from uniform."""
+        import transformers
+
+        config = transformers.AutoConfig.for_model(self.name, **self.sizes, **options)
+        model = getattr(transformers, self.auto).from_config(config, attn_implementation="eager")
+        generator = torch.Generator().manual_seed(31)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                noise = torch.randn(parameter.shape, generator=generator)
+                if parameter.dim() > 1:
+                    parameter.copy_(noise * parameter.shape[-1] ** -0.5 * 1.5)
+                else:
+                    parameter.add_(noise * 0.1)
+        return model.eval()
+
+    def inputs(self, padding: str | None = None) -> dict[str, Tensor]:
+        """Make inputs of the model; ``padding`` is the side on which two of three texts are padded."""
+        generator = torch.Generator().manual_seed(37)
+
+        def texts(length: int) -> Tensor:
+            return torch.randint(3, VOCAB, (3, length), generator=generator)
+
+        def noise(*shape: int) -> Tensor:
+            return torch.randn(shape, generator=generator)
+
+        if self.family == "image":
+            return {"pixel_values": noise(2, 3, self.image_size, self.image_size)}
+        if self.family == "audio":
+            return {"input_values": noise(2, 173)}
+        if self.family == "speech":
+            return {"input_features": noise(2, 8, 26), "decoder_input_ids": texts(7)[:2]}
+        inputs = {"input_ids": texts(13)}
+        if self.family == "pair":
+            inputs["pixel_values"] = noise(3, 3, self.image_size, self.image_size)
+        if self.family == "seq2seq":
+            inputs["decoder_input_ids"] = texts(7)
+        inputs["attention_mask"] = token_mask(3, 13, padding)
+        inputs["input_ids"] *= inputs["attention_mask"]
+        return inputs
+
+    @property
+    def image_size(self) -> int:
+        """Height and width of the pictures."""
+        return int(self.sizes.get("image_size", _VIT["image_size"]))
+
+    @property
+    def generates(self) -> bool:
+        """Whether the model has ``generate``."""
+        return self.family in ("decoder", "seq2seq", "speech")
+
+    @property
+    def takes_padding(self) -> bool:
+        """Whether the model takes padded texts."""
+        return self.family in ("decoder", "encoder", "seq2seq", "pair")
+
+
+def token_mask(batch: int, length: int, padding: str | None) -> Tensor:
+    """1 for tokens and 0 for padding: 5 and 2 tokens of the first two texts on the side ``padding``."""
+    mask = torch.ones(batch, length, dtype=torch.long)
+    for text, hidden in enumerate((5, 2)[:batch] if padding else ()):
+        if padding == "left":
+            mask[text, :hidden] = 0
+        else:
+            mask[text, length - hidden :] = 0
+    return mask
+
+
+def _decoder(name: str, sizes: Mapping[str, Any] = _GROUPED, **more: Any) -> ModelType:
+    fast = more.pop("is_fast", False)
+    static = more.pop("has_static_cache", True)
+    return ModelType(name, "decoder", "AutoModelForCausalLM", {**sizes, **more}, fast, static)
+
+
+def _encoder(name: str, sizes: Mapping[str, Any] = _BERT, *, is_fast: bool = False, **more: Any) -> ModelType:
+    return ModelType(name, "encoder", "AutoModelForMaskedLM", {**sizes, **more}, is_fast)
+
+
+def _seq2seq(name: str, sizes: Mapping[str, Any], *, is_fast: bool = False, **more: Any) -> ModelType:
+    return ModelType(name, "seq2seq", "AutoModelForSeq2SeqLM", {**sizes, **more}, is_fast)
+
+
+def _other(name: str, family: str, sizes: Mapping[str, Any], *, is_fast: bool = False, **more: Any) -> ModelType:
+    return ModelType(name, family, "AutoModel", {**sizes, **more}, is_fast)
+
+
+_WINDOWED = {"sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"]}
+_SWIN = {
+    "image_size": 32,
+    "patch_size": 4,
+    "embed_dim": 16,
+    "depths": [2, 2],
+    "num_heads": [2, 4],
+    "window_size": 4,
+    "mlp_ratio": 2.0,
+}
+
+MODEL_TYPES = (
+    _decoder("llama", is_fast=True),
+    _decoder("mistral", sliding_window=5),
+    _decoder("mixtral", num_local_experts=3, num_experts_per_tok=2, sliding_window=None),
+    _decoder("qwen2", use_sliding_window=True, sliding_window=5, max_window_layers=1),
+    _decoder("qwen3"),
+    _decoder("qwen3_moe", num_experts=3, num_experts_per_tok=2, moe_intermediate_size=24),
+    _decoder("gemma"),
+    _decoder("gemma2", is_fast=True, query_pre_attn_scalar=8, **_WINDOWED),
+    _decoder("gemma3_text", query_pre_attn_scalar=8, **_WINDOWED),
+    _decoder("gpt_oss", is_fast=True, num_local_experts=3, num_experts_per_tok=2, **_WINDOWED),
+    _decoder("phi"),
+    _decoder("phi3"),
+    _decoder("stablelm"),
+    _decoder("starcoder2", sliding_window=5),
+    _decoder("cohere"),
+    _decoder("cohere2", **_WINDOWED),
+    _decoder("olmo2"),
+    _decoder("granite"),
+    _decoder("smollm3"),
+    _decoder("glm"),
+    _decoder("nemotron"),
+    _decoder("helium"),
+    _decoder("exaone4", **_WINDOWED),
+    _decoder("opt", _TEXT | _WIDE, ffn_dim=40, word_embed_proj_dim=32),
+    _decoder("gpt_neox", _TEXT | _WIDE),
+    _decoder("gpt2", _TEXT, n_embd=32, n_layer=2, n_head=4, n_positions=64, is_fast=True),
+    _decoder(
+        "deepseek_v3",
+        _TEXT | _WIDE,
+        num_key_value_heads=4,
+        kv_lora_rank=12,
+        q_lora_rank=14,
+        qk_nope_head_dim=8,
+        qk_rope_head_dim=4,
+        v_head_dim=6,
+        n_routed_experts=4,
+        n_group=2,
+        topk_group=1,
+        num_experts_per_tok=2,
+        moe_intermediate_size=24,
+        first_k_dense_replace=1,
+    ),
+    _encoder("bert", is_fast=True),
+    _encoder("roberta"),
+    _encoder("xlm-roberta"),
+    _encoder("electra", embedding_size=24),
+    _encoder("albert", embedding_size=24),
+    _encoder("distilbert", _TEXT, dim=32, hidden_dim=40, n_layers=2, n_heads=4, max_position_embeddings=64),
+    _encoder("modernbert", local_attention=6, global_attn_every_n_layers=2, cls_token_id=3, sep_token_id=4),
+    _encoder("eurobert", num_key_value_heads=2),
+    _seq2seq("t5", _T5, is_fast=True),
+    _seq2seq("mt5", _T5),
+    _seq2seq("umt5", _T5),
+    _seq2seq("bart", _BART),
+    _seq2seq("mbart", _BART),
+    _seq2seq("marian", _BART),
+    _seq2seq("pegasus", _BART),
+    _seq2seq("m2m_100", _BART),
+    ModelType(
+        "whisper",
+        "speech",
+        "AutoModelForSpeechSeq2Seq",
+        _BART
+        | {
+            "num_mel_bins": 8,
+            "max_source_positions": 13,
+            "max_target_positions": 64,
+            "suppress_tokens": None,
+            "begin_suppress_tokens": None,
+        },
+    ),
+    _other("vit", "image", _VIT, is_fast=True),
+    _other("deit", "image", _VIT),
+    _other("dinov2", "image", _VIT),
+    _other("swin", "image", _SWIN, is_fast=True),
+    _other("clip", "pair", _CLIP),
+    _other("siglip", "pair", {"text_config": _TEXT | _WIDE | {"projection_size": 32}, "vision_config": _VIT}),
+    _other("wav2vec2", "audio", _WAV),
+    _other("hubert", "audio", _WAV),
+)
+"""Model types whose attention goes through the interface of ``transformers``."""
