@@ -3,12 +3,12 @@
     import regard.hf
     model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="regard")
 
-Importing this package registers the name "regard" in both interfaces of ``transformers``: with ``AttentionInterface``,
-which holds attention functions, and with ``AttentionMaskInterface``. A name that only the first one knows gets no masks,
-so that padding would be ignored in silence (transformers issue 46132). Nothing else changes: a model takes part if it
+Importing this package registers the name "regard" in both interfaces of ``transformers``: ``AttentionInterface``, which
+holds attention functions, and ``AttentionMaskInterface``. A name that only the first one knows gets no masks, so that
+padding would be ignored in silence (transformers issue 46132). Nothing else changes: a model computes with regard if it
 is loaded with that name, or after ``model.set_attn_implementation("regard")``.
 
-Some models do not use the interface: they accept the name, and run code of their own. ``check(model)`` tells them apart.
+Some models do not use the interface: they accept the name, and run code of their own. ``check(model)`` reports them.
 """
 
 from regard.errors import MissingPackageError
@@ -26,6 +26,7 @@ except ImportError:
 from regard.hf.attention_function import attention_function
 from regard.hf.attention_mask import attention_mask
 from regard.hf.check import AttentionReport, check
+from regard.hf.sdpa_replacement import replace_sdpa
 
 NAME = "regard"
 """The name to pass as ``attn_implementation``."""
@@ -33,4 +34,4 @@ NAME = "regard"
 _transformers.AttentionInterface.register(NAME, attention_function)
 _transformers.AttentionMaskInterface.register(NAME, attention_mask)
 
-__all__ = ["NAME", "AttentionReport", "attention_function", "attention_mask", "check"]
+__all__ = ["NAME", "AttentionReport", "attention_function", "attention_mask", "check", "replace_sdpa"]

@@ -1,6 +1,6 @@
 """The function that computes one attention layer of a model: for ``transformers``' ``AttentionInterface``.
 
-    query (batch, heads, queries, head_dim)      key, value (batch, key_heads, keys, ..)      -> (batch, queries, heads, ..)
+    query (batch, heads, queries, head_dim), key, value (batch, key_heads, keys, ..) -> (batch, queries, heads, ..)
 
 It translates the arguments of ``transformers`` to those of ``regard.attention``. Keys and values come with their own
 number of heads (grouped queries), and the mask as a tensor (``read_mask``).

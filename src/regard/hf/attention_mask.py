@@ -22,6 +22,6 @@ def attention_mask(*sizes: Any, **arguments: Any) -> Tensor:
     arguments |= {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
     if is_traced() or not torch.is_inference_mode_enabled():
         return sdpa_mask(*sizes, **arguments)
-    # A tensor made in inference mode has no version counter, so what is known about it could not be kept for all layers.
+    # A tensor made in inference mode has no version counter, so its reading could not be kept for all layers.
     with torch.inference_mode(False):
         return sdpa_mask(*sizes, **arguments)

@@ -1,7 +1,7 @@
 """``regard.hf.check``: which attention layers of a model use the interface of ``transformers``, and which do not.
 
-A model may accept ``attn_implementation="regard"`` and ignore it: layers that were written before the interface, or whose
-attention has another form (Bloom's ALiBi, DeBERTa's positions, Longformer's windows), compute with code of their own.
+A model may accept ``attn_implementation="regard"`` and ignore it: layers that were written before the interface, or
+whose attention has another form (Bloom's ALiBi, DeBERTa's positions, Longformer's windows), have code of their own.
 Nothing in ``transformers`` says so. It can be seen in the code of a layer: which names its methods refer to.
 """
 

@@ -17,6 +17,7 @@ HARMLESS = frozenset(
         "cache_position",
         "inputs_embeds",
         "input_ids",
+        "interpolate_pos_encoding",
         "labels",
         "layer_idx",
         "logits_to_keep",
@@ -32,10 +33,12 @@ HARMLESS = frozenset(
         "output_hidden_states",
         "output_router_logits",
         "return_dict",
+        "return_loss",
         # For kernels of other implementations.
         "block_table",
         "deterministic",
         "logits_indices",
+        "logits_processor_args",
         "read_index",
         "use_top_left_mask",
         "write_index",
@@ -67,7 +70,7 @@ def refuse_unknown_arguments(arguments: Mapping[str, Any]) -> None:
             got=f"{name}, {_MEANINGS.get(name, 'whose meaning for attention is not known')}",
             do='use attn_implementation="eager" for this model'
             if name in _MEANINGS
-            else f"call the model without {name}, or use attn_implementation=\"eager\"",
+            else f'call the model without {name}, or use attn_implementation="eager"',
         )
 
 

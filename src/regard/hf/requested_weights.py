@@ -1,7 +1,7 @@
 """Whether the caller of a model asked for its attention weights.
 
-``output_attentions=True`` reaches a layer in one of two ways: models pass it down as an argument, or collect the weights
-by hooks, and then the layer is only told by the collector that is active.
+``output_attentions=True`` reaches a layer in one of two ways: a model passes it down as an argument, or collects the
+weights by hooks, and then only the collector that is active says so.
 """
 
 from __future__ import annotations

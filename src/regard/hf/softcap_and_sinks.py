@@ -82,7 +82,11 @@ def _weigh(
     sinks = sinks if sinks.shape[2] == 1 else sinks[:, :, rows]
     column = sinks.to(scores).expand(*scores.shape[:3], 1)
     # The sink is one more key that is always visible.
-    visible = None if allowed is None else torch.nn.functional.pad(allowed.expand(*allowed.shape[:3], scores.shape[3]), (0, 1), value=True)
+    visible = (
+        None
+        if allowed is None
+        else torch.nn.functional.pad(allowed.expand(*allowed.shape[:3], scores.shape[3]), (0, 1), value=True)
+    )
     weights, empty, broken = masked_softmax(torch.cat((scores, column), dim=-1), visible)
     empty = empty if allowed is None else empty | ~allowed.any(-1)
     return weights[..., :-1], allowed, empty, broken | problem.tokens.bad_rows(allowed, rows)

@@ -5,10 +5,10 @@ interval, and there are numbers with
 
     first[b, i] = max(start[b], i + low)       stop[b, i] = min(end[b], i + high + 1)
 
-then the mask is a band (causal, a window) and padding on either side, which kernels compute faster than cells: they skip
-what is hidden, and read no mask. The largest ``start``, ``end``, and the tightest band that the values allow are found
-first, and then compared with every row: if any numbers fit, these do. Keys that no query may attend to, such as the
-unused part of a static cache, are not part of the problem at all.
+then the mask is a band (causal, a window) and padding on either side, which kernels compute faster than cells: they
+skip what is hidden, and read no mask. The largest ``start``, the smallest ``end`` and the narrowest band that the
+values allow are found first, and then compared with every row: if any numbers fit, these do. Keys that no query may
+attend to, such as the unused part of a static cache, are left out.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ def recognize(allowed: Bool[Tensor, "batch heads queries keys"]) -> VisibleKeys:
     cells = narrow_expanded(allowed)
     if bool(cells.all()):
         return VisibleKeys(None)
+    if cells.shape[1] > 1 and bool((cells == cells[:, :1]).all()):
+        cells = cells[:, :1]
     # Along keys the size counts: an expanded row is an interval of all keys, or of none.
     rows = cells.expand(*cells.shape[:3], keys)
     intervals = _find_intervals(rows) if cells.numel() and cells.shape[1] == 1 else None

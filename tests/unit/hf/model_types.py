@@ -13,7 +13,7 @@ A type belongs to a family, which says how the model is called:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,7 +76,9 @@ class ModelType:
     auto: str
     sizes: Mapping[str, Any] = field(repr=False)
     is_fast: bool = False
-    has_static_cache: bool = True
+    layers: int = 2
+    own_code: tuple[str, ...] = ()
+    """Names of layers that do not use the interface."""
 
     def build(self, **options: Any) -> Any:
         """Build a model with random weights, large enough that attention is far from uniform."""
@@ -89,7 +91,7 @@ class ModelType:
             for parameter in model.parameters():
                 noise = torch.randn(parameter.shape, generator=generator)
                 if parameter.dim() > 1:
-                    parameter.copy_(noise * parameter.shape[-1] ** -0.5 * 1.5)
+                    parameter.copy_(noise * parameter.shape[-1] ** -0.5)
                 else:
                     parameter.add_(noise * 0.1)
         return model.eval()
@@ -134,6 +136,26 @@ class ModelType:
         """Whether the model takes padded texts."""
         return self.family in ("decoder", "encoder", "seq2seq", "pair")
 
+    @property
+    def pads_left(self) -> bool:
+        """Whether texts may be padded on the left: not where a text is summarized at its last token, wherever it is."""
+        return self.family in ("decoder", "encoder", "seq2seq")
+
+    @property
+    def returns_weights(self) -> bool:
+        """Whether a model returns the weights of its layers: a pair of models has no place for them."""
+        return self.family != "pair"
+
+
+CLAIMS: Mapping[str, Callable[[ModelType], bool]] = {
+    "training": lambda kind: True,
+    "padding": lambda kind: kind.takes_padding,
+    "generation": lambda kind: kind.generates,
+    "static cache": lambda kind: kind.generates,
+    "weights": lambda kind: kind.returns_weights,
+}
+"""For each column of the table, the model types for which the suite proves it."""
+
 
 def token_mask(batch: int, length: int, padding: str | None) -> Tensor:
     """1 for tokens and 0 for padding: 5 and 2 tokens of the first two texts on the side ``padding``."""
@@ -146,22 +168,20 @@ def token_mask(batch: int, length: int, padding: str | None) -> Tensor:
     return mask
 
 
-def _decoder(name: str, sizes: Mapping[str, Any] = _GROUPED, **more: Any) -> ModelType:
-    fast = more.pop("is_fast", False)
-    static = more.pop("has_static_cache", True)
-    return ModelType(name, "decoder", "AutoModelForCausalLM", {**sizes, **more}, fast, static)
+def _decoder(name: str, sizes: Mapping[str, Any] = _GROUPED, *, is_fast: bool = False, **more: Any) -> ModelType:
+    return ModelType(name, "decoder", "AutoModelForCausalLM", {**sizes, **more}, is_fast)
 
 
-def _encoder(name: str, sizes: Mapping[str, Any] = _BERT, *, is_fast: bool = False, **more: Any) -> ModelType:
-    return ModelType(name, "encoder", "AutoModelForMaskedLM", {**sizes, **more}, is_fast)
+def _encoder(name: str, *, layers: int = 2, is_fast: bool = False, **more: Any) -> ModelType:
+    return ModelType(name, "encoder", "AutoModelForMaskedLM", {**_BERT, **more}, is_fast, layers)
 
 
-def _seq2seq(name: str, sizes: Mapping[str, Any], *, is_fast: bool = False, **more: Any) -> ModelType:
-    return ModelType(name, "seq2seq", "AutoModelForSeq2SeqLM", {**sizes, **more}, is_fast)
+def _seq2seq(name: str, sizes: Mapping[str, Any], *, is_fast: bool = False) -> ModelType:
+    return ModelType(name, "seq2seq", "AutoModelForSeq2SeqLM", sizes, is_fast, layers=6)
 
 
-def _other(name: str, family: str, sizes: Mapping[str, Any], *, is_fast: bool = False, **more: Any) -> ModelType:
-    return ModelType(name, family, "AutoModel", {**sizes, **more}, is_fast)
+def _other(name: str, family: str, sizes: Mapping[str, Any], **more: Any) -> ModelType:
+    return ModelType(name, family, "AutoModel", sizes, **more)
 
 
 _WINDOWED = {"sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"]}
@@ -222,8 +242,8 @@ MODEL_TYPES = (
     _encoder("roberta"),
     _encoder("xlm-roberta"),
     _encoder("electra", embedding_size=24),
-    _encoder("albert", embedding_size=24),
-    _encoder("distilbert", _TEXT, dim=32, hidden_dim=40, n_layers=2, n_heads=4, max_position_embeddings=64),
+    _encoder("albert", embedding_size=24, layers=1),
+    _encoder("distilbert", dim=32, hidden_dim=40, n_layers=2, n_heads=4),
     _encoder("modernbert", local_attention=6, global_attn_every_n_layers=2, cls_token_id=3, sep_token_id=4),
     _encoder("eurobert", num_key_value_heads=2),
     _seq2seq("t5", _T5, is_fast=True),
@@ -246,13 +266,20 @@ MODEL_TYPES = (
             "suppress_tokens": None,
             "begin_suppress_tokens": None,
         },
+        layers=6,
     ),
     _other("vit", "image", _VIT, is_fast=True),
     _other("deit", "image", _VIT),
     _other("dinov2", "image", _VIT),
-    _other("swin", "image", _SWIN, is_fast=True),
-    _other("clip", "pair", _CLIP),
-    _other("siglip", "pair", {"text_config": _TEXT | _WIDE | {"projection_size": 32}, "vision_config": _VIT}),
+    _other("swin", "image", _SWIN, is_fast=True, layers=4),
+    _other("clip", "pair", _CLIP, layers=4),
+    _other(
+        "siglip",
+        "pair",
+        {"text_config": _TEXT | _WIDE | {"projection_size": 32}, "vision_config": _VIT},
+        layers=4,
+        own_code=("vision_model.head.attention",),
+    ),
     _other("wav2vec2", "audio", _WAV),
     _other("hubert", "audio", _WAV),
 )

@@ -1,0 +1,32 @@
+"""``regard.hf.replace_sdpa``: regard's kernels under the name "sdpa", where ``transformers`` accepts no other name.
+
+Continuous batching checks ``attn_implementation`` against a list of names, and refuses "regard". What it passes to the
+attention function, a paged cache and a mask, ``attention_function`` supports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from regard.hf.attention_function import attention_function
+from regard.hf.attention_mask import attention_mask
+
+_NAME = "sdpa"
+
+
+@contextmanager
+def replace_sdpa() -> Iterator[None]:
+    """While the context is open, every model of this process whose implementation is "sdpa" computes with regard."""
+    replacements = ((ALL_ATTENTION_FUNCTIONS, attention_function), (ALL_MASK_ATTENTION_FUNCTIONS, attention_mask))
+    earlier = [interface[_NAME] for interface, _ in replacements]
+    for interface, function in replacements:
+        interface[_NAME] = function
+    try:
+        yield
+    finally:
+        for (interface, _), function in zip(replacements, earlier, strict=True):
+            interface[_NAME] = function

@@ -1,0 +1,268 @@
+"""One attention layer: arguments of ``transformers`` mean what its own functions take them to mean."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from regard.errors import RefusedError, RegardError, ShapeError
+from regard.hf import attention_function
+from regard.kernels.reference import query_tiles
+
+CAUSAL = torch.ones(11, 11, dtype=torch.bool).tril()[None, None]
+
+
+class Layer(nn.Module):
+    def __init__(self, is_causal: bool = False) -> None:
+        super().__init__()
+        self.is_causal = is_causal
+        self.eval()
+
+
+def tensors(queries: int = 11, keys: int = 11, key_heads: int = 2, dtype=torch.float64) -> tuple[Tensor, ...]:
+    shapes = ((3, 4, queries, 5), (3, key_heads, keys, 5), (3, key_heads, keys, 7))
+    return tuple(torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes)
+
+
+def oracle(query, key, value, *, allowed=None, bias=0.0, scale=None, softcap=None, sinks=None) -> tuple[Tensor, Tensor]:
+    """Attention by its equations, cell by cell in one matrix; a row without keys gives 0."""
+    group = query.shape[1] // key.shape[1]
+    key, value = key.repeat_interleave(group, 1), value.repeat_interleave(group, 1)
+    scores = query @ key.transpose(2, 3) * (query.shape[3] ** -0.5 if scale is None else scale)
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
+    exponentials = torch.exp(scores + bias)
+    if allowed is not None:
+        exponentials = exponentials * allowed
+    total = exponentials.sum(-1, keepdim=True) + (0.0 if sinks is None else torch.exp(sinks))
+    weights = exponentials / total.clamp(min=1e-300)
+    return (weights @ value).transpose(1, 2), weights
+
+
+def assert_equal_with_gradients(output: Tensor, expected: Tensor, leaves: tuple[Tensor, ...]) -> None:
+    torch.testing.assert_close(output, expected, atol=1e-12, rtol=1e-10)
+    upstream = torch.randn_like(expected)
+    for got, wanted in zip(
+        torch.autograd.grad(output, leaves, upstream), torch.autograd.grad(expected, leaves, upstream), strict=True
+    ):
+        torch.testing.assert_close(got, wanted, atol=1e-11, rtol=1e-9)
+
+
+@pytest.mark.parametrize("is_small", [False, True])
+@pytest.mark.parametrize("softcap", [None, 1.5])
+@pytest.mark.parametrize("sinks", [None, "heads", "queries"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_softcap_and_sinks(masked, sinks, softcap, is_small, monkeypatch):
+    """In one tile of queries, and in tiles of two."""
+    if is_small:
+        monkeypatch.setattr(query_tiles, "_TILE_BYTES", 3 * 4 * 11 * 8 * 2)
+    query, key, value = leaves = tensors()
+    allowed = CAUSAL & (torch.arange(11) != 3) if masked else None
+    logits = {None: None, "heads": torch.randn(4), "queries": torch.randn(3, 4, 11, 1)}[sinks]
+    arguments = {}
+    if logits is not None:
+        logits = logits.double().requires_grad_()
+        leaves = (*leaves, logits)
+        arguments = {"s_aux" if sinks == "heads" else "sinks": logits}
+    output, _ = attention_function(Layer(), query, key, value, allowed, softcap=softcap, scaling=0.7, **arguments)
+    column = None if logits is None else logits.reshape(1, 4, 1, 1) if sinks == "heads" else logits
+    expected, _ = oracle(query, key, value, allowed=allowed, softcap=softcap, scale=0.7, sinks=column)
+    assert_equal_with_gradients(output, expected, leaves)
+
+
+def test_a_query_without_keys_gives_0_with_a_sink():
+    query, key, value = tensors()
+    allowed = CAUSAL & (torch.arange(11) > 2)
+    output, _ = attention_function(Layer(), query, key, value, allowed, s_aux=torch.zeros(4).double())
+    assert not output[:, :3].any()
+    assert output[:, 3:].all()
+
+
+@pytest.mark.parametrize("arguments", [{}, {"softcap": 1.5}, {"s_aux": torch.zeros(4).double()}])
+def test_hidden_tokens_have_no_influence(arguments):
+    query, key, value = tensors()
+    allowed = (torch.arange(11) < 7).expand(3, 1, 11, 11)
+    expected, _ = attention_function(Layer(), query, key, value, allowed, **arguments)
+    poisoned_key, poisoned_value = key.detach().clone(), value.detach().clone()
+    poisoned_key[:, :, 7:], poisoned_value[:, :, 8:] = torch.nan, torch.inf
+    output, _ = attention_function(Layer(), query, poisoned_key, poisoned_value, allowed, **arguments)
+    assert torch.equal(output, expected)
+
+
+def test_output_is_contiguous_and_has_no_weights():
+    output, weights = attention_function(Layer(), *tensors(), None)
+    assert output.shape == (3, 11, 4, 7)
+    assert output.is_contiguous()
+    assert weights is None
+
+
+@pytest.mark.parametrize("form", ["bool", "additive", "bias"])
+def test_position_bias(form):
+    query, key, value = leaves = tensors()
+    bias = torch.randn(1, 4, 11, 11, dtype=torch.float64, requires_grad=True)
+    mask, other = CAUSAL, 0.0
+    if form == "additive":
+        mask = torch.zeros(1, 1, 11, 11, dtype=torch.float64).masked_fill(~CAUSAL, torch.finfo(torch.float64).min)
+    if form == "bias":
+        other = torch.randn(3, 1, 11, 11, dtype=torch.float64, requires_grad=True)
+        mask, leaves = other.masked_fill(~CAUSAL, -torch.inf), (*leaves, other)
+    output, _ = attention_function(Layer(), query, key, value, mask, position_bias=bias, scaling=1.0)
+    expected, _ = oracle(query, key, value, allowed=CAUSAL, bias=bias + other, scale=1.0)
+    assert_equal_with_gradients(output, expected, (*leaves, bias))
+
+
+def test_position_bias_for_keys_that_are_not_filled_yet():
+    query, key, value = tensors(queries=3, keys=13)
+    bias = torch.randn(1, 4, 3, 13, dtype=torch.float64)
+    allowed = (torch.arange(13) <= torch.arange(3)[:, None] + 4)[None, None]
+    output, weights = attention_function(
+        Layer(), query, key, value, allowed, position_bias=bias, output_attentions=True
+    )
+    expected, expected_weights = oracle(query, key, value, allowed=allowed, bias=bias)
+    torch.testing.assert_close(output, expected)
+    torch.testing.assert_close(weights, expected_weights)
+
+
+@pytest.mark.parametrize("as_argument", [False, True])
+def test_causal_without_a_mask(as_argument):
+    query, key, value = tensors()
+    layer = Layer(is_causal=not as_argument)
+    output, _ = attention_function(layer, query, key, value, None, is_causal=True if as_argument else None)
+    torch.testing.assert_close(output, oracle(query, key, value, allowed=CAUSAL)[0])
+
+
+def test_the_argument_comes_before_the_attribute_of_the_layer():
+    query, key, value = tensors()
+    output, _ = attention_function(Layer(is_causal=True), query, key, value, None, is_causal=False)
+    torch.testing.assert_close(output, oracle(query, key, value)[0])
+
+
+def test_one_causal_query_attends_to_every_key():
+    query, key, value = tensors(queries=1)
+    output, _ = attention_function(Layer(is_causal=True), query, key, value, None)
+    torch.testing.assert_close(output, oracle(query, key, value)[0])
+
+
+def test_a_causal_layer_without_a_mask_is_refused_where_alignment_is_unknown():
+    with pytest.raises(RefusedError, match="without a mask") as error:
+        attention_function(Layer(is_causal=True), *tensors(queries=3), None)
+    assert "3 queries and 11 keys" in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["indices", "block_indices", "temperature"])
+def test_unknown_arguments_are_refused(name):
+    with pytest.raises(RefusedError, match=name):
+        attention_function(Layer(), *tensors(), None, **{name: torch.zeros(3, 11, 2, dtype=torch.long)})
+
+
+def test_harmless_arguments_are_accepted():
+    expected, _ = attention_function(Layer(), *(inputs := tensors()), None)
+    output, _ = attention_function(
+        Layer(),
+        *inputs,
+        None,
+        use_cache=True,
+        sliding_window=5,
+        position_ids=torch.arange(11),
+        indices=None,
+        block_indices=None,
+        anything=None,
+    )
+    assert torch.equal(output, expected)
+
+
+def test_packed_texts_without_a_mask_are_refused():
+    with pytest.raises(RefusedError, match="packed"):
+        attention_function(Layer(), *tensors(), None, cu_seq_lens_q=torch.tensor([0, 5, 11]))
+    attention_function(Layer(), *tensors(), CAUSAL, cu_seq_lens_q=torch.tensor([0, 5, 11]))
+    attention_function(Layer(), *tensors(), None, cu_seq_lens_q=torch.tensor([0, 11]))
+
+
+def test_two_kinds_of_sinks_are_refused():
+    with pytest.raises(RefusedError, match="two kinds of sinks"):
+        attention_function(Layer(), *tensors(), None, s_aux=torch.zeros(4), sinks=torch.zeros(3, 4, 11, 1))
+
+
+def test_a_mask_for_other_lengths_is_refused():
+    with pytest.raises(ShapeError):
+        attention_function(Layer(), *tensors(), torch.rand(3, 1, 11, 13) > 0.5)
+    with pytest.raises(RegardError):
+        attention_function(Layer(), *tensors(), torch.rand(2, 1, 11, 11) > 0.5)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"softcap": 1.5}, {"s_aux": torch.randn(4).double()}])
+def test_weights_on_request(arguments):
+    query, key, value = tensors()
+    allowed = CAUSAL & (torch.arange(11) != 3)
+    _, weights = attention_function(Layer(), query, key, value, allowed, output_attentions=True, **arguments)
+    sinks = arguments.get("s_aux")
+    column = None if sinks is None else sinks.reshape(1, 4, 1, 1)
+    _, expected = oracle(query, key, value, allowed=allowed, softcap=arguments.get("softcap"), sinks=column)
+    torch.testing.assert_close(weights, expected)
+
+
+def test_dropout_only_while_training():
+    inputs = tensors()
+    layer = Layer()
+    expected, _ = attention_function(layer, *inputs, None)
+    assert torch.equal(attention_function(layer, *inputs, None, dropout=0.5)[0], expected)
+    layer.train()
+    assert not torch.equal(attention_function(layer, *inputs, None, dropout=0.5)[0], expected)
+
+
+def test_dropout_with_a_sink_has_the_right_mean():
+    query, key, value = tensors()
+    layer = Layer().train()
+    sinks = torch.zeros(4).double()
+    expected, _ = attention_function(layer, query, key, value, None, s_aux=sinks)
+    draws = torch.stack(
+        [attention_function(layer, query, key, value, None, s_aux=sinks, dropout=0.3)[0] for _ in range(400)]
+    )
+    error = (draws.mean(0) - expected).abs() / (draws.std(0) / math.sqrt(len(draws)))
+    assert error.max() < 6.0
+
+
+def test_a_trained_scale():
+    query, key, value = leaves = tensors()
+    scale = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
+    output, _ = attention_function(Layer(), query, key, value, None, scaling=scale)
+    assert_equal_with_gradients(output, oracle(query, key, value, scale=scale)[0], (*leaves, scale))
+
+
+@pytest.mark.parametrize("single", ["query", "key"])
+def test_one_side_for_the_whole_batch(single):
+    query, key, value = tensors()
+    if single == "query":
+        query = query[:1]
+    else:
+        key, value = key[:1], value[:1]
+    output, _ = attention_function(Layer(), query, key, value, None)
+    torch.testing.assert_close(output, oracle(query, key, value)[0])
+
+
+def test_autocast_takes_tensors_of_several_dtypes():
+    """Rotary positions leave queries and keys in float32, and values in bfloat16."""
+    query, key, value = (tensor.detach() for tensor in tensors(dtype=torch.float32))
+    with torch.autocast("cpu", torch.bfloat16):
+        output, _ = attention_function(Layer(), query, key, value.bfloat16(), None)
+    assert output.dtype == torch.bfloat16
+    expected, _ = attention_function(Layer(), query.bfloat16(), key.bfloat16(), value.bfloat16(), None)
+    assert torch.equal(output, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("arguments", [{}, {"softcap": 1.5}, {"s_aux": torch.zeros(4)}])
+def test_half_precision(dtype, arguments):
+    query, key, value = (tensor.detach().to(dtype) for tensor in tensors())
+    output, _ = attention_function(Layer(), query, key, value, CAUSAL, **arguments)
+    assert output.dtype == dtype
+    sinks = torch.zeros(1, 4, 1, 1).double() if "s_aux" in arguments else None
+    expected, _ = oracle(
+        query.double(), key.double(), value.double(), allowed=CAUSAL, softcap=arguments.get("softcap"), sinks=sinks
+    )
+    # bfloat16 multiplies in pairs may round the weights too: twice the rounding of values up to the largest.
+    atol = 2 * torch.finfo(dtype).eps * float(value.abs().max())
+    torch.testing.assert_close(output.double(), expected, atol=atol, rtol=0)
