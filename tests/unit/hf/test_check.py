@@ -1,0 +1,69 @@
+"""``regard.hf.check``: which layers of a model ignore the implementation that is set."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+import transformers
+from torch import nn
+
+import regard.hf
+from regard.errors import OptionError
+
+from .model_types import MODEL_TYPES
+
+SIZES = {"vocab_size": 97, "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 40}
+FAST_ISLANDS = {"bloom": (SIZES | {"n_head": 4, "n_layer": 2}, "BloomAttention")}
+ISLANDS = {
+    "gptj": ({"vocab_size": 97, "n_embd": 32, "n_head": 4, "n_layer": 2, "rotary_dim": 4}, "GPTJAttention"),
+    "deberta-v2": (SIZES, "DisentangledSelfAttention"),
+    "longformer": (SIZES | {"attention_window": 4}, "LongformerSelfAttention"),
+    "mpnet": (SIZES, "MPNetSelfAttention"),
+    "falcon": (SIZES, "FalconAttention"),
+    "swinv2": ({"image_size": 32, "embed_dim": 16, "depths": [1, 1], "num_heads": [2, 4]}, "Swinv2SelfAttention"),
+    "reformer": (
+        {"attn_layers": ["local", "lsh"], "axial_pos_embds": False, "is_decoder": True, "num_buckets": 4},
+        "LocalSelfAttention",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", [*FAST_ISLANDS, *[pytest.param(name, marks=pytest.mark.slow) for name in ISLANDS]])
+def test_models_that_ignore_the_name(name):
+    sizes, layer = (FAST_ISLANDS | ISLANDS)[name]
+    with torch.device("meta"):
+        model = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(name, **sizes))
+    report = regard.hf.check(model)
+    assert not report.uses_regard
+    assert layer in report.own_code.values()
+    assert f"ignore attn_implementation: {layer}" in str(report)
+
+
+def test_a_model_with_another_implementation():
+    model = next(kind for kind in MODEL_TYPES if kind.name == "llama").build()
+    report = regard.hf.check(model)
+    assert not report.uses_regard
+    assert 'attn_implementation="eager"' in str(report)
+    model.set_attn_implementation("regard")
+    report = regard.hf.check(model)
+    assert report.uses_regard
+    assert report.through_interface == ("model.layers.0.self_attn", "model.layers.1.self_attn")
+    assert str(report) == (
+        "LlamaForCausalLM: all attention layers compute with regard\n  2 layers use the interface of transformers"
+    )
+
+
+def test_other_models_are_refused():
+    with pytest.raises(OptionError, match="wrong model"):
+        regard.hf.check(nn.Linear(3, 5))
+
+
+@pytest.mark.slow
+def test_without_transformers():
+    code = "import sys; sys.modules['transformers'] = None\nimport regard\nimport regard.hf"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "MissingPackageError" in result.stderr
+    assert "pip install 'regard[hf]'" in result.stderr

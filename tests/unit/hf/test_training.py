@@ -1,0 +1,172 @@
+"""Training: gradient checkpointing, torch.compile, export, Trainer, autocast, packed texts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import transformers
+from torch import Tensor
+
+import regard.hf
+
+from .model_types import MODEL_TYPES
+
+BY_NAME = {kind.name: kind for kind in MODEL_TYPES}
+
+
+def gradient(model, inputs, *, compiled: bool = False) -> Tensor:
+    """The gradient of the first layer's queries, for the loss of the next tokens."""
+    model.train()
+    model.zero_grad()
+    labels = inputs["input_ids"].masked_fill(inputs["attention_mask"] == 0, -100)
+    run = torch.compile(model, fullgraph=True, backend="aot_eager") if compiled else model
+    run(**inputs, labels=labels, use_cache=False).loss.backward()
+    found = model.get_decoder().layers[0].self_attn.q_proj.weight.grad.clone()
+    model.eval()
+    return found
+
+
+def both(model, compute) -> tuple[Tensor, Tensor]:
+    """Compute with regard, and with eager."""
+    results = []
+    for implementation in ("regard", "eager"):
+        model.set_attn_implementation(implementation)
+        results.append(compute(model))
+    return results[0], results[1]
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt_oss"])
+@pytest.mark.parametrize("is_reentrant", [False, True])
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")
+def test_gradient_checkpointing(name, is_reentrant):
+    kind = BY_NAME[name]
+    model, inputs = kind.build(), kind.inputs("right")
+    model.set_attn_implementation("eager")
+    expected = gradient(model, inputs)
+    model.set_attn_implementation("regard")
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": is_reentrant})
+    torch.testing.assert_close(gradient(model, inputs), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["llama", "gemma2", "gpt_oss", "bert", "t5", "vit", "swin"])
+def test_compiled_in_one_graph(name):
+    kind = BY_NAME[name]
+    model, inputs = kind.build(), kind.inputs("right" if kind.takes_padding else None)
+    model.set_attn_implementation("regard")
+    with torch.no_grad():
+        expected = model(**inputs)
+        output = torch.compile(model, fullgraph=True, backend="aot_eager")(**inputs)
+    name = "logits" if "logits" in expected else "last_hidden_state"
+    torch.testing.assert_close(output[name], expected[name], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_training_in_a_compiled_graph():
+    kind = BY_NAME["llama"]
+    model, inputs = kind.build(), kind.inputs("right")
+    model.set_attn_implementation("regard")
+    expected = gradient(model, inputs)
+    torch.testing.assert_close(gradient(model, inputs, compiled=True), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_export():
+    kind = BY_NAME["llama"]
+    model, inputs = kind.build(), kind.inputs("left")
+    model.set_attn_implementation("regard")
+    program = torch.export.export(model, (), {**inputs, "use_cache": False})
+    visible = inputs["attention_mask"].bool()
+    output = program.module()(**inputs, use_cache=False).logits[visible]
+    torch.testing.assert_close(output, model(**inputs).logits[visible], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2"])
+def test_autocast(name):
+    kind = BY_NAME[name]
+    inputs = kind.inputs("left")
+
+    def compute(model):
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            return model(**inputs).logits[:, -1].float()
+
+    output, expected = both(kind.build(), compute)
+    exact = kind.build()(**inputs).logits[:, -1]
+    assert (output - exact).abs().max() < 2 * (expected - exact).abs().max()
+
+
+def test_packed_texts_do_not_see_one_another():
+    kind = BY_NAME["llama"]
+    ids = kind.inputs()["input_ids"].reshape(1, -1)[:, :20]
+    positions = torch.cat([torch.arange(7), torch.arange(13)])[None]
+    model = kind.build()
+    model.set_attn_implementation("regard")
+    with torch.no_grad():
+        packed = model(input_ids=ids, position_ids=positions, use_cache=False).logits
+        for text in (slice(0, 7), slice(7, 20)):
+            torch.testing.assert_close(packed[:, text], model(input_ids=ids[:, text]).logits, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("form", ["bool", "additive"])
+def test_a_mask_of_the_caller(form):
+    """A mask of 4 dimensions is passed on as it is."""
+    kind = BY_NAME["llama"]
+    allowed = torch.ones(13, 13, dtype=torch.bool).tril()
+    allowed[5:, 2] = False
+    allowed = allowed.expand(3, 1, 13, 13)
+    additive = torch.zeros(3, 1, 13, 13).masked_fill(~allowed, torch.finfo(torch.float32).min)
+
+    def compute(model):
+        is_bool = form == "bool" and model.config._attn_implementation == "regard"
+        return model(**kind.inputs() | {"attention_mask": allowed if is_bool else additive}).logits
+
+    torch.testing.assert_close(*both(kind.build(), compute), atol=1e-5, rtol=1e-5)
+
+
+def test_inference_mode():
+    kind = BY_NAME["gemma2"]
+
+    def compute(model):
+        with torch.inference_mode():
+            return model(**kind.inputs("left")).logits[:, -1].clone()
+
+    torch.testing.assert_close(*both(kind.build(), compute), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")
+def test_trainer(tmp_path):
+    """The losses of a run equal those of eager."""
+    kind = BY_NAME["llama"]
+    inputs = kind.inputs("right")
+    rows = [{name: tensor[text] for name, tensor in inputs.items()} for text in range(3)]
+    rows = [row | {"labels": row["input_ids"]} for row in rows]
+    losses = {}
+    for implementation in ("eager", "regard"):
+        model = kind.build()
+        model.set_attn_implementation(implementation)
+        settings = transformers.TrainingArguments(
+            output_dir=str(tmp_path / implementation),
+            max_steps=3,
+            per_device_train_batch_size=2,
+            logging_steps=1,
+            learning_rate=1e-2,
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            use_cpu=True,
+        )
+        trainer = transformers.Trainer(model, settings, train_dataset=rows)
+        trainer.train()
+        losses[implementation] = torch.tensor([row["loss"] for row in trainer.state.log_history if "loss" in row])
+    assert len(losses["regard"]) == 3
+    torch.testing.assert_close(losses["regard"], losses["eager"], atol=1e-4, rtol=0)
+
+
+def test_saved_and_loaded_with_the_name(tmp_path):
+    model = BY_NAME["llama"].build()
+    model.save_pretrained(tmp_path)
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation=regard.hf.NAME)
+    assert loaded.config._attn_implementation == "regard"
+    inputs = BY_NAME["llama"].inputs()
+    torch.testing.assert_close(loaded(**inputs).logits, model(**inputs).logits, atol=1e-5, rtol=1e-5)
