@@ -42,6 +42,7 @@ IMPORT_ORDER = (
     "classification",
     "comparison",
     "view",
+    "hf",
     "train",
     "tasks",
     "bench",

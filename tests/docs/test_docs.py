@@ -19,6 +19,7 @@ import typer
 
 import regard
 import regard.bench
+import regard.hf
 import regard.tasks.classification
 import regard.tasks.translation
 import regard.text
@@ -250,6 +251,7 @@ def test_api_page_lists_exactly_the_public_names():
         classification,
         comparison,
         regard.bench,
+        regard.hf,
         regard.train,
         regard.tasks.translation,
         regard.tasks.classification,

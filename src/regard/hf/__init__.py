@@ -34,4 +34,4 @@ NAME = "regard"
 _transformers.AttentionInterface.register(NAME, attention_function)
 _transformers.AttentionMaskInterface.register(NAME, attention_mask)
 
-__all__ = ["NAME", "AttentionReport", "attention_function", "attention_mask", "check", "replace_sdpa"]
+__all__ = ["NAME", "AttentionReport", "check", "replace_sdpa"]

@@ -84,7 +84,7 @@ def attention_function(
     }
     active_dropout = dropout if module.training else 0.0
     tensors = query, visible.narrow(key, 2), visible.narrow(value, 2)
-    extra = {"softcap": softcap, "sinks": _join_sinks(s_aux, sinks)}
+    extra: dict[str, Any] = {"softcap": softcap, "sinks": _join_sinks(s_aux, sinks)}
     if all(term is None for term in extra.values()):
         output = attention(*tensors, **terms, dropout=active_dropout)
     else:

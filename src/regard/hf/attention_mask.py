@@ -21,7 +21,13 @@ def attention_mask(*sizes: Any, **arguments: Any) -> Tensor:
     """Make the bool mask (batch, 1, queries, keys) of a model; the arguments are those of ``transformers``."""
     arguments |= {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
     if is_traced() or not torch.is_inference_mode_enabled():
-        return sdpa_mask(*sizes, **arguments)
+        return _make_mask(*sizes, **arguments)
     # A tensor made in inference mode has no version counter, so its reading could not be kept for all layers.
     with torch.inference_mode(False):
-        return sdpa_mask(*sizes, **arguments)
+        return _make_mask(*sizes, **arguments)
+
+
+def _make_mask(*sizes: Any, **arguments: Any) -> Tensor:
+    mask = sdpa_mask(*sizes, **arguments)
+    assert mask is not None  # it is only skipped where that is allowed
+    return mask

@@ -6,11 +6,13 @@ attention function, a paged cache and a mask, ``attention_function`` supports.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.utils.generic import GeneralInterface
 
 from regard.hf.attention_function import attention_function
 from regard.hf.attention_mask import attention_mask
@@ -21,7 +23,10 @@ _NAME = "sdpa"
 @contextmanager
 def replace_sdpa() -> Iterator[None]:
     """While the context is open, every model of this process whose implementation is "sdpa" computes with regard."""
-    replacements = ((ALL_ATTENTION_FUNCTIONS, attention_function), (ALL_MASK_ATTENTION_FUNCTIONS, attention_mask))
+    replacements: tuple[tuple[GeneralInterface, Callable[..., Any]], ...] = (
+        (ALL_ATTENTION_FUNCTIONS, attention_function),
+        (ALL_MASK_ATTENTION_FUNCTIONS, attention_mask),
+    )
     earlier = [interface[_NAME] for interface, _ in replacements]
     for interface, function in replacements:
         interface[_NAME] = function

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import RefusedError, RegardError, ShapeError
-from regard.hf import attention_function
+from regard.hf.attention_function import attention_function
 from regard.kernels.reference import query_tiles
 
 CAUSAL = torch.ones(11, 11, dtype=torch.bool).tril()[None, None]

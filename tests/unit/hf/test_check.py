@@ -12,8 +12,7 @@ from torch import nn
 
 import regard.hf
 from regard.errors import OptionError
-
-from .model_types import MODEL_TYPES
+from unit.hf.model_types import MODEL_TYPES
 
 SIZES = {"vocab_size": 97, "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 40}
 FAST_ISLANDS = {"bloom": (SIZES | {"n_head": 4, "n_layer": 2}, "BloomAttention")}

@@ -8,10 +8,9 @@ import transformers
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
 import regard.hf
-from regard.hf import attention_function
-
-from .comparison import generate
-from .model_types import MODEL_TYPES, ModelType
+from regard.hf.attention_function import attention_function
+from unit.hf.comparison import generate
+from unit.hf.model_types import MODEL_TYPES, ModelType
 
 BY_NAME = {kind.name: kind for kind in MODEL_TYPES}
 LONG = {"max_new_tokens": 17, "min_new_tokens": 17}  # past the window of 5 tokens

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import regard.hf
-
-from .comparison import assert_equal_runs, generate
-from .model_types import CLAIMS, MODEL_TYPES, ModelType
+from unit.hf import model_table
+from unit.hf.comparison import assert_equal_runs, generate
+from unit.hf.model_types import CLAIMS, MODEL_TYPES, ModelType
 
 
 def cases(claim: str) -> list[object]:
@@ -77,3 +77,8 @@ def test_check_finds_every_layer(kind: ModelType):
     assert set(report.own_code) == set(kind.own_code)
     assert report.uses_regard == (not kind.own_code)
     assert len(report.through_interface) == kind.layers
+
+
+def test_the_table_on_the_page_is_up_to_date():
+    """To write it: PYTHONPATH=tests python -m unit.hf.model_table."""
+    assert model_table.read_page()[1] == model_table.render()

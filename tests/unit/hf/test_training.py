@@ -8,22 +8,12 @@ import transformers
 from torch import Tensor
 
 import regard.hf
-
-from .model_types import MODEL_TYPES
+from script_process import run_script
+from unit.hf.model_types import MODEL_TYPES
+from unit.hf.torch_compile_checks import NAMES
+from unit.hf.training_step import query_gradient
 
 BY_NAME = {kind.name: kind for kind in MODEL_TYPES}
-
-
-def gradient(model, inputs, *, compiled: bool = False) -> Tensor:
-    """The gradient of the first layer's queries, for the loss of the next tokens."""
-    model.train()
-    model.zero_grad()
-    labels = inputs["input_ids"].masked_fill(inputs["attention_mask"] == 0, -100)
-    run = torch.compile(model, fullgraph=True, backend="aot_eager") if compiled else model
-    run(**inputs, labels=labels, use_cache=False).loss.backward()
-    found = model.get_decoder().layers[0].self_attn.q_proj.weight.grad.clone()
-    model.eval()
-    return found
 
 
 def both(model, compute) -> tuple[Tensor, Tensor]:
@@ -42,32 +32,18 @@ def test_gradient_checkpointing(name, is_reentrant):
     kind = BY_NAME[name]
     model, inputs = kind.build(), kind.inputs("right")
     model.set_attn_implementation("eager")
-    expected = gradient(model, inputs)
+    expected = query_gradient(model, inputs)
     model.set_attn_implementation("regard")
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": is_reentrant})
-    torch.testing.assert_close(gradient(model, inputs), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(query_gradient(model, inputs), expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["llama", "gemma2", "gpt_oss", "bert", "t5", "vit", "swin"])
-def test_compiled_in_one_graph(name):
-    kind = BY_NAME[name]
-    model, inputs = kind.build(), kind.inputs("right" if kind.takes_padding else None)
-    model.set_attn_implementation("regard")
-    with torch.no_grad():
-        expected = model(**inputs)
-        output = torch.compile(model, fullgraph=True, backend="aot_eager")(**inputs)
-    name = "logits" if "logits" in expected else "last_hidden_state"
-    torch.testing.assert_close(output[name], expected[name], atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.slow
-def test_training_in_a_compiled_graph():
-    kind = BY_NAME["llama"]
-    model, inputs = kind.build(), kind.inputs("right")
-    model.set_attn_implementation("regard")
-    expected = gradient(model, inputs)
-    torch.testing.assert_close(gradient(model, inputs, compiled=True), expected, atol=1e-5, rtol=1e-5)
+@pytest.mark.parametrize("check", [*(f"check_forward({name!r})" for name in NAMES), "check_training()"])
+def test_compiled_in_one_graph(check):
+    """In a process of its own: see torch_compile_checks.py."""
+    result = run_script(f"from unit.hf import torch_compile_checks\ntorch_compile_checks.{check}")
+    assert result.returncode == 0, result.stderr[-2000:]
 
 
 @pytest.mark.slow

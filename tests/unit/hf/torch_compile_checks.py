@@ -1,0 +1,36 @@
+"""torch.compile of models with attn_implementation="regard": one graph without breaks, and equal results.
+
+``test_training`` runs this in a process of its own, since torch cannot trace through the suite's shape checks.
+"""
+
+from __future__ import annotations
+
+import torch
+
+import regard.hf
+from unit.hf.model_types import MODEL_TYPES
+from unit.hf.training_step import query_gradient
+
+NAMES = ("llama", "gemma2", "gpt_oss", "bert", "t5", "vit", "swin")
+
+
+def check_forward(name: str) -> None:
+    """Results of a compiled model equal those of the model."""
+    kind = next(kind for kind in MODEL_TYPES if kind.name == name)
+    model, inputs = kind.build(), kind.inputs("right" if kind.takes_padding else None)
+    model.set_attn_implementation(regard.hf.NAME)
+    with torch.no_grad():
+        expected = model(**inputs)
+        output = torch.compile(model, fullgraph=True, backend="aot_eager")(**inputs)
+    result = "logits" if "logits" in expected else "last_hidden_state"
+    torch.testing.assert_close(output[result], expected[result], atol=1e-5, rtol=1e-5)
+
+
+def check_training() -> None:
+    """Gradients of a compiled model equal those of the model."""
+    kind = next(kind for kind in MODEL_TYPES if kind.name == "llama")
+    model, inputs = kind.build(), kind.inputs("right")
+    model.set_attn_implementation(regard.hf.NAME)
+    expected = query_gradient(model, inputs)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(query_gradient(model, inputs, run=compiled), expected, atol=1e-5, rtol=1e-5)
