@@ -113,10 +113,15 @@ def _read_values(attention_mask: Tensor) -> MaskReading:
         return MaskReading(recognize(attention_mask))
     cells = narrow_expanded(attention_mask)
     hidden = _hidden_cells(cells)
-    is_bias = attention_mask.requires_grad or bool((cells.masked_fill(hidden, 0.0) != 0).any())
-    if not bool(hidden.any()):
+    is_bias = attention_mask.requires_grad or _any((cells != 0) & ~hidden)
+    if not _any(hidden):
         return MaskReading(VisibleKeys(None), is_bias)
     return MaskReading(recognize((~hidden).expand(attention_mask.shape)), is_bias)
+
+
+def _any(cells: Tensor) -> bool:
+    """Whether any cell is True: by NumPy, which stops at the first one."""
+    return bool(cells.cpu().numpy().any())
 
 
 def _hidden_cells(additive: Tensor) -> Tensor:
