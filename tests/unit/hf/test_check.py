@@ -11,6 +11,7 @@ import transformers
 from torch import nn
 
 import regard.hf
+from garbage import GARBAGE
 from regard.errors import OptionError
 from unit.hf.model_types import MODEL_TYPES
 
@@ -55,9 +56,10 @@ def test_a_model_with_another_implementation():
     )
 
 
-def test_other_models_are_refused():
+@pytest.mark.parametrize("value", [*GARBAGE, "module"])
+def test_other_models_are_refused(value):
     with pytest.raises(OptionError, match="wrong model"):
-        regard.hf.check(nn.Linear(3, 5))
+        regard.hf.check(nn.Linear(3, 5) if value == "module" else GARBAGE[value]())
 
 
 @pytest.mark.slow
