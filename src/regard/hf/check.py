@@ -20,7 +20,14 @@ from transformers import PreTrainedModel
 from regard.errors import check_kind
 
 _INTERFACE = {"ALL_ATTENTION_FUNCTIONS", "attention_interface"}
-_WEIGHTS = {"softmax", "Softmax", "scaled_dot_product_attention", "logsumexp", "flex_attention"}
+_WEIGHTS = {
+    "softmax",
+    "Softmax",
+    "scaled_dot_product_attention",
+    "multi_head_attention_forward",
+    "logsumexp",
+    "flex_attention",
+}
 _NAMES = ("attention", "attn")
 
 

@@ -18,7 +18,8 @@ def run_model(
     model.set_attn_implementation(implementation)
     model.zero_grad()
     output = model(**inputs)
-    results = {name: _at_tokens(output[name], inputs) for name in _RESULTS if output.get(name) is not None}
+    tokens = _find_tokens(model, inputs, output)
+    results = {name: _at_tokens(output[name], tokens) for name in _RESULTS if output.get(name) is not None}
     assert results
     generator = torch.Generator().manual_seed(41)
     loss = sum((result * torch.randn(result.shape, generator=generator)).sum() for result in results.values())
@@ -49,9 +50,14 @@ def generate(model: Any, implementation: str, inputs: Mapping[str, Tensor], **op
     return model.generate(**prompt, **{"do_sample": False, "max_new_tokens": 7, "min_new_tokens": 7} | options)
 
 
-def _at_tokens(result: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
-    """Select the results of tokens that are not padding."""
+def _find_tokens(model: Any, inputs: Mapping[str, Tensor], output: Any) -> Tensor | None:
+    """True at tokens that are not padding; in audio at the frames of the sounds."""
     mask = inputs.get("attention_mask")
-    if mask is None or result.shape[:2] != mask.shape:
-        return result
-    return result[mask.bool()]
+    if mask is None or "input_values" not in inputs:
+        return mask
+    return model._get_feature_vector_attention_mask(output.last_hidden_state.shape[1], mask)
+
+
+def _at_tokens(result: Tensor, tokens: Tensor | None) -> Tensor:
+    """Select the results of tokens that are not padding."""
+    return result if tokens is None or result.shape[:2] != tokens.shape else result[tokens.bool()]

@@ -109,7 +109,9 @@ class ModelType:
         if self.family == "image":
             return {"pixel_values": noise(2, 3, self.image_size, self.image_size)}
         if self.family == "audio":
-            return {"input_values": noise(2, 173)}
+            lengths = torch.tensor([[101], [173]]) if padding else torch.tensor([[173], [173]])
+            tokens = torch.arange(173) < lengths
+            return {"input_values": noise(2, 173) * tokens, "attention_mask": tokens.long()}
         if self.family == "speech":
             return {"input_features": noise(2, 8, 26), "decoder_input_ids": texts(7)[:2]}
         inputs = {"input_ids": texts(13)}
@@ -133,8 +135,8 @@ class ModelType:
 
     @property
     def takes_padding(self) -> bool:
-        """Whether the model takes padded texts."""
-        return self.family in ("decoder", "encoder", "seq2seq", "pair")
+        """Whether the model takes padded texts or recordings."""
+        return self.family in ("decoder", "encoder", "seq2seq", "pair", "audio")
 
     @property
     def pads_left(self) -> bool:

@@ -22,6 +22,7 @@ ISLANDS = {
     "deberta-v2": (SIZES, "DisentangledSelfAttention"),
     "longformer": (SIZES | {"attention_window": 4}, "LongformerSelfAttention"),
     "mpnet": (SIZES, "MPNetSelfAttention"),
+    "wavlm": (SIZES, "WavLMAttention"),
     "falcon": (SIZES, "FalconAttention"),
     "swinv2": ({"image_size": 32, "embed_dim": 16, "depths": [1, 1], "num_heads": [2, 4]}, "Swinv2SelfAttention"),
     "reformer": (
