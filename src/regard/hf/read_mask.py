@@ -87,8 +87,36 @@ def _get_reading(attention_mask: Tensor) -> MaskReading:
     """Get the reading of a mask, from the cache if the mask is the same tensor in the same version."""
     if attention_mask.is_inference():  # it has no version, so changes would not be seen
         return _read_values(attention_mask)
+    found = _readings_of_owner(attention_mask).get(_view(attention_mask))
+    if found is None:
+        with torch.inference_mode(False):
+            found = _read_values(attention_mask)
+        _keep_reading(attention_mask, found)
+    return found
+
+
+def remember_structure(attention_mask: Tensor, allowed: Tensor) -> None:
+    """Keep the structure of an additive mask that was made from the bool mask ``allowed``, which is faster to read."""
+    _keep_reading(attention_mask, MaskReading(recognize(allowed)))
+
+
+def _keep_reading(attention_mask: Tensor, reading: MaskReading) -> None:
+    readings = _readings_of_owner(attention_mask)
+    while len(readings) >= _MAX_VIEWS:
+        readings.pop(next(iter(readings)), None)
+    readings[_view(attention_mask)] = reading
+
+
+def _readings_of_owner(attention_mask: Tensor) -> dict[Any, MaskReading]:
+    """The readings of the tensor that owns the memory of a mask, by view of it."""
     owner = attention_mask if attention_mask._base is None else attention_mask._base
-    view = (
+    readings: dict[Any, MaskReading] = _readings.setdefault(owner, {})
+    return readings
+
+
+def _view(attention_mask: Tensor) -> tuple[object, ...]:
+    """What tells the views of one tensor apart, and its versions."""
+    return (
         attention_mask.storage_offset(),
         tuple(attention_mask.shape),
         attention_mask.stride(),
@@ -96,14 +124,6 @@ def _get_reading(attention_mask: Tensor) -> MaskReading:
         attention_mask.requires_grad,
         attention_mask._version,
     )
-    readings: dict[Any, MaskReading] = _readings.setdefault(owner, {})
-    if view not in readings:
-        with torch.inference_mode(False):
-            reading = _read_values(attention_mask)
-        while len(readings) >= _MAX_VIEWS:
-            readings.pop(next(iter(readings)), None)
-        readings[view] = reading
-    return readings[view]
 
 
 @torch.no_grad()

@@ -15,7 +15,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils.generic import GeneralInterface
 
 from regard.hf.attention_function import attention_function
-from regard.hf.attention_mask import attention_mask
+from regard.hf.attention_mask import bool_mask
 
 _NAME = "sdpa"
 
@@ -25,7 +25,7 @@ def replace_sdpa() -> Iterator[None]:
     """While the context is open, every model of this process whose implementation is "sdpa" computes with regard."""
     replacements: tuple[tuple[GeneralInterface, Callable[..., Any]], ...] = (
         (ALL_ATTENTION_FUNCTIONS, attention_function),
-        (ALL_MASK_ATTENTION_FUNCTIONS, attention_mask),
+        (ALL_MASK_ATTENTION_FUNCTIONS, bool_mask),
     )
     earlier = [interface[_NAME] for interface, _ in replacements]
     for interface, function in replacements:

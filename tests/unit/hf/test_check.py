@@ -13,7 +13,7 @@ from torch import nn
 import regard.hf
 from garbage import GARBAGE
 from regard.errors import OptionError
-from unit.hf.model_types import MODEL_TYPES
+from unit.hf.model_types import MODEL_TYPES, ModelType
 
 SIZES = {"vocab_size": 97, "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 40}
 FAST_ISLANDS = {"bloom": (SIZES | {"n_head": 4, "n_layer": 2}, "BloomAttention")}
@@ -41,6 +41,32 @@ def test_models_that_ignore_the_name(name):
     assert not report.uses_regard
     assert layer in report.own_code.values()
     assert f"ignore attn_implementation: {layer}" in str(report)
+
+
+@pytest.mark.parametrize(
+    ("name", "auto"),
+    [
+        ("bloom", "AutoModelForCausalLM"),
+        pytest.param("mpnet", "AutoModelForMaskedLM", marks=pytest.mark.slow),
+        pytest.param("megatron-bert", "AutoModelForCausalLM", marks=pytest.mark.slow),
+        pytest.param("bigbird_pegasus", "AutoModelForSeq2SeqLM", marks=pytest.mark.slow),
+        pytest.param("led", "AutoModelForSeq2SeqLM", marks=pytest.mark.slow),
+    ],
+)
+def test_models_that_ignore_the_name_compute_as_with_eager(name, auto):
+    """Their layers add the mask to their scores, so it must be additive."""
+    family, sizes = "decoder", SIZES | {"n_head": 4, "n_layer": 2, "pad_token_id": 0}
+    if auto == "AutoModelForSeq2SeqLM":
+        family, sizes = "seq2seq", next(kind for kind in MODEL_TYPES if kind.name == "bart").sizes
+    kind = ModelType(name, family, auto, sizes)
+    model, inputs = kind.build(), kind.inputs("left")
+    config = transformers.AutoConfig.for_model(name, **sizes)
+    named = getattr(transformers, auto).from_config(config, attn_implementation="regard").eval()
+    named.load_state_dict(model.state_dict())
+    assert named.config._attn_implementation == "regard"
+    at = inputs.get("decoder_input_ids", inputs["attention_mask"]).bool()
+    with torch.no_grad():
+        torch.testing.assert_close(named(**inputs).logits[at], model(**inputs).logits[at], atol=1e-5, rtol=1e-5)
 
 
 def test_a_model_with_another_implementation():

@@ -1,0 +1,54 @@
+"""The masks that models get: additive, always made, and recognized before they are converted."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers.masking_utils import causal_mask_function, eager_mask, sliding_window_causal_mask_function
+
+from regard import masks
+from regard.hf import read_mask as module
+from regard.hf.attention_mask import attention_mask, bool_mask
+from regard.hf.read_mask import read_mask
+from regard.hf.visible_keys import VisibleKeys
+
+SIZES = {"batch_size": 3, "q_length": 5, "kv_length": 11}
+TOKENS = torch.arange(11) >= torch.tensor([[4], [2], [0]])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("padding", [None, TOKENS])
+@pytest.mark.parametrize("function", [causal_mask_function, sliding_window_causal_mask_function(3)])
+def test_equals_the_mask_of_eager(function, padding, dtype):
+    arguments = SIZES | {"q_offset": 6, "mask_function": function, "attention_mask": padding, "dtype": dtype}
+    mask = attention_mask(**arguments)
+    assert mask.dtype == dtype
+    assert torch.equal(mask, eager_mask(**arguments))
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_is_recognized_without_reading_it_again(inference, monkeypatch):
+    with torch.inference_mode(inference):
+        mask = attention_mask(**SIZES, q_offset=6, attention_mask=TOKENS)
+        monkeypatch.setattr(module, "_read_values", None)
+        expected = masks.causal() & masks.padding([7, 9, 11], side="left")
+        assert read_mask(mask) == (VisibleKeys(expected), None)
+
+
+def test_a_changed_mask_is_read_again():
+    mask = attention_mask(**SIZES, q_offset=6, attention_mask=TOKENS)
+    mask[:] = 0.0
+    assert read_mask(mask) == (VisibleKeys(None), None)
+
+
+def test_is_made_where_sdpa_has_none():
+    arguments = {"batch_size": 3, "q_length": 5, "kv_length": 5}
+    skips = {"allow_is_causal_skip": True, "allow_is_bidirectional_skip": True}
+    assert torch.equal(bool_mask(**arguments, **skips), torch.ones(5, 5, dtype=torch.bool).tril().expand(3, 1, 5, 5))
+    assert read_mask(attention_mask(**arguments, **skips)) == (VisibleKeys(masks.causal()), None)
+
+
+def test_without_padding_one_text_is_stored():
+    mask = attention_mask(batch_size=64, q_length=5, kv_length=5)
+    assert mask.shape == (64, 1, 5, 5)
+    assert mask.untyped_storage().nbytes() == 5 * 5 * 4
