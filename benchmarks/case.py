@@ -7,7 +7,7 @@ contestant   code that solves it: a call to time, and the deviations of its resu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -73,18 +73,27 @@ class Case:
         return set(words) <= set(self.name.split())
 
 
+LINEAR_SLOPE = 1.15
+"""Largest slope of time or memory over length, in logarithms, that counts as linear for long texts."""
+
+
 @dataclass(frozen=True)
 class ScalingTarget:
     """Target that time or memory grows linearly with length, over the cases with these names, shortest first.
 
-    ``what`` is "time" or "memory"; ``within`` is the factor by which it may grow faster than length. Only the first
-    contestant is judged.
+    ``what`` is "time" or "memory"; ``within`` is the factor by which it may grow faster than length, and ``slope``, in
+    its place, the power of length with which it may grow. Only the first contestant is judged.
     """
 
     what: Literal["time", "memory"]
     cases: tuple[str, ...]
     contestants: tuple[str, ...] = (OURS,)
     within: float = 1.25
+    slope: float | None = None
+
+    def allowed_factor(self, lengths: Sequence[int]) -> float:
+        """The factor by which it may grow faster than length, over these lengths."""
+        return self.within if self.slope is None else (lengths[-1] / lengths[0]) ** (self.slope - 1)
 
 
 @dataclass(frozen=True)

@@ -61,8 +61,9 @@ def judge_time_scaling(
     lengths = tuple(suite.case(case).length for case in growth.cases)
     times = [medians[case][name] for case in growth.cases]
     factor = growth_factor(times, lengths)
+    allowed = growth.allowed_factor(lengths)
     return ScalingResult(
-        "time", growth.cases, lengths, {name: times}, {name: factor}, {name: factor <= growth.within}, growth.within
+        "time", growth.cases, lengths, {name: times}, {name: factor}, {name: factor <= allowed}, allowed
     )
 
 
@@ -82,8 +83,9 @@ def measure_memory_scaling(growth: ScalingTarget, suite: Suite) -> ScalingResult
         except _MeasurementError as error:
             missing[name] = str(error)
     factors = {name: growth_factor(peaks, lengths) for name, peaks in measured.items()}
-    linear = {name: factor <= growth.within for name, factor in factors.items()}
-    return ScalingResult("memory", growth.cases, lengths, measured, factors, linear, growth.within, missing)
+    allowed = growth.allowed_factor(lengths)
+    linear = {name: factor <= allowed for name, factor in factors.items()}
+    return ScalingResult("memory", growth.cases, lengths, measured, factors, linear, allowed, missing)
 
 
 def _measure_peak_in_subprocess(suite: str, case: str, contestant: str) -> float:

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 import regard
 from benchmarks.accuracy import Deviation, choose_rows, deviation
-from benchmarks.case import OURS, Case, Contestant, PreparedCase, ScalingTarget, Suite, Work
+from benchmarks.case import LINEAR_SLOPE, OURS, Case, Contestant, PreparedCase, ScalingTarget, Suite, Work
 from benchmarks.optional_imports import import_transformers, missing_package_error
 from benchmarks.peaks import MULTIPLY_ADD
 from benchmarks.targets import Faster
@@ -39,8 +39,6 @@ _WIDTH, _HEADS, _HEAD_DIM = 512, 8, 64
 _LANDMARKS, _FILTER, _PROJECTED, _FEATURES = 64, 65, 256, 266
 _LENGTH = 8192
 _GROWTH_LENGTHS = (1024, 8192, 131072)
-_SLOPE = 1.15
-"""Largest slope of time and memory against length, both as logarithms."""
 _TOLERANCE = 2e-5
 _PEER_EPSILON, _PEER_CAUSAL_EPSILON = 1e-4, 1e-6
 """performer-pytorch adds the first to every feature, after dividing those of keys by the largest exp(w . k) of their
@@ -273,8 +271,7 @@ def _case(name: str, length: int) -> Case:
 
 def _growth(what: Any, name: str) -> ScalingTarget:
     lengths = _GROWTH_LENGTHS
-    within = (lengths[-1] / lengths[0]) ** (_SLOPE - 1)
-    return ScalingTarget(what, tuple(f"fp32 {name} {length}" for length in lengths), within=within)
+    return ScalingTarget(what, tuple(f"fp32 {name} {length}" for length in lengths), slope=LINEAR_SLOPE)
 
 
 SUITE = Suite(
@@ -288,6 +285,6 @@ SUITE = Suite(
         "12.9 of 15.0 GFLOP at 8,192 tokens; convolution: of 65 values. "
         "linformer: 256 projected keys, a layer with its four projections, or what is between them. performer: 266 "
         "features; performer-pytorch adds 0.0001 to each, and is compared with the equation that this makes.",
-        f"Time and memory may grow with length to the power of {_SLOPE}.",
+        f"Time and memory may grow with length to the power of {LINEAR_SLOPE}.",
     ),
 )

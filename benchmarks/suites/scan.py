@@ -19,7 +19,7 @@ from torch import Tensor
 
 import regard
 from benchmarks.accuracy import TOLERANCES, Deviation, deviation
-from benchmarks.case import Case, Contestant, PreparedCase, ScalingTarget, Suite, Work
+from benchmarks.case import LINEAR_SLOPE, Case, Contestant, PreparedCase, ScalingTarget, Suite, Work
 from benchmarks.peaks import MULTIPLY_ADD
 from benchmarks.targets import Faster
 from regard import masks
@@ -28,7 +28,8 @@ from regard.kernels.reference.scan import scan_chunks
 
 _HEADS, _HEAD_DIM, _CHUNK = 8, 64, 64
 _LENGTHS = (2048, 4096, 16384)
-_GROWTH_LENGTHS = (4096, 16384, 65536)
+_GROWTH_LENGTHS = (1024, 16384, 131072)
+_GROWTH = ("linear training", "gated delta forward", "gated delta training")
 _FASTER_THAN_CUMULATIVE_SUM = 20.0
 _FASTER_THAN_TRANSFORMERS = 5.0
 _FASTER_THAN_ATTENTION = 2.0
@@ -170,6 +171,19 @@ def _delta(direction: str, length: int) -> Case:
     )
 
 
+def _grown(line: str, length: int) -> Case:
+    """A case of growth alone, at a length that is not compared."""
+    kind, direction = line.rsplit(" ", 1)
+    return Case(
+        f"{line} {length}",
+        f"batch 1, {_HEADS} heads of {_HEAD_DIM}, {length:,} tokens",
+        partial(_prepare, kind, direction, length),
+        ("native",),
+        line=line,
+        length=length,
+    )
+
+
 SUITE = Suite(
     name="scan",
     title="The scan family",
@@ -177,16 +191,12 @@ SUITE = Suite(
     cases=(
         _linear(max(_LENGTHS)),
         *(_delta(direction, length) for direction in ("forward", "training") for length in _LENGTHS),
+        *(_grown(line, length) for line in _GROWTH for length in _GROWTH_LENGTHS if length not in _LENGTHS),
     ),
-    scaling=(
-        ScalingTarget("time", tuple(f"gated delta forward {length}" for length in _LENGTHS), within=1.15),
-        ScalingTarget("time", tuple(f"gated delta training {length}" for length in _LENGTHS), within=1.15),
-        ScalingTarget("memory", tuple(f"linear training {length}" for length in _GROWTH_LENGTHS), within=1.15),
-        ScalingTarget("memory", tuple(f"gated delta training {length}" for length in _GROWTH_LENGTHS), within=1.15),
-    ),
-    untimed=(
-        *(_linear(length) for length in _GROWTH_LENGTHS if length != max(_LENGTHS)),
-        _delta("training", max(_GROWTH_LENGTHS)),
+    scaling=tuple(
+        ScalingTarget(what, tuple(f"{line} {length}" for length in _GROWTH_LENGTHS), slope=LINEAR_SLOPE)
+        for what in ("time", "memory")
+        for line in _GROWTH
     ),
     notes=(
         "training: forward and backward pass. Operations: a chunk of 64 tokens of a head of 64 takes 5 products of 64 "

@@ -20,7 +20,7 @@ from torch import Tensor
 
 import regard
 from benchmarks.accuracy import TOLERANCES, Deviation, choose_rows, deviation
-from benchmarks.case import Case, Contestant, PreparedCase, ScalingTarget, Suite, Work
+from benchmarks.case import LINEAR_SLOPE, Case, Contestant, PreparedCase, ScalingTarget, Suite, Work
 from benchmarks.peaks import MULTIPLY_ADD
 from benchmarks.targets import Faster, Target
 from regard import masks
@@ -163,7 +163,9 @@ SUITE = Suite(
         _case("nsa", 16384),
         _case("nsa", 16384, training=True),
     ),
-    scaling=(ScalingTarget("memory", tuple(f"moba forward {length}" for length in _GROWTH_LENGTHS), within=1.15),),
+    scaling=(
+        ScalingTarget("memory", tuple(f"moba forward {length}" for length in _GROWTH_LENGTHS), slope=LINEAR_SLOPE),
+    ),
     untimed=(_case("moba", max(_GROWTH_LENGTHS)),),
     notes=(
         "Operations: 4 x 64 for each key that a query attends to, and 3.5 times as many forward and backward; the "
