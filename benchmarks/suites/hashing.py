@@ -31,7 +31,6 @@ from regard.mechanisms import Reformer
 
 WIDTH, HEADS, HEAD_DIM, BUCKETS, CHUNK, LENGTH = 512, 8, 64, 128, 64, 8192
 GROWTH_LENGTHS = (1024, 8192, 131072)
-"""Allowed slope of time and memory over length, both in logarithms."""
 
 Kind = Literal["reformer", "reformer chunks"]
 

@@ -35,7 +35,6 @@ from regard.mechanisms import BigBird, Longformer
 
 WIDTH, HEADS, WINDOW, BLOCK, RANDOM_BLOCKS = 512, 8, 512, 64, 3
 GROWTH_LENGTHS = (1024, 4096, 16384, 65536, 131072)
-"""Allowed slope of time and memory over length, both in logarithms."""
 
 Kind = Literal["longformer", "longformer global", "bigbird"]
 Multiplicity = Callable[[Tensor], Tensor]
