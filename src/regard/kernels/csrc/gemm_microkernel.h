@@ -34,6 +34,9 @@ struct Sums {
     REGARD_INLINE void load_from(const number* from, int64_t row) {
         each([&](int r, int v, vec<number>& sum) { sum = load(from + r * row + v * lanes<number>); });
     }
+    REGARD_INLINE void add_from(const number* from, int64_t row) {
+        each([&](int r, int v, vec<number>& sum) { sum += load(from + r * row + v * lanes<number>); });
+    }
     REGARD_INLINE void store_to(number* to, int64_t row) {
         each([&](int r, int v, vec<number>& sum) { store(to + r * row + v * lanes<number>, sum); });
     }

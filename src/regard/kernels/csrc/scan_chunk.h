@@ -65,8 +65,9 @@ struct ScanProducts {
     enum class Depth { whole, to_row, from_row };  // of row i: all, those up to i, those from i on
 
     // to_iv = start_iv + sum_k left_ik right_kv for `rows` rows and vectors first .. stop, with left_ik at left[i row + k
-    // step]. start is 0 if it is null, has rows as `to` has, and may be `to`. The numbers of a triangle beyond the diagonal
-    // must be 0: they are multiplied for rows of one register tile.
+    // step]. start is 0 if it is null, has rows as `to` has, and may be `to`. It is added last, once for all
+    // products: a state is far larger than each of them after many tokens, and would round one by one. The numbers of a
+    // triangle beyond the diagonal must be 0: they are multiplied for rows of one register tile.
     static __attribute__((noinline)) void multiply_rows(const number* left, int64_t row, int64_t step,
                                                         const number* right, int64_t width, int64_t depth, Depth range,
                                                         const number* start, number* to, int64_t to_row,
@@ -78,11 +79,9 @@ struct ScanProducts {
                 const int64_t from = range == Depth::from_row ? i : 0;
                 const int64_t end = range == Depth::to_row && i + strip.value < depth ? i + strip.value : depth;
                 Sums<A, decltype(strip)::value, decltype(panel)::value> sums;
-                if (start)
-                    sums.load_from(start + i * to_row + v * n, to_row);
-                else
-                    sums.clear();
+                sums.clear();
                 multiply(sums, left + i * row + from * step, row, step, right + from * width + v * n, width, end - from);
+                if (start) sums.add_from(start + i * to_row + v * n, to_row);
                 sums.store_to(to + i * to_row + v * n, to_row);
             });
         });
