@@ -292,6 +292,24 @@ def test_decays_of_any_size(variant, decays, dtype):
         assert_close(gradient, expected[name], 512, dtype, largest_of(expected))
 
 
+@pytest.mark.parametrize("number", [0.1, 0.7])
+def test_many_equal_tokens_add_up(number):
+    """A sum of n/64 chunks of 64 numbers is rounded once for each chunk and number of one: below (n/64 + 64) 2^-24.
+
+    Added one by one to the state, 16,384 times 0.1 would be off by 1.5e-4, and the gradient likewise.
+    """
+    length = 16384
+    ones = torch.ones(1, 1, length, 1)
+    value = torch.full_like(ones, number).requires_grad_()
+    output, _ = native(ones, ones, value)
+    (gradient,) = torch.autograd.grad(output, value, torch.full_like(ones, number))
+    count = torch.arange(1, length + 1, dtype=torch.float64)
+    expected = (count * value[0, 0, 0, 0].detach().double()).view(1, 1, -1, 1)
+    allowed = (length / 64 + 64) * 2**-24
+    assert ((output / expected - 1).abs() <= allowed).all()
+    assert ((gradient / expected.flip(2) - 1).abs() <= allowed).all()
+
+
 @pytest.mark.parametrize("variant", ["decay", "decay of channels"])
 def test_strongly_decayed_outputs_are_accurate(variant):
     """The outputs are exp(-t / 4) for a single first token, down to the smallest float32 numbers."""
