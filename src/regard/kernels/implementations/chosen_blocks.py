@@ -10,7 +10,7 @@ operation. Keys are divided into blocks from the first one on.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import final
 
 import torch
@@ -18,18 +18,16 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.kernels.implementation import Implementation
+from regard.kernels.implementations.chosen_keys import attend_under_masks, request_unsupported_reason
 from regard.kernels.operators import chosen_blocks_op
 from regard.kernels.operators.block_plan import TILE
-from regard.kernels.request import Request, is_scale_in_range
+from regard.kernels.operators.kernel_arguments import draw_seed
+from regard.kernels.request import Request
 from regard.kernels.results import accumulation_dtype
-from regard.kernels.support import MAX_HEAD_DIM, unsupported_reason
 from regard.kernels.tracing import is_eager
-from regard.masks.dense_mask import Keep
 
 _MIN_QUERIES = 64
 """Queries from which "auto" gathers them: for a few, one row of a mask is shorter than a plan."""
-_CELLS_AT_ONCE = 1 << 23
-_NUM_SEEDS = 2**63 - 1
 
 
 @final
@@ -71,17 +69,10 @@ class ChosenBlocksRequest:
 
 def _refuses(request: ChosenBlocksRequest) -> str | None:
     """Refuse other devices, dtypes and transforms, and blocks that are not whole tiles."""
-    one = request.request
-    reason = unsupported_reason(one.query, one.key, one.value, request.chosen)
-    if reason is not None:
-        return reason
-    if request.block % TILE:
+    reason = request_unsupported_reason(request.request, request.chosen)
+    if reason is None and request.block % TILE:
         return f"native takes blocks of a multiple of {TILE} tokens"
-    if not (is_scale_in_range(one.scale) and one.scale > 0):
-        return "native takes scales from 2^-64 to 2^64"
-    if max(one.query.shape[3], one.value.shape[3]) > MAX_HEAD_DIM or 0 in (*one.query.shape, *one.value.shape):
-        return f"native takes a head_dim and value_dim from 1 to {MAX_HEAD_DIM}, and at least one query and key"
-    return None
+    return reason
 
 
 def _auto_skips(request: ChosenBlocksRequest) -> str | None:
@@ -97,7 +88,7 @@ def _native(request: ChosenBlocksRequest) -> Float[Tensor, "batch heads queries 
     dtype = accumulation_dtype(one.query.dtype)
     query, key, value = (part.to(dtype) for part in (one.query, one.key, one.value))
     stop = None if request.stop is None else request.stop.expand(query.shape[0]).contiguous()
-    seed = None if one.dropout == 0.0 else torch.randint(_NUM_SEEDS, (), device="cpu")
+    seed = draw_seed(one.dropout)
     output = chosen_blocks_op.chosen_blocks(
         query, key, value, request.chosen, stop, request.block, one.scale, one.dropout, seed
     )
@@ -106,14 +97,7 @@ def _native(request: ChosenBlocksRequest) -> Float[Tensor, "batch heads queries 
 
 def _masked(request: ChosenBlocksRequest) -> Float[Tensor, "batch heads queries value_dim"]:
     """Compute it by exact attention, some rows at a time."""
-    one = request.request
-    batch, heads, _, _ = one.query.shape
-    at_once = max(1, _CELLS_AT_ONCE // max(1, batch * heads * one.frame.keys))
-    outputs = []
-    for rows in one.frame.all_rows(one.device).split(at_once):
-        of_rows = replace(one, query=one.query[:, :, rows], mask=Keep(request.allowed(rows)))
-        outputs.append(request.attend(of_rows))
-    return torch.cat(outputs, dim=2)
+    return attend_under_masks(request.request, request.allowed, request.chosen.shape[1], request.attend)
 
 
 NATIVE = Implementation(

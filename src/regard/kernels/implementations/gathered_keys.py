@@ -10,7 +10,7 @@ operation.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import final
 
 import torch
@@ -18,13 +18,11 @@ from jaxtyping import Bool, Float, Int, Int32
 from torch import Tensor
 
 from regard.kernels.implementation import Implementation
+from regard.kernels.implementations.chosen_keys import attend_under_masks, request_unsupported_reason
 from regard.kernels.operators import gathered_keys_op
-from regard.kernels.request import Request, is_scale_in_range
-from regard.kernels.support import MAX_HEAD_DIM, unsupported_reason
-from regard.masks.dense_mask import Keep
+from regard.kernels.operators.kernel_arguments import draw_seed
+from regard.kernels.request import Request
 
-_CELLS_AT_ONCE = 1 << 23
-_NUM_SEEDS = 2**63 - 1
 _MOST_OF_KEYS = 0.25
 """With more of the keys chosen, multiplying all of them in tiles takes less time than reading rows one by one."""
 
@@ -62,15 +60,7 @@ class GatheredKeysRequest:
 
 def _refuses(request: GatheredKeysRequest) -> str | None:
     """Refuse other devices, dtypes and transforms."""
-    one = request.request
-    reason = unsupported_reason(one.query, one.key, one.value, request.positions)
-    if reason is not None:
-        return reason
-    if not (is_scale_in_range(one.scale) and one.scale > 0):
-        return "native takes scales from 2^-64 to 2^64"
-    if max(one.query.shape[3], one.value.shape[3]) > MAX_HEAD_DIM or 0 in (*one.query.shape, *one.value.shape):
-        return f"native takes a head_dim and value_dim from 1 to {MAX_HEAD_DIM}, and at least one query and key"
-    return None
+    return request_unsupported_reason(request.request, request.positions)
 
 
 def _auto_skips(request: GatheredKeysRequest) -> str | None:
@@ -83,23 +73,15 @@ def _auto_skips(request: GatheredKeysRequest) -> str | None:
 def _native(request: GatheredKeysRequest) -> Float[Tensor, "batch heads queries value_dim"]:
     """Compute it with the kernels; half precision in float32, rounded once."""
     one = request.request
-    seed = None if one.dropout == 0.0 else torch.randint(_NUM_SEEDS, (), device="cpu")
     return gathered_keys_op.gathered_keys(
-        one.query, one.key, one.value, request.positions, one.scale, one.dropout, seed
+        one.query, one.key, one.value, request.positions, one.scale, one.dropout, draw_seed(one.dropout)
     )
 
 
 def _masked(request: GatheredKeysRequest) -> Float[Tensor, "batch heads queries value_dim"]:
     """Compute it by exact attention, some rows at a time."""
-    one = request.request
-    batch, heads, queries, _ = one.query.shape
-    choices = 1 if request.positions.shape[1] == 1 else heads
-    at_once = max(1, _CELLS_AT_ONCE // max(1, batch * choices * one.frame.keys))
-    outputs = [one.query.new_zeros(batch, heads, 0, one.value.shape[3])]
-    for rows in one.frame.all_rows(one.device).split(at_once) if queries else ():
-        of_rows = replace(one, query=one.query[:, :, rows], mask=Keep(request.allowed(rows)))
-        outputs.append(request.attend(of_rows))
-    return torch.cat(outputs, dim=2) if len(outputs) != 2 else outputs[1]
+    choices = 1 if request.positions.shape[1] == 1 else request.request.query.shape[1]
+    return attend_under_masks(request.request, request.allowed, choices, request.attend)
 
 
 NATIVE = Implementation(

@@ -74,6 +74,11 @@ class KernelArguments(NamedTuple):
         return options
 
 
+def draw_seed(dropout: float) -> Tensor | None:
+    """Draw the seed of a call's dropout from torch's generator; None without dropout."""
+    return None if dropout == 0.0 else torch.randint(_NUM_SEEDS, (), device="cpu")
+
+
 def to_kernel_arguments(request: Request) -> KernelArguments:
     """Convert a request. The seed of its dropout is drawn from the generator that ``torch.manual_seed`` seeds."""
     batch = request.query.shape[0]
@@ -91,7 +96,7 @@ def to_kernel_arguments(request: Request) -> KernelArguments:
         wide = torch.float64 if request.query.dtype == torch.float64 else torch.float32
         table, bias = bias.table(lowest, highest).to("cpu", wide).contiguous(), None  # kernels read it along distances
     assert bias is None or isinstance(bias, Tensor), f"{bias} should have been refused"
-    seed = None if request.dropout == 0.0 else torch.randint(_NUM_SEEDS, (), device="cpu")
+    seed = draw_seed(request.dropout)
     return KernelArguments(
         lowered.low,
         lowered.high,
