@@ -36,6 +36,8 @@ class DuplicationModel(nn.Module):
         width = SIZES["width"]
         self.embedding = nn.Embedding(SYMBOLS + 1, width)
         self.position = Learned(length, width)
+        # As small as the positions: only they tell which symbol to copy, and the norm divides by the size of their sum.
+        nn.init.normal_(self.embedding.weight, std=0.02)
         self.block = decoder_block(
             width, SIZES["heads"], SIZES["inner"], norm="pre", mechanism=mechanism, cross_attention=False
         )
