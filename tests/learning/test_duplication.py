@@ -51,6 +51,6 @@ def test_a_short_run(tmp_path, monkeypatch, capfd):
     options = ["--length", "30", "--steps", "3", "--minutes", "1", "--tests", "5", "--evaluate", "2,1"]
     monkeypatch.setattr(sys, "argv", ["train_duplication", *options, "--out", str(tmp_path / "found.json")])
     assert train_duplication.main() == 0
-    assert "| 2 | " in capfd.readouterr().out
+    assert "| 30 symbols | " in capfd.readouterr().out
     (result,) = json.loads((tmp_path / "found.json").read_text()).values()
     assert (result["steps"], set(result["accuracy"])) == (3, {"2", "1"})
