@@ -2,6 +2,8 @@
 
 from regard.models.base import Decoder, Encoder, EncoderDecoder, SequenceOutput
 from regard.models.bert import Bert, BertConfig, BertOutput
+from regard.models.causal_language_model import CausalLanguageModel, CausalOutput, CausalState
+from regard.models.gpt2 import Gpt2, Gpt2Config, gpt2_large, gpt2_medium, gpt2_small, gpt2_xl
 from regard.models.load import load
 from regard.models.recurrent import Recurrent, RecurrentConfig, bahdanau, luong, recurrent_small
 from regard.models.text_classifier import ClassifierOutput, TextClassifier, TextClassifierConfig
@@ -22,10 +24,15 @@ __all__ = [
     "Bert",
     "BertConfig",
     "BertOutput",
+    "CausalLanguageModel",
+    "CausalOutput",
+    "CausalState",
     "ClassifierOutput",
     "Decoder",
     "Encoder",
     "EncoderDecoder",
+    "Gpt2",
+    "Gpt2Config",
     "Recurrent",
     "RecurrentConfig",
     "SequenceOutput",
@@ -37,6 +44,10 @@ __all__ = [
     "TransformerEncoderConfig",
     "TransformerEncoderOutput",
     "bahdanau",
+    "gpt2_large",
+    "gpt2_medium",
+    "gpt2_small",
+    "gpt2_xl",
     "load",
     "luong",
     "recurrent_small",

@@ -33,6 +33,7 @@ from regard.errors import (
 from regard.layers import Dropout, EncoderBlock, FeedForward, MultiHeadAttention, PostNorm
 from regard.masks import Mask
 from regard.models import checkpoint_reader, checkpoint_writer
+from regard.models.activation_names import ACTIVATIONS, activation_to_hugging_face
 from regard.models.base import Encoder
 from regard.models.check_mechanisms import check_mechanisms
 from regard.models.check_token_ids import check_token_ids
@@ -41,18 +42,6 @@ from regard.models.weight_names import Row, WeightNames
 from regard.positions import Learned
 from regard.text import Pooling
 from regard.validation import check_dropout
-
-_ACTIVATIONS = {
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "relu": "relu",
-    "relu2": "relu_squared",
-    "silu": "silu",
-    "swish": "silu",
-}
-"""Hugging Face's names of activations, and ours. Of several names for one activation, the first is written."""
 
 WEIGHT_NAMES = WeightNames(
     rows=(
@@ -114,7 +103,7 @@ class BertConfig:
         check_number("epsilon", self.epsilon, least=0.0)
         check_number("deviation", self.deviation, least=0.0)
         check_flag("pooler", self.pooler)
-        check_choice("activation of a BERT", self.activation, set(_ACTIVATIONS.values()))
+        check_choice("activation of a BERT", self.activation, set(ACTIVATIONS.values()))
         if self.width % self.heads:
             raise OptionError(
                 "width is not divisible by heads",
@@ -137,7 +126,7 @@ class BertConfig:
             inner=config.size("intermediate_size"),
             max_length=config.size("max_position_embeddings"),
             segments=config.size("type_vocab_size", default=2),
-            activation=_ACTIVATIONS[config.choice("hidden_act", _ACTIVATIONS, default="gelu")],
+            activation=ACTIVATIONS[config.choice("hidden_act", ACTIVATIONS, default="gelu")],
             epsilon=config.number("layer_norm_eps", default=1e-12),
             dropout=config.number("hidden_dropout_prob", default=0.1, below=1.0),
             attention_dropout=config.number("attention_probs_dropout_prob", default=0.1, below=1.0),
@@ -157,7 +146,7 @@ class BertConfig:
             "intermediate_size": self.inner,
             "max_position_embeddings": self.max_length,
             "type_vocab_size": self.segments,
-            "hidden_act": next(name for name, ours in _ACTIVATIONS.items() if ours == self.activation),
+            "hidden_act": activation_to_hugging_face(self.activation),
             "layer_norm_eps": self.epsilon,
             "hidden_dropout_prob": self.dropout,
             "attention_probs_dropout_prob": self.attention_dropout,

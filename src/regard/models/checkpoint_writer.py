@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,13 +15,27 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from regard.atomic_write import atomic_write_folder, recover_folder
-from regard.errors import OptionError, OutputError, OutputExistsError, RegardError, check_flag, short_repr, write_error
+from regard.errors import (
+    OptionError,
+    OutputError,
+    OutputExistsError,
+    RegardError,
+    check_count,
+    check_flag,
+    short_repr,
+    write_error,
+)
 from regard.models.weight_names import abbreviate_names
 
 WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+MAX_SHARD_BYTES = 5 * 10**9
+"""Weights beyond this size are written in several files: then none takes long to copy, or is too large for a disk."""
+_SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 _MODEL_FILES = {
     "config.json",
     WEIGHTS,
+    INDEX,
     "tokenizer.json",
     "source.tokenizer.json",
     "target.tokenizer.json",
@@ -30,7 +45,7 @@ _MODEL_FILES = {
     "1_Pooling/config.json",
     "1_Pooling",
 }
-"""All files that ``write_folder`` writes, and so all that it may replace."""
+"""All files that ``write_folder`` writes, and so all that it may replace; and files of weights in several parts."""
 _DESKTOP_FILES = {".ds_store", "thumbs.db", "desktop.ini"}
 
 
@@ -46,18 +61,50 @@ def write_folder(
     *,
     overwrite: bool = False,
     keep_others: bool = False,
+    max_shard_bytes: int | None = None,
 ) -> None:
     """Write a model folder atomically: it appears complete or not at all.
 
-    ``files`` are texts by file name, ``tensors`` the weights. Raises OutputExistsError if ``folder`` exists and
-    ``overwrite`` is False, and with ``overwrite`` if it holds files that are not of a model, unless ``keep_others``,
-    which moves them into the new folder.
+    ``files`` are texts by file name, ``tensors`` the weights. If these take more than ``max_shard_bytes``, they are
+    written in several files with an index, each of at most that size or with a single tensor. Raises OutputExistsError
+    if ``folder`` exists and ``overwrite`` is False, and with ``overwrite`` if it holds files that are not of a model,
+    unless ``keep_others``, which moves them into the new folder.
     """
+    if max_shard_bytes is not None:
+        check_count("max_shard_bytes", max_shard_bytes)
     with atomic_model_folder(folder, overwrite=overwrite, keep_others=keep_others) as aside:
         for name, content in files.items():
             (aside / name).parent.mkdir(exist_ok=True)
             (aside / name).write_text(content, encoding="utf-8")
-        write_tensors(aside / WEIGHTS, tensors)
+        shards = [tensors] if max_shard_bytes is None else _split_by_size(tensors, max_shard_bytes)
+        if len(shards) == 1:
+            write_tensors(aside / WEIGHTS, tensors)
+            return
+        places: dict[str, str] = {}
+        for number, shard in enumerate(shards, start=1):
+            name = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+            write_tensors(aside / name, shard)
+            places |= dict.fromkeys(shard, name)
+        index = {"metadata": {"total_size": sum(map(_count_bytes, tensors.values()))}, "weight_map": places}
+        (aside / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+
+
+def _split_by_size(tensors: Mapping[str, Tensor], max_bytes: int) -> list[dict[str, Tensor]]:
+    """Split tensors, in their order, into parts of at most ``max_bytes`` each, or of one larger tensor."""
+    shards: list[dict[str, Tensor]] = [{}]
+    size = 0
+    for name, tensor in tensors.items():
+        own = _count_bytes(tensor)
+        if shards[-1] and size + own > max_bytes:
+            shards.append({})
+            size = 0
+        shards[-1][name] = tensor
+        size += own
+    return shards
+
+
+def _count_bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -164,4 +211,4 @@ def is_desktop_file(name: str) -> bool:
 def _foreign_files(folder: Path) -> list[str]:
     """The files of a folder that were written neither by this module nor by a desktop environment."""
     names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not is_desktop_file(path.name)}
-    return sorted(names - _MODEL_FILES)
+    return sorted(name for name in names - _MODEL_FILES if not _SHARD.fullmatch(name))

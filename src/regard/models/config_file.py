@@ -59,6 +59,36 @@ class ConfigFile:
             raise self._field_error(field, f"a divisor of {divides}={self.size(divides)}")
         return size
 
+    def indices(self, field: str, *, default: tuple[int, ...], below: str) -> tuple[int, ...]:
+        """Read an integer or a list of them, each from 0 to one less than the field ``below``; null is none."""
+        value = self.fields.get(field, default)
+        listed = [value] if isinstance(value, int) else [] if value is None else value
+        valid = isinstance(listed, list | tuple) and all(
+            isinstance(one, int) and not isinstance(one, bool) and 0 <= one < self.size(below) for one in listed
+        )
+        if not valid:
+            raise self._field_error(
+                field, f"an integer from 0 to {below} - 1 = {self.size(below) - 1}, or a list of them"
+            )
+        return tuple(listed)
+
+    def optional_index(self, field: str, *, default: int | None = None, below: str) -> int | None:
+        """Read an integer from 0 to one less than the value of the field ``below``; None if it is null."""
+        return None if self.fields.get(field, default) is None else self.index(field, default=default or 0, below=below)
+
+    def flag(self, field: str, *, default: bool) -> bool:
+        """Read true or false; null is the default."""
+        return default if self.fields.get(field) is None else self._read_bool(field)
+
+    def section(self, field: str) -> ConfigFile | None:
+        """Read an object of fields, as a config of its own; None if it is absent or null."""
+        value = self.fields.get(field)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise self._field_error(field, "an object, or null")
+        return ConfigFile(value, self.path)
+
     def index(self, field: str, *, default: int, below: str) -> int:
         """Read an integer from 0 to one less than the value of the field ``below``."""
         if self.fields.get(field) is None:

@@ -17,9 +17,10 @@ import torch
 
 from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, DtypeError, MissingPackageError, OptionError, short_repr
-from regard.models.base import Encoder, EncoderDecoder
+from regard.models.base import Decoder, Encoder, EncoderDecoder
 from regard.models.bert import Bert
 from regard.models.config_file import ConfigFile
+from regard.models.gpt2 import Gpt2
 from regard.models.recurrent import Recurrent
 from regard.models.text_classifier import TextClassifier
 from regard.models.transformer import Transformer
@@ -30,13 +31,14 @@ from regard.validation import FLOATS, resolve_device
 class FolderReader(Protocol):
     """A function that loads a model from its folder, in eval mode."""
 
-    def __call__(self, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Encoder | EncoderDecoder:
+    def __call__(self, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Encoder | Decoder:
         """Load the model of ``folder``, whose config.json is ``config``. Raises CheckpointError for unusable files."""
         ...
 
 
 _MODELS: Mapping[str, FolderReader] = {
     "bert": Bert.from_folder,
+    "gpt2": Gpt2.from_folder,
     Transformer.model_type: Transformer.from_folder,
     Recurrent.model_type: Recurrent.from_folder,
     TransformerEncoder.model_type: TransformerEncoder.from_folder,
@@ -103,11 +105,11 @@ _HUB_FILES = [
 @explain_arguments
 def load(
     folder_or_name: str | Path, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
-) -> Encoder | EncoderDecoder:
+) -> Encoder | Decoder:
     """Load a trained model in eval mode.
 
-    The model has ``.config``; an ``Encoder`` also has ``.tokenizer`` and an ``EncoderDecoder`` ``.subwords``, which are
-    None if the folder has none.
+    The model has ``.config``; an ``Encoder`` and a ``CausalLanguageModel`` also have ``.tokenizer`` and an
+    ``EncoderDecoder`` ``.subwords``, which are None if the folder has none.
 
     Args:
         folder_or_name: "minilm"; a folder in Hugging Face layout; or a name on the Hub, such as

@@ -89,6 +89,8 @@ class WeightNames:
     Args:
         rows: the mapping of modules.
         prefix: an optional prefix of the names in a file.
+        outer: modules of a file that have no prefix, such as the output layer of a language model. If there are any,
+            the prefix of the others is written.
         ignored_patterns: regular expressions of names in a file that are not weights.
         heads: prefixes of names that belong to a head on top of the model, which are skipped.
         tied_weights: maps the name of a tied tensor to the name of the tensor that it shares: a tied tensor is not
@@ -97,6 +99,7 @@ class WeightNames:
 
     rows: tuple[Row, ...]
     prefix: str = ""
+    outer: tuple[str, ...] = ()
     ignored_patterns: tuple[str, ...] = ()
     heads: tuple[str, ...] = ()
     tied_weights: Mapping[str, str] = field(default_factory=dict)
@@ -165,7 +168,8 @@ class WeightNames:
                 )
             cut = [whole] if len(parts) == 1 else whole.split(whole.shape[0] // len(parts))
             for name, tensor in zip(parts, cut, strict=True):
-                written[fill(name)] = _transpose_matrix(tensor, transposed=row.transposed)
+                prefix = self.prefix if self.outer and name not in self.outer else ""
+                written[prefix + fill(name)] = _transpose_matrix(tensor, transposed=row.transposed)
         return written
 
     def _is_ignored(self, name: str) -> bool:

@@ -136,6 +136,11 @@ class Tokenizer:
         return Tokenizer(self._backend, pad_id=self.pad_id, limit=limit)
 
     @property
+    def unknown_id(self) -> int | None:
+        """Id of the unknown token; None if unknown text becomes bytes or letters instead."""
+        return self._unknown_id
+
+    @property
     def vocabulary(self) -> int:
         """Vocabulary size: the number of different tokens."""
         return self._backend.get_vocab_size(with_added_tokens=True)

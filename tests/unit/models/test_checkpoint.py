@@ -203,7 +203,7 @@ class TestDamagedConfig:
         [
             ({"hidden_size": ...}, "lacks the field 'hidden_size'"),
             ({"model_type": ...}, "does not name an architecture"),
-            ({"model_type": "gpt2"}, r"one of bert[\s\S]*'gpt2'"),
+            ({"model_type": "mamba"}, r"one of bert[\s\S]*'mamba'"),
             ({"hidden_size": "14"}, "unusable 'hidden_size'"),
             ({"hidden_size": 0}, "unusable 'hidden_size'"),
             ({"vocab_size": 10**12}, "unusable 'vocab_size'"),

@@ -1,0 +1,393 @@
+"""The base of causal language models: decoders that continue a text, without an encoder.
+
+    h_0 = embed(y_1 .. y_n),    h_l = block_l(h_l-1) for each layer,    logits = output(norm(h_L))
+
+Token i attends to tokens 1 to i, and in a layer with a window to the last of them only. ids (batch, length) -> hidden
+(batch, length, width), logits (batch, length, vocabulary) of the token after each position.
+
+Prompts of different lengths are padded on the left while they are continued: the last tokens of all rows are then at
+the same index of the cache, and so are the tokens that follow. The padding is hidden from every query.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self, cast, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard import masks
+from regard.errors import OptionError, ShapeError, check_count, check_flag, check_kind, short_repr
+from regard.layers import DecoderBlock, DecoderCache
+from regard.layers.projection import linear_activation
+from regard.masks import Mask
+from regard.mechanisms.key_value_cache import take_rows
+from regard.models import checkpoint_reader, checkpoint_writer
+from regard.models.base import Decoder
+from regard.models.check_mechanisms import check_mechanisms
+from regard.models.check_token_ids import check_token_ids
+from regard.models.config_file import ConfigFile
+from regard.models.weight_names import WeightNames
+from regard.tensors import check_tensor
+from regard.text import Tokenizer
+from regard.validation import check_mask
+
+NO_END = -1
+"""The ``end_id`` of a model without an end token; no token has this id."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class CausalOutput:
+    """The output of a causal language model.
+
+    hidden  (batch, length, width)           hidden states after the last norm
+    logits  (batch, length, vocabulary)      of the token after each position
+    layers  layers + 1 of hidden's shape     the embedding, then each layer's output, the last one normalised and so
+                                             equal to ``hidden``; None without ``keep_layers``
+    """
+
+    hidden: Float[Tensor, "batch length width"]
+    logits: Float[Tensor, "batch length vocabulary"]
+    layers: tuple[Float[Tensor, "batch length width"], ...] | None = None
+
+    def __repr__(self) -> str:
+        layers = "None" if self.layers is None else f"{len(self.layers)} like it"
+        return f"CausalOutput(hidden {tuple(self.hidden.shape)}, layers {layers}, logits {tuple(self.logits.shape)})"
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class CausalState:
+    """The state of a causal language model between two steps.
+
+    ``caches`` hold the keys and values of ``length`` tokens in each layer. ``padding`` (rows,) counts the padded tokens
+    at the left of each row; None if there are none.
+    """
+
+    caches: tuple[DecoderCache, ...]
+    rows: int
+    padding: Int[Tensor, " rows"] | None = None
+
+    @property
+    def length(self) -> int:
+        """The number of tokens in the state, padding included."""
+        return self.caches[0].length
+
+    def reordered(self, entries: Int[Tensor, " rows"]) -> CausalState:
+        """Select the rows ``entries`` of the state, in that order; a row may be selected more than once."""
+        padding = None if self.padding is None else take_rows(self.padding, entries)
+        return CausalState(tuple(cache.reordered(entries) for cache in self.caches), len(entries), padding)
+
+    def next_positions(self, new: int) -> Int[Tensor, "#rows new"]:
+        """The positions of the next ``new`` tokens in their texts; 0 for padding."""
+        slots = torch.arange(self.length, self.length + new)
+        if self.padding is None:
+            return slots[None]
+        return (slots.to(self.padding) - self.padding[:, None]).clamp(min=0)
+
+    def next_mask(self, new: int) -> Mask | None:
+        """The mask of the padding for the next ``new`` tokens; None if there is no padding."""
+        if self.padding is None:
+            return None
+        return masks.padding((self.length + new - self.padding).clamp(min=0), side="left")
+
+
+class CausalLanguageModel(Decoder, ABC):
+    """A decoder-only language model: an embedding, a stack of ``layers``, a final ``norm`` and an ``output`` layer.
+
+    ``tokenizer`` is that of a loaded model, else None. ``end_ids`` are all tokens that end a text; ``end_id`` is the
+    first of them, or -1, which is no token, if there are none.
+    """
+
+    config: Any
+    """The hyperparameters of the model."""
+
+    config_class: ClassVar[type[Any]]
+    """The dataclass of the hyperparameters."""
+
+    tokenizer: Tokenizer | None = None
+    """The tokenizer from the model folder; None if there is none."""
+
+    notes: tuple[str, ...] = ()
+    """Messages about weights that loading skipped."""
+
+    token_embedding: nn.Embedding
+    layers: nn.ModuleList
+    norm: nn.Module
+    output: nn.Linear
+
+    @abstractmethod
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        check_kind("config", config, self.config_class, do=f"pass a {self.config_class.__name__}(vocabulary=...)")
+        self.config = config
+        self.end_ids: tuple[int, ...] = tuple(config.end_ids)
+        self.end_id = self.end_ids[0] if self.end_ids else NO_END
+        self.pad_id, self.start_id = config.pad_id, config.start_id
+
+    @abstractmethod
+    def embed(
+        self, ids: Int[Tensor, "batch length"], positions: Int[Tensor, "#batch length"]
+    ) -> Float[Tensor, "batch length width"]:
+        """Embed checked token ids at ``positions`` (batch or 1, length) of their texts."""
+
+    @property
+    @abstractmethod
+    def weight_names(self) -> WeightNames:
+        """The table of the model's weight names in a file."""
+
+    @property
+    @abstractmethod
+    def layer_masks(self) -> Sequence[Mask]:
+        """The mask of each layer, without padding: causal, or a causal window."""
+
+    @abstractmethod
+    def config_fields(self) -> dict[str, Any]:
+        """The fields of a config.json for ``transformers``."""
+
+    @classmethod
+    @abstractmethod
+    def read_config(cls, config: ConfigFile) -> Any:
+        """Read the hyperparameters from config.json. Raises CheckpointError for missing or unusable fields."""
+
+    @property
+    @abstractmethod
+    def max_tokens(self) -> int | None:
+        """The maximum length of a text, in tokens; None is no limit."""
+
+    @property
+    def width(self) -> int:
+        """The number of components of a hidden state."""
+        return self.token_embedding.embedding_dim
+
+    def forward(self, ids: Tensor, *, mask: Mask | None = None, keep_layers: bool = False) -> CausalOutput:
+        """Compute the logits of the token after each position.
+
+        Args:
+            ids: token ids (batch, length), 0 to vocabulary - 1.
+            mask: which tokens may attend to which, beside the causal mask: for ids that are padded,
+                ``masks.padding(lengths)`` or ``masks.padding(lengths, side="left")``.
+            keep_layers: return the embedding and the output of each layer too, in ``.layers``.
+
+        Raises ShapeError, DtypeError or OptionError for ids that do not fit.
+        """
+        self.check_ids(ids)
+        return self.transform(self.embed(ids, torch.arange(ids.shape[1])[None]), mask, keep_layers=keep_layers)
+
+    @final
+    def extend(self, ids: Tensor, state: CausalState, *, keep_layers: bool = False) -> tuple[CausalOutput, CausalState]:
+        """Read more tokens (rows, new) of each row; return the output for them, and the next state.
+
+        Raises OptionError for a state of another model, ShapeError for another number of rows, and as ``forward`` does.
+        """
+        self._check_state(state)
+        self.check_ids(ids)
+        check_flag("keep_layers", keep_layers)
+        if len(ids) != state.rows:
+            raise ShapeError(
+                "ids do not fit the state",
+                expected=f"({state.rows}, new): the next tokens of each row of the state",
+                got=str(tuple(ids.shape)),
+                do="select rows of the state with state.reordered(entries)",
+            )
+        layers, following = self._run(ids, state)
+        hidden = layers[-1]
+        return CausalOutput(hidden, self.compute_logits(hidden), layers if keep_layers else None), following
+
+    @final
+    def empty_state(self, rows: int) -> CausalState:
+        """Make the state before the first token of ``rows`` texts."""
+        return CausalState((DecoderCache(),) * len(self.layers), rows)
+
+    @final
+    def prefill(self, prompts: Tensor, *, lengths: Tensor | None = None) -> tuple[Int[Tensor, " batch"], CausalState]:
+        """Read prompts but for their last tokens; return these (batch,), for ``step``, and the state before them.
+
+        ``prompts`` (batch, length) are padded on the right if ``lengths`` (batch,) are given. Raises ShapeError for a
+        prompt without tokens.
+        """
+        self.check_ids(prompts)
+        state, ids = self.empty_state(len(prompts)), prompts
+        if lengths is not None:
+            lengths = _check_lengths(lengths, prompts)
+            padding = prompts.shape[1] - lengths
+            if bool((padding > 0).any()):
+                slots = torch.arange(prompts.shape[1], device=prompts.device) - padding[:, None]
+                ids = prompts.gather(1, slots.clamp(min=0))
+                state = CausalState(state.caches, state.rows, padding)
+        if ids.shape[1] > 1:
+            _, state = self._run(ids[:, :-1], state)
+        return ids[:, -1], state
+
+    @final
+    def step(self, tokens: Tensor, state: CausalState) -> tuple[Float[Tensor, "rows vocabulary"], CausalState]:
+        """Read ``tokens`` (rows,); return the logits of the next token and the next state."""
+        check_tensor("tokens", tokens, "a tensor of integers (rows,)", do="torch.tensor(tokens)")
+        if tokens.dim() != 1:
+            raise ShapeError(
+                "tokens have the wrong shape",
+                expected="(rows,): one token for each row of the state",
+                got=str(tuple(tokens.shape)),
+                do="model.extend(ids, state) reads several tokens of each row",
+            )
+        output, state = self.extend(tokens[:, None], state)
+        return output.logits[:, 0], state
+
+    @final
+    def max_new_tokens(self, lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"] | None:
+        """The number of positions left after prompts of these lengths, (batch,); None is no limit."""
+        return None if self.max_tokens is None else self.max_tokens - lengths
+
+    @property
+    def unknown_id(self) -> int | None:
+        """The id of the unknown token, from the tokenizer; None if there is none."""
+        return None if self.tokenizer is None else self.tokenizer.unknown_id
+
+    def compute_logits(self, hidden: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows vocabulary"]:
+        """Compute the logits of the token after each position from hidden states after the last norm."""
+        return linear_activation(hidden, self.output)
+
+    @final
+    def transform(
+        self, tokens: Float[Tensor, "batch length width"], mask: Mask | None, *, keep_layers: bool
+    ) -> CausalOutput:
+        """Transform embedded tokens by all layers, under the layers' masks and ``mask``, and compute logits."""
+        check_flag("keep_layers", keep_layers)
+        check_mask(mask)
+        kept = [tokens]
+        for block, own in zip(self._blocks, self.layer_masks, strict=True):
+            tokens = block(tokens, mask=own if mask is None else own & mask)
+            if keep_layers:
+                kept.append(tokens)
+        hidden = self.norm(tokens)
+        kept[-1] = hidden
+        return CausalOutput(hidden, self.compute_logits(hidden), tuple(kept) if keep_layers else None)
+
+    @final
+    def tie(self) -> None:
+        """Let the output layer share the matrix of the embedding, if the config says so."""
+        if self.config.tied:
+            self.output.weight = self.token_embedding.weight
+
+    @property
+    def tied_weights(self) -> dict[str, str]:
+        """Maps the name of the tied weight to the name under which it is saved."""
+        return {"output.weight": "token_embedding.weight"} if self.config.tied else {}
+
+    @final
+    def check_ids(self, ids: object) -> None:
+        """Raise DtypeError, ShapeError or OptionError unless ``ids`` are (batch, length) of 1 or more, and valid."""
+        check_token_ids("ids", ids, self.config.vocabulary)
+        assert isinstance(ids, Tensor)
+        if ids.shape[1] == 0:
+            raise ShapeError(
+                "ids have no tokens",
+                expected="ids (batch, length) with a length of 1 or more",
+                got=str(tuple(ids.shape)),
+                do="begin an empty text with model.start_id, if the model has one",
+            )
+
+    @classmethod
+    def from_folder(cls, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Self:
+        """Load the model of ``folder``, whose config.json is ``config``, in eval mode on the CPU.
+
+        Raises CheckpointError for files that do not belong together.
+        """
+        hyperparameters = cls.read_config(config)
+        stored = checkpoint_reader.stored_tensors(folder)
+        with checkpoint_reader.init_on_meta():
+            model = cls(hyperparameters)
+        origins, skipped = model.weight_names.origins(stored)
+        checkpoint_reader.check_layers(hyperparameters.layers, origins, "layers")
+        checkpoint_reader.load_weights(model, origins, dtype)
+        model.tie()
+        model.tokenizer = checkpoint_reader.read_tokenizer(
+            folder, pad_id=hyperparameters.pad_id, limit=model.max_tokens, vocabulary=hyperparameters.vocabulary
+        )
+        model.notes = checkpoint_reader.loading_notes(folder, skipped)
+        return model.eval()
+
+    def save(
+        self,
+        folder: str | Path,
+        *,
+        overwrite: bool = False,
+        max_shard_bytes: int = checkpoint_writer.MAX_SHARD_BYTES,
+    ) -> None:
+        """Write a folder that ``transformers`` and ``regard.load`` read; it appears complete or not at all.
+
+        Weights of more than ``max_shard_bytes`` are written in several files with an index. Raises OutputExistsError if
+        the folder exists, unless ``overwrite``, and RefusedError for a model whose mechanism was replaced.
+        """
+        check_mechanisms(self, self.config)
+        files = {"config.json": checkpoint_writer.config_text(self.config_fields(), self.token_embedding.weight.dtype)}
+        if self.tokenizer is not None:
+            files["tokenizer.json"] = self.tokenizer.to_json()
+        checkpoint_writer.write_folder(
+            checkpoint_writer.to_folder_path(folder),
+            files,
+            self.weight_names.to_file(self.state_dict()),
+            overwrite=overwrite,
+            max_shard_bytes=max_shard_bytes,
+        )
+
+    def _run(self, ids: Tensor, state: CausalState) -> tuple[tuple[Tensor, ...], CausalState]:
+        """Read more tokens; return the embedding and each layer's output, the last one normalised, and the state."""
+        tokens = self.embed(ids, state.next_positions(ids.shape[1]).to(ids.device))
+        padding = state.next_mask(ids.shape[1])
+        kept, caches = [tokens], []
+        for block, own, known in zip(self._blocks, self.layer_masks, state.caches, strict=True):
+            tokens, cache = block(tokens, mask=own if padding is None else own & padding, cache=known)
+            kept.append(tokens)
+            caches.append(cache)
+        kept[-1] = self.norm(tokens)
+        return tuple(kept), CausalState(tuple(caches), state.rows, state.padding)
+
+    def _check_state(self, state: object) -> None:
+        if not isinstance(state, CausalState) or len(state.caches) != len(self.layers):
+            raise OptionError(
+                "this is not a state of this model",
+                expected=f"a CausalState of {len(self.layers)} layers, from model.prefill or from the step before",
+                got=f"one of {len(state.caches)} layers" if isinstance(state, CausalState) else short_repr(state),
+                do="tokens, state = model.prefill(prompts), then logits, state = model.step(tokens, state)",
+            )
+
+    @property
+    def _blocks(self) -> Sequence[DecoderBlock]:
+        """The layers, cast to their type."""
+        return cast("Sequence[DecoderBlock]", self.layers)
+
+
+def check_special_ids(vocabulary: int, *, pad_id: object, start_id: object, end_ids: tuple[int, ...]) -> None:
+    """Raise OptionError unless the ids of special tokens are in the vocabulary; None is no such token."""
+    for name, number in (("pad_id", pad_id), ("start_id", start_id)):
+        if number is not None:
+            check_count(name, number, least=0, most=vocabulary - 1)
+    check_kind("end_ids", end_ids, tuple, do="for example end_ids=(2,), or () for a model without an end token")
+    for number in end_ids:
+        check_count("end_ids", number, least=0, most=vocabulary - 1)
+
+
+def join_end_ids(end_ids: tuple[int, ...]) -> int | list[int] | None:
+    """Return the field "eos_token_id" of a config.json: an integer, a list of them, or null."""
+    return end_ids[0] if len(end_ids) == 1 else list(end_ids) or None
+
+
+def _check_lengths(lengths: Tensor, prompts: Tensor) -> Tensor:
+    """Raise ShapeError unless ``lengths`` (batch,) are from 1 to the length of the prompts; return them as long."""
+    check_tensor("lengths", lengths, "a tensor of integers (batch,)", do="torch.tensor(lengths)")
+    fits = lengths.shape == prompts.shape[:1] and not lengths.is_floating_point()
+    if not fits or (len(lengths) and not 1 <= int(lengths.min()) <= int(lengths.max()) <= prompts.shape[1]):
+        raise ShapeError(
+            "lengths do not fit the prompts",
+            expected=f"({len(prompts)},) integers from 1 to {prompts.shape[1]}",
+            got=short_repr(lengths),
+            do="count the tokens of each prompt; leave out empty ones",
+        )
+    return lengths.to(prompts.device, torch.long)

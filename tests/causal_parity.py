@@ -1,0 +1,142 @@
+"""Causal language models against transformers: every output, forward and backward, with padding and step by step."""
+
+import torch
+
+from regard import masks
+from regard.models import load
+
+TOLERANCE = 1e-5
+"""In float32, relative to the largest number of a tensor: the same sums in another order."""
+BFLOAT16_ERROR_RATIO = 1.5
+"""In bfloat16, our error against float32 is at most this times that of transformers, both root mean squares.
+
+The two round at different places, so that their errors are of the same size but not equal.
+"""
+
+
+def reload(peer, folder, dtype=torch.float32):
+    """Return a model of transformers in a folder that transformers wrote, loaded by regard."""
+    peer.save_pretrained(folder)
+    return load(folder, dtype=dtype)
+
+
+def assert_near(ours, theirs, tolerance=TOLERANCE, floor=1.0):
+    bound = tolerance * max(theirs.abs().max().item(), floor) if theirs.numel() else 0.0
+    torch.testing.assert_close(ours, theirs, atol=bound, rtol=0)
+
+
+def random_ids(peer, batch, length):
+    return torch.randint(0, peer.config.vocab_size, (batch, length))
+
+
+def assert_same_outputs(model, peer, ids, *, tokens=None, mask=None, **positions):
+    """Compare the embedding, each layer's output, the last hidden states and logits. ``tokens`` is False at padding."""
+    tokens = torch.ones_like(ids, dtype=torch.bool) if tokens is None else tokens
+    placed = {"position_ids": positions["positions"]} if positions else {}
+    with torch.no_grad():
+        ours = model(ids, mask=mask, keep_layers=True, **positions)
+        theirs = peer(ids, attention_mask=tokens.long(), output_hidden_states=True, use_cache=False, **placed)
+    assert ours.layers[-1] is ours.hidden
+    assert len(ours.layers) == len(theirs.hidden_states)
+    for mine, other in zip((*ours.layers, ours.logits), (*theirs.hidden_states, theirs.logits), strict=True):
+        assert_near(mine[tokens], other[tokens])
+
+
+def assert_same_with_padding(model, peer, *, length, learned_positions=False):
+    """Compare texts of ``length``, 5 and 1 tokens, padded on the right and on the left."""
+    lengths = torch.tensor([length, 5, 1])
+    ids, columns = random_ids(peer, 3, length), torch.arange(length)
+    right, left = columns < lengths[:, None], columns >= length - lengths[:, None]
+    assert_same_outputs(model, peer, ids, tokens=right, mask=masks.padding(lengths))
+    positions = {"positions": (left.cumsum(1) - 1).clamp(min=0)} if learned_positions else {}
+    assert_same_outputs(model, peer, ids, tokens=left, mask=masks.padding(lengths, side="left"), **positions)
+
+
+def assert_same_gradients(model, peer, *, length):
+    """Compare the gradients of all weights, under the names of the file."""
+    ids, factors = random_ids(peer, 2, length), torch.randn(2, length, peer.config.vocab_size)
+    ours, theirs = weight_gradients(model, peer, ids, factors)
+    assert ours.keys() == theirs.keys()
+    for name, gradient in ours.items():
+        assert_near(gradient, theirs[name], tolerance=1e-4, floor=1e-3)
+
+
+def weight_gradients(model, peer, ids, factors):
+    """Return the gradients of the sum of logits times ``factors``, by names in the file: ours, and the peer's."""
+    for one in (model, peer):
+        one.zero_grad()
+        (one(ids).logits.float() * factors).sum().backward()
+    ours = model.weight_names.to_file({name: weight.grad for name, weight in model.named_parameters()})
+    return ours, {name: weight.grad for name, weight in peer.named_parameters()}
+
+
+def assert_same_steps(model, peer, *, length):
+    """Compare the logits of each step, after a prompt of 3 tokens, with a cache on both sides; then several at once."""
+    ids = random_ids(peer, 2, length)
+    with torch.no_grad():
+        tokens, state = model.prefill(ids[:, :3])
+        past = peer(ids[:, :2], use_cache=True).past_key_values
+        for place in range(2, length - 2):
+            logits, state = model.step(ids[:, place], state)
+            theirs = peer(ids[:, place : place + 1], past_key_values=past, use_cache=True)
+            past = theirs.past_key_values
+            assert_near(logits, theirs.logits[:, 0])
+        assert torch.equal(tokens, ids[:, 2])
+        output, state = model.extend(ids[:, -2:], state, keep_layers=True)
+        theirs = peer(ids[:, -2:], past_key_values=past, use_cache=True, output_hidden_states=True)
+    for mine, other in zip((*output.layers, output.logits), (*theirs.hidden_states, theirs.logits), strict=True):
+        assert_near(mine, other)
+
+
+def assert_same_prompts(model, peer, *, length):
+    """Compare two steps after prompts of different lengths with each text alone, also after rows are reordered."""
+    lengths, new = torch.tensor([length - 2, 4, 1, 2]), random_ids(peer, 4, 2)
+    prompts = random_ids(peer, 4, length - 2)
+    order = torch.tensor([2, 0, 0, 1])
+    with torch.no_grad():
+        tokens, state = model.prefill(prompts, lengths=lengths)
+        first, state = model.step(tokens, state)
+        second, _ = model.step(new[order, 0], state.reordered(order))
+        for row in range(4):
+            text = prompts[row : row + 1, : lengths[row]]
+            assert_near(first[row], peer(text).logits[0, -1])
+        for place, row in enumerate(order.tolist()):
+            text = torch.cat([prompts[row : row + 1, : lengths[row]], new[row : row + 1, :1]], dim=1)
+            assert_near(second[place], peer(text).logits[0, -1])
+
+
+def assert_same_model(peer, folder, *, length, learned_positions=False):
+    """Compare everything, in float32."""
+    model = reload(peer, folder)
+    assert_same_with_padding(model, peer, length=length, learned_positions=learned_positions)
+    assert_same_gradients(model, peer, length=length)
+    assert_same_steps(model, peer, length=length)
+    return model
+
+
+def assert_bfloat16(peer, folder, *, length):
+    """Compare the errors of logits and gradients in bfloat16, each against float32 in transformers."""
+    model = reload(peer, folder, torch.bfloat16)
+    ids, factors = random_ids(peer, 3, length), torch.randn(3, length, peer.config.vocab_size)
+    exact_logits = peer(ids).logits.detach()
+    _, exact = weight_gradients(model, peer, ids, factors)
+    exact = {name: gradient.clone() for name, gradient in exact.items()}
+    peer.to(torch.bfloat16)
+    # Against float32 weights that bfloat16 has rounded, both would have the same error in common.
+    assert_error_ratio([model(ids).logits], [peer(ids).logits], [exact_logits])
+    ours, theirs = weight_gradients(model, peer, ids, factors)
+    assert_error_ratio([ours[name] for name in exact], [theirs[name] for name in exact], list(exact.values()))
+
+
+def assert_error_ratio(ours, theirs, exact):
+    """Compare root mean squares of errors, each tensor relative to its own size."""
+    sizes = [one.square().mean().sqrt().clamp(min=1e-6) for one in exact]
+    own, other = (
+        torch.cat([((one.float() - best) / size).flatten() for one, best, size in zip(side, exact, sizes, strict=True)])
+        .square()
+        .mean()
+        .sqrt()
+        .item()
+        for side in (ours, theirs)
+    )
+    assert own <= BFLOAT16_ERROR_RATIO * other, (own, other)
