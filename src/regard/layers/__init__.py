@@ -9,8 +9,9 @@ from regard.layers.latent import LatentAttention
 from regard.layers.latent_cache import LatentCache
 from regard.layers.mamba2_mixer import Mamba2Mixer
 from regard.layers.multi_head import MultiHeadAttention
-from regard.layers.residual import PostNorm, PreNorm, Residual
+from regard.layers.residual import PostNorm, PreNorm, Residual, SandwichNorm
 from regard.layers.reversible import ReversibleBlock, ReversibleStack
+from regard.layers.rms_norm import RMSNorm
 from regard.layers.scan_mixer import MixerCache
 from regard.mechanisms import KeyValueCache, PagedCache, PagePool
 
@@ -32,9 +33,11 @@ __all__ = [
     "PagedCache",
     "PostNorm",
     "PreNorm",
+    "RMSNorm",
     "Residual",
     "ReversibleBlock",
     "ReversibleStack",
+    "SandwichNorm",
     "decoder_block",
     "encoder_block",
     "latent_attention_from_deepseek",

@@ -18,9 +18,11 @@ from regard.contract import Frame
 from regard.errors import LARGEST_SIZE, check_count, check_flag, check_size, check_weights
 from regard.layers.layer_input import check_layer_input
 from regard.layers.multi_head_checks import (
+    check_head_norms,
     check_heads,
     check_memory,
     check_position,
+    check_shared_norms,
     check_shared_projection,
     shared_memory_error,
 )
@@ -51,9 +53,14 @@ class MultiHeadAttention(nn.Module):
             ``ShawRelative`` (bias of scores).
         dropout: probability of dropping a weight in training, for a mechanism given by name.
         bias: whether the projections have a bias.
+        output_bias: whether the output projection has a bias; None is ``bias``.
         head_dim: size of a head; None is width / heads.
         key_width: size of the tokens that keys are computed from; None is ``width``.
         value_width: size of the tokens that values are computed from; None is ``key_width``.
+        query_norm: a module that normalises the queries of each head (batch, heads, queries, head_dim), before any
+            rotation, such as ``layers.RMSNorm(head_dim)``; None is no norm. Henry et al. 2020, "Query-key
+            normalization for transformers", and Dehghani et al. 2023, section 2, have such norms.
+        key_norm: the same for the keys.
 
     ``key_projection`` is None if the mechanism shares queries and keys (``Mechanism.shares_query_key``): keys are then
     projected by ``query_projection``. ``input_projections`` holds a projection for each input that the mechanism
@@ -74,9 +81,12 @@ class MultiHeadAttention(nn.Module):
         position: Rotation | PairBias | None = None,
         dropout: float = 0.0,
         bias: bool = True,
+        output_bias: bool | None = None,
         head_dim: int | None = None,
         key_width: int | None = None,
         value_width: int | None = None,
+        query_norm: nn.Module | None = None,
+        key_norm: nn.Module | None = None,
     ) -> None:
         super().__init__()
         key_value_heads = heads if key_value_heads is None else key_value_heads
@@ -88,6 +98,9 @@ class MultiHeadAttention(nn.Module):
         check_heads(width, heads, key_value_heads, head_dim)
         check_position(position)
         check_flag("bias", bias)
+        output_bias = bias if output_bias is None else output_bias
+        check_flag("output_bias", output_bias)
+        check_head_norms(query_norm, key_norm)
         check_dropout(dropout)
         self.width, self.heads, self.key_value_heads = width, heads, key_value_heads
         self.head_dim = width // heads if head_dim is None else head_dim
@@ -95,11 +108,13 @@ class MultiHeadAttention(nn.Module):
         self.query_projection = nn.Linear(width, heads * self.head_dim, bias=bias)
         self.key_projection: nn.Linear | None = nn.Linear(key_width, key_value_heads * self.head_dim, bias=bias)
         self.value_projection = nn.Linear(value_width, key_value_heads * self.head_dim, bias=bias)
-        self.output_projection = nn.Linear(heads * self.head_dim, width, bias=bias)
+        self.output_projection = nn.Linear(heads * self.head_dim, width, bias=bool(output_bias))
         self.mechanism = resolve_mechanism(mechanism, mechanism_options, heads, self.head_dim, dropout)
         if self.mechanism.shares_query_key:
             check_shared_projection(self.mechanism, width, key_width, heads, key_value_heads)
+            check_shared_norms(self.mechanism, query_norm, key_norm)
             self.key_projection = None
+        self.query_norm, self.key_norm = query_norm, key_norm
         widths = {"query": width, "key": key_width}
         self.input_projections = nn.ModuleDict(
             {
@@ -168,7 +183,7 @@ class MultiHeadAttention(nn.Module):
         check_mask(mask)
         if cache is not None and not isinstance(cache, State):
             raise wrong_state_error(cache, type(self.mechanism.empty_state()), type(self.mechanism).__name__)
-        queries = self._project_heads(query, self.query_projection, "query")
+        queries = self._project_queries(query)
         # The same tensor if queries are keys, so that a mechanism need not hash it twice, for example.
         same = self.key_projection is None and key is query
         keys = queries if same else self._project_keys(key)
@@ -210,7 +225,7 @@ class MultiHeadAttention(nn.Module):
         check_memory(memory)
         if offset is not None:
             check_count("offset", offset, least=-LARGEST_SIZE, most=LARGEST_SIZE)
-        queries = self._project_heads(query, self.query_projection, "query")
+        queries = self._project_queries(query)
         start = Frame(query.shape[1], memory.length).offset if offset is None else offset
         queries = self._rotate(queries, (start,))
         inputs = self._project_inputs("query", query, (start,)) | memory.inputs
@@ -283,10 +298,16 @@ class MultiHeadAttention(nn.Module):
         size = self.head_dim if size is None else size
         return linear_activation(tokens, projection).unflatten(-1, (-1, size)).transpose(1, 2)
 
+    def _project_queries(self, tokens: Tensor) -> Tensor:
+        """Project tokens to queries (batch, heads, length, head_dim), and normalise them if there is a norm."""
+        queries = self._project_heads(tokens, self.query_projection, "query")
+        return queries if self.query_norm is None else self.query_norm(queries)
+
     def _project_keys(self, tokens: Tensor) -> Tensor:
         """Project tokens to keys (batch, heads, length, head_dim), as queries are if the mechanism shares the two."""
         projection = self.query_projection if self.key_projection is None else self.key_projection
-        return self._project_heads(tokens, projection, "key")
+        keys = self._project_heads(tokens, projection, "key")
+        return keys if self.key_norm is None else self.key_norm(keys)
 
     def _rotate(self, tokens: Tensor, offsets: Sequence[int]) -> Tensor:
         """Rotate tokens by their positions, which start at one offset per entry, or at one for all."""

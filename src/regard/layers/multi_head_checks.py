@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from regard.errors import OptionError, RefusedError, check_size
+from torch import nn
+
+from regard.errors import OptionError, RefusedError, check_kind, check_size
 from regard.mechanisms.base import Mechanism
 from regard.mechanisms.key_value_cache import KeyValueCache
 from regard.positions.base import PairBias, Rotation
@@ -51,6 +53,25 @@ def check_shared_projection(mechanism: Mechanism, width: int, key_width: int, he
             got=f"key_value_heads={key_value_heads}, key_width={key_width}",
             do="leave key_value_heads and key_width out, or choose a mechanism with a projection of keys",
         )
+
+
+def check_head_norms(query_norm: object, key_norm: object) -> None:
+    """Raise OptionError unless the norms of queries and keys are modules, or None."""
+    for name, norm in (("query_norm", query_norm), ("key_norm", key_norm)):
+        if norm is not None:
+            check_kind(name, norm, nn.Module, do="for example layers.RMSNorm(head_dim), or None")
+
+
+def check_shared_norms(mechanism: Mechanism, query_norm: object, key_norm: object) -> None:
+    """Raise OptionError for norms of queries and keys where both have one projection."""
+    if query_norm is None and key_norm is None:
+        return
+    raise OptionError(
+        f"{type(mechanism).__name__} has one projection for queries and keys, which has no norms here",
+        expected="query_norm=None and key_norm=None",
+        got="a norm",
+        do="leave the norms out, or choose a mechanism with a projection of keys",
+    )
 
 
 def shared_memory_error(mechanism: Mechanism) -> RefusedError:

@@ -1,7 +1,8 @@
-"""Residual connections around a sublayer, with post-norm or pre-norm.
+"""Residual connections around a sublayer, with a norm after it, before it, or both.
 
 post-norm   norm(x + dropout(sublayer(x)))      Vaswani et al. 2017, section 5.4
 pre-norm    x + dropout(sublayer(norm(x)))      Xiong et al. 2020, figure 1b; a stack of them ends with one more norm
+sandwich    x + dropout(output_norm(sublayer(norm(x))))         Ding et al. 2021 (CogView), section 2.4; as pre-norm
 """
 
 from __future__ import annotations
@@ -47,4 +48,19 @@ class PreNorm(Residual):
     def forward(self, tokens: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """Compute x + dropout(sublayer(norm(x))) of tokens (batch, length, width)."""
         output: Tensor = tokens + self.dropout(sublayer(self.norm(tokens)))
+        return output
+
+
+@final
+class SandwichNorm(Residual):
+    """Residual connection with norms before and after the sublayer: x + dropout(output_norm(sublayer(norm(x))))."""
+
+    def __init__(self, norm: nn.Module, *, output_norm: nn.Module, dropout: float = 0.0) -> None:
+        super().__init__(norm, dropout=dropout)
+        check_kind("output_norm", output_norm, nn.Module, do="for example torch.nn.LayerNorm(width)")
+        self.output_norm = output_norm
+
+    def forward(self, tokens: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """Compute x + dropout(output_norm(sublayer(norm(x)))) of tokens (batch, length, width)."""
+        output: Tensor = tokens + self.dropout(self.output_norm(sublayer(self.norm(tokens))))
         return output

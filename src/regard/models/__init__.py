@@ -4,8 +4,19 @@ from regard.models.base import Decoder, Encoder, EncoderDecoder, SequenceOutput
 from regard.models.bert import Bert, BertConfig, BertOutput
 from regard.models.causal_language_model import CausalLanguageModel, CausalOutput, CausalState
 from regard.models.gpt2 import Gpt2, Gpt2Config, gpt2_large, gpt2_medium, gpt2_small, gpt2_xl
+from regard.models.llama import (
+    Llama,
+    gemma_3_1b,
+    llama_3_1_8b,
+    llama_3_2_1b,
+    mistral_7b,
+    qwen_2_5_0_5b,
+    qwen_3_0_6b,
+)
+from regard.models.llama_config import LlamaConfig
 from regard.models.load import load
 from regard.models.recurrent import Recurrent, RecurrentConfig, bahdanau, luong, recurrent_small
+from regard.models.rotary_config import RotaryConfig
 from regard.models.text_classifier import ClassifierOutput, TextClassifier, TextClassifierConfig
 from regard.models.transformer import (
     Transformer,
@@ -33,8 +44,11 @@ __all__ = [
     "EncoderDecoder",
     "Gpt2",
     "Gpt2Config",
+    "Llama",
+    "LlamaConfig",
     "Recurrent",
     "RecurrentConfig",
+    "RotaryConfig",
     "SequenceOutput",
     "TextClassifier",
     "TextClassifierConfig",
@@ -44,12 +58,18 @@ __all__ = [
     "TransformerEncoderConfig",
     "TransformerEncoderOutput",
     "bahdanau",
+    "gemma_3_1b",
     "gpt2_large",
     "gpt2_medium",
     "gpt2_small",
     "gpt2_xl",
+    "llama_3_1_8b",
+    "llama_3_2_1b",
     "load",
     "luong",
+    "mistral_7b",
+    "qwen_2_5_0_5b",
+    "qwen_3_0_6b",
     "recurrent_small",
     "transformer_base",
     "transformer_big",

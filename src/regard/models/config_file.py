@@ -108,6 +108,24 @@ class ConfigFile:
             )
         return float(value)
 
+    def numbers(self, field: str) -> tuple[float, ...]:
+        """Read a list of finite numbers."""
+        listed = self.fields.get(field)
+        if not isinstance(listed, list) or not all(
+            isinstance(one, int | float) and not isinstance(one, bool) and math.isfinite(one) for one in listed
+        ):
+            raise self._field_error(field, "a list of numbers")
+        return tuple(map(float, listed))
+
+    def layer_types(self, layers: int, valid: Iterable[str]) -> tuple[str, ...] | None:
+        """Read the field "layer_types", one of ``valid`` for each layer; None if it is absent or null."""
+        listed, options = self.fields.get("layer_types"), list(valid)
+        if listed is None:
+            return None
+        if not isinstance(listed, list) or len(listed) != layers or not all(one in options for one in listed):
+            raise self._field_error("layer_types", f"a list of {layers} strings, each one of {', '.join(options)}")
+        return tuple(listed)
+
     def choice(self, field: str, valid: Iterable[str], *, default: str) -> str:
         """Read a string that is one of ``valid``."""
         options = list(valid)

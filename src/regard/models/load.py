@@ -21,6 +21,8 @@ from regard.models.base import Decoder, Encoder, EncoderDecoder
 from regard.models.bert import Bert
 from regard.models.config_file import ConfigFile
 from regard.models.gpt2 import Gpt2
+from regard.models.llama import Llama
+from regard.models.llama_config import MODEL_TYPES
 from regard.models.recurrent import Recurrent
 from regard.models.text_classifier import TextClassifier
 from regard.models.transformer import Transformer
@@ -39,6 +41,7 @@ class FolderReader(Protocol):
 _MODELS: Mapping[str, FolderReader] = {
     "bert": Bert.from_folder,
     "gpt2": Gpt2.from_folder,
+    **dict.fromkeys(MODEL_TYPES, Llama.from_folder),
     Transformer.model_type: Transformer.from_folder,
     Recurrent.model_type: Recurrent.from_folder,
     TransformerEncoder.model_type: TransformerEncoder.from_folder,

@@ -4,7 +4,14 @@ from regard.positions.absolute import Learned, Sinusoidal
 from regard.positions.alibi import ALiBi
 from regard.positions.base import AbsolutePosition, DistanceBias, PairBias, Rotation
 from regard.positions.rotary import Rotary
-from regard.positions.scaling import DynamicScaling, LinearScaling, Llama3Scaling, Scaling, YarnScaling
+from regard.positions.scaling import (
+    DynamicScaling,
+    LinearScaling,
+    Llama3Scaling,
+    LongRopeScaling,
+    Scaling,
+    YarnScaling,
+)
 from regard.positions.shaw import ShawRelative
 from regard.positions.t5 import T5Buckets
 
@@ -16,6 +23,7 @@ __all__ = [
     "Learned",
     "LinearScaling",
     "Llama3Scaling",
+    "LongRopeScaling",
     "PairBias",
     "Rotary",
     "Rotation",

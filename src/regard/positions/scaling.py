@@ -6,9 +6,12 @@ With f_i = base^(-2i/d), wavelength l_i = 2 pi / f_i, trained length L, and fact
     DynamicScaling   base * (s n/L - (s - 1))^(d/(d-2)) once n > L
     YarnScaling      f_i / s or f_i, blended by the rotations of a pair within L; scores times (0.1 ln s + 1)^2
     Llama3Scaling    the same idea, with the ramp over L / l_i
+    LongRopeScaling  f_i / e_i, with factors e_i found by a search: one list for texts up to L, one for longer ones;
+                     scores times 1 + ln s / ln L
 
 Sources, in that order: Chen et al. 2023, "Position interpolation"; Peng et al. 2023 (YaRN), appendix B.3, and sections
-3.2 to 3.4; Grattafiori et al. 2024 (Llama 3), section 3.2.
+3.2 to 3.4; Grattafiori et al. 2024 (Llama 3), section 3.2; Ding et al. 2024 (LongRoPE), section 3.2, whose factor of
+scores is from the published code of Phi-3.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.errors import OptionError, check_count, check_number, is_number, short_repr
+from regard.errors import OptionError, check_count, check_flag, check_kind, check_number, is_number, short_repr
 
 
 def plain_frequencies(base: float, head_dim: int) -> Float[Tensor, " pairs"]:
@@ -89,7 +92,8 @@ class YarnScaling(Scaling):
     """YaRN: fast pairs keep their frequency, slow pairs are interpolated, with a linear ramp between.
 
     Fast pairs rotate more than ``fast`` times within the trained length, slow ones fewer than ``slow`` times.
-    ``magnitude_factor`` is the factor of queries and of keys; None is 0.1 ln(factor) + 1.
+    ``magnitude_factor`` is the factor of queries and of keys; None is 0.1 ln(factor) + 1. ``whole_pairs`` rounds the
+    ends of the ramp to whole pairs, as published.
     """
 
     factor: float
@@ -97,6 +101,7 @@ class YarnScaling(Scaling):
     fast: float = 32.0
     slow: float = 1.0
     magnitude_factor: float | None = None
+    whole_pairs: bool = True
 
     def __post_init__(self) -> None:
         _check_factor(self.factor)
@@ -104,13 +109,16 @@ class YarnScaling(Scaling):
         _check_turns("slow", self.slow, "fast", self.fast)
         if self.magnitude_factor is not None:
             check_number("magnitude_factor", self.magnitude_factor, above=0.0)
+        check_flag("whole_pairs", self.whole_pairs)
 
     def frequencies(self, base: float, head_dim: int, length: int) -> Float[Tensor, " pairs"]:
         """Blend the plain and the interpolated frequencies."""
         del length
         plain = plain_frequencies(base, head_dim)
         low, high = (self._find_pair(turns, base, head_dim) for turns in (self.fast, self.slow))
-        low, high = max(math.floor(low), 0), min(math.ceil(high), head_dim - 1)
+        if self.whole_pairs:
+            low, high = math.floor(low), math.ceil(high)
+        low, high = max(low, 0), min(high, head_dim - 1)
         ramp = (torch.arange(head_dim // 2, dtype=torch.float64) - low) / max(high - low, 0.001)
         interpolated = ramp.clamp(0, 1)
         return plain / float(self.factor) * interpolated + plain * (1 - interpolated)
@@ -156,6 +164,61 @@ class Llama3Scaling(Scaling):
         low, high = float(self.low), float(self.high)
         kept = ((turns - low) / (high - low)).clamp(0, 1)
         return plain * kept + plain / float(self.factor) * (1 - kept)
+
+
+@final
+@dataclass(frozen=True)
+class LongRopeScaling(Scaling):
+    """LongRoPE: each pair's frequency is divided by a factor of its own, found by a search.
+
+    ``short_factors`` are for texts of up to ``trained_length`` tokens, ``long_factors`` for longer ones; each has one
+    number for each pair. ``factor`` is the new length divided by the trained one, and ``magnitude_factor`` the factor
+    of queries and of keys; None is sqrt(1 + ln(factor) / ln(trained_length)). Keys already in a cache keep the
+    frequencies of the shorter text for which they were rotated.
+    """
+
+    short_factors: tuple[float, ...]
+    long_factors: tuple[float, ...]
+    factor: float
+    trained_length: int
+    magnitude_factor: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_factor(self.factor)
+        check_count("trained_length", self.trained_length, least=2)
+        for name in ("short_factors", "long_factors"):
+            factors = getattr(self, name)
+            check_kind(name, factors, tuple, do="one number for each pair of dimensions, for example (1.0,) * 32")
+            for number in factors:
+                check_number(name, number, above=0.0)
+        if len(self.short_factors) != len(self.long_factors):
+            raise OptionError(
+                "LongRoPE has two lists of factors of one length",
+                expected="one number for each pair of dimensions in both",
+                got=f"{len(self.short_factors)} short_factors, {len(self.long_factors)} long_factors",
+                do="copy both from the same checkpoint",
+            )
+        if self.magnitude_factor is not None:
+            check_number("magnitude_factor", self.magnitude_factor, above=0.0)
+
+    def frequencies(self, base: float, head_dim: int, length: int) -> Float[Tensor, " pairs"]:
+        """Divide each frequency by its factor. Raises OptionError unless there is one for each pair."""
+        factors = self.long_factors if length > self.trained_length else self.short_factors
+        if 2 * len(factors) != head_dim:
+            raise OptionError(
+                "LongRoPE has a factor for each pair of dimensions",
+                expected=f"{head_dim // 2} factors, for {head_dim} rotated dimensions",
+                got=f"{len(factors)}",
+                do="use the factors of a model with this head_dim",
+            )
+        return plain_frequencies(base, head_dim) / torch.tensor(factors, dtype=torch.float64)
+
+    @property
+    def magnitude(self) -> float:
+        """The factor of queries and of keys; scores are multiplied by its square."""
+        if self.magnitude_factor is not None:
+            return float(self.magnitude_factor)
+        return math.sqrt(1.0 + math.log(self.factor) / math.log(self.trained_length))
 
 
 def _check_factor(factor: object) -> None:

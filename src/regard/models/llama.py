@@ -1,0 +1,312 @@
+"""Llama-type decoders: Llama, Mistral, Qwen 2 and 3, Phi 3, Gemma 2 and 3, by options of one model.
+
+    h_0 = tokens[ids]                                                  * sqrt(width) in Gemma
+    a   = h + MultiHead(norm(h)),   h' = a + FFN(norm(a))              for each layer, causal, or in a causal window
+    FFN(x) = (act(x W_g) * x W_u) W_d
+    logits = norm(h_L) W^T
+
+Queries and keys are rotated by their positions, and in Qwen 3 and Gemma 3 normalised before; several query heads share
+the keys and values of one. In Gemma each sublayer has a norm after it as well. ``llama_config`` has the sources.
+ids (batch, length) -> hidden (batch, length, width), logits (batch, length, vocabulary).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard import masks
+from regard.arguments import explain_arguments
+from regard.layers import DecoderBlock, FeedForward, MultiHeadAttention, PreNorm, Residual, RMSNorm, SandwichNorm
+from regard.masks import Mask
+from regard.mechanisms import DotProduct
+from regard.models.causal_language_model import CausalLanguageModel
+from regard.models.config_file import ConfigFile
+from regard.models.llama_config import MODEL_TYPES, LlamaConfig
+from regard.models.rotary_config import RotaryConfig
+from regard.models.weight_names import Row, WeightNames
+from regard.positions import DynamicScaling, Llama3Scaling, Rotary
+
+_COMMON_ROWS = (
+    Row("embed_tokens", "token_embedding"),
+    Row("layers.{n}.input_layernorm", "layers.{n}.attention_residual.norm"),
+    Row("layers.{n}.self_attn.q_norm", "layers.{n}.attention.query_norm"),
+    Row("layers.{n}.self_attn.k_norm", "layers.{n}.attention.key_norm"),
+    Row("layers.{n}.self_attn.o_proj", "layers.{n}.attention.output_projection"),
+    Row("layers.{n}.mlp.down_proj", "layers.{n}.feed_forward.down"),
+    Row("norm", "norm"),
+    Row("lm_head", "output"),
+)
+_PROJECTIONS = tuple(f"layers.{{n}}.attention.{side}_projection" for side in ("query", "key", "value"))
+_GATE_AND_UP = ("layers.{n}.feed_forward.gate", "layers.{n}.feed_forward.up")
+_SEPARATE_ROWS = (
+    Row("layers.{n}.self_attn.q_proj", _PROJECTIONS[0]),
+    Row("layers.{n}.self_attn.k_proj", _PROJECTIONS[1]),
+    Row("layers.{n}.self_attn.v_proj", _PROJECTIONS[2]),
+    Row("layers.{n}.mlp.gate_proj", _GATE_AND_UP[0]),
+    Row("layers.{n}.mlp.up_proj", _GATE_AND_UP[1]),
+)
+_FUSED_ROWS = (
+    Row("layers.{n}.self_attn.qkv_proj", _PROJECTIONS),
+    Row("layers.{n}.mlp.gate_up_proj", _GATE_AND_UP),
+)
+_PRE_NORM_ROWS = (Row("layers.{n}.post_attention_layernorm", "layers.{n}.feed_forward_residual.norm"),)
+_SANDWICH_ROWS = (
+    Row("layers.{n}.post_attention_layernorm", "layers.{n}.attention_residual.output_norm"),
+    Row("layers.{n}.pre_feedforward_layernorm", "layers.{n}.feed_forward_residual.norm"),
+    Row("layers.{n}.post_feedforward_layernorm", "layers.{n}.feed_forward_residual.output_norm"),
+)
+"""Weight names in Hugging Face files, and in this model."""
+
+
+@final
+@explain_arguments
+class Llama(CausalLanguageModel):
+    """A Llama-type decoder with random initial weights; ``regard.load`` loads a trained one."""
+
+    config: LlamaConfig
+    config_class = LlamaConfig
+
+    def __init__(self, config: LlamaConfig) -> None:
+        super().__init__(config)
+        self.token_embedding = nn.Embedding(config.vocabulary, config.width)
+        rotary = config.rotary.build(config.head_width)
+        window_rotary = rotary if config.window_rotary is None else config.window_rotary.build(config.head_width)
+        self.layers = nn.ModuleList(
+            _make_layer(config, rotary if config.layer_window(layer) is None else window_rotary)
+            for layer in range(config.layers)
+        )
+        self.norm = _make_norm(config, config.width)
+        self.output = nn.Linear(config.width, config.vocabulary, bias=False)
+        self._init_weights()
+        self.tie()
+
+    def embed(
+        self, ids: Int[Tensor, "batch length"], positions: Int[Tensor, "#batch length"]
+    ) -> Float[Tensor, "batch length width"]:
+        """Embed checked token ids; positions are those of the rotation, which layers count themselves."""
+        del positions
+        embedded: Tensor = self.token_embedding(ids)
+        if not self.config.scale_embedding:
+            return embedded
+        # In half precision the factor is rounded first, as in the published code.
+        return embedded * float(torch.tensor(math.sqrt(self.config.width), dtype=embedded.dtype, device="cpu"))
+
+    def compute_logits(self, hidden: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows vocabulary"]:
+        """Compute the logits of the token after each position from hidden states after the last norm."""
+        logits, cap = super().compute_logits(hidden), self.config.logit_softcap
+        return logits if cap is None else cap * torch.tanh(logits / cap)
+
+    @property
+    def layer_masks(self) -> Sequence[Mask]:
+        """The mask of each layer: causal, or a window of a number of tokens that ends with the query's own."""
+        windows = (self.config.layer_window(layer) for layer in range(self.config.layers))
+        return [masks.causal() if size is None else masks.window(size - 1, 0) for size in windows]
+
+    @property
+    def max_tokens(self) -> int:
+        """The length of the longest text that the model was trained for, or that its scaling stretches it to."""
+        scaling = self.config.rotary.scaling
+        longer = scaling.factor if isinstance(scaling, DynamicScaling) else 1.0
+        return int(self.config.max_length * longer)
+
+    @property
+    def weight_names(self) -> WeightNames:
+        """The table of the model's weight names in a file; old files hold the frequencies of the rotation too."""
+        return WeightNames(
+            _COMMON_ROWS
+            + (_FUSED_ROWS if MODEL_TYPES[self.config.model_type].fused else _SEPARATE_ROWS)
+            + (_SANDWICH_ROWS if self.config.sandwich_norms else _PRE_NORM_ROWS),
+            prefix="model.",
+            outer=("lm_head",),
+            ignored_patterns=(r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",),
+            heads=("score.",),
+            tied_weights=self.tied_weights,
+        )
+
+    @classmethod
+    def read_config(cls, config: ConfigFile) -> LlamaConfig:
+        """Read the hyperparameters from config.json. Raises CheckpointError for missing or unusable fields."""
+        return LlamaConfig.from_hugging_face(config)
+
+    def config_fields(self) -> dict[str, Any]:
+        """The fields of a config.json for ``transformers``."""
+        return self.config.to_hugging_face()
+
+    def _init_weights(self) -> None:
+        """Initialise weights from a normal distribution and biases with 0, as in the published code."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                nn.init.normal_(module.weight, std=float(self.config.deviation))
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+
+def _make_layer(config: LlamaConfig, rotary: Rotary) -> DecoderBlock:
+    query_norm, key_norm = (
+        _make_norm(config, config.head_width) if config.query_key_norm else None for _ in ("query", "key")
+    )
+    return DecoderBlock(
+        attention=MultiHeadAttention(
+            config.width,
+            config.heads,
+            key_value_heads=config.key_value_heads,
+            head_dim=config.head_width,
+            mechanism=_make_mechanism(config),
+            position=rotary,
+            bias=config.attention_bias,
+            output_bias=config.output_bias,
+            query_norm=query_norm,
+            key_norm=key_norm,
+        ),
+        feed_forward=FeedForward(
+            config.width, config.inner, activation=config.activation, bias=config.feed_forward_bias
+        ),
+        attention_residual=_make_residual(config),
+        feed_forward_residual=_make_residual(config),
+    )
+
+
+def _make_mechanism(config: LlamaConfig) -> DotProduct:
+    """Build the attention of a layer; a softcap of scores and sinks would be options of it."""
+    return DotProduct(
+        heads=config.heads, head_dim=config.head_width, scale=config.scale, dropout=config.attention_dropout
+    )
+
+
+def _make_residual(config: LlamaConfig) -> Residual:
+    norm = _make_norm(config, config.width)
+    return SandwichNorm(norm, output_norm=_make_norm(config, config.width)) if config.sandwich_norms else PreNorm(norm)
+
+
+def _make_norm(config: LlamaConfig, width: int) -> RMSNorm:
+    return RMSNorm(width, epsilon=config.epsilon, offset=config.norm_offset)
+
+
+def llama_3_1_8b() -> Llama:
+    """Llama 3.1 8B, untrained. Grattafiori et al. 2024, table 3."""
+    rotary = RotaryConfig(base=500_000.0, scaling=Llama3Scaling(8.0, 8192))
+    return Llama(
+        LlamaConfig(
+            vocabulary=128256,
+            key_value_heads=8,
+            inner=14336,
+            max_length=131072,
+            rotary=rotary,
+            start_id=128000,
+            end_ids=(128001,),
+        )
+    )
+
+
+def llama_3_2_1b() -> Llama:
+    """Llama 3.2 1B, untrained: 16 layers of width 2,048."""
+    return Llama(
+        LlamaConfig(
+            vocabulary=128256,
+            width=2048,
+            layers=16,
+            key_value_heads=8,
+            inner=8192,
+            max_length=131072,
+            rotary=RotaryConfig(base=500_000.0, scaling=Llama3Scaling(32.0, 8192)),
+            tied=True,
+            start_id=128000,
+            end_ids=(128001,),
+        )
+    )
+
+
+def mistral_7b() -> Llama:
+    """Mistral 7B, untrained, with a window of 4,096 in every layer. Jiang et al. 2023, table 1."""
+    return Llama(
+        LlamaConfig(
+            key_value_heads=8,
+            inner=14336,
+            max_length=32768,
+            windows=(4096,) * 32,
+            start_id=1,
+            end_ids=(2,),
+            model_type="mistral",
+        )
+    )
+
+
+def qwen_2_5_0_5b() -> Llama:
+    """Qwen 2.5 0.5B, untrained: 24 layers of width 896. Qwen team 2024, "Qwen2.5 technical report", table 1."""
+    return Llama(
+        LlamaConfig(
+            vocabulary=151936,
+            width=896,
+            layers=24,
+            heads=14,
+            key_value_heads=2,
+            inner=4864,
+            max_length=32768,
+            epsilon=1e-6,
+            rotary=RotaryConfig(base=1_000_000.0),
+            attention_bias=True,
+            tied=True,
+            end_ids=(151643,),
+            model_type="qwen2",
+        )
+    )
+
+
+def qwen_3_0_6b() -> Llama:
+    """Qwen 3 0.6B, untrained: 28 layers of width 1,024. Yang et al. 2025, table 1."""
+    return Llama(
+        LlamaConfig(
+            vocabulary=151936,
+            width=1024,
+            layers=28,
+            heads=16,
+            key_value_heads=8,
+            head_dim=128,
+            inner=3072,
+            max_length=40960,
+            epsilon=1e-6,
+            rotary=RotaryConfig(base=1_000_000.0),
+            query_key_norm=True,
+            tied=True,
+            end_ids=(151645,),
+            model_type="qwen3",
+        )
+    )
+
+
+def gemma_3_1b() -> Llama:
+    """Gemma 3 1B, untrained: 5 layers with a window of 512, then one without, and so on. Gemma team 2025, table 1."""
+    layers = 26
+    return Llama(
+        LlamaConfig(
+            vocabulary=262144,
+            width=1152,
+            layers=layers,
+            heads=4,
+            key_value_heads=1,
+            head_dim=256,
+            inner=6912,
+            max_length=32768,
+            activation="geglu_tanh",
+            epsilon=1e-6,
+            rotary=RotaryConfig(base=1_000_000.0),
+            windows=tuple(512 if layer % 6 != 5 else None for layer in range(layers)),
+            window_rotary=RotaryConfig(base=10_000.0),
+            scale=256**-0.5,
+            query_key_norm=True,
+            sandwich_norms=True,
+            norm_offset=1.0,
+            scale_embedding=True,
+            tied=True,
+            pad_id=0,
+            start_id=2,
+            end_ids=(1,),
+            model_type="gemma3_text",
+        )
+    )

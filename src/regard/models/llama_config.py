@@ -1,0 +1,472 @@
+"""The hyperparameters of a Llama-type decoder, and the config.json of the model types that it covers.
+
+    llama         rotary positions, grouped queries, RMS norm before each sublayer, gated feed-forward (SwiGLU)
+    mistral       and a window in every layer
+    qwen2         and biases of queries, keys and values
+    qwen3         norms of queries and keys instead of biases
+    phi3          fused weights, LongRoPE, rotation of a part of each head
+    gemma2        GELU, norms on both sides of a sublayer, scaled embedding, windows in every second layer, softcaps
+    gemma3_text   norms of queries and keys instead of softcaps, two bases of the rotation
+
+Touvron et al. 2023 (Llama), section 2.2; Grattafiori et al. 2024 (Llama 3), section 3.2; Jiang et al. 2023 (Mistral),
+section 2; Yang et al. 2024 (Qwen2), section 2.2.1; Yang et al. 2025 (Qwen3), section 2; Abdin et al. 2024 (Phi-3),
+section 2; Gemma team 2024 (Gemma 2), section 2, and 2025 (Gemma 3), section 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, final
+
+from regard.arguments import explain_arguments
+from regard.errors import (
+    OptionError,
+    check_choice,
+    check_count,
+    check_flag,
+    check_kind,
+    check_number,
+    check_size,
+    check_weights,
+    short_repr,
+)
+from regard.models.activation_names import ACTIVATIONS
+from regard.models.causal_language_model import check_special_ids, join_end_ids
+from regard.models.config_file import MAX_LAYERS, ConfigFile
+from regard.models.rotary_config import RotaryConfig
+from regard.positions import DynamicScaling
+from regard.validation import check_dropout
+
+_GATES = {"silu": "swiglu", "gelu_tanh": "geglu_tanh", "gelu": "geglu", "relu": "reglu"}
+"""Gated feed-forward layers, by the activation of the gate."""
+_GATED = {name: _GATES[ours] for name, ours in ACTIVATIONS.items() if ours in _GATES}
+"""Gated feed-forward layers, by Hugging Face's name of the activation."""
+_ACTIVATION_NAMES = {"swiglu": "silu", "geglu_tanh": "gelu_pytorch_tanh", "geglu": "gelu", "reglu": "relu"}
+
+_WINDOW = "sliding_attention"
+_FULL = "full_attention"
+"""Hugging Face's names of the types of layers."""
+
+
+@final
+@dataclass(frozen=True)
+class ModelType:
+    """What the config.json of a model type can say.
+
+    Args:
+        architecture: the class in ``transformers``.
+        fixed: hyperparameters that the type has, by name; all others of ``_PLAIN`` have the value there.
+        free: names of ``_PLAIN`` that a file of this type may set.
+        has_window: for a type whose files do not list them, the layers with a window.
+        window: the default size of the window; None is none.
+        tied: the default of "tie_word_embeddings".
+        head_dim: the default of "head_dim"; None is width / heads.
+        activation_field: the field of the activation.
+        base: the default base of the rotation.
+        fused: whether queries, keys and values are one weight, and gate and up another.
+    """
+
+    architecture: str
+    fixed: Mapping[str, object] = field(default_factory=dict)
+    free: frozenset[str] = frozenset()
+    has_window: Callable[[ConfigFile, int], bool] | None = None
+    window: int | None = None
+    tied: bool = False
+    head_dim: int | None = None
+    activation_field: str = "hidden_act"
+    base: float = 10000.0
+    fused: bool = False
+
+
+_PLAIN: Mapping[str, object] = {
+    "query_key_norm": False,
+    "sandwich_norms": False,
+    "norm_offset": 0.0,
+    "scale": None,
+    "scale_embedding": False,
+    "logit_softcap": None,
+    "softcap": None,
+    "attention_bias": False,
+    "output_bias": False,
+    "feed_forward_bias": False,
+    "windows": (),
+    "window_rotary": None,
+}
+_GEMMA = {"sandwich_norms": True, "norm_offset": 1.0, "scale_embedding": True}
+_BIASES = frozenset({"attention_bias", "output_bias"})
+
+MODEL_TYPES: Mapping[str, ModelType] = {
+    "llama": ModelType("LlamaForCausalLM", free=_BIASES | {"feed_forward_bias"}),
+    "mistral": ModelType(
+        "MistralForCausalLM", free=frozenset({"windows"}), has_window=lambda config, layer: True, window=4096
+    ),
+    "qwen2": ModelType(
+        "Qwen2ForCausalLM",
+        fixed={"attention_bias": True},
+        free=frozenset({"windows"}),
+        has_window=lambda config, layer: layer >= _read_first_window(config),
+        window=4096,
+    ),
+    "qwen3": ModelType(
+        "Qwen3ForCausalLM",
+        fixed={"query_key_norm": True},
+        free=_BIASES | {"windows"},
+        has_window=lambda config, layer: layer >= _read_first_window(config),
+        window=4096,
+        head_dim=128,
+    ),
+    "phi3": ModelType(
+        "Phi3ForCausalLM", free=frozenset({"windows"}), has_window=lambda config, layer: True, fused=True
+    ),
+    "gemma2": ModelType(
+        "Gemma2ForCausalLM",
+        fixed=_GEMMA,
+        free=_BIASES | {"windows", "scale", "softcap", "logit_softcap"},
+        has_window=lambda config, layer: layer % 2 == 0,
+        window=4096,
+        tied=True,
+        head_dim=256,
+        activation_field="hidden_activation",
+    ),
+    "gemma3_text": ModelType(
+        "Gemma3ForCausalLM",
+        fixed=_GEMMA | {"query_key_norm": True},
+        free=_BIASES | {"windows", "window_rotary", "scale", "softcap", "logit_softcap"},
+        has_window=lambda config, layer: (layer + 1) % config.size("sliding_window_pattern", default=6) != 0,
+        window=4096,
+        tied=True,
+        head_dim=256,
+        activation_field="hidden_activation",
+        base=1_000_000.0,
+    ),
+}
+"""The model types that ``Llama`` reads and writes, by the field "model_type" in config.json."""
+
+
+@final
+@explain_arguments
+@dataclass(frozen=True)
+class LlamaConfig:
+    """The hyperparameters of a Llama-type decoder. Defaults are Llama 2 with 7 billion weights.
+
+    Args:
+        vocabulary: number of tokens.
+        width: size of hidden states.
+        layers: number of layers.
+        heads: number of query heads.
+        key_value_heads: number of heads of keys and values, a divisor of ``heads``; None is ``heads``.
+        head_dim: size of a head; None is width / heads.
+        inner: hidden size of the feed-forward layers.
+        max_length: length of the longest text that the model was trained for.
+        activation: the gated feed-forward: "swiglu", "geglu_tanh", "geglu" or "reglu".
+        epsilon: that of the norms.
+        rotary: the positions.
+        windows: for each layer the number of tokens that a token may attend to, itself included, or None for all
+            earlier ones; () is None for every layer.
+        window_rotary: the positions in layers with a window; None is ``rotary``.
+        scale: factor of the scores; None is 1 / sqrt(head_dim).
+        softcap: scores are c tanh(score / c). Not supported yet: only None.
+        query_key_norm: whether the queries and the keys of each head are normalised, by an RMS norm.
+        sandwich_norms: whether sublayers have a norm after them too.
+        norm_offset: number added to the trained weights of norms: 1 for Gemma, else 0.
+        attention_bias: whether the projections of queries, keys and values have biases.
+        output_bias: whether the output projection of attention has one.
+        feed_forward_bias: whether the feed-forward layers have biases.
+        scale_embedding: whether the embedding is multiplied by sqrt(width).
+        logit_softcap: logits are c tanh(logit / c); None is no cap.
+        tied: whether the output layer shares the matrix of the embedding.
+        attention_dropout: probability of dropping an attention weight in training.
+        deviation: standard deviation of the initial weights.
+        pad_id: the padding token; None if there is none.
+        start_id: the start token; None if there is none.
+        end_ids: the tokens that end a text.
+        model_type: the type in config.json, one of ``MODEL_TYPES``, which must be able to say all the others.
+
+    Raises OptionError for values out of range, and for those that the model type does not have.
+    """
+
+    vocabulary: int = 32000
+    width: int = 4096
+    layers: int = 32
+    heads: int = 32
+    key_value_heads: int | None = None
+    head_dim: int | None = None
+    inner: int = 11008
+    max_length: int = 4096
+    activation: str = "swiglu"
+    epsilon: float = 1e-5
+    rotary: RotaryConfig = field(default_factory=RotaryConfig)
+    windows: tuple[int | None, ...] = ()
+    window_rotary: RotaryConfig | None = None
+    scale: float | None = None
+    softcap: float | None = None
+    query_key_norm: bool = False
+    sandwich_norms: bool = False
+    norm_offset: float = 0.0
+    attention_bias: bool = False
+    output_bias: bool = False
+    feed_forward_bias: bool = False
+    scale_embedding: bool = False
+    logit_softcap: float | None = None
+    tied: bool = False
+    attention_dropout: float = 0.0
+    deviation: float = 0.02
+    pad_id: int | None = None
+    start_id: int | None = None
+    end_ids: tuple[int, ...] = ()
+    model_type: str = "llama"
+
+    def __post_init__(self) -> None:
+        for name in ("vocabulary", "width", "heads", "inner", "max_length"):
+            check_size(name, getattr(self, name))
+        check_count("layers", self.layers, most=MAX_LAYERS)
+        check_weights(vocabulary=self.vocabulary, width=self.width)
+        check_special_ids(self.vocabulary, pad_id=self.pad_id, start_id=self.start_id, end_ids=self.end_ids)
+        check_dropout(self.attention_dropout)
+        for one in fields(self):
+            if one.type == "bool":
+                check_flag(one.name, getattr(self, one.name))
+        check_number("epsilon", self.epsilon, least=0.0)
+        check_number("deviation", self.deviation, least=0.0)
+        check_number("norm_offset", self.norm_offset)
+        for name in ("scale", "logit_softcap"):
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), above=0.0)
+        check_choice("activation of a Llama", self.activation, set(_GATES.values()))
+        check_kind("rotary", self.rotary, RotaryConfig, do="for example RotaryConfig(base=500_000.0)")
+        self._check_softcap()
+        self._check_windows()
+        check_choice("model_type of a Llama", self.model_type, MODEL_TYPES)
+        self._check_model_type()
+
+    @property
+    def head_width(self) -> int:
+        """The size of a head."""
+        return self.width // self.heads if self.head_dim is None else self.head_dim
+
+    def layer_window(self, layer: int) -> int | None:
+        """The window of a layer; None if it has none."""
+        return self.windows[layer] if self.windows else None
+
+    @classmethod
+    def from_hugging_face(cls, config: ConfigFile) -> LlamaConfig:
+        """Read the config from a Hugging Face config.json. Raises CheckpointError for missing or unusable fields."""
+        kind = MODEL_TYPES[config.model_type]
+        heads, layers = config.size("num_attention_heads"), config.size("num_hidden_layers")
+        head_dim = kind.head_dim if config.fields.get("head_dim") is None else config.size("head_dim")
+        if head_dim is None and config.size("hidden_size") % heads:
+            config.size("num_attention_heads", divides="hidden_size")
+        head_width = config.size("hidden_size") // heads if head_dim is None else head_dim
+        key_value_heads = None
+        if config.fields.get("num_key_value_heads") is not None:
+            key_value_heads = config.size("num_key_value_heads", divides="num_attention_heads")
+        for name in ("resid_pdrop", "embd_pdrop"):
+            config.require(name, 0.0, default=0.0)
+        if config.flag("use_bidirectional_attention", default=False):
+            config.require("use_bidirectional_attention", False, default=False)
+        windows = _read_windows(config, kind, layers)
+        section = _FULL if "window_rotary" in kind.free else None
+        rotary = RotaryConfig.from_hugging_face(config, head_dim=head_width, base=kind.base, section=section)
+        return config.build(
+            cls,
+            vocabulary=config.size("vocab_size"),
+            width=config.size("hidden_size"),
+            layers=layers,
+            heads=heads,
+            key_value_heads=None if key_value_heads == heads else key_value_heads,
+            head_dim=None if head_width * heads == config.size("hidden_size") else head_width,
+            inner=config.size("intermediate_size"),
+            max_length=config.size("max_position_embeddings"),
+            activation=_GATED[config.choice(kind.activation_field, _GATED, default=_default_activation(kind))],
+            epsilon=config.number("rms_norm_eps", default=1e-6),
+            rotary=rotary,
+            windows=windows,
+            tied=config.flag("tie_word_embeddings", default=kind.tied),
+            attention_dropout=config.number("attention_dropout", default=0.0, below=1.0),
+            deviation=config.number("initializer_range", default=0.02),
+            pad_id=config.optional_index("pad_token_id", below="vocab_size"),
+            start_id=config.optional_index("bos_token_id", below="vocab_size"),
+            end_ids=config.indices("eos_token_id", default=(), below="vocab_size"),
+            model_type=config.model_type,
+            **{**_read_free(config, kind, head_width), **kind.fixed},
+        )
+
+    def to_hugging_face(self) -> dict[str, Any]:
+        """The fields of a config.json for ``transformers``."""
+        kind = MODEL_TYPES[self.model_type]
+        written: dict[str, Any] = {
+            "architectures": [kind.architecture],
+            "model_type": self.model_type,
+            "vocab_size": self.vocabulary,
+            "hidden_size": self.width,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.heads if self.key_value_heads is None else self.key_value_heads,
+            "head_dim": self.head_width,
+            "intermediate_size": self.inner,
+            "max_position_embeddings": self.max_length,
+            kind.activation_field: _ACTIVATION_NAMES[self.activation],
+            "rms_norm_eps": self.epsilon,
+            "rope_parameters": self.rotary.to_hugging_face(self.head_width),
+            "tie_word_embeddings": self.tied,
+            "attention_dropout": self.attention_dropout,
+            "initializer_range": self.deviation,
+            "pad_token_id": self.pad_id,
+            "bos_token_id": self.start_id,
+            "eos_token_id": join_end_ids(self.end_ids),
+        }
+        if "attention_bias" in kind.free:
+            written["attention_bias"] = self.attention_bias
+        if "feed_forward_bias" in kind.free:
+            written["mlp_bias"] = self.feed_forward_bias
+        if "scale" in kind.free:
+            written["query_pre_attn_scalar"] = self._scale_divisor()
+            written |= {"final_logit_softcapping": self.logit_softcap, "attn_logit_softcapping": self.softcap}
+        if "window_rotary" in kind.free:
+            of_windows = self.rotary if self.window_rotary is None else self.window_rotary
+            written["rope_parameters"] = {
+                _FULL: written["rope_parameters"],
+                _WINDOW: of_windows.to_hugging_face(self.head_width),
+            }
+        if self.model_type == "phi3" and "original_max_position_embeddings" in written["rope_parameters"]:
+            written["original_max_position_embeddings"] = written["rope_parameters"]["original_max_position_embeddings"]
+        return written | self._window_fields()
+
+    def _window_fields(self) -> dict[str, Any]:
+        """The fields of the windows in a config.json."""
+        kind = MODEL_TYPES[self.model_type]
+        if "windows" not in kind.free:
+            return {}
+        size = next((one for one in self.windows if one is not None), None)
+        if self.model_type in ("mistral", "phi3"):
+            return {"sliding_window": size}
+        listed = [_FULL if self.layer_window(layer) is None else _WINDOW for layer in range(self.layers)]
+        if self.model_type.startswith("qwen"):
+            return {"sliding_window": size, "use_sliding_window": size is not None, "layer_types": listed}
+        return {"sliding_window": kind.window if size is None else size, "layer_types": listed}
+
+    def _scale_divisor(self) -> int:
+        """The field "query_pre_attn_scalar": the scale is 1 / sqrt of this integer."""
+        return self.head_width if self.scale is None else round(self.scale**-2)
+
+    def _check_softcap(self) -> None:
+        """Raise OptionError for a softcap of scores, which attention does not compute yet."""
+        if self.softcap is not None:
+            raise OptionError(
+                "a softcap of attention scores is not supported yet",
+                expected="softcap=None",
+                got=short_repr(self.softcap),
+                do="use a model without one, such as Gemma 3; logit_softcap caps the logits",
+            )
+
+    def _check_windows(self) -> None:
+        if self.window_rotary is not None:
+            check_kind("window_rotary", self.window_rotary, RotaryConfig, do="for example RotaryConfig(base=10_000.0)")
+        check_kind("windows", self.windows, tuple, do="for example windows=(512,) * 5 + (None,), for 6 layers")
+        for size in self.windows:
+            if size is not None:
+                check_size("windows", size)
+        if self.windows and len(self.windows) != self.layers:
+            raise OptionError(
+                "windows has another number of layers",
+                expected=f"() or {self.layers} numbers, each of them an integer or None",
+                got=f"{len(self.windows)}",
+                do=f"windows=(4096,) * {self.layers} is a window in every layer",
+            )
+
+    def _check_model_type(self) -> None:
+        """Raise OptionError for a value that the config.json of the model type cannot say."""
+        kind = MODEL_TYPES[self.model_type]
+        for name, plain in {**_PLAIN, **kind.fixed}.items():
+            if name not in kind.free and getattr(self, name) != plain:
+                others = [one for one, other in MODEL_TYPES.items() if name in other.free or name in other.fixed]
+                raise OptionError(
+                    f"a model of type {self.model_type!r} has a fixed {name}",
+                    expected=f"{name}={plain!r}",
+                    got=short_repr(getattr(self, name)),
+                    do=f"leave it out, or choose model_type: {', '.join(others)}",
+                )
+        reason = self._reason_not_written(kind)
+        if reason is not None:
+            raise OptionError(
+                f"a config.json of type {self.model_type!r} cannot say these hyperparameters",
+                expected=reason,
+                got="others",
+                do="change them, or choose another model_type",
+            )
+
+    def _reason_not_written(self, kind: ModelType) -> str | None:
+        """Why a config.json of this type could not say the hyperparameters; None if it can."""
+        if "output_bias" in kind.free and self.attention_bias != self.output_bias:
+            return f"attention_bias={self.attention_bias}, output_bias={self.attention_bias}: equal ones"
+        sizes = set(self.windows) - {None}
+        if len(sizes) > 1:
+            return "one size of all windows"
+        if self.model_type in ("mistral", "phi3") and sizes and None in self.windows:
+            return "a window in every layer, or in none"
+        if self.scale is not None and abs(self._scale_divisor() ** -0.5 - self.scale) > 1e-12 * self.scale:
+            return f"scale={self._scale_divisor()}**-0.5: 1 / sqrt of an integer"
+        if not kind.fused and self.rotary.rotated not in (None, self.head_width):
+            return "a rotation of the whole head"
+        for one in (self.rotary, self.window_rotary):
+            scaling = None if one is None else one.scaling
+            if isinstance(scaling, DynamicScaling) and scaling.trained_length != self.max_length:
+                return f"DynamicScaling with trained_length={self.max_length}, as max_length"
+        return None
+
+
+def _read_first_window(config: ConfigFile) -> int:
+    """Read the number of layers without a window, below those with one."""
+    layers = config.optional_integer("max_window_layers")
+    return 28 if layers is None else layers
+
+
+def _default_activation(kind: ModelType) -> str:
+    return "gelu_pytorch_tanh" if kind.activation_field == "hidden_activation" else "silu"
+
+
+def _read_free(config: ConfigFile, kind: ModelType, head_width: int) -> dict[str, object]:
+    """Read the hyperparameters that files of this type may set."""
+    found: dict[str, object] = {}
+    if "attention_bias" in kind.free:
+        found["attention_bias"] = found["output_bias"] = config.flag("attention_bias", default=False)
+    if "feed_forward_bias" in kind.free:
+        found["feed_forward_bias"] = config.flag("mlp_bias", default=False)
+    if "scale" in kind.free:
+        found["scale"] = config.size("query_pre_attn_scalar", default=256) ** -0.5
+    for name, written, default in (
+        ("softcap", "attn_logit_softcapping", 50.0),
+        ("logit_softcap", "final_logit_softcapping", 30.0),
+    ):
+        if name in kind.free:
+            absent = default if config.model_type == "gemma2" else None
+            value = config.fields.get(written, absent)
+            found[name] = None if value is None else config.number(written, default=default)
+    if "window_rotary" in kind.free:
+        found["window_rotary"] = _read_window_rotary(config, head_width)
+    return found
+
+
+def _read_window_rotary(config: ConfigFile, head_width: int) -> RotaryConfig:
+    """Read the positions of layers with a window, whose base older files of Gemma 3 have in a field of its own."""
+    if config.section("rope_parameters") is None:
+        return RotaryConfig(base=config.number("rope_local_base_freq", default=10000.0))
+    return RotaryConfig.from_hugging_face(config, head_dim=head_width, section=_WINDOW)
+
+
+def _read_windows(config: ConfigFile, kind: ModelType, layers: int) -> tuple[int | None, ...]:
+    """Read the window of each layer; () if no layer has one."""
+    if kind.has_window is None or not config.flag(
+        "use_sliding_window", default=not config.model_type.startswith("qwen")
+    ):
+        return ()
+    size = kind.window
+    if "sliding_window" in config.fields:
+        size = None if config.fields["sliding_window"] is None else config.size("sliding_window")
+    listed = config.layer_types(layers, (_FULL, _WINDOW)) if config.model_type not in ("mistral", "phi3") else None
+    if listed is None:
+        has = tuple(kind.has_window(config, layer) for layer in range(layers))
+    else:
+        has = tuple(one == _WINDOW for one in listed)
+    return tuple(size if one else None for one in has) if size is not None and any(has) else ()

@@ -1,0 +1,201 @@
+"""Rotary positions as hyperparameters of a model, and as fields of a Hugging Face config.json.
+
+"rope_theta": 500000.0, "rope_scaling": {"rope_type": "llama3", "factor": 8.0, ..}       until 2025
+"rope_parameters": {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, ..}    since then
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+from regard.errors import CheckpointError, check_count, check_kind, check_number
+from regard.models.config_file import ConfigFile
+from regard.positions import (
+    DynamicScaling,
+    LinearScaling,
+    Llama3Scaling,
+    LongRopeScaling,
+    Rotary,
+    Scaling,
+    YarnScaling,
+)
+
+
+@final
+@dataclass(frozen=True)
+class RotaryConfig:
+    """The hyperparameters of rotary positions: those of ``positions.Rotary``. ``rotated`` None is the whole head."""
+
+    base: float = 10000.0
+    rotated: int | None = None
+    scaling: Scaling | None = None
+
+    def __post_init__(self) -> None:
+        check_number("base", self.base, least=1.0)
+        if self.rotated is not None:
+            check_count("rotated", self.rotated)
+        if self.scaling is not None:
+            check_kind("scaling", self.scaling, Scaling, do="for example positions.LinearScaling(2.0)")
+
+    def build(self, head_dim: int) -> Rotary:
+        """Build the positions for heads of ``head_dim``."""
+        return Rotary(head_dim, base=self.base, rotated=self.rotated, scaling=self.scaling)
+
+    @classmethod
+    def from_hugging_face(
+        cls, config: ConfigFile, *, head_dim: int, base: float = 10000.0, section: str | None = None
+    ) -> RotaryConfig:
+        """Read the fields of a config.json for heads of ``head_dim``; ``base`` is the default of the model's type.
+
+        ``section`` names the part of "rope_parameters" for one type of layer, if the model has several.
+        """
+        rope = config.section("rope_parameters") or config.section("rope_scaling") or ConfigFile({}, config.path)
+        if section is not None and config.section("rope_parameters") is not None:
+            rope = rope.section(section) or ConfigFile({}, config.path)
+        inherited = {"rope_theta": base, "max_position_embeddings": None, "partial_rotary_factor": None}
+        fields = {name: config.fields.get(name, default) for name, default in inherited.items()}
+        fields |= {name: value for name, value in rope.fields.items() if value is not None}
+        fields.setdefault("original_max_position_embeddings", config.fields.get("max_position_embeddings"))
+        if config.fields.get("original_max_position_embeddings") is not None:
+            fields["original_max_position_embeddings"] = config.fields["original_max_position_embeddings"]
+        rope = ConfigFile(fields | {"rope_type": _rope_type(config, fields)}, config.path)
+        kind = rope.choice("rope_type", _READERS, default="default")
+        part = rope.number("partial_rotary_factor", default=1.0) if fields["partial_rotary_factor"] is not None else 1.0
+        rotated = int(head_dim * part)
+        return config.build(
+            cls,
+            base=rope.number("rope_theta", default=base),
+            rotated=None if rotated == head_dim else rotated,
+            scaling=_READERS[kind](rope, config),
+        )
+
+    def to_hugging_face(self, head_dim: int) -> dict[str, Any]:
+        """The field "rope_parameters" of a config.json, for heads of ``head_dim``."""
+        fields: dict[str, Any] = {"rope_type": "default", "rope_theta": self.base}
+        if self.rotated is not None:
+            part = self.rotated / head_dim
+            fields["partial_rotary_factor"] = (
+                part if int(head_dim * part) == self.rotated else math.nextafter(part, 1.0)
+            )
+        return fields | _scaling_fields(self.scaling)
+
+
+def _rope_type(config: ConfigFile, fields: Mapping[str, Any]) -> object:
+    """The name of the scaling, which older files have as "type"; older files of Phi-3 have other names for LongRoPE."""
+    name = fields.get("rope_type", fields.get("type", "default"))
+    return "longrope" if name == "su" or (name == "yarn" and config.model_type == "phi3") else name
+
+
+def _read_dynamic(rope: ConfigFile, config: ConfigFile) -> DynamicScaling:
+    return config.build(DynamicScaling, factor=_read_factor(rope), trained_length=rope.size("max_position_embeddings"))
+
+
+def _read_yarn(rope: ConfigFile, config: ConfigFile) -> YarnScaling:
+    factor = _read_factor(rope)
+    magnitude = _optional_number(rope, "attention_factor")
+    own, of_all = (_optional_number(rope, name) for name in ("mscale", "mscale_all_dim"))
+    if magnitude is None and own and of_all:
+        magnitude = (0.1 * own * math.log(factor) + 1.0) / (0.1 * of_all * math.log(factor) + 1.0)
+    return config.build(
+        YarnScaling,
+        factor=factor,
+        trained_length=rope.size("original_max_position_embeddings"),
+        fast=_optional_number(rope, "beta_fast") or 32.0,
+        slow=_optional_number(rope, "beta_slow") or 1.0,
+        magnitude_factor=magnitude,
+        whole_pairs=rope.flag("truncate", default=True),
+    )
+
+
+def _read_llama3(rope: ConfigFile, config: ConfigFile) -> Llama3Scaling:
+    return config.build(
+        Llama3Scaling,
+        factor=_read_factor(rope),
+        trained_length=rope.size("original_max_position_embeddings"),
+        low=rope.number("low_freq_factor", default=1.0),
+        high=rope.number("high_freq_factor", default=4.0),
+    )
+
+
+def _read_longrope(rope: ConfigFile, config: ConfigFile) -> LongRopeScaling:
+    return config.build(
+        LongRopeScaling,
+        short_factors=rope.numbers("short_factor"),
+        long_factors=rope.numbers("long_factor"),
+        factor=max(_read_factor(rope), 1.0),
+        trained_length=rope.size("original_max_position_embeddings"),
+        magnitude_factor=_optional_number(rope, "attention_factor"),
+    )
+
+
+def _read_factor(rope: ConfigFile) -> float:
+    """Read the factor; without one, it is the ratio of the new length and the trained one."""
+    factor = _optional_number(rope, "factor")
+    if factor is not None:
+        return factor
+    return rope.size("max_position_embeddings") / rope.size("original_max_position_embeddings")
+
+
+def _optional_number(rope: ConfigFile, field: str) -> float | None:
+    return None if rope.fields.get(field) is None else rope.number(field, default=0.0)
+
+
+_READERS: Mapping[str, Callable[[ConfigFile, ConfigFile], Scaling | None]] = {
+    "default": lambda rope, config: None,
+    "linear": lambda rope, config: config.build(LinearScaling, factor=_read_factor(rope)),
+    "dynamic": _read_dynamic,
+    "yarn": _read_yarn,
+    "llama3": _read_llama3,
+    "longrope": _read_longrope,
+}
+"""The readers of scalings, by the field "rope_type"."""
+
+
+def _scaling_fields(scaling: Scaling | None) -> dict[str, Any]:
+    """The fields of a scaling in a config.json. Raises CheckpointError for a class of scaling that has no fields."""
+    if scaling is None:
+        return {}
+    if isinstance(scaling, LinearScaling):
+        return {"rope_type": "linear", "factor": scaling.factor}
+    if isinstance(scaling, DynamicScaling):
+        return {"rope_type": "dynamic", "factor": scaling.factor}
+    if isinstance(scaling, YarnScaling):
+        fields = {
+            "rope_type": "yarn",
+            "factor": scaling.factor,
+            "original_max_position_embeddings": scaling.trained_length,
+            "beta_fast": scaling.fast,
+            "beta_slow": scaling.slow,
+            "truncate": scaling.whole_pairs,
+        }
+        return fields | _magnitude_field(scaling.magnitude_factor)
+    if isinstance(scaling, Llama3Scaling):
+        return {
+            "rope_type": "llama3",
+            "factor": scaling.factor,
+            "original_max_position_embeddings": scaling.trained_length,
+            "low_freq_factor": scaling.low,
+            "high_freq_factor": scaling.high,
+        }
+    if isinstance(scaling, LongRopeScaling):
+        fields = {
+            "rope_type": "longrope",
+            "factor": scaling.factor,
+            "original_max_position_embeddings": scaling.trained_length,
+            "short_factor": list(scaling.short_factors),
+            "long_factor": list(scaling.long_factors),
+        }
+        return fields | _magnitude_field(scaling.magnitude_factor)
+    raise CheckpointError(
+        f"{type(scaling).__name__} has no fields in a config.json",
+        expected="None, " + ", ".join(sorted(_READERS)),
+        got=repr(scaling),
+        do="use one of the scalings in regard.positions",
+    )
+
+
+def _magnitude_field(magnitude: float | None) -> dict[str, Any]:
+    return {} if magnitude is None else {"attention_factor": magnitude}

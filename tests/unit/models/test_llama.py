@@ -1,0 +1,392 @@
+"""Llama-type decoders against transformers, one model type after another; their folders, and their errors."""
+
+import json
+
+import pytest
+import torch
+import transformers
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM
+
+import regard
+from causal_parity import (
+    assert_bfloat16,
+    assert_same_model,
+    assert_same_outputs,
+    assert_same_prompts,
+    random_ids,
+    reload,
+)
+from hypothesis_examples import examples
+from regard import masks
+from regard.errors import CheckpointError, OptionError
+from regard.models import Llama, LlamaConfig, RotaryConfig, load
+from regard.models import llama as sizes
+from regard.models.llama_config import MODEL_TYPES
+from regard.positions import DynamicScaling, LinearScaling
+from regard.search import Beam, Greedy
+
+LENGTH = 13
+CLASSES = {
+    "llama": "Llama",
+    "mistral": "Mistral",
+    "qwen2": "Qwen2",
+    "qwen3": "Qwen3",
+    "phi3": "Phi3",
+    "gemma2": "Gemma2",
+    "gemma3_text": "Gemma3Text",
+}
+SUPPORTED = sorted(CLASSES)
+SMALL = LlamaConfig(
+    vocabulary=31, width=22, layers=3, heads=3, key_value_heads=1, head_dim=10, inner=13, max_length=19, end_ids=(2,)
+)
+PLAIN_SCALINGS = (
+    {"rope_type": "default"},
+    {"rope_type": "linear", "factor": 3.0},
+    {"rope_type": "dynamic", "factor": 3.0},
+    {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+     "original_max_position_embeddings": 5},
+    {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 7},
+    {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 7, "beta_fast": 5, "beta_slow": 2,
+     "attention_factor": 1.3},
+    {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 7, "beta_fast": 2.0, "beta_slow": 0.2,
+     "truncate": False, "mscale": 0.7, "mscale_all_dim": 0.4},
+)  # fmt: skip
+
+
+def long_rope(pairs, trained):
+    return {
+        "rope_type": "longrope",
+        "short_factor": [1.0 + 0.1 * pair for pair in range(pairs)],
+        "long_factor": [2.0 + 0.7 * pair for pair in range(pairs)],
+        "original_max_position_embeddings": trained,
+    }
+
+
+def make_peer(kind, seed=0, deviation=0.2, **fields):
+    """A small model of transformers of one type, with random weights, biases and norms included."""
+    options = {
+        "vocab_size": 31,
+        "hidden_size": 24,
+        "intermediate_size": 17,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": LENGTH,
+        "initializer_range": deviation,
+        "pad_token_id": None,  # transformers has no gradient for the embedding of padding
+        "bos_token_id": 1,
+        "eos_token_id": [2, 3],
+    } | fields
+    torch.manual_seed(seed)
+    config = getattr(transformers, CLASSES[kind] + "Config")(**options)
+    config._attn_implementation = "eager"
+    peer = AutoModelForCausalLM.from_config(config).eval()
+    assert peer.config.model_type == kind
+    with torch.no_grad():
+        for name, weight in peer.named_parameters():
+            if "norm" in name or name.endswith("bias"):
+                weight += torch.randn_like(weight) * 0.3
+    return peer
+
+
+@st.composite
+def peers(draw, kind, **fields):
+    """A random small model of one type."""
+    key_value_heads, groups = draw(st.sampled_from([1, 2, 3])), draw(st.sampled_from([1, 2, 3]))
+    heads, head_dim = key_value_heads * groups, draw(st.sampled_from([2, 6, 10]))
+    free_head_dim = kind not in ("qwen2", "phi3")
+    options = {
+        "vocab_size": draw(st.sampled_from([5, 31])),
+        "hidden_size": heads * draw(st.sampled_from([3, 8])) if free_head_dim else heads * head_dim,
+        "num_attention_heads": heads,
+        "num_key_value_heads": key_value_heads,
+        "num_hidden_layers": draw(st.sampled_from([1, 2, 3, 7])),
+        "tie_word_embeddings": draw(st.booleans()),
+        "eos_token_id": draw(st.sampled_from([None, 2, [2, 3]])),
+        "rope_parameters": {"rope_type": "default", "rope_theta": draw(st.sampled_from([100.0, 1e6]))},
+    }
+    if free_head_dim:
+        options["head_dim"] = head_dim
+    gate = "hidden_activation" if kind.startswith("gemma") else "hidden_act"
+    options[gate] = draw(st.sampled_from(["silu", "gelu_pytorch_tanh"]))
+    if kind in ("llama", "qwen3", "gemma2", "gemma3_text"):
+        options["attention_bias"] = draw(st.booleans())
+    if kind == "llama":
+        options["mlp_bias"] = draw(st.booleans())
+    if kind != "llama":
+        options["sliding_window"] = draw(st.sampled_from([1, 2, 5]))
+    if kind in ("mistral", "phi3") and draw(st.booleans()):
+        options["sliding_window"] = None
+    if kind.startswith("qwen"):
+        options |= {"use_sliding_window": draw(st.booleans()), "max_window_layers": draw(st.sampled_from([0, 1, 2]))}
+    if kind.startswith("gemma"):
+        options["query_pre_attn_scalar"] = draw(st.sampled_from([3, 16]))
+        options["final_logit_softcapping"] = draw(st.sampled_from([None, 1.7]))
+        options["attn_logit_softcapping"] = None
+    if kind == "gemma3_text":
+        options["rope_parameters"] = {
+            "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+        }
+        options["sliding_window_pattern"] = draw(st.sampled_from([2, 3, 6]))
+    if kind == "phi3":
+        part = draw(st.sampled_from([1.0, 0.5] if head_dim % 4 == 0 else [1.0]))
+        options["rope_parameters"]["partial_rotary_factor"] = part
+    return make_peer(kind, draw(st.integers(0, 2**16)), **(options | fields))
+
+
+@pytest.mark.parametrize("kind", SUPPORTED)
+class TestParity:
+    def test_random_small_models(self, tmp_path_factory, kind):
+        @examples(9, without_slow=3)
+        @given(peer=peers(kind))
+        def check(peer):
+            model = assert_same_model(peer, tmp_path_factory.mktemp("peer"), length=LENGTH)
+            assert_same_prompts(model, peer, length=LENGTH)
+            end = peer.config.eos_token_id
+            assert model.end_ids == (() if end is None else tuple(end) if isinstance(end, list) else (end,))
+
+        check()
+
+    def test_bfloat16(self, tmp_path_factory, kind):
+        @examples(5, without_slow=2)
+        @given(peer=peers(kind, vocab_size=31, num_hidden_layers=2))
+        def check(peer):
+            assert_bfloat16(peer, tmp_path_factory.mktemp("peer"), length=LENGTH)
+
+        check()
+
+    def test_folders_are_read_by_transformers_and_again(self, tmp_path_factory, kind):
+        @examples(5, without_slow=3)
+        @given(peer=peers(kind), shard=st.sampled_from([100, 3000, 10**9]))
+        def check(peer, shard):
+            folder = tmp_path_factory.mktemp("peer")
+            model = reload(peer, folder)
+            model.save(folder / "copy", max_shard_bytes=shard)
+            again, info = AutoModelForCausalLM.from_pretrained(folder / "copy", output_loading_info=True)
+            assert type(again) is type(peer)
+            assert not any(info[problem] for problem in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+            for name, weight in peer.state_dict().items():
+                assert torch.equal(again.state_dict()[name], weight)
+            assert_same_outputs(model, again.eval(), random_ids(peer, 2, LENGTH))
+            reloaded = load(folder / "copy")
+            assert reloaded.config == model.config
+            assert all(torch.equal(reloaded.state_dict()[name], one) for name, one in model.state_dict().items())
+
+        check()
+
+
+class TestScalings:
+    @pytest.mark.parametrize("scaling", [*PLAIN_SCALINGS, long_rope(3, 5), long_rope(3, LENGTH) | {"factor": 4.0}])
+    def test_every_scaling(self, tmp_path, scaling):
+        """For texts as long as those of training, twice as long, and step by step."""
+        peer = make_peer("llama", rope_parameters={"rope_theta": 100.0} | scaling)
+        model = assert_same_model(peer, tmp_path, length=LENGTH)
+        assert_same_outputs(
+            model, make_peer("llama", rope_parameters={"rope_theta": 100.0} | scaling), random_ids(peer, 2, 29)
+        )
+        model.save(tmp_path / "copy")
+        assert load(tmp_path / "copy").config == model.config
+
+    @pytest.mark.parametrize("part", [0.5, 1.0])
+    def test_long_rope_of_a_part_of_each_head(self, tmp_path, part):
+        rope = long_rope(int(12 * part) // 2, 5) | {"partial_rotary_factor": part, "rope_theta": 100.0}
+        fields = {"num_attention_heads": 2, "original_max_position_embeddings": 5, "rope_parameters": rope}
+        peer = make_peer("phi3", **fields)
+        model = assert_same_model(peer, tmp_path, length=LENGTH)
+        assert_same_outputs(model, peer, random_ids(peer, 2, 4))
+        assert model.config.rotary.rotated == (None if part == 1.0 else 6)
+        model.save(tmp_path / "copy")
+        assert load(tmp_path / "copy").config == model.config
+        again = AutoModelForCausalLM.from_pretrained(tmp_path / "copy").eval()
+        assert_same_outputs(model, again, random_ids(peer, 2, LENGTH))
+
+    def test_fields_of_older_files(self, tmp_path):
+        """The base outside of "rope_scaling", which calls its type "type"."""
+        peer = make_peer("llama", rope_parameters={"rope_type": "linear", "factor": 3.0, "rope_theta": 100.0})
+        peer.save_pretrained(tmp_path)
+        change_config(tmp_path, rope_parameters=..., rope_theta=100.0, rope_scaling={"type": "linear", "factor": 3.0})
+        model = load(tmp_path)
+        assert model.config.rotary == RotaryConfig(base=100.0, scaling=LinearScaling(3.0))
+        assert_same_outputs(model, peer, random_ids(peer, 2, LENGTH))
+
+    def test_fields_of_older_files_of_gemma_3(self, tmp_path):
+        rope = {
+            "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+        }
+        peer = make_peer("gemma3_text", head_dim=6, sliding_window=4, sliding_window_pattern=3, rope_parameters=rope)
+        peer.save_pretrained(tmp_path)
+        change_config(
+            tmp_path,
+            rope_parameters=...,
+            layer_types=...,
+            sliding_window_pattern=3,
+            rope_theta=1000.0,
+            rope_local_base_freq=100.0,
+            rope_scaling={"rope_type": "linear", "factor": 8.0},
+        )
+        assert_same_outputs(load(tmp_path), peer, random_ids(peer, 2, LENGTH))
+
+
+def change_config(folder, **fields):
+    path = folder / "config.json"
+    config = json.loads(path.read_text()) | fields
+    path.write_text(json.dumps({name: value for name, value in config.items() if value is not ...}))
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(5)
+    return Llama(SMALL).eval()
+
+
+def test_files_hold_frequencies_in_old_checkpoints(model, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    model.save(tmp_path / "model")
+    tensors = load_file(tmp_path / "model" / "model.safetensors")
+    tensors |= {f"model.layers.{layer}.self_attn.rotary_emb.inv_freq": torch.ones(5) for layer in range(3)}
+    save_file(tensors, tmp_path / "model" / "model.safetensors")
+    ids = torch.randint(0, 31, (2, 7))
+    assert torch.equal(load(tmp_path / "model")(ids).logits, model(ids).logits)
+
+
+def test_a_window_hides_what_is_before_it():
+    torch.manual_seed(3)
+    config = LlamaConfig(
+        vocabulary=31, width=20, layers=1, heads=2, inner=13, windows=(3,), model_type="mistral", max_length=19
+    )
+    model = Llama(config).eval()
+    ids = torch.randint(0, 31, (1, 9))
+    other = ids.clone()
+    other[0, 4] = (ids[0, 4] + 3) % 31
+    changed = (model(ids).logits != model(other).logits).any(-1)[0]
+    assert changed.nonzero()[:, 0].tolist() == [4, 5, 6]
+
+
+@pytest.mark.parametrize("search", [Greedy(), Beam(3)])
+def test_search_continues_prompts_of_different_lengths_as_each_alone(model, search):
+    prompts, lengths = torch.randint(0, 31, (3, 7)), torch.tensor([7, 1, 4])
+    together = search.search(model, prompts, lengths, most=8)
+    for row, found in enumerate(together):
+        alone = search.search(model, prompts[row : row + 1, : lengths[row]], lengths[row : row + 1], most=8)[0]
+        assert [one.ids for one in found] == [one.ids for one in alone]
+
+
+def test_hidden_tokens_have_no_influence(model):
+    ids, lengths = torch.randint(1, 31, (2, 7)), torch.tensor([7, 3])
+    other = ids.clone()
+    other[1, 3:] = (ids[1, 3:] + 3) % 31
+    one, two = (model(tokens, mask=masks.padding(lengths)).logits for tokens in (ids, other))
+    assert torch.equal(one[0], two[0])
+    assert torch.equal(one[1, :3], two[1, :3])
+
+
+def test_every_weight_gets_a_gradient(model):
+    model.train()
+    model(torch.arange(19)[None]).logits.square().sum().backward()
+    assert [name for name, weight in model.named_parameters() if weight.grad is None] == []
+
+
+def test_recorded_layers(model):
+    with regard.record(model) as recording:
+        model(torch.randint(0, 31, (1, 5)))
+    assert [layer.name for layer in recording] == [f"layers.{number}.attention" for number in range(3)]
+    assert recording[0].query.shape == (1, 3, 5, 10)
+    assert recording[0].key.shape == (1, 1, 5, 10)
+
+
+@pytest.mark.parametrize(
+    ("builder", "millions"),
+    # Parameters as published, in the papers or model cards.
+    [
+        ("llama_3_1_8b", 8030),
+        ("llama_3_2_1b", 1236),
+        ("mistral_7b", 7242),
+        ("qwen_2_5_0_5b", 494),
+        ("qwen_3_0_6b", 596),
+        ("gemma_3_1b", 1000),
+    ],
+)
+def test_published_sizes(builder, millions):
+    with torch.device("meta"):
+        model = getattr(sizes, builder)()
+    assert round(sum(weight.numel() for weight in model.parameters()) / 1e6) == millions
+
+
+class TestErrors:
+    def test_unsupported_types_are_told_those_that_are_not(self, model, tmp_path):
+        model.save(tmp_path / "model")
+        change_config(tmp_path / "model", model_type="gpt_oss")
+        with pytest.raises(CheckpointError, match=r"one of[\s\S]*gemma2, gemma3_text, gpt2, llama, mistral, phi3"):
+            load(tmp_path / "model")
+
+    def test_a_softcap_of_scores(self, tmp_path):
+        make_peer("gemma2", head_dim=6, num_hidden_layers=1).save_pretrained(tmp_path)
+        with pytest.raises(CheckpointError, match=r"softcap of attention scores is not supported yet[\s\S]*50.0"):
+            load(tmp_path)
+        with pytest.raises(OptionError, match="softcap"):
+            LlamaConfig(softcap=50.0)
+
+    @pytest.mark.parametrize(
+        ("fields", "message"),
+        [
+            ({"model_type": "qwen4"}, "model_type"),
+            ({"query_key_norm": True}, "qwen3, gemma3_text"),
+            ({"windows": (3, 3, 3)}, "choose model_type: mistral"),
+            ({"model_type": "mistral", "windows": (3,)}, r"\(\) or 3 numbers"),
+            ({"model_type": "mistral", "windows": (3, None, 3)}, "a window in every layer"),
+            ({"model_type": "qwen2", "attention_bias": True, "windows": (3, None, 5)}, "one size"),
+            ({"attention_bias": True}, "equal ones"),
+            ({"rotary": RotaryConfig(rotated=4)}, "a rotation of the whole head"),
+            ({"rotary": RotaryConfig(scaling=DynamicScaling(2.0, 7))}, "trained_length=19"),
+            ({"activation": "silu"}, "swiglu"),
+            ({"end_ids": 3}, "end_ids"),
+            ({"key_value_heads": 2}, None),
+        ],
+    )
+    def test_hyperparameters(self, fields, message):
+        values = {one: getattr(SMALL, one) for one in SMALL.__dataclass_fields__}
+        if message is None:
+            with pytest.raises(OptionError, match="divisible by key_value_heads"):
+                Llama(LlamaConfig(**(values | fields)))
+            return
+        with pytest.raises(OptionError, match=message):
+            LlamaConfig(**(values | fields))
+
+    @pytest.mark.parametrize(
+        ("fields", "message"),
+        [
+            ({"rope_parameters": {"rope_type": "proportional"}}, "default, linear, dynamic, yarn, llama3, longrope"),
+            ({"rope_parameters": {"rope_type": "linear", "factor": 0.5}}, "1 or more"),
+            ({"rope_parameters": {"rope_type": "longrope", "short_factor": "a", "long_factor": []}}, "list of numbers"),
+            ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "whole head"),
+            ({"rope_parameters": [1]}, "an object, or null"),
+            ({"hidden_act": "tanh"}, "gelu_pytorch_tanh"),
+            ({"num_key_value_heads": 2}, "divisor of num_attention_heads"),
+            ({"mlp_bias": "yes"}, "true or false"),
+            ({"num_hidden_layers": 2}, "different numbers of layers"),
+            ({"vocab_size": 37}, "another shape"),
+            ({"eos_token_id": "</s>"}, "eos_token_id"),
+        ],
+    )
+    def test_fields(self, model, tmp_path, fields, message):
+        model.save(tmp_path / "model")
+        change_config(tmp_path / "model", **fields)
+        with pytest.raises(CheckpointError, match=message):
+            load(tmp_path / "model")
+
+    def test_layer_types(self, tmp_path):
+        peer = make_peer("qwen3", head_dim=6, use_sliding_window=True, sliding_window=4)
+        peer.save_pretrained(tmp_path)
+        for wrong in (["full_attention"], ["full_attention", "chunked_attention", "full_attention"], "full_attention"):
+            change_config(tmp_path, layer_types=wrong)
+            with pytest.raises(CheckpointError, match="3 strings, each one of full_attention, sliding_attention"):
+                load(tmp_path)
+
+
+def test_every_type_is_tested():
+    assert set(MODEL_TYPES) == set(CLASSES)
