@@ -7,6 +7,7 @@ import torch
 import transformers
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 import regard
@@ -116,7 +117,7 @@ def peers(draw, kind, **fields):
     if kind == "llama":
         options["mlp_bias"] = draw(st.booleans())
     if kind != "llama":
-        options["sliding_window"] = draw(st.sampled_from([1, 2, 5]))
+        options["sliding_window"] = draw(st.sampled_from([2, 5]))  # the cache of transformers keeps too much for 1
     if kind in ("mistral", "phi3") and draw(st.booleans()):
         options["sliding_window"] = None
     if kind.startswith("qwen"):
@@ -140,7 +141,7 @@ def peers(draw, kind, **fields):
 @pytest.mark.parametrize("kind", SUPPORTED)
 class TestParity:
     def test_random_small_models(self, tmp_path_factory, kind):
-        @examples(9, without_slow=3)
+        @examples(9, without_slow=2)
         @given(peer=peers(kind))
         def check(peer):
             model = assert_same_model(peer, tmp_path_factory.mktemp("peer"), length=LENGTH)
@@ -150,16 +151,16 @@ class TestParity:
 
         check()
 
-    def test_bfloat16(self, tmp_path_factory, kind):
-        @examples(5, without_slow=2)
-        @given(peer=peers(kind, vocab_size=31, num_hidden_layers=2))
-        def check(peer):
-            assert_bfloat16(peer, tmp_path_factory.mktemp("peer"), length=LENGTH)
-
-        check()
+    def test_bfloat16(self, tmp_path, kind):
+        fields = {} if kind in ("qwen2", "phi3") else {"head_dim": 10}
+        if kind != "llama":
+            fields["sliding_window"] = 5
+        if kind == "gemma2":
+            fields["attn_logit_softcapping"] = None
+        assert_bfloat16([make_peer(kind, seed, **fields) for seed in range(5)], tmp_path, length=LENGTH)
 
     def test_folders_are_read_by_transformers_and_again(self, tmp_path_factory, kind):
-        @examples(5, without_slow=3)
+        @examples(5, without_slow=2)
         @given(peer=peers(kind), shard=st.sampled_from([100, 3000, 10**9]))
         def check(peer, shard):
             folder = tmp_path_factory.mktemp("peer")
@@ -244,8 +245,6 @@ def model():
 
 
 def test_files_hold_frequencies_in_old_checkpoints(model, tmp_path):
-    from safetensors.torch import load_file, save_file
-
     model.save(tmp_path / "model")
     tensors = load_file(tmp_path / "model" / "model.safetensors")
     tensors |= {f"model.layers.{layer}.self_attn.rotary_emb.inv_freq": torch.ones(5) for layer in range(3)}
@@ -344,7 +343,6 @@ class TestErrors:
             ({"rotary": RotaryConfig(rotated=4)}, "a rotation of the whole head"),
             ({"rotary": RotaryConfig(scaling=DynamicScaling(2.0, 7))}, "trained_length=19"),
             ({"activation": "silu"}, "swiglu"),
-            ({"end_ids": 3}, "end_ids"),
             ({"key_value_heads": 2}, None),
         ],
     )
