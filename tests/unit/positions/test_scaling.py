@@ -32,6 +32,10 @@ PEERS = [
         positions.Llama3Scaling(3.5, TRAINED, low=2.0, high=11.0),
         {"rope_type": "llama3", "low_freq_factor": 2.0, "high_freq_factor": 11.0},
     ),
+    (
+        positions.YarnScaling(3.5, TRAINED, fast=7.0, slow=2.0, whole_pairs=False),
+        {"rope_type": "yarn", "beta_fast": 7.0, "beta_slow": 2.0, "truncate": False},
+    ),
 ]
 
 
@@ -87,6 +91,40 @@ class TestFrequencies:
             # transformers computes powers of the base in float32; the error grows with the exponent, at most ln(base).
             assert_close(ours.float(), theirs, rtol=20 * 2**-24, atol=0)
             assert scaling.magnitude == pytest.approx(magnitude, rel=1e-12)
+
+
+@pytest.mark.parametrize("magnitude", [None, 1.3])
+def test_long_rope_agrees_with_transformers(magnitude):
+    short, long = tuple(1.0 + 0.1 * pair for pair in range(11)), tuple(2.0 + 0.7 * pair for pair in range(11))
+    parameters = {"rope_type": "longrope", "short_factor": list(short), "long_factor": list(long)}
+    config = make_config(parameters | ({} if magnitude is None else {"attention_factor": magnitude}), 10_000.0, 22)
+    scaling = positions.LongRopeScaling(short, long, 3.5, TRAINED, magnitude_factor=magnitude)
+    for length in (7, TRAINED, TRAINED + 1, 3 * TRAINED):
+        theirs, factor = ROPE_INIT_FUNCTIONS["longrope"](config, seq_len=length)
+        assert_close(scaling.frequencies(10_000.0, 22, length).float(), theirs, rtol=20 * 2**-24, atol=0)
+        assert scaling.magnitude == pytest.approx(factor, rel=1e-12)
+
+
+def test_long_rope_divides_each_frequency():
+    scaling = positions.LongRopeScaling((1.0, 2.0, 4.0), (3.0, 5.0, 7.0), 2.0, 31)
+    plain = [1.0, 10_000 ** (-1 / 3), 10_000 ** (-2 / 3)]
+    for length, factors in ((31, (1.0, 2.0, 4.0)), (32, (3.0, 5.0, 7.0))):
+        expected = [one / factor for one, factor in zip(plain, factors, strict=True)]
+        assert scaling.frequencies(10_000.0, 6, length).tolist() == pytest.approx(expected, rel=1e-14)
+    assert scaling.magnitude == pytest.approx(math.sqrt(1 + math.log(2) / math.log(31)), rel=1e-14)
+
+
+def test_long_rope_refusals():
+    for arguments, message in (
+        (((1.0,), (1.0, 2.0), 2.0, 31), "two lists of factors of one length"),
+        (((0.0,), (1.0,), 2.0, 31), "short_factors"),
+        (((1.0,), (1.0,), 0.5, 31), "1 or more"),
+        (((1.0,), (1.0,), 2.0, 1), "trained_length"),
+    ):
+        with pytest.raises(OptionError, match=message):
+            positions.LongRopeScaling(*arguments)
+    with pytest.raises(OptionError, match="3 factors, for 6 rotated dimensions"):
+        positions.Rotary(6, scaling=positions.LongRopeScaling((1.0,), (1.0,), 2.0, 31))(torch.zeros(1, 6))
 
 
 @pytest.mark.parametrize(("scaling", "parameters"), PEERS, ids=repr)
