@@ -45,7 +45,7 @@ def is_foreign(array: object) -> bool:
 def call_on_tensors(function: Callable[..., Any], query: Any, key: Any, value: Any, bias: Any, **options: Any) -> Any:
     """Call ``function`` on tensors that share the arrays' memory, and convert its result to arrays of the same kind.
 
-    A ``bias`` that is not an array is passed on unchanged. ``function`` returns a tensor, or a dataclass with tensor
+    A ``bias`` that is not an array is passed on unchanged; so are ``options``, except for ``sinks``. ``function`` returns a tensor, or a dataclass with tensor
     fields. Raises DtypeError for arrays of different kinds, and for arrays that cannot be read.
     """
     arrays = {"query": query, "key": key, "value": value}
@@ -53,6 +53,8 @@ def call_on_tensors(function: Callable[..., Any], query: Any, key: Any, value: A
         arrays["bias"] = bias
     else:
         options["bias"] = bias
+    if hasattr(options.get("sinks"), "__dlpack__"):
+        arrays["sinks"] = options.pop("sinks")
     if len({_array_type(array) for array in arrays.values()}) > 1:
         raise DtypeError(
             "arrays of different frameworks",

@@ -25,6 +25,8 @@ def observe(
     mask: Mask | None = None,
     bias: Bias | Array | None = None,
     scale: float | None = None,
+    softcap: float | None = None,
+    sinks: Array | None = None,
     top: int = 8,
     rows: Sequence[int] | Tensor | None = None,
     impl: str = "auto",
@@ -32,7 +34,7 @@ def observe(
     """Compute attention and statistics of its weights: see ``Observation`` for the statistics and their shapes.
 
     Args:
-        query, key, value, mask, bias, scale, impl: as for ``regard.attention``.
+        query, key, value, mask, bias, scale, softcap, sinks, impl: as for ``regard.attention``.
         top: how many of each query's largest weights to report; at most 1,024, or as many as there are keys.
         rows: indices of queries whose exact weights over all keys to return; negative ones count from the end.
 
@@ -42,9 +44,9 @@ def observe(
     Raises: the errors of ``regard.attention``; OptionError also if ``top`` or a row is out of range.
     """
     if is_foreign(query):
-        terms = {"mask": mask, "scale": scale, "top": top, "rows": rows, "impl": impl}
-        return call_on_tensors(observe, query, key, value, bias, **terms)
-    request = make_request(query, key, value, mask=mask, bias=bias, scale=scale)
+        terms = {"mask": mask, "scale": scale, "softcap": softcap, "sinks": sinks}
+        return call_on_tensors(observe, query, key, value, bias, **terms, top=top, rows=rows, impl=impl)
+    request = make_request(query, key, value, mask=mask, bias=bias, scale=scale, softcap=softcap, sinks=sinks)
     check_top(top, request.frame.keys)
     chosen = select("observe", impl, request)
     seen: Any = chosen.compute(request, top, query_rows(rows, request.frame.queries, request.device))

@@ -4,7 +4,8 @@ Shapes used everywhere:
     query   (batch, heads, queries, head_dim)
     key     (batch, key_heads, keys, head_dim)        heads is a multiple of key_heads
     value   (batch, key_heads, keys, value_dim)
-    weights (batch, heads, queries, keys)             a row sums to 1, or is all 0 where no key may be attended to
+    weights (batch, heads, queries, keys)             a row sums to 1, or is all 0 where no key may be attended to;
+                                                      with a sink, it sums to 1 together with the weight of the sink
 """
 
 from __future__ import annotations
@@ -69,6 +70,12 @@ class Observation(Generic[Array]):
     top_keys     (batch, heads, queries, top)        the keys of the largest weights, largest first; -1: no more keys
     top_weights  (batch, heads, queries, top)        their weights; 0 where top_keys is -1
     rows         (batch, heads, rows, keys)          exact weights of the requested queries; None if none were requested
+    sink_weight  (batch, heads, queries)             the weight of each query's sink; 0 where no key may be attended to;
+                                                     None without sinks
+
+    A sink is one more term of the sum, and so of lse, and one more weight in the entropy: a key's weight is
+    exp(score - lse), and the weights of the keys and of the sink are a distribution. received, top_keys, top_weights and
+    rows are about keys alone.
     """
 
     output: Float[Array, "batch heads queries value_dim"]
@@ -78,3 +85,4 @@ class Observation(Generic[Array]):
     top_keys: Int[Array, "batch heads queries top"]
     top_weights: Float[Array, "batch heads queries top"]
     rows: Float[Array, "batch heads rows keys"] | None = None
+    sink_weight: Float[Array, "batch heads queries"] | None = None

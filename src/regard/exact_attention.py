@@ -1,6 +1,9 @@
 """``regard.attention`` and ``regard.why``: exact attention, and which implementation computes it.
 
 Attention(Q, K, V) = softmax(scale * Q K^T + bias, where the mask allows) V        Vaswani et al. 2017, equation 1
+
+With a softcap c, c tanh(scale * Q K^T / c) takes the place of scale * Q K^T; with sinks z, the sum of the softmax has one
+term more, exp(z), and the weights of a query add up to less than 1.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ def attention(
     mask: Mask | None = None,
     bias: Bias | Array | None = None,
     scale: float | None = None,
+    softcap: float | None = None,
+    sinks: Array | None = None,
     dropout: float = 0.0,
     impl: str = "auto",
 ) -> Array:
@@ -41,6 +46,12 @@ def attention(
             queries, keys), trained if it requires grad, or a position (``positions.ALiBi``, ``T5Buckets``,
             ``ShawRelative``).
         scale: factor of the scores; None is 1/sqrt(head_dim).
+        softcap: bound of the scores: a scaled score s becomes softcap * tanh(s / softcap), before the bias is added and
+            the mask applied, as in Gemma 2. A number above 0; None: no bound.
+        sinks: logits of attention sinks, (heads,) as in gpt-oss, or broadcasting to (batch, heads, queries, 1), of any
+            float dtype: each adds exp(sink) to the sum by which the weights of a query are divided, as a key that every
+            query may attend to would, whose value is 0. Trained if they require grad. A query that may attend to no
+            key has an output of 0, and gives its sink no gradient.
         dropout: probability of setting a weight to 0 (the others are multiplied by 1/(1-p)). Applied whenever it
             is not 0: pass 0 outside of training.
         impl: "auto", "native", "reference", "sdpa" or "flex". A named implementation is used or refused with the
@@ -54,12 +65,15 @@ def attention(
             what was got.
         RefusedError: the named impl cannot compute this.
 
-    Source: Vaswani et al. 2017, section 3.2.1.
+    Source: Vaswani et al. 2017, section 3.2.1. Softcap: Gemma Team 2024 (Gemma 2), section 2. Sinks: OpenAI 2025
+    (gpt-oss model card), section 2.
     """
     if is_foreign(query):
-        terms = {"mask": mask, "scale": scale, "dropout": dropout, "impl": impl}
+        terms = {"mask": mask, "scale": scale, "softcap": softcap, "sinks": sinks, "dropout": dropout, "impl": impl}
         return call_on_tensors(attention, query, key, value, bias, **terms)
-    request = make_request(query, key, value, mask=mask, bias=bias, scale=scale, dropout=dropout)
+    request = make_request(
+        query, key, value, mask=mask, bias=bias, scale=scale, softcap=softcap, sinks=sinks, dropout=dropout
+    )
     output: Any = select("attention", impl, request).compute(request)
     return output
 
@@ -73,6 +87,8 @@ def why(
     mask: Mask | None = None,
     bias: Bias | Array | None = None,
     scale: float | None = None,
+    softcap: float | None = None,
+    sinks: Array | None = None,
     dropout: float = 0.0,
 ) -> Choice:
     """Explain which impl "auto" picks for these arguments of ``attention``, and why it picks none of the others.
@@ -81,7 +97,9 @@ def why(
     ``attention``.
     """
     if is_foreign(query):
-        return call_on_tensors(why, query, key, value, bias, mask=mask, scale=scale, dropout=dropout)
-    return explain_choice(
-        "attention", make_request(query, key, value, mask=mask, bias=bias, scale=scale, dropout=dropout)
+        terms = {"mask": mask, "scale": scale, "softcap": softcap, "sinks": sinks, "dropout": dropout}
+        return call_on_tensors(why, query, key, value, bias, **terms)
+    request = make_request(
+        query, key, value, mask=mask, bias=bias, scale=scale, softcap=softcap, sinks=sinks, dropout=dropout
     )
+    return explain_choice("attention", request)

@@ -31,6 +31,8 @@ def make_request(
     bias: Any,
     scale: float | None,
     dropout: float = 0.0,
+    softcap: float | None = None,
+    sinks: Any = None,
 ) -> Request:
     """Build a Request from a caller's arguments. Raises ShapeError, DtypeError, DeviceError or OptionError."""
     _check_tensors(query, key, value)
@@ -42,7 +44,13 @@ def make_request(
     _check_bias(bias, query, key, value)
     check_dropout(dropout)
     check_scale(scale)
-    return Request(query, key, value, mask, bias, query.shape[3] ** -0.5 if scale is None else float(scale), dropout)
+    check_softcap(softcap)
+    factor = query.shape[3] ** -0.5 if scale is None else float(scale)
+    if softcap is None and sinks is None:
+        return Request(query, key, value, mask, bias, factor, dropout)
+    cap = None if softcap is None else float(softcap)
+    of_queries = None if sinks is None else _sinks_by_query(sinks, query)
+    return Request(query, key, value, mask, bias, factor, dropout, softcap=cap, sinks=of_queries)
 
 
 def check_mask(mask: object) -> None:
@@ -109,6 +117,49 @@ def check_scale(scale: object) -> None:
         got=short_repr(scale),
         do="multiply the query by a trained scale instead",
     )
+
+
+def check_softcap(softcap: object) -> None:
+    """Raise OptionError unless the softcap is a finite number above 0, or None."""
+    if softcap is None or (is_number(softcap) and float(softcap) > 0.0):
+        return
+    raise OptionError(
+        "softcap is the bound of the scores",
+        expected="a finite number above 0, or None for no bound",
+        got=short_repr(softcap),
+        do="50.0 is the softcap of Gemma 2; pass None where a configuration says 0",
+    )
+
+
+def _sinks_by_query(sinks: Any, query: Tensor) -> Tensor:
+    """Check sinks, and return them as a tensor (#batch, #heads, #queries, 1)."""
+    check_tensor("sinks", sinks, "a tensor (heads,)", do="use torch.as_tensor")
+    if sinks.dtype not in FLOATS:
+        raise DtypeError(
+            "sinks have an unsupported dtype",
+            expected="a floating-point tensor: " + ", ".join(str(dtype) for dtype in FLOATS),
+            got=str(sinks.dtype),
+            do="convert them with .float()",
+        )
+    if sinks.device != query.device:
+        raise DeviceError(
+            "sinks are on another device",
+            expected=str(query.device),
+            got=str(sinks.device),
+            do="move them with .to(query.device)",
+        )
+    shape = tuple(sinks.shape)
+    full = (*query.shape[:3], 1)
+    if len(shape) == 1 and shape[0] == full[1]:
+        return sinks[None, :, None, None]
+    if len(shape) != 4 or any(size != 1 and size != whole for size, whole in zip(shape, full, strict=True)):
+        raise ShapeError(
+            "sinks do not fit the queries",
+            expected=f"(heads,) = ({full[1]},), or 4 dimensions that broadcast to (batch, heads, queries, 1) = {full}",
+            got=f"shape {shape}",
+            do="pass one logit for each head, or sinks[..., None] of a tensor (batch, heads, queries)",
+        )
+    return sinks
 
 
 def check_top(top: object, keys: int) -> None:

@@ -17,12 +17,12 @@ from transformers.generation.continuous_batching.cache import PagedAttentionCach
 from regard import masks
 from regard.errors import RefusedError
 from regard.exact_attention import attention
-from regard.hf import softcap_and_sinks
 from regard.hf.other_arguments import check_packing, refuse_unknown_arguments
 from regard.hf.read_mask import read_mask
 from regard.hf.requested_weights import are_weights_requested
 from regard.hf.visible_keys import VisibleKeys
 from regard.kernels.autocast import is_in_autocast
+from regard.kernels.reference import attention as reference_attention
 from regard.validation import make_request
 
 
@@ -81,17 +81,16 @@ def attention_function(
         "mask": visible.mask,
         "bias": None if bias is None else visible.narrow(bias, 3),
         "scale": scaling,
+        "softcap": softcap,
+        "sinks": _join_sinks(s_aux, sinks),
     }
     active_dropout = dropout if module.training else 0.0
     tensors = query, visible.narrow(key, 2), visible.narrow(value, 2)
-    extra: dict[str, Any] = {"softcap": softcap, "sinks": _join_sinks(s_aux, sinks)}
-    if all(term is None for term in extra.values()):
-        output = attention(*tensors, **terms, dropout=active_dropout)
-    else:
-        output = softcap_and_sinks.compute_output(make_request(*tensors, **terms, dropout=active_dropout), **extra)
+    output = attention(*tensors, **terms, dropout=active_dropout)
     weights = None
     if are_weights_requested(module, arguments):
-        weights = softcap_and_sinks.compute_weights(make_request(*tensors, **terms), **extra).to(query.dtype)
+        problem = reference_attention.make_dot_product_problem(make_request(*tensors, **terms))
+        weights = reference_attention.compute_weights(problem).to(query.dtype)
         weights = _restore_hidden_keys(weights, visible, key.shape[2])
     return output.transpose(1, 2).contiguous(), weights
 
@@ -135,7 +134,7 @@ def _match_batches(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, T
 
 
 def _join_sinks(of_heads: Tensor | None, of_queries: Tensor | None) -> Tensor | None:
-    """Return the sinks as (#batch, heads, #queries, 1)."""
+    """Return the sinks of whichever kind there is."""
     if of_heads is not None and of_queries is not None:
         raise RefusedError(
             "attention with two kinds of sinks is not computed",
@@ -143,8 +142,7 @@ def _join_sinks(of_heads: Tensor | None, of_queries: Tensor | None) -> Tensor | 
             got="both",
             do="pass one of them",
         )
-    given = of_queries if of_heads is None else of_heads
-    return given.reshape(1, -1, 1, 1) if given is not None and given.dim() == 1 else given
+    return of_queries if of_heads is None else of_heads
 
 
 def _restore_hidden_keys(weights: Tensor, visible: VisibleKeys, keys: int) -> Tensor:

@@ -22,7 +22,8 @@ Bias: TypeAlias = Tensor | PairBias
 class Request:
     """Checked arguments: tensors whose shapes (see ``contract``), dtypes and devices fit; ``scale`` is a number.
 
-    ``inputs`` are the extra inputs of a mechanism that declares some; operations of kernels take none.
+    ``inputs`` are the extra inputs of a mechanism that declares some; operations of kernels take none. ``softcap`` and
+    ``sinks``, which broadcast to (batch, heads, queries, 1), are for softmax over scaled dot products.
     """
 
     query: Tensor
@@ -33,6 +34,8 @@ class Request:
     scale: float
     dropout: float = 0.0
     inputs: Mapping[str, Tensor] = field(default_factory=dict)
+    softcap: float | None = None
+    sinks: Tensor | None = None
 
     @property
     def frame(self) -> Frame:
@@ -57,9 +60,11 @@ class Request:
     def describe(self) -> str:
         """The request in one line, for messages."""
         bias = type(self.bias).__name__ if self.bias is not None else "none"
+        others = "" if self.softcap is None else f", softcap {self.softcap:g}"
+        others += "" if self.sinks is None else f", sinks {tuple(self.sinks.shape)}"
         return (
             f"query {tuple(self.query.shape)} {self.query.dtype} on {self.device}, "
-            f"key {tuple(self.key.shape)}, mask {self.mask!r}, bias {bias}, dropout {self.dropout:g}"
+            f"key {tuple(self.key.shape)}, mask {self.mask!r}, bias {bias}, dropout {self.dropout:g}{others}"
         )
 
     @property

@@ -335,6 +335,7 @@ class ScoredMechanism(Mechanism):
             bias=request.bias,
             scale=self.scale,
             score_parameters=tuple(self.parameters()),
+            sinks=request.sinks,
         )
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:

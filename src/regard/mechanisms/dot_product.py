@@ -1,19 +1,23 @@
 """Scaled dot product: softmax(scale * Q K^T) V, scale = 1/sqrt(head_dim).
 
-Vaswani et al. 2017, equation 1. It is ``regard.attention`` as a module, so every implementation supports it.
+Vaswani et al. 2017, equation 1. It is ``regard.attention`` as a module, so every implementation supports it. Options add the
+softcap of Gemma 2 (Gemma Team 2024, section 2) and the attention sinks of gpt-oss (OpenAI 2025, section 2).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, final
+from dataclasses import replace
+from typing import Any, ClassVar, final
 
+import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.contract import Observation
-from regard.errors import check_choice
+from regard.errors import check_choice, check_flag
+from regard.kernels.reference.attention import cap_scores
 from regard.kernels.request import Bias, Request
 from regard.kernels.select import impl_names, select
 from regard.masks.base import Mask
@@ -21,7 +25,7 @@ from regard.mechanisms.base import ScoredMechanism
 from regard.mechanisms.paged_cache import PagedCache
 from regard.mechanisms.state import State
 from regard.mechanisms.steps import Steps
-from regard.validation import check_scale, check_top, query_rows
+from regard.validation import check_scale, check_softcap, check_top, query_rows
 
 
 @final
@@ -29,7 +33,9 @@ from regard.validation import check_scale, check_top, query_rows
 class DotProduct(ScoredMechanism):
     """Scaled dot-product attention: softmax(scale * Q K^T) V.
 
-    ``scale=None`` is 1/sqrt(head_dim). ``impl`` is the implementation, as for ``regard.attention``.
+    ``scale=None`` is 1/sqrt(head_dim). ``softcap`` bounds the scores, and ``impl`` is the implementation, as for
+    ``regard.attention``. With ``sinks=True`` there is an attention sink for each head, a trained logit, initially 0, in
+    the parameter ``sinks`` (heads,).
     """
 
     implementations: ClassVar[tuple[str, ...]] = impl_names("attention")
@@ -41,12 +47,18 @@ class DotProduct(ScoredMechanism):
         head_dim: int,
         dropout: float = 0.0,
         scale: float | None = None,
+        softcap: float | None = None,
+        sinks: bool = False,
         impl: str = "auto",
     ) -> None:
         super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
         check_choice("impl", impl, ("auto", *self.implementations))
         check_scale(scale)
+        check_softcap(softcap)
+        check_flag("sinks", sinks)
         self.impl = impl
+        self.softcap = None if softcap is None else float(softcap)
+        self.sinks = nn.Parameter(torch.zeros(heads)) if sinks else None
         self.factor = head_dim**-0.5 if scale is None else float(scale)
 
     @property
@@ -59,15 +71,25 @@ class DotProduct(ScoredMechanism):
         query: Float[Tensor, "batch heads rows head_dim"],
         key: Float[Tensor, "batch heads keys head_dim"],
     ) -> Float[Tensor, "batch heads rows keys"]:
-        """Compute scale * q . k of every pair."""
-        return (query * self.factor) @ key.transpose(-2, -1)
+        """Compute scale * q . k of every pair, capped if there is a softcap."""
+        return cap_scores((query * self.factor) @ key.transpose(-2, -1), self.softcap)
+
+    def make_request(self, *arguments: Any) -> Request:
+        """Build the request of a call, with the softcap and the sinks of the mechanism."""
+        request = super().make_request(*arguments)
+        if self.softcap is None and self.sinks is None:
+            return request
+        sinks = None if self.sinks is None else self.sinks[None, :, None, None]
+        return replace(request, softcap=self.softcap, sinks=sinks)
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """Compute the output with the chosen implementation."""
         return select("attention", self.impl, request).compute(request)
 
-    def steps(self, request: Request) -> Steps:
-        """Return the inputs of the scaled dot product."""
+    def steps(self, request: Request) -> Steps | None:
+        """Return the inputs of the scaled dot product; None with a softcap or sinks, which the steps do not show."""
+        if self.softcap is not None or self.sinks is not None:
+            return None
         return Steps(request.query, request.repeated_key, request.mask, scale=self.factor)
 
     def observe(
@@ -104,15 +126,18 @@ class DotProduct(ScoredMechanism):
     ) -> tuple[Tensor, State]:
         """Compute one step of decoding, as ``Mechanism.step`` does.
 
-        A ``PagedCache`` is read in place, unless a forward hook needs contiguous keys and values, or there is a bias or
-        dropout.
+        A ``PagedCache`` is read in place, unless a forward hook needs contiguous keys and values, or there is a bias,
+        a softcap, sinks or dropout.
         """
         has_hooks = self._forward_pre_hooks or self._forward_hooks
-        if not isinstance(state, PagedCache) or has_hooks or bias is not None or inputs or self.active_dropout:
+        has_terms = bias is not None or self.softcap is not None or self.sinks is not None
+        if not isinstance(state, PagedCache) or has_hooks or has_terms or inputs or self.active_dropout:
             return super().step(query, key, value, state, mask, bias=bias, **inputs)
         state = state.extended(key, value)
         return state.attention(query, mask=mask, scale=self.factor, impl=self.impl), state
 
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""
-        return f"{super().extra_repr()}, scale={self.factor:.4g}, impl={self.impl!r}"
+        others = "" if self.softcap is None else f", softcap={self.softcap:g}"
+        others += "" if self.sinks is None else ", sinks=True"
+        return f"{super().extra_repr()}, scale={self.factor:.4g}{others}, impl={self.impl!r}"

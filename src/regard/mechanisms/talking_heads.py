@@ -101,7 +101,7 @@ class TalkingHeads(Mechanism):
             scores = scores.masked_fill(~allowed, 0.0)  # a hidden score may be infinite, also in the gradient of P
         overflow = ~scores.detach().isfinite().all(-1).all(1, keepdim=True)
         scores = _mix_heads(scores.masked_fill(overflow[..., None], 0.0), self.score_mixing)
-        weights, empty, broken = masked_softmax(problem.add_bias(scores, rows), allowed)
+        weights, empty, broken, _ = masked_softmax(problem.add_bias(scores, rows), allowed)
         if dropout > 0.0:
             weights = nn.functional.dropout(weights, dropout)
         weights = _mix_heads(weights, self.weight_mixing)

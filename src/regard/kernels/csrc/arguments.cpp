@@ -2,6 +2,7 @@
 #include "arguments.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "argument_checks.h"
@@ -15,10 +16,12 @@ Call::Call(const Options& options) : options_(options) {
     require(options.dropout >= 0 && options.dropout < 1, "dropout: expected 0 <= dropout < 1");
 }
 
-Array Call::broadcast(nb::handle object, const char* name) {
+Array Call::broadcast(nb::handle object, const char* name) { return broadcast(object, name, problem.keys); }
+
+Array Call::broadcast(nb::handle object, const char* name, int64_t columns) {
     Array array = take(object, name, None::accept);
     if (!array) return array;
-    const int64_t whole[4] = {problem.batch, problem.heads, problem.queries, problem.keys};
+    const int64_t whole[4] = {problem.batch, problem.heads, problem.queries, columns};
     for (int axis = 0; axis < 4; ++axis) {
         if (array.shape[axis] == 1) {
             array.stride[axis] = 0;
@@ -55,6 +58,15 @@ void Call::read_problem(nb::handle query, nb::handle key, nb::handle value, int6
     problem.bias = broadcast(options_.bias, "bias");
     if (problem.bias) check_floating(problem.bias, "bias");
     read_table();
+}
+
+void Call::read_cap_and_sinks(nb::handle softcap, nb::handle sinks) {
+    if (!softcap.is_none()) {
+        problem.softcap = nb::cast<double>(softcap);
+        require(problem.softcap > 0 && std::isfinite(problem.softcap), "softcap: expected a finite number above 0");
+    }
+    problem.sinks = broadcast(sinks, "sinks", 1);
+    if (problem.sinks) check_floating(problem.sinks, "sinks");
 }
 
 void Call::read_mask() {

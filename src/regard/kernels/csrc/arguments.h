@@ -49,6 +49,8 @@ public:
     // Reads query, key and value into the problem. For additive attention head_dim is its inner size, without a limit.
     void read_problem(nanobind::handle query, nanobind::handle key, nanobind::handle value,
                       int64_t largest = max_head_dim);
+    // Reads what changes the scores or the sum of a softmax: a cap, a number, and sinks. Both may be None.
+    void read_cap_and_sinks(nanobind::handle softcap, nanobind::handle sinks);
     // Reads a query and paged keys and values into the problem.
     Pages read_paged_problem(nanobind::handle query, nanobind::handle key_pages, nanobind::handle value_pages,
                      nanobind::handle page_table, nanobind::handle lengths);
@@ -102,6 +104,7 @@ public:
 
 private:
     Array broadcast(nanobind::handle object, const char* name);
+    Array broadcast(nanobind::handle object, const char* name, int64_t columns);
     void check_sizes(int64_t largest);
     const int32_t* copy_tokens(nanobind::handle object, const char* name, int64_t groups, int64_t places, int64_t tokens);
     void read_tokens(nanobind::handle query, nanobind::handle key, nanobind::handle value, int64_t largest);

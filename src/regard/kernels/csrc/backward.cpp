@@ -64,7 +64,9 @@ struct Run {
         k.backward_pack_queries(p, inputs, member / p.key_heads, head, n % p.query_tiles(), tiles, in_group, scratch);
     }
     // Whether prepare_queries is needed, a step between packing and gradients that reads all keys of a tile of queries.
-    bool has_preparation() const { return was_decoded || inputs.grad_lse || inputs.has_statistics(); }
+    bool has_preparation() const {
+        return was_decoded || inputs.grad_lse || inputs.has_statistics() || inputs.sink_weight || inputs.sink_rows;
+    }
     void prepare_queries(int64_t member, int64_t n, const BackwardTiles& tiles, char* scratch) const {
         int64_t in_group = n / p.query_tiles(), t = n % p.query_tiles(), batch = member / p.key_heads;
         int64_t head = member % p.key_heads * p.group() + in_group;
@@ -170,12 +172,38 @@ struct Run {
     }
 };
 
+// Sums the gradients of the sinks of all queries (batch, heads, queries) to the shape of the sinks, in order.
+template <class Number>
+void sum_sinks(const Problem& p, const Number* rows, const Array& to) {
+    const int64_t batches = to.shape[0], heads = to.shape[1], queries = to.shape[2];
+    const int64_t last_batch = batches == 1 ? p.batch : 1, last_query = queries == 1 ? p.queries : 1;
+    const int64_t last_head = heads == 1 ? p.heads : 1;
+    for (int64_t b = 0; b < batches; ++b)
+        for (int64_t h = 0; h < heads; ++h)
+            for (int64_t q = 0; q < queries; ++q) {
+                double sum = 0;
+                for (int64_t of_batch = b; of_batch < b + last_batch; ++of_batch)
+                    for (int64_t of_head = h; of_head < h + last_head; ++of_head)
+                        for (int64_t query = q; query < q + last_query; ++query)
+                            sum += (double)rows[(of_batch * p.heads + of_head) * p.queries + query];
+                ((Number*)to.data)[to.at(b, h, q, 0)] = (Number)sum;
+            }
+}
+
 }  // namespace
 
 void backward(const Problem& p, const ForwardResults& results, const Gradients& g, int threads) {
     if (p.batch * p.heads * p.queries * p.keys == 0) return;
     BackwardInputs inputs = {g.output, results.output, results.normalizer, results.rounding, g.lse, g.log_weight,
-                           g.column, g.top_keys,     g.top,       g.rows,           g.rows_weights};
+                           g.column, g.top_keys,     g.top,       g.rows,           g.rows_weights,
+                           g.sink_weight, {}};
+    Scratch of_sinks;
+    if (g.sinks) {
+        const bool in_double = p.query.dtype == Dtype::float64;
+        of_sinks = Scratch::of<char>({p.batch, p.heads, p.queries, in_double ? 8 : 4});
+        inputs.sink_rows = {of_sinks.as<char>(), g.sinks.dtype, {1, p.batch, p.heads, p.queries},
+                            {0, p.heads * p.queries, p.queries, 1}};
+    }
     Run run(p, tile_kernels_for(p), inputs, g, threads);
     if (run.split.ranges == 1)
         run.run_by_head();
@@ -183,6 +211,11 @@ void backward(const Problem& p, const ForwardResults& results, const Gradients& 
         run.run_by_range();
     run.bias.finish();
     run.table.finish();
+    if (!g.sinks) return;
+    if (g.sinks.dtype == Dtype::float64)
+        sum_sinks(p, of_sinks.as<double>(), g.sinks);
+    else
+        sum_sinks(p, of_sinks.as<float>(), g.sinks);
 }
 
 }  // namespace regard

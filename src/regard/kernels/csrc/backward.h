@@ -4,6 +4,9 @@
 //     D_ij  = dO_i . v_j  (+ terms of statistics: see statistics_part)
 //     dS_ij = w_ij (D_ij - delta_i)                           delta_i = sum_j w_ij D_ij = dO_i . o_i
 //     dV_j  = sum_i w_ij dO_i,   dK_j = scale sum_i dS_ij q_i,   dQ_i = scale sum_j dS_ij k_j
+// With a cap (softcap.h), dS is multiplied by its slope, after it was added to the gradient of a bias. The gradient of a
+// sink is in attention_sink.h.
+//
 //                                                             Dao et al. 2022, algorithm 4; Dao 2023, algorithm 2
 // With dropout, w_ij in dV and dO_i . v_j are multiplied by keep_ij / (1 - p), generated again from the seed.
 //
@@ -172,10 +175,11 @@ struct Backward {
     const BackwardSizes& size;
     int64_t batch, head, in_group, head_stride, value_stride, query_units, output_units;
     bool has_bias;
-    number times;  // factor of a difference of scores in the exponent; without a bias it contains the scale
+    number times;  // factor of a difference of scores in the exponent; without a bias or a cap it contains the scale
+    Softcap<number> softcap;
     number keep_scale;
     uint32_t threshold;
-    number *grad_key, *grad_value, *weights, *inner, *bias_rows, *exponents, *extra, *skewed_sums, *sums;
+    number *grad_key, *grad_value, *weights, *inner, *bias_rows, *exponents, *extra, *skewed_sums, *sums, *slopes;
     unit *paired_weights, *paired_inner, *inner_rows;
     uint64_t* bits;
 
@@ -193,25 +197,29 @@ struct Backward {
         unit* inner_rows = c.take<unit>(A::per_unit == 1 ? 0 : tile * unit_tile);
         uint64_t* bits = c.take<uint64_t>(tiles_together * tile);
         number* sums = c.take<number>(max_decode_rows * width);
+        number* slopes = c.take<number>(p.softcap > 0 ? tile * tile : 0);
         if (!b) return;
         b->grad_key = grad_key, b->grad_value = grad_value, b->weights = weights, b->inner = inner;
         b->bias_rows = bias_rows, b->exponents = exponents, b->extra = extra, b->skewed_sums = skewed_sums;
         b->paired_weights = paired_weights, b->paired_inner = paired_inner, b->inner_rows = inner_rows, b->bits = bits,
-        b->sums = sums;
+        b->sums = sums, b->slopes = slopes;
     }
 
     Backward(const Problem& p, const BackwardInputs& g, const BackwardTiles& tiles, const BackwardResults& results,
              int64_t batch, char* scratch)
-        : p(p), g(g), tiles(tiles), results(results), size(*tiles.size), batch(batch) {
+        : p(p), g(g), tiles(tiles), results(results), size(*tiles.size), batch(batch), softcap(p, (number)p.scale) {
         head_stride = padded_width<A>(p.head_dim), value_stride = padded_width<A>(p.value_dim);
         query_units = Pack::unit_stride(p.head_dim), output_units = Pack::unit_stride(p.value_dim);
         has_bias = p.bias || p.table;
-        times = (number)((has_bias ? 1 : p.scale) * log2_e);
+        times = (number)(scale_of_differences() * log2_e);
         threshold = p.dropout > 0 ? drop_threshold(p.dropout) : 0;
         keep_scale = (number)(1 / (1 - p.dropout));
         ScratchLayout c{scratch};
         carve(c, p, this);
     }
+
+    // Factor of the difference of two numbers of the unit in which the normalizer is: see normalizer.h.
+    REGARD_INLINE double scale_of_differences() const { return has_bias || softcap ? 1 : p.scale; }
 
     // Computes dK and dV of key tiles first .. stop - 1, and their terms of dQ (results.grad_query) and of the
     // gradients of bias and table.
@@ -295,7 +303,7 @@ struct Backward {
     REGARD_INLINE void weigh(int64_t query_tile, int64_t key_tile, size_t at, int64_t first, int32_t from,
                              int32_t stop, bool partial) {
         if constexpr (Weights::is_normalized)
-            if (tiles.weights && !g.has_statistics())
+            if (tiles.weights && !g.has_statistics() && !softcap)  // slopes are not saved
                 return load_weights<n>(key_tile, at, first, from, stop, partial);
         const unit* query = (const unit*)(tiles.query + size.query * at) + first * query_units;
         const unit* key = (const unit*)(tiles.key + size.key * (size_t)key_tile);
@@ -314,6 +322,7 @@ struct Backward {
             Sums<A, n, decltype(panel)::value> s;
             s.clear();
             multiply(s, query, query_units, 1, key + v0 * width, tile, count_units<A>(p.head_dim));
+            if (softcap) softcap.apply_to(s, slopes + first * tile + v0 * width, tile);
             if constexpr (Weights::is_normalized)
                 normalizers.to_exponents(s, added, v0);
             else
@@ -343,7 +352,7 @@ struct Backward {
         const number *largest, *log_sum;
 
         REGARD_INLINE Normalizers(const Backward& b, size_t at, int64_t first)
-            : scale((number)b.p.scale), times(b.times), has_bias(b.has_bias),
+            : scale(b.softcap ? 1 : (number)b.p.scale), times(b.times), has_bias(b.has_bias),
               largest((const number*)(b.tiles.largest + b.size.row_numbers * at) + first),
               log_sum((const number*)(b.tiles.log_sum + b.size.row_numbers * at) + first) {}
 
@@ -449,7 +458,20 @@ struct Backward {
                 if (results.grad_bias) add_to_bias(first_query + r, key_tile, d_to + r * tile);
                 if (results.grad_table) add_to_skewed(first + r, d_to + r * tile);
             }
+        if (softcap) multiply_by_slopes<n>(first, from, stop, partial, d_to);
         if constexpr (A::per_unit == 2) pair_up<n>(first, w_to, d_to);
+    }
+
+    // Converts dS to gradients of the scores before the cap. A slope may be NaN for a forbidden key.
+    template <int n>
+    REGARD_INLINE void multiply_by_slopes(int64_t first, int32_t from, int32_t stop, bool partial, number* d) {
+        for (int r = 0; r < n; ++r)
+            for (int64_t v = from; v < stop; ++v) {
+                number* at = d + r * tile + v * width;
+                vec<number> ds = load(at) * load(slopes + (first + r) * tile + v * width);
+                if (partial) ds = select((uint32_t)(bits[first + r] >> (v * width)), ds, vec<number>{});
+                store(at, ds);
+            }
     }
 
     // bfloat16: stores weights and dS in units of two adjacent queries, for dV and dK, and dS in units of two adjacent
@@ -629,7 +651,7 @@ struct Backward {
     }
 
     // The step between packing and gradients, which reads all keys of one tile of queries: computes its normalizers, if
-    // weights are saved, and adds the terms of statistics to delta.
+    // weights are saved, adds the terms of statistics to delta, and computes the gradients of the sinks.
     static void prepare_queries(const Problem& p, const BackwardInputs& g, const BackwardTiles& tiles, int64_t batch,
                                 int64_t head, int64_t in_group, int64_t query_tile, char* scratch) {
         if constexpr (Weights::is_normalized) {
@@ -638,6 +660,38 @@ struct Backward {
             b.head = head, b.in_group = in_group;
             if (tiles.weights) b.normalize_queries(query_tile);
             b.add_statistics(query_tile);
+            if (p.sinks) b.differentiate_sinks(query_tile);
+        }
+    }
+
+    // Adds the terms of the sinks in statistics to delta, and writes the gradients: see attention_sink.h.
+    void differentiate_sinks(int64_t query_tile) {
+        const size_t at = (size_t)(in_group * p.query_tiles() + query_tile);
+        const int64_t first_query = query_tile * tile, rows = min_of(p.queries - first_query, tile);
+        const number* largest = (const number*)(tiles.largest + size.row_numbers * at);
+        const number* log_sum = (const number*)(tiles.log_sum + size.row_numbers * at);
+        number* delta = (number*)(tiles.delta + size.row_numbers * at);
+        const uint64_t active = ((const uint64_t*)tiles.active)[at];
+        const auto of_row = [&](const Array& array, int64_t query) -> number& {
+            return ((number*)array.data)[array.at(0, batch, head, query)];
+        };
+        for (int64_t i = 0; i < rows; ++i) {
+            const int64_t query = first_query + i;
+            double gradient = 0;
+            if (active >> i & 1) {
+                const double largest_score = (double)largest[i] * scale_of_differences();
+                const double log_weight = read_sink(p, batch, head, query) - largest_score - (double)log_sum[i] * ln_2;
+                const double weight = exp(log_weight);
+                double of_weight = 0;
+                if (g.sink_weight) of_weight += (double)of_row(g.sink_weight, query);
+                if (g.log_weight && weight > 0) of_weight += (double)of_row(g.log_weight, query) * log_weight;
+                if (weight > 0) {
+                    const double sum = (double)delta[i] + weight * of_weight;
+                    delta[i] = (number)sum;
+                    gradient = weight * (of_weight - sum);
+                }
+            }
+            if (g.sink_rows) of_row(g.sink_rows, query) = (number)gradient;
         }
     }
 
@@ -713,7 +767,12 @@ struct Backward {
                 continue;
             }
             const double sum = sum_lanes<number>(load(sums + r * width));
-            const Normalizer<number> found = {in.sign * largest[r], (number)(log(sum) * log2_e)};
+            double log_of_sum = log(sum);
+            if (p.sinks) {
+                const double largest_score = (double)(in.sign * largest[r]) * scale_of_differences();
+                log_of_sum = SinkShare(read_sink(p, batch, head, query_tile * tile + r), largest_score, log_of_sum).log_sum;
+            }
+            const Normalizer<number> found = {in.sign * largest[r], (number)(log_of_sum * log2_e)};
             const bool is_active = found.is_active() && largest[r] < infinity;
             if (!is_active) active &= ~((uint64_t)1 << r);
             largest[r] = is_active ? found.largest : 0, log_sum[r] = is_active ? found.log_sum : infinity;
@@ -725,7 +784,7 @@ struct Backward {
         number product_scale, sign, times;  // score = product_scale * product + bias; times: as in Backward
         explicit REGARD_INLINE Exponents(const Backward& b) {
             sign = b.times > 0 ? 1 : b.times < 0 ? -1 : 0;
-            product_scale = b.has_bias ? (number)b.p.scale : sign;
+            product_scale = b.softcap ? 1 : b.has_bias ? (number)b.p.scale : sign;
             times = b.times == 0 ? 1 : sign * b.times;
         }
     };
@@ -789,6 +848,7 @@ struct Backward {
             Sums<A, n, decltype(panel)::value> s;
             s.clear();
             multiply(s, query, query_units, 1, key + v0 * width, tile, count_units<A>(p.head_dim));
+            if (softcap) softcap.apply_to(s);
             s.each([&](int r, int v, vec<number>& x) {
                 vec<number> plus = {};
                 if (has_bias) plus = load(added[r] + (v0 + v) * width);
@@ -818,6 +878,7 @@ struct Backward {
             Sums<A, n, decltype(panel)::value> s;
             s.clear();
             multiply(s, query, query_units, 1, key + v0 * width, tile, count_units<A>(p.head_dim));
+            if (softcap) softcap.apply_to(s);
             normalizers.to_exponents(s, added, v0);
             s.each([&](int r, int v, vec<number>& x) {
                 int64_t c = r * tile + (v0 + v) * width;

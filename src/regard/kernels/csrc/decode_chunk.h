@@ -10,7 +10,8 @@
 //
 //     m = max_c m_c,    l = sum_c exp(m_c - m) l_c,    output = sum_c exp(m_c - m) o_c / l,    lse = ln l + m
 //
-// A row whose result is NaN has an l of NaN.
+// A row whose result is NaN has an l of NaN. Scores may be capped (softcap.h), and the sink of a row (attention_sink.h)
+// is added to l at the end.
 //
 // Weights of a sigmoid (weight_function.h) are not relative to anything: then m_c is 0, or -infinity if the chunk has no
 // key for the row, o_c is a sum that is only added up, and l_c is 1 or 0.
@@ -21,6 +22,8 @@
 #include "normalizer.h"
 #include "bias_rows.h"
 #include "weight_function.h"
+#include "softcap.h"
+#include "attention_sink.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {
@@ -305,6 +308,8 @@ struct Decode {
     REGARD_INLINE number score_row(int64_t r) {
         BiasRows<number> bias{p, batch, head_of(r)};
         bool has_bias = bias.has_bias();
+        const Softcap<number> softcap(p, (number)p.scale);
+        const number scale = softcap ? 1 : (number)p.scale;
         vec<number> highest = broadcast(-infinity);
         for (int t = 0; t < count; ++t) {
             const Tile& of = tiles[t];
@@ -312,11 +317,15 @@ struct Decode {
             const number* of_keys = has_bias ? bias.read(r % p.queries, of.index * tile, bias_buffer) : nullptr;
             vec<number> nonfinite = {};
             bool full = of.bits[r] == ~(uint64_t)0;
+            if (softcap) {  // which would make an infinite product finite
+                for (int64_t j = of.from; j < of.stop; j += n) nonfinite = multiply_add(load(row + j), vec<number>{}, nonfinite);
+                softcap.apply(row + of.from, 1, of.stop - of.from, 0, nullptr, 0);
+            }
             for (int64_t j = of.from; j < of.stop; j += n) {
                 vec<number> s = load(row + j), plus = {};
                 nonfinite = multiply_add(s, vec<number>{}, nonfinite);
                 if (has_bias) plus = load(of_keys + j);
-                s = multiply_add(s, broadcast((number)p.scale), plus);
+                s = multiply_add(s, broadcast(scale), plus);
                 if (!full) s = select((uint32_t)(of.bits[r] >> j), s, broadcast(-infinity));
                 highest = maximum(highest, s);
                 store(row + j, s);
@@ -399,7 +408,12 @@ struct Decode {
     static void finish(const Problem& p, const number* from, number base, number sum, int64_t batch, int64_t head,
                        int64_t query, const ForwardResults& results) {
         bool empty = sum == 0;
-        const double log_sum = results.lse || results.normalizer ? log((double)sum) : 0;
+        const bool has_sink = p.sinks && !empty;
+        double log_sum = results.lse || results.normalizer || has_sink ? log((double)sum) : 0, keys = 1;
+        if (has_sink) {
+            const SinkShare share(read_sink(p, batch, head, query), base, log_sum);
+            log_sum = share.log_sum, keys = share.keys;
+        }
         if (const Array& lse = results.lse)
             ((number*)lse.data)[lse.at(0, batch, head, query)] = (number)((double)base + log_sum);
         // The backward pass uses the logarithm only to decide which rows take part: see Backward::normalize_queries.
@@ -408,6 +422,7 @@ struct Decode {
             Normalizer<number>{base, (number)(log_sum * log2_e)}.write(results.normalizer, batch, head, query);
         }
         number inverse = empty ? 0 : 1 / (Weights::is_normalized ? sum : sum * 0 + 1);  // NaN for a broken row
+        if (has_sink) inverse = (number)(keys / (double)sum);
         const Array &output = results.output, &rounding = results.rounding;
         T* to = (T*)output.data + output.at(batch, head, query, 0);
         T* cut = rounding ? (T*)rounding.data + rounding.at(batch, head, query, 0) : nullptr;

@@ -14,16 +14,17 @@ struct ForwardResults {
 };
 void forward(const Problem& problem, const ForwardResults& results, int threads);
 
-// Gradients of the results, which are inputs, and of the arguments, which are outputs.
+// Gradients of the results, which are inputs, and of the arguments, which are outputs. That of the sinks has their shape.
 struct Gradients {
     Array output, query, key, value, bias, table;                      // output is an input
     Array lse, log_weight, column, top_keys, top, rows, rows_weights;  // inputs: of lse and of the statistics
     Array vector;  // additive attention: parts of the gradient, (batch, heads, key_tiles, inner)
+    Array sinks, sink_weight;  // output; input, of the statistic
 };
 void backward(const Problem& problem, const ForwardResults& results, const Gradients& gradients, int threads);
 
 struct Statistics {
-    Array entropy, received, top_keys, top_weights, rows, rows_weights;
+    Array entropy, received, top_keys, top_weights, rows, rows_weights, sink_weight;
 };
 void observe(const Problem& problem, const ForwardResults& results, const Statistics& statistics, int threads);
 

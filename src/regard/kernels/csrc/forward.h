@@ -1,8 +1,10 @@
 // Forward pass: one tile of 64 queries of one head, with all its keys.
 //
-//     s_ij = scale q_i . k_j + bias_ij                    where the mask allows, else -infinity
+//     s_ij = scale q_i . k_j + bias_ij                    where the mask allows, else -infinity; or capped: softcap.h
 //     m    = max over the keys so far,   l = sum exp(s - m),   o = sum exp(s - m) v
 //     output_i = o / l,   lse_i = ln l + m                Milakov and Gimelshein 2018; Dao et al. 2022, algorithm 1
+//
+// With a sink (attention_sink.h), l has one term more, which is added at the end.
 //
 // If weights are rounded before the product (Bfloat16), o is divided by the sum of the rounded weights: a component
 // that all values share is reproduced exactly, and gradients computed from o have no error in proportion to it.
@@ -19,6 +21,8 @@
 #include "pack.h"
 #include "random.h"
 #include "bias_rows.h"
+#include "softcap.h"
+#include "attention_sink.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {
@@ -36,7 +40,7 @@ struct NoHook {
     REGARD_INLINE void see(int64_t, const Row&, Number, V, const Number*, const KeyTile*, int, const int32_t*,
                            const int32_t*) {}
     template <class Number>
-    REGARD_INLINE void finish(int64_t, bool, bool, Number, Number) {}
+    REGARD_INLINE void finish(int64_t, bool, bool, Number, Number, const SinkShare&) {}
 };
 
 template <class A, class Hook = NoHook>
@@ -55,9 +59,11 @@ struct Forward {
     const PackedKeys& keys;
     int64_t batch, head, first_query, rows, depth, query_stride, value_stride;
     number factor;     // of products: |scale|
-    bool premultiply;  // scores are scaled before their maximum is taken: with a bias, a scale of 0, or additive scores
+    bool premultiply;  // scores are scaled before their maximum is taken: with a bias or a cap, a scale of 0, or
+                       // additive scores
     number times;      // factor of the difference of two scores in the exponent
     BiasRows<number> bias;
+    Softcap<number> softcap;
     uint32_t threshold;
     unit* query;
     number *output, *scores, *bias_rows, *largest;
@@ -92,14 +98,15 @@ struct Forward {
 
     Forward(const Problem& p, const PackedKeys& keys, int64_t batch, int64_t head, int64_t query_tile, char* scratch,
             Hook hook = {})
-        : p(p), keys(keys), batch(batch), head(head), bias{p, batch, head}, hook(hook) {
+        : p(p), keys(keys), batch(batch), head(head), bias{p, batch, head},
+          softcap(p, (number)fabs(p.scale)), hook(hook) {
         first_query = query_tile * tile;
         rows = min_of(p.queries - first_query, tile);
         depth = count_units<A>(p.head_dim);
         query_stride = units_in_row(p);
         value_stride = padded_width<A>(p.value_dim);
         factor = (number)fabs(p.scale);
-        premultiply = bias.has_bias() || factor == 0 || p.vector;
+        premultiply = bias.has_bias() || softcap || factor == 0 || p.vector;
         times = (number)((premultiply ? 1 : fabs(p.scale)) * log2_e);
         threshold = p.dropout > 0 ? drop_threshold(p.dropout) : 0;
         ScratchLayout c{scratch};
@@ -219,11 +226,12 @@ struct Forward {
             Sums<A, n, decltype(panel)::value> s;
             s.clear();
             multiply(s, left, query_stride, 1, key + v0 * width, tile, depth);
+            if (softcap) softcap.apply_to(s);
             if (premultiply)
                 s.each([&](int r, int v, vec<number>& x) {
                     vec<number> plus = {};
                     if (bias.has_bias()) plus = load(added[r] + (v0 + v) * width);
-                    x = multiply_add(x, broadcast(factor), plus);
+                    x = multiply_add(x, broadcast(softcap ? 1 : factor), plus);
                 });
             take(v0, s);
         });
@@ -304,13 +312,16 @@ struct Forward {
         });
     }
 
+    // The largest score of a row from `m`, which may be a product.
+    REGARD_INLINE double largest_score(number m) const {
+        return m == -infinity ? 0 : (double)m * (premultiply ? 1 : fabs(p.scale));
+    }
+
     // Writes lse and the normalizer of a row from its largest score and ln of its sum, which is -infinity for a row
     // without allowed keys.
     REGARD_INLINE void write_normalizer(const ForwardResults& results, int64_t query, number m, double log_sum) const {
-        if (const Array& lse = results.lse) {
-            double largest_score = m == -infinity ? 0 : (double)m * (premultiply ? 1 : fabs(p.scale));
-            ((number*)lse.data)[lse.at(0, batch, head, query)] = (number)(largest_score + log_sum);
-        }
+        if (const Array& lse = results.lse)
+            ((number*)lse.data)[lse.at(0, batch, head, query)] = (number)(largest_score(m) + log_sum);
         if (!results.normalizer) return;
         number product = !premultiply && p.scale < 0 ? -m : m;  // queries were negated
         Normalizer<number>{product, (number)(log_sum * log2_e)}.write(results.normalizer, batch, head, query);
@@ -324,10 +335,18 @@ struct Forward {
             bool is_broken = (broken_rows >> i & 1) || sum != sum || m == infinity;
             bool is_empty = !is_broken && m == -infinity;
             number inverse = is_empty ? 0 : (number)(1 / ((double)divisor * (1 - p.dropout)));
-            if (results.lse || results.normalizer)
-                write_normalizer(results, first_query + i, m, is_broken ? NAN : log((double)sum));
+            const bool has_sink = p.sinks && !is_empty;
+            double log_sum = 0;
+            if (results.lse || results.normalizer || has_sink) log_sum = is_broken ? NAN : log((double)sum);
+            SinkShare share(log_sum);
+            if (has_sink) {
+                share = {read_sink(p, batch, head, first_query + i), largest_score(m), log_sum};
+                is_broken |= share.keys != share.keys;
+                inverse = (number)(share.keys / ((double)divisor * (1 - p.dropout)));
+            }
+            if (results.lse || results.normalizer) write_normalizer(results, first_query + i, m, share.log_sum);
             if (is_broken) inverse = (number)NAN;
-            hook.finish(i, is_broken, is_empty, m, sum);
+            hook.finish(i, is_broken, is_empty, m, sum, share);
             const number* row_of = output + i * value_stride;
             int64_t at = out.at(batch, head, first_query + i, 0);
             if (rounding)

@@ -16,7 +16,7 @@ inline constexpr int strip = 6;  // rows of a register tile
 template <class A, int rows, int vectors>
 struct Sums {
     typedef typename A::number number;
-    static constexpr int panel = vectors;
+    static constexpr int panel = vectors, height = rows;
     vec<number> at[rows][vectors];
 
     // Calls body(row, vector, sum) for every sum. All loops over sums must use this function: if a single one were not

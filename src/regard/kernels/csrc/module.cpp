@@ -98,11 +98,12 @@ Array write_gradient(Call& call, nb::handle object, const char* name, const Arra
 }
 
 void bind_forward(nb::module_& module) {
-    define<5, 2>(
+    define<5, 4>(
         module, "forward", "Attention, and the logarithm of each row's sum.", {"query", "key", "value", "output", "lse"},
-        {"rounding", "normalizer"},
-        [](Call& call, const Objects<5>& arrays, const Objects<2>& further) {
+        {"rounding", "normalizer", "softcap", "sinks"},
+        [](Call& call, const Objects<5>& arrays, const Objects<4>& further) {
             call.read_problem(arrays[0], arrays[1], arrays[2]);
+            call.read_cap_and_sinks(further[2], further[3]);
             const ForwardResults results = {write_output(call, arrays[3]), write_lse(call, arrays[4]),
                                             write_rounding(call, further[0]), write_normalizer(call, further[1])};
             const nb::gil_scoped_release unlocked;
@@ -111,13 +112,15 @@ void bind_forward(nb::module_& module) {
 }
 
 void bind_backward(nb::module_& module) {
-    define<11, 8>(
+    define<11, 12>(
         module, "backward", "Gradients of attention, and of its statistics where theirs are given.",
         {"grad_output", "query", "key", "value", "output", "normalizer", "grad_query", "grad_key", "grad_value",
          "grad_bias", "grad_table"},
-        {"grad_lse", "log_weight", "column", "top_keys", "top_grad", "rows", "rows_grad", "rounding"},
-        [](Call& call, const Objects<11>& arrays, const Objects<8>& further) {
+        {"grad_lse", "log_weight", "column", "top_keys", "top_grad", "rows", "rows_grad", "rounding", "softcap", "sinks",
+         "grad_sinks", "sink_weight_grad"},
+        [](Call& call, const Objects<11>& arrays, const Objects<12>& further) {
             call.read_problem(arrays[1], arrays[2], arrays[3]);
+            call.read_cap_and_sinks(further[8], further[9]);
             const Problem& p = call.problem;
             const Call::Shape of_queries{p.batch, p.heads, p.queries};
             const Call::Shape outputs{p.batch, p.heads, p.queries, p.value_dim};
@@ -148,19 +151,24 @@ void bind_backward(nb::module_& module) {
             Call::require_pair(gradients.top, "top_grad", gradients.top_keys, "top_keys");
             Call::require_pair(gradients.rows_weights, "rows_grad", gradients.rows, "rows");
             const Array rounding = call.read(further[7], "rounding", outputs, call.dtype(), accept);
+            gradients.sinks = write_gradient(call, further[10], "grad_sinks", p.sinks);
+            gradients.sink_weight =
+                call.read(further[11], "sink_weight_grad", of_queries, call.accumulation_dtype(), accept);
+            Call::require_pair(gradients.sink_weight, "sink_weight_grad", p.sinks, "sinks");
             const nb::gil_scoped_release unlocked;
             backward(p, {output, {}, rounding, normalizer}, gradients, call.threads());
         });
 }
 
 void bind_observe(nb::module_& module) {
-    define<11, 2>(
+    define<11, 5>(
         module, "observe", "Attention with statistics of its weights.",
         {"query", "key", "value", "output", "lse", "entropy", "received", "top_keys", "top_weights", "rows",
          "rows_weights"},
-        {"rounding", "normalizer"},
-        [](Call& call, const Objects<11>& arrays, const Objects<2>& further) {
+        {"rounding", "normalizer", "softcap", "sinks", "sink_weight"},
+        [](Call& call, const Objects<11>& arrays, const Objects<5>& further) {
             call.read_problem(arrays[0], arrays[1], arrays[2]);
+            call.read_cap_and_sinks(further[2], further[3]);
             const Problem& p = call.problem;
             const ForwardResults results = {write_output(call, arrays[3]), write_lse(call, arrays[4]),
                                             write_rounding(call, further[0]), write_normalizer(call, further[1])};
@@ -177,6 +185,9 @@ void bind_observe(nb::module_& module) {
             const int64_t rows = statistics.rows.shape[3];
             statistics.rows_weights = call.write(arrays[10], "rows_weights", {p.batch, p.heads, rows, p.keys},
                                                  call.accumulation_dtype(), accept);
+            statistics.sink_weight =
+                call.write(further[4], "sink_weight", {p.batch, p.heads, p.queries}, call.accumulation_dtype(), accept);
+            Call::require_pair(statistics.sink_weight, "sink_weight", p.sinks, "sinks");
             Call::require_pair(statistics.top_weights, "top_weights", statistics.top_keys, "top_keys");
             Call::require_pair(statistics.top_keys, "top_keys", statistics.top_weights, "top_weights");
             Call::require_pair(statistics.rows_weights, "rows_weights", statistics.rows, "rows");
@@ -483,7 +494,7 @@ std::vector<std::string> isas() {
 
 // Version of the interface that _native.pyi declares. Increase it here and in extension.py with each change that is
 // incompatible with older Python files or an older module; extension.py refuses a module with another number.
-constexpr int interface_number = 6;
+constexpr int interface_number = 7;
 
 NB_MODULE(_native, module) {
     module.attr("interface") = interface_number;

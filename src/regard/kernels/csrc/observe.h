@@ -5,6 +5,7 @@
 //     top_i       the keys of the largest w_ij; among equal weights the lower key first
 //     received_j  sum_i w_ij
 //     rows        w_ij of some queries i
+//     sink_weight_i, with a sink (attention_sink.h): it takes part in the entropy as a key does, and not in the others
 //
 // Entropy and top are computed from the strips of scores of the forward pass, with sums rescaled to the running maximum
 // (Milakov and Gimelshein 2018): one more multiply-add and one compare per score. The received weights need the sum of
@@ -133,18 +134,22 @@ struct StatisticsHook {
     }
 
     // `m` is the largest score, `sum` the sum of 2^x.
-    REGARD_INLINE void finish(int64_t row, bool is_broken, bool is_empty, Number m, Number sum) {
+    REGARD_INLINE void finish(int64_t row, bool is_broken, bool is_empty, Number m, Number sum, const SinkShare& shared) {
         int64_t query = first_query + row;
-        Number inverse = is_broken ? (Number)NAN : is_empty ? 0 : (Number)(1 / (double)sum);
+        Number inverse = is_broken ? (Number)NAN : is_empty ? 0 : (Number)(shared.keys / (double)sum);
         if (is_empty) m = 0;
         Number* normal = (Number*)into->normals + 2 * ((batch * heads + head) * queries + query);
         normal[0] = m, normal[1] = inverse;
         if (const Array& e = into->statistics.entropy) {
             double share = sum_lanes<Number>(load(shares + row * width));
             double entropy = is_empty ? 0 : log((double)sum) - share * ln_2 / (double)sum;
+            if (shared.sink > 0)  // of two groups, keys and sink, and within the keys
+                entropy = (shared.keys > 0 ? shared.keys * (entropy - log(shared.keys)) : 0) - shared.sink * log(shared.sink);
             if (entropy < 0) entropy = 0;  // by rounding
             ((Number*)e.data)[e.at(0, batch, head, query)] = is_broken ? (Number)NAN : (Number)entropy;
         }
+        if (const Array& weight = into->statistics.sink_weight)
+            ((Number*)weight.data)[weight.at(0, batch, head, query)] = is_broken ? (Number)NAN : (Number)shared.sink;
         if (into->statistics.top_keys) write_top(row, is_broken, m, inverse);
     }
 

@@ -5,10 +5,11 @@
 //     value   (batch, key_heads, keys, value_dim)
 //
 //     score_ij  = scale * q_i . k_j + bias_ij           where the mask allows, else -infinity
-//     weight_ij = exp(score_ij - lse_i)
+//     weight_ij = exp(score_ij - lse_i)                 lse_i = ln (sum_j exp(score_ij) [+ exp(sink_i)])
 //     output_i  = sum_j weight_ij value_j               Vaswani et al. 2017, equation 1
 //
-// or with weights of another function of the scores (WeightFunction).
+// or with weights of another function of the scores (WeightFunction); with a softcap (softcap.h), the cap is applied to
+// the scaled products before the bias is added. Sinks: see attention_sink.h.
 //
 // Strides are in elements and may be 0 (broadcast) or negative.
 #pragma once
@@ -80,6 +81,8 @@ struct Problem {
     Array vector;          // (1, 1, heads, head_dim): the score vector of additive attention (additive.h), or absent
     WeightFunction weight_function = WeightFunction::softmax;
     Array row_bias;        // (1, batch, heads, queries) in the dtype of sums: b_i of a sigmoid, in the forward pass
+    Array sinks;           // broadcasts to (batch, heads, queries, 1), or absent; any floating dtype
+    double softcap = 0;    // 0: none
     int64_t offset = 0;    // position of query 0 among the keys: keys - queries
     double scale = 1;
     double dropout = 0;

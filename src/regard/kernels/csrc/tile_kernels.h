@@ -27,6 +27,8 @@ struct BackwardInputs {
     Array column;          // g_j (batch, heads, keys): adds g_j
     Array top_keys, top;   // (batch, heads, queries, top): adds top to D at those keys
     Array rows, rows_weights;  // (rows) query indices; (batch, heads, rows, keys) added to D of those queries
+    Array sink_weight;     // (batch, heads, queries): D of the sink
+    Array sink_rows;       // (batch, heads, queries): written, the gradient of the sink of each query; or absent
 
     REGARD_INLINE bool has_statistics() const { return log_weight || column || top || rows_weights; }
 };

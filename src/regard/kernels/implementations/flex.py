@@ -2,7 +2,7 @@
 
 The mask's tile map becomes FlexAttention's BlockMask, so empty tiles are skipped and full ones are not tested,
 and the mask's rule its ``mask_mod``. A bias becomes a ``score_mod`` that indexes the bias tensor, or the table of a
-distance bias.
+distance bias; so does a softcap. With a sink z the output is multiplied by sigmoid(lse - z), the sum of the weights of keys.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def run_flex_attention(request: Request, kernel: Callable[..., Any]) -> Float[Te
         if not bool(seen.all()):  # a key hidden from every query may be NaN, and a weight of 0 times NaN is NaN
             hidden = ~seen[..., None].to(request.device)
             key, value = key.masked_fill(hidden, 0.0), value.masked_fill(hidden, 0.0)
-    output: Tensor = kernel(
+    result = kernel(
         request.query,
         key,
         value,
@@ -74,8 +74,14 @@ def run_flex_attention(request: Request, kernel: Callable[..., Any]) -> Float[Te
         block_mask=None if request.mask is None else make_block_mask(request),
         scale=request.scale,
         enable_gqa=request.group > 1,
+        **({} if request.sinks is None else {"return_lse": True}),
     )
-    return output
+    if request.sinks is None:
+        output: Tensor = result
+        return output
+    output, lse = result
+    of_keys = (lse[..., None] - request.sinks.to(lse)).sigmoid()  # 0 where no key may be attended to: lse is -inf
+    return (output * of_keys).to(output.dtype)
 
 
 def make_block_mask(request: Request) -> BlockMask:
@@ -114,6 +120,20 @@ def find_visible_keys(request: Request) -> Bool[Tensor, "#batch #key_heads keys"
 
 
 def _make_score_mod(request: Request) -> ScoreMod | None:
+    """Return the function that changes the scaled scores: the softcap, then the bias."""
+    add_bias, softcap = _make_bias_mod(request), request.softcap
+    if softcap is None:
+        return add_bias
+    cap: float = softcap
+
+    def cap_score(score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        capped = cap * torch.tanh(score / cap)
+        return capped if add_bias is None else add_bias(capped, batch, head, query, key)
+
+    return cap_score
+
+
+def _make_bias_mod(request: Request) -> ScoreMod | None:
     bias = request.bias
     if bias is None:
         return None

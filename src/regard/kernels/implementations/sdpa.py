@@ -45,11 +45,15 @@ def _details() -> str:
 
 
 def _refuses(request: Request) -> str | None:
-    """Refuse biases that need the queries or the weights; torch.func, except for one first derivative without a
+    """Refuse biases that need the queries or the weights; a softcap and sinks; torch.func, except for one first derivative without a
     trained bias; and fake tensors on a CPU, which have no values.
     """
     if isinstance(request.bias, PairBias) and not isinstance(request.bias, DistanceBias):
         return f"sdpa takes a bias as a tensor, and {type(request.bias).__name__} needs the queries or the weights"
+    if request.softcap is not None:
+        return "torch's fused kernel has no softcap"
+    if request.sinks is not None:
+        return "torch's fused kernel has no attention sinks"
     if in_functorch() and not (in_single_grad_transform() and not _requires_grad(request.bias)):
         return "torch's fused kernel has no rules for vmap, forward-mode and second derivatives"
     if request.device.type == "cpu" and isinstance(request.query, FakeTensor):

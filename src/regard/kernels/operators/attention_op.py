@@ -36,7 +36,7 @@ sum_j w_ij D_ij as dO_i . o_i. With the rounded output its error is the same for
 SavedTensors: TypeAlias = tuple[Tensor, Tensor, Tensor]
 """output, normalizer, rounding: the results that the backward pass needs."""
 
-WEIGHT_GRADIENT_NAMES = ("log_weight", "column", "top_keys", "top_grad", "rows", "rows_grad")
+WEIGHT_GRADIENT_NAMES = ("log_weight", "column", "top_keys", "top_grad", "rows", "rows_grad", "sink_weight_grad")
 """Terms that statistics add to the gradient of the weights, in the schema's order: see ``operators.observe_op``."""
 _WEIGHT_GRADIENT_SCHEMA = ", ".join(f"Tensor? {name}=None" for name in WEIGHT_GRADIENT_NAMES)
 
@@ -48,9 +48,9 @@ def attention(
     terms: KernelArguments,
 ) -> Float[Tensor, "batch heads queries value_dim"]:
     """Compute the output, through the torch operator if torch is tracing, else by calling the kernel directly."""
-    if not is_eager(query, key, value, terms.bias):
+    if not is_eager(query, key, value, terms.bias, terms.sinks):
         return cast(Tensor, ATTENTION.torch_op(query, key, value, *terms)[0])
-    if any_requires_grad(query, key, value, terms.bias, terms.table):
+    if any_requires_grad(query, key, value, terms.bias, terms.table, terms.sinks):
         return cast(Tensor, ATTENTION.compute_with_grad(query, key, value, *terms)[0])
     output = empty_token_major(query, query.shape[2], value.shape[3])
     _run_kernel(query, key, value, (output, None, None, None), terms)
@@ -124,23 +124,24 @@ def _attention_backward(
     rounding: Tensor,
     of_bias: bool,
     of_table: bool,
+    of_sinks: bool,
     *terms: Any,
 ) -> tuple[Tensor, ...]:
-    """Compute regard::attention_backward on a CPU. A bias may have another dtype than the sum of its gradient."""
+    """Compute regard::attention_backward on a CPU. A bias or sinks may have another dtype than the sums of gradients."""
     named = KernelArguments(*terms[: len(KernelArguments._fields)])
     of_weights = dict(zip(WEIGHT_GRADIENT_NAMES, terms[len(KernelArguments._fields) :], strict=False))
     gradients = _empty_gradients(
-        grad_output, grad_lse, query, key, value, output, normalizer, rounding, of_bias, of_table, *terms
+        grad_output, grad_lse, query, key, value, output, normalizer, rounding, of_bias, of_table, of_sinks, *terms
     )
     if normalizer.numel() == 0 or key.shape[2] == 0:
         for gradient in gradients:
             gradient.zero_()
         return gradients
-    of_query, of_key, of_value, bias, table = gradients
+    of_query, of_key, of_value, bias, table, sinks = gradients
     if value.shape[3] == 0:
         value, grad_output = zero_values(value), zero_values(output)
         output, of_value = grad_output, torch.empty_like(value, memory_format=torch.contiguous_format)
-    summed = bias.to(accumulation_dtype(query.dtype))
+    summed, summed_sinks = (tensor.to(accumulation_dtype(query.dtype)) for tensor in (bias, sinks))
     native.backward(
         grad_output,
         query,
@@ -155,11 +156,14 @@ def _attention_backward(
         table if of_table else None,
         grad_lse=grad_lse,
         rounding=rounding_residual_or_none(rounding),
+        grad_sinks=summed_sinks if of_sinks else None,
         **of_weights,
         **named.to_kwargs(),
     )
     if summed is not bias:
         bias.copy_(summed)
+    if summed_sinks is not sinks:
+        sinks.copy_(summed_sinks)
     return gradients
 
 
@@ -174,9 +178,10 @@ def _empty_gradients(
     rounding: Tensor,
     of_bias: bool,
     of_table: bool,
+    of_sinks: bool,
     *terms: Any,
 ) -> tuple[Tensor, ...]:
-    """Allocate the gradients; empty tensors for a bias and a table that need none."""
+    """Allocate the gradients; empty tensors for a bias, a table and sinks that need none."""
     del grad_output, grad_lse, output, normalizer, rounding
     named = KernelArguments(*terms[: len(KernelArguments._fields)])
     return (
@@ -185,15 +190,17 @@ def _empty_gradients(
         empty_token_major(value, value.shape[2], value.shape[3]),
         empty_gradient(named.bias, of_bias, query),
         empty_gradient(named.table, of_table, query),
+        empty_gradient(named.sinks, of_sinks, query),
     )
 
 
 def empty_gradient(tensor: Tensor | None, wanted: bool, like: Tensor) -> Tensor:
-    """Allocate the gradient of a bias or a table; an empty tensor if it is not ``wanted``."""
+    """Allocate the gradient of a bias, a table or sinks; an empty tensor if it is not ``wanted``."""
     return tensor.new_empty(tensor.shape) if wanted and tensor is not None else like.new_empty(0)
 
 
-_BIAS_INDEX, _TABLE_INDEX = (3 + KernelArguments._fields.index(name) for name in ("bias", "table"))
+_SUMMED_INDICES = [3 + KernelArguments._fields.index(name) for name in ("bias", "table", "sinks")]
+"""Inputs besides query, key and value that may have a gradient."""
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Results) -> None:
@@ -226,13 +233,14 @@ def compute_gradients(
     """
     results: list[Tensor | None] = [None] * len(given)
     grad_output = torch.zeros_like(saved[0]) if grad_output is None else grad_output
-    wanted = needed[_BIAS_INDEX], needed[_TABLE_INDEX]
-    eager = is_eager_backward(grad_output, grad_lse, *given[:3], given[_BIAS_INDEX], *of_weights)
+    wanted = [needed[index] for index in _SUMMED_INDICES]
+    eager = is_eager_backward(grad_output, grad_lse, *given[:3], *(given[at] for at in _SUMMED_INDICES), *of_weights)
     backward = ATTENTION_BACKWARD.compute if eager else ATTENTION_BACKWARD.torch_op
-    *results[:3], of_bias, of_table = backward(
+    *results[:3], of_bias, of_table, of_sinks = backward(
         grad_output, grad_lse, *given[:3], *saved, *wanted, *given[3:], *of_weights
     )
-    results[_BIAS_INDEX], results[_TABLE_INDEX] = (of_bias if wanted[0] else None), (of_table if wanted[1] else None)
+    for index, is_wanted, gradient in zip(_SUMMED_INDICES, wanted, (of_bias, of_table, of_sinks), strict=True):
+        results[index] = gradient if is_wanted else None
     return results
 
 
@@ -244,8 +252,8 @@ def zero_values(tensor: Tensor) -> Tensor:
 ATTENTION_BACKWARD = Operator(
     "attention_backward",
     "(Tensor grad_output, Tensor? grad_lse, Tensor query, Tensor key, Tensor value, Tensor output, Tensor normalizer, "
-    f"Tensor rounding_residual, bool of_bias, bool of_table, {SCHEMA}, {_WEIGHT_GRADIENT_SCHEMA}) -> "
-    "(Tensor of_query, Tensor of_key, Tensor of_value, Tensor of_bias, Tensor of_table)",
+    f"Tensor rounding_residual, bool of_bias, bool of_table, bool of_sinks, {SCHEMA}, {_WEIGHT_GRADIENT_SCHEMA}) -> "
+    "(Tensor of_query, Tensor of_key, Tensor of_value, Tensor of_bias, Tensor of_table, Tensor of_sinks)",
     compute=_attention_backward,
     fake=_empty_gradients,
     differentiate=refuse_second_derivative,

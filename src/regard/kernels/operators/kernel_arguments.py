@@ -2,6 +2,8 @@
 
     score_ij = scale * q_i . k_j + bias_ij + table[j - position(i)]       where the mask allows, else -infinity
 
+With a softcap c, c tanh(scale * q_i . k_j / c) takes the place of the first term; sinks are terms of the sum of the softmax.
+
 Masks are lowered (``masks.kernel_mask``), so that kernels do not depend on mask classes. A bias by distance is passed
 as its table, which torch computes, so that gradients flow to its parameters.
 """
@@ -23,7 +25,7 @@ _NO_MASK = KernelMask()
 SCHEMA = (
     "SymInt? low, SymInt? high, Tensor? start, Tensor? stop, Tensor? row_start, Tensor? key_tile, Tensor? bitmap, "
     "Tensor? bitmaps, Tensor? dense, float scale, Tensor? bias, Tensor? table, SymInt table_lowest, float dropout, "
-    "Tensor? seed"
+    "Tensor? seed, float? softcap, Tensor? sinks"
 )
 """Schema of these arguments in torch operators."""
 
@@ -47,11 +49,13 @@ class KernelArguments(NamedTuple):
     table_lowest: int = 0  # the distance of the table's first column
     dropout: float = 0.0
     seed: Tensor | None = None  # int64 scalar; None without dropout
+    softcap: float | None = None
+    sinks: Tensor | None = None  # any float dtype, broadcastable to (batch, heads, queries, 1)
 
     def to_kwargs(self) -> dict[str, Any]:
         """Convert to keyword arguments of a kernel, with the number of threads; None and defaults are left out."""
         low, high, start, stop, row_start, key_tile, bitmap, bitmaps, dense, *others = self
-        scale, bias, table, lowest, dropout, seed = others
+        scale, bias, table, lowest, dropout, seed, softcap, sinks = others
         options: dict[str, Any] = {"scale": scale, "threads": torch.get_num_threads()}
         if low is not None:
             options["low"] = low
@@ -71,6 +75,10 @@ class KernelArguments(NamedTuple):
             options |= {"table": table, "table_lowest": lowest}
         if seed is not None:
             options |= {"dropout": dropout, "seed": int(seed)}
+        if softcap is not None:
+            options["softcap"] = softcap
+        if sinks is not None:
+            options["sinks"] = sinks
         return options
 
 
@@ -113,6 +121,8 @@ def to_kernel_arguments(request: Request) -> KernelArguments:
         lowest,
         request.dropout,
         seed,
+        request.softcap,
+        request.sinks,
     )
 
 

@@ -3,6 +3,7 @@
     entropy_i   -sum_j w_ij ln w_ij
     received_j  sum_i w_ij
     top, rows   weights w_ij: the largest of each query, and those of all keys for some queries
+    sink        the weight of the sink, if there is one; it is one more weight in the sums over j of the entropy
 
 All are functions of the weights, so the backward pass sums the terms that they add to the gradient of a weight, in one
 pass of the kernel (Dao et al. 2022, algorithm 4, has the term of the output only):
@@ -35,13 +36,13 @@ from regard.kernels.operators.operator import Operator, load_saved, save_for_bac
 from regard.kernels.results import accumulation_dtype, empty_token_major
 from regard.kernels.tracing import any_requires_grad, is_eager
 
-ObserveResults: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
-"""output, lse, entropy, received, top keys, top weights, rows, normalizer, rounding (see ``attention_op.Results``).
+ObserveResults: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+"""output, lse, entropy, received, top keys, top weights, rows, sink weights, normalizer, rounding.
 
-rows is empty if no rows were requested.
+rows is empty if no rows were requested, and so are sink weights without sinks. The last two: ``attention_op.Results``.
 """
 
-_TOP_KEYS_INDEX, _NORMALIZER_INDEX, _ROUNDING_INDEX = 4, 7, 8
+_TOP_KEYS_INDEX, _NORMALIZER_INDEX, _ROUNDING_INDEX = 4, 8, 9
 
 
 def observe(
@@ -54,27 +55,36 @@ def observe(
 ) -> Observation:
     """Compute output and statistics, through the torch operator if torch is tracing, else by the kernel directly."""
     arguments = (query, key, value, top, rows, *terms)
-    if not is_eager(query, key, value, terms.bias):
+    if not is_eager(query, key, value, terms.bias, terms.sinks):
         columns: ObserveResults = OBSERVE.torch_op(*arguments)
-    elif any_requires_grad(query, key, value, terms.bias, terms.table):
+    elif any_requires_grad(query, key, value, terms.bias, terms.table, terms.sinks):
         columns = OBSERVE.compute_with_grad(*arguments)
     else:
         columns = OBSERVE.compute(*arguments)
-    output, lse, entropy, received, top_keys, top_weights, rows_weights, _, _ = columns
+    output, lse, entropy, received, top_keys, top_weights, rows_weights, sink_weight, _, _ = columns
     return Observation(
-        output, lse, entropy, received, top_keys, top_weights, rows=None if rows is None else rows_weights
+        output,
+        lse,
+        entropy,
+        received,
+        top_keys,
+        top_weights,
+        rows=None if rows is None else rows_weights,
+        sink_weight=None if terms.sinks is None else sink_weight,
     )
 
 
 def _observe(query: Tensor, key: Tensor, value: Tensor, top: int, rows: Tensor | None, *terms: Any) -> ObserveResults:
     """Compute regard::observe on a CPU."""
     columns = _empty_results(query, key, value, top, rows, *terms)
-    output, *statistics, rows_weights, normalizer, rounding = columns
+    output, *statistics, rows_weights, sink_weight, normalizer, rounding = columns
     if value.shape[3] == 0:
         output, value = empty_token_major(query, query.shape[2], 1), zero_values(value)
     selected = (None, None) if rows is None else (rows, rows_weights)
     cut = rounding_residual_or_none(rounding)
     options = KernelArguments(*terms).to_kwargs()
+    if "sinks" in options:
+        options["sink_weight"] = sink_weight
     native.observe(query, key, value, output, *statistics, *selected, normalizer=normalizer, rounding=cut, **options)
     return columns
 
@@ -83,7 +93,7 @@ def _empty_results(
     query: Tensor, key: Tensor, value: Tensor, top: int, rows: Tensor | None, *terms: Any
 ) -> ObserveResults:
     """Allocate the results; also the fake kernel for tracing."""
-    del terms
+    has_sinks = KernelArguments(*terms).sinks is not None
     batch, heads, queries, _ = query.shape
     keys, num_rows, dtype = key.shape[2], 0 if rows is None else rows.shape[0], accumulation_dtype(query.dtype)
     output = empty_token_major(query, queries, value.shape[3])
@@ -96,6 +106,7 @@ def _empty_results(
         query.new_empty((batch, heads, queries, top), dtype=torch.int64),
         query.new_empty((batch, heads, queries, top), dtype=dtype),
         query.new_empty((batch, heads, num_rows, keys), dtype=dtype),
+        torch.empty_like(lse) if has_sinks else lse.new_empty(0),
         empty_normalizer(lse),
         empty_rounding_residual(output),
     )
@@ -110,8 +121,8 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: ObserveResults) -> None:
 
 def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
     """Compute the gradient of each input of ``regard::observe``; None for inputs without one."""
-    of_output, of_lse, of_entropy, of_received, _, of_top, of_rows, _, _ = gradients
-    if all(gradient is None for gradient in (of_output, of_lse, of_entropy, of_received, of_top, of_rows)):
+    of_output, of_lse, of_entropy, of_received, _, of_top, of_rows, of_sink, _, _ = gradients
+    if all(gradient is None for gradient in (of_output, of_lse, of_entropy, of_received, of_top, of_rows, of_sink)):
         return (None,) * len(ctx.non_tensors)
     (output, normalizer, rounding, top_keys), (query, key, value, top, rows, *terms) = load_saved(ctx)
     del top
@@ -128,6 +139,7 @@ def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, 
         of_top,
         rows,
         None if rows is None else of_rows,
+        of_sink,
     )
     return (*results[:3], None, None, *results[3:])
 
@@ -135,8 +147,8 @@ def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, 
 OBSERVE = Operator(
     "observe",
     f"(Tensor query, Tensor key, Tensor value, SymInt top, Tensor? rows, {SCHEMA}) -> (Tensor output, Tensor lse, "
-    "Tensor entropy, Tensor received, Tensor top_keys, Tensor top_weights, Tensor rows_weights, Tensor normalizer, "
-    "Tensor rounding_residual)",
+    "Tensor entropy, Tensor received, Tensor top_keys, Tensor top_weights, Tensor rows_weights, Tensor sink_weight, "
+    "Tensor normalizer, Tensor rounding_residual)",
     compute=_observe,
     fake=_empty_results,
     save=_save,

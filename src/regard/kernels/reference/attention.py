@@ -4,6 +4,8 @@
     w_ij = exp(s_ij) / sum_j exp(s_ij)                   0 where the mask forbids, or if no key is allowed
     o_i  = sum_j w_ij v_j
 
+A sink z_i adds exp(z_i) to the sum.
+
 ``compute_output`` stores all weights at once; ``reference.observe`` processes the queries in tiles. Both isolate
 non-finite tokens (``nonfinite_isolation``). Half precision is computed in float32 and rounded once, at the end.
 """
@@ -42,6 +44,7 @@ class ScoreProblem:
     bias: Bias | None
     scale: float
     score_parameters: tuple[Tensor, ...] = ()  # parameters of the score, if it has any
+    sinks: Tensor | None = None  # (#batch, #heads, #queries, 1)
 
     def dense_mask(self, rows: Int[Tensor, " rows"]) -> Bool[Tensor, "#batch #heads #rows #keys"] | None:
         """Make the dense mask of some queries; None if there is no mask."""
@@ -52,6 +55,10 @@ class ScoreProblem:
     def scores(self, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
         """Compute score plus bias of some queries, before the mask."""
         return self.add_bias(self.score(self.tokens.query[:, :, rows], self.tokens.key), rows)
+
+    def sinks_of(self, rows: Int[Tensor, " rows"]) -> Float[Tensor, "#batch #heads #rows 1"] | None:
+        """Return the sinks of some queries; None if there are none."""
+        return self.sinks if self.sinks is None or self.sinks.shape[2] == 1 else self.sinks[:, :, rows]
 
     def add_bias(
         self, scores: Float[Tensor, "batch heads rows keys"], rows: Int[Tensor, " rows"]
@@ -88,6 +95,7 @@ def make_problem(
     bias: Bias | None,
     scale: float = 1.0,
     score_parameters: tuple[Tensor, ...] = (),
+    sinks: Tensor | None = None,
 ) -> ScoreProblem:
     """Make a ScoreProblem from tensors with the shapes in ``contract``.
 
@@ -97,18 +105,33 @@ def make_problem(
     group = query.shape[1] // key.shape[1]
     key, value = (tensor.to(wide).repeat_interleave(group, dim=1) for tensor in (key, value))
     tokens = isolate_nonfinite(query.to(wide), key, value)
-    return ScoreProblem(score, tokens, Frame(query.shape[2], key.shape[2]), mask, bias, scale, score_parameters)
+    return ScoreProblem(score, tokens, Frame(query.shape[2], key.shape[2]), mask, bias, scale, score_parameters, sinks)
 
 
 def make_dot_product_problem(request: Request) -> ScoreProblem:
-    """Make the ScoreProblem of scaled dot-product attention: score(q, k) = scale * q . k."""
+    """Make the ScoreProblem of scaled dot-product attention: score(q, k) = scale * q . k, capped if there is a softcap."""
     request = request.with_rebalanced_scale
 
     def score(query: Tensor, key: Tensor) -> Tensor:
-        return (query * request.scale) @ key.transpose(-2, -1)
+        return cap_scores((query * request.scale) @ key.transpose(-2, -1), request.softcap)
 
-    query, key, value = request.query, request.key, request.value
-    return make_problem(score, query, key, value, mask=request.mask, bias=request.bias, scale=request.scale)
+    return make_problem(
+        score,
+        request.query,
+        request.key,
+        request.value,
+        mask=request.mask,
+        bias=request.bias,
+        scale=request.scale,
+        sinks=request.sinks,
+    )
+
+
+def cap_scores(
+    scores: Float[Tensor, "batch heads rows keys"], softcap: float | None
+) -> Float[Tensor, "batch heads rows keys"]:
+    """Compute softcap * tanh(scores / softcap); without a softcap, the scores themselves."""
+    return scores if softcap is None else (scores / softcap).tanh() * softcap
 
 
 def full_precision(problem: ScoreProblem) -> AbstractContextManager[object]:
@@ -126,7 +149,7 @@ def compute_output(
     rows = problem.frame.all_rows(problem.tokens.query.device) if rows is None else rows
     with full_precision(problem):
         allowed = problem.dense_mask(rows)
-        weights, empty, broken = masked_softmax(problem.scores(rows), allowed)
+        weights, empty, broken, _ = masked_softmax(problem.scores(rows), allowed, problem.sinks_of(rows))
         if dropout > 0.0:
             weights = torch.nn.functional.dropout(weights, dropout)
         output = problem.mix(weights, empty, rows)
@@ -141,7 +164,7 @@ def compute_weights(
     rows = problem.frame.all_rows(problem.tokens.query.device) if rows is None else rows
     with full_precision(problem):
         allowed = problem.dense_mask(rows)
-        weights, _, broken = masked_softmax(problem.scores(rows), allowed)
+        weights, _, broken, _ = masked_softmax(problem.scores(rows), allowed, problem.sinks_of(rows))
         return mark_bad_rows(weights, allowed, broken | problem.tokens.bad_rows(allowed, rows))
 
 

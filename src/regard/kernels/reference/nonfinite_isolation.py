@@ -66,23 +66,37 @@ class MaskedWeights(NamedTuple):
     empty_rows: Bool[Tensor, "batch heads rows"]
     """Rows without an allowed key: their weights are 0."""
     nonfinite_rows: Bool[Tensor, "batch heads rows"]
-    """Rows in which an allowed score is NaN or overflowed: their weights are meaningless."""
+    """Rows in which an allowed score, or the sink, is NaN or overflowed: their weights are meaningless."""
+    sink_weight: Float[Tensor, "batch heads rows"] | None = None
+    """The weight of the sink of each row, if there are sinks; 0 in the rows above."""
 
 
 def masked_softmax(
-    scores: Float[Tensor, "batch heads rows keys"], allowed: Bool[Tensor, "#batch #heads #rows #keys"] | None
+    scores: Float[Tensor, "batch heads rows keys"],
+    allowed: Bool[Tensor, "#batch #heads #rows #keys"] | None,
+    sinks: Float[Tensor, "#batch #heads #rows 1"] | None = None,
 ) -> MaskedWeights:
-    """Compute softmax over the allowed keys; forbidden keys get 0, and a row without allowed keys is all 0."""
+    """Compute softmax over the allowed keys, and a sink if there is one; forbidden keys get 0, and a row without allowed
+    keys is all 0.
+    """
     if allowed is not None:
         scores = scores.masked_fill(~allowed, -torch.inf)
     if scores.shape[-1] == 0:
         no_rows = scores.new_zeros(scores.shape[:-1], dtype=torch.bool)
-        return MaskedWeights(scores, empty_rows=~no_rows, nonfinite_rows=no_rows)
+        sink_weight = None if sinks is None else scores.new_zeros(scores.shape[:-1])
+        return MaskedWeights(scores, empty_rows=~no_rows, nonfinite_rows=no_rows, sink_weight=sink_weight)
     highest = scores.detach().amax(-1, keepdim=True)
     empty = highest == -torch.inf
     broken = ~(highest < torch.inf)
+    if sinks is not None:
+        column = sinks.to(scores).expand_as(highest)
+        broken = broken | (~(column.detach() < torch.inf) & ~empty)
+        scores = torch.cat((scores, column), dim=-1)
     # A row of only -inf would be 0/0, and one with NaN would propagate it: both are computed on zeros instead.
     weights = scores.masked_fill(empty | broken, 0.0).softmax(-1)
+    sink_weight = None
+    if sinks is not None:
+        weights, sink_weight = weights[..., :-1], weights[..., -1].masked_fill((empty | broken).squeeze(-1), 0.0)
     # Forbidden weights are 0 already; setting them stops gradients, which a huge value can make infinite.
     weights = weights.masked_fill(empty if allowed is None else empty | ~allowed, 0.0)
-    return MaskedWeights(weights, empty.squeeze(-1), broken.squeeze(-1))
+    return MaskedWeights(weights, empty.squeeze(-1), broken.squeeze(-1), sink_weight)

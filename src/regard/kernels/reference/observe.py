@@ -4,6 +4,8 @@
     entropy_i    -sum_j w_ij ln w_ij                      in nats
     received_j   sum_i w_ij
 
+A sink is one more term in the sums over j.
+
 Queries are processed in tiles, each with all keys, so only the weights of one tile are in memory. In training the
 backward pass computes each tile again, takes its gradients, and frees it. Only for second derivatives
 (``create_graph=True``) and under torch.func are the weights of all tiles in memory.
@@ -26,10 +28,11 @@ from regard.kernels.reference.query_tiles import split_queries
 from regard.kernels.tracing import any_requires_grad, in_functorch
 from regard.positions.base import PairBias
 
-ObserveResults: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
-"""output, lse, entropy, top keys, top weights, each for some queries; and the weight each key received from them."""
+ObserveResults: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+"""output, lse, entropy, top keys, top weights, sink weight (batch, heads, rows, 1 or, without sinks, 0), each for some
+queries; and the weight each key received from them."""
 
-_TOP_KEYS_INDEX, _RECEIVED_INDEX = 3, 5
+_TOP_KEYS_INDEX, _RECEIVED_INDEX = 3, 6
 
 
 def observe(problem: ScoreProblem, *, top: int, rows: Int[Tensor, " rows"] | None, dtype: torch.dtype) -> Observation:
@@ -43,7 +46,7 @@ def observe(problem: ScoreProblem, *, top: int, rows: Int[Tensor, " rows"] | Non
             columns = _ObserveFunction.apply(problem, top, *leaves)  # type: ignore[no-untyped-call]
         else:
             columns = _compute_all_tiles(problem, top)
-    output, lse, entropy, top_keys, top_weights, received = columns
+    output, lse, entropy, top_keys, top_weights, sink_weight, received = columns
     return Observation(
         output=output.to(dtype),
         lse=lse,
@@ -52,6 +55,7 @@ def observe(problem: ScoreProblem, *, top: int, rows: Int[Tensor, " rows"] | Non
         top_keys=top_keys,
         top_weights=top_weights,
         rows=None if rows is None else compute_weights(problem, rows),
+        sink_weight=None if problem.sinks is None else sink_weight.squeeze(-1),
     )
 
 
@@ -106,11 +110,12 @@ def _grad_leaves(problem: ScoreProblem) -> tuple[Tensor, ...]:
     """List all tensors that may need a gradient: tokens, bias, parameters of the score."""
     tokens, bias = problem.tokens, problem.bias
     trained = tuple(bias.parameters()) if isinstance(bias, PairBias) else () if bias is None else (bias,)
+    trained += () if problem.sinks is None else (problem.sinks,)
     return (tokens.query, tokens.key, tokens.value, *trained, *problem.score_parameters)
 
 
 def _detach_problem(problem: ScoreProblem) -> ScoreProblem:
-    """Detach the tokens and the bias tensor of a problem. Parameters stay: they are leaves already."""
+    """Detach the tokens, the bias tensor and the sinks of a problem. Parameters stay: they are leaves already."""
     tokens = replace(
         problem.tokens,
         query=_detach(problem.tokens.query),
@@ -118,7 +123,8 @@ def _detach_problem(problem: ScoreProblem) -> ScoreProblem:
         value=_detach(problem.tokens.value),
     )
     bias = _detach(problem.bias) if isinstance(problem.bias, Tensor) else problem.bias
-    return replace(problem, tokens=tokens, bias=bias)
+    sinks = None if problem.sinks is None else _detach(problem.sinks)
+    return replace(problem, tokens=tokens, bias=bias, sinks=sinks)
 
 
 def _detach(tensor: Tensor) -> Tensor:
@@ -138,7 +144,7 @@ def _compute_all_tiles(problem: ScoreProblem, top: int) -> ObserveResults:
         if whole is None:
             length = problem.frame.queries
             made = [column.new_zeros(*column.shape[:2], length, *column.shape[3:]) for column in part[:-1]]
-            whole = (made[0], made[1], made[2], made[3], made[4], torch.zeros_like(part[-1]))
+            whole = (made[0], made[1], made[2], made[3], made[4], made[5], torch.zeros_like(part[-1]))
         for into, column in zip(whole[:-1], part[:-1], strict=True):
             into.narrow(2, done, rows.shape[0]).copy_(column)
         whole[-1].add_(part[-1])
@@ -149,29 +155,40 @@ def _compute_all_tiles(problem: ScoreProblem, top: int) -> ObserveResults:
 def _concatenate(parts: Sequence[ObserveResults]) -> ObserveResults:
     """Concatenate the results of tiles, without in-place writes, which torch.func does not support."""
     *by_query, received = zip(*parts, strict=True)
-    output, lse, entropy, top_keys, top_weights = (torch.cat(column, dim=2) for column in by_query)
-    return output, lse, entropy, top_keys, top_weights, torch.stack(received).sum(0)
+    output, lse, entropy, top_keys, top_weights, sink_weight = (torch.cat(column, dim=2) for column in by_query)
+    return output, lse, entropy, top_keys, top_weights, sink_weight, torch.stack(received).sum(0)
 
 
 def _compute_tile(problem: ScoreProblem, rows: Int[Tensor, " rows"], top: int) -> ObserveResults:
     """Compute the results of some queries."""
     allowed = problem.dense_mask(rows)
     scores = problem.scores(rows)
-    weights, empty, broken = masked_softmax(scores, allowed)
+    sinks = problem.sinks_of(rows)
+    weights, empty, broken, sink_weight = masked_softmax(scores, allowed, sinks)
     bad = broken | problem.tokens.bad_rows(allowed, rows)
     hidden = bad[..., None] if allowed is None else bad[..., None] | ~allowed
     scores = scores.masked_fill(hidden, -torch.inf)
     # H = -sum w ln w; a weight of 0 adds 0, and filling 1 under ln keeps its gradient finite.
     entropy = (weights * -weights.masked_fill(weights == 0, 1.0).log()).sum(-1)
+    lse = _logsumexp(scores)
+    if sinks is None or sink_weight is None:
+        sink_weight = weights[..., :0]
+    else:
+        entropy = entropy - sink_weight * sink_weight.masked_fill(sink_weight == 0, 1.0).log()
+        not_a_sum = empty | bad
+        sinks = sinks.squeeze(-1).to(lse).expand_as(lse).masked_fill(not_a_sum, 0.0)
+        lse = torch.logaddexp(lse.masked_fill(not_a_sum, 0.0), sinks).masked_fill(empty, -torch.inf)
+        sink_weight = sink_weight[..., None].masked_fill(bad[..., None], torch.nan)
     best, top_keys = scores.topk(min(top, scores.shape[-1]), dim=-1)
     top_weights = weights.gather(-1, top_keys)
     top_keys = top_keys.masked_fill(best == -torch.inf, -1)
     return (
         problem.mix(weights, empty, rows).masked_fill(bad[..., None], torch.nan),
-        _logsumexp(scores).masked_fill(bad, torch.nan),
+        lse.masked_fill(bad, torch.nan),
         entropy.masked_fill(bad, torch.nan),
         _pad(top_keys, top, -1),
         _pad(top_weights.masked_fill(bad[..., None], torch.nan), top, 0),
+        sink_weight,
         mark_bad_rows(weights, allowed, bad).sum(2),
     )
 

@@ -32,7 +32,7 @@ def compute_output(request: Request, score_bias: float | None) -> Float[Tensor, 
     def compute_rows(rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows value_dim"]:
         with full_precision(problem):
             allowed = problem.dense_mask(rows)
-            weights, empty, broken = _tile_weights(problem, rows, allowed, score_bias)
+            weights, empty, broken, _ = _tile_weights(problem, rows, allowed, score_bias)
             if request.dropout > 0.0:
                 weights = torch.nn.functional.dropout(weights, request.dropout)
             bad = broken | problem.tokens.bad_rows(allowed, rows)
@@ -48,7 +48,7 @@ def compute_weights(
     problem = make_dot_product_problem(request)
     with full_precision(problem):
         allowed = problem.dense_mask(rows)
-        weights, _, broken = _tile_weights(problem, rows, allowed, score_bias)
+        weights, _, broken, _ = _tile_weights(problem, rows, allowed, score_bias)
         return mark_bad_rows(weights, allowed, broken | problem.tokens.bad_rows(allowed, rows))
 
 
