@@ -369,10 +369,12 @@ def test_nan_rows_are_excluded_from_gradients():
 
 
 @pytest.mark.usefixtures("without_shape_checks")
+@pytest.mark.parametrize("has_sinks", [False, True])
 @pytest.mark.parametrize("rows", [None, torch.tensor([0, 4])])
-def test_operator_passes_opcheck(rows):
+def test_operator_passes_opcheck(rows, has_sinks):
     leaves = make_leaves(5, 7)
-    terms = to_kernel_arguments(make_request(*leaves, mask=masks.causal(), bias=None, scale=None))
+    more = {"sinks": torch.zeros(1, HEADS, 1, 1, requires_grad=True), "softcap": 1.5} if has_sinks else {}
+    terms = to_kernel_arguments(make_request(*leaves, mask=masks.causal(), bias=None, scale=None, **more))
     torch.library.opcheck(torch.ops.regard.observe.default, (*leaves, 3, rows, *terms))
 
 

@@ -17,6 +17,7 @@ from script_process import run_script
 
 BATCH, HEADS, KEY_HEADS, QUERIES, KEYS, HEAD_DIM, VALUE_DIM = 2, 6, 3, 7, 11, 5, 13
 attend = partial(regard.attention, impl="native")
+SUMMED = ("bias", "table", "sinks")
 
 
 def random_bools(*shape, chance=0.7, seed=29):
@@ -31,8 +32,9 @@ def tensors(dtype=torch.float64, queries=QUERIES, keys=KEYS, value_dim=VALUE_DIM
     return [tensor.to(dtype).transpose(1, 2).requires_grad_() for tensor in result]
 
 
-def make_kernel_arguments(mask=None, bias=None, dropout=0.0, **sizes) -> KernelArguments:
-    return to_kernel_arguments(make_request(*tensors(**sizes), mask=mask, bias=bias, scale=None, dropout=dropout))
+def make_kernel_arguments(mask=None, bias=None, dropout=0.0, softcap=None, sinks=None, **sizes) -> KernelArguments:
+    terms = {"mask": mask, "bias": bias, "scale": None, "softcap": softcap, "sinks": sinks, "dropout": dropout}
+    return to_kernel_arguments(make_request(*tensors(**sizes), **terms))
 
 
 def leaf(*shape):
@@ -54,7 +56,12 @@ OPERATOR_ARGUMENTS = {
     "table": lambda: make_kernel_arguments(masks.causal())._replace(table=leaf(HEADS, 2 * KEYS), table_lowest=-KEYS),
     "table of all heads": lambda: make_kernel_arguments(bias=positions.ALiBi(1)),
     "dropout": lambda: make_kernel_arguments(masks.causal(), dropout=0.3),
-    "no keys": lambda: make_kernel_arguments(masks.causal(), keys=0),
+    "softcap": lambda: make_kernel_arguments(masks.causal(), leaf(1, HEADS, 1, KEYS), softcap=0.75),
+    "sinks": lambda: make_kernel_arguments(masks.causal(), sinks=leaf(1, HEADS, 1, 1)),
+    "sinks of queries": lambda: make_kernel_arguments(
+        masks.window(2, 1), sinks=leaf(BATCH, HEADS, QUERIES, 1), softcap=0.75, dropout=0.3
+    ),
+    "no keys": lambda: make_kernel_arguments(masks.causal(), keys=0, sinks=leaf(1, HEADS, 1, 1)),
     "no queries": lambda: make_kernel_arguments(masks.causal(), queries=0),
     "no values": lambda: make_kernel_arguments(masks.causal(), leaf(1, 1, QUERIES, 1), value_dim=0),
 }
@@ -70,20 +77,20 @@ def sizes_of(name):
     }.get(name, {})
 
 
-@parametrize_opcheck(OPERATOR_ARGUMENTS, default_kinds=["tiles", "bias", "table"])
+@parametrize_opcheck(OPERATOR_ARGUMENTS, default_kinds=["tiles", "bias", "table", "sinks"])
 def test_operator_passes_opcheck(name, utilities, without_shape_checks):
     inputs = (*tensors(**sizes_of(name)), *OPERATOR_ARGUMENTS[name]())
     torch.library.opcheck(torch.ops.regard.attention.default, inputs, test_utils=utilities)
 
 
-@parametrize_opcheck(OPERATOR_ARGUMENTS, default_kinds=["tiles", "bias", "table"])
+@parametrize_opcheck(OPERATOR_ARGUMENTS, default_kinds=["tiles", "bias", "table", "sinks"])
 def test_backward_operator_passes_opcheck(name, utilities, without_shape_checks):
     inputs = [
         part.detach() if isinstance(part, torch.Tensor) else part
         for part in (*tensors(**sizes_of(name)), *OPERATOR_ARGUMENTS[name]())
     ]
     output, lse, *others = torch.ops.regard.attention.default(*inputs)
-    expected = [inputs[3 + KernelArguments._fields.index(kind)] is not None for kind in ("bias", "table")]
+    expected = [inputs[3 + KernelArguments._fields.index(kind)] is not None for kind in SUMMED]
     for grad_lse in (None, torch.randn_like(lse)):
         torch.library.opcheck(
             torch.ops.regard.attention_backward.default,
@@ -101,7 +108,7 @@ def test_backward_operator_passes_opcheck(name, utilities, without_shape_checks)
 @pytest.mark.parametrize("path", ["operator", "eager"])
 def test_gradients_agree_with_finite_differences(name, path, fast, without_shape_checks):
     arguments = OPERATOR_ARGUMENTS[name]()
-    trained = [kind for kind in ("bias", "table") if getattr(arguments, kind) is not None]
+    trained = [kind for kind in SUMMED if getattr(arguments, kind) is not None]
     function = torch.ops.regard.attention.default if path == "operator" else attention_op.ATTENTION.compute_with_grad
 
     def both(query, key, value, *rest):

@@ -78,6 +78,10 @@ CASES: dict[str, tuple[Callable[..., torch.Tensor], list[torch.Tensor]]] = {
     "bias": (lambda *q: attend(*q[:3], bias=q[3]), [torch.randn(1, HEADS, QUERIES, KEYS).requires_grad_()]),
     "ALiBi": (lambda *q: attend(*q, bias=alibi, mask=masks.causal()), []),
     "T5": (lambda *q: attend(*q, bias=t5), []),
+    "softcap and sinks": (
+        lambda *q: attend(*q[:3], mask=masks.causal(), softcap=1.5, sinks=q[3]),
+        [torch.randn(HEADS).requires_grad_()],
+    ),
     "additive": (lambda *q: additive_mechanisms["additive"](*q[:3], masks.padding(q[3])), [lengths]),
     "additive, T5": (lambda *q: additive_mechanisms["additive"](*q, causal_documents, bias=t5), []),
     "luong_concat": (lambda *q: additive_mechanisms["luong_concat"](*q, masks.window(3, 1)), []),
@@ -102,6 +106,7 @@ SOME = (
     "bias",
     "ALiBi",
     "T5",
+    "softcap and sinks",
     "additive, T5",
     "sigmoid",
 )

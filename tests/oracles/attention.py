@@ -4,6 +4,10 @@
     weights = softmax(scores)                     over the allowed keys
     output  = weights value
 
+With a softcap c, c tanh(scale * query key^T / c) takes the place of scale * query key^T (Gemma Team 2024, section 2).
+Sinks, (heads,) or broadcasting to (batch, heads, queries, 1), are logits of the softmax without a value (OpenAI 2025,
+section 2).
+
 Shapes: query (batch, heads, queries, head_dim); key (batch, key heads, keys, head_dim); value (batch, key
 heads, keys, value_dim); allowed (bool) and bias broadcast to (batch, heads, queries, keys). A bias of -inf
 forbids, as the mask does.
@@ -37,6 +41,7 @@ class Observation(NamedTuple):
     top_keys: np.ndarray  # (batch, heads, queries, top): heaviest first, ties by lower index; -1: no more keys
     top_weights: np.ndarray  # (batch, heads, queries, top); 0 where there are no more keys
     rows: np.ndarray  # (batch, heads, requested rows, keys)
+    sink_weight: np.ndarray | None = None  # (batch, heads, queries): 0 for an empty row
 
 
 def attention(
@@ -46,10 +51,12 @@ def attention(
     allowed: np.ndarray | None = None,
     bias: np.ndarray | None = None,
     scale: float | None = None,
+    softcap: float | None = None,
+    sinks: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the output and the weights."""
     visible = _visible(query, key, allowed, bias)
-    weights = softmax(_scores(query, key, visible, bias, scale), visible)
+    weights = softmax(_scores(query, key, visible, bias, scale, softcap), visible, _of_queries(sinks))
     return weighted_sum(weights, value, visible), weights
 
 
@@ -62,17 +69,26 @@ def observe(
     scale: float | None = None,
     top: int = 8,
     query_rows: tuple[int, ...] = (),
+    softcap: float | None = None,
+    sinks: np.ndarray | None = None,
 ) -> Observation:
     """Return the output and the statistics of the weights; top keys are among the keys that the query may see."""
     visible = _visible(query, key, allowed, bias)
-    scores = _scores(query, key, visible, bias, scale)
-    weights = softmax(scores, visible)
+    scores = _scores(query, key, visible, bias, scale, softcap)
+    weights = softmax(scores, visible, _of_queries(sinks))
+    sink_weight = None if sinks is None else np.zeros(visible.shape[:3])
+    of_queries = None if sinks is None else np.broadcast_to(_of_queries(sinks), (*visible.shape[:3], 1))[..., 0]
     lse, entropy = np.full(visible.shape[:3], -np.inf), np.zeros(visible.shape[:3])
     top_keys, top_weights = np.full((*visible.shape[:3], top), -1), np.zeros((*visible.shape[:3], top))
     for batch, head, row, seen in rows(visible):
-        row_scores = scores[batch, head, row, seen]
+        row_scores, all_weights = scores[batch, head, row, seen], weights[batch, head, row]
+        if of_queries is not None:
+            row_scores = np.append(row_scores, of_queries[batch, head, row])
         lse[batch, head, row] = row_scores.max() + np.log(np.exp(row_scores - row_scores.max()).sum())
-        positive = weights[batch, head, row][weights[batch, head, row] > 0]
+        if of_queries is not None:
+            sink_weight[batch, head, row] = np.exp(of_queries[batch, head, row] - lse[batch, head, row])
+            all_weights = np.append(all_weights, sink_weight[batch, head, row])
+        positive = all_weights[all_weights > 0]
         entropy[batch, head, row] = -(positive * np.log(positive)).sum()
         # A stable sort keeps equal weights in the order of their index.
         heaviest = seen[np.argsort(-weights[batch, head, row, seen], kind="stable")][:top]
@@ -87,6 +103,7 @@ def observe(
         top_keys=top_keys,
         top_weights=top_weights,
         rows=weights[:, :, list(query_rows)],
+        sink_weight=sink_weight,
     )
 
 
@@ -135,14 +152,24 @@ def _scale(query: np.ndarray, scale: float | None) -> float:
     return 1 / np.sqrt(query.shape[-1]) if scale is None else scale
 
 
+def _of_queries(sinks: np.ndarray | None) -> np.ndarray | None:
+    return sinks[None, :, None, None] if sinks is not None and sinks.ndim == 1 else sinks
+
+
 def _scores(
-    query: np.ndarray, key: np.ndarray, visible: np.ndarray, bias: np.ndarray | None, scale: float | None
+    query: np.ndarray,
+    key: np.ndarray,
+    visible: np.ndarray,
+    bias: np.ndarray | None,
+    scale: float | None,
+    softcap: float | None = None,
 ) -> np.ndarray:
     """Scores of the visible pairs; -inf elsewhere."""
     scores = np.full(visible.shape, -np.inf, dtype=np.result_type(query, key, 0.0 if bias is None else bias))
     added = np.broadcast_to(0.0 if bias is None else bias, visible.shape)
     for batch, head, row, seen in rows(visible):
         keys = key[batch, key_head(head, query.shape[1], key.shape[1]), seen]
-        products = keys @ query[batch, head, row]
-        scores[batch, head, row, seen] = _scale(query, scale) * products + added[batch, head, row, seen]
+        scaled = _scale(query, scale) * (keys @ query[batch, head, row])
+        capped = scaled if softcap is None else softcap * np.tanh(scaled / softcap)
+        scores[batch, head, row, seen] = capped + added[batch, head, row, seen]
     return scores

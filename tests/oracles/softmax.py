@@ -4,7 +4,7 @@
     output[i]     = sum over visible j of weights[i, j] value[j]
 
 Only the keys that a query may see are read, so NaN or infinity at other keys has no effect. A query with no
-visible keys gets weights of 0 and an output of 0.
+visible keys gets weights of 0 and an output of 0. With sinks, the sum over visible j' has one term more, exp(sink).
 
 Shapes: scores, weights, visible (batch, heads, queries, keys); value (batch, key heads, keys, value_dim);
 output (batch, heads, queries, value_dim). Complex numbers are supported, for ``oracles.complex_step``.
@@ -33,13 +33,24 @@ def key_head(head: int, heads: int, key_heads: int) -> int:
     return head // (heads // key_heads)
 
 
-def softmax(scores: np.ndarray, visible: np.ndarray) -> np.ndarray:
-    """Weights that sum to 1 over the visible keys of each row."""
+def softmax(scores: np.ndarray, visible: np.ndarray, sinks: np.ndarray | None = None) -> np.ndarray:
+    """Weights that sum to 1 over the visible keys of each row, and its sink."""
+    if sinks is not None:
+        return _softmax_with_sinks(scores, visible, np.broadcast_to(sinks, (*visible.shape[:3], 1)))
     weights = np.zeros(visible.shape, dtype=scores.dtype)
     for batch, head, query, seen in rows(visible):
         row = scores[batch, head, query, seen]
         exponentials = np.exp(row - np.real(row).max())
         weights[batch, head, query, seen] = exponentials / exponentials.sum()
+    return weights
+
+
+def _softmax_with_sinks(scores: np.ndarray, visible: np.ndarray, sinks: np.ndarray) -> np.ndarray:
+    weights = np.zeros(visible.shape, dtype=np.result_type(scores, sinks))
+    for batch, head, query, seen in rows(visible):
+        row = np.append(scores[batch, head, query, seen], sinks[batch, head, query])
+        exponentials = np.exp(row - np.real(row).max())
+        weights[batch, head, query, seen] = (exponentials / exponentials.sum())[:-1]
     return weights
 
 

@@ -680,7 +680,8 @@ struct Backward {
             double gradient = 0;
             if (active >> i & 1) {
                 const double largest_score = (double)largest[i] * scale_of_differences();
-                const double log_weight = read_sink(p, batch, head, query) - largest_score - (double)log_sum[i] * ln_2;
+                double log_weight = read_sink(p, batch, head, query) - largest_score - (double)log_sum[i] * ln_2;
+                if (log_weight > 0) log_weight = 0;  // by the rounding of log_sum
                 const double weight = exp(log_weight);
                 double of_weight = 0;
                 if (g.sink_weight) of_weight += (double)of_row(g.sink_weight, query);

@@ -139,7 +139,7 @@ def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, 
         of_top,
         rows,
         None if rows is None else of_rows,
-        of_sink,
+        None if KernelArguments(*terms).sinks is None else of_sink,
     )
     return (*results[:3], None, None, *results[3:])
 
