@@ -229,7 +229,9 @@ def query_key_value(head_dim: int = 7) -> dict[str, Any]:
 
 
 def attention_arguments(**more: Any) -> Callable[[], dict[str, Any]]:
-    return lambda: query_key_value() | {"mask": None, "bias": None, "scale": None} | more
+    return lambda: (
+        query_key_value() | {"mask": None, "bias": None, "scale": None, "softcap": None, "sinks": None} | more
+    )
 
 
 def ids() -> torch.Tensor:

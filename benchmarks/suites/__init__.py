@@ -17,6 +17,7 @@ from benchmarks.suites import (
     shapes,
     short,
     sigmoid,
+    softcap_sinks,
     training,
     translator,
     window,
@@ -39,6 +40,7 @@ SUITES: dict[str, Suite] = {
         observe,
         additive,
         sigmoid,
+        softcap_sinks,
         model,
         translator,
     )

@@ -45,8 +45,9 @@ def is_foreign(array: object) -> bool:
 def call_on_tensors(function: Callable[..., Any], query: Any, key: Any, value: Any, bias: Any, **options: Any) -> Any:
     """Call ``function`` on tensors that share the arrays' memory, and convert its result to arrays of the same kind.
 
-    A ``bias`` that is not an array is passed on unchanged; so are ``options``, except for ``sinks``. ``function`` returns a tensor, or a dataclass with tensor
-    fields. Raises DtypeError for arrays of different kinds, and for arrays that cannot be read.
+    A ``bias`` that is not an array is passed on unchanged, and so are ``options``, except for ``sinks``.
+    ``function`` returns a tensor, or a dataclass with tensor fields. Raises DtypeError for arrays of different kinds,
+    and for arrays that cannot be read.
     """
     arrays = {"query": query, "key": key, "value": value}
     if hasattr(bias, "__dlpack__"):

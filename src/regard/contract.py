@@ -74,8 +74,8 @@ class Observation(Generic[Array]):
                                                      None without sinks
 
     A sink is one more term of the sum, and so of lse, and one more weight in the entropy: a key's weight is
-    exp(score - lse), and the weights of the keys and of the sink are a distribution. received, top_keys, top_weights and
-    rows are about keys alone.
+    exp(score - lse), and the weights of the keys and of the sink are a distribution. received, top_keys, top_weights
+    and rows are about keys alone.
     """
 
     output: Float[Array, "batch heads queries value_dim"]

@@ -2,8 +2,8 @@
 
 Attention(Q, K, V) = softmax(scale * Q K^T + bias, where the mask allows) V        Vaswani et al. 2017, equation 1
 
-With a softcap c, c tanh(scale * Q K^T / c) takes the place of scale * Q K^T; with sinks z, the sum of the softmax has one
-term more, exp(z), and the weights of a query add up to less than 1.
+With a softcap c, c tanh(scale * Q K^T / c) takes the place of scale * Q K^T; with sinks z, the sum of the softmax has
+one term more, exp(z), and the weights of a query add up to less than 1.
 """
 
 from __future__ import annotations

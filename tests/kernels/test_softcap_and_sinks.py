@@ -1,7 +1,7 @@
-"""Softcap and attention sinks, in "native" and "reference": values and gradients against the float64 oracle, edges, bits.
+"""Softcap and attention sinks, in "native" and "reference": results against the float64 oracle, edges, bits.
 
-Inputs are multiples of 1/16 below 8, which every dtype represents exactly, so all dtypes share one oracle, and gradients
-are its derivatives by complex steps, along random signs. The tolerance is that of the conformance suite (see
+Inputs are multiples of 1/16 below 8, which every dtype represents exactly, so all dtypes share one oracle, and the
+gradients are its derivatives by complex steps, along random signs. The tolerance is that of the conformance suite (see
 ``conformance.test_agreement``).
 """
 
@@ -18,6 +18,7 @@ from oracles import attention as oracle
 from oracles.complex_step import slope
 from regard import masks
 from regard.errors import DeviceError, DtypeError, OptionError, RefusedError, ShapeError
+from regard.layers import PagedCache, PagePool
 
 HEADS, KEY_HEADS = 4, 2
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
@@ -170,8 +171,10 @@ def test_statistics_agree_with_the_oracle(mask, shape, impl, dtype):
         largest = max(1.0, np.abs(np.where(np.isfinite(theirs), theirs, 0)).max())
         kept = dtype if name == "output" else torch.promote_types(dtype, torch.float32)
         assert getattr(seen, name).dtype == kept
-        close = bound(dtype, impl, queries, keys) if name == "output" else 4 * 150 * torch.finfo(kept).eps + (
-            6e-6 if dtype == torch.bfloat16 else 0
+        close = (
+            bound(dtype, impl, queries, keys)
+            if name == "output"
+            else 4 * 150 * torch.finfo(kept).eps + (6e-6 if dtype == torch.bfloat16 else 0)
         )
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=close * largest, err_msg=name)
 
@@ -222,8 +225,8 @@ def test_tanh_and_its_slope_are_accurate(softcap, dtype):
     wide = numbers.numpy().astype(np.longdouble) / np.longdouble(softcap)
     exact, exact_slope = np.tanh(wide) * np.longdouble(softcap), 1 / np.cosh(wide) ** 2
     eps = torch.finfo(dtype).eps
-    # Half an eps each: 1 / c, x / c, the exponent and its factor, 1 - e, 1 + e, their quotient and c times it; 1 of 2^x.
-    # Errors of an exponent count at most half.
+    # Half an eps each: 1 / c, x / c, the exponent and its factor, 1 - e, 1 + e, their quotient and c times it; 1 of
+    # 2^x. Errors of an exponent count at most half.
     assert (np.abs(scores.numpy() - exact) <= 3 * eps * np.abs(exact)).all()
     # Below 2^-100 (2^-900) a slope is 0. The exponent 2 x / c of large ones is rounded.
     close = (4 + 4 * np.abs(wide)) * eps * exact_slope
@@ -467,7 +470,7 @@ def test_sinks_that_are_refused(without_shape_checks):
 def test_arrays_of_numpy(without_shape_checks):
     arrays = make_arrays(5, 7, (HEADS,))
     output = regard.attention(**arrays, softcap=1.5)
-    exact = oracle.attention(*list(arrays.values())[:4][:3], None, arrays["bias"], softcap=1.5, sinks=arrays["sinks"])[0]
+    exact = oracle.attention(*list(arrays.values())[:3], None, arrays["bias"], softcap=1.5, sinks=arrays["sinks"])[0]
     assert isinstance(output, np.ndarray)
     np.testing.assert_allclose(output, exact, rtol=0, atol=1e-12)
     seen = regard.observe(**arrays, softcap=1.5)
@@ -499,11 +502,13 @@ def test_mechanism_with_trained_sinks(without_shape_checks):
 def test_mechanism_decodes_step_by_step(paged, without_shape_checks):
     mechanism = regard.mechanism("dot_product", heads=HEADS, head_dim=5, softcap=1.5, sinks=True)
     torch.nn.init.normal_(mechanism.sinks)
-    tensors = {name: part.detach() for name, part in to_tensors(make_arrays(7, 7, None, bias=False), torch.float32).items()}
+    tensors = {
+        name: part.detach() for name, part in to_tensors(make_arrays(7, 7, None, bias=False), torch.float32).items()
+    }
     whole = mechanism(**tensors, mask=masks.causal())
     state = mechanism.empty_state()
     if paged:
-        state = regard.mechanisms.PagedCache.empty(BATCH)
+        state = PagedCache.empty(PagePool(KEY_HEADS, 5, 11, page_size=4), BATCH)
     for token in range(7):
         new = {name: part[:, :, token : token + 1] for name, part in tensors.items()}
         output, state = mechanism.step(new["query"], new["key"], new["value"], state, masks.causal())

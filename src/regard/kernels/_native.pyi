@@ -39,6 +39,8 @@ def forward(
     *,
     normalizer: Array | None = None,
     rounding: Array | None = None,
+    softcap: float | None = None,
+    sinks: Array | None = None,
     low: int | None = None,
     high: int | None = None,
     start: Array | None = None,
@@ -61,6 +63,9 @@ def forward(
     For the backward pass it also writes normalizer (batch, heads, queries, 2, wide), the largest score of a query and
     the logarithm of the sum, in the units of the kernels; and rounding, with the shape of output: the rounding error of
     a half-precision output, which makes the backward pass more accurate.
+
+    softcap bounds the scaled products before the bias is added; sinks, any floating dtype, broadcasts to (batch, heads,
+    queries, 1) and adds exp(sink) to the sum of a row.
     """
 
 def backward(
@@ -84,6 +89,10 @@ def backward(
     rows: Array | None = None,
     rows_grad: Array | None = None,
     rounding: Array | None = None,
+    softcap: float | None = None,
+    sinks: Array | None = None,
+    grad_sinks: Array | None = None,
+    sink_weight_grad: Array | None = None,
     low: int | None = None,
     high: int | None = None,
     start: Array | None = None,
@@ -103,9 +112,10 @@ def backward(
 ) -> None:
     """Compute the gradients of forward's arguments, from the results of forward.
 
-    grad_bias has the shape of bias and grad_table that of table, both wide. Gradients of observe's statistics are
-    added if they are passed: grad_lse and log_weight (batch, heads, queries), column (batch, heads, keys),
-    top_grad (batch, heads, queries, top) at top_keys (int64), rows_grad (batch, heads, rows, keys) at rows (int64).
+    grad_bias has the shape of bias, grad_table that of table and grad_sinks that of sinks, all wide. Gradients of
+    observe's statistics are added if they are passed: grad_lse and log_weight (batch, heads, queries), column (batch, heads, keys),
+    top_grad (batch, heads, queries, top) at top_keys (int64), rows_grad (batch, heads, rows, keys) at rows (int64),
+    sink_weight_grad (batch, heads, queries).
     """
 
 def observe(
@@ -123,6 +133,9 @@ def observe(
     *,
     normalizer: Array | None = None,
     rounding: Array | None = None,
+    softcap: float | None = None,
+    sinks: Array | None = None,
+    sink_weight: Array | None = None,
     low: int | None = None,
     high: int | None = None,
     start: Array | None = None,
@@ -143,7 +156,8 @@ def observe(
     """Compute output and lse as forward does, and the statistics that are not None, all wide.
 
     entropy (batch, heads, queries), received (batch, heads, keys), top_keys (int64) and top_weights (batch, heads,
-    queries, top), rows_weights (batch, heads, rows, keys) of the queries rows (int64).
+    queries, top), rows_weights (batch, heads, rows, keys) of the queries rows (int64), sink_weight (batch, heads,
+    queries) with sinks.
     """
 
 def paged(

@@ -1,7 +1,7 @@
 """Scaled dot product: softmax(scale * Q K^T) V, scale = 1/sqrt(head_dim).
 
-Vaswani et al. 2017, equation 1. It is ``regard.attention`` as a module, so every implementation supports it. Options add the
-softcap of Gemma 2 (Gemma Team 2024, section 2) and the attention sinks of gpt-oss (OpenAI 2025, section 2).
+Vaswani et al. 2017, equation 1. It is ``regard.attention`` as a module, so every implementation supports it. Options
+add the softcap of Gemma 2 (Gemma Team 2024, section 2) and the attention sinks of gpt-oss (OpenAI 2025, section 2).
 """
 
 from __future__ import annotations

@@ -25,8 +25,9 @@ def tensors(queries, keys, key_heads=HEADS, heads=HEADS, value_dim=DIM):
     return query, torch.randn(BATCH, key_heads, keys, DIM), torch.randn(BATCH, key_heads, keys, value_dim)
 
 
-def run_kernel(kernel, query, key, value, mask=None, bias=None, scale=None):
-    return run_flex_attention(Request(query, key, value, mask, bias, DIM**-0.5 if scale is None else scale), kernel)
+def run_kernel(kernel, query, key, value, mask=None, bias=None, scale=None, **terms):
+    factor = DIM**-0.5 if scale is None else scale
+    return run_flex_attention(Request(query, key, value, mask, bias, factor, **terms), kernel)
 
 
 @pytest.fixture
@@ -97,6 +98,24 @@ def test_grouped_queries_and_wider_values(uncompiled, key_heads):
 def test_scale(uncompiled, scale):
     inputs = tensors(5, 7)
     assert_close(uncompiled(*inputs, scale=scale), regard.attention(*inputs, scale=scale, impl="reference"))
+
+
+@pytest.mark.parametrize("softcap", [None, 1.5])
+@pytest.mark.parametrize("shape", [None, (1, HEADS, 1, 1), (BATCH, HEADS, 5, 1)])
+def test_softcap_and_sinks(uncompiled, shape, softcap):
+    inputs, bias = tensors(5, 7), torch.randn(1, HEADS, 5, 7)
+    sinks = None if shape is None else torch.randn(shape)
+    for mask in (None, masks.causal(), masks.padding([7, 0])):
+        terms = {"mask": mask, "bias": bias, "softcap": softcap, "sinks": sinks}
+        expected = regard.attention(*inputs, **terms, impl="reference")
+        assert_close(uncompiled(*inputs, **terms), expected, rtol=0, atol=2e-6)
+
+
+def test_torch_compile_traces_a_softcap():
+    inputs, bias = tensors(5, 7), torch.randn(1, HEADS, 5, 7)
+    terms = {"mask": masks.causal(), "bias": bias, "softcap": 1.5, "sinks": torch.randn(1, HEADS, 1, 1)}
+    expected = regard.attention(*inputs, **terms, impl="reference")
+    assert_close(run_kernel(flex_attention, *inputs, **terms), expected, rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize("make", [lambda: positions.ALiBi(HEADS), lambda: positions.T5Buckets(HEADS)])

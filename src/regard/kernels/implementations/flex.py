@@ -2,7 +2,8 @@
 
 The mask's tile map becomes FlexAttention's BlockMask, so empty tiles are skipped and full ones are not tested,
 and the mask's rule its ``mask_mod``. A bias becomes a ``score_mod`` that indexes the bias tensor, or the table of a
-distance bias; so does a softcap. With a sink z the output is multiplied by sigmoid(lse - z), the sum of the weights of keys.
+distance bias; so does a softcap. With a sink z the output is multiplied by sigmoid(lse - z), the sum of the weights of
+keys.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ def run_flex_attention(request: Request, kernel: Callable[..., Any]) -> Float[Te
         output: Tensor = result
         return output
     output, lse = result
-    of_keys = (lse[..., None] - request.sinks.to(lse)).sigmoid()  # 0 where no key may be attended to: lse is -inf
+    sinks = request.sinks.to(lse).masked_fill(request.sinks == torch.inf, torch.nan)
+    of_keys = (lse[..., None] - sinks).sigmoid().masked_fill((lse == -torch.inf)[..., None], 0.0)
     return (output * of_keys).to(output.dtype)
 
 

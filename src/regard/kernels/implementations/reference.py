@@ -2,8 +2,8 @@
 
     Attention(Q, K, V) = softmax(Q K^T / sqrt(d)) V            Vaswani et al. 2017, equation 1
 
-Attention materialises the weights, and statistics process queries in tiles; no request is refused. With a softcap or sinks
-attention processes queries in tiles too: on a GPU, "auto" picks no other implementation for these.
+Attention materialises the weights, and statistics process queries in tiles; no request is refused. With a softcap or
+sinks attention processes queries in tiles too: on a GPU, "auto" picks no other implementation for these.
 """
 
 from __future__ import annotations
@@ -31,9 +31,7 @@ def _details() -> str:
 def _attention(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
     """Compute equation 1, with all weights in memory, or those of a tile."""
     problem = reference_attention.make_dot_product_problem(request)
-    compute = partial(
-        reference_attention.compute_output, problem, dropout=request.dropout, dtype=request.query.dtype
-    )
+    compute = partial(reference_attention.compute_output, problem, dropout=request.dropout, dtype=request.query.dtype)
     # The number of tiles depends on lengths, which a trace does not fix.
     if (request.softcap is None and request.sinks is None) or is_traced():
         return compute()

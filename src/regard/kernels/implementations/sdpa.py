@@ -45,8 +45,8 @@ def _details() -> str:
 
 
 def _refuses(request: Request) -> str | None:
-    """Refuse biases that need the queries or the weights; a softcap and sinks; torch.func, except for one first derivative without a
-    trained bias; and fake tensors on a CPU, which have no values.
+    """Refuse biases that need the queries or the weights; a softcap and sinks; torch.func, except for one first
+    derivative without a trained bias; and fake tensors on a CPU, which have no values.
     """
     if isinstance(request.bias, PairBias) and not isinstance(request.bias, DistanceBias):
         return f"sdpa takes a bias as a tensor, and {type(request.bias).__name__} needs the queries or the weights"

@@ -2,7 +2,8 @@
 
     score_ij = scale * q_i . k_j + bias_ij + table[j - position(i)]       where the mask allows, else -infinity
 
-With a softcap c, c tanh(scale * q_i . k_j / c) takes the place of the first term; sinks are terms of the sum of the softmax.
+With a softcap c, c tanh(scale * q_i . k_j / c) takes the place of the first term; sinks are terms of the sum of the
+softmax.
 
 Masks are lowered (``masks.kernel_mask``), so that kernels do not depend on mask classes. A bias by distance is passed
 as its table, which torch computes, so that gradients flow to its parameters.

@@ -109,7 +109,7 @@ def make_problem(
 
 
 def make_dot_product_problem(request: Request) -> ScoreProblem:
-    """Make the ScoreProblem of scaled dot-product attention: score(q, k) = scale * q . k, capped if there is a softcap."""
+    """Make the ScoreProblem of scaled dot-product attention: score(q, k) = scale * q . k, capped with a softcap."""
     request = request.with_rebalanced_scale
 
     def score(query: Tensor, key: Tensor) -> Tensor:

@@ -76,8 +76,8 @@ def masked_softmax(
     allowed: Bool[Tensor, "#batch #heads #rows #keys"] | None,
     sinks: Float[Tensor, "#batch #heads #rows 1"] | None = None,
 ) -> MaskedWeights:
-    """Compute softmax over the allowed keys, and a sink if there is one; forbidden keys get 0, and a row without allowed
-    keys is all 0.
+    """Compute softmax over the allowed keys, and a sink if there is one. Forbidden keys get 0, and a row without
+    allowed keys is all 0.
     """
     if allowed is not None:
         scores = scores.masked_fill(~allowed, -torch.inf)

@@ -110,8 +110,8 @@ def _grad_leaves(problem: ScoreProblem) -> tuple[Tensor, ...]:
     """List all tensors that may need a gradient: tokens, bias, parameters of the score."""
     tokens, bias = problem.tokens, problem.bias
     trained = tuple(bias.parameters()) if isinstance(bias, PairBias) else () if bias is None else (bias,)
-    trained += () if problem.sinks is None else (problem.sinks,)
-    return (tokens.query, tokens.key, tokens.value, *trained, *problem.score_parameters)
+    sinks = () if problem.sinks is None else (problem.sinks,)
+    return (tokens.query, tokens.key, tokens.value, *trained, *sinks, *problem.score_parameters)
 
 
 def _detach_problem(problem: ScoreProblem) -> ScoreProblem:
