@@ -113,7 +113,8 @@ def backward(
     """Compute the gradients of forward's arguments, from the results of forward.
 
     grad_bias has the shape of bias, grad_table that of table and grad_sinks that of sinks, all wide. Gradients of
-    observe's statistics are added if they are passed: grad_lse and log_weight (batch, heads, queries), column (batch, heads, keys),
+    observe's statistics are added if they are passed: grad_lse and log_weight (batch, heads, queries), column
+    (batch, heads, keys),
     top_grad (batch, heads, queries, top) at top_keys (int64), rows_grad (batch, heads, rows, keys) at rows (int64),
     sink_weight_grad (batch, heads, queries).
     """

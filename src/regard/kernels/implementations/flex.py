@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.nn.attention import flex_attention as flex_module
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from regard.kernels.implementation import Backend, Implementation
@@ -23,6 +24,9 @@ from regard.masks.tiles import FULL, PARTIAL
 from regard.positions.base import DistanceBias, PairBias, distance_range
 
 _BLOCK_SIZE = 128
+_LSE_OPTION: dict[str, Any] = {"return_lse": True}  # of torch before 2.9
+if hasattr(flex_module, "AuxRequest"):
+    _LSE_OPTION = {"return_aux": flex_module.AuxRequest(lse=True)}
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
@@ -75,12 +79,13 @@ def run_flex_attention(request: Request, kernel: Callable[..., Any]) -> Float[Te
         block_mask=None if request.mask is None else make_block_mask(request),
         scale=request.scale,
         enable_gqa=request.group > 1,
-        **({} if request.sinks is None else {"return_lse": True}),
+        **({} if request.sinks is None else _LSE_OPTION),
     )
     if request.sinks is None:
         output: Tensor = result
         return output
-    output, lse = result
+    output, of_rows = result
+    lse = of_rows if isinstance(of_rows, Tensor) else of_rows.lse
     sinks = request.sinks.to(lse).masked_fill(request.sinks == torch.inf, torch.nan)
     of_keys = (lse[..., None] - sinks).sigmoid().masked_fill((lse == -torch.inf)[..., None], 0.0)
     return (output * of_keys).to(output.dtype)

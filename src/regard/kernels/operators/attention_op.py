@@ -127,7 +127,7 @@ def _attention_backward(
     of_sinks: bool,
     *terms: Any,
 ) -> tuple[Tensor, ...]:
-    """Compute regard::attention_backward on a CPU. A bias or sinks may have another dtype than their gradient's sums."""
+    """Compute regard::attention_backward on a CPU. A bias and sinks may have other dtypes than sums of gradients."""
     named = KernelArguments(*terms[: len(KernelArguments._fields)])
     of_weights = dict(zip(WEIGHT_GRADIENT_NAMES, terms[len(KernelArguments._fields) :], strict=False))
     gradients = _empty_gradients(
