@@ -48,11 +48,14 @@ def make_peer(seed=0, **fields):
 
 @st.composite
 def peers(draw):
-    """A random small GPT-2 of transformers."""
+    """A random small GPT-2 of transformers.
+
+    Wider than 2: a layer norm of two numbers is their order alone, so every gradient before it is rounding errors.
+    """
     heads = draw(st.sampled_from([1, 2, 3, 5]))
     options = {
         "vocab_size": draw(st.sampled_from([5, 31])),
-        "n_embd": heads * draw(st.sampled_from([2, 7, 11])),
+        "n_embd": heads * draw(st.sampled_from([5, 7, 11])),
         "n_layer": draw(st.sampled_from([1, 2, 3])),
         "n_head": heads,
         "n_inner": draw(st.sampled_from([None, 1, 17])),
