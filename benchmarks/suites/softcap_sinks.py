@@ -28,10 +28,8 @@ from benchmarks.targets import Faster
 from regard import masks
 
 _SOFTCAP = 50.0
-_SIZES: dict[str, dict[str, int]] = {
-    "gemma-2": {"heads": 8, "key_heads": 4, "head_dim": 256},
-    "gpt-oss": {"heads": 16, "key_heads": 2, "head_dim": 64},
-}
+_SIZES = {"gemma-2": (8, 4, 256), "gpt-oss": (16, 2, 64)}
+"""Query heads, key heads, head_dim."""
 _LENGTHS = (512, 2048)
 _LONG_LENGTHS = (4096, 8192, 16384)
 _FASTER = 2.0
@@ -120,7 +118,10 @@ class _CappedProblem:
 
 
 def _case(model: str, dtype: torch.dtype, length: int, *, training: bool, peers: tuple[str, ...]) -> Case:
-    setting = Setting(dtype, length, pattern=Causal(), backward=training, **_SIZES[model])
+    heads, key_heads, head_dim = _SIZES[model]
+    setting = Setting(
+        dtype, length, heads=heads, key_heads=key_heads, head_dim=head_dim, pattern=Causal(), backward=training
+    )
     contestants = (OURS, *peers)
 
     def prepare() -> PreparedCase:
