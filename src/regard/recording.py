@@ -7,13 +7,15 @@
 
 Forward pre-hooks on every ``Mechanism`` inside the model record its calls while the context is open, whatever the model
 is. Only queries, keys, values, masks, biases and extra inputs are kept, so memory is linear in length; weights and
-statistics are computed on request.
+statistics are computed on request. Layers that are no ``Mechanism`` are recorded by a ``CallSource``: ``regard.hf``
+adds one for models of ``transformers``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any, Literal, final
@@ -112,12 +114,37 @@ class Recording(Sequence[LayerCall]):
         return named[-1]
 
 
+class CallSource(ABC):
+    """A kind of attention layer that is no ``Mechanism``: the code that computes it reports its calls."""
+
+    @abstractmethod
+    def listen(self, model: nn.Module, add: Callable[[LayerCall], None]) -> AbstractContextManager[object] | None:
+        """Return a context in which each call of such a layer is passed to ``add``; None if there are no such layers.
+
+        Layers of this kind whose calls would not be reported are not counted.
+        """
+
+    @abstractmethod
+    def explain(self, model: nn.Module) -> OptionError | None:
+        """Return the error for a model whose layers are of this kind, but cannot be recorded; None for others."""
+
+
+_sources: list[CallSource] = []
+
+
+def add_call_source(source: CallSource) -> None:
+    """Let ``record`` ask this source too."""
+    _sources.append(source)
+
+
 @explain_arguments
 @contextmanager
 def record(model: nn.Module) -> Iterator[Recording]:
     """Record the calls of every attention layer of ``model`` while the context is open; yields a ``Recording``.
 
-    Raises OptionError if ``model`` is not a module, or has no ``Mechanism`` among its modules.
+    Models of ``transformers`` are recorded if they compute with regard: ``import regard.hf``, and
+    ``model.set_attn_implementation("regard")``. Raises OptionError if ``model`` is not a module, or has no attention
+    layer that can be recorded.
     """
     if not isinstance(model, nn.Module):
         raise OptionError(
@@ -126,31 +153,57 @@ def record(model: nn.Module) -> Iterator[Recording]:
             got=short_repr(model),
             do='load one first: model = regard.load("minilm")',
         )
-    mechanisms = [(name, module) for name, module in model.named_modules() if isinstance(module, Mechanism)]
-    if not mechanisms:
-        raise OptionError(
-            f"{type(model).__name__} has no attention layer that can be recorded",
-            expected="a model built from regard's mechanisms",
-            got="none among its modules",
-            do="use regard.MultiHeadAttention (from_torch converts nn.MultiheadAttention), or regard.load",
-        )
     seen = Recording()
+    contexts = [_listen_to_mechanisms(model, seen._calls.append)]
+    contexts += [source.listen(model, seen._calls.append) for source in _sources]
+    if all(context is None for context in contexts):
+        raise next(filter(None, (source.explain(model) for source in _sources)), _no_layer_error(model))
+    with ExitStack() as stack:
+        for context in filter(None, contexts):
+            stack.enter_context(context)
+        yield seen
+
+
+def _no_layer_error(model: nn.Module) -> OptionError:
+    if any(type(module).__module__.startswith("transformers.") for module in model.modules()):
+        return OptionError(
+            f"{type(model).__name__} is a model of transformers that does not compute with regard",
+            expected='attn_implementation="regard"',
+            got="regard.hf, which adds that name, is not imported",
+            do='import regard.hf; model.set_attn_implementation("regard")',
+        )
+    return OptionError(
+        f"{type(model).__name__} has no attention layer that can be recorded",
+        expected="a model built from regard's mechanisms",
+        got="none among its modules",
+        do="use regard.MultiHeadAttention (from_torch converts nn.MultiheadAttention), or regard.load",
+    )
+
+
+def _listen_to_mechanisms(model: nn.Module, add: Callable[[LayerCall], None]) -> AbstractContextManager[object] | None:
+    """Return a context in which each call of a ``Mechanism`` is passed to ``add``; None if there are none."""
+    mechanisms = [(name, module) for name, module in model.named_modules() if isinstance(module, Mechanism)]
+    return _register_hooks(mechanisms, add) if mechanisms else None
+
+
+@contextmanager
+def _register_hooks(mechanisms: Sequence[tuple[str, Mechanism]], add: Callable[[LayerCall], None]) -> Iterator[None]:
     handles = [
-        module.register_forward_pre_hook(_make_pre_hook(seen, name), with_kwargs=True) for name, module in mechanisms
+        module.register_forward_pre_hook(_make_pre_hook(add, name), with_kwargs=True) for name, module in mechanisms
     ]
     try:
-        yield seen
+        yield
     finally:
         for handle in handles:
             handle.remove()
 
 
-def _make_pre_hook(seen: Recording, name: str) -> Any:
+def _make_pre_hook(add: Callable[[LayerCall], None], name: str) -> Any:
     layer = "" if name == "mechanism" else name.removesuffix(".mechanism")
 
     def listen(module: Mechanism, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         arguments = dict(zip(("query", "key", "value", "mask"), args, strict=False)) | kwargs
-        seen._calls.append(
+        add(
             LayerCall(
                 name=layer,
                 mechanism=module,

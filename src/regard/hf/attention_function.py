@@ -17,6 +17,7 @@ from transformers.generation.continuous_batching.cache import PagedAttentionCach
 from regard import masks
 from regard.errors import RefusedError
 from regard.exact_attention import attention
+from regard.hf import recorded_layers
 from regard.hf.other_arguments import check_packing, refuse_unknown_arguments
 from regard.hf.read_mask import read_mask
 from regard.hf.requested_weights import are_weights_requested
@@ -87,6 +88,18 @@ def attention_function(
     active_dropout = dropout if module.training else 0.0
     tensors = query, visible.narrow(key, 2), visible.narrow(value, 2)
     output = attention(*tensors, **terms, dropout=active_dropout)
+    if recorded_layers.is_recording():
+        recorded_layers.report_call(
+            module,
+            query,
+            key,
+            value,
+            visible=visible,
+            bias=bias,
+            scale=scaling,
+            softcap=terms["softcap"],
+            sinks=terms["sinks"],
+        )
     weights = None
     if are_weights_requested(module, arguments):
         problem = reference_attention.make_dot_product_problem(make_request(*tensors, **terms))

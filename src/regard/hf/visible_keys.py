@@ -15,7 +15,7 @@ The cells are read by NumPy, which searches and counts bools many times as fast 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
@@ -29,11 +29,15 @@ from regard.masks import Mask
 @final
 @dataclass(frozen=True)
 class VisibleKeys:
-    """Keys ``first`` to ``stop`` - 1, and the mask that holds among them; ``stop`` None is all of them."""
+    """Keys ``first`` to ``stop`` - 1, and the mask that holds among them; ``stop`` None is all of them.
+
+    ``mask_from_key_0`` is the mask among keys 0 to ``stop`` - 1, if ``first`` is not 0.
+    """
 
     mask: Mask | None
     first: int = 0
     stop: int | None = None
+    mask_from_key_0: Mask | None = field(default=None, compare=False)
 
     def narrow(self, tensor: Tensor, dim: int) -> Tensor:
         """Narrow an axis of keys, unless its size is 1."""
@@ -41,6 +45,11 @@ class VisibleKeys:
             return tensor
         stop = tensor.shape[dim] if self.stop is None else self.stop
         return tensor.narrow(dim, self.first, stop - self.first)
+
+    @property
+    def from_key_0(self) -> VisibleKeys:
+        """The same with all keys before ``stop``, so that key i is token i; hidden ones are hidden by the mask."""
+        return self if self.first == 0 else VisibleKeys(self.mask_from_key_0, stop=self.stop)
 
 
 def recognize(allowed: Bool[Tensor, "batch heads queries keys"]) -> VisibleKeys:
@@ -111,14 +120,24 @@ def _find_band_and_padding(
     after = (high - left) - offset if bounded_above else None
     if (before is not None and before < 0) or (after is not None and after < 0):
         return None
-    parts: list[Mask] = []
-    if before is not None or after is not None:
-        parts.append(masks.window(before, after))
-    if (start > left).any():
-        parts.append(masks.padding((right - start).clip(0, right - left).tolist(), side="left"))
-    if (end < right).any():
-        parts.append(masks.padding((end - left).clip(0).tolist()))
-    whole = None
-    for part in parts:
-        whole = part if whole is None else whole & part
-    return VisibleKeys(whole, left, right if right < keys else None)
+    band = None if before is None and after is None else masks.window(before, after)
+    return VisibleKeys(
+        _join_band_and_padding(band, start - left, end - left, right - left),
+        left,
+        right if right < keys else None,
+        None if left == 0 else _join_band_and_padding(band, start, end, right),
+    )
+
+
+def _join_band_and_padding(
+    band: Mask | None, start: Int[np.ndarray, " batch"], end: Int[np.ndarray, " batch"], keys: int
+) -> Mask | None:
+    """Join a band, which is aligned with the last of ``keys``, with the padding before ``start`` and from ``end``."""
+    joined = band
+    if (start > 0).any():
+        padding = masks.padding((keys - start).clip(0, keys).tolist(), side="left")
+        joined = padding if joined is None else joined & padding
+    if (end < keys).any():
+        padding = masks.padding(end.clip(0).tolist())
+        joined = padding if joined is None else joined & padding
+    return joined

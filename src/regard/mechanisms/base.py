@@ -65,6 +65,8 @@ class Mechanism(nn.Module, ABC):
     """Whether every call gives gradients to all parameters, also to those that project extra inputs in a layer."""
     score_parts: ClassVar[int] = 1
     """Number of equal parts of a query and key that have scores of their own; a rotation rotates each part."""
+    no_steps_reason: ClassVar[str] = "This mechanism forms no scores."
+    """Why ``steps`` returns None, as a sentence; not used if it returns steps."""
 
     def __init__(self, *, heads: int, head_dim: int, dropout: float = 0.0) -> None:
         super().__init__()

@@ -31,7 +31,6 @@ from regard.view.layer_weights import LayerWeights
 MAX_WEIGHTS = 2**25
 """Maximum number of weights in all layers of a recording that are stored as weights alone: 128 MiB."""
 
-NO_SCORES = "This mechanism forms no scores."
 UNSUPPORTED_BIAS = "This layer adds a bias that does not depend on distance alone."
 UNSUPPORTED_SCORE = "This layer adds vectors by distance to a score other than the dot product of its query."
 MASKS_PER_HEAD = "The heads of this layer have different masks."
@@ -116,7 +115,7 @@ def _steps_or_reason(call: LayerCall) -> Steps | str:
     request = call.mechanism.make_request(call.query, call.key, call.value, call.mask, call.bias, call.inputs)
     steps = call.mechanism.steps(request)
     if steps is None:
-        return NO_SCORES
+        return call.mechanism.no_steps_reason
     if isinstance(call.bias, ShawRelative):
         if not _is_dot_product(steps, request):
             return UNSUPPORTED_SCORE

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
+import regard
 import regard.hf
 from unit.hf.model_types import MODEL_TYPES
 from unit.hf.training_step import query_gradient
@@ -34,3 +36,36 @@ def check_training() -> None:
     expected = query_gradient(model, inputs)
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(query_gradient(model, inputs, run=compiled), expected, atol=1e-5, rtol=1e-5)
+
+
+def check_record() -> None:
+    """A graph that was compiled before is compiled again, with breaks where calls are recorded."""
+    kind = next(kind for kind in MODEL_TYPES if kind.name == "llama")
+    model, inputs = kind.build(), kind.inputs("left")
+    model.set_attn_implementation(regard.hf.NAME)
+    compiled = torch.compile(model, backend="aot_eager")
+    with torch.no_grad():
+        expected = compiled(**inputs).logits
+        for calls in (2, 4):
+            with regard.record(compiled) as seen:
+                for _ in range(calls // 2):
+                    torch.testing.assert_close(compiled(**inputs).logits, expected, atol=1e-5, rtol=1e-5)
+            assert len(seen) == calls
+            assert seen[-1].weights().shape == (3, 4, 13, 13)
+        with regard.record(model) as plain:
+            model(**inputs)
+    for one, other in zip(plain, seen[2:], strict=True):
+        assert other.name.endswith(one.name)
+        torch.testing.assert_close(one.weights(), other.weights(), atol=1e-5, rtol=0)
+
+
+def check_record_in_one_graph() -> None:
+    """With ``fullgraph=True`` torch refuses the break, in words."""
+    kind = next(kind for kind in MODEL_TYPES if kind.name == "llama")
+    model, inputs = kind.build(), kind.inputs()
+    model.set_attn_implementation(regard.hf.NAME)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    with torch.no_grad():
+        compiled(**inputs)
+        with pytest.raises(torch._dynamo.exc.Unsupported, match=r"regard\.record is open"), regard.record(model):
+            compiled(**inputs)

@@ -1,0 +1,180 @@
+"""Recording of models of ``transformers``: the attention function reports its calls to the open recordings.
+
+A call is recorded as a ``LayerCall``, like those of regard's own layers: its name is that of the module, its mechanism
+computes weights and statistics on request, and its keys start with token 0. Keys at the end that no query may attend
+to, such as the unused part of a static cache, are left out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from regard.errors import OptionError
+from regard.hf.check import check
+from regard.hf.recorded_bias import simplify_bias
+from regard.hf.recorded_mechanism import make_mechanism
+from regard.hf.token_buffer import TokenBuffer
+from regard.hf.visible_keys import VisibleKeys
+from regard.models.weight_names import abbreviate_names
+from regard.recording import CallSource, LayerCall
+
+_log = logging.getLogger("regard")
+
+
+@final
+@dataclass(eq=False)
+class _Listener:
+    """An open recording: the names of its model's modules, where calls go, and the tokens of each layer."""
+
+    names: Mapping[nn.Module, str]
+    add: Callable[[LayerCall], None]
+    buffers: dict[nn.Module, tuple[TokenBuffer, TokenBuffer]] = field(default_factory=dict)
+
+
+_listeners: list[_Listener] = []
+
+
+def is_recording() -> bool:
+    """Whether there is an open recording of a model of ``transformers``."""
+    return len(_listeners) > 0
+
+
+@torch.compiler.disable(reason="regard.record is open")  # type: ignore[untyped-decorator] # a graph would record once
+def report_call(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    visible: VisibleKeys,
+    bias: Tensor | None,
+    scale: float | None,
+    softcap: float | None,
+    sinks: Tensor | None,
+) -> None:
+    """Add a call of the layer ``module`` to every open recording of its model."""
+    listeners = [listener for listener in _listeners if module in listener.names]
+    if not listeners:
+        return
+    visible = visible.from_key_0
+    keys = key.shape[2] if visible.stop is None else visible.stop
+    heads, queries, head_dim = query.shape[1:]
+    mechanism = make_mechanism(heads=heads, head_dim=head_dim, scale=scale, softcap=softcap, sinks=sinks)
+    simple = None if bias is None else simplify_bias(visible.narrow(bias, 3), queries=queries, keys=keys)
+    for listener in listeners:
+        of_keys, of_values = listener.buffers.setdefault(module, (TokenBuffer(), TokenBuffer()))
+        listener.add(
+            LayerCall(
+                name=listener.names[module],
+                mechanism=mechanism,
+                query=query.detach(),
+                key=of_keys.store(visible.narrow(key, 2)),
+                value=of_values.store(visible.narrow(value, 2)),
+                mask=visible.mask,
+                bias=simple,
+            )
+        )
+
+
+@final
+class InterfaceLayers(CallSource):
+    """The attention layers that use the interface of ``transformers``, in parts of a model that compute with regard.
+
+    ``function`` is the attention function that reports its calls.
+    """
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        self._function = function
+
+    def listen(self, model: nn.Module, add: Callable[[LayerCall], None]) -> AbstractContextManager[object] | None:
+        """Return a context in which each call of such a layer is passed to ``add``; None if there are none."""
+        recorded, others = self._sort_layers(model)
+        if not recorded:
+            return None
+        if others:
+            _log.warning(f"{type(model).__name__}: not recorded: " + _describe(others))
+        return _open(_Listener({module: name for name, module in model.named_modules()}, add))
+
+    def explain(self, model: nn.Module) -> OptionError | None:
+        """Return the error for a model of ``transformers`` whose layers cannot be recorded; None for others."""
+        others = self._sort_layers(model)[1]
+        if not others:
+            return None
+        islands = {name: why for name, why in others.items() if not why.startswith("attn_")}
+        if len(islands) < len(others):
+            return OptionError(
+                f"{type(model).__name__} does not compute its attention with regard, so it cannot be recorded",
+                expected='attn_implementation="regard"',
+                got=", ".join(sorted(set(others.values()) - set(islands.values()))),
+                do='model.set_attn_implementation("regard")',
+            )
+        return OptionError(
+            f"{type(model).__name__} computes its attention by code of its own, so it cannot be recorded",
+            expected="layers that use the interface of transformers; regard.hf.check(model) tells",
+            got=_describe(islands),
+            do='use attn_implementation="eager", and call the model with output_attentions=True',
+        )
+
+    def _sort_layers(self, model: nn.Module) -> tuple[list[str], dict[str, str]]:
+        """Names of the layers that compute with regard, and of the others with their class or implementation."""
+        recorded, others = [], {}
+        for prefix, part in _pretrained_parts(model):
+            report = check(part)
+            implementations = {_join(prefix, name): one for name, one in report.implementation.items()}
+            for name in report.through_interface:
+                full = _join(prefix, name)
+                owner = max((one for one in implementations if _is_inside(full, one)), key=len)
+                if self._reports(implementations[owner]):
+                    recorded.append(full)
+                else:
+                    others[full] = f'attn_implementation="{implementations[owner]}"'
+            others |= {_join(prefix, name): kind for name, kind in report.own_code.items()}
+        return recorded, others
+
+    def _reports(self, implementation: str) -> bool:
+        """Whether a name stands for that function; "sdpa" does inside ``replace_sdpa``."""
+        functions = ALL_ATTENTION_FUNCTIONS
+        return implementation in functions and functions[implementation] is self._function
+
+
+@contextmanager
+def _open(listener: _Listener) -> Iterator[None]:
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
+
+
+def _pretrained_parts(model: nn.Module) -> Iterator[tuple[str, PreTrainedModel]]:
+    """Models of ``transformers`` in ``model``, such as the one that LoRA wraps, with their names; no parts of parts."""
+    found: list[str] = []
+    for name, module in model.named_modules():
+        if isinstance(module, PreTrainedModel) and not any(_is_inside(name, one) for one in found):
+            found.append(name)
+            yield name, module
+
+
+def _is_inside(name: str, owner: str) -> bool:
+    return not owner or name == owner or name.startswith(owner + ".")
+
+
+def _join(prefix: str, name: str) -> str:
+    return ".".join(filter(None, (prefix, name)))
+
+
+def _describe(layers: Mapping[str, str]) -> str:
+    """Names of layers, with why they are not recorded."""
+    by_reason: dict[str, list[str]] = {}
+    for name, why in layers.items():
+        by_reason.setdefault(why, []).append(name)
+    return "; ".join(f"{abbreviate_names(names)} ({why})" for why, names in by_reason.items())
