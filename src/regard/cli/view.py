@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -46,6 +47,8 @@ EXAMPLES = """
   regard view de-en/ --source "Ein Hund läuft." -o dog.html
 
   regard view de-en/ --source "Ein Hund läuft." --target "A dog runs." -o dog-given.html
+
+  regard view "The keys to the cabinet are here." --model gpt2/ -o keys.html
 """
 
 
@@ -228,46 +231,81 @@ def _read_side_by_side(
 
 
 def _read_texts(model: str, named: list[tuple[str, str]], *, truncate: bool) -> list[Reading]:
-    from regard.models import EncoderDecoder, load
-    from regard.view.read import read
-
-    loaded = load(model)
-    if isinstance(loaded, EncoderDecoder):
-        raise _missing_source_error(model)
+    read = _make_text_reader(model)
     readings = []
     with count_progress(len(named), "texts") as advance:
         for name, text in named:
-            readings.append(read(loaded, text, truncate=truncate, name=name))
+            readings.append(read(text, truncate=truncate, name=name))
             advance(len(readings))
     return readings
 
 
-def _read_pairs(model: str, sources: list[str], targets: list[str]) -> list[PairReading]:
-    from regard.models import EncoderDecoder
-    from regard.models.load import TRANSLATOR, load, resolve_folder
-    from regard.translation import Translator
-    from regard.view.read_pair import read_pair
+def _make_text_reader(model: str) -> Callable[..., Reading]:
+    """Load a model that reads texts, and return the function that captures its attention."""
+    from regard.cli.checkpoint_folder import find_checkpoint, load_checkpoint
+    from regard.models import EncoderDecoder, load
+    from regard.models.load import ANY_MODEL
+    from regard.view.read import read
 
+    folder = find_checkpoint(model, ANY_MODEL)
+    if folder is not None:
+        checkpoint = load_checkpoint(folder)
+        if checkpoint.is_encoder_decoder:
+            raise _missing_source_error(model)
+        from regard.hf.read_text import read_text
+
+        return partial(read_text, checkpoint)
+    loaded = load(model)
+    if isinstance(loaded, EncoderDecoder):
+        raise _missing_source_error(model)
+    return partial(read, loaded)
+
+
+def _read_pairs(model: str, sources: list[str], targets: list[str]) -> list[PairReading]:
     _check_pairs(sources, targets)
-    loaded = load(resolve_folder(model, TRANSLATOR))
-    if not isinstance(loaded, EncoderDecoder):
-        raise OptionError(
-            f"{model} is not a translator, so it cannot be used with --source",
-            expected="a folder that `regard train translate` wrote",
-            got=f"a {type(loaded).__name__}",
-            do=f'give the text alone: regard view "..." --model {model}',
-        )
-    translator = Translator(loaded)
-    translator.check_attention()
+    read = _make_pair_reader(model)
     translations: Sequence[str | None] = targets or [None] * len(sources)
     names = ["the source", "the target"] if len(sources) == 1 else ["source {}", "target {}"]
     readings = []
     with count_progress(len(sources), "translations") as advance:
         for number, (source, target) in enumerate(zip(sources, translations, strict=True), start=1):
             named = {"source_name": names[0].format(number), "target_name": names[1].format(number)}
-            readings.append(read_pair(translator, source, target, **named))
+            readings.append(read(source, target, **named))
             advance(number)
     return readings
+
+
+def _make_pair_reader(model: str) -> Callable[..., PairReading]:
+    """Load an encoder-decoder, and return the function that captures its attention."""
+    from regard.cli.checkpoint_folder import find_checkpoint, load_checkpoint
+    from regard.models import EncoderDecoder
+    from regard.models.load import TRANSLATOR, load, resolve_folder
+    from regard.translation import Translator
+    from regard.view.read_pair import read_pair
+
+    folder = find_checkpoint(model, TRANSLATOR)
+    if folder is not None:
+        checkpoint = load_checkpoint(folder)
+        if not checkpoint.is_encoder_decoder:
+            raise _no_translator_error(model, type(checkpoint.model).__name__)
+        from regard.hf.read_source_and_target import read_source_and_target
+
+        return partial(read_source_and_target, checkpoint)
+    loaded = load(resolve_folder(model, TRANSLATOR))
+    if not isinstance(loaded, EncoderDecoder):
+        raise _no_translator_error(model, type(loaded).__name__)
+    translator = Translator(loaded)
+    translator.check_attention()
+    return partial(read_pair, translator)
+
+
+def _no_translator_error(model: str, got: str) -> OptionError:
+    return OptionError(
+        f"{model} is not a translator, so it cannot be used with --source",
+        expected="a folder that `regard train translate` wrote, or an encoder-decoder of transformers",
+        got=f"a {got}",
+        do=f'give the text alone: regard view "..." --model {model}',
+    )
 
 
 def _choose_translator(arguments: list[str], model: str | None) -> str:
@@ -314,7 +352,7 @@ def _check_no_text_options(data: str | None, field: str | None, *, truncate: boo
 
 def _missing_source_error(model: str) -> OptionError:
     return OptionError(
-        f"{model} is a translator, and --source is missing",
+        f"{model} is an encoder-decoder, such as a translator, and --source is missing",
         expected="--source, and optionally --target",
         got="a text alone",
         do=f'regard view {model} --source "..."',

@@ -143,6 +143,11 @@ def load(
     return _MODELS[config.model_type](folder, config, dtype=dtype or torch.float32).to(target)
 
 
+def has_loader(model_type: str) -> bool:
+    """Whether ``load`` reads models of this type."""
+    return model_type in _MODELS
+
+
 def load_encoder(folder_or_name: str | Path, *, dtype: torch.dtype | None = None) -> Encoder:
     """Load a text encoder. Raises CheckpointError for another kind of model, and what ``load`` raises."""
     model = load(folder_or_name, dtype=dtype)

@@ -8,7 +8,7 @@ A pair of words is scored by
 so heads that always attend to the previous token, or to [SEP], score nothing, and a single unusual head is not
 enough. Words of several pieces: weights are averaged over the query's pieces and summed over the key's. Special
 tokens, punctuation, words outside the vocabulary (all of them are one token to the model), repetitions of the query
-word and direct neighbours are excluded. A text with mostly unknown words has no findings. Attention shows which tokens
+word, direct neighbours, and a token that is kept apart (``Reading.sink``) are excluded. A text with mostly unknown words has no findings. Attention shows which tokens
 a head uses, not why the model decides (Jain and Wallace 2019), and the views say so.
 """
 
@@ -65,6 +65,7 @@ class WordPairs:
     first_choice: Int[np.ndarray, "query_words key_words"]
     layer_and_head: tuple[tuple[int, int], ...]  # (layer, head) of each head number
     same_text: bool
+    sink: int | None = None  # the key token that is kept apart
 
     @property
     def words(self) -> tuple[Word, ...]:
@@ -98,7 +99,9 @@ class WordPairs:
         All False if most words are unknown.
         """
         query = np.array([word.is_word and word.is_known for word in self.query_words], dtype=bool)
-        key = np.array([word.is_word and word.is_known for word in self.key_words], dtype=bool)
+        key = np.array(
+            [word.is_word and word.is_known and self.sink not in word.pieces for word in self.key_words], dtype=bool
+        )
         apart = np.abs(np.arange(len(query))[:, None] - np.arange(len(key))[None, :])
         far = apart >= nearest if self.same_text else np.ones_like(apart, dtype=bool)
         readable = not is_mostly_unknown(self.words)
@@ -126,6 +129,7 @@ def word_pairs(reading: Reading) -> WordPairs:
         first_choice=np.zeros(shape, dtype=np.int64),
         layer_and_head=tuple((at, head) for at, layer in enumerate(reading.layers) for head in range(layer.heads)),
         same_text=reading.keys is None,
+        sink=reading.sink,
     )
     if 0 in shape:
         return pairs

@@ -50,10 +50,23 @@ def layers_of(seen: Iterable[LayerCall]) -> tuple[AttentionLayer, ...]:
     with torch.no_grad():
         joined = [_join_calls(same) for same in calls.values()]
         calls_with_steps = [(call, _steps_or_reason(call)) for call in joined]
-        _check_size([call for call, steps in calls_with_steps if isinstance(steps, str)])
+        alone = [call for call, steps in calls_with_steps if isinstance(steps, str)]
+        check_number_of_weights([(call.query.shape[1], call.query.shape[2], call.key.shape[2]) for call in alone])
         return tuple(
             _to_layer_weights(call, steps) if isinstance(steps, str) else _to_layer_reading(call, steps)
             for call, steps in calls_with_steps
+        )
+
+
+def check_number_of_weights(sizes: Sequence[tuple[int, int, int]]) -> None:
+    """Raise DataError if layers of these sizes (heads, queries, keys) have more than ``MAX_WEIGHTS`` weights."""
+    if sum(map(math.prod, sizes)) > MAX_WEIGHTS:
+        heads, queries, keys = sum(size[0] for size in sizes), *(max(size[axis] for size in sizes) for axis in (1, 2))
+        raise DataError(
+            "there are too many weights to show: without steps, a layer has one for each pair of tokens",
+            expected=f"at most {MAX_WEIGHTS:,}",
+            got=f"{heads:,} heads, up to {queries:,} x {keys:,} tokens",
+            do=f"pass fewer tokens: up to {math.isqrt(MAX_WEIGHTS // heads):,} at a time",
         )
 
 
@@ -131,19 +144,6 @@ def _is_dot_product(steps: Steps, request: Request) -> bool:
     """Whether the score is the dot product of the unchanged query, with the scale of the request."""
     own = steps.query.shape == request.query.shape and bool((steps.query == request.query).all())
     return own and steps.vector is None and steps.scale == request.scale
-
-
-def _check_size(calls: Sequence[LayerCall]) -> None:
-    """Raise DataError if the calls have more than ``MAX_WEIGHTS`` weights."""
-    sizes = [(call.query.shape[1], call.query.shape[2], call.key.shape[2]) for call in calls]
-    if sum(map(math.prod, sizes)) > MAX_WEIGHTS:
-        heads, queries, keys = sum(size[0] for size in sizes), *(max(size[axis] for size in sizes) for axis in (1, 2))
-        raise DataError(
-            "there are too many weights to show: without steps, a layer has one for each pair of tokens",
-            expected=f"at most {MAX_WEIGHTS:,}",
-            got=f"{heads:,} heads, up to {queries:,} x {keys:,} tokens",
-            do=f"pass fewer tokens: up to {math.isqrt(MAX_WEIGHTS // heads):,} at a time",
-        )
 
 
 def _to_layer_weights(call: LayerCall, reason: str) -> LayerWeights:

@@ -5,7 +5,8 @@ For weights p of one query over the keys, averaged over all queries of the text:
     entropy  = -sum_j p_j ln p_j          in nats: 0 for a single token, ln(keys) for uniform attention
     distance = sum_j p_j |j - i|          mean distance from query i to its keys, in tokens
 
-and the shares of the special tokens, of the token itself, of the one before and of the one after. If weights do
+and the shares of the special tokens, of the token that is kept apart (``Reading.sink``), of the token itself, of the
+one before and of the one after. If weights do
 not sum to 1, as with a Gaussian window, they are normalised for the entropy. If weights are signed, p are shares of
 their absolute size (``shares``).
 """
@@ -20,6 +21,10 @@ from jaxtyping import Float64
 
 from regard.view.reading import Reading, Tokens
 from regard.view.shares import shares_of
+
+
+FIRST_TOKEN = "first token"
+"""Name of the share of a token that is kept apart and is no special token."""
 
 
 @final
@@ -40,14 +45,14 @@ class HeadStatistics:
 def statistics_of(reading: Reading) -> tuple[HeadStatistics, ...]:
     """Compute the statistics of every head, in order of layer and head."""
     return tuple(
-        _head_statistics(weights, layer, head, reading.key_tokens)
+        _head_statistics(weights, layer, head, reading.key_tokens, reading.sink)
         for layer, seen in enumerate(reading.layers)
         for head, weights in enumerate(shares_of(seen))
     )
 
 
 def _head_statistics(
-    weights: Float64[np.ndarray, "queries keys"], layer: int, head: int, keys: Tokens
+    weights: Float64[np.ndarray, "queries keys"], layer: int, head: int, keys: Tokens, sink: int | None
 ) -> HeadStatistics:
     queries = len(weights)
     places = np.abs(np.arange(weights.shape[1])[None, :] - np.arange(queries)[:, None])
@@ -62,12 +67,16 @@ def _head_statistics(
         itself=float(np.trace(weights)) / queries,
         previous=float(np.trace(weights, offset=-1)) / queries,
         next=float(np.trace(weights, offset=1)) / queries,
-        special=_special_token_shares(weights, keys),
+        special=_special_token_shares(weights, keys, sink),
     )
 
 
-def _special_token_shares(weights: Float64[np.ndarray, "queries keys"], keys: Tokens) -> dict[str, float]:
+def _special_token_shares(
+    weights: Float64[np.ndarray, "queries keys"], keys: Tokens, sink: int | None
+) -> dict[str, float]:
     shares: dict[str, float] = {}
+    if sink is not None and not keys.special[sink]:
+        shares[FIRST_TOKEN] = float(weights[:, sink].mean())
     for token, special in enumerate(keys.special):
         if special:
             share = float(weights[:, token].mean())

@@ -86,6 +86,7 @@ def attention_data(reading: Reading, letters: int) -> Json:
         **_tokens_and_words("", reading.tokens),
         **({} if reading.keys is None else _tokens_and_words("key_", reading.keys)),
         "dropped": reading.dropped,
+        **({} if reading.sink is None else {"sink": reading.sink}),
         "vocabulary": unknown_words_note(words),
         **({"advice": UNKNOWN_WORDS_ADVICE} if is_mostly_unknown(words) else {}),
         "layers": [layer_data(layer, masks, letters) for layer in reading.layers],

@@ -61,11 +61,11 @@ def record_text(model: Any, text: str, *, truncate: bool, name: str) -> Recorded
     batch = model.tokenizer.pad([tokenized])
     with torch.no_grad(), record(model) as seen:
         output = model(batch.ids.to(model.device), mask=batch.mask, keep_layers=True)
-    tokens = Tokens(text, tokenized.tokens, _without_spaces(text, tokenized.spans), tokenized.special)
+    tokens = Tokens(text, tokenized.tokens, spans_without_spaces(text, tokenized.spans), tokenized.special)
     return RecordedText(tokens, seen, output, tokenized.dropped)
 
 
-def _without_spaces(text: str, spans: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+def spans_without_spaces(text: str, spans: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     """Spans without the white space before a token, which some tokenizers count as a part of it."""
     trimmed = []
     for start, end in spans:

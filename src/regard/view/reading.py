@@ -80,8 +80,10 @@ class Reading:
 
     ``keys`` are the key tokens; None means that the text attends to itself. ``hidden`` is (layers + 1, tokens, width),
     the embedding first; None if it was not recorded. ``dropped`` counts the tokens that truncation removed. ``answer``
-    is that of a classifier, else None. Raises ShapeError if layers and tokens differ in length, DataError if a hidden
-    state is not finite.
+    is that of a classifier, else None. ``sink`` is the number of a token that views keep apart: many heads of a decoder
+    put most of their weight on the first token when they find nothing relevant (Xiao et al. 2024, "Efficient streaming
+    language models with attention sinks"). Raises ShapeError if layers and tokens differ in length, DataError if a
+    hidden state is not finite.
     """
 
     tokens: Tokens
@@ -90,6 +92,7 @@ class Reading:
     keys: Tokens | None = None
     dropped: int = 0
     answer: Answer | None = None
+    sink: int | None = None
 
     def __post_init__(self) -> None:
         expected = (len(self.tokens), len(self.key_tokens))

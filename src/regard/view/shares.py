@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from regard.view.attention_layer import AttentionLayer
+from regard.view.reading import Reading
 
 SIGNED_NOTE = "Weights may be below 0 here: a share is a weight's absolute value, divided by the sum of all."
 
@@ -22,3 +23,10 @@ def shares_of(layer: AttentionLayer) -> Float64[np.ndarray, "heads queries keys"
     sizes = np.abs(weights)
     total = sizes.sum(axis=-1, keepdims=True)
     return np.divide(sizes, total, out=np.zeros_like(sizes), where=total > 0)
+
+
+def share_of_sink(reading: Reading) -> float:
+    """The share of the token that is kept apart: its mean over all heads, and over the queries after it."""
+    assert reading.sink is not None
+    shares = [shares_of(layer)[:, reading.sink + 1 :, reading.sink] for layer in reading.layers]
+    return float(np.concatenate(shares).mean())

@@ -1,0 +1,192 @@
+"""Loading of a checkpoint folder of ``transformers``: safetensors and tokenizer.json, from the disk alone.
+
+Nothing in the folder is run: no pickle is opened, no code of the folder is imported (``trust_remote_code`` is never
+set), and nothing is fetched. Weights that the folder lacks are refused, since they would be random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import tokenizers
+import torch
+import transformers
+from torch import nn
+from transformers.utils import logging
+
+from regard.errors import CheckpointError, RefusedError
+from regard.hf.check import check
+from regard.models.checkpoint_reader import stored_tensors
+from regard.models.config_file import ConfigFile
+from regard.models.weight_names import abbreviate_names
+from regard.text import Tokenizer
+
+_NAME = "regard"
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A loaded folder: the model, in eval mode and float32, and its tokenizer.
+
+    ``decoder`` turns ids into text. ``uses_regard`` is False if layers of the model run code of their own; it then
+    computes with "eager".
+    """
+
+    folder: Path
+    model: Any
+    tokenizer: Tokenizer
+    decoder: tokenizers.Tokenizer
+    uses_regard: bool
+
+    @property
+    def is_encoder_decoder(self) -> bool:
+        """Whether the model reads a source and writes a target."""
+        return bool(self.model.config.is_encoder_decoder)
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of token ids that the model knows."""
+        return int(self.model.get_input_embeddings().weight.shape[0])
+
+    def check_ids(self, ids: tuple[int, ...]) -> None:
+        """Raise CheckpointError if the tokenizer made an id that the model does not know."""
+        if ids and max(ids) >= self.vocab_size:
+            raise CheckpointError(
+                f"tokenizer and model of {self.folder} do not belong together",
+                expected=f"ids below {self.vocab_size}, the vocabulary of the model",
+                got=f"id {max(ids)} from tokenizer.json",
+                do="use tokenizer.json and weights from the same source",
+            )
+
+
+def load_checkpoint(folder: Path) -> Checkpoint:
+    """Load a text model of any type that ``transformers`` has.
+
+    Raises CheckpointError for a folder that cannot be used, RefusedError for a model that does not read text.
+    """
+    config = _read_config(folder)
+    tokenizer_file = folder / "tokenizer.json"
+    if not tokenizer_file.is_file():
+        raise CheckpointError(
+            f"{folder} has no tokenizer.json, so the model cannot read text",
+            expected="tokenizer.json beside config.json",
+            got=abbreviate_names(sorted(path.name for path in folder.iterdir())),
+            do="save it: transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(folder)",
+        )
+    if (folder / "adapter_config.json").exists():
+        raise CheckpointError(
+            f"{folder} has an adapter, which changes another model's weights",
+            expected="a model with its own weights",
+            got="adapter_config.json",
+            do="merge it with peft: model.merge_and_unload().save_pretrained(new_folder)",
+        )
+    stored_tensors(folder)  # refuses pickles and damaged files
+    model = _load_model(folder, config, _NAME)
+    uses_regard = check(model).uses_regard
+    if not uses_regard:
+        model = _load_model(folder, config, "eager")
+    if model.main_input_name != "input_ids":
+        raise RefusedError(
+            f"{folder} is a model that does not read text",
+            expected="a model of token ids",
+            got=f"a {type(model).__name__}, which reads {model.main_input_name}",
+            do="record it from Python: with regard.record(model) as seen",
+        )
+    return Checkpoint(
+        folder,
+        model,
+        Tokenizer.from_file(tokenizer_file, limit=_token_limit(model)),
+        tokenizers.Tokenizer.from_str(tokenizer_file.read_text(encoding="utf-8")),
+        uses_regard,
+    )
+
+
+def _read_config(folder: Path) -> Any:
+    """Read config.json by the class of ``transformers`` for its type; code that it names is ignored."""
+    read = ConfigFile.read(folder)
+    kind = read.model_type
+    if kind not in transformers.CONFIG_MAPPING:
+        code = "; its code is in the folder, and regard never runs code of a checkpoint"
+        raise CheckpointError(
+            f"{folder} has an unsupported architecture",
+            expected=f"a type of model that transformers {transformers.__version__} has",
+            got=f"model_type {kind!r}" + (code if "auto_map" in read.fields else ""),
+            do="install a newer transformers, if it has this type",
+        )
+    with _explain_errors(folder):
+        config = transformers.CONFIG_MAPPING[kind].from_pretrained(folder, local_files_only=True)
+        config.use_cache = False
+        return config
+
+
+def _load_model(folder: Path, config: Any, implementation: str) -> Any:
+    auto = transformers.AutoModelForSeq2SeqLM if config.is_encoder_decoder else transformers.AutoModel
+    if type(config) not in auto._model_mapping:
+        raise CheckpointError(
+            f"{folder} has an unsupported architecture",
+            expected="a text encoder, a decoder or an encoder-decoder of transformers",
+            got=f"model_type {config.model_type!r}",
+            do="record it from Python: with regard.record(model) as seen",
+        )
+    with _explain_errors(folder):
+        model, loading = auto.from_pretrained(
+            folder,
+            config=config,
+            attn_implementation=implementation,
+            dtype=torch.float32,
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+        )
+    _check_missing(folder, loading)
+    return model.eval()
+
+
+def _check_missing(folder: Path, loading: Mapping[str, Any]) -> None:
+    """Raise CheckpointError if weights are missing; a pooler is not, since no attention layer depends on it."""
+    missing = sorted(name for name in loading["missing_keys"] if "pooler" not in name)
+    if missing:
+        raise CheckpointError(
+            f"{folder} lacks weights of the model",
+            expected="all weights that config.json implies",
+            got=f"{len(missing)} missing: {abbreviate_names(missing)}",
+            do="check that config.json and the weights belong together",
+        )
+
+
+@contextmanager
+def _explain_errors(folder: Path) -> Iterator[None]:
+    """Turn any error of ``transformers`` into a CheckpointError, and keep its messages and progress bars off."""
+    verbosity, has_progress_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    # The library raises errors of many kinds for files that it cannot use.
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [""]
+        raise CheckpointError(
+            f"{folder} cannot be loaded by transformers",
+            expected="a checkpoint folder: config.json, *.safetensors and tokenizer.json",
+            got=f"{type(error).__name__}: {lines[0][:300]}",
+            do="check that the files are complete, and that transformers is recent enough",
+        ) from error
+    finally:
+        logging.set_verbosity(verbosity)
+        if has_progress_bar:
+            logging.enable_progress_bar()
+
+
+def _token_limit(model: nn.Module) -> int | None:
+    """The longest text that the model has positions for; None if that is not known."""
+    for name, module in model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx is not None:
+            return module.num_embeddings - module.padding_idx - 1  # RoBERTa counts positions from there
+    limit = getattr(model.config, "max_position_embeddings", None)
+    return limit if isinstance(limit, int) and limit > 0 else None

@@ -1,0 +1,141 @@
+"""Reading of a source and a target by an encoder-decoder of ``transformers``, such as a T5.
+
+row t of the cross-attention     the step that read y_0 .. y_t-1 and wrote y_t, where y_0 is the start token
+row t within the target          the token y_t-1 that this step read
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.errors import CheckpointError, DataError, RefusedError
+from regard.hf.checkpoint import Checkpoint
+from regard.hf.decoded_tokens import ids_to_tokens
+from regard.hf.read_text import number_calls
+from regard.recording import LayerCall, record
+from regard.text.tokenizer import TokenizedText
+from regard.view.attention_layer import AttentionLayer
+from regard.view.from_recording import layers_of
+from regard.view.read import spans_without_spaces
+from regard.view.reading import PairReading, Reading, Tokens
+
+MAX_NEW_TOKENS = 256
+"""The longest target that the model writes; a given one may be longer."""
+
+
+def read_source_and_target(
+    checkpoint: Checkpoint,
+    source: str,
+    target: str | None = None,
+    *,
+    source_name: str = "the source",
+    target_name: str = "the target",
+) -> PairReading:
+    """Capture every attention layer while ``target`` is written for ``source``; None lets the model write, greedily.
+
+    Raises DataError for a text that is empty or too long, RefusedError for a model whose layers run code of their own.
+    """
+    if not checkpoint.uses_regard:
+        raise RefusedError(
+            f"{checkpoint.folder} has attention layers that cannot be shown",
+            expected="an encoder-decoder that uses the attention interface of transformers",
+            got=f"a {type(checkpoint.model).__name__}, whose layers run code of their own",
+            do="regard.hf.check(model) tells which",
+        )
+    read = _tokenize(checkpoint, source, source_name)
+    start = _start_id(checkpoint)
+    ids = torch.tensor([read.ids])
+    written = _write(checkpoint, ids) if target is None else list(_tokenize(checkpoint, target, target_name).ids)
+    encoder, own, crossed = _record(checkpoint, ids, torch.tensor([[start, *written[:-1]]]))
+    special = frozenset({start, *_end_ids(checkpoint)})
+    source_tokens = Tokens(source, read.tokens, spans_without_spaces(source, read.spans), read.special)
+    target_tokens = ids_to_tokens(checkpoint.decoder, written, special_ids=special)
+    read_tokens = ids_to_tokens(checkpoint.decoder, [start, *written[:-1]], special_ids=special)
+    return PairReading(
+        alignment=Reading(target_tokens, crossed, keys=source_tokens),
+        alignment_layer=max(0, len(crossed) - 2),
+        source=Reading(source_tokens, encoder),
+        target=Reading(read_tokens, own),
+        forced=target is not None,
+    )
+
+
+def _tokenize(checkpoint: Checkpoint, text: str, name: str) -> TokenizedText:
+    (tokenized,) = checkpoint.tokenizer.tokenize([text])
+    checkpoint.tokenizer.check_length(tokenized, name)
+    checkpoint.check_ids(tokenized.ids)
+    if not tokenized.ids or not text.strip():
+        raise DataError(f"{name} is empty", expected="some words", got="none", do="give a sentence in quotes")
+    return tokenized
+
+
+def _start_id(checkpoint: Checkpoint) -> int:
+    """The token that the decoder starts with."""
+    for config in (checkpoint.model.generation_config, checkpoint.model.config):
+        start = getattr(config, "decoder_start_token_id", None)
+        if isinstance(start, int):
+            return start
+    raise CheckpointError(
+        f"{checkpoint.folder} does not say which token its decoder starts with",
+        expected="decoder_start_token_id in generation_config.json or config.json",
+        got="none",
+        do="add it, as the model was trained",
+    )
+
+
+def _end_ids(checkpoint: Checkpoint) -> Sequence[int]:
+    end = checkpoint.model.generation_config.eos_token_id
+    return [] if end is None else [end] if isinstance(end, int) else list(end)
+
+
+def _write(checkpoint: Checkpoint, ids: Tensor) -> list[int]:
+    """Let the model write a target: the ids after the start token."""
+    limit = checkpoint.tokenizer.limit
+    most = MAX_NEW_TOKENS if limit is None else min(MAX_NEW_TOKENS, limit - 1)
+    with torch.no_grad():
+        (row,) = checkpoint.model.generate(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=False,
+            num_beams=1,
+            max_new_tokens=most,
+            use_cache=True,
+            return_dict_in_generate=False,
+        ).tolist()
+    return row[1:]
+
+
+def _record(
+    checkpoint: Checkpoint, source: Tensor, target: Tensor
+) -> tuple[tuple[AttentionLayer, ...], tuple[AttentionLayer, ...], tuple[AttentionLayer, ...]]:
+    """Record the encoder, then the decoder: its layers of self-attention, and those of cross-attention."""
+    model: Any = checkpoint.model
+    mask = torch.ones_like(source)
+    encoder = model.get_encoder()
+    with torch.no_grad():
+        with record(model) as seen:
+            encoded = encoder(input_ids=source, attention_mask=mask, return_dict=True)
+        with record(model) as seen_later:
+            model(encoder_outputs=encoded, attention_mask=mask, decoder_input_ids=target)
+    own, crossed = _split_decoder(number_calls(seen_later), source.shape[1], target.shape[1], checkpoint)
+    return layers_of(number_calls(seen)), layers_of(own), layers_of(crossed)
+
+
+def _split_decoder(
+    calls: Sequence[LayerCall], source: int, target: int, checkpoint: Checkpoint
+) -> tuple[Sequence[LayerCall], Sequence[LayerCall]]:
+    """Split the calls of a decoder: each layer attends to the target first, then to the source."""
+    own, crossed = calls[::2], calls[1::2]
+    fits = [call.key.shape[2] == target for call in own] + [call.key.shape[2] == source for call in crossed]
+    if not calls or len(own) != len(crossed) or not all(fits):
+        raise RefusedError(
+            f"{checkpoint.folder} has a decoder of another form",
+            expected="layers of self-attention and cross-attention in turns",
+            got=", ".join(call.name for call in calls[:4]) or "no attention layers",
+            do="record it from Python: with regard.record(model) as seen",
+        )
+    return own, crossed
