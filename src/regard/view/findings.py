@@ -8,8 +8,9 @@ A pair of words is scored by
 so heads that always attend to the previous token, or to [SEP], score nothing, and a single unusual head is not
 enough. Words of several pieces: weights are averaged over the query's pieces and summed over the key's. Special
 tokens, punctuation, words outside the vocabulary (all of them are one token to the model), repetitions of the query
-word, direct neighbours, and a token that is kept apart (``Reading.sink``) are excluded. A text with mostly unknown words has no findings. Attention shows which tokens
-a head uses, not why the model decides (Jain and Wallace 2019), and the views say so.
+word, direct neighbours, and a token that is kept apart (``Reading.sink``) are excluded. A text with mostly unknown
+words has no findings. Attention shows which tokens a head uses, not why the model decides (Jain and Wallace 2019), and
+the views say so.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int
 
 from regard.view.reading import Reading
-from regard.view.shares import shares_of
+from regard.view.shares import share_of_sink, shares_of
 from regard.view.words_from_tokens import Word, aggregate_by_word, is_mostly_unknown, words_of
 
 
@@ -66,6 +67,7 @@ class WordPairs:
     layer_and_head: tuple[tuple[int, int], ...]  # (layer, head) of each head number
     same_text: bool
     sink: int | None = None  # the key token that is kept apart
+    rest: float = 1.0  # the share of attention that this token does not get
 
     @property
     def words(self) -> tuple[Word, ...]:
@@ -130,6 +132,7 @@ def word_pairs(reading: Reading) -> WordPairs:
         layer_and_head=tuple((at, head) for at, layer in enumerate(reading.layers) for head in range(layer.heads)),
         same_text=reading.keys is None,
         sink=reading.sink,
+        rest=1.0 if reading.sink is None else 1.0 - share_of_sink(reading),
     )
     if 0 in shape:
         return pairs
@@ -139,7 +142,9 @@ def word_pairs(reading: Reading) -> WordPairs:
     for layer in reading.layers:
         token_weights = shares_of(layer)
         weights = aggregate_by_word(token_weights, query_words, key_words)
-        usual = aggregate_by_word(_usual_weights(token_weights, query_words, key_words), query_words, key_words)
+        usual = aggregate_by_word(
+            _usual_weights(token_weights, query_words, key_words, reading.sink), query_words, key_words
+        )
         for weight, expected in zip(weights, usual, strict=True):
             _keep_best_two(pairs, surprise, weight, expected, number)
             _count_first_choice(pairs.first_choice, np.where(proper, weight, -1.0))
@@ -148,10 +153,13 @@ def word_pairs(reading: Reading) -> WordPairs:
 
 
 def findings(pairs: WordPairs, limit: int = 6, least: float = 0.1) -> tuple[Finding, ...]:
-    """Rank the most surprising pairs of words that are not neighbours: at most ``limit``, of at least ``least``."""
+    """Rank the most surprising pairs of words that are not neighbours: at most ``limit``, of at least ``least``.
+
+    Beside a token that is kept apart, ``least`` is a share of the rest.
+    """
     surprise = np.where(pairs.candidates(nearest=2), (pairs.weight - pairs.usual).mean(axis=0), -np.inf)
     ranked = np.argsort(-surprise, axis=None, kind="stable")[:limit]
-    chosen = [np.unravel_index(place, surprise.shape) for place in ranked if surprise.flat[place] >= least]
+    chosen = [np.unravel_index(place, surprise.shape) for place in ranked if surprise.flat[place] >= least * pairs.rest]
     return tuple(pairs.finding(int(query), int(key)) for query, key in chosen)
 
 
@@ -184,8 +192,12 @@ def _usual_weights(
     weights: Float64[np.ndarray, "heads queries keys"],
     query_words: tuple[Word, ...],
     key_words: tuple[Word, ...],
+    sink: int | None,
 ) -> Float64[np.ndarray, "heads queries keys"]:
-    """Mean weight at the same distance from other words' tokens; the uniform share 1/keys if there is none."""
+    """Mean weight at the same distance from other words' tokens; the uniform share 1/keys if there is none.
+
+    What the key ``sink`` gets is not counted.
+    """
     heads, queries, keys = weights.shape
     owner = np.full(queries, -1)
     for number, word in enumerate(query_words):
@@ -193,6 +205,8 @@ def _usual_weights(
     looked_at = np.zeros(keys, dtype=bool)
     for word in key_words:
         looked_at[list(word.pieces)] = True
+    if sink is not None:
+        looked_at[sink] = False
     distance = np.arange(keys)[None, :] - np.arange(queries)[:, None] + queries - 1
     distances = queries + keys - 1
     counted = (owner >= 0)[:, None] & looked_at[None, :]

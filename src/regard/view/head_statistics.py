@@ -22,7 +22,6 @@ from jaxtyping import Float64
 from regard.view.reading import Reading, Tokens
 from regard.view.shares import shares_of
 
-
 FIRST_TOKEN = "first token"
 """Name of the share of a token that is kept apart and is no special token."""
 

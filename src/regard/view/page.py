@@ -36,6 +36,7 @@ SCRIPTS = (
     "tabs.js",
     "place.js",
     "token_level.js",
+    "scale.js",
     "weight_row.js",
     "findings.js",
     "alignment.js",

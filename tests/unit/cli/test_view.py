@@ -1,5 +1,6 @@
 """``regard view`` in the shell: the packaged model, valid and invalid input."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -13,8 +14,17 @@ from typer.testing import CliRunner
 
 from regard import models
 from regard.cli import view
-from regard.errors import CheckpointError, DataError, OptionError, OutputExistsError, RefusedError, RegardError
+from regard.errors import (
+    CheckpointError,
+    DataError,
+    MissingPackageError,
+    OptionError,
+    OutputExistsError,
+    RefusedError,
+    RegardError,
+)
 from regard.models import load
+from small_checkpoints import save_checkpoint
 from small_translators import SOURCE, TARGET, recurrent, transformer
 
 Run = Callable[..., Result]
@@ -259,3 +269,53 @@ def test_wrong_mechanisms_are_refused_before_the_model_is_loaded(run: Run) -> No
     assert "--source" in refusal_message(run, OptionError, "folder", "--source", "hi", "--mechanism", "linear")
     long = "word " * 400
     assert "too long to be shown side by side" in refusal_message(run, DataError, long, "--mechanism", "linear")
+
+
+CHECKPOINT_TEXT = "The keys to the old cabinet are on the table, because it was small."
+
+
+def test_a_checkpoint_of_transformers(run: Run, tmp_path: Path) -> None:
+    save_checkpoint("gpt2", tmp_path / "gpt2")
+    result = run(CHECKPOINT_TEXT, "The animal was tired.", "--model", "gpt2", "-o", "keys.html")
+    assert result.exit_code == 0, result.exception
+    assert "The first token, The, gets" in result.output
+    assert "kept apart" in result.output
+    attended = [line.split()[1] for line in result.output.splitlines() if line.endswith(("0     3", "1     1"))]
+    assert attended
+    assert "The" not in attended
+    assert (tmp_path / "keys.html").stat().st_size > 50_000
+
+
+def test_an_encoder_decoder_of_transformers(run: Run, tmp_path: Path) -> None:
+    save_checkpoint("t5", tmp_path / "t5")
+    for target in ([], ["--target", "A dog runs."]):
+        result = run("t5", "--source", "Ein Hund läuft.", *target)
+        assert result.exit_code == 0, result.exception
+        assert "Ein Hund läuft." in result.output
+        assert "Source self-attention" in result.output
+        assert ("→ A dog runs.  (as given)" in result.output) == bool(target)
+    message = refusal_message(run, OptionError, "A text.", "--model", "t5")
+    assert "encoder-decoder" in message
+    assert "--source" in message
+
+
+def test_a_decoder_is_no_translator(run: Run, tmp_path: Path) -> None:
+    save_checkpoint("gpt2", tmp_path / "gpt2")
+    message = refusal_message(run, OptionError, "gpt2", "--source", "A dog.")
+    assert "is not a translator" in message
+    assert "GPT2Model" in message
+
+
+def test_a_checkpoint_without_transformers(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_checkpoint("gpt2", tmp_path / "gpt2")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "transformers" or "regard.hf" in name]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    message = refusal_message(run, MissingPackageError, "A text.", "--model", "gpt2")
+    assert "transformers" in message
+    assert "pip install 'regard[hf]'" in message
+
+
+def test_a_pickle_is_refused(run: Run, tmp_path: Path) -> None:
+    (save_checkpoint("gpt2", tmp_path / "gpt2") / "model.safetensors").rename(tmp_path / "gpt2" / "pytorch_model.bin")
+    assert "only as a pickle" in refusal_message(run, CheckpointError, "A text.", "--model", "gpt2")

@@ -9,7 +9,7 @@ function showAlignment() {
   byId("alignment").hidden = !isAcross(text);
   if (!isAcross(text)) return;
   const [asks, gets, shares] = [queryPartsOf(text), keyPartsOf(text), sharesOf(text, state.layer, state.head)];
-  const [shades, least] = [shadesOf(text, state.layer), MIN_LINK_SHARE * fullWeight(text, state.layer)];
+  const [shades, least] = [shadesOf(text, state.layer, state.head), MIN_LINK_SHARE * fullWeight(text, state.layer)];
   const cards = asks.map((ask, row) => {
     const own = shares.subarray(row * gets.length, (row + 1) * gets.length);
     const [first, ...rest] = largest(own, MAX_LINKS);

@@ -22,17 +22,19 @@ function fromOklch(lightness, chroma, hue) {
   });
 }
 
-// From 0 to 1, for shares and for weights on either side of 0.
+// From 0 to 1, for shares, for weights on either side of 0, and for a token that is kept apart.
 const CURVES = {
   light: {
     share: (t) => fromOklch(0.99 - 0.69 * t, 0.003 + 0.42 * t * (1 - 0.72 * t), 262),
     below: (t) => fromOklch(0.985 - 0.47 * t, 0.002 + 0.26 * t * (1 - 0.42 * t), 50),
     above: (t) => fromOklch(0.985 - 0.47 * t, 0.002 + 0.3 * t * (1 - 0.4 * t), 262),
+    apart: (t) => fromOklch(0.985 - 0.6 * t, 0.002, 262),
   },
   dark: {
     share: (t) => fromOklch(0.215 + 0.725 * t, 0.015 + 0.32 * t * (1 - t), 250),
     below: (t) => fromOklch(0.23 + 0.55 * t, 0.005 + 0.3 * t * (1 - 0.5 * t), 55),
     above: (t) => fromOklch(0.23 + 0.55 * t, 0.005 + 0.3 * t * (1 - 0.6 * t), 250),
+    apart: (t) => fromOklch(0.23 + 0.6 * t, 0.004, 250),
   },
 };
 const RAMPS = {};
@@ -45,14 +47,12 @@ function ramp(name) {
 
 // The shade is proportional to the square root of the share, so that 1 % differs visibly from 0, as in the legend.
 function shade(share, name = "share") {
-  return ramp(name)[Math.round(255 * Math.sqrt(Math.min(1, Math.max(0, share))))];
+  return shadeAt(Math.sqrt(Math.max(0, share)), name);
 }
 
-// The function from a weight of this layer to its colour.
-function shadesOf(text, layer) {
-  const full = fullWeight(text, layer);
-  if (!isSigned(text, layer)) return (weight) => shade(weight / full);
-  return (weight) => shade(Math.abs(weight) / full, weight < 0 ? "below" : "above");
+// The shade at a place from 0 to 1.
+function shadeAt(place, name) {
+  return ramp(name)[Math.round(255 * Math.min(1, Math.max(0, place)))];
 }
 
 function paint([red, green, blue]) {
@@ -85,7 +85,7 @@ function paintPatches(canvas, { patches, width, height }, mirrored, shades) {
   patches.forEach((share, at) => {
     const column = at % width;
     const to = mirrored ? at - column + (width - 1 - column) : at;
-    image.data.set([...shades(share), 255], 4 * to);
+    image.data.set([...shades(share, column), 255], 4 * to);
   });
   context.putImageData(image, 0, 0);
 }

@@ -14,6 +14,7 @@ function patchesOf(text, layer, head) {
   for (let query = 0; query < queries; query += 1) {
     const row = Math.floor((query * height) / queries) * width;
     for (let key = 0; key < keys; key += 1) {
+      if (isApart(text) && key === text.sink) continue;
       const at = row + Math.floor((key * width) / keys);
       const weight = weights[query * keys + key];
       if (Math.abs(weight) > Math.abs(patches[at])) patches[at] = weight;
@@ -66,7 +67,7 @@ function paintGrid() {
     while (waiting.length && performance.now() < end) {
       const thumbnail = waiting.shift();
       thumbnail.patches ??= patchesOf(text, thumbnail.layer, thumbnail.head);
-      paintPatches(thumbnail.canvas, thumbnail.patches, keysMirrored(text), shadesOf(text, thumbnail.layer));
+      paintPatches(thumbnail.canvas, thumbnail.patches, keysMirrored(text), shadesOf(text, thumbnail.layer, thumbnail.head, -1));
     }
     if (waiting.length && mine === round) setTimeout(work, 0);
     else if (mine === round) byId("grid").dataset.painted = String(mine);
@@ -99,5 +100,6 @@ byId("grid").addEventListener("keydown", (event) => {
   thumbnails.find(({ layer, head }) => layer === state.layer && head === state.head).button.focus();
 });
 
-watch(["text"], buildGrid);
-watch(["text", "layer", "head"], showGrid);
+watch(["text", "apart"], buildGrid);
+watch(["log"], paintGrid);
+watch(["text", "layer", "head", "apart"], showGrid);

@@ -53,9 +53,14 @@ function paintCells(context, text) {
   const { left, top, cell, rows, columns } = map;
   const small = document.createElement("canvas");
   const patches = sharesOf(text, state.layer, state.head);
-  paintPatches(small, { patches, width: columns, height: rows }, keysMirrored(text), shadesOf(text, state.layer));
+  paintPatches(small, { patches, width: columns, height: rows }, keysMirrored(text), shadesOf(text, state.layer, state.head));
   context.imageSmoothingEnabled = false;
   context.drawImage(small, left, top, columns * cell, rows * cell);
+  const sink = sinkColumn(text);
+  if (sink >= 0 && cell >= 3) {
+    context.fillStyle = colourOf("--paper"); // a gap beside the column that is kept apart
+    context.fillRect(left + (columnAt(sink) + (keysMirrored(text) ? 0 : 1)) * cell - 1, top, 2, rows * cell);
+  }
   context.strokeStyle = colourOf("--rule");
   context.lineWidth = 1;
   context.strokeRect(left - 0.5, top - 0.5, columns * cell + 1, rows * cell + 1);
@@ -125,4 +130,4 @@ byId("map").addEventListener("keydown", (event) => {
   goToCell(shownRow() + step[0], shownColumn() + step[1]);
 });
 
-watch(["text", "words", "layer", "head", "query", "key"], showMap);
+watch(["text", "words", "layer", "head", "query", "key", "apart", "log"], showMap);

@@ -33,8 +33,9 @@ function drawLine(context, width, query, key, share) {
 }
 
 function drawLinesOf(context, width, query, row, strength, colour) {
-  const full = fullWeight(shownText(), state.layer);
+  const [full, sink] = [topWeight(shownText(), state.layer, state.head), sinkColumn(shownText())];
   row.forEach((weight, key) => {
+    if (key === sink) return;
     const share = Math.min(1, Math.abs(weight) / full);
     context.globalAlpha = strength * (0.12 + 0.88 * Math.sqrt(share));
     context.strokeStyle = colour(weight);
@@ -50,11 +51,11 @@ function lineColour(isChosen) {
 }
 
 function howLinesAreDrawn(all) {
-  const [signed, full] = [isSigned(shownText(), state.layer), fullWeight(shownText(), state.layer)];
+  const [signed, full] = [isSigned(shownText(), state.layer), topWeight(shownText(), state.layer, state.head)];
   const [name, how, chosen] = signed
     ? ["Weights", "a weight: thicker is further from 0, orange is below it and blue above", "stronger"]
     : ["Shares", "a share: thicker is larger", "in another colour"];
-  return `Each line is ${how}. ${name} under ${100 * MIN_LINE_SHARE} % ${full === 1 ? "" : "of the largest "}are not drawn. ` +
+  return `Each line is ${how}. ${name} under ${100 * MIN_LINE_SHARE} % ${full === 1 ? "" : "of the largest "}are not drawn${isApart(shownText()) ? ", and none to the first token" : ""}. ` +
     `Shown: ${all ? `every row, the chosen one ${chosen},` : "the chosen row"} in layer ${state.layer}, ${headName()}.`;
 }
 
@@ -69,12 +70,12 @@ function showLines() {
   if (all) asks.forEach((_, row) => drawLinesOf(context, width, row, rowAt(row), 0.45, lineColour(false)));
   drawLinesOf(context, width, chosen, rowAt(chosen), 1, lineColour(all));
   sides.asks.forEach((node, row) => node.classList.toggle("chosen", row === chosen));
-  const shades = shadesOf(text, state.layer);
-  sides.gets.forEach((node, column) => tint(node, shades(rowAt(chosen)[column])));
+  const shades = shadesOf(text, state.layer, state.head);
+  sides.gets.forEach((node, column) => tint(node, shades(rowAt(chosen)[column], column)));
   byId("lines-how").textContent = howLinesAreDrawn(all);
   keepInSight(byId("lines"), chosen * LINE_ROW, LINE_ROW);
 }
 
 byId("all-lines").addEventListener("change", showLines);
 watch(["text", "words"], buildLines);
-watch(["text", "words", "layer", "head", "query"], showLines);
+watch(["text", "words", "layer", "head", "query", "apart", "log"], showLines);

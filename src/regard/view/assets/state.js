@@ -1,4 +1,5 @@
-// The current view: text, kind of attention, words or tokens, layer, head, query token and key token.
+// The current view: text, kind of attention, words or tokens, layer, head, query token and key token; for a decoder also
+// whether the first token is kept apart, and whether colours have a logarithmic scale.
 // It is stored in the address after the #, so a view can be linked.
 // A head of null means the mean of all heads, a key of null the one with the largest weight.
 
@@ -7,7 +8,7 @@ data.texts.forEach((text, number) => text.attentions.forEach((one, kind) => {
   Object.assign(one, { number: `${number} ${kind}`, heads: headsOf(one.statistics) });
 }));
 
-const state = { text: 0, kind: 0, words: false, layer: 0, head: 0, query: 0, key: null };
+const state = { text: 0, kind: 0, words: false, layer: 0, head: 0, query: 0, key: null, apart: true, log: false };
 const views = [];
 // Whether the user has chosen a layer or a head: from then on other texts open with the same one.
 let chosen = false;
@@ -20,7 +21,18 @@ function shownText() {
 function shownKey() {
   const keys = keysOf(shownText()).length;
   const row = weightsOf(shownText(), state.layer, state.head).subarray(state.query * keys, (state.query + 1) * keys);
-  return state.key ?? largest(row, 1)[0];
+  return state.key ?? largestApart(shownText(), row);
+}
+
+// Whether a text has a token that is kept apart now.
+function isApart(text) {
+  return text.sink !== undefined && state.apart;
+}
+
+// The key with the largest weight; the one that is kept apart only if all others are 0.
+function largestApart(text, row) {
+  const [first, second] = largest(row, 2);
+  return isApart(text) && first === text.sink && row[second] ? second : first;
 }
 
 function headName(head = state.head) {
@@ -89,7 +101,8 @@ function address() {
   const kind = attentions.length > 1 ? `&kind=${attentions[state.kind].kind}` : "";
   const level = haveWords(shownText()) ? `&level=${state.words ? "words" : "tokens"}` : "";
   const key = state.key === null ? "" : `&key=${state.key}`;
-  return `#text=${state.text}${kind}${level}&layer=${state.layer}&head=${state.head ?? "mean"}&token=${state.query}${key}`;
+  const scale = shownText().sink === undefined ? "" : `${state.apart ? "" : "&first=alike"}${state.log ? "&scale=log" : ""}`;
+  return `#text=${state.text}${kind}${level}${scale}&layer=${state.layer}&head=${state.head ?? "mean"}&token=${state.query}${key}`;
 }
 
 function readAddress() {
@@ -101,6 +114,8 @@ function readAddress() {
     if (value !== null && /^\d{1,6}$/.test(value)) change[field] = Number(value);
   }
   if (query.get("head") === "mean") change.head = null;
+  if (query.get("first") === "alike") change.apart = false;
+  if (query.get("scale") === "log") change.log = true;
   if (["words", "tokens"].includes(query.get("level"))) change.words = query.get("level") === "words";
   const { attentions } = data.texts[bounded(change.text ?? state.text, data.texts.length)];
   const kind = attentions.findIndex((one) => one.kind === query.get("kind"));

@@ -198,4 +198,4 @@ function softmaxTable(text, walked, query, key, seen) {
 }
 
 byId("key").addEventListener("change", (event) => go({ key: Number(event.target.value) }));
-watch(["text", "layer", "head", "query", "key"], showSteps);
+watch(["text", "layer", "head", "query", "key", "apart"], showSteps);

@@ -66,5 +66,8 @@ function shownShares() {
 }
 
 function shownColumn() {
-  return state.key === null ? largest(shownShares(), 1)[0] : partWith(keyPartsOf(shownText()), state.key);
+  if (state.key !== null) return partWith(keyPartsOf(shownText()), state.key);
+  const [shares, sink] = [shownShares(), isApart(shownText()) ? partWith(keyPartsOf(shownText()), shownText().sink) : -1];
+  const [first, second] = largest(shares, 2);
+  return first === sink && shares[second] ? second : first;
 }

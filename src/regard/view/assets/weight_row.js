@@ -57,10 +57,12 @@ function piecesOf(tokens, part) {
 
 function showRow() {
   const text = shownText();
-  const [asks, gets, row, shares, shades] = [queryPartsOf(text), keyPartsOf(text), shownRow(), shownShares(), shadesOf(text, state.layer)];
+  const [asks, gets, row, shares, shades] = [queryPartsOf(text), keyPartsOf(text), shownRow(), shownShares(), shadesOf(text, state.layer, state.head)];
+  const sink = sinkColumn(text);
   chips.forEach((chip, column) => {
     const share = shares[column];
-    tint(chip.firstChild, shades(share));
+    tint(chip.firstChild, shades(share, column));
+    chip.classList.toggle("sink", column === sink);
     chip.lastChild.textContent = Math.abs(share) >= 0.005 ? number(100 * share, 1) : gets.length > LONG_TEXT ? "" : "·";
     chip.title = `${isolate(asks[row].surface)} → ${isolate(gets[column].surface)}: ${number(share, 5)} (${piecesOf(keysOf(text), gets[column])})`;
     chip.setAttribute("aria-label", `${gets[column].surface}: ${percent(share)}`);
@@ -79,18 +81,21 @@ function bringToSight(chip) {
 }
 
 function showSentence(text, asks, gets, row, shares) {
-  const [first, second] = largest(shares, 2);
+  const sink = sinkColumn(text);
+  const [first, second] = row === sink ? largest(shares, 2) : strongest(text, shares, 2);
   const place = hasOneHead(text) ? "" : `In layer ${state.layer}, ${headName()}, `;
   const parts = [place, isAcross(text) ? `${place ? "the" : "The"} step that wrote ` : "", word(asks[row].surface)];
   const signed = isSigned(text, state.layer);
-  if (shares[first] === 0) parts.push(isAlone(text, state.layer) ? " attends to nothing: all its weights are 0." : " attends to nothing: the mask hides every token.");
-  else {
-    const name = (column) => (column === row && !isAcross(text) ? "itself" : word(gets[column].surface));
-    const share = (column) => make("span", { class: "share" }, percent(shares[column]));
-    parts.push(signed ? " gives its strongest weight to " : " attends most to ", name(first), ": ", share(first));
+  const name = (column) => (column === row && !isAcross(text) ? "itself" : word(gets[column].surface));
+  const share = (column) => make("span", { class: "share" }, percent(shares[column]));
+  const apart = sink >= 0 && row !== sink && shares[sink] > 0;
+  if (apart) parts.push(" gives ", share(sink), " to the first token, ", word(gets[sink].surface));
+  if (!apart && shares[first] === 0) parts.push(isAlone(text, state.layer) ? " attends to nothing: all its weights are 0." : " attends to nothing: the mask hides every token.");
+  else if (first !== undefined && shares[first] !== 0) {
+    parts.push(apart ? ", and of the others most to " : signed ? " gives its strongest weight to " : " attends most to ", name(first), ": ", share(first));
     if (second !== undefined && shares[second] !== 0) parts.push(", then to ", name(second), ": ", share(second));
     parts.push(".");
-  }
+  } else parts.push(", and nothing to the others.");
   const opened = text.findings.find(
     ({ looks: [look], query, pieces }) =>
       look.layer === state.layer && look.head === state.head && query === state.query && Math.max(...pieces) > 1,
@@ -102,22 +107,24 @@ function showSentence(text, asks, gets, row, shares) {
 // The colour scale of the current layer, from 0 or, for signed weights, symmetric around 0.
 function showLegend() {
   const [text, canvas] = [shownText(), byId("scale")];
-  const [full, signed, shades] = [fullWeight(text, state.layer), isSigned(text, state.layer), shadesOf(text, state.layer)];
+  const [full, signed, shades] = [topWeight(text, state.layer, state.head), isSigned(text, state.layer), shadesOf(text, state.layer, state.head)];
   const context = canvas.getContext("2d");
   for (let step = 0; step < canvas.width; step += 1) {
     const place = signed ? (2 * step) / (canvas.width - 1) - 1 : step / (canvas.width - 1);
-    context.fillStyle = paint(shades(full * place * Math.abs(place)));
+    context.fillStyle = paint(shades(full * Math.sign(place) * shareAtPlace(text, Math.abs(place))));
     context.fillRect(step, 0, 1, canvas.height);
   }
-  const digits = full >= 0.2 ? 0 : 1;
-  const ticks = (signed ? [-1, -0.25, 0, 0.25, 1] : [0, 0.05, 0.25, 0.5, 1]).map((share) => {
-    const tick = make("span", {}, `${number(100 * full * share, share === 0 ? 0 : digits)}${share === 1 ? " %" : ""}`);
-    const place = Math.sign(share) * Math.sqrt(Math.abs(share));
+  const digits = full >= 0.2 ? 0 : full >= 0.02 ? 1 : 2;
+  const logTicks = Array.from({ length: LOG_DECADES + 1 }, (_, decade) => 10 ** (decade - LOG_DECADES));
+  const ticks = (signed ? [-1, -0.25, 0, 0.25, 1] : isLog(text) ? logTicks : [0, 0.05, 0.25, 0.5, 1]).map((share) => {
+    const value = isLog(text) ? String(Number((100 * full * share).toPrecision(2))) : number(100 * full * share, share === 0 ? 0 : digits);
+    const tick = make("span", {}, `${value}${share === 1 ? " %" : ""}`);
+    const place = Math.sign(share) * placeOf(text, Math.abs(share));
     tick.style.left = `${100 * (signed ? (place + 1) / 2 : place)}%`;
     return tick;
   });
   byId("ticks").replaceChildren(...ticks);
-  byId("scale-name").textContent = signed ? "weight, below and above 0" : full === 1 ? "share of attention" : "weight";
+  byId("scale-name").textContent = signed ? "weight, below and above 0" : isApart(text) ? "share of attention, without the first token" : full === 1 ? "share of attention" : "weight";
 }
 
 function showMarks() {
@@ -129,10 +136,11 @@ function showMarks() {
   if (tokens.some(({ unknown }) => unknown)) notes.push("Dotted words are not in the model’s vocabulary, and are read as the same unknown token.");
   if (keyPartsOf(text).length > LONG_TEXT) notes.push(`The box has all ${keyPartsOf(text).length} ${state.words ? "words" : "tokens"}: scroll to see them.`);
   if (text.layers.some(({ gaussian }) => gaussian)) notes.push("The model attends within a Gaussian window around a predicted position, so shares sum to less than 100 %.");
+  if (isApart(text)) notes.push("The first token is kept apart: its shares are grey, from 0 to 100 %, and the colours of all other tokens reach up to their largest share in the head. Many heads of a decoder attend to the first token when they find nothing relevant.");
   byId("marks").textContent = notes.join(" ");
 }
 
 watch(["text", "words"], buildRow);
-watch(["text", "words"], showMarks);
-watch(["text", "words", "layer", "head", "query"], showRow);
-watch(["text", "layer"], showLegend);
+watch(["text", "words", "apart"], showMarks);
+watch(["text", "words", "layer", "head", "query", "apart", "log"], showRow);
+watch(["text", "words", "layer", "head", "apart", "log"], showLegend);

@@ -1,0 +1,54 @@
+// The scale of the colours, and the first token of a decoder, on which many heads put most of their weight. Kept apart it
+// has greys of its own, and the colours of the other tokens reach up to their largest weight in the head.
+
+const LOG_DECADES = 4; // from 0.01 % to 100 % of the largest weight
+
+function isLog(text) {
+  return state.log && text.sink !== undefined;
+}
+
+// The column of the token that is kept apart; -1 if there is none.
+function sinkColumn(text) {
+  return isApart(text) ? partWith(keyPartsOf(text), text.sink) : -1;
+}
+
+// The weight with the strongest shade; without the token that is kept apart, the largest of the head.
+function topWeight(text, layer, head) {
+  if (!isApart(text)) return fullWeight(text, layer);
+  const [shares, columns, sink] = [sharesOf(text, layer, head), keyPartsOf(text).length, sinkColumn(text)];
+  shares.tops ??= shares.reduce((top, share, at) => (at % columns === sink ? top : Math.max(top, Math.abs(share))), 0);
+  return shares.tops || 1;
+}
+
+// The place on the scale of a share of the strongest shade, from 0 to 1, and the way back.
+function placeOf(text, share) {
+  return isLog(text) ? (share > 0 ? Math.max(0, 1 + Math.log10(share) / LOG_DECADES) : 0) : Math.sqrt(share);
+}
+
+function shareAtPlace(text, place) {
+  return isLog(text) ? 10 ** (LOG_DECADES * (place - 1)) : place * place;
+}
+
+// The function from a weight of this head, and its column, to its colour.
+function shadesOf(text, layer, head, sink = sinkColumn(text)) {
+  const full = topWeight(text, layer, head);
+  const at = (weight, name) => shadeAt(placeOf(text, Math.abs(weight) / full), name);
+  if (isSigned(text, layer)) return (weight) => at(weight, weight < 0 ? "below" : "above");
+  return (weight, column) => (column === sink ? shade(weight, "apart") : at(weight, "share"));
+}
+
+// The columns with the largest weights, without the one that is kept apart.
+function strongest(text, shares, count) {
+  const sink = sinkColumn(text);
+  return largest(shares, count + 1).filter((column) => column !== sink).slice(0, count);
+}
+
+function showScales() {
+  const text = shownText();
+  const has = text.sink !== undefined;
+  showSwitch(byId("firsts"), has ? ["First token apart", "All tokens alike"] : [], state.apart ? 0 : 1, (at) => go({ apart: at === 0 }));
+  showSwitch(byId("scales"), has ? ["Root scale", "Log scale"] : [], state.log ? 1 : 0, (at) => go({ log: at === 1 }));
+  document.documentElement.classList.toggle("apart", isApart(text));
+}
+
+watch(["text", "apart", "log"], showScales);
