@@ -84,6 +84,8 @@ def test_the_logarithmic_scale(show: Show) -> None:
     assert opened.page.locator("#ticks span").all_inner_texts() == ["0.01", "0.1", "1", "10", "100 %"]
     assert all(darkness(new) > darkness(old) for new, old in zip(after[1:9], before[1:9], strict=True))
     assert after[9:] == before[9:], "hidden tokens stay blank"
+    opened.page.get_by_role("radio", name="First token apart").click()
+    assert opened.page.locator("#ticks span").all_inner_texts()[-1] == "100 %", "the scale is fixed"
     assert "scale=log" in opened.current_url()
     opened.page.evaluate("location.hash = 'layer=0&head=1&token=8&scale=log&first=alike'")
     opened.wait_until("document.querySelector('#sentence').innerText.startsWith('In layer 0, head 1')")

@@ -149,3 +149,20 @@ def test_unknown_words_give_no_findings() -> None:
     assert findings(pairs) == ()
     met = {WORDS[number] for one in strongest_finding_per_word(pairs) for number in (one.query_word, one.key_word)}
     assert met <= set(WORDS) - {"dog", "was"}
+
+
+def test_a_token_that_is_kept_apart_hides_no_pair() -> None:
+    """Every head gives 95 % to the first word; what is left of "it" goes to "dog"."""
+    shares = uniform_weights()
+    shares[WORDS.index("it") + 1] = weights_of_query_on_key("it", "dog", 0.7)[WORDS.index("it") + 1]
+    weights = 0.05 * shares
+    weights[:, 1] += 0.95
+    reading = make_reading(layer_with_weights(weights, weights))
+    assert {WORDS[one.key_word] for one in findings(word_pairs(reading))} <= {"Mia"}
+    apart = word_pairs(replace(reading, sink=1))
+    assert apart.rest == pytest.approx(0.05 * (1 - shares[2:, 1].mean()))
+    (found,) = findings(apart)
+    assert (WORDS[found.query_word], WORDS[found.key_word]) == ("it", "dog")
+    assert found.looks[0].weight == pytest.approx(0.05 * 0.7)
+    assert found.looks[0].usual == pytest.approx(0.05 / N)
+    assert "Mia" not in {WORDS[one.key_word] for one in strongest_finding_per_word(apart)}

@@ -6,6 +6,7 @@ import pytest
 from regard.view.head_statistics import statistics_of
 from regard.view.layer_reading import GaussianWindow, LayerReading
 from regard.view.reading import Reading, Tokens
+from regard.view.shares import share_of_sink
 
 N = 7
 TOKENS = Tokens(
@@ -52,3 +53,13 @@ def test_entropy_with_a_gaussian_window_is_that_of_the_shares() -> None:
     shares = heights / heights.sum()
     assert statistics.entropy == pytest.approx(-(shares * np.log(shares)).sum())
     assert statistics.itself == pytest.approx((heights / N).mean()), "weights themselves sum to less than 1"
+
+
+@pytest.mark.parametrize(("sink", "names"), [(0, {"[CLS]", "[SEP]"}), (1, {"first token", "[CLS]", "[SEP]"})])
+def test_share_of_the_token_that_is_kept_apart(sink: int, names: set[str]) -> None:
+    reading = Reading(TOKENS, (head_attending_to([1, 1, 1, 2, 3, 1, 0]),), sink=sink)
+    (found,) = statistics_of(reading)
+    assert set(found.special) == names
+    if sink == 1:
+        assert found.special["first token"] == pytest.approx(4 / N)
+    assert share_of_sink(reading) == pytest.approx({0: 1 / 6, 1: 2 / 5}[sink])

@@ -33,7 +33,7 @@ function drawLine(context, width, query, key, share) {
 }
 
 function drawLinesOf(context, width, query, row, strength, colour) {
-  const [full, sink] = [topWeight(shownText(), state.layer, state.head), sinkColumn(shownText())];
+  const [full, sink] = [largestShown(shownText(), state.layer, state.head), sinkColumn(shownText())];
   row.forEach((weight, key) => {
     if (key === sink) return;
     const share = Math.min(1, Math.abs(weight) / full);
@@ -51,7 +51,7 @@ function lineColour(isChosen) {
 }
 
 function howLinesAreDrawn(all) {
-  const [signed, full] = [isSigned(shownText(), state.layer), topWeight(shownText(), state.layer, state.head)];
+  const [signed, full] = [isSigned(shownText(), state.layer), largestShown(shownText(), state.layer, state.head)];
   const [name, how, chosen] = signed
     ? ["Weights", "a weight: thicker is further from 0, orange is below it and blue above", "stronger"]
     : ["Shares", "a share: thicker is larger", "in another colour"];

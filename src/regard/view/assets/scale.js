@@ -1,7 +1,8 @@
 // The scale of the colours, and the first token of a decoder, on which many heads put most of their weight. Kept apart it
-// has greys of its own, and the colours of the other tokens reach up to their largest weight in the head.
+// has greys of its own, and the colours of the other tokens reach up to their largest weight in the head. A logarithmic
+// scale always ends at 100 %.
 
-const LOG_DECADES = 4; // from 0.01 % to 100 % of the largest weight
+const LOG_DECADES = 4; // from 0.01 %
 
 function isLog(text) {
   return state.log && text.sink !== undefined;
@@ -12,8 +13,13 @@ function sinkColumn(text) {
   return isApart(text) ? partWith(keyPartsOf(text), text.sink) : -1;
 }
 
-// The weight with the strongest shade; without the token that is kept apart, the largest of the head.
+// The weight with the strongest shade.
 function topWeight(text, layer, head) {
+  return isLog(text) ? fullWeight(text, layer) : largestShown(text, layer, head);
+}
+
+// The largest weight of a head without the token that is kept apart; if none is, that of the thickest line.
+function largestShown(text, layer, head) {
   if (!isApart(text)) return fullWeight(text, layer);
   const [shares, columns, sink] = [sharesOf(text, layer, head), keyPartsOf(text).length, sinkColumn(text)];
   shares.tops ??= shares.reduce((top, share, at) => (at % columns === sink ? top : Math.max(top, Math.abs(share))), 0);

@@ -136,11 +136,11 @@ function showMarks() {
   if (tokens.some(({ unknown }) => unknown)) notes.push("Dotted words are not in the model’s vocabulary, and are read as the same unknown token.");
   if (keyPartsOf(text).length > LONG_TEXT) notes.push(`The box has all ${keyPartsOf(text).length} ${state.words ? "words" : "tokens"}: scroll to see them.`);
   if (text.layers.some(({ gaussian }) => gaussian)) notes.push("The model attends within a Gaussian window around a predicted position, so shares sum to less than 100 %.");
-  if (isApart(text)) notes.push("The first token is kept apart: its shares are grey, from 0 to 100 %, and the colours of all other tokens reach up to their largest share in the head. Many heads of a decoder attend to the first token when they find nothing relevant.");
+  if (isApart(text)) notes.push(`The first token is kept apart: its shares are grey, from 0 to 100 %${isLog(text) ? "" : ", and the colours of all other tokens reach up to their largest share in the head"}. Many heads of a decoder attend to the first token when they find nothing relevant.`);
   byId("marks").textContent = notes.join(" ");
 }
 
 watch(["text", "words"], buildRow);
-watch(["text", "words", "apart"], showMarks);
+watch(["text", "words", "apart", "log"], showMarks);
 watch(["text", "words", "layer", "head", "query", "apart", "log"], showRow);
 watch(["text", "words", "layer", "head", "apart", "log"], showLegend);
