@@ -171,20 +171,37 @@ def _minify_css(style: str) -> str:
 
 
 def _minify_script(script: str) -> str:
-    """Remove comments and unnecessary white space from the script, except in lines where they may be part of a text."""
+    """Remove comments and unnecessary white space from the script, except in texts."""
     code = re.sub(r"""(?<=[;{,)}\]]) +// [^\n`"']*$""", "", _strip_comments(script), flags=re.MULTILINE)
-    # Lines with a quote, a backslash or a regular expression keep their spaces.
-    lines = (
-        line if re.search(r"[`'\\]|[=(,:] */", line) else "".join(map(_strip_spaces, re.split(r'("[^"]*")', line)))
-        for line in code.split("\n")
-    )
-    return re.sub(r"(?<=[;,{(\[])\n", "", "\n".join(lines))
+    lines = "\n".join(map(_minify_line, code.split("\n")))
+    return _shorten_names(re.sub(r"(?<=[;,{(\[])\n|(?<=\})\n(?=\})", "", lines))
+
+
+def _shorten_names(code: str) -> str:
+    """Shorten the names of functions and constants, if they are no words of a text and no names of properties."""
+    names = dict.fromkeys(re.findall(r"\b(?:function|const|let) ([a-z]+[A-Z]\w*|[A-Z]+_\w+)\b", code))
+    short = {
+        name: f"${number}"
+        for number, name in enumerate(names)
+        if not re.search(rf"(?<!\.)\.{name}\b|\b{name}:|[\"'`]{name}|{name}[\"'`]", code)
+    }
+    return re.sub(r"(?<![\w$])[A-Za-z]\w+", lambda place: short.get(place[0], place[0]), code)
+
+
+def _minify_line(line: str) -> str:
+    """Remove spaces between the texts of a line. A line that is not plainly split into texts and code stays."""
+    parts = re.split(r"""("[^"]*"|`[^`]*`)""", line)
+    code, texts = parts[::2], parts[1::2]
+    # A quote, a backslash or a regular expression outside of texts, or a text with code that holds another one.
+    is_unclear = any(re.search(r"[`'\\]|[=(,:] */", one) for one in code)
+    is_nested = any(text.count("${") != text.count("}") for text in texts if text.startswith("`"))
+    return line if is_unclear or is_nested else "".join(map(_strip_spaces, parts))
 
 
 def _strip_spaces(code: str) -> str:
-    """Remove spaces around operators; a quoted string is returned unchanged."""
+    """Remove spaces around operators; a text in quotes is returned unchanged."""
     signs = r" ?([=,;{}()\[\]?:<>*&|]|!(?==)) ?| ([-+]=?) (?![-+])"
-    return code if code.startswith('"') else re.sub(signs, r"\1\2", code)
+    return code if code.startswith(('"', "`")) else re.sub(signs, r"\1\2", code)
 
 
 def _csp_hash(text: str) -> str:
