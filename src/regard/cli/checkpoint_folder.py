@@ -1,4 +1,4 @@
-"""Checkpoint folders of ``transformers``, for model types that regard has no model for."""
+"""Checkpoint folders of ``transformers``, for model types whose own model, if there is one, the views cannot read."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ if TYPE_CHECKING:
 
 
 def find_checkpoint(model: str, kind: ModelKind) -> Path | None:
-    """Find the folder of a model whose type regard has no model for; None if it has one.
+    """Find the folder of a model that ``transformers`` reads for the views; None if regard's own model is read.
+
+    Language models are read by ``transformers``, also those that regard has.
 
     Raises the errors of ``resolve_folder``, and CheckpointError for an unreadable config.json.
     """
     from regard.models.config_file import ConfigFile
-    from regard.models.load import has_loader, resolve_folder
+    from regard.models.load import LANGUAGE_MODELS, has_loader, resolve_folder
 
     folder = resolve_folder(model, kind)
-    return None if has_loader(ConfigFile.read(folder).model_type) else folder
+    model_type = ConfigFile.read(folder).model_type
+    return None if has_loader(model_type) and model_type not in LANGUAGE_MODELS else folder
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
@@ -30,7 +33,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         from regard.hf import checkpoint
     except MissingPackageError as error:
         raise MissingPackageError(
-            f"{folder} has an architecture that regard has no model for, so it needs a package",
+            f"{folder} has an architecture that is read by transformers, so it needs a package",
             expected="transformers",
             got="it is not installed",
             do="pip install 'regard[hf]'",

@@ -30,7 +30,8 @@ def make_mechanism(
     factor = head_dim**-0.5 if scale is None else float(scale)
     if sinks is None:
         return CappedDotProduct(heads=heads, head_dim=head_dim, scale=factor, softcap=softcap)
-    return SinkDotProduct(heads=heads, head_dim=head_dim, scale=factor, softcap=softcap, sinks=sinks.detach().clone())
+    sinks = sinks.detach().clone().reshape((1, -1, 1, 1) if sinks.dim() == 1 else sinks.shape)
+    return SinkDotProduct(heads=heads, head_dim=head_dim, scale=factor, softcap=softcap, sinks=sinks)
 
 
 class _ScaledMechanism(Mechanism, ABC):

