@@ -415,6 +415,92 @@ def bucket_cells(
     cyclically.
     """
 
+def hash_tokens(tokens: Array, rotations: Array, factors: Array, buckets: Array, *, threads: int = 1) -> None:
+    """Write the buckets (batch, heads, length, rounds) int64 of tokens (batch, heads, length, head_dim) float32.
+
+    rotations float32 (heads, rounds, head_dim, columns); factors int64, even, with twice as many columns as their sum
+    has halves. The bucket of a factor is the index of the largest of [x R; -x R], of sums in float64 (token_hash.h).
+    """
+
+def count_buckets(codes: Array, sizes: Array, *, threads: int = 1) -> None:
+    """Write how many tokens each bucket has: sizes int64 (groups, rounds, buckets + 2).
+
+    codes int32 (groups, tokens, rounds) are below buckets, and -1 is none: the last two numbers count tokens without a
+    bucket in this round, and those without one in any round, which are not in the former.
+    """
+
+def sort_by_bucket(codes: Array, start: Array, token: Array, place: Array, *, threads: int = 1) -> None:
+    """Write the token at each place and the place of each token, from the first place of each bucket.
+
+    codes as for count_buckets; start int64 (groups, rounds, buckets + 2), -1 for no place; token int32 (groups, places)
+    and place int32 (groups, rounds, tokens), -1 for none. Tokens of a bucket are in order.
+    """
+
+def list_bucket_tiles(
+    query_token: Array,
+    key_token: Array,
+    query_start: Array,
+    key_start: Array,
+    row_start: Array,
+    key_tile: Array,
+    *,
+    high: int | None = None,
+) -> int:
+    """Write a tile map's row_start and key_tile: for each tile of queries the tiles of keys of its bucket.
+
+    query_token and key_token int32 (groups, places); query_start and key_start int64 (groups, buckets + 1), the first
+    tile of each bucket. Tiles whose keys all have key - query above high are left out. Returns the number of entries of
+    key_tile, which may have room for more.
+    """
+
+def sort_rows(
+    rows: Array, token: Array, sorted_rows: Array | None = None, *, divided: Array | None = None, threads: int = 1
+) -> None:
+    """Copy rows (batch, heads, tokens, size) to sorted_rows (batch, heads, places, size), float32 or float64.
+
+    token int32 (batch * heads, places), -1 for a row of zeros. divided gets the rows divided by the root of their mean
+    square and 1e-6 (sorted_rows.h).
+    """
+
+def sort_gradients(
+    grad_output: Array,
+    output: Array,
+    normalizer: Array,
+    token: Array,
+    sorted_rows: Array,
+    sorted_normalizer: Array,
+    grad_lse: Array,
+    *,
+    threads: int = 1,
+) -> None:
+    """Copy grad_output and normalizer to places, and write grad_lse, -grad_output . output (batch, heads, places)."""
+
+def merge_rounds(
+    sorted_rows: Array,
+    sorted_normalizer: Array,
+    place: Array,
+    output: Array,
+    normalizer: Array,
+    *,
+    factor: float = 1.0,
+    first: bool = True,
+    last: bool = True,
+    threads: int = 1,
+) -> None:
+    """Merge the results at the places of each token, int32 (batch * heads, rounds, tokens), into one softmax.
+
+    Without first, output and normalizer hold what earlier calls, without last, left there.
+    """
+
+def add_rows(
+    sorted_rows: Array, place: Array, into: Array, *, divided: Array | None = None, first: bool = True, threads: int = 1
+) -> None:
+    """Add the rows at the places of each token to into; with first, write their sum.
+
+    divided (batch, heads, tokens, size): rows that sort_rows divided. Then sorted_rows are gradients of the quotients,
+    and what is added is the gradient of the rows.
+    """
+
 def highest_keys(
     query: Array,
     key: Array,

@@ -3,7 +3,8 @@
     o_i = sum_j w_ij v_j,    w_i = softmax_j(scale * q_i . k_j)
 
 over the keys j that may be attended to and share a bucket with query i in any round; each counts once, however many
-rounds they share. ``except_self`` leaves out the pairs of a token and itself. Without a key the output is 0.
+rounds they share. ``except_self`` leaves out the pairs of a token and itself. Without a key the output is 0. With
+``key`` None, each key is the query of its token divided by the root of its mean square: q / sqrt(mean(q^2) + 10^-6).
 
 With ``chunk``, each round sorts the tokens by bucket and cuts them into chunks of that many, and a query attends to its
 chunk and to the one before it: within the round, or, for the first chunk of a round, the last one of the round before,
@@ -29,11 +30,12 @@ class BucketRequest:
     """Checked arguments, in float32 or float64.
 
     ``query_buckets`` and ``key_buckets`` are bucket numbers below ``buckets``, -1 for a key that no query may attend
-    to. ``high`` bounds key - query, counted in indices; None: no bound. ``chunk`` needs as many queries as keys.
+    to. ``high`` bounds key - query, counted in indices; None: no bound. ``chunk`` needs as many queries as keys, and so
+    does a ``key`` that is None.
     """
 
     query: Float[Tensor, "batch heads queries head_dim"]
-    key: Float[Tensor, "batch heads keys head_dim"]
+    key: Float[Tensor, "batch heads keys head_dim"] | None
     value: Float[Tensor, "batch heads keys value_dim"]
     query_buckets: Int[Tensor, "batch heads queries rounds"]
     key_buckets: Int[Tensor, "batch heads keys rounds"]
@@ -47,7 +49,7 @@ class BucketRequest:
     @property
     def frame(self) -> Frame:
         """The numbers of queries and keys, and their alignment."""
-        return Frame(self.query.shape[2], self.key.shape[2])
+        return Frame(self.query.shape[2], self.value.shape[2])
 
     @property
     def device(self) -> torch.device:
@@ -59,7 +61,7 @@ class BucketRequest:
         rounds = self.key_buckets.shape[3]
         chunk = "no chunks" if self.chunk is None else f"chunks of {self.chunk}"
         return (
-            f"query {tuple(self.query.shape)} {self.query.dtype} on {self.device}, key {tuple(self.key.shape)}, "
+            f"query {tuple(self.query.shape)} {self.query.dtype} on {self.device}, value {tuple(self.value.shape)}, "
             f"{rounds} rounds of {self.buckets} buckets, {chunk}, dropout {self.dropout:g}"
         )
 

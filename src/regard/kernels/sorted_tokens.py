@@ -10,12 +10,12 @@ bucket in any round, are the last ones of each round: a chunk behind the last us
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
-import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Int32
 from torch import Tensor
 
 from regard.kernels.extension import native
@@ -33,50 +33,63 @@ class SortedTokens:
     last used chunk of every round, counted within the round; None without chunks.
     """
 
-    token: Int[Tensor, "groups places"]
-    place: Int[Tensor, "groups rounds tokens"]
+    token: Int32[Tensor, "groups places"]
+    place: Int32[Tensor, "groups rounds tokens"]
     tile_start: Int[Tensor, "groups buckets_and_one"] | None = None
     last_chunk: Int[Tensor, " groups"] | None = None
 
+    def take(self, choose: Callable[[Tensor], Tensor]) -> SortedTokens:
+        """Return the tokens of the groups that ``choose`` takes of each tensor."""
+        tile_start, last_chunk = (None if one is None else choose(one) for one in (self.tile_start, self.last_chunk))
+        return SortedTokens(choose(self.token), choose(self.place), tile_start, last_chunk)
 
-def sort_into_tiles(buckets: Int[Tensor, "groups tokens"], count: int) -> SortedTokens:
+
+def sort_into_tiles(buckets: Int32[Tensor, "groups tokens"], count: int) -> SortedTokens:
     """Sort tokens into buckets that begin at multiples of 64; tokens of bucket -1 get no place."""
-    groups, tokens = buckets.shape
-    numbers = buckets.long()
-    sizes = torch.zeros(groups, count + 1, dtype=torch.long).scatter_add_(1, numbers + 1, torch.ones_like(numbers))
-    tile_start = torch.zeros(groups, count + 1, dtype=torch.long)
-    torch.cumsum((sizes[:, 1:] + TILE - 1) // TILE, 1, out=tile_start[:, 1:])
-    order = _argsort(numbers, count)
-    numbers = numbers.gather(1, order)
-    rank = torch.arange(tokens) - (sizes.cumsum(1) - sizes).gather(1, numbers + 1)
-    places = max(1, int(tile_start[:, -1].max())) * TILE if groups else TILE
-    place = tile_start.gather(1, numbers.clamp(min=0)) * TILE + rank
-    token = torch.full((groups, places + 1), -1)  # the last one takes tokens without a place
-    token.scatter_(1, place.masked_fill(numbers < 0, places), order)
-    of_token = torch.empty_like(place).scatter_(1, order, place.masked_fill(numbers < 0, -1))
-    return SortedTokens(token[:, :places], of_token[:, None], tile_start)
+    codes = buckets[..., None].contiguous()
+    sizes = _count_buckets(codes, count)[:, :, :count]
+    tile_start = torch.zeros(codes.shape[0], count + 1, dtype=torch.long)
+    torch.cumsum((sizes[:, 0] + TILE - 1) // TILE, 1, out=tile_start[:, 1:])
+    start = torch.full((codes.shape[0], 1, count + 2), -1)
+    start[:, 0, :count] = tile_start[:, :-1] * TILE
+    places = max(1, int(tile_start[:, -1].max())) * TILE
+    return SortedTokens(*_sort(codes, start, places), tile_start)
 
 
-def sort_into_chunks(buckets: Int[Tensor, "groups tokens rounds"], count: int, chunk: int) -> SortedTokens:
+def sort_into_chunks(buckets: Int32[Tensor, "groups tokens rounds"], count: int, chunk: int) -> SortedTokens:
     """Sort the tokens of each round by bucket, -1 last, hidden ones behind, and fill up each round to whole chunks."""
-    groups, tokens, rounds = buckets.shape
+    codes = buckets.contiguous()
+    tokens, rounds = codes.shape[1:]
     length = -(-tokens // chunk) * chunk
-    hidden = (buckets < 0).all(2)
-    numbers = buckets.long().masked_fill(buckets < 0, count).masked_fill(hidden[..., None], count + 1).transpose(1, 2)
-    order = _argsort(numbers, count + 2)
-    last_chunk = ((~hidden).sum(1) - 1).clamp(min=0) // chunk
-    token = torch.full((groups, rounds, length), -1)
-    token[:, :, :tokens] = order
-    first = torch.arange(rounds)[:, None] * length
-    place = torch.empty_like(order).scatter_(2, order, (torch.arange(tokens) + first).expand_as(order))
-    return SortedTokens(token.flatten(1), place, last_chunk=last_chunk)
+    sizes = _count_buckets(codes, count)
+    last_chunk = (tokens - sizes[:, 0, -1] - 1).clamp(min=0) // chunk
+    start = sizes.cumsum(2) - sizes + torch.arange(rounds)[:, None] * length
+    return SortedTokens(*_sort(codes, start, rounds * length), last_chunk=last_chunk)
+
+
+def _count_buckets(codes: Int32[Tensor, "groups tokens rounds"], count: int) -> Int[Tensor, "groups rounds kinds"]:
+    """Count the tokens of each bucket, of those without one in a round, and of those without one in any."""
+    sizes = torch.empty(codes.shape[0], codes.shape[2], count + 2, dtype=torch.long)
+    native.count_buckets(codes, sizes, threads=torch.get_num_threads())
+    return sizes
+
+
+def _sort(
+    codes: Int32[Tensor, "groups tokens rounds"], start: Int[Tensor, "groups rounds kinds"], places: int
+) -> tuple[Int32[Tensor, "groups places"], Int32[Tensor, "groups rounds tokens"]]:
+    """Sort tokens stably from the first place of each bucket on."""
+    groups, tokens, rounds = codes.shape
+    token = torch.empty(groups, places, dtype=torch.int32)
+    place = torch.empty(groups, rounds, tokens, dtype=torch.int32)
+    native.sort_by_bucket(codes, start, token, place, threads=torch.get_num_threads())
+    return token, place
 
 
 def bucket_tile_map(
     queries: SortedTokens,
     keys: SortedTokens,
-    query_buckets: Int[Tensor, "batch heads queries rounds"],
-    key_buckets: Int[Tensor, "batch heads keys rounds"],
+    query_buckets: Int32[Tensor, "batch heads queries rounds"],
+    key_buckets: Int32[Tensor, "batch heads keys rounds"],
     *,
     earlier: int,
     buckets: int,
@@ -90,28 +103,19 @@ def bucket_tile_map(
     assert queries.tile_start is not None
     assert keys.tile_start is not None
     groups, tiles = queries.token.shape[0], queries.token.shape[1] // TILE
-    bucket = torch.searchsorted(queries.tile_start, torch.arange(tiles).expand(groups, -1).contiguous(), right=True) - 1
-    filled = bucket < queries.tile_start.shape[1] - 1
-    bucket = bucket.clamp(max=queries.tile_start.shape[1] - 2)
-    first, stop = keys.tile_start.gather(1, bucket), keys.tile_start.gather(1, bucket + 1)
-    counts = ((stop - first) * filled).flatten()
-    row = torch.arange(groups * tiles).repeat_interleave(counts)
-    key_tile = torch.arange(row.shape[0]) - (counts.cumsum(0) - counts)[row] + first.flatten()[row]
-    if high is not None:  # tiles whose keys all are too late
-        last_query = queries.token.unflatten(1, (tiles, TILE)).amax(2).flatten()[row]
-        first_key = keys.token[:, ::TILE][row // tiles, key_tile]
-        kept = first_key <= last_query + high
-        row, key_tile = row[kept], key_tile[kept]
-    row_start = torch.zeros(groups * tiles + 1, dtype=torch.long)
-    torch.cumsum(torch.bincount(row, minlength=groups * tiles), 0, out=row_start[1:])
-    of_groups = torch.arange(groups)[:, None] * tiles + torch.arange(tiles + 1)
+    row_start = torch.empty(groups, tiles + 1, dtype=torch.long)
+    room = int((queries.tile_start.diff() * keys.tile_start.diff()).sum())
+    key_tile = torch.empty(room, dtype=torch.int32)
+    entries = native.list_bucket_tiles(
+        queries.token, keys.token, queries.tile_start, keys.tile_start, row_start, key_tile, high=high
+    )
     return _fill_cells(
         queries,
         keys,
         query_buckets,
         key_buckets,
-        row_start[of_groups],
-        key_tile,
+        row_start,
+        key_tile[:entries],
         earlier=earlier,
         buckets=buckets,
         high=high,
@@ -122,8 +126,8 @@ def bucket_tile_map(
 def chunk_tile_map(
     queries: SortedTokens,
     keys: SortedTokens,
-    query_buckets: Int[Tensor, "batch heads tokens rounds"],
-    key_buckets: Int[Tensor, "batch heads tokens rounds"],
+    query_buckets: Int32[Tensor, "batch heads tokens rounds"],
+    key_buckets: Int32[Tensor, "batch heads tokens rounds"],
     *,
     chunk: int,
     high: int | None,
@@ -185,8 +189,8 @@ def _tiles_of_chunk(
 def _fill_cells(
     queries: SortedTokens,
     keys: SortedTokens,
-    query_buckets: Int[Tensor, "batch heads queries rounds"],
-    key_buckets: Int[Tensor, "batch heads keys rounds"],
+    query_buckets: Int32[Tensor, "batch heads queries rounds"],
+    key_buckets: Int32[Tensor, "batch heads keys rounds"],
     row_start: Int[Tensor, "groups query_tiles_and_one"],
     key_tile: Int[Tensor, " entries"],
     **options: int | Tensor | None,
@@ -195,10 +199,10 @@ def _fill_cells(
     key_tile = key_tile.int()
     bitmaps = torch.empty(key_tile.shape[0], TILE, dtype=torch.long)
     native.bucket_cells(
-        queries.token.int(),
-        keys.token.int(),
-        query_buckets.flatten(0, 1).int().contiguous(),
-        key_buckets.flatten(0, 1).int().contiguous(),
+        queries.token,
+        keys.token,
+        query_buckets.flatten(0, 1).contiguous(),
+        key_buckets.flatten(0, 1).contiguous(),
         row_start,
         key_tile,
         bitmaps,
@@ -211,9 +215,3 @@ def _fill_cells(
         bitmap=torch.arange(key_tile.shape[0], dtype=torch.int32),
         bitmaps=bitmaps,
     )
-
-
-def _argsort(numbers: Int[Tensor, "*rows tokens"], count: int) -> Int[Tensor, "*rows tokens"]:
-    """Sort stably; by radix, which NumPy uses for 16 bits, where numbers up to ``count`` fit."""
-    narrow = numbers.numpy().astype(np.int16 if count < 2**15 else np.int64)
-    return torch.from_numpy(narrow.argsort(axis=-1, kind="stable"))

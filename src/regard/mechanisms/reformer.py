@@ -52,6 +52,7 @@ from regard.errors import OptionError, check_count, check_flag, check_size, shor
 from regard.kernels.autocast import disable_autocast
 from regard.kernels.bucket_request import BucketRequest, BucketResult
 from regard.kernels.reference.attention import compute_weights, make_dot_product_problem
+from regard.kernels.reference.divided_keys import divide_keys
 from regard.kernels.request import Bias, Request
 from regard.kernels.results import accumulation_dtype
 from regard.kernels.select import select
@@ -79,9 +80,6 @@ _MIN_SORTED = 256
 _MAX_BUCKETS = 2**24
 _MAX_ROUNDS = 1024
 _MAX_SEED = 2**63 - 1
-_EPSILON = 1e-6
-_MAX_NORM = {torch.float32: 2.0**60, torch.float64: 2.0**500}
-"""Keys with a larger norm are scaled down, since the square of the norm would overflow."""
 _ROWS_AT_ONCE = 256
 
 
@@ -181,7 +179,7 @@ class Reformer(Mechanism):
             if parts is None or (self.chunk is None and not self._sorts(request)):
                 pairs = self._pair_mask(wide, request.frame.all_rows(request.device))
                 dense = pairs.dense(request.frame.queries, request.frame.keys, device=request.device)
-                wide = replace(wide, mask=Keep(dense), inputs={})
+                wide = replace(self._divide(wide), mask=Keep(dense), inputs={})
                 output: Tensor = select("attention", "auto", wide).compute(wide)
             else:
                 output = self._attend_sorted(wide, parts, impl)
@@ -192,7 +190,7 @@ class Reformer(Mechanism):
         if self.chunk is not None:
             impl = "reference" if torch.is_grad_enabled() else "auto"  # the kernels have no second derivatives
             return weights_by_gradient(partial(self._attend, impl=impl), request, rows)
-        wide = self._widen(request)
+        wide = self._divide(self._widen(request))
         wide = replace(wide, mask=self._pair_mask(wide, rows), inputs={})
         return compute_weights(make_dot_product_problem(wide), rows)
 
@@ -200,7 +198,7 @@ class Reformer(Mechanism):
         """Return the inputs of the scaled dot product, with the pairs that share a bucket; None with chunks."""
         if self.chunk is not None:
             return None
-        wide = self._widen(request)
+        wide = self._divide(self._widen(request))
         mask = self._pair_mask(wide, request.frame.all_rows(request.device))
         return Steps(wide.query, wide.key, mask, scale=self.scale)
 
@@ -234,12 +232,18 @@ class Reformer(Mechanism):
         return tokens.is_floating_point() and tokens.shape[3] == self.head_dim and self.heads % heads == 0
 
     def _widen(self, request: Request) -> Request:
-        """Return the request in the dtype of sums, with a key head for each query head, and divided keys if shared."""
-        dtype = accumulation_dtype(request.query.dtype)
+        """Return the request in the dtype of sums, with a key head for each query head.
+
+        The key stays the same tensor as the query if it is.
+        """
+        dtype, is_query = accumulation_dtype(request.query.dtype), request.key is request.query
+        query = request.query.to(dtype)
         key, value = (_repeat(side.to(dtype), request.group) for side in (request.key, request.value))
-        return replace(
-            request, query=request.query.to(dtype), key=_normalize(key) if self.shares_query_key else key, value=value
-        )
+        return replace(request, query=query, key=query if is_query else key, value=value)
+
+    def _divide(self, wide: Request) -> Request:
+        """Return the request with divided keys, if queries and keys are one projection."""
+        return replace(wide, key=divide_keys(wide.key)) if self.shares_query_key else wide
 
     def _attend_sorted(
         self, wide: Request, parts: CausalParts, impl: str
@@ -249,9 +253,10 @@ class Reformer(Mechanism):
         of_queries, of_keys = wide.inputs["query_buckets"], wide.inputs["key_buckets"]
         if visible is not None:
             of_keys = of_keys.masked_fill(~visible[..., None], -1)
+        of_query = self.shares_query_key and wide.key is wide.query
         request = BucketRequest(
             wide.query,
-            wide.key,
+            None if of_query else self._divide(wide).key,
             wide.value,
             of_queries,
             of_keys,
@@ -265,7 +270,7 @@ class Reformer(Mechanism):
         result: BucketResult = select("bucket attention", impl, request).compute(request)
         if not self.shares_query_key:
             return result.output
-        return _attend_to_own(wide, result, (of_keys >= 0).any(-1), parts.high)
+        return _attend_to_own(wide, result, of_keys, parts.high)
 
     def _pair_mask(self, wide: Request, rows: Int[Tensor, " rows"]) -> Mask:
         """Return which queries attend to which keys, as a mask that is valid for the queries ``rows``."""
@@ -345,7 +350,8 @@ class Reformer(Mechanism):
         if of_queries.numel() == 0 or of_keys.numel() == 0:
             return 1
         if has_values(of_queries) and has_values(of_keys):
-            return 1 + max(0, int(of_queries.max()), int(of_keys.max()))
+            highest = int(of_keys.max()) if of_queries is of_keys else max(int(of_queries.max()), int(of_keys.max()))
+            return 1 + max(0, highest)
         by_length = 1 if self.factors is not None else 2 ** _level_of(of_keys.shape[2])
         return max(by_length, count_buckets(self._fixed_factors))
 
@@ -381,9 +387,11 @@ def _factors_by_count(
 
 
 def _attend_to_own(
-    wide: Request, result: BucketResult, visible: Bool[Tensor, "batch heads keys"], high: int | None
+    wide: Request, result: BucketResult, key_buckets: Int[Tensor, "batch heads keys rounds"], high: int | None
 ) -> Float[Tensor, "batch heads queries value_dim"]:
     """Let the queries that attend to nothing else attend to their own token, where it is visible."""
+    if is_false(result.empty):
+        return result.output
     frame = wide.frame
     if high is not None and frame.offset > high:
         return result.output
@@ -392,7 +400,7 @@ def _attend_to_own(
     own = own.clamp(min=0, max=max(0, frame.keys - 1))
     if frame.keys == 0:
         return result.output
-    alone = result.empty & visible[:, :, own] & there
+    alone = result.empty & (key_buckets >= 0).any(-1)[:, :, own] & there
     if is_false(alone):
         return result.output
     value, key = wide.value[:, :, own], wide.key[:, :, own]
@@ -402,24 +410,6 @@ def _attend_to_own(
     output = torch.where(alone[..., None], value, result.output)
     broken = broken & alone
     return output if is_false(broken) else output.masked_fill(broken[..., None], torch.nan)
-
-
-def _normalize(key: Float[Tensor, "batch heads keys head_dim"]) -> Float[Tensor, "batch heads keys head_dim"]:
-    """Divide keys by the root of their mean square; NaN for keys that are not finite, without a gradient.
-
-    Keys of a large norm are scaled down first, so that their squares are finite. What is done to a key depends on it
-    alone, and where there is no such key, as usual, the norms are all that is computed beside the result.
-    """
-    norm, head_dim = torch.linalg.vector_norm(key, dim=-1, keepdim=True), key.shape[-1]
-    usual = norm.detach() < _MAX_NORM[key.dtype]
-    if is_false(~usual):
-        return key * torch.rsqrt(norm.square() / head_dim + _EPSILON)
-    broken = ~key.detach().isfinite().all(-1, keepdim=True)
-    key = key.masked_fill(broken, 0.0)
-    factor = key.detach().abs().amax(-1, keepdim=True).clamp(min=1.0).masked_fill(usual, 1.0)
-    key = key / factor
-    norm = torch.linalg.vector_norm(key, dim=-1, keepdim=True)
-    return (key * torch.rsqrt(norm.square() / head_dim + _EPSILON / factor.square())).masked_fill(broken, torch.nan)
 
 
 def _repeat(tokens: Tensor, group: int) -> Tensor:

@@ -14,6 +14,7 @@
 #include "drivers.h"
 #include "floating_point.h"
 #include "problem.h"
+#include "sorted_tokens.h"
 
 namespace regard {
 
@@ -72,6 +73,25 @@ public:
                                  nanobind::handle bitmaps, int64_t round, int64_t buckets, int64_t chunk,
                                  nanobind::handle last_chunk);
 
+    // Reads the arguments of hash buckets (see sorted_tokens.h). Those of rows are float32 or float64.
+    HashArguments read_hash(nanobind::handle tokens, nanobind::handle rotations, nanobind::handle factors,
+                            nanobind::handle buckets);
+    BucketCounts read_bucket_sizes(nanobind::handle codes, nanobind::handle sizes);
+    BucketPlaces read_bucket_places(nanobind::handle codes, nanobind::handle start, nanobind::handle token,
+                                    nanobind::handle place);
+    BucketTiles read_bucket_tiles(nanobind::handle query_token, nanobind::handle key_token,
+                                  nanobind::handle query_start, nanobind::handle key_start,
+                                  nanobind::handle row_start, nanobind::handle key_tile);
+    SortedRows read_sorted_rows(nanobind::handle rows, nanobind::handle token, nanobind::handle sorted,
+                                nanobind::handle divided);
+    SortedGradients read_sorted_gradients(nanobind::handle grad_output, nanobind::handle output,
+                                          nanobind::handle normalizer, nanobind::handle token, nanobind::handle sorted,
+                                          nanobind::handle sorted_normalizer, nanobind::handle grad_lse);
+    MergedRounds read_merged_rounds(nanobind::handle sorted, nanobind::handle sorted_normalizer,
+                                    nanobind::handle place, nanobind::handle output, nanobind::handle normalizer);
+    AddedRows read_added_rows(nanobind::handle sorted, nanobind::handle place, nanobind::handle into,
+                              nanobind::handle divided);
+
     // Reads query, key and value into the problem, and the positions of the keys of each query.
     GatheredArguments read_gathered(nanobind::handle query, nanobind::handle key, nanobind::handle value,
                                     nanobind::handle positions);
@@ -106,7 +126,9 @@ private:
     Array broadcast(nanobind::handle object, const char* name);
     Array broadcast(nanobind::handle object, const char* name, int64_t columns);
     void check_sizes(int64_t largest);
-    const int32_t* copy_tokens(nanobind::handle object, const char* name, int64_t groups, int64_t places, int64_t tokens);
+    // Copies int32 indices, which must be in -1 .. stop - 1.
+    const int32_t* copy_indices(nanobind::handle object, const char* name, Shape shape, int64_t stop);
+    BucketCounts read_bucket_counts(nanobind::handle codes, int64_t buckets);
     void read_tokens(nanobind::handle query, nanobind::handle key, nanobind::handle value, int64_t largest);
     void read_mask();
     void read_band();

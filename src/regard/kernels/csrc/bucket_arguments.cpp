@@ -10,16 +10,6 @@ namespace nb = nanobind;
 
 namespace regard {
 
-// Copies the tokens (groups, places) at each place, which must be indices of `tokens`, or -1.
-const int32_t* Call::copy_tokens(nb::handle object, const char* name, int64_t groups, int64_t places, int64_t tokens) {
-    const auto* copied = static_cast<const int32_t*>(read_copy(object, name, {groups, places}, Dtype::int32).data);
-    for (int64_t place = 0; place < groups * places; ++place) {
-        if (copied[place] < -1 || copied[place] >= tokens)
-            throw_value_error(std::string(name) + ": an index is out of range");
-    }
-    return copied;
-}
-
 BucketArguments Call::read_buckets(nb::handle query_token, nb::handle key_token, nb::handle query_buckets,
                                    nb::handle key_buckets, nb::handle row_start, nb::handle key_tile, nb::handle bitmaps,
                                    int64_t round, int64_t buckets, int64_t chunk, nb::handle last_chunk) {
@@ -43,8 +33,8 @@ BucketArguments Call::read_buckets(nb::handle query_token, nb::handle key_token,
     const int64_t query_tiles = ceil_div(given.query_places, tile), key_tiles = ceil_div(given.key_places, tile);
     check_countable({given.groups, given.query_places, given.rounds});
     check_countable({given.groups, query_tiles, key_tiles});
-    given.query_token = copy_tokens(query_token, "query_token", given.groups, given.query_places, given.queries);
-    given.key_token = copy_tokens(key_token, "key_token", given.groups, given.key_places, given.keys);
+    given.query_token = copy_indices(query_token, "query_token", {given.groups, given.query_places}, given.queries);
+    given.key_token = copy_indices(key_token, "key_token", {given.groups, given.key_places}, given.keys);
     check_countable({round, buckets});
     const auto read_codes = [&](nb::handle object, const char* name, int64_t tokens) {
         const Array codes = read_copy(object, name, {given.groups, tokens, given.rounds}, Dtype::int32);

@@ -24,7 +24,8 @@ def _refuses(request: BucketRequest) -> str | None:
         )
     if request.buckets > _MAX_BUCKETS:
         return f"native counts the tokens of at most {_MAX_BUCKETS:,} buckets, and there are {request.buckets:,}"
-    return support.unsupported_reason(request.query, request.key, request.value)
+    key = request.query if request.key is None else request.key
+    return support.unsupported_reason(request.query, key, request.value)
 
 
 def _native(request: BucketRequest) -> BucketResult:

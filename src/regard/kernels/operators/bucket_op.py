@@ -14,12 +14,12 @@ derivative.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, cast, final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from regard.kernels.bucket_request import BucketRequest
@@ -59,18 +59,34 @@ class BucketArguments(NamedTuple):
 
 
 _SCHEMA = (
-    "Tensor query, Tensor key, Tensor value, Tensor query_buckets, Tensor key_buckets, int buckets, SymInt? high, "
+    "Tensor query, Tensor? key, Tensor value, Tensor query_buckets, Tensor key_buckets, int buckets, SymInt? high, "
     "SymInt? own, int? chunk, float scale, float dropout, Tensor? seed"
 )
 
 
 @final
-class _Part(NamedTuple):
-    """One run of the tile kernels: where its tokens lie, and the options of the kernels."""
+class _Round(NamedTuple):
+    """Tokens of every batch entry and head that are sorted in one round; with chunks, in all rounds."""
 
     queries: SortedTokens
     keys: SortedTokens
-    options: dict[str, Any]
+    number: int
+
+
+@final
+class _Memory:
+    """Memory of sorted rows, used again for each block and round: new memory costs a page fault per 4 KiB."""
+
+    def __init__(self, like: Tensor) -> None:
+        self._like = like
+        self._parts: dict[str, Tensor] = {}
+
+    def take(self, name: str, *shape: int) -> Tensor:
+        """Return an uninitialized tensor; what was in an earlier one of this name is lost."""
+        count = math.prod(shape)
+        if name not in self._parts or self._parts[name].numel() < count:
+            self._parts[name] = self._like.new_empty(count)
+        return self._parts[name][:count].view(shape)
 
 
 def bucket_attention(
@@ -101,32 +117,45 @@ def bucket_attention(
     return cast("tuple[Tensor, Tensor]", compute(query, key, value, *terms))
 
 
-def _split(terms: BucketArguments) -> Iterator[_Part]:
-    """List the runs of the kernels: one for each round, or one for all with chunks."""
-    codes, key_codes = (of_tokens.int().contiguous() for of_tokens in (terms.query_buckets, terms.key_buckets))
-    for number in range(1 if terms.chunk is not None else codes.shape[3]):
-        if terms.chunk is not None:
-            queries = sort_into_chunks(key_codes.flatten(0, 1), terms.buckets, terms.chunk)
-            hidden = (key_codes < 0).all(-1).flatten(0, 1).gather(1, queries.token.clamp(min=0))
+def _sort_rounds(terms: BucketArguments) -> list[_Round]:
+    """Sort the tokens of each round, or of all with chunks. ``terms`` has int32 buckets."""
+    codes, key_codes = (one.flatten(0, 1) for one in (terms.query_buckets, terms.key_buckets))
+    if terms.chunk is not None:
+        queries = keys = sort_into_chunks(key_codes, terms.buckets, terms.chunk)
+        hidden = (key_codes < 0).all(-1)
+        if bool(hidden.any()):
+            hidden = hidden.gather(1, queries.token.clamp(min=0).long())
             keys = replace(queries, token=queries.token.masked_fill(hidden, -1))
-            tiles = chunk_tile_map(queries, keys, codes, key_codes, chunk=terms.chunk, high=terms.high, own=terms.own)
-        else:
-            queries = keys = sort_into_tiles(key_codes.flatten(0, 1)[..., number], terms.buckets)
-            if not torch.equal(codes, key_codes):
-                queries = sort_into_tiles(codes.flatten(0, 1)[..., number], terms.buckets)
-            tiles = bucket_tile_map(
-                queries,
-                keys,
-                codes,
-                key_codes,
-                earlier=number,
-                buckets=terms.buckets,
-                high=terms.high,
-                own=terms.own,
-            )
-        seed = None if terms.seed is None else terms.seed + number
-        whole: KernelArguments = tiles._replace(scale=terms.scale, dropout=terms.dropout, seed=seed)
-        yield _Part(queries, keys, whole.to_kwargs())
+        return [_Round(queries, keys, 0)]
+    rounds = []
+    for number in range(codes.shape[2]):
+        queries = keys = sort_into_tiles(key_codes[..., number], terms.buckets)
+        if codes is not key_codes:
+            queries = sort_into_tiles(codes[..., number], terms.buckets)
+        rounds.append(_Round(queries, keys, number))
+    return rounds
+
+
+def _list_tiles(one: _Round, terms: BucketArguments) -> dict[str, Any]:
+    """Make the tile map of a round of a block, and return it with the other options of the kernels."""
+    codes, key_codes, bounds = terms.query_buckets, terms.key_buckets, {"high": terms.high, "own": terms.own}
+    if terms.chunk is not None:
+        tiles = chunk_tile_map(one.queries, one.keys, codes, key_codes, chunk=terms.chunk, **bounds)
+    else:
+        tiles = bucket_tile_map(
+            one.queries, one.keys, codes, key_codes, earlier=one.number, buckets=terms.buckets, **bounds
+        )
+    seed = None if terms.seed is None else terms.seed + one.number
+    whole: KernelArguments = tiles._replace(scale=terms.scale, dropout=terms.dropout, seed=seed)
+    return whole.to_kwargs()
+
+
+def _narrow_buckets(terms: BucketArguments) -> BucketArguments:
+    """Return the arguments with int32 buckets: one tensor for queries and keys if they have the same."""
+    codes, key_codes = terms.query_buckets, terms.key_buckets
+    narrow = codes.int()
+    same = codes is key_codes or torch.equal(codes, key_codes)
+    return terms._replace(query_buckets=narrow, key_buckets=narrow if same else key_codes.int())
 
 
 @final
@@ -141,6 +170,15 @@ class _Block(NamedTuple):
         """The part of a tensor (batch, heads, ..)."""
         return tensor[self.entries, self.heads]
 
+    def limit_round(self, one: _Round, heads: int) -> _Round:
+        """The round of the block, of ``heads`` heads of each batch entry."""
+
+        def take(of_groups: Tensor) -> Tensor:
+            return self.take(of_groups.unflatten(0, (-1, heads))).flatten(0, 1)
+
+        queries = one.queries.take(take)
+        return _Round(queries, queries if one.keys is one.queries else one.keys.take(take), one.number)
+
     def limit(self, terms: BucketArguments) -> BucketArguments:
         """The arguments of the block, with another seed for each."""
         return terms._replace(
@@ -150,10 +188,10 @@ class _Block(NamedTuple):
         )
 
 
-def _blocks(query: Tensor, key: Tensor) -> Iterator[_Block]:
+def _blocks(query: Tensor, value: Tensor) -> Iterator[_Block]:
     """Split a call into blocks of about ``_BLOCK_BYTES`` for each tensor."""
     batch, heads, _, size = query.shape
-    groups = max(1, _BLOCK_BYTES // max(1, max(query.shape[2], key.shape[2]) * size * query.itemsize))
+    groups = max(1, _BLOCK_BYTES // max(1, max(query.shape[2], value.shape[2]) * size * query.itemsize))
     entries, heads_at_once = max(1, groups // heads), min(heads, groups)
     number = 0
     for entry in range(0, batch, entries):
@@ -162,58 +200,71 @@ def _blocks(query: Tensor, key: Tensor) -> Iterator[_Block]:
             number += 1
 
 
-def _compute(query: Tensor, key: Tensor, value: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
+def _compute(query: Tensor, key: Tensor | None, value: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
     """Compute regard::bucket_attention on a CPU."""
-    terms = BucketArguments(*arguments)
     output, normalizer = _empty_results(query, key, value, *arguments)
-    normalizer.fill_(-torch.inf)
-    if normalizer.numel() == 0 or key.shape[2] == 0:
+    if normalizer.numel() == 0 or value.shape[2] == 0:
         output.zero_()
-    else:
-        for block in _blocks(query, key):
-            tokens, results = (query, key, value), (output, normalizer)
-            _compute_block(tuple(map(block.take, tokens)), tuple(map(block.take, results)), block.limit(terms))
+        normalizer.fill_(-torch.inf)
+        return output, normalizer
+    terms, memory = _narrow_buckets(BucketArguments(*arguments)), _Memory(query)
+    tokens = [None if one is None else _with_rows(one) for one in (query, key, value)]
+    rounds = _sort_rounds(terms)
+    for block in _blocks(query, value):
+        of_block = [None if one is None else block.take(one) for one in tokens]
+        parts = [block.limit_round(one, query.shape[1]) for one in rounds]
+        _compute_block(of_block, (block.take(output), block.take(normalizer)), parts, block.limit(terms), memory)
     return output, normalizer
 
 
-def _compute_block(tensors: tuple[Tensor, ...], results: tuple[Tensor, ...], terms: BucketArguments) -> None:
-    """Compute a block of query, key and value into output and normalizer, which is -inf.
-
-    The output of the first round is copied; each further one is averaged with it, weighted by their sums of weights.
-    """
-    (query, key, value), (output, normalizer) = tensors, results
-    is_first = True
-    by_token, of_rows = output.transpose(1, 2), normalizer.transpose(1, 2)
-    largest, total = of_rows[..., 0], torch.zeros_like(of_rows[..., 0])
-    values = value if value.shape[3] else zero_values(value)
-    factor = terms.scale * _LOG2_E
-    for part in _split(terms):
-        queries = _gather(query, part.queries.token)
-        of_keys = (_gather(key, part.keys.token), _gather(values, part.keys.token))
-        found = queries.new_empty(*queries.shape[:3], values.shape[3])
-        log_sums = queries.new_empty(*queries.shape[:3], 2)
-        native.forward(queries, of_keys[0], of_keys[1], found, None, normalizer=log_sums, **part.options)
-        for place in part.queries.place.unbind(1):
-            own, log_sum = _take_rows(log_sums, place, fill=-torch.inf).unbind(-1)
-            own = own.masked_fill(log_sum == -torch.inf, -torch.inf)
-            highest = torch.maximum(largest, own)
-            base = highest.masked_fill(highest == -torch.inf, 0.0)
-            before = torch.exp2((largest - base) * factor).mul_(total)
-            weight = torch.exp2((own - base) * factor + log_sum)
-            largest.copy_(highest)
-            torch.add(before, weight, out=total)
-            if value.shape[3]:
-                rows = _take_rows(found, place, fill=0.0)
-                if is_first:
-                    by_token.copy_(rows)
-                else:
-                    divisor = total.masked_fill(total == 0, 1.0)
-                    by_token.mul_((before / divisor)[..., None]).addcmul_(rows, (weight / divisor)[..., None])
-            is_first = False
-    torch.log2(total, out=of_rows[..., 1])
+def _compute_block(
+    tensors: Sequence[Tensor | None],
+    results: tuple[Tensor, Tensor],
+    rounds: Sequence[_Round],
+    terms: BucketArguments,
+    memory: _Memory,
+) -> None:
+    """Compute a block of query, key and value into output and normalizer, round by round."""
+    output, normalizer = results
+    for number, one in enumerate(rounds):
+        query, key, value = _sort_tokens(tensors, one, memory)
+        of_values = value if value.shape[3] else zero_values(value)
+        found = memory.take("output", *query.shape[:3], of_values.shape[3])
+        log_sums = memory.take("normalizer", *query.shape[:3], 2)
+        native.forward(query, key, of_values, found, None, normalizer=log_sums, **_list_tiles(one, terms))
+        native.merge_rounds(
+            found[..., : value.shape[3]],
+            log_sums,
+            one.queries.place,
+            output,
+            normalizer,
+            factor=terms.scale * _LOG2_E,
+            first=number == 0,
+            last=number == len(rounds) - 1,
+            threads=torch.get_num_threads(),
+        )
 
 
-def _empty_results(query: Tensor, key: Tensor, value: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
+def _sort_tokens(tensors: Sequence[Tensor | None], one: _Round, memory: _Memory) -> tuple[Tensor, Tensor, Tensor]:
+    """Copy query, key and value to their places; without a key, divided queries are the keys."""
+    query, key, value = tensors
+    assert query is not None
+    assert value is not None
+    (batch, heads, _, size), threads = query.shape, torch.get_num_threads()
+    shapes = [(batch, heads, side.token.shape[1]) for side in (one.queries, one.keys)]
+    of_queries, of_keys = memory.take("query", *shapes[0], size), memory.take("key", *shapes[1], size)
+    together = key is None and one.keys is one.queries
+    native.sort_rows(query, one.queries.token, of_queries, divided=of_keys if together else None, threads=threads)
+    if key is not None:
+        native.sort_rows(key, one.keys.token, of_keys, threads=threads)
+    elif not together:
+        native.sort_rows(query, one.keys.token, divided=of_keys, threads=threads)
+    of_values = memory.take("value", *shapes[1], value.shape[3])
+    native.sort_rows(value, one.keys.token, of_values, threads=threads)
+    return of_queries, of_keys, of_values
+
+
+def _empty_results(query: Tensor, key: Tensor | None, value: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
     """Allocate the results; also the fake kernel for tracing."""
     del key, arguments
     output = empty_token_major(query, query.shape[2], value.shape[3])
@@ -221,97 +272,97 @@ def _empty_results(query: Tensor, key: Tensor, value: Tensor, *arguments: Any) -
 
 
 def _compute_backward(
-    grad_output: Tensor, output: Tensor, normalizer: Tensor, query: Tensor, key: Tensor, value: Tensor, *arguments: Any
+    grad_output: Tensor,
+    output: Tensor,
+    normalizer: Tensor,
+    query: Tensor,
+    key: Tensor | None,
+    value: Tensor,
+    *arguments: Any,
 ) -> tuple[Tensor, ...]:
     """Compute regard::bucket_attention_backward on a CPU."""
-    terms = BucketArguments(*arguments)
     gradients = _empty_gradients(grad_output, output, normalizer, query, key, value, *arguments)
-    for gradient in gradients:
-        gradient.zero_()
-    if normalizer.numel() > 0 and key.shape[2] > 0 and value.shape[3] > 0:
-        for block in _blocks(query, key):
-            results, tokens = (grad_output, output, normalizer), (query, key, value)
-            into = [block.take(gradient).transpose(1, 2) for gradient in gradients]
-            of_block = (tuple(map(block.take, results)), tuple(map(block.take, tokens)))
-            _compute_block_backward(*of_block, into, block.limit(terms))
+    if normalizer.numel() == 0 or value.shape[2] == 0 or value.shape[3] == 0:
+        for gradient in gradients:
+            gradient.zero_()
+        return gradients
+    terms, memory = _narrow_buckets(BucketArguments(*arguments)), _Memory(query)
+    results = [_with_rows(one) for one in (grad_output, output, normalizer)]
+    tokens = [None if one is None else _with_rows(one) for one in (query, key, value)]
+    rounds = _sort_rounds(terms)
+    for block in _blocks(query, value):
+        _compute_block_backward(
+            [block.take(one) for one in results],
+            [None if one is None else block.take(one) for one in tokens],
+            [block.take(gradient) for gradient in gradients],
+            [block.limit_round(one, query.shape[1]) for one in rounds],
+            block.limit(terms),
+            memory,
+        )
     return gradients
 
 
 def _compute_block_backward(
-    results: tuple[Tensor, ...], tensors: tuple[Tensor, ...], into: list[Tensor], terms: BucketArguments
+    results: Sequence[Tensor],
+    tensors: Sequence[Tensor | None],
+    into: Sequence[Tensor],
+    rounds: Sequence[_Round],
+    terms: BucketArguments,
+    memory: _Memory,
 ) -> None:
-    """Add the gradients of a block to ``into``, each (batch, tokens, heads, size).
+    """Write the gradients of a block of query, key and value to ``into``.
 
-    ``results`` are the gradient of the output, output and normalizer; ``tensors`` query, key and value.
+    ``results`` are the gradient of the output, output and normalizer.
     """
-    (grad_output, output, normalizer), (query, key, value) = results, tensors
-    # dS = w (D - sum_j w D): the sum, dO . o, goes in as a gradient of lse, so that outputs need not be sorted.
-    sums = (grad_output * output).sum(-1, keepdim=True).neg_().masked_fill_(~normalizer[..., 1:].isfinite(), 0.0)
-    nothing = zero_values(output)[:, :, :1]
-    for part in _split(terms):
-        queries, of_outputs, normalizers, of_lse = (
-            _gather(one, part.queries.token) for one in (query, grad_output, normalizer, sums)
-        )
-        keys, values = (_gather(one, part.keys.token) for one in (key, value))
-        found = [torch.empty_like(one) for one in (queries, keys, values)]
+    threads = torch.get_num_threads()
+    nothing = zero_values(results[1])[:, :, :1]
+    for number, one in enumerate(rounds):
+        query, key, value = _sort_tokens(tensors, one, memory)
+        # dS = w (D - sum_j w D): the sum, dO . o, goes in as a gradient of lse, so that outputs need not be sorted.
+        grad_output = memory.take("output", *query.shape[:3], value.shape[3])
+        normalizer, grad_lse = memory.take("normalizer", *query.shape[:3], 2), memory.take("lse", *query.shape[:3])
+        native.sort_gradients(*results, one.queries.token, grad_output, normalizer, grad_lse, threads=threads)
+        found = [memory.take(f"gradient {at}", *of.shape) for at, of in enumerate((query, key, value))]
         native.backward(
-            of_outputs,
-            queries,
-            keys,
-            values,
-            nothing.expand_as(of_outputs),
-            normalizers,
-            found[0],
-            found[1],
-            found[2],
+            grad_output,
+            query,
+            key,
+            value,
+            nothing.expand_as(grad_output),
+            normalizer,
+            *found,
             None,
             None,
-            grad_lse=of_lse.squeeze(-1),
-            **part.options,
+            grad_lse=grad_lse,
+            **_list_tiles(one, terms),
         )
-        for gradient, rows, side in zip(into, found, (part.queries, part.keys, part.keys), strict=True):
-            for place in side.place.unbind(1):
-                gradient.add_(_take_rows(rows, place, fill=0.0))
+        options = {"first": number == 0, "threads": threads}
+        native.add_rows(found[0], one.queries.place, into[0], **options)
+        if tensors[1] is None:
+            native.add_rows(found[1], one.keys.place, into[0], divided=tensors[0], first=False, threads=threads)
+        else:
+            native.add_rows(found[1], one.keys.place, into[1], **options)
+        native.add_rows(found[2], one.keys.place, into[2], **options)
 
 
 def _empty_gradients(
-    grad_output: Tensor, output: Tensor, normalizer: Tensor, query: Tensor, key: Tensor, value: Tensor, *arguments: Any
+    grad_output: Tensor,
+    output: Tensor,
+    normalizer: Tensor,
+    query: Tensor,
+    key: Tensor | None,
+    value: Tensor,
+    *arguments: Any,
 ) -> tuple[Tensor, ...]:
-    """Allocate the gradients."""
+    """Allocate the gradients; that of an absent key has no tokens."""
     del grad_output, output, normalizer, arguments
-    return tuple(empty_token_major(one, one.shape[2], one.shape[3]) for one in (query, key, value))
+    of_key = empty_token_major(query, 0, query.shape[3]) if key is None else empty_token_major(key, *key.shape[2:])
+    return empty_token_major(query, *query.shape[2:]), of_key, empty_token_major(value, *value.shape[2:])
 
 
-def _gather(
-    tokens: Float[Tensor, "batch heads length size"], token: Int[Tensor, "groups places"]
-) -> Float[Tensor, "batch heads places size"]:
-    """Copy the tokens at places; empty places get any token."""
-    batch, heads, length, size = tokens.shape
-    at = token.view(batch, heads, -1).clamp(min=0)
-    whole = tokens if tokens.stride(3) == 1 or size == 1 else tokens.contiguous()
-    strides = [0 if count == 1 else one for count, one in zip(whole.shape[:3], whole.stride(), strict=False)]
-    step = math.gcd(*strides) or size
-    if step < size:
-        return tokens.gather(2, at[..., None].expand(*at.shape, size))
-    steps = [one // step for one in strides]
-    last = sum((count - 1) * one for count, one in zip((batch, heads, length), steps, strict=True))
-    rows = whole.as_strided((last + 1, size), (step, 1))
-    first = torch.arange(batch)[:, None, None] * steps[0] + torch.arange(heads)[:, None] * steps[1]
-    return rows.index_select(0, (first + at * steps[2]).flatten()).view(batch, heads, -1, size)
-
-
-def _take_rows(
-    rows: Float[Tensor, "batch heads places size"], place: Int[Tensor, "groups tokens"], fill: float | None = None
-) -> Float[Tensor, "batch tokens heads size"]:
-    """Copy the rows at the places of tokens; ``fill`` is for tokens without a place, None if all have one."""
-    batch, heads, places, size = rows.shape
-    group = torch.arange(batch * heads).view(batch, 1, heads)
-    at = place.view(batch, heads, -1).transpose(1, 2)
-    taken = rows.reshape(-1, size).index_select(0, (at.clamp(min=0) + group * places).flatten())
-    taken = taken.view(batch, -1, heads, size)
-    if fill is not None and int(place.min()) < 0:
-        taken.masked_fill_((at < 0)[..., None], fill)
-    return taken
+def _with_rows(tokens: Float[Tensor, "batch heads length size"]) -> Float[Tensor, "batch heads length size"]:
+    """Return tokens whose numbers are adjacent in memory."""
+    return tokens if tokens.stride(3) == 1 else tokens.contiguous()
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -329,7 +380,8 @@ def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, 
     backward = BUCKET_ATTENTION_BACKWARD.torch_op
     if is_eager_backward(grad_output, *results, *inputs[:3]):
         backward = BUCKET_ATTENTION_BACKWARD.compute
-    return (*backward(grad_output, *results, *inputs), *rest)
+    grad_query, grad_key, grad_value = backward(grad_output, *results, *inputs)
+    return (grad_query, None if inputs[1] is None else grad_key, grad_value, *rest)
 
 
 BUCKET_ATTENTION_BACKWARD = Operator(

@@ -13,6 +13,7 @@ from torch import Tensor
 from regard.kernels.autocast import disable_autocast
 from regard.kernels.bucket_request import BucketRequest, BucketResult
 from regard.kernels.reference.attention import compute_output, make_dot_product_problem
+from regard.kernels.reference.divided_keys import divide_keys
 from regard.kernels.reference.nonfinite_isolation import isolate_nonfinite
 from regard.kernels.request import Request
 from regard.masks.dense_mask import Keep
@@ -29,7 +30,7 @@ def attend_in_buckets(request: BucketRequest) -> BucketResult:
         allowed = allowed & (distance <= request.high)
     if request.except_self:
         allowed = allowed & (distance != frame.offset)
-    whole = Request(request.query, request.key, request.value, Keep(allowed), None, request.scale)
+    whole = Request(request.query, _keys(request), request.value, Keep(allowed), None, request.scale)
     output = compute_output(make_dot_product_problem(whole), dropout=request.dropout, dtype=request.query.dtype)
     return BucketResult(output, ~allowed.any(-1))
 
@@ -37,7 +38,7 @@ def attend_in_buckets(request: BucketRequest) -> BucketResult:
 def attend_in_chunks(request: BucketRequest) -> BucketResult:
     """Compute attention in chunks of sorted tokens, without the pairs of a token and itself if ``except_self``."""
     assert request.chunk is not None
-    chunk, batch, heads, tokens = request.chunk, *request.key.shape[:3]
+    chunk, batch, heads, tokens = request.chunk, *request.value.shape[:3]
     rounds, device = request.key_buckets.shape[3], request.device
     if tokens == 0:
         output = request.query.new_zeros(batch, heads, 0, request.value.shape[3])
@@ -51,7 +52,7 @@ def attend_in_chunks(request: BucketRequest) -> BucketResult:
     token = torch.cat([order, token[..., tokens:]], dim=-1).flatten(2)
     first = torch.arange(rounds, device=device)[:, None] * length
     place = order.argsort(dim=-1) + first
-    clean = isolate_nonfinite(request.query, request.key, request.value)
+    clean = isolate_nonfinite(request.query, _keys(request), request.value)
     index = token.clamp(min=0)
     before = _chunk_before(is_hidden, rounds, chunk)
 
@@ -84,6 +85,11 @@ def attend_in_chunks(request: BucketRequest) -> BucketResult:
         bad = sort(clean.bad_query[..., None])[..., 0] & allowed.any(-1)
         bad = bad | (allowed & with_chunk_before(sort(clean.bad_key[..., None])[..., 0])[..., None, :]).any(-1)
         return _merge_rounds(scores, allowed, value, bad, place, request.dropout)
+
+
+def _keys(request: BucketRequest) -> Float[Tensor, "batch heads keys head_dim"]:
+    """Return the keys of a request, or its divided queries."""
+    return divide_keys(request.query) if request.key is None else request.key
 
 
 def _chunk_before(
