@@ -18,6 +18,7 @@
 #include <math.h>
 
 #include "bucket_kernels.h"
+#include "prefetch_row.h"
 #include "simd.h"
 
 namespace regard {
@@ -45,10 +46,6 @@ struct TokenRows {
     static REGARD_INLINE T* row_to_write(const Array& array, int64_t batch, int64_t head, int64_t at) {
         return (T*)array.data + array.at(batch, head, at, 0);
     }
-    static REGARD_INLINE void prefetch(const T* row, int64_t size) {
-        const int64_t bytes = size * (int64_t)sizeof(T) < 512 ? size * (int64_t)sizeof(T) : 512;
-        for (int64_t b = 0; b < bytes; b += 64) __builtin_prefetch((const char*)row + b);
-    }
     static REGARD_INLINE T dot(const T* a, const T* b, int64_t size) {
         numbers sum = {};
         int64_t k = 0;
@@ -63,7 +60,14 @@ struct TokenRows {
         for (; k < size; ++k) to[k] = from[k] * times;
     }
     static REGARD_INLINE void fill(T* to, int64_t size, T with) {
-        for (int64_t k = 0; k < size; ++k) to[k] = with;
+        int64_t k = 0;
+        for (; k + n <= size; k += n) store(to + k, broadcast(with));
+        for (; k < size; ++k) to[k] = with;
+    }
+    static REGARD_INLINE void add_to(T* to, const T* from, int64_t size) {
+        int64_t k = 0;
+        for (; k + n <= size; k += n) store(to + k, load(to + k) + load(from + k));
+        for (; k < size; ++k) to[k] += from[k];
     }
 
     // Writes x / r to `to`. Returns 1 / r; 0 for a row with NaN or Inf.
@@ -103,7 +107,7 @@ struct TokenRows {
         const int32_t* token = given.token + (batch * given.rows.shape[1] + head) * places;
         for (int64_t place = first; place < stop; ++place) {
             if (place + ahead < places && token[place + ahead] >= 0)
-                prefetch(row(given.rows, batch, head, token[place + ahead]), size);
+                prefetch_row(row(given.rows, batch, head, token[place + ahead]), size);
             T* to = given.sorted ? row_to_write(given.sorted, batch, head, place) : nullptr;
             T* quotient = given.divided ? row_to_write(given.divided, batch, head, place) : nullptr;
             if (token[place] < 0) {
@@ -122,8 +126,8 @@ struct TokenRows {
         const int32_t* token = given.token + (batch * given.sorted.shape[1] + head) * places;
         for (int64_t place = first; place < stop; ++place) {
             if (place + ahead < places && token[place + ahead] >= 0) {
-                prefetch(row(given.output, batch, head, token[place + ahead]), size);
-                prefetch(row(given.grad_output, batch, head, token[place + ahead]), size);
+                prefetch_row(row(given.output, batch, head, token[place + ahead]), size);
+                prefetch_row(row(given.grad_output, batch, head, token[place + ahead]), size);
             }
             T *to = row_to_write(given.sorted, batch, head, place), *lse = (T*)given.grad_lse.data +
                                                                             given.grad_lse.at(0, batch, head, place);
@@ -156,7 +160,7 @@ struct TokenRows {
             for (int64_t r = 0; r < given.rounds; ++r) {
                 const int32_t at = place[r * tokens + token];
                 if (token + ahead < tokens && place[r * tokens + token + ahead] >= 0)
-                    prefetch(row(given.sorted, batch, head, place[r * tokens + token + ahead]), size);
+                    prefetch_row(row(given.sorted, batch, head, place[r * tokens + token + ahead]), size);
                 if (at < 0) continue;
                 const T* found = row(given.sorted, batch, head, at);
                 const T* own = row(given.sorted_normalizer, batch, head, at);
@@ -183,39 +187,56 @@ struct TokenRows {
         }
     }
 
+    // dx from the gradient of x / r, in place.
+    static REGARD_INLINE void differentiate_quotient(const T* x, int64_t size, T* gradient) {
+        T quotient[max_row];
+        const T inverse = divide(x, size, quotient);
+        if (inverse == 0) return fill(gradient, size, 0);
+        const T mean = dot(quotient, gradient, size) / (T)size;
+        int64_t k = 0;
+        for (; k + n <= size; k += n)
+            store(gradient + k, (load(gradient + k) - load(quotient + k) * broadcast(mean)) * broadcast(inverse));
+        for (; k < size; ++k) gradient[k] = (gradient[k] - quotient[k] * mean) * inverse;
+    }
+
     static void add(const AddedRows& given, int64_t batch, int64_t head, int64_t first, int64_t stop) {
         const int64_t size = given.into.shape[3], tokens = given.into.shape[2];
         const int32_t* place = given.place + (batch * given.into.shape[1] + head) * given.rounds * tokens;
-        T sum[max_row], quotient[max_row];
+        T sum[max_row];
         for (int64_t token = first; token < stop; ++token) {
-            fill(sum, size, 0);
+            const T* only = nullptr;  // the row itself, as long as it is the only one
+            bool many = false;
             for (int64_t r = 0; r < given.rounds; ++r) {
                 const int32_t at = place[r * tokens + token];
                 if (token + ahead < tokens && place[r * tokens + token + ahead] >= 0)
-                    prefetch(row(given.sorted, batch, head, place[r * tokens + token + ahead]), size);
+                    prefetch_row(row(given.sorted, batch, head, place[r * tokens + token + ahead]), size);
                 if (at < 0) continue;
                 const T* found = row(given.sorted, batch, head, at);
-                int64_t k = 0;
-                for (; k + n <= size; k += n) store(sum + k, load(sum + k) + load(found + k));
-                for (; k < size; ++k) sum[k] += found[k];
-            }
-            if (given.divided) {
-                const T inverse = divide(row(given.divided, batch, head, token), size, quotient);
-                if (inverse == 0) {
-                    fill(sum, size, 0);
+                if (many) {
+                    add_to(sum, found, size);
+                } else if (only) {
+                    scale(only, size, 1, sum);
+                    add_to(sum, found, size);
+                    many = true;
                 } else {
-                    const T mean = dot(quotient, sum, size) / (T)size;
-                    for (int64_t k = 0; k < size; ++k) sum[k] = (sum[k] - quotient[k] * mean) * inverse;
+                    only = found;
                 }
             }
             T* to = row_to_write(given.into, batch, head, token);
-            int64_t k = 0;
-            if (given.first) {
-                scale(sum, size, 1, to);
-            } else {
-                for (; k + n <= size; k += n) store(to + k, load(to + k) + load(sum + k));
-                for (; k < size; ++k) to[k] += sum[k];
+            if (!only) {
+                if (given.first) fill(to, size, 0);
+                continue;
             }
+            const T* total = many ? sum : only;
+            if (given.divided) {
+                if (!many) scale(only, size, 1, sum);
+                differentiate_quotient(row(given.divided, batch, head, token), size, sum);
+                total = sum;
+            }
+            if (given.first)
+                scale(total, size, 1, to);
+            else
+                add_to(to, total, size);
         }
     }
 };

@@ -17,6 +17,7 @@
 #include <math.h>
 
 #include "bucket_kernels.h"
+#include "prefetch_row.h"
 #include "simd.h"
 
 namespace regard {
@@ -31,13 +32,18 @@ REGARD_INLINE void rotate_panel(const float* const* x, int64_t head_dim, const f
     vfloat sum[rows][vectors] = {};
     for (int64_t k = 0; k < head_dim; ++k) {
         vfloat column[vectors];
+#pragma GCC unroll 4
         for (int v = 0; v < vectors; ++v) column[v] = load(columns + k * width + v * lanes<float>);
+#pragma GCC unroll 4
         for (int r = 0; r < rows; ++r) {
             const vfloat one = broadcast(x[r][k]);
+#pragma GCC unroll 4
             for (int v = 0; v < vectors; ++v) sum[r][v] = multiply_add(one, column[v], sum[r][v]);
         }
     }
+#pragma GCC unroll 4
     for (int r = 0; r < rows; ++r)
+#pragma GCC unroll 4
         for (int v = 0; v < vectors; ++v) store(products + r * width + v * lanes<float>, sum[r][v]);
 }
 
@@ -112,6 +118,9 @@ struct Hash {
             const float* x[rows];
             for (int r = 0; r < rows; ++r)
                 x[r] = (const float*)tokens.data + tokens.at(batch, head, (token + r < stop ? token + r : stop - 1), 0);
+            for (int r = 0; r < rows; ++r)
+                if (token + rows + r < stop)
+                    prefetch_row((const float*)tokens.data + tokens.at(batch, head, token + rows + r, 0), given.head_dim);
             rotate(x, given.head_dim, of, products);
             for (int r = 0; r < rows && token + r < stop; ++r) {
                 const float size = sum_absolute(x[r], given.head_dim);
