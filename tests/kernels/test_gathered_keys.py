@@ -219,14 +219,16 @@ def test_chosen_blocks_pass_opcheck(name: str, utilities: object, without_shape_
     torch.library.opcheck(torch.ops.regard.chosen_blocks_backward.default, (*saved, *terms), test_utils=utilities)
 
 
-@parametrize_opcheck(["plain", "chunks"], default_kinds=[])
+@parametrize_opcheck(["plain", "chunks", "divided queries as keys"], default_kinds=[])
 def test_bucket_attention_passes_opcheck(name: str, utilities: object, without_shape_checks: None) -> None:
     query, key, value = (random(1, 2, 67, 8, seed=at).requires_grad_() for at in range(3))
     buckets = random(1, 2, 67, 2, seed=9).gt(0).long()
+    key = None if name == "divided queries as keys" else key
     terms = (buckets, buckets, 2, 0, None, 13 if name == "chunks" else None, SCALE, 0.0, None)
     torch.library.opcheck(torch.ops.regard.bucket_attention.default, (query, key, value, *terms), test_utils=utilities)
     results = torch.ops.regard.bucket_attention.default(query, key, value, *terms)
-    saved = (part.detach() for part in (torch.ones_like(results[0]), *results, query, key, value))
+    parts = (torch.ones_like(results[0]), *results, query, key, value)
+    saved = (None if part is None else part.detach() for part in parts)
     torch.library.opcheck(torch.ops.regard.bucket_attention_backward.default, (*saved, *terms), test_utils=utilities)
 
 
