@@ -315,14 +315,19 @@ def _compute_block_backward(
     ``results`` are the gradient of the output, output and normalizer.
     """
     threads = torch.get_num_threads()
-    nothing = zero_values(results[1])[:, :, :1]
+    upstream, output, of_rows = results
+    nothing = zero_values(output)[:, :, :1]
     for number, one in enumerate(rounds):
         query, key, value = _sort_tokens(tensors, one, memory)
         # dS = w (D - sum_j w D): the sum, dO . o, goes in as a gradient of lse, so that outputs need not be sorted.
         grad_output = memory.take("output", *query.shape[:3], value.shape[3])
         normalizer, grad_lse = memory.take("normalizer", *query.shape[:3], 2), memory.take("lse", *query.shape[:3])
-        native.sort_gradients(*results, one.queries.token, grad_output, normalizer, grad_lse, threads=threads)
-        found = [memory.take(f"gradient {at}", *of.shape) for at, of in enumerate((query, key, value))]
+        native.sort_gradients(
+            upstream, output, of_rows, one.queries.token, grad_output, normalizer, grad_lse, threads=threads
+        )
+        of_query, of_key, of_value = (
+            memory.take(f"gradient {at}", *of.shape) for at, of in enumerate((query, key, value))
+        )
         native.backward(
             grad_output,
             query,
@@ -330,19 +335,21 @@ def _compute_block_backward(
             value,
             nothing.expand_as(grad_output),
             normalizer,
-            *found,
+            of_query,
+            of_key,
+            of_value,
             None,
             None,
             grad_lse=grad_lse,
             **_list_tiles(one, terms),
         )
-        options = {"first": number == 0, "threads": threads}
-        native.add_rows(found[0], one.queries.place, into[0], **options)
+        first, of_queries, of_keys = number == 0, one.queries.place, one.keys.place
+        native.add_rows(of_query, of_queries, into[0], first=first, threads=threads)
         if tensors[1] is None:
-            native.add_rows(found[1], one.keys.place, into[0], divided=tensors[0], first=False, threads=threads)
+            native.add_rows(of_key, of_keys, into[0], divided=tensors[0], first=False, threads=threads)
         else:
-            native.add_rows(found[1], one.keys.place, into[1], **options)
-        native.add_rows(found[2], one.keys.place, into[2], **options)
+            native.add_rows(of_key, of_keys, into[1], first=first, threads=threads)
+        native.add_rows(of_value, of_keys, into[2], first=first, threads=threads)
 
 
 def _empty_gradients(
