@@ -534,6 +534,45 @@ def highest_keys(
     float64 is not supported.
     """
 
+def chosen_blocks_forward(
+    query: Array,
+    key: Array,
+    value: Array,
+    chosen: Array,
+    output: Array,
+    normalizer: Array,
+    *,
+    block: int,
+    stop: Array | None = None,
+    scale: float = 1.0,
+    threads: int = 1,
+) -> None:
+    """Compute output and normalizer of causal attention to the own block of each query and to chosen complete ones.
+
+    chosen is bool (batch, heads, queries, blocks). block is a multiple of 64. Keys from stop int64 (batch) on are
+    hidden. scale is above 0. float32 and float64.
+    """
+
+def block_importance(
+    query: Array,
+    key: Array,
+    visible: Array,
+    chosen: Array,
+    certain: Array,
+    *,
+    block: int,
+    compressed_block: int,
+    stride: int,
+    count: int,
+    threads: int = 1,
+) -> None:
+    """Choose count blocks before the own one of each query by the weights of compressed attention.
+
+    query is not float64. key float32 (batch, key_heads, compressed, head_dim) are compressed keys times the scale, visible
+    int64 (batch or 1, queries) the number of keys that each query may see. chosen bool (batch, key_heads, queries, blocks)
+    is written, and certain bool (batch, key_heads, queries): whether the choice is that of exact weights.
+    """
+
 def gathered_forward(
     query: Array,
     key: Array,

@@ -11,8 +11,9 @@ of the compressed attention: a block counts those of each compressed block times
 9), summed over the query heads that share a key head (equation 10), so these heads choose alike. Of equal blocks the
 first are chosen.
 
-The weights that choose are those of float64, rounded to float32. They are computed in float32, and again in float64
-for the queries where its error could change the choice: few.
+The weights that choose are those of float64, rounded to float32. A kernel computes them in float32
+(``csrc/block_importance.h``); for the queries where its error could change the choice, few, they are computed again in
+float64.
 
 Compression and gates are trained; the choice has no gradient of its own. Time is n (n / stride + chosen_blocks * block
 + window) d, memory linear in length. The branches share keys and values, and the compression is a weighted mean, where
@@ -28,7 +29,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Literal, final
+from typing import ClassVar, Literal, final
 
 import torch
 from jaxtyping import Bool, Float, Float64, Int
@@ -38,14 +39,16 @@ from regard import masks
 from regard.arguments import explain_arguments
 from regard.errors import LARGEST_LENGTH, OptionError, check_count, check_size
 from regard.kernels.autocast import disable_autocast
+from regard.kernels.operators.block_importance_op import choose_blocks
 from regard.kernels.reference.nonfinite_isolation import masked_softmax
 from regard.kernels.request import Request
 from regard.kernels.results import accumulation_dtype
 from regard.kernels.select import select
+from regard.kernels.support import MAX_HEAD_DIM, unsupported_reason
 from regard.masks.base import Mask
 from regard.masks.dense_mask import Keep
 from regard.mechanisms.block_compression import BlockCompression
-from regard.mechanisms.chosen_keys import ChosenKeysMechanism, attend_to_blocks, split_rows, visible_keys
+from regard.mechanisms.chosen_keys import ChosenKeysMechanism, attend_to_blocks, visible_keys
 from regard.mechanisms.clean_tokens import is_false, is_finite
 from regard.mechanisms.extra_input import ExtraInput
 from regard.mechanisms.highest_scores import mark_highest, rounded_scores
@@ -57,9 +60,7 @@ from regard.tensors import has_values
 _ROWS_AT_ONCE = 1024
 """Queries of the compressed branch that share a range of compressed keys."""
 _NUMBERS_AT_ONCE = 1 << 20
-"""Numbers that are compared at once."""
-_UNIT = 2.0**-24
-"""Unit roundoff of float32."""
+"""Weights in float64 that are computed at once."""
 
 
 @final
@@ -133,6 +134,7 @@ class NativeSparseAttention(ChosenKeysMechanism):
         """Choose the keys of the chosen branch."""
         own = (_prefix(request).visible_counts(request, rows)[..., None] - 1) // self.block
         blocks = self._choose_blocks_of(request, rows, self._compress_for_choice(request))
+        blocks = blocks.repeat_interleave(request.group, dim=1)
         blocks = blocks | (torch.arange(blocks.shape[3], device=request.device) == own)
         number = torch.arange(request.frame.keys, device=request.device) // self.block
         return self.visible(request, rows) & blocks[..., number]
@@ -225,50 +227,73 @@ class NativeSparseAttention(ChosenKeysMechanism):
         output: Tensor = select("attention", impl, request).compute(request)
         return output
 
+    @torch.no_grad()
     def _choose_blocks(self, request: Request) -> Bool[Tensor, "batch heads queries blocks"]:
-        """Choose the blocks of all queries before their own, some rows at a time."""
-        columns = self.compression.count(request.frame.keys)
-        compressed = self._compress_for_choice(request)
-        none = request.frame.all_rows(request.device)[:0]
-        rows = (none, *split_rows(request, max(columns, self.head_dim), cells=_NUMBERS_AT_ONCE))
-        return torch.cat([self._choose_blocks_of(request, some, compressed) for some in rows], dim=2)
+        """Choose the blocks of all queries before their own."""
+        rows, compressed = request.frame.all_rows(request.device), self._compress_for_choice(request)
+        return self._choose_blocks_of(request, rows, compressed).repeat_interleave(request.group, dim=1)
 
     @torch.no_grad()
-    def _compress_for_choice(self, request: Request) -> Float64[Tensor, "batch heads blocks head_dim"]:
-        """Return the compressed keys in float64, times the scale, one head for each query head."""
-        keys = self.compression.keys(request.key.double()) * self.scale
-        return keys.repeat_interleave(request.group, dim=1)
+    def _compress_for_choice(self, request: Request) -> Float64[Tensor, "batch key_heads blocks head_dim"]:
+        """Return the compressed keys in float64, times the scale."""
+        return self.compression.keys(request.key.double()) * self.scale
 
     @torch.no_grad()
     def _choose_blocks_of(
         self,
         request: Request,
         rows: Int[Tensor, " rows"],
-        compressed: Float64[Tensor, "batch heads compressed head_dim"],
-    ) -> Bool[Tensor, "batch heads rows blocks"]:
+        compressed: Float64[Tensor, "batch key_heads compressed head_dim"],
+    ) -> Bool[Tensor, "batch key_heads rows blocks"]:
         """Choose the blocks of the queries ``rows`` before their own, from compressed keys times the scale."""
-        prefix = _prefix(request)
-        own = (prefix.visible_counts(request, rows)[..., None] - 1) // self.block
         if not self._may_be_narrow(request):
-            chosen = self._mark_blocks(self._score_blocks(request, prefix, rows, compressed), own, request.query.dtype)
-            return chosen.repeat_interleave(request.group, dim=1)
-        with disable_autocast(request.device):
-            importance = self._score_blocks_quickly(request, prefix, rows, compressed.float())
-        chosen, certain = self._mark_certain(importance, own, self._relative_error(request, rows, compressed))
+            return self._choose_exactly(request, rows, compressed)
+        chosen, certain = choose_blocks(
+            request.query[:, :, rows],
+            compressed.float(),
+            _prefix(request).visible_counts(request, rows)[:, 0].contiguous(),
+            blocks=count_blocks(request.frame.keys, self.block),
+            block=self.block,
+            compressed_block=self.compression.block,
+            stride=self.stride,
+            count=self.chosen_blocks - 1,
+        )
         unsure = ~certain.all(1).all(0)
         some = rows[unsure]
         if len(some):
-            exact = self._score_blocks(request, prefix, some, compressed)
-            chosen[:, :, unsure] = self._mark_blocks(exact, own[:, :, unsure], request.query.dtype)
-        return chosen.repeat_interleave(request.group, dim=1)
+            chosen[:, :, unsure] = self._choose_exactly(request, some, compressed)
+        return chosen
+
+    def _choose_exactly(
+        self,
+        request: Request,
+        rows: Int[Tensor, " rows"],
+        compressed: Float64[Tensor, "batch key_heads compressed head_dim"],
+    ) -> Bool[Tensor, "batch key_heads rows blocks"]:
+        """Choose blocks by weights in float64, for some queries at a time."""
+        prefix, columns = _prefix(request), max(compressed.shape[2], self.head_dim)
+        at_once = max(1, _NUMBERS_AT_ONCE // max(1, request.query.shape[0] * request.query.shape[1] * columns))
+        parts = []
+        for some in rows.split(at_once):
+            own = (prefix.visible_counts(request, some)[..., None] - 1) // self.block
+            importance = self._score_blocks(request, prefix, some, compressed)
+            parts.append(self._mark_blocks(importance, own, request.query.dtype))
+        return torch.cat(parts, dim=2)
 
     def _may_be_narrow(self, request: Request) -> bool:
-        """Whether the choice may begin in float32: numbers must be known, and torch must multiply them in float32.
+        """Whether the choice may begin in float32: the kernel takes the tensors, and numbers are known.
 
         float64 tokens are compared in float64.
         """
-        tokens = request.query
-        return tokens.dtype != torch.float64 and tokens.is_cpu and has_values(tokens) and _multiplies_in_float32()
+        query = request.query
+        return (
+            query.dtype != torch.float64
+            and has_values(query)
+            and unsupported_reason(query, request.key) is None
+            and 0 < query.shape[3] <= MAX_HEAD_DIM
+            and 0 not in query.shape
+            and self.compression.count(request.frame.keys) > 0
+        )
 
     def _mark_blocks(
         self,
@@ -288,60 +313,6 @@ class NativeSparseAttention(ChosenKeysMechanism):
         at = torch.arange(importance.shape[3], device=importance.device)
         return importance.masked_fill((at == 0) | (at == own - 1), torch.inf)
 
-    def _relative_error(
-        self,
-        request: Request,
-        rows: Int[Tensor, " rows"],
-        compressed: Float64[Tensor, "batch heads compressed head_dim"],
-    ) -> Float[Tensor, "batch key_heads rows 1"]:
-        """Bound the relative error of the importance of a block in float32, beside 1e-30.
-
-        A score q . k~ of d products has an error of at most e = (d + 8) u |q| |k~|, u = 2^-24, with that of rounding k~
-        and of its difference from the largest one (Higham 2002, section 3.1). So a weight, a quotient of exponentials
-        of such scores and of their sum, has a relative error of at most exp(2 e) - 1 and, for n positive terms, some
-        exponentials of 4 u and the sum over heads and strides, of n + 64 times u.
-        """
-        norm = torch.linalg.vector_norm(compressed, dim=-1)
-        largest = norm.masked_fill(~norm.isfinite(), 0.0).amax(-1) if norm.shape[2] else norm.sum(-1)
-        size = torch.linalg.vector_norm(request.query[:, :, rows].double(), dim=-1)
-        of_scores = ((self.head_dim + 8) * _UNIT) * size * largest[..., None]
-        of_scores = of_scores.unflatten(1, (request.key.shape[1], request.group)).amax(2)
-        terms = compressed.shape[2] + request.group + self.block // self.compression.stride + 64
-        return (torch.expm1(2 * of_scores) + terms * _UNIT)[..., None]
-
-    def _mark_certain(
-        self,
-        importance: Float[Tensor, "batch key_heads rows blocks"],
-        own: Int[Tensor, "#batch 1 rows 1"],
-        error: Float[Tensor, "batch key_heads rows 1"],
-    ) -> tuple[Bool[Tensor, "batch key_heads rows blocks"], Bool[Tensor, "batch key_heads rows"]]:
-        """Mark the blocks that are chosen, and say for which queries whatever the error is; not for NaN."""
-        count, blocks = self.chosen_blocks - 1, importance.shape[3]
-        at = torch.arange(blocks, device=importance.device)
-        if count == 0 or count >= blocks:
-            chosen = (at < own).expand(importance.shape) & (count > 0)
-            return chosen.clone(), torch.ones_like(chosen[..., 0])
-        forced = torch.zeros(own.shape[0], 1, own.shape[2], blocks, device=importance.device)
-        forced = forced.masked_fill((at == 0) | (at == own - 1), torch.inf).masked_fill(at >= own, -torch.inf)
-        ranked = importance + forced
-        best = ranked.topk(count + 1, dim=-1).values
-        last, next_one = best[..., count - 1 : count], best[..., count:]
-        low, high = last.double() * (1 - error) - 1e-30, next_one.double() * (1 + error) + 1e-30
-        certain = (next_one == -torch.inf) | (last == torch.inf) & (next_one < torch.inf) | (low > high)
-        return (ranked >= last) & (at < own), certain[..., 0]
-
-    def _score_blocks_quickly(
-        self, request: Request, prefix: KeyPrefix, rows: Int[Tensor, " rows"], compressed: Tensor
-    ) -> Float[Tensor, "batch key_heads rows blocks"]:
-        """Compute what ``_score_blocks`` does with fewer passes; NaN for queries without compressed blocks."""
-        visible = self._visible_compressed(request, prefix, rows)
-        hidden = torch.zeros(visible.shape, dtype=compressed.dtype).masked_fill(~visible, -torch.inf)
-        batch, heads = request.query.shape[:2]
-        query = request.query[:, :, rows].to(compressed.dtype).flatten(0, 1)
-        hidden = hidden.expand(batch, heads, -1, -1).flatten(0, 1)
-        products = torch.baddbmm(hidden, query, compressed.flatten(0, 1).mT)
-        return self._sum_over_blocks(request, products.softmax(-1).unflatten(0, (batch, heads)))
-
     def _score_blocks(
         self, request: Request, prefix: KeyPrefix, rows: Int[Tensor, " rows"], compressed: Tensor
     ) -> Float[Tensor, "batch key_heads rows blocks"]:
@@ -349,7 +320,8 @@ class NativeSparseAttention(ChosenKeysMechanism):
 
         They are computed in the dtype of ``compressed``.
         """
-        products = request.query[:, :, rows].to(compressed.dtype) @ compressed.mT
+        keys = compressed.repeat_interleave(request.group, dim=1)
+        products = request.query[:, :, rows].to(keys.dtype) @ keys.mT
         weights = masked_softmax(products, self._visible_compressed(request, prefix, rows)).weights
         return self._sum_over_blocks(request, weights)
 
@@ -371,15 +343,6 @@ class NativeSparseAttention(ChosenKeysMechanism):
             f"heads={self.heads}, head_dim={self.head_dim}, block={self.block}, chosen_blocks={self.chosen_blocks}, "
             f"compressed_block={one.block}, stride={one.stride}, window={self.window}"
         )
-
-
-def _multiplies_in_float32() -> bool:
-    """Whether torch's products of float32 matrices are in float32 on a CPU: it can be set to use bfloat16."""
-    backends: Any = torch.backends
-    if not hasattr(backends, "fp32_precision"):  # before torch 2.9
-        return torch.get_float32_matmul_precision() == "highest"
-    settings = (backends.fp32_precision, backends.mkldnn.fp32_precision, backends.mkldnn.matmul.fp32_precision)
-    return all(one in ("none", "ieee") for one in settings)
 
 
 def _prefix(request: Request) -> KeyPrefix:

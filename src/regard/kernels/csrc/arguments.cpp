@@ -93,6 +93,48 @@ GatheredArguments Call::read_gathered(nb::handle query, nb::handle key, nb::hand
     return given;
 }
 
+ChosenArguments Call::read_chosen(nb::handle query, nb::handle key, nb::handle value, nb::handle chosen,
+                                  int64_t block) {
+    ChosenArguments given;
+    read_tokens(query, key, value, max_head_dim);
+    require(dtype() == Dtype::float32 || dtype() == Dtype::float64, "query: expected float32 or float64");
+    require(problem.scale > 0, "scale: expected a number above 0");
+    require(block > 0 && block % tile == 0, "block: expected a multiple of 64");
+    read_interval();
+    require(problem.mask.start == nullptr, "start: expected None");
+    const int64_t blocks = ceil_div(problem.keys, block);
+    check_countable({problem.batch, problem.heads, problem.queries, blocks, std::max<int64_t>(problem.value_dim, 16)});
+    given.chosen = read(chosen, "chosen", {problem.batch, problem.heads, problem.queries, blocks}, Dtype::boolean);
+    given.block = block;
+    given.problem = problem;
+    return given;
+}
+
+ImportanceArguments Call::read_importance(nb::handle query, nb::handle key, nb::handle visible, nb::handle chosen,
+                                          nb::handle certain) {
+    ImportanceArguments given;
+    given.query = take(query, "query");
+    check_floating(given.query, "query");
+    require(given.query.dtype != Dtype::float64, "query: expected float32 or half precision");
+    given.key = take(key, "key");
+    problem.query = given.query;
+    const int64_t batch = given.query.shape[0], heads = given.query.shape[1], queries = given.query.shape[2];
+    const int64_t key_heads = given.key.shape[1], width = given.query.shape[3];
+    given.key = read(key, "key", {batch, key_heads, given.key.shape[2], width}, Dtype::float32);
+    require(heads >= 1 && key_heads >= 1 && heads % key_heads == 0, "query: expected a multiple of key's heads");
+    require(width >= 1 && width <= max_head_dim, "query: head_dim is out of range");
+    require(queries <= max_length && given.key.shape[2] < INT32_MAX, "query and key: too long");
+    const Array counts = take(visible, "visible");
+    require(counts.shape[2] == 1 || counts.shape[2] == batch, "visible: expected one row, or as many as the batch");
+    given.visible = read(visible, "visible", {counts.shape[2], queries}, Dtype::int64);
+    given.chosen = take(chosen, "chosen");
+    require(given.chosen.shape[3] < INT32_MAX, "chosen: too many blocks");
+    given.chosen = write(chosen, "chosen", {batch, key_heads, queries, given.chosen.shape[3]}, Dtype::boolean);
+    require(given.chosen.stride[3] == 1 || given.chosen.shape[3] <= 1, "chosen: expected contiguous blocks");
+    given.certain = write(certain, "certain", {batch, key_heads, queries}, Dtype::boolean);
+    return given;
+}
+
 HighestArguments Call::read_highest(nb::handle query, nb::handle key, nb::handle weight, nb::handle first,
                                     nb::handle positions, bool summed) {
     HighestArguments given;

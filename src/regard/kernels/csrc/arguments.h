@@ -95,6 +95,12 @@ public:
     // Reads query, key and value into the problem, and the positions of the keys of each query.
     GatheredArguments read_gathered(nanobind::handle query, nanobind::handle key, nanobind::handle value,
                                     nanobind::handle positions);
+    // Reads query, key and value into the problem, and which blocks of keys each query chose.
+    ChosenArguments read_chosen(nanobind::handle query, nanobind::handle key, nanobind::handle value,
+                                nanobind::handle chosen, int64_t block);
+    // Reads queries and compressed keys in float32, the number of visible keys, and what is to be written.
+    ImportanceArguments read_importance(nanobind::handle query, nanobind::handle key, nanobind::handle visible,
+                                        nanobind::handle chosen, nanobind::handle certain);
     // Reads scores' queries and keys into the problem, whose heads are those of the positions to be written.
     HighestArguments read_highest(nanobind::handle query, nanobind::handle key, nanobind::handle weight,
                                   nanobind::handle first, nanobind::handle positions, bool summed);

@@ -143,6 +143,28 @@ struct GatheredArguments {
 void gathered_forward(const GatheredArguments& given, int threads);
 void gathered_backward(const GatheredArguments& given, int threads);
 
+// Causal attention to the own block of each query, and to complete blocks before it that `chosen` (batch, heads, queries,
+// blocks), bool, marks. Keys from problem.mask.stop on are hidden. float32 and float64, without dropout.
+struct ChosenArguments {
+    Problem problem;  // of its mask only `stop` is read
+    Array chosen;
+    int64_t block = 0;  // keys in a block, a multiple of 64
+    Array output, normalizer;  // written
+};
+void chosen_blocks_forward(const ChosenArguments& given, int threads);
+
+// The blocks before the own one that each query chooses by weights of compressed attention (see block_importance.h).
+struct ImportanceArguments {
+    Array query;    // (batch, heads, queries, head_dim); not float64
+    Array key;      // (batch, key_heads, compressed, head_dim) float32: compressed keys times the scale
+    Array visible;  // (1, 1, batch or 1, queries) int64: the number of keys that each query may see
+    Array chosen;   // (batch, key_heads, queries, blocks) bool, written; contiguous blocks
+    Array certain;  // (1, batch, key_heads, queries) bool, written: whether the choice is that of exact weights
+    int64_t block = 0, compressed_block = 0, stride = 0;  // in keys
+    int64_t count = 0;  // blocks to be chosen
+};
+void block_importance(const ImportanceArguments& given, int threads);
+
 // The positions of the `count` keys with the highest scores of each query, of equal ones the first, among those that the
 // mask of the problem allows; ascending, then -1. The score is q . k; or, if `summed`, sum_h w_h relu(q_h . k) over the
 // score heads, the same for all heads of the problem. It is summed in float64 and rounded to float32.

@@ -1,6 +1,8 @@
 // The kernels of attention to chosen keys, compiled once for each instruction set, as kernels.cpp is.
 #include "selection_kernels.h"
 
+#include "block_importance.h"
+#include "chosen_blocks.h"
 #include "gathered_keys.h"
 #include "highest_keys.h"
 
@@ -16,9 +18,22 @@ const GatheredKernels& gathered_kernels(Dtype dtype) {
     return dtype == Dtype::float64 ? gathered_table<Float64> : gathered_table<Float32>;
 }
 
+template <class A>
+static constexpr ChosenKernels chosen_table = {sizeof(typename A::number), ChosenBlocks<A>::row, ChosenBlocks<A>::scratch,
+                                               ChosenBlocks<A>::gather, ChosenBlocks<A>::join};
+
+const ChosenKernels& chosen_kernels(Dtype dtype) {
+    return dtype == Dtype::float64 ? chosen_table<Float64> : chosen_table<Float32>;
+}
+
 static constexpr ChoiceKernels choice_table = {Choice::pack, Choice::pack_scratch, Choice::scratch, Choice::choose};
 
 const ChoiceKernels& choice_kernels() { return choice_table; }
+
+static constexpr ImportanceKernels importance_table = {BlockImportance::pack, BlockImportance::pack_scratch,
+                                                       BlockImportance::scratch, BlockImportance::choose};
+
+const ImportanceKernels& importance_kernels() { return importance_table; }
 
 }  // namespace REGARD_ISA_NAMESPACE
 }  // namespace regard

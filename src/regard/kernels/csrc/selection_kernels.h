@@ -1,6 +1,7 @@
 // Attention to chosen keys, and the choice of keys by their scores: what one instruction set offers for them. Compiled
 // apart from the other kernels (selection_kernels.cpp), so that neither waits for the other. The drivers are
-// gathered_keys.cpp and highest_keys.cpp; the equations are in gathered_keys.h and highest_keys.h.
+// gathered_keys.cpp, chosen_blocks.cpp, highest_keys.cpp and block_importance.cpp; the equations are in the
+// headers of the same names.
 #pragma once
 
 #include "drivers.h"
@@ -69,13 +70,56 @@ struct ChoiceKernels {
                    int64_t query_tile, char* scratch);
 };
 
+// The parts of the queries of one head: see chosen_blocks.cpp.
+struct ChosenParts {
+    char *output, *normalizer;      // rows of whole vectors, and two numbers for each row
+    const int64_t *start, *slot;    // the rows of query i: i, and queries + slot[start[i] .. start[i + 1] - 1]
+};
+
+struct ChosenKernels {
+    size_t number;
+    int64_t (*row)(int64_t width);  // numbers in a row of whole vectors
+    size_t (*scratch)(const ChosenArguments&, int64_t most_parts);
+    // Copies queries of a head side by side.
+    void (*gather)(const Problem&, int64_t batch, int64_t head, const int64_t* queries, int64_t count, char* to);
+    // Writes output and normalizer of the queries first .. stop - 1 of a head.
+    void (*join)(const ChosenArguments&, const ChosenParts&, int64_t batch, int64_t head, int64_t first, int64_t stop,
+                 char* scratch);
+};
+
+struct ImportanceKernels {
+    void (*pack)(const ImportanceArguments&, int64_t batch, int64_t key_head, int64_t key_tile, const ChoiceKeys& into,
+                 char* scratch);
+    size_t (*pack_scratch)(const ImportanceArguments&);
+    size_t (*scratch)(const ImportanceArguments&);
+    void (*choose)(const ImportanceArguments&, const ChoiceKeys&, int64_t first_bad, double norm, int64_t batch,
+                   int64_t key_head, int64_t query_tile, char* scratch);
+};
+
 // By the dtype of query, key and value.
-namespace avx512 { const GatheredKernels& gathered_kernels(Dtype); const ChoiceKernels& choice_kernels(); }
-namespace avx2 { const GatheredKernels& gathered_kernels(Dtype); const ChoiceKernels& choice_kernels(); }
-namespace portable { const GatheredKernels& gathered_kernels(Dtype); const ChoiceKernels& choice_kernels(); }
+namespace avx512 {
+const GatheredKernels& gathered_kernels(Dtype);
+const ChoiceKernels& choice_kernels();
+const ChosenKernels& chosen_kernels(Dtype);
+const ImportanceKernels& importance_kernels();
+}
+namespace avx2 {
+const GatheredKernels& gathered_kernels(Dtype);
+const ChoiceKernels& choice_kernels();
+const ChosenKernels& chosen_kernels(Dtype);
+const ImportanceKernels& importance_kernels();
+}
+namespace portable {
+const GatheredKernels& gathered_kernels(Dtype);
+const ChoiceKernels& choice_kernels();
+const ChosenKernels& chosen_kernels(Dtype);
+const ImportanceKernels& importance_kernels();
+}
 
 // Those of the instruction set in use (see cpu.h).
 const GatheredKernels& gathered_kernels_for(Dtype);
 const ChoiceKernels& choice_kernels_in_use();
+const ChosenKernels& chosen_kernels_for(Dtype);
+const ImportanceKernels& importance_kernels_in_use();
 
 }  // namespace regard

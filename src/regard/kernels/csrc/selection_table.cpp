@@ -25,4 +25,24 @@ const ChoiceKernels& choice_kernels_in_use() {
     return portable::choice_kernels();
 }
 
+const ChosenKernels& chosen_kernels_for(Dtype dtype) {
+#if REGARD_HAS_avx512
+    if (chosen_isa() == Isa::avx512 || chosen_isa() == Isa::avx512_bf16) return avx512::chosen_kernels(dtype);
+#endif
+#if REGARD_HAS_avx2
+    if (chosen_isa() == Isa::avx2) return avx2::chosen_kernels(dtype);
+#endif
+    return portable::chosen_kernels(dtype);
+}
+
+const ImportanceKernels& importance_kernels_in_use() {
+#if REGARD_HAS_avx512
+    if (chosen_isa() == Isa::avx512 || chosen_isa() == Isa::avx512_bf16) return avx512::importance_kernels();
+#endif
+#if REGARD_HAS_avx2
+    if (chosen_isa() == Isa::avx2) return avx2::importance_kernels();
+#endif
+    return portable::importance_kernels();
+}
+
 }  // namespace regard

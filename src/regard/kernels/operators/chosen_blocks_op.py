@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from regard.kernels.extension import native
 from regard.kernels.operators import attention_op
 from regard.kernels.operators.block_plan import BlockPlan
 from regard.kernels.operators.operator import Operator, load_saved, refuse_second_derivative, save_for_backward
@@ -67,6 +68,10 @@ def _chosen_blocks(
 ) -> tuple[Tensor, Tensor]:
     """Compute regard::chosen_blocks on a CPU: the output and its normalizer."""
     output, normalizer = _empty_results(query, value)
+    if seed is None:
+        options = {"block": block, "stop": stop, "scale": scale, "threads": torch.get_num_threads()}
+        native.chosen_blocks_forward(query, key, value, chosen, output, normalizer, **options)
+        return output, normalizer
     for of_queries, of_keys in _split_heads(query, key, value, chosen):
         plan = BlockPlan.of(chosen[:, of_queries], stop, block, query.shape[2], key.shape[2])
         terms = plan.kernel_arguments(scale)._replace(dropout=dropout, seed=seed)

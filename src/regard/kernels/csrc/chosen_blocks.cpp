@@ -1,0 +1,259 @@
+// Forward pass of causal attention to the own block and to chosen blocks of keys, by the tile kernels of attention.
+//
+// Attention to the keys of one block is one *part* of a query: its own block, up to its own position, or a block that
+// it chose. The parts of a head are rows:
+//
+//     0 .. queries - 1     the own blocks, tile by tile in the order of the queries
+//     then                 for each block the queries that chose it, in tiles of up to 64
+//
+// A tile is a small call of the tile kernel: its queries, gathered side by side, and the packed keys of one block, which
+// need no mask but the triangle of the own block. Then the parts of each query are joined (chosen_blocks.h). Keys and
+// parts of some heads at a time are in memory that is reused. No sum depends on the threads.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "kernel_table.h"
+#include "pack_layout.h"
+#include "parallel.h"
+#include "selection_kernels.h"
+
+namespace regard {
+
+namespace {
+
+// One tile of queries with one block: the own block of the tile, or queries `first` .. of the list of a block.
+struct Tile {
+    int64_t unit, head_in_group;
+    int64_t block;  // -1: the own one
+    int64_t first;  // the tile, counted in keys; or a place in the list
+};
+
+// What is kept of one head.
+struct Head {
+    int64_t *list_start, *query, *start, *slot;
+    ChosenParts parts;
+};
+
+class ChosenForward {
+  public:
+    ChosenForward(const ChosenArguments& given, int threads)
+        : given_(given), p_(given.problem), tiles_(tile_kernels_for(p_)), k_(chosen_kernels_for(p_.query.dtype)),
+          sizes_(p_, tiles_), threads_(threads), blocks_(ceil_div(p_.keys, given.block)) {
+        value_row_ = k_.row(p_.value_dim), query_row_ = k_.row(p_.head_dim);
+        counts_.resize((size_t)(p_.batch * p_.heads * blocks_));
+        most_parts_.resize((size_t)(p_.batch * p_.heads));
+    }
+
+    void run() {
+        count_lists();
+        for (int64_t h = 0; h < p_.batch * p_.heads; ++h) {
+            int64_t rows = 0;
+            for (int64_t b = 0; b < blocks_; ++b) rows += counts_[(size_t)(h * blocks_ + b)];
+            most_rows_ = std::max(most_rows_, rows);
+        }
+        const int64_t units = p_.batch * p_.key_heads, group = p_.group();
+        const size_t each = sizes_.head_bytes() + head_bytes() * (size_t)group;
+        const int64_t round = heads_per_round(units, each, ceil_div(8 * (int64_t)threads_, group * p_.query_tiles()));
+        memory_ = Scratch::of<char>({round, (int64_t)each});
+        const int64_t most_parts = 1 + *std::max_element(most_parts_.begin(), most_parts_.end());
+        gathered_bytes_ = align_up(k_.number * (size_t)(tile * query_row_));
+        work_ = max_bytes(gathered_bytes_ + align_up(tiles_.forward_scratch(p_)), tiles_.pack_scratch(p_));
+        work_ = align_up(max_bytes(work_, k_.scratch(given_, most_parts)));
+        scratch_ = Scratch::of<char>({threads_, (int64_t)work_});
+        for_rounds(units, round, [&](int64_t first, int64_t count) { process(first, count); });
+    }
+
+  private:
+    // Calls body(query, block) for each block that a query of a head chose, query by query.
+    template <class Body>
+    void for_chosen(int64_t batch, int64_t head, Body body) const {
+        const Array& c = given_.chosen;
+        for (int64_t i = 0; i < p_.queries; ++i) {
+            const auto* row = static_cast<const uint8_t*>(c.data) + c.at(batch, head, i, 0);
+            for (int64_t b = 0; b < blocks_; ++b) {
+                if (c.stride[3] == 1)
+                    for (uint64_t eight; b + 8 <= blocks_; b += 8) {
+                        std::memcpy(&eight, row + b, 8);
+                        if (eight) break;
+                    }
+                if (b < blocks_ && row[b * c.stride[3]]) body(i, b);
+            }
+        }
+    }
+
+    void count_lists() {
+        parallel_for(p_.batch * p_.heads, threads_, [&](int64_t h, int) {
+            int64_t* own = counts_.data() + h * blocks_;
+            int64_t of_query = 0, last = -1, most = 0;
+            for_chosen(h / p_.heads, h % p_.heads, [&](int64_t i, int64_t b) {
+                ++own[b];
+                of_query = i == last ? of_query + 1 : 1;
+                last = i;
+                most = std::max(most, of_query);
+            });
+            most_parts_[(size_t)h] = most;
+        });
+    }
+
+    int64_t rows() const { return p_.queries + most_rows_; }
+    size_t head_bytes() const {
+        return align_up(k_.number * (size_t)(rows() * value_row_)) + align_up(k_.number * (size_t)(2 * rows())) +
+               align_up(8 * (size_t)(blocks_ + 1)) + align_up(8 * (size_t)(p_.queries + 1)) +
+               2 * align_up(8 * (size_t)most_rows_);
+    }
+    char* unit(int64_t index) const {
+        return memory_.as<char>() + (sizes_.head_bytes() + head_bytes() * (size_t)p_.group()) * (size_t)index;
+    }
+    Head head_at(int64_t index, int64_t in_group) const {
+        char* at = unit(index) + sizes_.head_bytes() + head_bytes() * (size_t)in_group;
+        const auto take = [&](size_t bytes) {
+            char* own = at;
+            at += align_up(bytes);
+            return own;
+        };
+        Head h;
+        h.parts.output = take(k_.number * (size_t)(rows() * value_row_));
+        h.parts.normalizer = take(k_.number * (size_t)(2 * rows()));
+        h.list_start = reinterpret_cast<int64_t*>(take(8 * (size_t)(blocks_ + 1)));
+        h.start = reinterpret_cast<int64_t*>(take(8 * (size_t)(p_.queries + 1)));
+        h.query = reinterpret_cast<int64_t*>(take(8 * (size_t)most_rows_));
+        h.slot = reinterpret_cast<int64_t*>(take(8 * (size_t)most_rows_));
+        h.parts.start = h.start, h.parts.slot = h.slot;
+        return h;
+    }
+
+    // Lists the queries of each block, and the place of each part of a query in these lists.
+    void fill_lists(const Head& h, int64_t batch, int64_t head) const {
+        const int64_t* counts = counts_.data() + (batch * p_.heads + head) * blocks_;
+        std::vector<int64_t> next((size_t)blocks_);
+        h.list_start[0] = 0;
+        for (int64_t b = 0; b < blocks_; ++b) {
+            next[(size_t)b] = h.list_start[b];
+            h.list_start[b + 1] = h.list_start[b] + counts[b];
+        }
+        int64_t parts = 0, query = 0;
+        for_chosen(batch, head, [&](int64_t i, int64_t b) {
+            for (; query <= i; ++query) h.start[query] = parts;
+            const int64_t slot = next[(size_t)b]++;
+            h.query[slot] = i;
+            h.slot[parts++] = slot;
+        });
+        for (; query <= p_.queries; ++query) h.start[query] = parts;
+    }
+
+    void process(int64_t first, int64_t count) {
+        pack_units(first, count);
+        const int64_t group = p_.group();
+        const auto batch_of = [&](int64_t index) { return (first + index) / p_.key_heads; };
+        const auto head_of = [&](int64_t index, int64_t in_group) {
+            return (first + index) % p_.key_heads * group + in_group;
+        };
+        parallel_for(count * group, threads_, [&](int64_t task, int) {
+            const int64_t index = task / group, in_group = task % group;
+            fill_lists(head_at(index, in_group), batch_of(index), head_of(index, in_group));
+        });
+        const std::vector<Tile> all = list_tiles(count);
+        parallel_for((int64_t)all.size(), threads_, [&](int64_t task, int thread) {
+            const Tile& one = all[(size_t)task];
+            compute(one, batch_of(one.unit), head_of(one.unit, one.head_in_group), scratch(thread));
+        });
+        const int64_t query_tiles = p_.query_tiles();
+        parallel_for(count * group * query_tiles, threads_, [&](int64_t task, int thread) {
+            const int64_t index = task / query_tiles / group, in_group = task / query_tiles % group;
+            const int64_t from = task % query_tiles * tile;
+            k_.join(given_, head_at(index, in_group).parts, batch_of(index), head_of(index, in_group), from,
+                    std::min(from + tile, p_.queries), scratch(thread));
+        });
+    }
+
+    void pack_units(int64_t first, int64_t count) const {
+        const int64_t key_tiles = p_.key_tiles();
+        parallel_for(count * key_tiles, threads_, [&](int64_t task, int thread) {
+            const int64_t at = first + task / key_tiles;
+            pack_tile(p_, tiles_, at / p_.key_heads, at % p_.key_heads, task % key_tiles,
+                      sizes_.at(unit(task / key_tiles), 0), scratch(thread));
+        });
+    }
+
+    // The tiles of some units, those of own blocks first.
+    std::vector<Tile> list_tiles(int64_t count) const {
+        std::vector<Tile> all;
+        for (int64_t unit = 0; unit < count; ++unit)
+            for (int64_t h = 0; h < p_.group(); ++h) {
+                const int64_t past = ceil_div(p_.offset + p_.queries, tile);
+                for (int64_t t = floor_div(p_.offset, tile); t < past; ++t) all.push_back({unit, h, -1, t * tile});
+                const int64_t* start = head_at(unit, h).list_start;
+                for (int64_t b = 0; b < blocks_; ++b)
+                    for (int64_t at = start[b]; at < start[b + 1]; at += tile) all.push_back({unit, h, b, at});
+            }
+        return all;
+    }
+    static int64_t floor_div(int64_t a, int64_t b) { return a >= 0 ? a / b : -ceil_div(-a, b); }
+
+    void compute(const Tile& one, int64_t batch, int64_t head, char* scratch) const {
+        const Head h = head_at(one.unit, one.head_in_group);
+        const int64_t visible = p_.mask.stop ? std::min(p_.mask.stop[batch], p_.keys) : p_.keys;
+        Problem small = p_;
+        small.batch = small.heads = small.key_heads = 1;
+        small.mask = Mask{};
+        small.offset = 0;
+        int64_t first_key = 0, row = 0;
+        if (one.block < 0) {
+            const int64_t from = std::max(one.first, p_.offset), stop = std::min(one.first + tile, p_.offset + p_.queries);
+            row = from - p_.offset;
+            small.queries = stop - from;
+            small.query.data = static_cast<char*>(p_.query.data) + (int64_t)k_.number * p_.query.at(batch, head, row, 0);
+            // Queries behind the last visible key have its block as their own.
+            if (visible > 0 && stop > 0) first_key = std::min(one.first, visible - 1) / given_.block * given_.block;
+            small.keys = std::max<int64_t>(0, std::min(visible, one.first + tile) - first_key);
+            small.mask.high = from - first_key;
+        } else {
+            small.queries = std::min(tile, h.list_start[one.block + 1] - one.first);
+            k_.gather(p_, batch, head, h.query + one.first, small.queries, scratch);
+            small.query.data = scratch;
+            small.query.stride[2] = query_row_;
+            small.query.stride[3] = 1;
+            first_key = one.block * given_.block;
+            small.keys = std::clamp<int64_t>(visible - first_key, 0, given_.block);
+            row = p_.queries + one.first;
+        }
+        PackedKeys keys = sizes_.at(unit(one.unit), 0);
+        keys.key += keys.key_bytes * (size_t)(first_key / tile);
+        keys.value += keys.value_bytes * (size_t)(first_key / tile);
+        keys.bad += first_key / tile;
+        ForwardResults results;
+        results.output = rows_of(h.parts.output, row, value_row_);
+        results.normalizer = rows_of(h.parts.normalizer, row, 2);
+        tiles_.forward(small, keys, 0, 0, 0, results, scratch + gathered_bytes_);
+    }
+    Array rows_of(char* data, int64_t row, int64_t stride) const {
+        Array rows;
+        rows.data = data + k_.number * (size_t)(row * stride);
+        rows.dtype = p_.query.dtype;
+        rows.stride[2] = stride, rows.stride[3] = 1;
+        return rows;
+    }
+    char* scratch(int thread) const { return scratch_.as<char>() + work_ * (size_t)thread; }
+
+    const ChosenArguments& given_;
+    const Problem& p_;
+    const TileKernels& tiles_;
+    const ChosenKernels& k_;
+    const PackedSizes sizes_;
+    int threads_;
+    int64_t blocks_, value_row_ = 0, query_row_ = 0, most_rows_ = 0;
+    std::vector<int64_t> counts_, most_parts_;
+    Scratch memory_, scratch_;
+    size_t work_ = 0, gathered_bytes_ = 0;
+};
+
+}  // namespace
+
+void chosen_blocks_forward(const ChosenArguments& given, int threads) {
+    const Problem& p = given.problem;
+    if (p.batch * p.heads * p.queries > 0) ChosenForward(given, threads).run();
+}
+
+}  // namespace regard
