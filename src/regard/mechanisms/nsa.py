@@ -133,7 +133,8 @@ class NativeSparseAttention(ChosenKeysMechanism):
     def choose(self, request: Request, rows: Int[Tensor, " rows"]) -> Bool[Tensor, "batch heads rows keys"]:
         """Choose the keys of the chosen branch."""
         own = (_prefix(request).visible_counts(request, rows)[..., None] - 1) // self.block
-        blocks = self._choose_blocks_of(request, rows, self._compress_for_choice(request))
+        compressed = self._compress_for_choice(request)
+        blocks = self._choose_blocks_of(request, rows, request.query[:, :, rows], compressed)
         blocks = blocks.repeat_interleave(request.group, dim=1)
         blocks = blocks | (torch.arange(blocks.shape[3], device=request.device) == own)
         number = torch.arange(request.frame.keys, device=request.device) // self.block
@@ -231,25 +232,27 @@ class NativeSparseAttention(ChosenKeysMechanism):
     def _choose_blocks(self, request: Request) -> Bool[Tensor, "batch heads queries blocks"]:
         """Choose the blocks of all queries before their own."""
         rows, compressed = request.frame.all_rows(request.device), self._compress_for_choice(request)
-        return self._choose_blocks_of(request, rows, compressed).repeat_interleave(request.group, dim=1)
+        chosen = self._choose_blocks_of(request, rows, request.query, compressed)
+        return chosen.repeat_interleave(request.group, dim=1)
 
     @torch.no_grad()
     def _compress_for_choice(self, request: Request) -> Float64[Tensor, "batch key_heads blocks head_dim"]:
-        """Return the compressed keys in float64, times the scale."""
-        return self.compression.keys(request.key.double()) * self.scale
+        """Return the compressed keys in float64, times the scale; a head at a time, in memory that is reused."""
+        return torch.cat([self.compression.keys(one.double()) for one in request.key.split(1, dim=1)], 1) * self.scale
 
     @torch.no_grad()
     def _choose_blocks_of(
         self,
         request: Request,
         rows: Int[Tensor, " rows"],
+        query: Float[Tensor, "batch heads rows head_dim"],
         compressed: Float64[Tensor, "batch key_heads compressed head_dim"],
     ) -> Bool[Tensor, "batch key_heads rows blocks"]:
         """Choose the blocks of the queries ``rows`` before their own, from compressed keys times the scale."""
         if not self._may_be_narrow(request):
             return self._choose_exactly(request, rows, compressed)
         chosen, certain = choose_blocks(
-            request.query[:, :, rows],
+            query,
             compressed.float(),
             _prefix(request).visible_counts(request, rows)[:, 0].contiguous(),
             blocks=count_blocks(request.frame.keys, self.block),

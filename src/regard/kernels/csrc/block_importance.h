@@ -8,7 +8,7 @@
 // A query has the first block, the one before its own, and the others with the highest I. A product of d numbers differs
 // from the exact one by at most e = (d + 8) u |q| |k~|, u = 2^-24, with the roundings of k~, of the difference from the
 // largest product and of its factor log2 e (Higham 2002, section 3.1); a weight is a quotient of exponentials, so it has a
-// relative error of at most exp(2 e) - 1, and n + heads + strides + 64 times u for the sums, beside 1e-30. If the lowest
+// relative error of at most exp(2 e) - 1, and the number of all terms of the sums, + 64, times u, beside 1e-30. If the lowest
 // chosen I and the highest other one are closer than their errors, the query is not certain, and left to the caller.
 #pragma once
 
@@ -25,8 +25,8 @@ namespace REGARD_ISA_NAMESPACE {
 
 struct BlockImportance {
     const ImportanceArguments& given;
-    int64_t key_heads, group, keys, blocks, strides, shared, stride, row;
-    float *query, *scores, *sums, *best, *before;
+    int64_t key_heads, group, keys, blocks, strides, shared, stride, row, front;
+    float *query, *scores, *sums, *best;
     double* error;  // of each query, relative
     int64_t *own, *complete;  // the number of the own block, and of complete compressed keys, of each query
     uint64_t bad = 0;  // queries with NaN or Inf, in any head of the group
@@ -41,9 +41,9 @@ struct BlockImportance {
         row = padded_width<Float32>(max_of(ceil_div(keys, tile) * tile, blocks * strides)) + lanes<float>;
         query = c.take<float>(group * tile * stride);
         scores = c.take<float>(strip * row);
-        sums = c.take<float>(strip * row);
+        front = padded_width<Float32>(shared);
+        sums = c.take<float>(strip * (front + row));
         best = c.take<float>(given.count + 1);
-        before = c.take<float>(shared);
         error = c.take<double>(tile);
         own = c.take<int64_t>(tile);
         complete = c.take<int64_t>(tile);
@@ -92,7 +92,7 @@ struct BlockImportance {
   private:
     void read_queries(int64_t batch, int64_t key_head, int64_t first, int64_t rows, double norm) {
         const int64_t width = given.query.shape[3];
-        const double unit = 5.9604644775390625e-08, terms = (double)(keys + group + strides + 64);
+        const double unit = 5.9604644775390625e-08, terms = (double)(keys + group + strides + shared + 64);
         for (int64_t i = 0; i < rows; ++i) error[i] = 0;
         for (int64_t h = 0; h < group; ++h) {
             float* to = query + h * tile * stride;
@@ -122,6 +122,7 @@ struct BlockImportance {
         int64_t stop = 0;
         for (int r = 0; r < n; ++r)
             if (own[at + r] > given.count) stop = max_of(stop, complete[at + r]);
+        for (int r = 0; r < n; ++r) memset(sums_of(r) - front, 0, sizeof(float) * (size_t)front);
         for (int64_t h = 0; h < group && stop; ++h) {
             multiply_strip<n>(packed, h, at, stop);
             for (int r = 0; r < n; ++r)
@@ -129,7 +130,7 @@ struct BlockImportance {
         }
         for (int r = 0; r < n; ++r) {
             const bool is_broken = (bad >> (at + r) & 1) || first_bad < complete[at + r];
-            write_row(batch, key_head, first + at + r, at + r, sums + r * row, is_broken);
+            write_row(batch, key_head, first + at + r, at + r, sums_of(r), scores + r * row, is_broken);
         }
     }
 
@@ -148,7 +149,7 @@ struct BlockImportance {
 
     // Adds the softmax of `count` scores of a row to its sums, which are 0 from there to `stop`.
     REGARD_INLINE void add_weights(int r, int64_t count, int64_t stop, int64_t h) {
-        float *x = scores + r * row, *to = sums + r * row;
+        float *x = scores + r * row, *to = sums_of(r);
         const int64_t past = padded_width<Float32>(count);
         for (int64_t c = count; c < past; ++c) x[c] = (float)-HUGE_VAL;
         vfloat most = load(x), total = {};
@@ -166,21 +167,25 @@ struct BlockImportance {
             for (int64_t c = past; c < stop; ++c) to[c] = 0;
     }
 
-    // The sums of compressed keys become those of blocks, in place. `before` has the last ones before a block.
-    REGARD_INLINE void sum_over_blocks(float* g, int64_t count) const {
-        for (int64_t k = 0; k < shared - 1; ++k) before[k] = 0;
+    // The sums of compressed keys of a row, with zeros in front of them.
+    REGARD_INLINE float* sums_of(int r) const { return sums + r * (front + row) + front; }
+
+    // Adds up the sums of compressed keys: over those that have a stride, then over the strides of each block.
+    REGARD_INLINE void sum_over_blocks(const float* g, int64_t count, float* to) const {
+        for (int64_t s = 0; s < count * strides; s += lanes<float>) {
+            vfloat sum = load(g + s);
+            for (int64_t k = 1; k < shared; ++k) sum += load(g + s - k);
+            store(to + s, sum);
+        }
         for (int64_t b = 0; b < count; ++b) {
-            const float* here = g + b * strides;
             float sum = 0;
-            for (int64_t s = 0; s < strides; ++s)
-                for (int64_t k = 0; k < shared; ++k)
-                    sum += s >= k ? here[s - k] : before[shared - 1 + s - k];
-            for (int64_t k = 0; k < shared - 1; ++k) before[k] = here[strides - (shared - 1) + k];
-            g[b] = sum;
+            for (int64_t s = 0; s < strides; ++s) sum += to[b * strides + s];
+            to[b] = sum;
         }
     }
 
-    REGARD_INLINE void write_row(int64_t batch, int64_t key_head, int64_t at, int64_t i, float* g, bool is_broken) {
+    REGARD_INLINE void write_row(int64_t batch, int64_t key_head, int64_t at, int64_t i, const float* sums_of_keys,
+                                 float* g, bool is_broken) {
         uint8_t* to = (uint8_t*)given.chosen.data + given.chosen.at(batch, key_head, at, 0);
         uint8_t* certain = (uint8_t*)given.certain.data + given.certain.at(0, batch, key_head, at);
         const int64_t before = own[i];
@@ -193,7 +198,7 @@ struct BlockImportance {
         if (given.count == 0) return;
         *certain = 0;
         if (is_broken || given.count == 1) return;
-        sum_over_blocks(g, before);
+        sum_over_blocks(sums_of_keys, before, g);
         const int64_t wanted = given.count - 2;  // beside the first one and the one before the own
         const float next = find_highest(g + 1, before - 2, wanted + 1);
         to[0] = to[before - 1] = 1;

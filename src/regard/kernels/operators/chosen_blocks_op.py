@@ -3,9 +3,10 @@
     output_i = softmax(scale * q_i . k_j) value_j       over j <= i in the own block of query i, and over the earlier
                                                         blocks that it chose
 
-``operators.block_plan`` gathers the queries that chose a block, and the tile kernels of exact attention compute
-them as tiles of queries. The parts of a query, its own block and each chosen one, are then added with weights from
-their normalizers (Milakov and Gimelshein 2018, section 3.1). The backward pass runs the same tiles with the normalizer
+In the forward pass a kernel (``csrc/chosen_blocks.cpp``) computes the parts of a query, its own block and each chosen
+one, by tiles of queries that share a block, and adds them with weights from their normalizers (Milakov and Gimelshein
+2018, section 3.1). With dropout, ``operators.block_plan`` gathers the queries, and the tile kernels of exact attention
+compute the parts; in the backward pass too, which drops the same weights and runs the same tiles with the normalizer
 of the whole row, so nothing of a part is stored between the passes: memory is linear in length. No sum depends on the
 number of threads. There is no second derivative.
 """
@@ -68,7 +69,7 @@ def _chosen_blocks(
 ) -> tuple[Tensor, Tensor]:
     """Compute regard::chosen_blocks on a CPU: the output and its normalizer."""
     output, normalizer = _empty_results(query, value)
-    if seed is None:
+    if seed is None:  # the kernel computes blocks apart, and would number the rows of dropout another way
         options = {"block": block, "stop": stop, "scale": scale, "threads": torch.get_num_threads()}
         native.chosen_blocks_forward(query, key, value, chosen, output, normalizer, **options)
         return output, normalizer
