@@ -568,9 +568,10 @@ def block_importance(
 ) -> None:
     """Choose count blocks before the own one of each query by the weights of compressed attention.
 
-    query is not float64. key float32 (batch, key_heads, compressed, head_dim) are compressed keys times the scale, visible
-    int64 (batch or 1, queries) the number of keys that each query may see. chosen bool (batch, key_heads, queries, blocks)
-    is written, and certain bool (batch, key_heads, queries): whether the choice is that of exact weights.
+    query is not float64. key float32 (batch, key_heads, compressed, head_dim) are compressed keys times the scale,
+    visible int64 (batch or 1, queries) the number of keys that each query may see. chosen bool (batch, key_heads,
+    queries, blocks) is written, and certain bool (batch, key_heads, queries): whether the choice is that of exact
+    weights.
     """
 
 def gathered_forward(

@@ -70,7 +70,7 @@ def _chosen_blocks(
     """Compute regard::chosen_blocks on a CPU: the output and its normalizer."""
     output, normalizer = _empty_results(query, value)
     if seed is None:  # the kernel computes blocks apart, and would number the rows of dropout another way
-        options = {"block": block, "stop": stop, "scale": scale, "threads": torch.get_num_threads()}
+        options: dict[str, Any] = {"block": block, "stop": stop, "scale": scale, "threads": torch.get_num_threads()}
         native.chosen_blocks_forward(query, key, value, chosen, output, normalizer, **options)
         return output, normalizer
     for of_queries, of_keys in _split_heads(query, key, value, chosen):
