@@ -135,7 +135,7 @@ def _chosen_blocks_backward(
     of_query, of_key, of_value = gradients
     for queries, keys in _split_heads(query, key, value, chosen):
         plan = BlockPlan.of(chosen[:, queries], stop, block, query.shape[2], key.shape[2])
-        parts, of_key[:, keys], of_value[:, keys], _, _ = attention_op.ATTENTION_BACKWARD.compute(
+        parts, of_key[:, keys], of_value[:, keys], _, _, _ = attention_op.ATTENTION_BACKWARD.compute(
             plan.gather(grad_output[:, queries]),
             None,
             plan.gather(query[:, queries]),
@@ -144,6 +144,7 @@ def _chosen_blocks_backward(
             plan.gather(output[:, queries]),
             plan.gather_normalizer(normalizer[:, queries]),
             output.new_empty(0),
+            False,
             False,
             False,
             *plan.kernel_arguments(scale)._replace(dropout=dropout, seed=seed),
