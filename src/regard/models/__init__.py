@@ -6,6 +6,7 @@ from regard.models.causal_language_model import CausalLanguageModel, CausalOutpu
 from regard.models.gpt2 import Gpt2, Gpt2Config, gpt2_large, gpt2_medium, gpt2_small, gpt2_xl
 from regard.models.llama import (
     Llama,
+    gemma_2_2b,
     gemma_3_1b,
     llama_3_1_8b,
     llama_3_2_1b,
@@ -58,6 +59,7 @@ __all__ = [
     "TransformerEncoderConfig",
     "TransformerEncoderOutput",
     "bahdanau",
+    "gemma_2_2b",
     "gemma_3_1b",
     "gpt2_large",
     "gpt2_medium",

@@ -173,9 +173,12 @@ def _make_layer(config: LlamaConfig, rotary: Rotary) -> DecoderBlock:
 
 
 def _make_mechanism(config: LlamaConfig) -> DotProduct:
-    """Build the attention of a layer; a softcap of scores and sinks would be options of it."""
     return DotProduct(
-        heads=config.heads, head_dim=config.head_width, scale=config.scale, dropout=config.attention_dropout
+        heads=config.heads,
+        head_dim=config.head_width,
+        scale=config.scale,
+        softcap=config.softcap,
+        dropout=config.attention_dropout,
     )
 
 
@@ -276,6 +279,37 @@ def qwen_3_0_6b() -> Llama:
             tied=True,
             end_ids=(151645,),
             model_type="qwen3",
+        )
+    )
+
+
+def gemma_2_2b() -> Llama:
+    """Gemma 2 2B, untrained: every second layer has a window of 4,096. Gemma team 2024, table 1."""
+    layers = 26
+    return Llama(
+        LlamaConfig(
+            vocabulary=256000,
+            width=2304,
+            layers=layers,
+            heads=8,
+            key_value_heads=4,
+            head_dim=256,
+            inner=9216,
+            max_length=8192,
+            activation="geglu_tanh",
+            epsilon=1e-6,
+            windows=tuple(4096 if layer % 2 == 0 else None for layer in range(layers)),
+            scale=256**-0.5,
+            softcap=50.0,
+            logit_softcap=30.0,
+            sandwich_norms=True,
+            norm_offset=1.0,
+            scale_embedding=True,
+            tied=True,
+            pad_id=0,
+            start_id=2,
+            end_ids=(1,),
+            model_type="gemma2",
         )
     )
 

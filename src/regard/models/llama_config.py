@@ -132,7 +132,7 @@ MODEL_TYPES: Mapping[str, ModelType] = {
     "gemma3_text": ModelType(
         "Gemma3ForCausalLM",
         fixed=_GEMMA | {"query_key_norm": True},
-        free=_BIASES | {"windows", "window_rotary", "scale", "softcap", "logit_softcap"},
+        free=_BIASES | {"windows", "window_rotary", "scale", "logit_softcap"},
         has_window=lambda config, layer: (layer + 1) % config.size("sliding_window_pattern", default=6) != 0,
         window=4096,
         tied=True,
@@ -166,7 +166,7 @@ class LlamaConfig:
             earlier ones; () is None for every layer.
         window_rotary: the positions in layers with a window; None is ``rotary``.
         scale: factor of the scores; None is 1 / sqrt(head_dim).
-        softcap: scores are c tanh(score / c). Not supported yet: only None.
+        softcap: scores are c tanh(score / c); None is no cap.
         query_key_norm: whether the queries and the keys of each head are normalised, by an RMS norm.
         sandwich_norms: whether sublayers have a norm after them too.
         norm_offset: number added to the trained weights of norms: 1 for Gemma, else 0.
@@ -230,12 +230,11 @@ class LlamaConfig:
         check_number("epsilon", self.epsilon, least=0.0)
         check_number("deviation", self.deviation, least=0.0)
         check_number("norm_offset", self.norm_offset)
-        for name in ("scale", "logit_softcap"):
+        for name in ("scale", "softcap", "logit_softcap"):
             if getattr(self, name) is not None:
                 check_number(name, getattr(self, name), above=0.0)
         check_choice("activation of a Llama", self.activation, set(_GATES.values()))
         check_kind("rotary", self.rotary, RotaryConfig, do="for example RotaryConfig(base=500_000.0)")
-        self._check_softcap()
         self._check_windows()
         check_choice("model_type of a Llama", self.model_type, MODEL_TYPES)
         self._check_model_type()
@@ -265,6 +264,8 @@ class LlamaConfig:
             config.require(name, 0.0, default=0.0)
         if config.flag("use_bidirectional_attention", default=False):
             config.require("use_bidirectional_attention", False, default=False)
+        if "softcap" not in kind.free:  # transformers ignores it in Gemma 3, so the file does not say what was trained
+            config.require("attn_logit_softcapping", None, default=None)
         windows = _read_windows(config, kind, layers)
         section = _FULL if "window_rotary" in kind.free else None
         rotary = RotaryConfig.from_hugging_face(config, head_dim=head_width, base=kind.base, section=section)
@@ -349,16 +350,6 @@ class LlamaConfig:
     def _scale_divisor(self) -> int:
         """The field "query_pre_attn_scalar": the scale is 1 / sqrt of this integer."""
         return self.head_width if self.scale is None else round(self.scale**-2)
-
-    def _check_softcap(self) -> None:
-        """Raise OptionError for a softcap of scores, which attention does not compute yet."""
-        if self.softcap is not None:
-            raise OptionError(
-                "a softcap of attention scores is not supported yet",
-                expected="softcap=None",
-                got=short_repr(self.softcap),
-                do="use a model without one, such as Gemma 3; logit_softcap caps the logits",
-            )
 
     def _check_windows(self) -> None:
         if self.window_rotary is not None:
