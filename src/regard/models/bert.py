@@ -1,17 +1,19 @@
-"""BERT: a text encoder.
+"""BERT: a text encoder, with its masked-language head if there is one.
 
     h_0 = norm(tokens[ids] + positions + segments)
     a   = norm(h + MultiHead(h, h)),   h' = norm(a + FFN(a))         for each layer
     pooled = tanh(W h_L[first token] + b)
+    logits = head(h_L)                                               ``masked_language_head``
 
 Devlin et al. 2019, "BERT: pre-training of deep bidirectional transformers", section 3 and figure 2; the pooler and the
-layer norm epsilon of 1e-12 are from the published code. ids (batch, length) -> hidden (batch, length, width).
+layer norm epsilon of 1e-12 are from the published code. ids (batch, length) -> hidden (batch, length, width), logits
+(batch, length, vocabulary).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, final
 
 import torch
@@ -25,44 +27,41 @@ from regard.errors import (
     check_choice,
     check_count,
     check_flag,
-    check_kind,
     check_number,
     check_size,
     check_weights,
 )
 from regard.layers import Dropout, EncoderBlock, FeedForward, MultiHeadAttention, PostNorm
 from regard.masks import Mask
-from regard.models import checkpoint_reader, checkpoint_writer
 from regard.models.activation_names import ACTIVATIONS, activation_to_hugging_face
-from regard.models.base import Encoder
-from regard.models.check_mechanisms import check_mechanisms
 from regard.models.check_token_ids import check_token_ids
 from regard.models.config_file import MAX_LAYERS, ConfigFile
+from regard.models.masked_language_head import MaskedLanguageHead
+from regard.models.masked_language_model import MaskedLanguageModel, tied_head_weights
 from regard.models.weight_names import Row, WeightNames
 from regard.positions import Learned
-from regard.text import Pooling
 from regard.validation import check_dropout
 
-WEIGHT_NAMES = WeightNames(
-    rows=(
-        Row("embeddings.word_embeddings", "token_embedding"),
-        Row("embeddings.position_embeddings", "positions"),
-        Row("embeddings.token_type_embeddings", "segments"),
-        Row("embeddings.LayerNorm", "norm"),
-        Row("encoder.layer.{n}.attention.self.query", "layers.{n}.attention.query_projection"),
-        Row("encoder.layer.{n}.attention.self.key", "layers.{n}.attention.key_projection"),
-        Row("encoder.layer.{n}.attention.self.value", "layers.{n}.attention.value_projection"),
-        Row("encoder.layer.{n}.attention.output.dense", "layers.{n}.attention.output_projection"),
-        Row("encoder.layer.{n}.attention.output.LayerNorm", "layers.{n}.attention_residual.norm"),
-        Row("encoder.layer.{n}.intermediate.dense", "layers.{n}.feed_forward.up"),
-        Row("encoder.layer.{n}.output.dense", "layers.{n}.feed_forward.down"),
-        Row("encoder.layer.{n}.output.LayerNorm", "layers.{n}.feed_forward_residual.norm"),
-        Row("pooler.dense", "pooler"),
-    ),
-    prefix="bert.",
-    ignored_patterns=(r"embeddings\.(position|token_type)_ids",),
-    heads=("cls.", "classifier.", "qa_outputs."),
+ROWS = (
+    Row("embeddings.word_embeddings", "token_embedding"),
+    Row("embeddings.position_embeddings", "positions"),
+    Row("embeddings.token_type_embeddings", "segments"),
+    Row("embeddings.LayerNorm", "norm"),
+    Row("encoder.layer.{n}.attention.self.query", "layers.{n}.attention.query_projection"),
+    Row("encoder.layer.{n}.attention.self.key", "layers.{n}.attention.key_projection"),
+    Row("encoder.layer.{n}.attention.self.value", "layers.{n}.attention.value_projection"),
+    Row("encoder.layer.{n}.attention.output.dense", "layers.{n}.attention.output_projection"),
+    Row("encoder.layer.{n}.attention.output.LayerNorm", "layers.{n}.attention_residual.norm"),
+    Row("encoder.layer.{n}.intermediate.dense", "layers.{n}.feed_forward.up"),
+    Row("encoder.layer.{n}.output.dense", "layers.{n}.feed_forward.down"),
+    Row("encoder.layer.{n}.output.LayerNorm", "layers.{n}.feed_forward_residual.norm"),
+    Row("pooler.dense", "pooler"),
 )
+_HEAD_ROWS = (
+    Row("cls.predictions.transform.dense", "head.transform"),
+    Row("cls.predictions.transform.LayerNorm", "head.norm"),
+)
+_TIED_ROW, _UNTIED_ROW = Row("cls.predictions", "head.output"), Row("cls.predictions.decoder", "head.output")
 """Weight names in Hugging Face files, and in this model."""
 
 
@@ -74,7 +73,8 @@ class BertConfig:
 
     ``vocabulary`` tokens, ``max_length`` positions, ``segments`` token types; ``inner`` is the hidden size of the
     feed-forward layers; ``deviation`` is the standard deviation of the initial weights; ``epsilon`` is that of layer
-    norm. Raises OptionError for values out of range.
+    norm. ``pooler`` and ``head`` say whether there is a pooler and a masked-language head; ``tied``, whether the output
+    layer of the head shares the matrix of the embedding. Raises OptionError for values out of range.
     """
 
     vocabulary: int = 30522
@@ -91,6 +91,8 @@ class BertConfig:
     deviation: float = 0.02
     pad_id: int = 0
     pooler: bool = True
+    head: bool = False
+    tied: bool = True
 
     def __post_init__(self) -> None:
         for name in ("vocabulary", "width", "heads", "inner", "max_length", "segments"):
@@ -102,7 +104,8 @@ class BertConfig:
             check_dropout(getattr(self, name))
         check_number("epsilon", self.epsilon, least=0.0)
         check_number("deviation", self.deviation, least=0.0)
-        check_flag("pooler", self.pooler)
+        for name in ("pooler", "head", "tied"):
+            check_flag(name, getattr(self, name))
         check_choice("activation of a BERT", self.activation, set(ACTIVATIONS.values()))
         if self.width % self.heads:
             raise OptionError(
@@ -132,12 +135,13 @@ class BertConfig:
             attention_dropout=config.number("attention_probs_dropout_prob", default=0.1, below=1.0),
             deviation=config.number("initializer_range", default=0.02),
             pad_id=config.index("pad_token_id", default=0, below="vocab_size"),
+            tied=config.flag("tie_word_embeddings", default=True),
         )
 
     def to_hugging_face(self) -> dict[str, Any]:
         """The fields of a config.json for ``transformers``."""
         return {
-            "architectures": ["BertModel"],
+            "architectures": ["BertForMaskedLM" if self.head else "BertModel"],
             "model_type": "bert",
             "vocab_size": self.vocabulary,
             "hidden_size": self.width,
@@ -153,6 +157,7 @@ class BertConfig:
             "initializer_range": self.deviation,
             "pad_token_id": self.pad_id,
             "position_embedding_type": "absolute",
+            "tie_word_embeddings": self.tied,
         }
 
 
@@ -164,32 +169,34 @@ class BertOutput:
     hidden  (batch, length, width)           hidden states after the last layer
     layers  layers + 1 of the same shape     the embedding, then each layer's output; None without ``keep_layers``
     pooled  (batch, width)                   the pooler's output for the first token; None if there is no pooler
+    logits  (batch, length, vocabulary)      of the token at each position; None if there is no masked-language head
     """
 
     hidden: Float[Tensor, "batch length width"]
     layers: tuple[Float[Tensor, "batch length width"], ...] | None = None
     pooled: Float[Tensor, "batch width"] | None = None
+    logits: Float[Tensor, "batch length vocabulary"] | None = None
 
     def __repr__(self) -> str:
         layers = "None" if self.layers is None else f"{len(self.layers)} like it"
-        pooled = None if self.pooled is None else tuple(self.pooled.shape)
-        return f"BertOutput(hidden {tuple(self.hidden.shape)}, layers {layers}, pooled {pooled})"
+        pooled, logits = (None if one is None else tuple(one.shape) for one in (self.pooled, self.logits))
+        return f"BertOutput(hidden {tuple(self.hidden.shape)}, layers {layers}, pooled {pooled}, logits {logits})"
 
 
 @final
 @explain_arguments
-class Bert(Encoder):
+class Bert(MaskedLanguageModel):
     """A BERT with random initial weights; ``regard.load`` loads a trained one.
 
     ``tokenizer`` and ``pooling`` are those of a loaded model, else None. ``notes`` lists weights that loading skipped.
     """
 
     config: BertConfig
+    config_class = BertConfig
+    optional_parts = MappingProxyType({"pooler": "pooler.weight", "head": "head.transform.weight"})
 
     def __init__(self, config: BertConfig) -> None:
-        super().__init__()
-        check_kind("config", config, BertConfig, do="Bert(BertConfig(width=128, layers=2, heads=2, inner=512))")
-        self.config = config
+        super().__init__(config)
         self.token_embedding = nn.Embedding(config.vocabulary, config.width)
         self.positions = Learned(config.max_length, config.width)
         self.segments = nn.Embedding(config.segments, config.width)
@@ -197,7 +204,9 @@ class Bert(Encoder):
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(_make_layer(config) for _ in range(config.layers))
         self.pooler = nn.Linear(config.width, config.width) if config.pooler else None
+        self.head = _make_head(config) if config.head else None
         self._init_weights()
+        self.tie()
 
     def forward(
         self,
@@ -225,78 +234,37 @@ class Bert(Encoder):
             if keep_layers:
                 kept.append(tokens)
         pooled = None if self.pooler is None else torch.tanh(self.pooler(tokens[:, 0]))
-        return BertOutput(tokens, tuple(kept) if keep_layers else None, pooled)
-
-    @property
-    def pad_id(self) -> int:
-        """The id of the padding token."""
-        return self.config.pad_id
-
-    @property
-    def width(self) -> int:
-        """The number of components of a hidden state."""
-        return self.config.width
-
-    @property
-    def max_tokens(self) -> int:
-        """The maximum length of a sequence, in tokens."""
-        return self.config.max_length
+        logits = None if self.head is None else self.compute_logits(tokens)
+        return BertOutput(tokens, tuple(kept) if keep_layers else None, pooled, logits)
 
     @classmethod
-    def from_folder(cls, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Bert:
-        """Load the model of ``folder``, whose config.json is ``config``, in eval mode on the CPU.
+    def read_config(cls, config: ConfigFile) -> BertConfig:
+        """Read the hyperparameters from config.json. Raises CheckpointError for missing or unusable fields."""
+        return BertConfig.from_hugging_face(config)
 
-        Raises CheckpointError for files that do not belong together.
+    @classmethod
+    def make_weight_names(cls, config: BertConfig) -> WeightNames:
+        """Make the table of the names of weights in a file, for a model with these hyperparameters.
+
+        Files hold the head's bias twice, and old ones the tied matrix too.
         """
-        origins, skipped = WEIGHT_NAMES.origins(checkpoint_reader.stored_tensors(folder))
-        hyperparameters = BertConfig.from_hugging_face(config)
-        has_pooler = any(name.startswith("pooler.") for name in origins)
-        checkpoint_reader.check_layers(hyperparameters.layers, origins, "layers")
-        with checkpoint_reader.init_on_meta():
-            model = cls(replace(hyperparameters, pooler=has_pooler))
-        checkpoint_reader.load_weights(model, origins, dtype)
-        model.tokenizer = checkpoint_reader.read_tokenizer(
-            folder,
-            pad_id=config.optional_integer("pad_token_id"),
-            limit=hyperparameters.max_length,
-            vocabulary=hyperparameters.vocabulary,
+        head_rows = (*_HEAD_ROWS, _TIED_ROW if config.tied else _UNTIED_ROW) if config.head else ()
+        copies = r"cls\.predictions\.decoder\.(weight|bias)" if config.tied else r"cls\.predictions\.bias"
+        return WeightNames(
+            ROWS + head_rows,
+            prefix="bert.",
+            outer=tuple(str(row.stored) for row in head_rows),
+            ignored_patterns=(r"embeddings\.(position|token_type)_ids", *([copies] if config.head else [])),
+            heads=("cls.", "classifier.", "qa_outputs."),
+            tied_weights=tied_head_weights(config),
         )
-        model.pooling = Pooling.read(folder)
-        model.notes = checkpoint_reader.loading_notes(folder, skipped)
-        return model.eval()
 
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write the model to a folder that transformers, sentence-transformers and ``regard.load`` read.
-
-        The folder appears complete or not at all. Raises OutputExistsError if it exists, unless ``overwrite``, and
-        RefusedError for a model whose mechanism was replaced, which a folder cannot say.
-        """
-        check_mechanisms(self, self.config)
-        files = {
-            "config.json": checkpoint_writer.config_text(
-                self.config.to_hugging_face(), self.token_embedding.weight.dtype
-            )
-        }
-        if self.tokenizer is not None:
-            files["tokenizer.json"] = self.tokenizer.to_json()
-        if self.pooling is not None and not self.pooling.others:
-            files |= self.pooling.files(self.config.width, self.config.max_length)
-        checkpoint_writer.write_folder(
-            checkpoint_writer.to_folder_path(folder),
-            files,
-            WEIGHT_NAMES.to_file(self.state_dict()),
-            overwrite=overwrite,
-        )
+    def config_fields(self) -> dict[str, Any]:
+        """The fields of a config.json for ``transformers``."""
+        return self.config.to_hugging_face()
 
     def _embed(self, ids: Tensor, segments: Tensor | None) -> Tensor:
-        check_token_ids("ids", ids, self.config.vocabulary)
-        if ids.shape[1] == 0:
-            raise ShapeError(
-                "ids have no tokens",
-                expected="ids (batch, length) with a length of 1 or more",
-                got=str(tuple(ids.shape)),
-                do="every text has at least [CLS] and [SEP] after model.tokenizer.encode(texts)",
-            )
+        self.check_ids(ids)
         words = self.token_embedding(ids) + self.positions(ids.shape[1])
         if segments is None:
             segment = self.segments.weight[0]
@@ -325,6 +293,11 @@ def _make_layer(config: BertConfig) -> EncoderBlock:
         attention_residual=PostNorm(nn.LayerNorm(config.width, eps=config.epsilon), dropout=config.dropout),
         feed_forward_residual=PostNorm(nn.LayerNorm(config.width, eps=config.epsilon), dropout=config.dropout),
     )
+
+
+def _make_head(config: BertConfig) -> MaskedLanguageHead:
+    norm = nn.LayerNorm(config.width, eps=config.epsilon)
+    return MaskedLanguageHead(config.width, config.vocabulary, activation=config.activation, norm=norm)
 
 
 def _check_same_shape(ids: Tensor, segments: Tensor) -> None:

@@ -23,6 +23,7 @@ from regard.models.config_file import ConfigFile
 from regard.models.gpt2 import Gpt2
 from regard.models.llama import Llama
 from regard.models.llama_config import MODEL_TYPES
+from regard.models.masked_language_model import MaskedLanguageModel
 from regard.models.recurrent import Recurrent
 from regard.models.text_classifier import TextClassifier
 from regard.models.transformer import Transformer
@@ -151,10 +152,15 @@ def has_loader(model_type: str) -> bool:
 
 
 def load_encoder(folder_or_name: str | Path, *, dtype: torch.dtype | None = None) -> Encoder:
-    """Load a text encoder. Raises CheckpointError for another kind of model, and what ``load`` raises."""
+    """Load a text encoder, without a masked-language head, which takes time for each token of a large vocabulary.
+
+    Raises CheckpointError for another kind of model, and what ``load`` raises.
+    """
     model = load(folder_or_name, dtype=dtype)
     if not isinstance(model, Encoder):
         raise _wrong_kind_error(folder_or_name, "a text encoder, such as a BERT", model)
+    if isinstance(model, MaskedLanguageModel):
+        model.remove_parts()
     return model
 
 

@@ -41,6 +41,7 @@ from regard.models.base import Encoder
 from regard.models.bert import Bert, BertConfig
 from regard.models.check_mechanisms import check_mechanisms
 from regard.models.config_file import ConfigFile
+from regard.models.masked_language_model import MaskedLanguageModel
 from regard.models.transformer_encoder import TransformerEncoder, TransformerEncoderConfig
 from regard.models.weight_names import WeightNames, same_names
 from regard.text.pooling import MODES, Pooling
@@ -105,9 +106,9 @@ class ClassifierOutput:
 class TextClassifier(Encoder):
     """A text classifier on ``encoder``, with a head of random weights; ``regard.load`` loads a trained one.
 
-    The encoder becomes a part of the classifier, and a BERT loses its pooler, which is not used. Its tokenizer is used,
-    with the limit of ``config.max_tokens``. ``pooling`` is that of the classifier with length 1, for embedding texts.
-    ``metadata`` is that of the training, empty for a new model.
+    The encoder becomes a part of the classifier, and a BERT loses its pooler and its masked-language head, which are
+    not used. Its tokenizer is used, with the limit of ``config.max_tokens``. ``pooling`` is that of the classifier
+    with length 1, for embedding texts. ``metadata`` is that of the training, empty for a new model.
     """
 
     model_type = "regard-text-classifier"
@@ -127,7 +128,7 @@ class TextClassifier(Encoder):
                 got="a TextClassifier",
                 do="pass classifier.encoder",
             )
-        _remove_pooler(encoder)
+        _remove_parts(encoder)
         self.encoder, self.config = encoder, config
         self.dropout = Dropout(config.dropout)
         self.head = nn.Linear(encoder.width, len(config.labels))
@@ -212,7 +213,9 @@ class TextClassifier(Encoder):
         that are not of a model, unless ``keep_others``, which keeps them in the folder. Raises RefusedError for an
         encoder of another class than those that a classifier is loaded with, or whose mechanism was replaced.
         """
-        if isinstance(self.encoder, Bert | TransformerEncoder):  # others are refused by ``encoder_fields``
+        if isinstance(
+            self.encoder, MaskedLanguageModel | TransformerEncoder
+        ):  # others are refused by ``encoder_fields``
             check_mechanisms(self.encoder, self.encoder.config)
         fields = {"model_type": self.model_type, **asdict(self.config), "encoder": self.encoder_fields}
         files = {"config.json": checkpoint_writer.config_text(fields, self.head.weight.dtype)}
@@ -285,10 +288,10 @@ _ENCODERS: Mapping[str, _EncoderKind] = {
 """The encoders of classifiers, by their ``model_type``."""
 
 
-def _remove_pooler(encoder: Encoder) -> None:
-    """Remove a BERT's pooler, which the classifier does not use: its weights would never be trained."""
-    if isinstance(encoder, Bert) and encoder.pooler is not None:
-        encoder.pooler, encoder.config = None, replace(encoder.config, pooler=False)
+def _remove_parts(encoder: Encoder) -> None:
+    """Remove a pooler and a head, which the classifier does not use: their weights would never be trained."""
+    if isinstance(encoder, MaskedLanguageModel):
+        encoder.remove_parts()
 
 
 def _check_labels(labels: object, *, several: bool) -> None:

@@ -1,0 +1,192 @@
+"""The base of encoders that are trained to fill in masked tokens: BERT, RoBERTa, ModernBERT.
+
+    hidden = encoder(ids)               (batch, length, width)
+    logits = head(hidden)               (batch, length, vocabulary), of the token at each position, with a head
+
+The masked-language head is a part of the file in some folders and not in others, and so is the pooler of a BERT: a
+model has the parts whose weights its file holds.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar, Self, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.errors import RefusedError, ShapeError, check_kind
+from regard.models import checkpoint_reader, checkpoint_writer
+from regard.models.base import Encoder
+from regard.models.check_mechanisms import check_mechanisms
+from regard.models.check_token_ids import check_token_ids
+from regard.models.config_file import ConfigFile
+from regard.models.masked_language_head import MaskedLanguageHead
+from regard.models.weight_names import StoredTensor, WeightNames
+from regard.text import Pooling
+
+
+class MaskedLanguageModel(Encoder, ABC):
+    """An encoder with an optional masked-language ``head``; ``token_embedding`` is its embedding.
+
+    ``tokenizer`` and ``pooling`` are those of a loaded model, else None. ``notes`` lists weights that loading skipped.
+    """
+
+    config_class: ClassVar[type[Any]]
+    """The dataclass of the hyperparameters, with ``vocabulary, width, layers, max_length, pad_id, head, tied``."""
+
+    optional_parts: ClassVar[Mapping[str, str]] = MappingProxyType({"head": "head.transform.weight"})
+    """The modules that a file may lack, and the tensor of each that tells. Each is also a flag of the config."""
+
+    token_embedding: nn.Embedding
+    head: MaskedLanguageHead | None
+
+    @abstractmethod
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        check_kind("config", config, self.config_class, do=f"pass a {self.config_class.__name__}(vocabulary=...)")
+        self.config = config
+
+    @classmethod
+    @abstractmethod
+    def read_config(cls, config: ConfigFile) -> Any:
+        """Read the hyperparameters from config.json. Raises CheckpointError for missing or unusable fields."""
+
+    @classmethod
+    @abstractmethod
+    def make_weight_names(cls, config: Any) -> WeightNames:
+        """Make the table of the names of weights in a file, for a model with these hyperparameters."""
+
+    @abstractmethod
+    def config_fields(self) -> dict[str, Any]:
+        """The fields of a config.json for ``transformers``."""
+
+    @property
+    def weight_names(self) -> WeightNames:
+        """The table of the model's weight names in a file."""
+        return self.make_weight_names(self.config)
+
+    @property
+    def pad_id(self) -> int:
+        """The id of the padding token."""
+        return int(self.config.pad_id)
+
+    @property
+    def width(self) -> int:
+        """The number of components of a hidden state."""
+        return int(self.config.width)
+
+    @property
+    def max_tokens(self) -> int:
+        """The maximum length of a sequence, in tokens."""
+        return int(self.config.max_length)
+
+    @final
+    def compute_logits(self, hidden: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows vocabulary"]:
+        """Compute the logits of the token at each position from hidden states, of some positions or all.
+
+        Raises RefusedError for a model without a masked-language head.
+        """
+        if self.head is None:
+            raise RefusedError(
+                "this model has no masked-language head, so it has no logits",
+                expected="a folder whose file holds the head, or a config with head=True",
+                got=f"a {type(self).__name__} with head=False",
+                do="load the folder of a masked language model",
+            )
+        logits: Tensor = self.head(hidden)
+        return logits
+
+    @final
+    def remove_parts(self) -> None:
+        """Remove the head, and the pooler of a BERT, from a model that is used for its hidden states alone."""
+        for part in self.optional_parts:
+            setattr(self, part, None)
+        self.config = replace(self.config, **dict.fromkeys(self.optional_parts, False))
+
+    @final
+    def tie(self) -> None:
+        """Let the head's output layer share the matrix of the embedding, if the config says so."""
+        if self.head is not None and self.config.tied:
+            self.head.output.weight = self.token_embedding.weight
+
+    @final
+    def check_ids(self, ids: object) -> None:
+        """Raise DtypeError, ShapeError or OptionError unless ``ids`` are (batch, length) of 1 or more, and valid."""
+        check_token_ids("ids", ids, self.config.vocabulary)
+        assert isinstance(ids, Tensor)
+        if ids.shape[1] == 0:
+            raise ShapeError(
+                "ids have no tokens",
+                expected="ids (batch, length) with a length of 1 or more",
+                got=str(tuple(ids.shape)),
+                do="every text has at least its special tokens after model.tokenizer.encode(texts)",
+            )
+
+    @classmethod
+    def from_folder(cls, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Self:
+        """Load the model of ``folder``, whose config.json is ``config``, in eval mode on the CPU.
+
+        Raises CheckpointError for files that do not belong together.
+        """
+        stored = checkpoint_reader.stored_tensors(folder)
+        hyperparameters = _with_stored_parts(cls, cls.read_config(config), stored)
+        origins, skipped = cls.make_weight_names(hyperparameters).origins(stored)
+        checkpoint_reader.check_layers(hyperparameters.layers, origins, "layers")
+        with checkpoint_reader.init_on_meta():
+            model = cls(hyperparameters)
+        checkpoint_reader.load_weights(model, origins, dtype)
+        model.tie()
+        model.tokenizer = checkpoint_reader.read_tokenizer(
+            folder,
+            pad_id=config.optional_integer("pad_token_id"),
+            limit=model.max_tokens,
+            vocabulary=hyperparameters.vocabulary,
+        )
+        model.pooling = Pooling.read(folder)
+        model.notes = checkpoint_reader.loading_notes(folder, skipped)
+        return model.eval()
+
+    def save(
+        self,
+        folder: str | Path,
+        *,
+        overwrite: bool = False,
+        max_shard_bytes: int = checkpoint_writer.MAX_SHARD_BYTES,
+    ) -> None:
+        """Write the model to a folder that transformers, sentence-transformers and ``regard.load`` read.
+
+        The folder appears complete or not at all. Weights of more than ``max_shard_bytes`` are written in several files
+        with an index. Raises OutputExistsError if the folder exists, unless ``overwrite``, and RefusedError for a model
+        whose mechanism was replaced, which a folder cannot say.
+        """
+        check_mechanisms(self, self.config)
+        files = {"config.json": checkpoint_writer.config_text(self.config_fields(), self.token_embedding.weight.dtype)}
+        if self.tokenizer is not None:
+            files["tokenizer.json"] = self.tokenizer.to_json()
+        if self.pooling is not None and not self.pooling.others:
+            files |= self.pooling.files(self.width, self.max_tokens)
+        checkpoint_writer.write_folder(
+            checkpoint_writer.to_folder_path(folder),
+            files,
+            self.weight_names.to_file(self.state_dict()),
+            overwrite=overwrite,
+            max_shard_bytes=max_shard_bytes,
+        )
+
+
+def tied_head_weights(config: Any) -> dict[str, str]:
+    """Maps the name of the head's tied weight to the name under which it is saved; empty without a tied head."""
+    return {"head.output.weight": "token_embedding.weight"} if config.head and config.tied else {}
+
+
+def _with_stored_parts(kind: type[MaskedLanguageModel], config: Any, stored: Mapping[str, StoredTensor]) -> Any:
+    """Return the hyperparameters with the optional parts that the file holds weights of."""
+    table = kind.make_weight_names(replace(config, **dict.fromkeys(kind.optional_parts, True)))
+    origins, _ = table.origins(stored)
+    return replace(config, **{part: tensor in origins for part, tensor in kind.optional_parts.items()})

@@ -1,0 +1,190 @@
+"""Encoders with a masked-language head against transformers, one model type after another; and their folders."""
+
+import json
+
+import pytest
+import torch
+import transformers
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+from transformers import AutoModel, AutoModelForMaskedLM
+
+from causal_parity import reload
+from encoder_parity import assert_bfloat16, assert_same_model, assert_same_outputs, random_ids
+from hypothesis_examples import examples
+from regard.errors import CheckpointError, RefusedError
+from regard.models import load
+from regard.models.load import load_encoder
+
+LENGTH = 13
+PREFIXES = {"bert": "bert."}
+CONFIGS = {"bert": "Bert"}
+SUPPORTED = sorted(CONFIGS)
+
+
+def make_peer(kind, seed=0, deviation=0.2, **fields):
+    """A small masked language model of transformers, with random weights, biases and norms included."""
+    options = {
+        "vocab_size": 31,
+        "hidden_size": 22,
+        "intermediate_size": 17,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 2,
+        "max_position_embeddings": LENGTH,
+        "initializer_range": deviation,
+        "pad_token_id": 0,
+    } | fields
+    torch.manual_seed(seed)
+    config = getattr(transformers, CONFIGS[kind] + "Config")(**options)
+    config._attn_implementation = "eager"
+    peer = AutoModelForMaskedLM.from_config(config).eval()
+    assert peer.config.model_type == kind
+    with torch.no_grad():
+        for name, weight in peer.named_parameters():
+            if "norm" in name.lower() or name.endswith("bias"):
+                weight += torch.randn_like(weight) * 0.3
+    return peer
+
+
+@st.composite
+def peers(draw, kind):
+    """A random small model of one type."""
+    heads = draw(st.sampled_from([1, 2, 3]))
+    options = {
+        "vocab_size": draw(st.sampled_from([11, 31])),
+        "hidden_size": heads * draw(st.sampled_from([14, 22])),
+        "num_attention_heads": heads,
+        "num_hidden_layers": draw(st.sampled_from([1, 2, 3, 5])),
+        "tie_word_embeddings": draw(st.booleans()),
+        "pad_token_id": draw(st.sampled_from([0, 1, 3])),
+        "hidden_act": draw(st.sampled_from(["gelu", "relu", "gelu_new", "silu"])),
+    }
+    return make_peer(kind, draw(st.integers(0, 2**16)), **options)
+
+
+@pytest.mark.parametrize("kind", SUPPORTED)
+class TestParity:
+    def test_random_small_models(self, tmp_path_factory, kind):
+        @examples(12, without_slow=4)
+        @given(peer=peers(kind))
+        def check(peer):
+            assert_same_model(peer, tmp_path_factory.mktemp("peer"), length=LENGTH)
+
+        check()
+
+    def test_bfloat16(self, tmp_path, kind):
+        assert_bfloat16([make_peer(kind, seed) for seed in range(5)], tmp_path, length=LENGTH)
+
+    def test_folders_are_read_by_transformers_and_again(self, tmp_path_factory, kind):
+        @examples(6, without_slow=2)
+        @given(peer=peers(kind), shard=st.sampled_from([100, 3000, 10**9]))
+        def check(peer, shard):
+            folder = tmp_path_factory.mktemp("peer")
+            model = reload(peer, folder)
+            model.save(folder / "copy", max_shard_bytes=shard)
+            again, info = AutoModelForMaskedLM.from_pretrained(folder / "copy", output_loading_info=True)
+            assert type(again) is type(peer)
+            unused = {"cls.predictions.bias", "lm_head.bias"} if not peer.config.tie_word_embeddings else set()
+            assert set(info["missing_keys"]) <= unused
+            assert not info["unexpected_keys"]
+            assert not info["mismatched_keys"]
+            assert_same_outputs(model, again.eval(), random_ids(peer, 2, LENGTH))
+            reloaded = load(folder / "copy")
+            assert reloaded.config == model.config
+            assert all(torch.equal(reloaded.state_dict()[name], one) for name, one in model.state_dict().items())
+
+        check()
+
+
+@pytest.mark.parametrize("kind", SUPPORTED)
+class TestFolders:
+    def test_without_a_head(self, tmp_path, kind):
+        """A folder of the encoder alone has the same hidden states, and no logits; it is written without the head."""
+        peer = make_peer(kind)
+        peer.base_model.save_pretrained(tmp_path / "encoder")
+        encoder, whole = load(tmp_path / "encoder"), reload(peer, tmp_path / "whole")
+        ids = random_ids(peer, 2, LENGTH)
+        output = encoder(ids)
+        assert torch.equal(output.hidden, whole(ids).hidden)
+        assert output.logits is None
+        assert "logits None" in repr(output)
+        with pytest.raises(RefusedError, match="no masked-language head"):
+            encoder.compute_logits(output.hidden)
+        encoder.save(tmp_path / "copy")
+        again, info = AutoModel.from_pretrained(
+            tmp_path / "copy",
+            output_loading_info=True,
+            **({"add_pooling_layer": False} if kind != "modernbert" else {}),
+        )
+        assert not any(info[problem] for problem in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+        with torch.no_grad():
+            torch.testing.assert_close(again.eval()(ids).last_hidden_state, output.hidden, atol=1e-5, rtol=0)
+
+    def test_embedding_and_classifying_take_no_head(self, tmp_path, kind):
+        peer = make_peer(kind)
+        whole = reload(peer, tmp_path)
+        encoder = load_encoder(tmp_path)
+        ids = random_ids(peer, 2, LENGTH)
+        assert encoder(ids).logits is None
+        assert torch.equal(encoder(ids).hidden, whole(ids).hidden)
+        assert not any(name.startswith("head.") for name in encoder.state_dict())
+
+    def test_the_tied_matrix_is_one(self, tmp_path, kind):
+        model = reload(make_peer(kind), tmp_path)
+        assert model.head.output.weight is model.token_embedding.weight
+        model.save(tmp_path / "copy")
+        assert not any("decoder.weight" in name for name in load_file(tmp_path / "copy" / "model.safetensors"))
+
+    def test_logits_of_some_positions(self, tmp_path, kind):
+        peer = make_peer(kind)
+        model, ids = reload(peer, tmp_path), random_ids(peer, 2, LENGTH)
+        output, masked = model(ids), torch.rand(2, LENGTH) < 0.3
+        torch.testing.assert_close(model.compute_logits(output.hidden[masked]), output.logits[masked])
+
+    def test_a_missing_tensor_of_the_head(self, tmp_path, kind):
+        reload(make_peer(kind), tmp_path).save(tmp_path / "copy")
+        path = tmp_path / "copy" / "model.safetensors"
+        tensors = load_file(path)
+        heads = [name for name in tensors if not name.startswith(PREFIXES[kind])]
+        del tensors[next(name for name in heads if "norm" in name.lower())]
+        save_file(tensors, path)
+        with pytest.raises(CheckpointError, match=r"lacks tensors of the model[\s\S]*head.norm"):
+            load(tmp_path / "copy")
+
+    def test_every_weight_gets_a_gradient(self, tmp_path, kind):
+        peer = make_peer(kind, type_vocab_size=1)
+        model = reload(peer, tmp_path).train()
+        model(random_ids(peer, 2, LENGTH)).logits.square().sum().backward()
+        assert [name for name, weight in model.named_parameters() if weight.grad is None] == []
+
+
+def change_config(folder, **fields):
+    path = folder / "config.json"
+    config = json.loads(path.read_text()) | fields
+    path.write_text(json.dumps({name: value for name, value in config.items() if value is not ...}))
+
+
+def test_old_files_of_bert_hold_the_tied_matrix_and_a_pooler(tmp_path):
+    """As the published files, which have the head of next sentences as well: it is skipped, and a note says so."""
+    torch.manual_seed(3)
+    config = transformers.BertConfig(
+        vocab_size=31, hidden_size=22, intermediate_size=13, num_hidden_layers=2, num_attention_heads=2,
+        max_position_embeddings=LENGTH, attn_implementation="eager",
+    )  # fmt: skip
+    peer = transformers.BertForPreTraining(config).eval()
+    peer.save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"].clone()
+    tensors["cls.predictions.decoder.bias"] = tensors["cls.predictions.bias"].clone()
+    tensors["cls.predictions.transform.LayerNorm.gamma"] = tensors.pop("cls.predictions.transform.LayerNorm.weight")
+    save_file(tensors, tmp_path / "model.safetensors")
+    model, ids = load(tmp_path), random_ids(peer, 2, LENGTH)
+    assert len(model.notes) == 1
+    assert "cls.seq_relationship.weight" in model.notes[0]
+    with torch.no_grad():
+        ours, theirs = model(ids), peer(ids, output_hidden_states=True)
+    torch.testing.assert_close(ours.logits, theirs.prediction_logits, atol=1e-5, rtol=0)
+    torch.testing.assert_close(ours.pooled, peer.bert(ids).pooler_output, atol=1e-5, rtol=0)
+    model.save(tmp_path / "copy")
+    assert torch.equal(load(tmp_path / "copy")(ids).pooled, ours.pooled)
