@@ -17,6 +17,7 @@ from regard.models.llama import (
 from regard.models.llama_config import LlamaConfig
 from regard.models.load import load
 from regard.models.recurrent import Recurrent, RecurrentConfig, bahdanau, luong, recurrent_small
+from regard.models.roberta import Roberta, RobertaConfig, roberta_base, roberta_large, xlm_roberta_base
 from regard.models.rotary_config import RotaryConfig
 from regard.models.text_classifier import ClassifierOutput, TextClassifier, TextClassifierConfig
 from regard.models.transformer import (
@@ -49,6 +50,8 @@ __all__ = [
     "LlamaConfig",
     "Recurrent",
     "RecurrentConfig",
+    "Roberta",
+    "RobertaConfig",
     "RotaryConfig",
     "SequenceOutput",
     "TextClassifier",
@@ -73,7 +76,10 @@ __all__ = [
     "qwen_2_5_0_5b",
     "qwen_3_0_6b",
     "recurrent_small",
+    "roberta_base",
+    "roberta_large",
     "transformer_base",
     "transformer_big",
     "transformer_tiny",
+    "xlm_roberta_base",
 ]

@@ -25,6 +25,7 @@ from regard.models.llama import Llama
 from regard.models.llama_config import MODEL_TYPES
 from regard.models.masked_language_model import MaskedLanguageModel
 from regard.models.recurrent import Recurrent
+from regard.models.roberta import ROBERTA_TYPES, Roberta
 from regard.models.text_classifier import TextClassifier
 from regard.models.transformer import Transformer
 from regard.models.transformer_encoder import TransformerEncoder
@@ -43,6 +44,7 @@ _MODELS: Mapping[str, FolderReader] = {
     "bert": Bert.from_folder,
     "gpt2": Gpt2.from_folder,
     **dict.fromkeys(MODEL_TYPES, Llama.from_folder),
+    **dict.fromkeys(ROBERTA_TYPES, Roberta.from_folder),
     Transformer.model_type: Transformer.from_folder,
     Recurrent.model_type: Recurrent.from_folder,
     TransformerEncoder.model_type: TransformerEncoder.from_folder,

@@ -6,7 +6,7 @@
 
 One label per text: p = softmax(logits). Several labels per text: p_i = sigmoid(logits_i), independent of each other.
 The first token: Devlin et al. 2019, "BERT", section 4.1; the mean: Reimers and Gurevych 2019, "Sentence-BERT",
-section 3. The encoder is a BERT or a ``TransformerEncoder``.
+section 3. The encoder is a BERT, a RoBERTa or a ``TransformerEncoder``.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from regard.models.bert import Bert, BertConfig
 from regard.models.check_mechanisms import check_mechanisms
 from regard.models.config_file import ConfigFile
 from regard.models.masked_language_model import MaskedLanguageModel
+from regard.models.roberta import ROBERTA_TYPES, Roberta, RobertaConfig
 from regard.models.transformer_encoder import TransformerEncoder, TransformerEncoderConfig
 from regard.models.weight_names import WeightNames, same_names
 from regard.text.pooling import MODES, Pooling
@@ -239,7 +240,7 @@ class TextClassifier(Encoder):
                 return dict(kind.write(self.encoder.config))
         raise RefusedError(
             "a classifier with this encoder cannot be saved, since it could not be loaded",
-            expected=" or ".join(kind.model.__name__ for kind in _ENCODERS.values()),
+            expected=" or ".join(dict.fromkeys(kind.model.__name__ for kind in _ENCODERS.values())),
             got=type(self.encoder).__name__,
             do="save its weights with safetensors",
         )
@@ -278,6 +279,14 @@ _ENCODERS: Mapping[str, _EncoderKind] = {
         Bert,
         lambda config: replace(BertConfig.from_hugging_face(config), pooler=False),
         lambda config: config.to_hugging_face(),
+    ),
+    **dict.fromkeys(
+        ROBERTA_TYPES,
+        _EncoderKind(
+            Roberta,
+            lambda config: replace(RobertaConfig.from_hugging_face(config), pooler=False),
+            lambda config: config.to_hugging_face(),
+        ),
     ),
     TransformerEncoder.model_type: _EncoderKind(
         TransformerEncoder,

@@ -10,16 +10,18 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForMaskedLM
 
+import regard
 from causal_parity import reload
 from encoder_parity import assert_bfloat16, assert_same_model, assert_same_outputs, random_ids
 from hypothesis_examples import examples
-from regard.errors import CheckpointError, RefusedError
-from regard.models import load
+from regard.errors import CheckpointError, OptionError, RefusedError, ShapeError
+from regard.models import Roberta, RobertaConfig, TextClassifier, TextClassifierConfig, load
 from regard.models.load import load_encoder
+from regard.models.roberta import ROBERTA_TYPES
 
 LENGTH = 13
-PREFIXES = {"bert": "bert."}
-CONFIGS = {"bert": "Bert"}
+PREFIXES = {"bert": "bert.", "camembert": "roberta.", "roberta": "roberta.", "xlm-roberta": "roberta."}
+CONFIGS = {"bert": "Bert", "camembert": "Camembert", "roberta": "Roberta", "xlm-roberta": "XLMRoberta"}
 SUPPORTED = sorted(CONFIGS)
 
 
@@ -33,8 +35,10 @@ def make_peer(kind, seed=0, deviation=0.2, **fields):
         "num_attention_heads": 2,
         "max_position_embeddings": LENGTH,
         "initializer_range": deviation,
-        "pad_token_id": 0,
+        "pad_token_id": 0 if kind == "bert" else 1,
     } | fields
+    if kind in ROBERTA_TYPES:
+        options["max_position_embeddings"] = LENGTH + options["pad_token_id"] + 1
     torch.manual_seed(seed)
     config = getattr(transformers, CONFIGS[kind] + "Config")(**options)
     config._attn_implementation = "eager"
@@ -188,3 +192,56 @@ def test_old_files_of_bert_hold_the_tied_matrix_and_a_pooler(tmp_path):
     torch.testing.assert_close(ours.pooled, peer.bert(ids).pooler_output, atol=1e-5, rtol=0)
     model.save(tmp_path / "copy")
     assert torch.equal(load(tmp_path / "copy")(ids).pooled, ours.pooled)
+
+
+class TestRoberta:
+    def test_published_sizes(self):
+        """Millions of parameters as published: Liu et al. 2019, section 5; the model card of XLM-R base, 278."""
+        for builder, millions in (("roberta_base", 125), ("roberta_large", 355), ("xlm_roberta_base", 278)):
+            with torch.device("meta"):
+                model = getattr(regard.models, builder)()
+            assert round(sum(weight.numel() for weight in model.parameters()) / 1e6) == millions
+
+    def test_hidden_tokens_have_no_influence(self):
+        torch.manual_seed(5)
+        model = Roberta(RobertaConfig(vocabulary=31, width=22, layers=2, heads=2, inner=13, max_length=11)).eval()
+        ids, lengths = torch.randint(2, 31, (2, 7)), torch.tensor([7, 3])
+        other = ids.clone()
+        other[1, 3:] = model.pad_id
+        one, two = (model(tokens, mask=regard.masks.padding(lengths)).hidden for tokens in (ids, other))
+        assert torch.equal(one[0], two[0])
+        assert torch.equal(one[1, :3], two[1, :3])
+
+    def test_too_many_tokens(self):
+        model = Roberta(RobertaConfig(vocabulary=31, width=22, layers=1, heads=2, inner=13, max_length=5)).eval()
+        assert model.max_tokens == 5
+        assert model(torch.tensor([[2, 3, 4, 5, 6, 1, 1]])).hidden.shape == (1, 7, 22)
+        with pytest.raises(ShapeError, match="at most 5 tokens"):
+            model(torch.full((1, 6), 2))
+
+    @pytest.mark.parametrize(
+        ("fields", "message"),
+        [
+            ({"heads": 5}, "multiple of heads"),
+            ({"model_type": "bert"}, "camembert, roberta, xlm-roberta"),
+            ({"pad_id": 50265}, "pad_id"),
+            ({"activation": "gelu_new"}, "activation of a RoBERTa"),
+        ],
+    )
+    def test_hyperparameters(self, fields, message):
+        with pytest.raises(OptionError, match=message):
+            RobertaConfig(**fields)
+
+    def test_a_classifier_with_this_encoder(self, tmp_path):
+        encoder = reload(make_peer("xlm-roberta"), tmp_path / "peer")
+        classifier = TextClassifier(encoder, TextClassifierConfig(labels=("no", "yes"))).eval()
+        classifier.save(tmp_path / "classifier")
+        ids = torch.randint(2, 31, (2, 7))
+        assert torch.equal(load(tmp_path / "classifier")(ids).logits, classifier(ids).logits)
+
+
+def test_other_types_are_told_those_that_are_supported(tmp_path):
+    reload(make_peer("roberta"), tmp_path).save(tmp_path / "copy")
+    change_config(tmp_path / "copy", model_type="deberta")
+    with pytest.raises(CheckpointError, match=r"one of bert, camembert[\s\S]*roberta[\s\S]*xlm-roberta"):
+        load(tmp_path / "copy")
