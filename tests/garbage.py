@@ -58,8 +58,12 @@ from regard.mechanisms.differential import pair_heads
 from regard.models import (
     Bert,
     BertConfig,
+    ModernBert,
+    ModernBertConfig,
     Recurrent,
     RecurrentConfig,
+    Roberta,
+    RobertaConfig,
     TextClassifier,
     TextClassifierConfig,
     Transformer,
@@ -582,13 +586,39 @@ def _models() -> Iterator[PublicCall]:
             "deviation": 0.02,
             "pad_id": 0,
             "pooler": True,
+            "head": True,
+            "tied": True,
         },
     )
     yield PublicCall("Bert()", Bert, lambda: {"config": BertConfig(41, 6, 1, 2, 7, 17)})
     yield PublicCall(
         "Bert.forward", bert(), lambda: {"ids": ids(), "mask": None, "segments": None, "keep_layers": False}
     )
-    yield PublicCall("Bert.save", bert().save, lambda: {"folder": new_folder(), "overwrite": False})
+    yield PublicCall(
+        "Bert.save",
+        bert().save,
+        lambda: {"folder": new_folder(), "overwrite": False, "max_shard_bytes": 1000},
+    )
+    yield PublicCall(
+        "RobertaConfig",
+        lambda **hyperparameters: Roberta(RobertaConfig(**hyperparameters)),
+        lambda: {"vocabulary": 41, "width": 6, "layers": 1, "heads": 2, "inner": 7, "max_length": 17, "segments": 1,
+                 "activation": "gelu", "epsilon": 1e-5, "dropout": 0.1, "attention_dropout": 0.1, "deviation": 0.02,
+                 "pad_id": 1, "pooler": True, "head": True, "tied": True, "model_type": "roberta"},
+    )  # fmt: skip
+    roberta = Roberta(RobertaConfig(41, 6, 1, 2, 7, 17, head=True)).eval()
+    yield PublicCall("Roberta.forward", roberta, lambda: {"ids": ids(), "mask": None, "keep_layers": False})
+    yield PublicCall(
+        "ModernBertConfig",
+        lambda **hyperparameters: ModernBert(ModernBertConfig(**hyperparameters)),
+        lambda: {"vocabulary": 41, "width": 8, "layers": 1, "heads": 2, "inner": 7, "max_length": 17, "window": 3,
+                 "global_layers": None, "activation": "geglu", "head_activation": "gelu", "epsilon": 1e-5,
+                 "norm_bias": False, "attention_bias": False, "feed_forward_bias": False, "head_bias": False,
+                 "output_bias": True, "dropout": 0.0, "attention_dropout": 0.0, "inner_dropout": 0.0,
+                 "deviation": 0.02, "pad_id": 0, "head": True, "tied": True},
+    )  # fmt: skip
+    modern = ModernBert(ModernBertConfig(41, 8, 1, 2, 7, 17, pad_id=0, head=True)).eval()
+    yield PublicCall("ModernBert.forward", modern, lambda: {"ids": ids(), "mask": None, "keep_layers": False})
     shared = {
         "vocabulary": 41,
         "target_vocabulary": None,

@@ -16,6 +16,13 @@ from regard.models.llama import (
 )
 from regard.models.llama_config import LlamaConfig
 from regard.models.load import load
+from regard.models.modernbert import (
+    ModernBert,
+    ModernBertConfig,
+    ModernBertOutput,
+    modernbert_base,
+    modernbert_large,
+)
 from regard.models.recurrent import Recurrent, RecurrentConfig, bahdanau, luong, recurrent_small
 from regard.models.roberta import Roberta, RobertaConfig, roberta_base, roberta_large, xlm_roberta_base
 from regard.models.rotary_config import RotaryConfig
@@ -48,6 +55,9 @@ __all__ = [
     "Gpt2Config",
     "Llama",
     "LlamaConfig",
+    "ModernBert",
+    "ModernBertConfig",
+    "ModernBertOutput",
     "Recurrent",
     "RecurrentConfig",
     "Roberta",
@@ -73,6 +83,8 @@ __all__ = [
     "load",
     "luong",
     "mistral_7b",
+    "modernbert_base",
+    "modernbert_large",
     "qwen_2_5_0_5b",
     "qwen_3_0_6b",
     "recurrent_small",

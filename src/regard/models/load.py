@@ -24,6 +24,7 @@ from regard.models.gpt2 import Gpt2
 from regard.models.llama import Llama
 from regard.models.llama_config import MODEL_TYPES
 from regard.models.masked_language_model import MaskedLanguageModel
+from regard.models.modernbert import ModernBert
 from regard.models.recurrent import Recurrent
 from regard.models.roberta import ROBERTA_TYPES, Roberta
 from regard.models.text_classifier import TextClassifier
@@ -43,6 +44,7 @@ class FolderReader(Protocol):
 _MODELS: Mapping[str, FolderReader] = {
     "bert": Bert.from_folder,
     "gpt2": Gpt2.from_folder,
+    "modernbert": ModernBert.from_folder,
     **dict.fromkeys(MODEL_TYPES, Llama.from_folder),
     **dict.fromkeys(ROBERTA_TYPES, Roberta.from_folder),
     Transformer.model_type: Transformer.from_folder,

@@ -6,7 +6,8 @@
 
 One label per text: p = softmax(logits). Several labels per text: p_i = sigmoid(logits_i), independent of each other.
 The first token: Devlin et al. 2019, "BERT", section 4.1; the mean: Reimers and Gurevych 2019, "Sentence-BERT",
-section 3. The encoder is a BERT, a RoBERTa or a ``TransformerEncoder``.
+section 3. The encoder is a BERT, a RoBERTa, a ModernBERT or a
+``TransformerEncoder``.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from regard.models.bert import Bert, BertConfig
 from regard.models.check_mechanisms import check_mechanisms
 from regard.models.config_file import ConfigFile
 from regard.models.masked_language_model import MaskedLanguageModel
+from regard.models.modernbert import ModernBert, ModernBertConfig
 from regard.models.roberta import ROBERTA_TYPES, Roberta, RobertaConfig
 from regard.models.transformer_encoder import TransformerEncoder, TransformerEncoderConfig
 from regard.models.weight_names import WeightNames, same_names
@@ -280,6 +282,7 @@ _ENCODERS: Mapping[str, _EncoderKind] = {
         lambda config: replace(BertConfig.from_hugging_face(config), pooler=False),
         lambda config: config.to_hugging_face(),
     ),
+    "modernbert": _EncoderKind(ModernBert, ModernBertConfig.from_hugging_face, lambda config: config.to_hugging_face()),
     **dict.fromkeys(
         ROBERTA_TYPES,
         _EncoderKind(

@@ -2,27 +2,55 @@
 
 import json
 
+import numpy as np
 import pytest
+import tokenizers
 import torch
 import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForMaskedLM
+from typer.testing import CliRunner
 
 import regard
 from causal_parity import reload
 from encoder_parity import assert_bfloat16, assert_same_model, assert_same_outputs, random_ids
 from hypothesis_examples import examples
+from regard.cli.app import app
 from regard.errors import CheckpointError, OptionError, RefusedError, ShapeError
-from regard.models import Roberta, RobertaConfig, TextClassifier, TextClassifierConfig, load
+from regard.models import (
+    ModernBert,
+    ModernBertConfig,
+    Roberta,
+    RobertaConfig,
+    RotaryConfig,
+    TextClassifier,
+    TextClassifierConfig,
+    load,
+)
 from regard.models.load import load_encoder
 from regard.models.roberta import ROBERTA_TYPES
+from regard.text import Embedder
+from regard.view.words_from_tokens import words_of
 
 LENGTH = 13
-PREFIXES = {"bert": "bert.", "camembert": "roberta.", "roberta": "roberta.", "xlm-roberta": "roberta."}
-CONFIGS = {"bert": "Bert", "camembert": "Camembert", "roberta": "Roberta", "xlm-roberta": "XLMRoberta"}
+PREFIXES = {
+    "bert": "bert.",
+    "camembert": "roberta.",
+    "modernbert": "model.",
+    "roberta": "roberta.",
+    "xlm-roberta": "roberta.",
+}
+CONFIGS = {
+    "bert": "Bert",
+    "camembert": "Camembert",
+    "modernbert": "ModernBert",
+    "roberta": "Roberta",
+    "xlm-roberta": "XLMRoberta",
+}
 SUPPORTED = sorted(CONFIGS)
+MODERNBERT_BIASES = ("norm_bias", "attention_bias", "mlp_bias", "classifier_bias", "decoder_bias")
 
 
 def make_peer(kind, seed=0, deviation=0.2, **fields):
@@ -37,8 +65,12 @@ def make_peer(kind, seed=0, deviation=0.2, **fields):
         "initializer_range": deviation,
         "pad_token_id": 0 if kind == "bert" else 1,
     } | fields
+    if kind == "modernbert":  # the windows are shorter than the text
+        options |= {"hidden_size": 28} | fields
+        options = {"local_attention": 6, "cls_token_id": None, "sep_token_id": None} | options
+        options |= {"bos_token_id": None, "eos_token_id": None}
     if kind in ROBERTA_TYPES:
-        options["max_position_embeddings"] = LENGTH + options["pad_token_id"] + 1
+        options["max_position_embeddings"] += options["pad_token_id"] + 1
     torch.manual_seed(seed)
     config = getattr(transformers, CONFIGS[kind] + "Config")(**options)
     config._attn_implementation = "eager"
@@ -64,6 +96,15 @@ def peers(draw, kind):
         "pad_token_id": draw(st.sampled_from([0, 1, 3])),
         "hidden_act": draw(st.sampled_from(["gelu", "relu", "gelu_new", "silu"])),
     }
+    if kind == "modernbert":
+        del options["hidden_act"]
+        options |= {name: draw(st.booleans()) for name in MODERNBERT_BIASES}
+        options |= {
+            "hidden_activation": draw(st.sampled_from(["gelu", "silu", "gelu_pytorch_tanh"])),
+            "classifier_activation": draw(st.sampled_from(["gelu", "relu"])),
+            "local_attention": draw(st.sampled_from([2, 6, 7, 10])),
+            "global_attn_every_n_layers": draw(st.sampled_from([1, 2, 3])),
+        }
     return make_peer(kind, draw(st.integers(0, 2**16)), **options)
 
 
@@ -73,7 +114,8 @@ class TestParity:
         @examples(12, without_slow=4)
         @given(peer=peers(kind))
         def check(peer):
-            assert_same_model(peer, tmp_path_factory.mktemp("peer"), length=LENGTH)
+            # transformers rotates queries and keys in float32
+            assert_same_model(peer, tmp_path_factory.mktemp("peer"), length=LENGTH, exact=kind != "modernbert")
 
         check()
 
@@ -157,7 +199,7 @@ class TestFolders:
             load(tmp_path / "copy")
 
     def test_every_weight_gets_a_gradient(self, tmp_path, kind):
-        peer = make_peer(kind, type_vocab_size=1)
+        peer = make_peer(kind, **({} if kind == "modernbert" else {"type_vocab_size": 1}))
         model = reload(peer, tmp_path).train()
         model(random_ids(peer, 2, LENGTH)).logits.square().sum().backward()
         assert [name for name, weight in model.named_parameters() if weight.grad is None] == []
@@ -245,3 +287,146 @@ def test_other_types_are_told_those_that_are_supported(tmp_path):
     change_config(tmp_path / "copy", model_type="deberta")
     with pytest.raises(CheckpointError, match=r"one of bert, camembert[\s\S]*roberta[\s\S]*xlm-roberta"):
         load(tmp_path / "copy")
+
+
+class TestModernBert:
+    def test_published_sizes(self):
+        """Millions of parameters as published: Warner et al. 2024, section 2.1.3; without the head as here."""
+        for builder, millions in (("modernbert_base", 149), ("modernbert_large", 395)):
+            with torch.device("meta"):
+                model = getattr(regard.models, builder)()
+            assert round(sum(weight.numel() for weight in model.parameters()) / 1e6) == millions
+
+    def test_fields_of_older_files(self, tmp_path):
+        """The published files have a field for each base of the rotation, and an interval of global layers."""
+        rope = {
+            "full_attention": {"rope_type": "default", "rope_theta": 160000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+        }
+        peer = make_peer("modernbert", rope_parameters=rope, global_attn_every_n_layers=2)
+        peer.save_pretrained(tmp_path)
+        change_config(
+            tmp_path,
+            rope_parameters=...,
+            layer_types=...,
+            global_attn_every_n_layers=2,
+            global_rope_theta=160000.0,
+            local_rope_theta=100.0,
+            position_embedding_type="absolute",
+        )
+        model = load(tmp_path)
+        assert model.config.global_layers == (0, 2)
+        assert_same_outputs(model, peer, random_ids(peer, 2, LENGTH))
+
+    def test_a_window_hides_what_is_beyond_it(self):
+        torch.manual_seed(3)
+        config = ModernBertConfig(
+            vocabulary=31, width=28, layers=1, heads=2, inner=13, window=2, global_layers=(), pad_id=0, max_length=19
+        )
+        model, ids = ModernBert(config).eval(), torch.randint(1, 31, (1, 11))
+        other = ids.clone()
+        other[0, 5] = (ids[0, 5] + 3) % 31
+        changed = (model(ids).hidden != model(other).hidden).any(-1)[0]
+        assert changed.nonzero()[:, 0].tolist() == [3, 4, 5, 6, 7]
+
+    @pytest.mark.parametrize(
+        ("fields", "message"),
+        [
+            ({"heads": 7}, "twice the heads"),
+            ({"activation": "gelu"}, "geglu"),
+            ({"global_layers": (22,)}, "global_layers"),
+            ({"window": 0}, "window"),
+            ({"rotary": RotaryConfig(rotated=4)}, "cannot say rotary"),
+        ],
+    )
+    def test_hyperparameters(self, fields, message):
+        with pytest.raises(OptionError, match=message):
+            ModernBertConfig(**fields)
+
+    def test_a_classifier_with_this_encoder(self, tmp_path):
+        encoder = reload(make_peer("modernbert"), tmp_path / "peer")
+        classifier = TextClassifier(encoder, TextClassifierConfig(labels=("no", "yes"))).eval()
+        classifier.save(tmp_path / "classifier")
+        ids = torch.randint(2, 31, (2, 7))
+        assert torch.equal(load(tmp_path / "classifier")(ids).logits, classifier(ids).logits)
+
+
+TEXTS = ["The cat eats a fish.", "Die Katze frisst einen Fisch; größer!", "猫吃鱼。我爱北京天安门。", "Кошка ест рыбу."]
+
+
+def make_tokenizer(kind):
+    """A tokenizer of the kind that models of this type have, trained on ``TEXTS``, and the id of its padding."""
+    if kind == "bert":
+        special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+        tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
+        tokenizer.normalizer = tokenizers.normalizers.BertNormalizer()
+        tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+        trainer = tokenizers.trainers.WordPieceTrainer(vocab_size=150, special_tokens=special, show_progress=False)
+        first, last, pad = "[CLS]", "[SEP]", "[PAD]"
+    elif kind == "xlm-roberta":
+        special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+        tokenizer = tokenizers.Tokenizer(tokenizers.models.Unigram())
+        tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+        trainer = tokenizers.trainers.UnigramTrainer(
+            vocab_size=120, special_tokens=special, unk_token="<unk>", show_progress=False
+        )
+        first, last, pad = "<s>", "</s>", "<pad>"
+    else:
+        special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+        tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+        tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+        trainer = tokenizers.trainers.BpeTrainer(
+            vocab_size=320, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+        )
+        first, last, pad = "<s>", "</s>", "<pad>"
+    tokenizer.train_from_iterator(TEXTS, trainer)
+    ends = [(one, tokenizer.token_to_id(one)) for one in (first, last)]
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        single=f"{first} $A {last}", pair=f"{first} $A {last} $B {last}", special_tokens=ends
+    )
+    return tokenizer, tokenizer.token_to_id(pad)
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "xlm-roberta", "modernbert"])
+class TestTexts:
+    """Folders with weights and tokenizer.json, as they are published, with the masked-language head."""
+
+    @pytest.fixture
+    def folder(self, tmp_path, kind):
+        tokenizer, pad_id = make_tokenizer(kind)
+        peer = make_peer(kind, vocab_size=tokenizer.get_vocab_size(), pad_token_id=pad_id, max_position_embeddings=64)
+        peer.save_pretrained(tmp_path / "model")
+        tokenizer.save(str(tmp_path / "model" / "tokenizer.json"))
+        self.peer, self.tokenizer = peer, tokenizer
+        return tmp_path / "model"
+
+    def test_vectors_of_texts(self, folder, kind):
+        vectors = Embedder(load_encoder(folder)).sentences(TEXTS)
+        for text, vector in zip(TEXTS, vectors, strict=True):
+            ids = torch.tensor([self.tokenizer.encode(text).ids])
+            with torch.no_grad():
+                mean = self.peer.base_model(ids).last_hidden_state[0].mean(0)
+            torch.testing.assert_close(vector, mean / mean.norm(), atol=1e-5, rtol=0)
+
+    def test_the_shell_embeds_and_shows(self, folder, tmp_path, kind):
+        (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+        run = CliRunner()
+        out = tmp_path / "vectors.npy"
+        data = str(tmp_path / "texts.txt")
+        found = run.invoke(app, ["embed", "--data", data, "--model", str(folder), "--out", str(out)])
+        assert found.exit_code == 0, found.output
+        expected = Embedder(load_encoder(folder)).sentences(TEXTS).numpy()
+        np.testing.assert_allclose(np.load(out), expected, atol=1e-5)
+        page = tmp_path / "page.html"
+        found = run.invoke(app, ["view", *TEXTS, "--model", str(folder), "--out", str(page)])
+        assert found.exit_code == 0, found.output
+        written = page.read_text(encoding="utf-8")
+        assert "größer" in written
+
+    def test_words_have_their_tokens(self, folder, kind):
+        reading = regard.view.read(load(folder), TEXTS[1])
+        words = [word.text for word in words_of(reading.tokens) if word.is_word]
+        assert words == ["Die", "Katze", "frisst", "einen", "Fisch", "größer"]
+        assert reading.tokens.special[0]
+        assert reading.tokens.special[-1]

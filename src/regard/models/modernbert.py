@@ -1,0 +1,428 @@
+"""ModernBERT: a text encoder for long texts, with its masked-language head if there is one.
+
+    h_0 = norm(tokens[ids])
+    a   = h + MultiHead(norm(h)),   h' = a + FFN(norm(a))            for each layer
+    FFN(x) = (gelu(x W_g) * x W_u) W_d
+    hidden = norm(h_L),   logits = head(hidden)                      ``masked_language_head``
+
+The first layer has no norm before attention. Queries and keys are rotated by their positions. Every third layer attends
+to all tokens, the others to a window of 64 tokens on each side, with another base of the rotation. Linear layers and
+norms have no biases, except for the output layer.
+Warner et al. 2024, "Smarter, better, faster, longer: a modern bidirectional encoder", section 2.1 and table 4.
+ids (batch, length) -> hidden (batch, length, width), logits (batch, length, vocabulary).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, final
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard import masks
+from regard.arguments import explain_arguments
+from regard.errors import (
+    OptionError,
+    check_choice,
+    check_count,
+    check_flag,
+    check_kind,
+    check_number,
+    check_size,
+    check_weights,
+)
+from regard.layers import Dropout, EncoderBlock, FeedForward, MultiHeadAttention, PreNorm
+from regard.masks import Mask
+from regard.models.activation_names import ACTIVATIONS, activation_to_hugging_face
+from regard.models.config_file import MAX_LAYERS, ConfigFile
+from regard.models.masked_language_head import MaskedLanguageHead
+from regard.models.masked_language_model import MaskedLanguageModel, tied_head_weights
+from regard.models.rotary_config import RotaryConfig
+from regard.models.weight_names import Row, WeightNames
+from regard.positions import DynamicScaling, Rotary
+from regard.validation import check_dropout, check_mask
+
+_GATES = {"gelu": "geglu", "gelu_pytorch_tanh": "geglu_tanh", "silu": "swiglu", "relu": "reglu"}
+"""Gated feed-forward layers, by Hugging Face's name of the activation of the gate."""
+_WINDOW, _FULL = "sliding_attention", "full_attention"
+"""Hugging Face's names of the types of layers."""
+_GLOBAL_EVERY = 3
+"""In the published models every third layer has no window, from the first on."""
+_INITIAL_CUTOFF = 2.0
+"""Initial weights are within so many standard deviations."""
+_ROWS = (
+    Row("embeddings.tok_embeddings", "token_embedding"),
+    Row("embeddings.norm", "embedding_norm"),
+    Row("layers.{n}.attn_norm", "layers.{n}.attention_residual.norm"),
+    Row(
+        "layers.{n}.attn.Wqkv",
+        tuple(f"layers.{{n}}.attention.{side}_projection" for side in ("query", "key", "value")),
+    ),
+    Row("layers.{n}.attn.Wo", "layers.{n}.attention.output_projection"),
+    Row("layers.{n}.mlp_norm", "layers.{n}.feed_forward_residual.norm"),
+    Row("layers.{n}.mlp.Wi", ("layers.{n}.feed_forward.gate", "layers.{n}.feed_forward.up")),
+    Row("layers.{n}.mlp.Wo", "layers.{n}.feed_forward.down"),
+    Row("final_norm", "norm"),
+)
+_HEAD_ROWS = (Row("head.dense", "head.transform"), Row("head.norm", "head.norm"), Row("decoder", "head.output"))
+"""Weight names in Hugging Face files, and in this model."""
+
+
+@final
+@explain_arguments
+@dataclass(frozen=True)
+class ModernBertConfig:
+    """The hyperparameters of a ModernBERT. Defaults are ModernBERT base.
+
+    Args:
+        vocabulary: number of tokens.
+        width: size of hidden states.
+        layers: number of layers.
+        heads: number of heads.
+        inner: hidden size of the feed-forward layers.
+        max_length: length of the longest text that the model was trained for.
+        window: number of tokens on each side that a token attends to, in a layer with a window.
+        global_layers: the numbers of the layers without a window; None is every third one, from 0 on.
+        activation: the gated feed-forward: "geglu", "geglu_tanh", "swiglu" or "reglu".
+        head_activation: the activation of the masked-language head.
+        epsilon: that of the layer norms.
+        rotary: the positions in layers without a window.
+        window_rotary: the positions in layers with one.
+        norm_bias: whether layer norms have biases.
+        attention_bias: whether the projections of attention have biases.
+        feed_forward_bias: whether the feed-forward layers have biases.
+        head_bias: whether the first layer of the head has a bias.
+        output_bias: whether the output layer of the head has one.
+        dropout: dropout of the embedding.
+        attention_dropout: dropout of attention weights, and of the output of attention.
+        inner_dropout: dropout inside the feed-forward layers.
+        deviation: standard deviation of the initial weights.
+        pad_id: the padding token.
+        head: whether there is a masked-language head.
+        tied: whether the output layer of the head shares the matrix of the embedding.
+
+    Raises OptionError for values out of range.
+    """
+
+    vocabulary: int = 50368
+    width: int = 768
+    layers: int = 22
+    heads: int = 12
+    inner: int = 1152
+    max_length: int = 8192
+    window: int = 64
+    global_layers: tuple[int, ...] | None = None
+    activation: str = "geglu"
+    head_activation: str = "gelu"
+    epsilon: float = 1e-5
+    rotary: RotaryConfig = field(default_factory=lambda: RotaryConfig(base=160_000.0))
+    window_rotary: RotaryConfig = field(default_factory=lambda: RotaryConfig(base=10_000.0))
+    norm_bias: bool = False
+    attention_bias: bool = False
+    feed_forward_bias: bool = False
+    head_bias: bool = False
+    output_bias: bool = True
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    inner_dropout: float = 0.0
+    deviation: float = 0.02
+    pad_id: int = 50283
+    head: bool = False
+    tied: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("vocabulary", "width", "heads", "inner", "max_length", "window"):
+            check_size(name, getattr(self, name))
+        check_count("layers", self.layers, most=MAX_LAYERS)
+        check_weights(vocabulary=self.vocabulary, width=self.width)
+        check_count("pad_id", self.pad_id, least=0, most=self.vocabulary - 1)
+        for name in ("dropout", "attention_dropout", "inner_dropout"):
+            check_dropout(getattr(self, name))
+        for name in ("epsilon", "deviation"):
+            check_number(name, getattr(self, name), least=0.0)
+        for name in ("norm_bias", "attention_bias", "feed_forward_bias", "head_bias", "output_bias", "head", "tied"):
+            check_flag(name, getattr(self, name))
+        check_choice("activation of a ModernBERT", self.activation, set(_GATES.values()))
+        check_choice("head_activation of a ModernBERT", self.head_activation, set(ACTIVATIONS.values()))
+        for name in ("rotary", "window_rotary"):
+            check_kind(name, getattr(self, name), RotaryConfig, do="for example RotaryConfig(base=160_000.0)")
+        if self.global_layers is not None:
+            check_kind("global_layers", self.global_layers, tuple, do="for example global_layers=(0, 3, 6)")
+            for layer in self.global_layers:
+                check_count("global_layers", layer, least=0, most=max(0, self.layers - 1))
+        self._check_heads()
+
+    def has_window(self, layer: int) -> bool:
+        """Whether a layer has a window."""
+        return layer % _GLOBAL_EVERY != 0 if self.global_layers is None else layer not in self.global_layers
+
+    @classmethod
+    def from_hugging_face(cls, config: ConfigFile) -> ModernBertConfig:
+        """Read the config from a Hugging Face config.json. Raises CheckpointError for missing or unusable fields."""
+        layers = config.size("num_hidden_layers")
+        heads = config.size("num_attention_heads", divides="hidden_size")
+        rotary, window_rotary = _read_rotary(config, head_dim=config.size("hidden_size") // heads)
+        return config.build(
+            cls,
+            vocabulary=config.size("vocab_size"),
+            width=config.size("hidden_size"),
+            layers=layers,
+            heads=heads,
+            inner=config.size("intermediate_size"),
+            max_length=config.size("max_position_embeddings", default=8192),
+            window=config.size("local_attention", default=128) // 2,
+            global_layers=_read_global_layers(config, layers),
+            activation=_GATES[config.choice("hidden_activation", _GATES, default="gelu")],
+            head_activation=ACTIVATIONS[config.choice("classifier_activation", ACTIVATIONS, default="gelu")],
+            epsilon=config.number("norm_eps", default=1e-5),
+            rotary=rotary,
+            window_rotary=window_rotary,
+            norm_bias=config.flag("norm_bias", default=False),
+            attention_bias=config.flag("attention_bias", default=False),
+            feed_forward_bias=config.flag("mlp_bias", default=False),
+            head_bias=config.flag("classifier_bias", default=False),
+            output_bias=config.flag("decoder_bias", default=True),
+            dropout=config.number("embedding_dropout", default=0.0, below=1.0),
+            attention_dropout=config.number("attention_dropout", default=0.0, below=1.0),
+            inner_dropout=config.number("mlp_dropout", default=0.0, below=1.0),
+            deviation=config.number("initializer_range", default=0.02),
+            pad_id=config.index("pad_token_id", default=50283, below="vocab_size"),
+            tied=config.flag("tie_word_embeddings", default=True),
+        )
+
+    def to_hugging_face(self) -> dict[str, Any]:
+        """The fields of a config.json for ``transformers``."""
+        head_dim = self.width // self.heads
+        return {
+            "architectures": ["ModernBertForMaskedLM" if self.head else "ModernBertModel"],
+            "model_type": "modernbert",
+            "vocab_size": self.vocabulary,
+            "hidden_size": self.width,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "intermediate_size": self.inner,
+            "max_position_embeddings": self.max_length,
+            "local_attention": 2 * self.window,
+            "layer_types": [_WINDOW if self.has_window(layer) else _FULL for layer in range(self.layers)],
+            "hidden_activation": next(name for name, gate in _GATES.items() if gate == self.activation),
+            "classifier_activation": activation_to_hugging_face(self.head_activation),
+            "norm_eps": self.epsilon,
+            "rope_parameters": {
+                _FULL: self.rotary.to_hugging_face(head_dim),
+                _WINDOW: self.window_rotary.to_hugging_face(head_dim),
+            },
+            "norm_bias": self.norm_bias,
+            "attention_bias": self.attention_bias,
+            "mlp_bias": self.feed_forward_bias,
+            "classifier_bias": self.head_bias,
+            "decoder_bias": self.output_bias,
+            "embedding_dropout": self.dropout,
+            "attention_dropout": self.attention_dropout,
+            "mlp_dropout": self.inner_dropout,
+            "initializer_range": self.deviation,
+            "pad_token_id": self.pad_id,
+            "tie_word_embeddings": self.tied,
+        }
+
+    def _check_heads(self) -> None:
+        if self.width % (2 * self.heads):
+            raise OptionError(
+                "width is not divisible by twice the heads",
+                expected="heads of an even size, whose pairs are rotated",
+                got=f"width={self.width}, heads={self.heads}",
+                do="choose another number of heads",
+            )
+        for name in ("rotary", "window_rotary"):
+            rotary: RotaryConfig = getattr(self, name)
+            scaling = rotary.scaling
+            dynamic = isinstance(scaling, DynamicScaling) and scaling.trained_length != self.max_length
+            if rotary.rotated is not None or dynamic:
+                raise OptionError(
+                    f"a config.json of type 'modernbert' cannot say {name}",
+                    expected="a rotation of the whole head, and DynamicScaling with trained_length=max_length",
+                    got=repr(rotary),
+                    do="change it",
+                )
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ModernBertOutput:
+    """The output of a ModernBERT.
+
+    hidden  (batch, length, width)           hidden states after the last norm
+    layers  layers + 1 of the same shape     the embedding, then each layer's output, the last one normalised and so
+                                             equal to ``hidden``; None without ``keep_layers``
+    logits  (batch, length, vocabulary)      of the token at each position; None if there is no masked-language head
+    """
+
+    hidden: Float[Tensor, "batch length width"]
+    layers: tuple[Float[Tensor, "batch length width"], ...] | None = None
+    logits: Float[Tensor, "batch length vocabulary"] | None = None
+
+    def __repr__(self) -> str:
+        layers = "None" if self.layers is None else f"{len(self.layers)} like it"
+        logits = None if self.logits is None else tuple(self.logits.shape)
+        return f"ModernBertOutput(hidden {tuple(self.hidden.shape)}, layers {layers}, logits {logits})"
+
+
+@final
+@explain_arguments
+class ModernBert(MaskedLanguageModel):
+    """A ModernBERT with random initial weights; ``regard.load`` loads a trained one."""
+
+    config: ModernBertConfig
+    config_class = ModernBertConfig
+
+    def __init__(self, config: ModernBertConfig) -> None:
+        super().__init__(config)
+        head_dim = config.width // config.heads
+        rotary, window_rotary = config.rotary.build(head_dim), config.window_rotary.build(head_dim)
+        self.token_embedding = nn.Embedding(config.vocabulary, config.width)
+        self.embedding_norm = _make_norm(config)
+        self.dropout = Dropout(config.dropout)
+        self.layers = nn.ModuleList(
+            _make_layer(config, layer, window_rotary if config.has_window(layer) else rotary)
+            for layer in range(config.layers)
+        )
+        self.norm = _make_norm(config)
+        self.head = _make_head(config) if config.head else None
+        self._init_weights()
+        self.tie()
+
+    def forward(self, ids: Tensor, *, mask: Mask | None = None, keep_layers: bool = False) -> ModernBertOutput:
+        """Compute the hidden states of token ids.
+
+        Args:
+            ids: token ids (batch, length), 0 to vocabulary - 1.
+            mask: which tokens may attend to which, from ``regard.masks``, in addition to the windows of layers; for
+                padded ids ``masks.padding(lengths)``.
+            keep_layers: return the embedding and the output of each layer too, in ``.layers``.
+
+        Raises ShapeError, DtypeError or OptionError for ids that do not fit.
+        """
+        check_flag("keep_layers", keep_layers)
+        check_mask(mask)
+        self.check_ids(ids)
+        tokens = self.dropout(self.embedding_norm(self.token_embedding(ids)))
+        kept = [tokens]
+        for number, layer in enumerate(self.layers):
+            tokens = layer(tokens, mask=self._layer_mask(number, mask))
+            if keep_layers:
+                kept.append(tokens)
+        hidden = self.norm(tokens)
+        kept[-1] = hidden
+        logits = None if self.head is None else self.compute_logits(hidden)
+        return ModernBertOutput(hidden, tuple(kept) if keep_layers else None, logits)
+
+    @classmethod
+    def read_config(cls, config: ConfigFile) -> ModernBertConfig:
+        """Read the hyperparameters from config.json. Raises CheckpointError for missing or unusable fields."""
+        return ModernBertConfig.from_hugging_face(config)
+
+    @classmethod
+    def make_weight_names(cls, config: ModernBertConfig) -> WeightNames:
+        """Make the table of the names of weights in a file; old files hold the tied matrix too."""
+        tied = config.head and config.tied
+        return WeightNames(
+            _ROWS + (_HEAD_ROWS if config.head else ()),
+            prefix="model.",
+            outer=tuple(str(row.stored) for row in _HEAD_ROWS) if config.head else (),
+            ignored_patterns=(r"decoder\.weight",) if tied else (),
+            heads=("head.", "decoder.", "classifier."),
+            tied_weights=tied_head_weights(config),
+        )
+
+    def config_fields(self) -> dict[str, Any]:
+        """The fields of a config.json for ``transformers``."""
+        return self.config.to_hugging_face()
+
+    def _layer_mask(self, layer: int, mask: Mask | None) -> Mask | None:
+        """The mask of a layer: that of the call, in a layer with a window joined with it."""
+        if not self.config.has_window(layer):
+            return mask
+        window = masks.window(self.config.window, self.config.window)
+        return window if mask is None else window & mask
+
+    def _init_weights(self) -> None:
+        """Initialise weights as in the published code: output layers of sublayers smaller, the deeper the model."""
+        deviation, outer = float(self.config.deviation), ("output_projection", "down")
+        for name, module in self.named_modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                own = deviation / math.sqrt(2.0 * self.config.layers) if name.endswith(outer) else deviation
+                nn.init.trunc_normal_(module.weight, std=own, a=-_INITIAL_CUTOFF * own, b=_INITIAL_CUTOFF * own)
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+
+def _make_layer(config: ModernBertConfig, number: int, rotary: Rotary) -> EncoderBlock:
+    """Build a layer; the first has no norm before attention, since the embedding is normalised already."""
+    return EncoderBlock(
+        attention=MultiHeadAttention(
+            config.width,
+            config.heads,
+            position=rotary,
+            dropout=config.attention_dropout,
+            bias=config.attention_bias,
+        ),
+        feed_forward=FeedForward(
+            config.width,
+            config.inner,
+            activation=config.activation,
+            dropout=config.inner_dropout,
+            bias=config.feed_forward_bias,
+        ),
+        attention_residual=PreNorm(
+            nn.Identity() if number == 0 else _make_norm(config), dropout=config.attention_dropout
+        ),
+        feed_forward_residual=PreNorm(_make_norm(config)),
+    )
+
+
+def _make_norm(config: ModernBertConfig) -> nn.LayerNorm:
+    return nn.LayerNorm(config.width, eps=config.epsilon, bias=config.norm_bias)
+
+
+def _make_head(config: ModernBertConfig) -> MaskedLanguageHead:
+    return MaskedLanguageHead(
+        config.width,
+        config.vocabulary,
+        activation=config.head_activation,
+        norm=_make_norm(config),
+        bias=config.head_bias,
+        output_bias=config.output_bias,
+    )
+
+
+def _read_global_layers(config: ConfigFile, layers: int) -> tuple[int, ...] | None:
+    """Read the numbers of the layers without a window; None if they are every third one."""
+    listed = config.layer_types(layers, (_FULL, _WINDOW))
+    every = config.size("global_attn_every_n_layers", default=_GLOBAL_EVERY)
+    found = tuple(
+        layer for layer in range(layers) if (layer % every == 0 if listed is None else listed[layer] == _FULL)
+    )
+    return None if found == tuple(range(0, layers, _GLOBAL_EVERY)) else found
+
+
+def _read_rotary(config: ConfigFile, *, head_dim: int) -> tuple[RotaryConfig, RotaryConfig]:
+    """Read the positions of layers without and with a window; old files have a field for the base of each."""
+    bases = [config.number("global_rope_theta", default=160_000.0)]
+    shared = config.fields.get("local_rope_theta", 0) is None
+    bases.append(bases[0] if shared else config.number("local_rope_theta", default=10_000.0))
+    rotary, window_rotary = (
+        RotaryConfig.from_hugging_face(config, head_dim=head_dim, base=base, section=section)
+        for base, section in zip(bases, (_FULL, _WINDOW), strict=True)
+    )
+    return rotary, window_rotary
+
+
+def modernbert_base() -> ModernBert:
+    """ModernBERT base, untrained: 22 layers of width 768. Warner et al. 2024, table 4."""
+    return ModernBert(ModernBertConfig())
+
+
+def modernbert_large() -> ModernBert:
+    """ModernBERT large, untrained: 28 layers of width 1,024. Warner et al. 2024, table 4."""
+    return ModernBert(ModernBertConfig(width=1024, layers=28, heads=16, inner=2624))
