@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, RefusedError, ShapeError, check_choice, check_flag, check_number, check_size
+from regard.kernels.request import Bias
 from regard.layers.feed_forward import FeedForward
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.residual import PostNorm, PreNorm, Residual
@@ -43,9 +44,12 @@ class EncoderBlock(nn.Module):
         self.attention, self.attention_residual = attention, attention_residual
         self.feed_forward, self.feed_forward_residual = feed_forward, feed_forward_residual
 
-    def forward(self, tokens: Tensor, *, mask: Mask | None = None) -> Tensor:
-        """Transform tokens (batch, length, width) to the same shape."""
-        tokens = self.attention_residual(tokens, lambda inner: self.attention(inner, mask=mask))
+    def forward(self, tokens: Tensor, *, mask: Mask | None = None, bias: Bias | None = None) -> Tensor:
+        """Transform tokens (batch, length, width) to the same shape.
+
+        ``bias`` is added to the scores of self-attention, which then has no position that is a bias.
+        """
+        tokens = self.attention_residual(tokens, lambda inner: self.attention(inner, mask=mask, bias=bias))
         output: Tensor = self.feed_forward_residual(tokens, self.feed_forward)
         return output
 
@@ -127,6 +131,7 @@ class DecoderBlock(nn.Module):
         memory: Tensor | None = ...,
         *,
         mask: Mask | None = ...,
+        bias: Bias | None = ...,
         memory_mask: Mask | None = ...,
         cache: None = ...,
         own_shared: SharedEntries | None = ...,
@@ -140,6 +145,7 @@ class DecoderBlock(nn.Module):
         memory: Tensor | None = ...,
         *,
         mask: Mask | None = ...,
+        bias: Bias | None = ...,
         memory_mask: Mask | None = ...,
         cache: DecoderCache,
         own_shared: SharedEntries | None = ...,
@@ -152,6 +158,7 @@ class DecoderBlock(nn.Module):
         memory: Tensor | None = None,
         *,
         mask: Mask | None = None,
+        bias: Bias | None = None,
         memory_mask: Mask | None = None,
         cache: DecoderCache | None = None,
         own_shared: SharedEntries | None = None,
@@ -164,6 +171,8 @@ class DecoderBlock(nn.Module):
             memory: (batch, keys, key_width), the input of cross-attention, usually the encoder's output; with a cache
                 it is needed in the first call only, and later calls ignore it.
             mask: over the tokens, including those in the cache: usually ``masks.causal()``.
+            bias: added to the scores of self-attention, over the same tokens, such as one that all layers share;
+                self-attention then has no position that is a bias.
             memory_mask: over the memory.
             cache: ``DecoderCache()``, ``empty_cache(memory)``, or the cache that an earlier call returned.
             own_shared: for a step of one token (rows, 1, width), which rows share an entry of ``cache.own``; ``mask``
@@ -183,9 +192,12 @@ class DecoderBlock(nn.Module):
                 got=type(cache).__name__,
                 do="start with cache=DecoderCache()",
             )
-        for shared, attention in ((own_shared, self.attention), (memory_shared, self.cross_attention)):
+        for shared, attention, added in (
+            (own_shared, self.attention, bias),
+            (memory_shared, self.cross_attention, None),
+        ):
             if shared is not None:
-                _check_shared(tokens, cache, attention)
+                _check_shared(tokens, cache, attention, added)
         old = DecoderCache() if cache is None else cache
         if cache is not None:
             _check_positions(cache, self.cross_attention)
@@ -195,8 +207,8 @@ class DecoderBlock(nn.Module):
         def attend(inner: Tensor) -> Tensor:
             nonlocal own
             if cache is None:
-                return self.attention(inner, mask=mask)
-            output, own = self.attention(inner, mask=mask, cache=own)
+                return self.attention(inner, mask=mask, bias=bias)
+            output, own = self.attention(inner, mask=mask, bias=bias, cache=own)
             return output
 
         tokens = self.attention_residual(tokens, _group_by_entry(attend, own_shared))
@@ -229,7 +241,9 @@ def _group_by_entry(attend: Callable[[Tensor], Tensor], shared: SharedEntries | 
     return attend if shared is None else lambda inner: shared.queries_to_rows(attend(shared.rows_to_queries(inner)))
 
 
-def _check_shared(tokens: Tensor, cache: DecoderCache | None, attention: MultiHeadAttention | None) -> None:
+def _check_shared(
+    tokens: Tensor, cache: DecoderCache | None, attention: MultiHeadAttention | None, bias: Bias | None
+) -> None:
     """Raise ShapeError or OptionError unless rows may share cache entries: one token, and no position in attention."""
     if cache is None or attention is None:
         raise OptionError(
@@ -245,11 +259,12 @@ def _check_shared(tokens: Tensor, cache: DecoderCache | None, attention: MultiHe
             got=str(tuple(tokens.shape)),
             do="leave own_shared and memory_shared out for whole sequences",
         )
-    if attention.position is not None:
+    position = attention.position if bias is None else bias
+    if position is not None:
         raise OptionError(
             "rows cannot share cache entries if attention has a position",
             expected="attention without a position inside, or one entry per row",
-            got=f"{type(attention.position).__name__}, and rows that share entries",
+            got=f"{type(position).__name__}, and rows that share entries",
             do="leave own_shared and memory_shared out",
         )
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from regard.arguments import explain_arguments, unknown_argument_error
 from regard.contract import Frame
 from regard.errors import LARGEST_SIZE, check_count, check_flag, check_size, check_weights
+from regard.kernels.request import Bias
 from regard.layers.layer_input import check_layer_input
 from regard.layers.multi_head_checks import (
     check_head_norms,
@@ -25,6 +26,7 @@ from regard.layers.multi_head_checks import (
     check_shared_norms,
     check_shared_projection,
     shared_memory_error,
+    two_biases_error,
 )
 from regard.layers.projection import linear_activation
 from regard.layers.resolve_mechanism import resolve_mechanism
@@ -135,6 +137,7 @@ class MultiHeadAttention(nn.Module):
         value: Tensor | None = ...,
         *,
         mask: Mask | None = ...,
+        bias: Bias | None = ...,
         cache: None = ...,
         **inputs: Tensor,
     ) -> Tensor: ...
@@ -147,6 +150,7 @@ class MultiHeadAttention(nn.Module):
         value: Tensor | None = ...,
         *,
         mask: Mask | None = ...,
+        bias: Bias | None = ...,
         cache: State,
         **inputs: Tensor,
     ) -> tuple[Tensor, State]: ...
@@ -158,6 +162,7 @@ class MultiHeadAttention(nn.Module):
         value: Tensor | None = None,
         *,
         mask: Mask | None = None,
+        bias: Bias | None = None,
         cache: State | None = None,
         **inputs: Tensor,
     ) -> Tensor | tuple[Tensor, State]:
@@ -168,6 +173,8 @@ class MultiHeadAttention(nn.Module):
             key: (batch, keys, key_width); None is ``query``: self-attention.
             value: (batch, keys, value_width); None is ``key``.
             mask: from ``regard.masks``, over queries and keys, including those in the cache.
+            bias: added to the scores, over the same queries and keys, as for ``regard.attention``: for a bias that
+                several layers share. Only in a layer without a bias of its own, which is ``position``.
             cache: the state after earlier tokens: ``empty_cache()``, or the cache that an earlier call returned. For
                 softmax mechanisms it is a ``KeyValueCache``, or a ``PagedCache`` for sequences of different lengths.
             inputs: extra inputs of the mechanism that the layer does not project itself.
@@ -181,6 +188,7 @@ class MultiHeadAttention(nn.Module):
         key = query if key is None else key
         value = key if value is None else value
         check_mask(mask)
+        bias = self._choose_bias(bias)
         if cache is not None and not isinstance(cache, State):
             raise wrong_state_error(cache, type(self.mechanism.empty_state()), type(self.mechanism).__name__)
         queries = self._project_queries(query)
@@ -198,8 +206,8 @@ class MultiHeadAttention(nn.Module):
             "key", key, known, frame, inputs
         )
         if cache is None:
-            return self._attend(queries, keys, values, mask, inputs)
-        mixed, cache = self.mechanism.step(queries, keys, values, cache, mask, bias=self._bias, **inputs)
+            return self._attend(queries, keys, values, mask, bias, inputs)
+        mixed, cache = self.mechanism.step(queries, keys, values, cache, mask, bias=bias, **inputs)
         return self._merge_heads(mixed), cache
 
     def empty_cache(self) -> State:
@@ -229,7 +237,7 @@ class MultiHeadAttention(nn.Module):
         start = Frame(query.shape[1], memory.length).offset if offset is None else offset
         queries = self._rotate(queries, (start,))
         inputs = self._project_inputs("query", query, (start,)) | memory.inputs
-        return self._attend(queries, memory.key, memory.value, mask, inputs)
+        return self._attend(queries, memory.key, memory.value, mask, self._bias, inputs)
 
     @classmethod
     def from_torch(cls, module: nn.MultiheadAttention, *, batch_first: bool | None = None) -> MultiHeadAttention:
@@ -256,7 +264,7 @@ class MultiHeadAttention(nn.Module):
         passed = [one.name for one in self.mechanism.extra_inputs if not one.projected]
         for name, tensor in inputs.items():
             if name not in passed:
-                known = ["query", "key", "value", "mask", "cache", *passed]
+                known = ["query", "key", "value", "mask", "bias", "cache", *passed]
                 raise unknown_argument_error(type(self).__name__, name, tensor, known)
 
     def _project_inputs(
@@ -316,9 +324,21 @@ class MultiHeadAttention(nn.Module):
         return rotate_tokens(self.position, tokens, offsets, parts=self.mechanism.score_parts)
 
     def _attend(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, inputs: Mapping[str, Tensor]
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Mask | None,
+        bias: Bias | None,
+        inputs: Mapping[str, Tensor],
     ) -> Tensor:
-        return self._merge_heads(self.mechanism(query, key, value, mask, bias=self._bias, **inputs))
+        return self._merge_heads(self.mechanism(query, key, value, mask, bias=bias, **inputs))
+
+    def _choose_bias(self, passed: Bias | None) -> Bias | None:
+        """The bias of a call: the layer's own, or the one passed. Raises OptionError if there are both."""
+        if passed is not None and self._bias is not None:
+            raise two_biases_error(self._bias)
+        return self._bias if passed is None else passed
 
     @property
     def _bias(self) -> PairBias | None:

@@ -43,6 +43,16 @@ def check_position(position: object) -> None:
     )
 
 
+def two_biases_error(position: PairBias) -> OptionError:
+    """The error for a bias that is passed to a layer whose position is one."""
+    return OptionError(
+        "this layer has a bias of its own, and another one was passed",
+        expected="bias=None, or a layer without a position that is added to scores",
+        got=f"bias=..., and position {type(position).__name__}",
+        do="build the layer with position=None",
+    )
+
+
 def check_shared_projection(mechanism: Mechanism, width: int, key_width: int, heads: int, key_value_heads: int) -> None:
     """Raise OptionError unless keys may be projected as queries are."""
     name = type(mechanism).__name__

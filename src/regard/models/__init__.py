@@ -26,6 +26,20 @@ from regard.models.modernbert import (
 from regard.models.recurrent import Recurrent, RecurrentConfig, bahdanau, luong, recurrent_small
 from regard.models.roberta import Roberta, RobertaConfig, roberta_base, roberta_large, xlm_roberta_base
 from regard.models.rotary_config import RotaryConfig
+from regard.models.t5 import (
+    T5,
+    T5Encoder,
+    T5EncoderOutput,
+    mt5_base,
+    mt5_small,
+    t5_1_1_base,
+    t5_1_1_large,
+    t5_1_1_small,
+    t5_base,
+    t5_large,
+    t5_small,
+)
+from regard.models.t5_config import T5Config
 from regard.models.text_classifier import ClassifierOutput, TextClassifier, TextClassifierConfig
 from regard.models.transformer import (
     Transformer,
@@ -41,6 +55,7 @@ from regard.models.transformer_encoder import (
 )
 
 __all__ = [
+    "T5",
     "Bert",
     "BertConfig",
     "BertOutput",
@@ -64,6 +79,9 @@ __all__ = [
     "RobertaConfig",
     "RotaryConfig",
     "SequenceOutput",
+    "T5Config",
+    "T5Encoder",
+    "T5EncoderOutput",
     "TextClassifier",
     "TextClassifierConfig",
     "Transformer",
@@ -85,11 +103,19 @@ __all__ = [
     "mistral_7b",
     "modernbert_base",
     "modernbert_large",
+    "mt5_base",
+    "mt5_small",
     "qwen_2_5_0_5b",
     "qwen_3_0_6b",
     "recurrent_small",
     "roberta_base",
     "roberta_large",
+    "t5_1_1_base",
+    "t5_1_1_large",
+    "t5_1_1_small",
+    "t5_base",
+    "t5_large",
+    "t5_small",
     "transformer_base",
     "transformer_big",
     "transformer_tiny",

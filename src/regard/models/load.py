@@ -27,6 +27,8 @@ from regard.models.masked_language_model import MaskedLanguageModel
 from regard.models.modernbert import ModernBert
 from regard.models.recurrent import Recurrent
 from regard.models.roberta import ROBERTA_TYPES, Roberta
+from regard.models.t5 import load_t5
+from regard.models.t5_config import MODEL_TYPES as T5_TYPES
 from regard.models.text_classifier import TextClassifier
 from regard.models.transformer import Transformer
 from regard.models.transformer_encoder import TransformerEncoder
@@ -47,6 +49,7 @@ _MODELS: Mapping[str, FolderReader] = {
     "modernbert": ModernBert.from_folder,
     **dict.fromkeys(MODEL_TYPES, Llama.from_folder),
     **dict.fromkeys(ROBERTA_TYPES, Roberta.from_folder),
+    **dict.fromkeys(T5_TYPES, load_t5),
     Transformer.model_type: Transformer.from_folder,
     Recurrent.model_type: Recurrent.from_folder,
     TransformerEncoder.model_type: TransformerEncoder.from_folder,

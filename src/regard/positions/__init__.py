@@ -3,6 +3,7 @@
 from regard.positions.absolute import Learned, Sinusoidal
 from regard.positions.alibi import ALiBi
 from regard.positions.base import AbsolutePosition, DistanceBias, PairBias, Rotation
+from regard.positions.distance_table import DistanceTable
 from regard.positions.rotary import Rotary
 from regard.positions.scaling import (
     DynamicScaling,
@@ -19,6 +20,7 @@ __all__ = [
     "ALiBi",
     "AbsolutePosition",
     "DistanceBias",
+    "DistanceTable",
     "DynamicScaling",
     "Learned",
     "LinearScaling",

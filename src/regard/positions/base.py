@@ -113,7 +113,7 @@ def check_positions(length: object, offset: object) -> None:
 def distance_range(frame: Frame) -> tuple[int, int]:
     """Return the lowest and highest of ``key - position(query)``; the range always includes 0."""
     first, last = frame.offset, frame.offset + frame.queries - 1  # positions of the first and last query
-    return -max(last, 0), frame.keys - 1 - min(first, 0)
+    return -max(last, 0), max(frame.keys - 1 - first, 0)
 
 
 def distances(frame: Frame, rows: Int[Tensor, " rows"]) -> Int[Tensor, "rows keys"]:

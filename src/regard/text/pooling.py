@@ -94,8 +94,8 @@ class Pooling:
                 others.append(f"module {kind or module!r}")
         return cls(tuple(modes), normalise, tuple(others))
 
-    def files(self, width: int, limit: int) -> dict[str, str]:
-        """Make the pooling files of a sentence-transformers folder: contents by relative path."""
+    def files(self, width: int, limit: int | None) -> dict[str, str]:
+        """Make the pooling files of a sentence-transformers folder: contents by relative path; ``limit`` is in tokens."""
         kinds = [("", "Transformer"), ("1_Pooling", "Pooling")] + [("2_Normalize", "Normalize")] * self.normalise
         modules = [
             {"idx": index, "name": str(index), "path": path, "type": _PACKAGE + kind}
