@@ -256,7 +256,7 @@ class T5(EncoderDecoder):
         check_step(tokens, state, T5State, self.config.vocabulary)
         tables, farthest = state.tables, -state.length
         if farthest < tables[0].lowest:
-            tables = _compute_tables(self.decoder_biases, 2 * farthest, 0)
+            tables = _compute_tables(self.decoder_biases, 2 * tables[0].lowest - 1, 0)
         biases = _for_layers(tuple(table.narrowed(farthest, 0) for table in tables), len(self.decoder))
         hidden = self._embed(tokens[:, None])
         caches = []

@@ -95,7 +95,7 @@ class Pooling:
         return cls(tuple(modes), normalise, tuple(others))
 
     def files(self, width: int, limit: int | None) -> dict[str, str]:
-        """Make the pooling files of a sentence-transformers folder: contents by relative path; ``limit`` is in tokens."""
+        """Make the pooling files of a sentence-transformers folder, by relative path; ``limit`` is in tokens."""
         kinds = [("", "Transformer"), ("1_Pooling", "Pooling")] + [("2_Normalize", "Normalize")] * self.normalise
         modules = [
             {"idx": index, "name": str(index), "path": path, "type": _PACKAGE + kind}

@@ -1,0 +1,456 @@
+"""T5, mT5 and umT5 against transformers; their folders, their search, and their errors."""
+
+import json
+
+import pytest
+import torch
+import transformers
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+from torch import nn
+from transformers import AutoModelForSeq2SeqLM, UMT5EncoderModel
+from transformers import T5EncoderModel as PeerEncoder
+
+import regard
+from causal_parity import assert_error_ratio, assert_near, random_ids, reload
+from hypothesis_examples import examples
+from regard import masks
+from regard.errors import CheckpointError, OptionError, OutputExistsError, ShapeError
+from regard.models import T5, T5Config, T5Encoder, load
+from regard.models import t5 as sizes
+from regard.models.t5_config import MODEL_TYPES
+from regard.search import Beam, Greedy, Sampling
+
+SOURCE, TARGET = 13, 11
+SMALL = T5Config(
+    vocabulary=31, width=22, layers=2, decoder_layers=3, heads=3, head_dim=5, inner=13, buckets=8, max_distance=11
+)
+
+
+def make_peer(kind="t5", seed=0, *, separate_output=False, encoder=False, **fields):
+    """A small model of transformers of one type, with random weights far from their initial sizes."""
+    options = {
+        "vocab_size": 31,
+        "d_model": 24,
+        "d_kv": 5,
+        "d_ff": 17,
+        "num_layers": 2,
+        "num_decoder_layers": 3,
+        "num_heads": 3,
+        "relative_attention_num_buckets": 8,
+        "relative_attention_max_distance": 11,
+        "decoder_start_token_id": 0,
+    } | fields
+    torch.manual_seed(seed)
+    prefix = MODEL_TYPES[kind]
+    config = getattr(transformers, prefix + "Config")(**options)
+    config._attn_implementation = "eager"
+    peer = getattr(transformers, prefix + ("EncoderModel" if encoder else "ForConditionalGeneration"))(config).eval()
+    if separate_output:
+        peer.lm_head.weight = nn.Parameter(torch.empty_like(peer.lm_head.weight))
+        peer.all_tied_weights_keys.pop("lm_head.weight")
+    with torch.no_grad():
+        for name, weight in peer.named_parameters():
+            weight.copy_(torch.randn_like(weight) * 0.3 + (1.0 if "norm" in name else 0.0))
+    return peer
+
+
+@st.composite
+def peers(draw, kind):
+    """A random small model of one type."""
+    buckets = draw(st.sampled_from([4, 8, 9, 32]))
+    options = {
+        "vocab_size": draw(st.sampled_from([5, 31])),
+        "d_model": draw(st.sampled_from([16, 24, 31])),  # norms of a few numbers would amplify rounding errors
+        "d_kv": draw(st.sampled_from([1, 5, 8])),
+        "d_ff": draw(st.sampled_from([1, 17])),
+        "num_layers": draw(st.sampled_from([1, 2, 3])),
+        "num_decoder_layers": draw(st.sampled_from([None, 1, 3])),
+        "num_heads": draw(st.sampled_from([1, 3, 4])),
+        "relative_attention_num_buckets": buckets,
+        "relative_attention_max_distance": draw(st.sampled_from([5, 11])) + buckets // 2,
+        "feed_forward_proj": draw(st.sampled_from(["relu", "gated-gelu", "gated-silu", "gelu_new"])),
+        "tie_word_embeddings": draw(st.booleans()) if kind == "t5" else True,
+        "eos_token_id": draw(st.sampled_from([1, 2, [2, 3]])),
+    }
+    return make_peer(kind, draw(st.integers(0, 2**16)), separate_output=draw(st.booleans()), **options)
+
+
+def padded(length, *, side):
+    """Three lengths, which tokens of a batch belong to texts, and the mask of the others."""
+    lengths, columns = torch.tensor([length, 5, 1]), torch.arange(length)
+    tokens = columns < lengths[:, None] if side == "right" else columns >= length - lengths[:, None]
+    return tokens, masks.padding(lengths, side=side)
+
+
+def gradients(model, peer, source, target, factors, tokens, mask):
+    """Return the gradients of the sum of logits times ``factors``, by names in the file: ours, and the peer's."""
+    for one in (model, peer):
+        one.zero_grad()
+    (model(source, target, mask=mask).logits.float() * factors).sum().backward()
+    peer_logits = peer(input_ids=source, attention_mask=tokens.long(), decoder_input_ids=target).logits
+    (peer_logits.float() * factors).sum().backward()
+    ours = model.weight_names.to_file({name: weight.grad for name, weight in model.named_parameters()})
+    return ours, {name: weight.grad for name, weight in peer.named_parameters()}
+
+
+@pytest.mark.parametrize("kind", MODEL_TYPES)
+class TestParity:
+    def test_random_small_models(self, tmp_path_factory, kind):
+        @examples(8, without_slow=2)
+        @given(peer=peers(kind), side=st.sampled_from(["right", "left"]))
+        def check(peer, side):
+            model = reload(peer, tmp_path_factory.mktemp("peer"))
+            assert model.config.tied == (peer.lm_head.weight is peer.shared.weight)
+            self.check_outputs(model, peer, side)
+            self.check_gradients(model, peer, side)
+            self.check_steps(model, peer)
+
+        check()
+
+    def check_outputs(self, model, peer, side):
+        source, target = random_ids(peer, 3, SOURCE), random_ids(peer, 3, TARGET)
+        tokens, mask = padded(SOURCE, side=side)
+        with torch.no_grad():
+            encoded = model.encoder(source, mask=mask, keep_layers=True)
+            ours = model(source, target, mask=mask)
+            theirs = peer(
+                input_ids=source,
+                attention_mask=tokens.long(),
+                decoder_input_ids=target,
+                output_hidden_states=True,
+                use_cache=False,
+            )
+        assert encoded.layers[-1] is encoded.hidden
+        for mine, other in zip(encoded.layers, theirs.encoder_hidden_states, strict=True):
+            assert_near(mine[tokens], other[tokens])
+        assert_near(ours.hidden, theirs.decoder_hidden_states[-1])
+        assert_near(ours.logits, theirs.logits)
+
+    def check_gradients(self, model, peer, side):
+        source, target = random_ids(peer, 3, SOURCE), random_ids(peer, 3, TARGET)
+        factors = torch.randn(3, TARGET, peer.config.vocab_size)
+        ours, theirs = gradients(model, peer, source, target, factors, *padded(SOURCE, side=side))
+        assert ours.keys() == theirs.keys()
+        for name, gradient in ours.items():
+            assert_near(gradient, theirs[name], tolerance=1e-4, floor=1e-3)
+
+    def check_steps(self, model, peer):
+        """Each step against a step of the peer with its cache, also after rows were reordered and left out."""
+        source, target = random_ids(peer, 3, SOURCE), random_ids(peer, 3, TARGET)
+        tokens, _ = padded(SOURCE, side="right")
+        order = torch.tensor([2, 0, 0, 1, 2])
+        with torch.no_grad():
+            state = model.start(source, lengths=tokens.sum(1))
+            past, encoded = None, peer.encoder(input_ids=source, attention_mask=tokens.long())
+            for place in range(4):
+                logits, state = model.step(target[:, place], state)
+                theirs = peer(
+                    encoder_outputs=encoded,
+                    attention_mask=tokens.long(),
+                    decoder_input_ids=target[:, place : place + 1],
+                    past_key_values=past,
+                    use_cache=True,
+                )
+                past = theirs.past_key_values
+                assert_near(logits, theirs.logits[:, 0])
+            state, kept = state.reordered(order), order
+            for place in range(4, TARGET):
+                logits, state = model.step(target[kept, place], state)
+                whole = model(source, target[:, : place + 1], mask=masks.padding(tokens.sum(1))).logits[:, -1]
+                assert_near(logits, whole[kept])
+                if place == 7:
+                    state, kept = state.reordered(torch.tensor([0, 4])), kept[[0, 4]]
+        assert state.length == TARGET
+
+    def test_bfloat16(self, tmp_path, kind):
+        """With a smooth activation: the gradient of ReLU jumps where rounding changes a sign."""
+        logits, gradient = [], []
+        for seed in range(5):
+            peer = make_peer(kind, seed, feed_forward_proj="gated-gelu")
+            model = reload(peer, tmp_path / str(seed), torch.bfloat16)
+            source, target = random_ids(peer, 3, SOURCE), random_ids(peer, 3, TARGET)
+            factors, (tokens, mask) = torch.randn(3, TARGET, 31), padded(SOURCE, side="right")
+            call = {"input_ids": source, "attention_mask": tokens.long(), "decoder_input_ids": target}
+            exact_logits = peer(**call).logits.detach()
+            _, exact = gradients(model, peer, source, target, factors, tokens, mask)
+            exact = {name: one.clone() for name, one in exact.items()}
+            peer.to(torch.bfloat16)
+            with torch.no_grad():
+                logits.append((model(source, target, mask=mask).logits, peer(**call).logits, exact_logits))
+            ours, theirs = gradients(model, peer, source, target, factors, tokens, mask)
+            gradient += [(ours[name], theirs[name], best) for name, best in exact.items()]
+        assert_error_ratio(logits)
+        assert_error_ratio(gradient)
+
+    def test_generation(self, tmp_path, kind):
+        """transformers writes the same tokens, greedily and with beams, if it may not write padding either."""
+        # With another depth of the decoder, transformers makes a cache for the depth of the encoder, and fails.
+        peer = make_peer(kind, 3, separate_output=True, tie_word_embeddings=False, num_decoder_layers=2)
+        model = reload(peer, tmp_path)
+        source, (tokens, _) = random_ids(peer, 3, SOURCE), padded(SOURCE, side="right")
+        lengths = tokens.sum(1)
+        options = {"suppress_tokens": [0], "max_new_tokens": 9, "do_sample": False}
+        for search, choices in (
+            (Greedy(), {"num_beams": 1}),
+            (
+                Beam(width=3, length_penalty=0.0, patience=float("inf")),
+                {"num_beams": 3, "length_penalty": 0.0, "early_stopping": "never"},
+            ),
+        ):
+            theirs = peer.generate(
+                input_ids=source.masked_fill(~tokens, 0), attention_mask=tokens.long(), **options, **choices
+            )
+            for row, (found, *_) in zip(theirs.tolist(), search.search(model, source, lengths, most=9), strict=True):
+                ended = row[1:].index(1) if 1 in row[1:] else 9
+                assert list(found.ids) == row[1 : ended + 1]
+
+    def test_folders_are_read_by_transformers_and_again(self, tmp_path_factory, kind):
+        @examples(4, without_slow=1)
+        @given(peer=peers(kind), shard=st.sampled_from([100, 3000, 10**9]))
+        def check(peer, shard):
+            folder = tmp_path_factory.mktemp("peer")
+            model = reload(peer, folder)
+            model.save(folder / "copy", max_shard_bytes=shard)
+            again, info = AutoModelForSeq2SeqLM.from_pretrained(
+                folder / "copy", output_loading_info=True, attn_implementation="eager"
+            )
+            assert not any(info[problem] for problem in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+            for name, weight in peer.state_dict().items():
+                assert torch.equal(again.state_dict()[name], weight)
+            ids = random_ids(peer, 2, 5)
+            assert_near(
+                again(input_ids=ids, decoder_input_ids=ids).logits, peer(input_ids=ids, decoder_input_ids=ids).logits
+            )
+            reloaded = load(folder / "copy")
+            assert reloaded.config == model.config
+            assert all(torch.equal(reloaded.state_dict()[name], one) for name, one in model.state_dict().items())
+
+        check()
+
+    def test_encoders_alone(self, tmp_path, kind):
+        peer = make_peer(kind, encoder=True)
+        model = reload(peer, tmp_path / "peer")
+        assert isinstance(model, T5Encoder)
+        assert model.max_tokens is None
+        assert (model.width, model.pad_id) == (24, 0)
+        ids, (tokens, mask) = random_ids(peer, 3, SOURCE), padded(SOURCE, side="left")
+        with torch.no_grad():
+            ours, theirs = model(ids, mask=mask), peer(input_ids=ids, attention_mask=tokens.long())
+        assert_near(ours.hidden[tokens], theirs.last_hidden_state[tokens])
+        model.save(tmp_path / "copy")
+        class_ = {"t5": PeerEncoder, "mt5": transformers.MT5EncoderModel, "umt5": UMT5EncoderModel}[kind]
+        again = class_.from_pretrained(tmp_path / "copy").state_dict()
+        assert all(torch.equal(again[name], weight) for name, weight in peer.state_dict().items())
+        assert load(tmp_path / "copy").config == model.config
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(5)
+    return T5(SMALL).eval()
+
+
+def test_positions_beyond_the_first_table(model):
+    """A table of biases grows with the target; each step equals the whole sequence."""
+    source, target = torch.randint(0, 31, (2, 3)), torch.randint(0, 31, (2, 139))
+    with torch.no_grad():
+        whole, state = model(source, target).logits, model.start(source)
+        sizes_seen = set()
+        for place in range(139):
+            logits, state = model.step(target[:, place], state)
+            assert_near(logits, whole[:, place])
+            sizes_seen.add(1 - state.tables[0].lowest)
+    assert sizes_seen == {64, 128, 256}
+
+
+def test_the_bias_is_computed_once_for_all_layers_and_steps(model, monkeypatch):
+    calls = []
+    original = regard.positions.T5Buckets.table
+    monkeypatch.setattr(
+        regard.positions.T5Buckets, "table", lambda self, *sides: calls.append(sides) or original(self, *sides)
+    )
+    source = torch.randint(0, 31, (2, 7))
+    with torch.no_grad():
+        model(source, source)
+        assert calls == [(-6, 6), (-6, 6)]
+        calls.clear()
+        state = model.start(source)
+        for place in range(7):
+            _, state = model.step(source[:, place], state)
+    assert calls == [(-6, 6), (-63, 0)]
+
+
+def test_recorded_layers(model):
+    source, target = torch.randint(0, 31, (2, 7)), torch.randint(0, 31, (2, 5))
+    with regard.record(model) as seen, torch.no_grad():
+        output = model(source, target)
+    assert [call.name for call in seen] == [
+        *(f"encoder.layers.{layer}.attention" for layer in range(2)),
+        *(f"decoder.{layer}.{kind}attention" for layer in range(3) for kind in ("", "cross_")),
+    ]
+    crossing = seen["decoder.1.cross_attention"].weights()
+    assert crossing.shape == (2, 3, 5, 7)
+    torch.testing.assert_close(model.cross_attention_weights(source, target), crossing.mean(1))
+    own = seen["decoder.0.attention"].weights()
+    assert own.triu(1).abs().max() == 0
+    bucket = model.decoder_biases[0].weight
+    scores = seen["decoder.0.attention"].query @ seen["decoder.0.attention"].key.transpose(2, 3)
+    near = torch.tensor([[0, 0], [1, 0]])  # the first two tokens, at distances 0 and 1
+    expected = (scores[:, :, :2, :2] + bucket[near].permute(2, 0, 1)).masked_fill(near.new_ones(2, 2).triu(1) > 0, -1e9)
+    torch.testing.assert_close(own[:, :, :2, :2], expected.softmax(-1), atol=1e-5, rtol=0)
+    state = model.start(source)
+    for place in range(5):
+        logits, state, weights = model.step_with_weights(target[:, place], state)
+        torch.testing.assert_close(weights, crossing.mean(1)[:, place], atol=1e-5, rtol=0)
+        assert_near(logits, output.logits[:, place])
+
+
+def test_hidden_tokens_have_no_influence(model):
+    ids, target, lengths = torch.randint(1, 31, (2, 7)), torch.randint(1, 31, (2, 5)), torch.tensor([7, 3])
+    other = ids.clone()
+    other[1, 3:] = (ids[1, 3:] + 3) % 31
+    one, two = (model(tokens, target, mask=masks.padding(lengths)).logits for tokens in (ids, other))
+    assert torch.equal(one, two)
+
+
+def test_every_weight_gets_a_gradient_in_training(model):
+    torch.manual_seed(0)
+    ids = torch.randint(0, 31, (3, SOURCE))
+    model.train()(ids, ids).logits.square().sum().backward()
+    for name, weight in model.named_parameters():
+        assert weight.grad is not None, name
+        assert 0 < weight.grad.abs().max() < torch.inf, name
+
+
+def test_dropout_is_applied_in_training_only(model):
+    ids = torch.randint(0, 31, (2, 7))
+    assert torch.equal(model(ids, ids).logits, model(ids, ids).logits)
+    model.train()
+    assert not torch.equal(model(ids, ids).logits, model(ids, ids).logits)
+
+
+def test_initial_weights_have_the_published_sizes():
+    torch.manual_seed(0)
+    model = T5(
+        T5Config(vocabulary=997, width=256, layers=1, heads=16, head_dim=16, inner=512, tied=False, scale_output=False)
+    )
+    attention = model.decoder[0].attention
+    for weight, expected in (
+        (model.encoder.token_embedding.weight, 1.0),
+        (attention.query_projection.weight, (256 * 16) ** -0.5),
+        (attention.key_projection.weight, 256**-0.5),
+        (attention.output_projection.weight, (16 * 16) ** -0.5),
+        (model.decoder[0].feed_forward.down.weight, 512**-0.5),
+        (model.decoder_biases[0].weight, 256**-0.5),
+    ):
+        assert weight.std().item() == pytest.approx(expected, rel=0.15)
+
+
+@pytest.mark.parametrize("search", [Greedy(), Beam(width=4), Sampling(seed=3)], ids=repr)
+def test_a_text_does_not_depend_on_the_others_of_its_batch(model, search):
+    sources, lengths = torch.randint(2, 31, (3, 7)), torch.tensor([7, 4, 1])
+    together = search.search(model, sources, lengths, most=8)
+    if isinstance(search, Sampling):
+        assert all(0 not in one.ids for (one, *_) in together)
+        return
+    for row in range(3):
+        ((alone, *_),) = search.search(model, sources[row : row + 1, : lengths[row]], lengths[row : row + 1], most=8)
+        assert together[row][0].ids == alone.ids
+        assert together[row][0].score == pytest.approx(alone.score, abs=1e-4)
+
+
+def test_old_files_hold_the_embedding_several_times(model, tmp_path):
+    model.save(tmp_path / "model")
+    path = tmp_path / "model" / "model.safetensors"
+    tensors = load_file(path)
+    copies = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight")
+    tensors |= {name: tensors["shared.weight"].clone() for name in copies}
+    save_file(tensors, path)
+    again = load(tmp_path / "model")
+    assert again.config.tied
+    assert again.output.weight is again.encoder.token_embedding.weight
+    assert torch.equal(again.output.weight, model.output.weight)
+
+
+def test_overwriting(model, tmp_path):
+    model.save(tmp_path / "model", max_shard_bytes=1000)
+    with pytest.raises(OutputExistsError):
+        model.save(tmp_path / "model")
+    model.save(tmp_path / "model", overwrite=True)
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["config.json", "model.safetensors"]
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"model_type": "bart"}, "model_type of a T5"),
+            ({"model_type": "umt5"}, "fixed layer_biases"),
+            ({"model_type": "mt5"}, "fixed scale_output"),
+            ({"layer_biases": True}, "umt5 has layer_biases"),
+            ({"activation": "geglu"}, "activation of a T5"),
+            ({"buckets": 3}, "at least 4 buckets"),
+            ({"buckets": 32, "max_distance": 16}, "sizes of T5 buckets"),
+            ({"layers": 0}, "layers"),
+            ({"decoder_layers": 0}, "decoder_layers"),
+            ({"pad_id": 32128}, "pad_id"),
+            ({"start_id": 32128}, "start_id"),
+            ({"end_ids": (32128,)}, "end_ids"),
+            ({"dropout": 1.5}, "dropout"),
+        ],
+    )
+    def test_options(self, options, message):
+        with pytest.raises(OptionError, match=message):
+            T5Config(**options)
+
+    @pytest.mark.parametrize(
+        ("fields", "message"),
+        [
+            ({"d_model": 21}, "another shape"),
+            ({"num_layers": 3}, "different numbers of layers"),
+            ({"num_decoder_layers": 2}, "different numbers of layers"),
+            ({"feed_forward_proj": "gated-gelu"}, "not in the model"),
+            ({"feed_forward_proj": "gated-tanh"}, "unusable 'feed_forward_proj'"),
+            ({"model_type": "umt5"}, "lacks tensors"),
+            ({"model_type": "longt5"}, "unsupported architecture"),
+            ({"decoder_start_token_id": 31}, "unusable 'decoder_start_token_id'"),
+        ],
+    )
+    def test_files_that_do_not_belong_together(self, model, tmp_path, fields, message):
+        model.save(tmp_path / "model")
+        path = tmp_path / "model" / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+        with pytest.raises(CheckpointError, match=message):
+            load(tmp_path / "model")
+
+    def test_calls(self, model):
+        ids = torch.randint(0, 31, (2, 7))
+        with pytest.raises(ShapeError, match="no tokens"):
+            model(ids, ids[:, :0])
+        with pytest.raises(ShapeError, match="no tokens"):
+            model.encoder(ids[:, :0])
+        with pytest.raises(OptionError, match="out of range"):
+            model(ids + 31, ids)
+        with pytest.raises(ShapeError, match="one token for each row"):
+            model.step(ids[0], model.start(ids))
+
+
+@pytest.mark.parametrize(
+    ("build", "weights"),
+    [
+        ("t5_small", 60_506_624),
+        ("t5_base", 222_903_552),
+        ("t5_large", 737_668_096),
+        ("t5_1_1_small", 76_961_152),
+        ("t5_1_1_base", 247_577_856),
+        ("t5_1_1_large", 783_150_080),
+        ("mt5_small", 300_176_768),
+        ("mt5_base", 582_401_280),
+    ],
+)
+def test_published_sizes(build, weights):
+    """The numbers of weights in the published files, without copies."""
+    with torch.device("meta"):
+        assert sum(weight.numel() for weight in getattr(sizes, build)().parameters()) == weights
