@@ -814,6 +814,7 @@ def _positions() -> Iterator[PublicCall]:
         positions.ALiBi: {"heads": 3},
         positions.T5Buckets: {"heads": 3, "buckets": 32, "max_distance": 128, "bidirectional": True},
         positions.ShawRelative: {"head_dim": 7, "max_distance": 4, "value_dim": 3, "values": True},
+        positions.DistanceTable: {"biases": torch.zeros(3, 5), "lowest": -2},
     }
     for kind, arguments in position_arguments.items():
         yield PublicCall(f"{kind.__name__}()", kind, lambda arguments=arguments: dict(arguments))
