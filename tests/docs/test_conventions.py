@@ -40,6 +40,7 @@ IMPORT_ORDER = (
     "search",
     "translation",
     "classification",
+    "generation",
     "comparison",
     "view",
     "hf",

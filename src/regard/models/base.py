@@ -121,6 +121,11 @@ class Decoder(nn.Module, ABC):
     start_id: int | None
 
     @property
+    def end_ids(self) -> tuple[int, ...]:
+        """The ids of all tokens that end a sequence; the first is ``end_id``."""
+        return (self.end_id,)
+
+    @property
     def unknown_id(self) -> int | None:
         """The id of the unknown token; None if there is none."""
         return None

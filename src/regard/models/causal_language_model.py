@@ -11,10 +11,12 @@ the same index of the cache, and so are the tokens that follow. The padding is h
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Self, cast, final
 
 import torch
@@ -27,7 +29,7 @@ from regard.layers import DecoderBlock, DecoderCache
 from regard.layers.projection import linear_activation
 from regard.masks import Mask
 from regard.mechanisms.key_value_cache import take_rows
-from regard.models import checkpoint_reader, checkpoint_writer
+from regard.models import checkpoint_reader, checkpoint_writer, sequence_files
 from regard.models.base import Decoder
 from regard.models.check_mechanisms import check_mechanisms
 from regard.models.check_token_ids import check_token_ids
@@ -117,6 +119,13 @@ class CausalLanguageModel(Decoder, ABC):
     notes: tuple[str, ...] = ()
     """Messages about weights that loading skipped."""
 
+    metadata: Mapping[str, Any] = MappingProxyType({})
+    """Metadata of the training: steps, data, scores."""
+
+    has_absolute_positions: ClassVar[bool] = False
+    """Whether ``forward`` takes ``positions``, since positions are added to the embedding. Rotations by position depend
+    on distances only, which are right in texts that are packed behind one another, too."""
+
     token_embedding: nn.Embedding
     layers: nn.ModuleList
     norm: nn.Module
@@ -127,8 +136,7 @@ class CausalLanguageModel(Decoder, ABC):
         super().__init__()
         check_kind("config", config, self.config_class, do=f"pass a {self.config_class.__name__}(vocabulary=...)")
         self.config = config
-        self.end_ids: tuple[int, ...] = tuple(config.end_ids)
-        self.end_id = self.end_ids[0] if self.end_ids else NO_END
+        self.end_id = config.end_ids[0] if config.end_ids else NO_END
         self.pad_id, self.start_id = config.pad_id, config.start_id
 
     @abstractmethod
@@ -245,6 +253,11 @@ class CausalLanguageModel(Decoder, ABC):
         return None if self.max_tokens is None else self.max_tokens - lengths
 
     @property
+    def end_ids(self) -> tuple[int, ...]:
+        """The ids of all tokens that end a text; none if the model has no end token."""
+        return tuple(self.config.end_ids)
+
+    @property
     def unknown_id(self) -> int | None:
         """The id of the unknown token, from the tokenizer; None if there is none."""
         return None if self.tokenizer is None else self.tokenizer.unknown_id
@@ -311,6 +324,7 @@ class CausalLanguageModel(Decoder, ABC):
             folder, pad_id=hyperparameters.pad_id, limit=model.max_tokens, vocabulary=hyperparameters.vocabulary
         )
         model.notes = checkpoint_reader.loading_notes(folder, skipped)
+        model.metadata = sequence_files.read_metadata(folder)
         return model.eval()
 
     def save(
@@ -318,22 +332,27 @@ class CausalLanguageModel(Decoder, ABC):
         folder: str | Path,
         *,
         overwrite: bool = False,
+        keep_others: bool = False,
         max_shard_bytes: int = checkpoint_writer.MAX_SHARD_BYTES,
     ) -> None:
         """Write a folder that ``transformers`` and ``regard.load`` read; it appears complete or not at all.
 
         Weights of more than ``max_shard_bytes`` are written in several files with an index. Raises OutputExistsError if
-        the folder exists, unless ``overwrite``, and RefusedError for a model whose mechanism was replaced.
+        the folder exists, unless ``overwrite``, and with ``overwrite`` if it holds files that are not of a model,
+        unless ``keep_others``, which keeps them; and RefusedError for a model whose mechanism was replaced.
         """
         check_mechanisms(self, self.config)
         files = {"config.json": checkpoint_writer.config_text(self.config_fields(), self.token_embedding.weight.dtype)}
         if self.tokenizer is not None:
             files["tokenizer.json"] = self.tokenizer.to_json()
+        if self.metadata:
+            files[sequence_files.METADATA_FILE] = json.dumps(dict(self.metadata), indent=2, ensure_ascii=False) + "\n"
         checkpoint_writer.write_folder(
             checkpoint_writer.to_folder_path(folder),
             files,
             self.weight_names.to_file(self.state_dict()),
             overwrite=overwrite,
+            keep_others=keep_others,
             max_shard_bytes=max_shard_bytes,
         )
 

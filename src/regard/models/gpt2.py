@@ -183,6 +183,7 @@ class Gpt2(CausalLanguageModel):
 
     config: Gpt2Config
     config_class = Gpt2Config
+    has_absolute_positions = True
 
     def __init__(self, config: Gpt2Config) -> None:
         super().__init__(config)

@@ -183,6 +183,29 @@ class Tokenizer:
             found.append(self._backend.post_process(encoding).ids)
         return found
 
+    def plain_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """The token ids of each text, without the special tokens that ``ids`` adds, for parts of a document.
+
+        Raises what ``tokenize`` raises.
+        """
+        check_texts("texts", texts)
+        return [one.ids for one in self._backend.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Decode token ids to a text. Special tokens are dropped; bytes that are not UTF-8 become U+FFFD."""
+        return str(self._backend.decode([int(one) for one in ids], skip_special_tokens=True))
+
+    def token_text(self, number: int) -> str | None:
+        """The token with this id as the vocabulary spells it, such as "</s>"; None for an id outside of it."""
+        found = self._backend.id_to_token(number)
+        return None if found is None else str(found)
+
+    @property
+    def special_tokens(self) -> tuple[str, ...]:
+        """The special tokens that are recognised inside a text, as the vocabulary spells them, in order."""
+        added = self._backend.get_added_tokens_decoder()
+        return tuple(str(added[number].content) for number in sorted(added) if added[number].special)
+
     def check_length(self, text: TokenizedText, name: str) -> None:
         """Raise DataError if the text, called ``name`` in the message, is longer than ``limit``."""
         if self.limit is None or len(text) <= self.limit:

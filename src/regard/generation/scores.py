@@ -1,0 +1,228 @@
+"""Perplexity and bits per byte of a language model on documents, with a sliding window.
+
+    loss        = - (1 / T) sum_t log p(y_t | context of y_t)          T predicted tokens, in nats
+    perplexity  = exp(loss)
+    bits/byte   = - sum_t log_2 p(y_t | ..) / (bytes of the texts in UTF-8)
+
+A window of ``length`` tokens moves over each document by ``stride`` tokens. Each token is predicted once, in the first
+window that contains it, so all but the first ``length`` of a document have at least length - stride tokens of context.
+With stride = length windows do not overlap, as in training: cheaper, and a little worse. Perplexity depends on the
+tokenizer. Bits per byte does not, so it compares models with different ones: Gao et al. 2020, "The Pile", section 3.1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, final
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from regard import masks
+from regard.errors import CheckpointError, OptionError, check_count
+from regard.generation.document_ids import model_document_ids
+from regard.kernels.operators.cross_entropy_op import cross_entropy
+from regard.models.causal_language_model import CausalLanguageModel
+from regard.search.base import eval_mode
+
+BATCH_TOKENS = 8192
+"""Default tokens of a batch, padding included."""
+DEFAULT_LENGTH = 1024
+"""The window of a model whose context is longer, or without limit."""
+_IGNORED = -100
+
+TokenIds = npt.NDArray[np.unsignedinteger]
+
+
+@final
+@dataclass(frozen=True)
+class LanguageModelScores:
+    """How well a model predicts documents.
+
+    ``nats`` is the sum of the losses of the ``tokens`` that were predicted, end tokens included. ``characters`` and
+    ``bytes`` are those of the texts. ``unknown`` counts tokens that replace text outside the vocabulary; their loss
+    says nothing of that text. ``length`` and ``stride`` are those of the window.
+    """
+
+    documents: int
+    tokens: int
+    characters: int
+    bytes: int
+    unknown: int
+    nats: float
+    length: int
+    stride: int
+
+    @property
+    def loss(self) -> float:
+        """The mean loss of a token, in nats."""
+        return self.nats / self.tokens
+
+    @property
+    def perplexity(self) -> float:
+        """The exponential of the loss; infinite where that is too large for a float."""
+        return math.exp(self.loss) if self.loss < 700 else math.inf
+
+    @property
+    def bits_per_byte(self) -> float:
+        """The mean information of a byte of the texts in UTF-8, in bits."""
+        return self.nats / math.log(2) / self.bytes
+
+    @property
+    def bits_per_character(self) -> float:
+        """The mean information of a character of the texts, in bits."""
+        return self.nats / math.log(2) / self.characters
+
+
+class _Window(NamedTuple):
+    """Part of a document: its inputs are ``document[begin:end]``, and those before ``scored`` are context."""
+
+    document: int
+    begin: int
+    end: int
+    scored: int
+
+
+def score_texts(
+    model: CausalLanguageModel,
+    texts: Sequence[str],
+    *,
+    length: int | None = None,
+    stride: int | None = None,
+    batch_tokens: int = BATCH_TOKENS,
+    advance: Callable[[int], None] | None = None,
+) -> LanguageModelScores:
+    """Measure the model on texts, each a document of its own.
+
+    Args:
+        model: with a tokenizer.
+        texts: the documents.
+        length: tokens of the window; None is the model's context, at most 1,024.
+        stride: tokens by which it moves, from 1 to ``length``; None is half of it.
+        batch_tokens: maximum tokens of a batch, padding included; a single window may be longer.
+        advance: receives the number of predicted tokens so far.
+
+    Raises CheckpointError for a model without tokenizer, OptionError for numbers out of range and for texts that leave
+    nothing to predict.
+    """
+    if model.tokenizer is None:
+        raise CheckpointError(
+            "the model has no tokenizer, so it cannot read text",
+            expected="tokenizer.json in its folder",
+            got="none",
+            do="add tokenizer.json of the same model to the folder",
+        )
+    documents = [model_document_ids(text, model) for text in texts]
+    length, stride = choose_window(model, length, stride)
+    return score_documents(
+        model, documents, texts, length=length, stride=stride, batch_tokens=batch_tokens, advance=advance
+    )
+
+
+def score_documents(
+    model: CausalLanguageModel,
+    documents: Sequence[TokenIds],
+    texts: Sequence[str],
+    *,
+    length: int,
+    stride: int,
+    batch_tokens: int = BATCH_TOKENS,
+    advance: Callable[[int], None] | None = None,
+) -> LanguageModelScores:
+    """Measure the model on documents of token ids, which are those of ``texts``. See ``score_texts``."""
+    check_count("batch_tokens", batch_tokens)
+    choose_window(model, length, stride)
+    windows = [one for index, ids in enumerate(documents) for one in _windows(index, len(ids) - 1, length, stride)]
+    if not windows:
+        raise OptionError(
+            "the documents leave no token to predict",
+            expected="texts of two tokens or more",
+            got=f"{len(texts)} texts",
+            do="pass longer texts",
+        )
+    nats, tokens = 0.0, 0
+    with torch.no_grad(), eval_mode(model):
+        for batch in _batches(windows, batch_tokens):
+            nats += _score_batch(model, documents, batch)
+            tokens += sum(one.end - one.scored for one in batch)
+            if advance is not None:
+                advance(tokens)
+    unknown = model.unknown_id
+    return LanguageModelScores(
+        documents=len(texts),
+        tokens=tokens,
+        characters=sum(map(len, texts)),
+        bytes=sum(len(text.encode("utf-8")) for text in texts),
+        unknown=0 if unknown is None else int(sum((ids == unknown).sum() for ids in documents)),
+        nats=nats,
+        length=length,
+        stride=stride,
+    )
+
+
+def choose_window(model: CausalLanguageModel, length: int | None, stride: int | None) -> tuple[int, int]:
+    """Choose the window and its stride where they are None. Raises OptionError for numbers out of range."""
+    limit = model.max_tokens
+    if length is None:
+        length = DEFAULT_LENGTH if limit is None else min(limit, DEFAULT_LENGTH)
+    check_count("length", length)
+    if limit is not None and length > limit:
+        raise OptionError(
+            "the window is longer than the model's context",
+            expected=f"length (--length) of at most {limit}",
+            got=str(length),
+            do="leave it out for the whole context",
+        )
+    stride = max(1, length // 2) if stride is None else stride
+    check_count("stride", stride)
+    if stride > length:
+        raise OptionError(
+            "the stride is larger than the window, so tokens would be left out",
+            expected=f"stride (--stride) of at most {length}, the length of the window",
+            got=str(stride),
+            do=f"use stride={length} for windows that do not overlap",
+        )
+    return length, stride
+
+
+def _windows(document: int, inputs: int, length: int, stride: int) -> Iterator[_Window]:
+    """The windows of a document with this number of inputs."""
+    scored = begin = 0
+    while scored < inputs:
+        end = min(begin + length, inputs)
+        yield _Window(document, begin, end, scored)
+        begin, scored = begin + stride, end
+
+
+def _batches(windows: list[_Window], most: int) -> Iterator[list[_Window]]:
+    """Group windows of similar length into batches of at most ``most`` tokens, the longest first."""
+    batch: list[_Window] = []
+    for window in sorted(windows, key=lambda one: one.begin - one.end):
+        longest = batch[0].end - batch[0].begin if batch else 0
+        if batch and longest * (len(batch) + 1) > most:
+            yield batch
+            batch = []
+        batch.append(window)
+    if batch:
+        yield batch
+
+
+def _score_batch(model: CausalLanguageModel, documents: Sequence[TokenIds], batch: Sequence[_Window]) -> float:
+    """The sum of the losses of the scored tokens of a batch, in nats."""
+    longest = max(one.end - one.begin for one in batch)
+    ids = np.zeros((len(batch), longest), dtype=np.int64)
+    labels = np.full((len(batch), longest), _IGNORED, dtype=np.int64)
+    for row, one in enumerate(batch):
+        tokens = documents[one.document][one.begin : one.end + 1]
+        ids[row, : len(tokens) - 1] = tokens[:-1]
+        labels[row, one.scored - one.begin : len(tokens) - 1] = tokens[1 + one.scored - one.begin :]
+    lengths = [one.end - one.begin for one in batch]
+    mask = None if min(lengths) == longest else masks.padding(lengths)
+    logits: Tensor = model(torch.from_numpy(ids).to(model.device), mask=mask).logits
+    targets = torch.from_numpy(labels).to(model.device)
+    losses = cross_entropy(logits.flatten(0, 1), targets.flatten(), smoothing=0.0, ignored=_IGNORED)
+    return float(losses.double().sum())

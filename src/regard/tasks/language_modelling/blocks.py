@@ -1,0 +1,152 @@
+"""Training examples of a language model: blocks of tokens, each with the token after it as its label.
+
+    several documents    shuffled, joined, and cut into blocks of n tokens; a token attends only to its own document,
+                         and positions restart with each document (Krell et al. 2021, "Efficient sequence packing")
+    one document         blocks of n tokens at random offsets; an epoch has as many tokens as the document
+
+    inputs  y_0 .. y_n-1,    labels  y_1 .. y_n          y_0 is the start token of a document, y_n may be its end token
+
+So no token is padding, but for the last block of an epoch. A document that crosses the end of a block goes on in the
+next one, without its beginning. The blocks of an epoch depend on (seed, epoch) alone, so an interrupted run resumes
+with exactly the next batch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from regard.tasks.sentences import Indices, Sentences
+
+IGNORED = -100
+"""The label of padding."""
+_NO_DOCUMENT = -1
+"""The document of padding."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class TokenBlocks:
+    """Blocks as tensors (rows, length): input ids and labels; and where documents share a block, the number of the
+    document of each token and the token's position in it, else None."""
+
+    ids: Int[Tensor, "rows length"]
+    labels: Int[Tensor, "rows length"]
+    documents: Int[Tensor, "rows length"] | None = None
+    positions: Int[Tensor, "rows length"] | None = None
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class BlockBatch:
+    """The blocks of a batch: where each begins, (rows,), and the order of the documents in its epoch."""
+
+    begins: Indices
+    order: Indices
+
+
+class Blocks(ABC):
+    """The blocks of documents: ``length`` tokens each, in batches of ``size`` blocks."""
+
+    def __init__(self, documents: Sentences, *, length: int, size: int, seed: int) -> None:
+        self.documents, self.length, self.size, self.seed = documents, length, size, seed
+
+    @property
+    def predictions(self) -> int:
+        """The number of tokens that can be predicted: all but the first of each document."""
+        return int(np.maximum(self.documents.lengths - 1, 0).sum())
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all tokens, in order, by which a resumed run recognises its data."""
+        digest = hashlib.sha256()
+        digest.update(self.documents.offsets.tobytes())
+        digest.update(self.documents.ids.astype(np.uint32).tobytes())
+        return digest.hexdigest()
+
+    @abstractmethod
+    def epoch(self, number: int) -> list[BlockBatch]:
+        """The batches of epoch ``number`` (from 0), in order."""
+
+    @abstractmethod
+    def tokens(self, batch: BlockBatch) -> int:
+        """The number of predictions of a batch."""
+
+    @abstractmethod
+    def tensors(self, batch: BlockBatch, rows: Indices) -> TokenBlocks:
+        """Build the tensors of ``rows``, some of the blocks of a batch."""
+
+
+@final
+class RandomBlocks(Blocks):
+    """Blocks at random offsets of one document."""
+
+    def epoch(self, number: int) -> list[BlockBatch]:
+        """Draw the offsets of all blocks of the epoch."""
+        generator = np.random.default_rng([self.seed, number])
+        steps = max(1, self.predictions // (self.size * self.length))
+        begins = generator.integers(0, self.predictions - self.length + 1, size=(steps, self.size))
+        return [BlockBatch(one, np.zeros(1, dtype=np.int64)) for one in begins]
+
+    def tokens(self, batch: BlockBatch) -> int:
+        """The number of tokens of the blocks."""
+        return len(batch.begins) * self.length
+
+    def tensors(self, batch: BlockBatch, rows: Indices) -> TokenBlocks:
+        """Read the blocks at their offsets."""
+        places = batch.begins[rows][:, None] + np.arange(self.length + 1)
+        ids = torch.from_numpy(self.documents.ids[places].astype(np.int64))
+        return TokenBlocks(ids[:, :-1], ids[:, 1:])
+
+
+@final
+class PackedBlocks(Blocks):
+    """Blocks of shuffled documents, joined and cut."""
+
+    def epoch(self, number: int) -> list[BlockBatch]:
+        """Shuffle the documents, cut them into blocks, and shuffle the blocks."""
+        generator = np.random.default_rng([self.seed, number])
+        order = generator.permutation(len(self.documents))
+        begins = np.arange(0, self.predictions, self.length)
+        shuffled = generator.permutation(begins)
+        return [BlockBatch(shuffled[first : first + self.size], order) for first in range(0, len(begins), self.size)]
+
+    def tokens(self, batch: BlockBatch) -> int:
+        """The number of tokens of the blocks, without padding."""
+        return int(np.minimum(self.length, self.predictions - batch.begins).sum())
+
+    def tensors(self, batch: BlockBatch, rows: Indices) -> TokenBlocks:
+        """Read the blocks from the joined documents."""
+        counts = np.maximum(self.documents.lengths[batch.order] - 1, 0)
+        ends = np.cumsum(counts)  # of the documents in the joined sequence of inputs
+        begins = batch.begins[rows][:, None]
+        places = begins + np.arange(self.length)
+        is_padding = places >= self.predictions
+        places = np.minimum(places, self.predictions - 1)
+        document = np.searchsorted(ends, places, side="right")
+        start = ends[document] - counts[document]
+        flat = self.documents.offsets[batch.order[document]] + places - start
+        ids = self.documents.ids[flat].astype(np.int64)
+        labels = np.where(is_padding, IGNORED, self.documents.ids[flat + 1].astype(np.int64))
+        document = np.where(is_padding, _NO_DOCUMENT, document)
+        if (document == document[:, :1]).all():  # no mask is needed
+            return TokenBlocks(torch.from_numpy(ids), torch.from_numpy(labels))
+        positions = np.where(is_padding, 0, places - np.maximum(start, begins))
+        return TokenBlocks(*map(torch.from_numpy, (ids, labels, document, positions)))
+
+
+def make_blocks(documents: Sentences, *, length: int, size: int, seed: int) -> Blocks:
+    """Make the blocks of documents: at random offsets of a single one, else packed.
+
+    A single document that is shorter than ``length`` gives blocks of its own length.
+    """
+    if len(documents) > 1:
+        return PackedBlocks(documents, length=length, size=size, seed=seed)
+    return RandomBlocks(documents, length=min(length, int(documents.lengths[0]) - 1), size=size, seed=seed)

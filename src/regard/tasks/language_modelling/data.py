@@ -1,0 +1,90 @@
+"""From files to documents for training and for validation.
+
+One long text: its last tenth is held out. Several documents: a tenth of the different ones, chosen by the seed; all
+copies of a document are in the same part, since else the score would measure memorisation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from regard.errors import DataError
+from regard.tasks.language_modelling.recipe import LanguageModelRecipe
+from regard.text.documents import read_and_report_documents
+
+MAX_HELD_OUT_CHARACTERS = 200_000
+"""Held out at most, so that a validation takes seconds."""
+_HELD_OUT_SHARE = 0.1
+
+
+def split_documents(
+    recipe: LanguageModelRecipe, *, seed: int, say: Callable[[str], None]
+) -> tuple[list[str], list[str]]:
+    """Read the recipe's files, and return training and validation texts.
+
+    Raises DataError for files without text, and for too little text to hold any out.
+    """
+    texts = _read(recipe, recipe.data, say)
+    if recipe.validation:
+        validation = _read(recipe, recipe.validation, say)
+        known = len(set(validation) & set(texts))
+        if known:
+            occur = "document also occurs" if known == 1 else "documents also occur"
+            say(f"{known:,} validation {occur} in the training data, so scores are inflated")
+        say(f"{_count(texts)} for training; {_count(validation)} for validation")
+        return texts, validation
+    if len(texts) == 1:
+        training, validation = _hold_out_end(texts[0])
+        say(f"one text: {len(training[0]):,} characters for training, the last {len(validation[0]):,} held out")
+        return training, validation
+    training, validation = hold_out_documents(texts, seed=seed)
+    if not training or not validation:
+        raise DataError(
+            "there are too few different documents to hold some out for validation",
+            expected="at least 2 different documents",
+            got=f"{len(texts)} documents",
+            do="give more of them, or validation texts: validation=... (--valid)",
+        )
+    say(f"{_count(training)} for training; {_count(validation)} held out for validation")
+    return training, validation
+
+
+def hold_out_documents(texts: Sequence[str], *, seed: int) -> tuple[list[str], list[str]]:
+    """Split documents: a tenth of the different ones is held out, at most about ``MAX_HELD_OUT_CHARACTERS``."""
+    different = list(dict.fromkeys(texts))
+    budget = min(_HELD_OUT_SHARE * sum(map(len, different)), MAX_HELD_OUT_CHARACTERS)
+    held_out: set[str] = set()
+    held = 0
+    for index in np.random.default_rng(seed).permutation(len(different)).tolist():
+        text = different[index]
+        is_first = not held_out and len(different) > 1
+        if is_first or held + len(text) <= budget:
+            held_out.add(text)
+            held += len(text)
+        if held >= budget:
+            break
+    return [text for text in texts if text not in held_out], [text for text in texts if text in held_out]
+
+
+def _read(recipe: LanguageModelRecipe, paths: Sequence[Path], say: Callable[[str], None]) -> list[str]:
+    return [one.text for one in read_and_report_documents(paths, say, field=recipe.text_field, lines=recipe.lines)]
+
+
+def _hold_out_end(text: str) -> tuple[list[str], list[str]]:
+    held = min(int(_HELD_OUT_SHARE * len(text)), MAX_HELD_OUT_CHARACTERS)
+    if held < 2:
+        raise DataError(
+            "the text is too short to hold some of it out for validation",
+            expected="at least 20 characters",
+            got=f"{len(text)} characters",
+            do="give more text, or validation texts: validation=... (--valid)",
+        )
+    return [text[:-held]], [text[-held:]]
+
+
+def _count(texts: Sequence[str]) -> str:
+    documents = "document" if len(texts) == 1 else "documents"
+    return f"{len(texts):,} {documents} of {sum(map(len, texts)):,} characters"

@@ -1,0 +1,117 @@
+"""The language model to train: a new GPT-2 or Llama of a preset size, or a trained one from a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.errors import CheckpointError, OptionError
+from regard.models import CausalLanguageModel, Gpt2, Gpt2Config, Llama, LlamaConfig, load
+from regard.tasks.hyperparameters import apply_hyperparameters
+from regard.tasks.language_modelling.presets import MAX_START_BLOCK, Size, choose_size
+from regard.tasks.language_modelling.recipe import LanguageModelRecipe
+from regard.text.language_tokenizer import DOCUMENT_ID
+from regard.text.tokenizer import Tokenizer
+
+_TOKENIZER_FIELDS = ("vocabulary", "pad_id", "start_id", "end_ids")
+"""Fields of a config that the tokenizer determines."""
+_INNER_MULTIPLE = 32
+
+
+def load_start(recipe: LanguageModelRecipe) -> CausalLanguageModel | None:
+    """Load the model to fine-tune; None if the recipe trains a new one.
+
+    Raises CheckpointError for a folder that holds no language model or no tokenizer.
+    """
+    if recipe.start is None:
+        return None
+    folder = Path(recipe.start).expanduser()
+    model = load(folder if folder.is_dir() else recipe.start)
+    if not isinstance(model, CausalLanguageModel) or model.tokenizer is None:
+        raise CheckpointError(
+            f"a language model cannot start from {recipe.start}",
+            expected="a GPT-2 or a Llama-type decoder, with tokenizer.json",
+            got=type(model).__name__ + (" without tokenizer" if isinstance(model, CausalLanguageModel) else ""),
+            do="name the folder of a language model, or leave start (--from) out for a new one",
+        )
+    return model
+
+
+def choose_block(recipe: LanguageModelRecipe, size: Size, start: CausalLanguageModel | None) -> int:
+    """The tokens of a block: the recipe's, else the size's, or the context of the model to start from, at most 512.
+
+    Raises OptionError for a block that is longer than the context of that model.
+    """
+    limit = None if start is None else start.max_tokens
+    if recipe.block is None:
+        return size.block if start is None else min(limit or MAX_START_BLOCK, MAX_START_BLOCK)
+    if limit is not None and recipe.block > limit:
+        raise OptionError(
+            f"the block is longer than the context of {recipe.start}",
+            expected=f"block (--block) of at most {limit} tokens",
+            got=str(recipe.block),
+            do="leave it out",
+        )
+    return recipe.block
+
+
+def new_model(recipe: LanguageModelRecipe, size: Size, tokenizer: Tokenizer) -> CausalLanguageModel:
+    """Build a model with random weights. Raises OptionError for hyperparameters that it does not have."""
+    model = _make_model(_make_config(recipe, size, tokenizer.vocabulary))
+    model.tokenizer = tokenizer.with_limit(model.max_tokens)
+    return model
+
+
+def check_hyperparameters(recipe: LanguageModelRecipe) -> None:
+    """Raise OptionError for hyperparameters that no new model accepts, before the data decide its size."""
+    with torch.device("meta"):
+        _make_model(_make_config(recipe, choose_size(0, recipe.size), vocabulary=8))
+
+
+def describe_model(recipe: LanguageModelRecipe, size: Size, model: CausalLanguageModel, block: int) -> str:
+    """Describe the model in a line."""
+    config = model.config
+    count = sum(weight.numel() for weight in model.parameters()) / 1e6
+    name = recipe.start or f"{type(model).__name__} {size.name}"
+    return (
+        f"{name}, {config.layers} layers of {config.width}, {config.vocabulary:,} tokens, {count:.1f} million weights; "
+        f"blocks of {block} tokens"
+    )
+
+
+def _make_model(config: Gpt2Config | LlamaConfig) -> CausalLanguageModel:
+    return Llama(config) if isinstance(config, LlamaConfig) else Gpt2(config)
+
+
+def _make_config(recipe: LanguageModelRecipe, size: Size, vocabulary: int) -> Gpt2Config | LlamaConfig:
+    numbers: dict[str, Any] = {name: getattr(size, name) for name in ("width", "layers", "heads")}
+    numbers |= {"vocabulary": vocabulary, "start_id": DOCUMENT_ID, "end_ids": (DOCUMENT_ID,)}
+    block = recipe.block or size.block
+    numbers |= {"max_length": block, "attention_dropout": size.dropout}
+    if recipe.model == "llama":
+        width = recipe.hyperparameters.get("width", size.width)
+        numbers |= {"inner": _gated_inner(width if isinstance(width, int) else size.width), "tied": True}
+        config: Gpt2Config | LlamaConfig = apply_hyperparameters(
+            LlamaConfig, numbers, recipe.hyperparameters, fixed=_TOKENIZER_FIELDS
+        )
+    else:
+        numbers |= {"dropout": size.dropout, "embedding_dropout": size.dropout}
+        config = apply_hyperparameters(Gpt2Config, numbers, recipe.hyperparameters, fixed=_TOKENIZER_FIELDS)
+    if config.max_length < block:
+        raise OptionError(
+            "the context of the model is shorter than a block",
+            expected=f"max_length of at least {block}",
+            got=str(config.max_length),
+            do="set the block with block=... (--block), which is the context too",
+        )
+    return config
+
+
+def _gated_inner(width: int) -> int:
+    """The hidden size of a gated feed-forward layer with as many weights as an ungated one of 4 * width.
+
+    Shazeer 2020, "GLU variants improve transformer", section 3: two thirds of it; here the next multiple of 32.
+    """
+    return -(-8 * width // (3 * _INNER_MULTIPLE)) * _INNER_MULTIPLE

@@ -1,0 +1,104 @@
+"""The recipe of a language model: data, tokenizer and model. Fields that are None are chosen by the data."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+from regard.errors import OptionError, check_choice, check_count, check_flag, check_kind
+from regard.text.language_tokenizer import LANGUAGE_TOKENIZERS
+
+ARCHITECTURES = ("gpt2", "llama")
+"""The architectures of new models."""
+_PATHS_EXAMPLE = 'for example {}=(Path("book.txt"),)'
+
+
+@final
+@dataclass(frozen=True)
+class LanguageModelRecipe:
+    """The data and the model.
+
+    Args:
+        data: files of plain text, JSON lines, or folders of these.
+        validation: files of validation texts; without any, a tenth of ``data`` is held out.
+        text_field: the field of the text in JSON lines.
+        lines: whether each line of a plain text is a document; else the whole file is one.
+        model: the architecture of a new model, one of ``ARCHITECTURES``; None is gpt2.
+        size: its size, one of ``presets.SIZES``; None chooses it by the data.
+        start: the folder of a language model to fine-tune; None trains a new one.
+        hyperparameters: values that override those of a new model's config.
+        tokenizer: the kind of a new tokenizer, one of ``LANGUAGE_TOKENIZERS``; None is bpe.
+        vocabulary: its size; None chooses it by the data.
+        block: tokens of a training example; None is the size's. It is the context of a new model.
+        batch: blocks of a batch; None is the size's.
+
+    Raises OptionError for values of the wrong type and numbers out of range.
+    """
+
+    data: tuple[Path, ...]
+    validation: tuple[Path, ...] = ()
+    text_field: str = "text"
+    lines: bool = False
+    model: str | None = None
+    size: str | None = None
+    start: str | None = None
+    hyperparameters: dict[str, Any] = field(default_factory=dict)
+    tokenizer: str | None = None
+    vocabulary: int | None = None
+    block: int | None = None
+    batch: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("data", "validation"):
+            check_kind(name, getattr(self, name), tuple, do=_PATHS_EXAMPLE.format(name))
+            for path in getattr(self, name):
+                check_kind(name, path, Path, do=_PATHS_EXAMPLE.format(name))
+        check_kind("text_field", self.text_field, str, do='for example text_field="text"')
+        check_flag("lines", self.lines)
+        check_kind("hyperparameters", self.hyperparameters, dict, do='for example hyperparameters={"layers": 4}')
+        for name in ("model", "size", "start", "tokenizer"):
+            if getattr(self, name) is not None:
+                check_kind(name, getattr(self, name), str, do=f"leave {name} out for the default")
+        if self.model is not None:
+            check_choice("architecture of a language model", self.model, ARCHITECTURES)
+        if self.tokenizer is not None:
+            check_choice("kind of tokenizer", self.tokenizer, LANGUAGE_TOKENIZERS)
+        for name in ("vocabulary", "block", "batch"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
+
+    def fields(self) -> dict[str, Any]:
+        """The fields as JSON values, except those of the model, which the data may decide."""
+        left_open = ("model", "size", "hyperparameters", "block", "batch")
+        fields = {name: _to_json_value(value) for name, value in asdict(self).items() if name not in left_open}
+        return fields | {"start": None if self.start is None else Path(self.start).name}
+
+    def check_effect(self) -> None:
+        """Raise OptionError for fields that have no effect when a model is fine-tuned."""
+        if self.start is None:
+            return
+        useless = {
+            "model (--model)": self.model is not None,
+            "size (--size)": self.size is not None,
+            "hyperparameters (--set)": bool(self.hyperparameters),
+            "tokenizer (--tokenizer)": self.tokenizer is not None,
+            "vocabulary (--vocabulary)": self.vocabulary is not None,
+        }
+        names = ", ".join(name for name, is_set in useless.items() if is_set)
+        if names:
+            raise OptionError(
+                f"fine-tuning cannot change the architecture or the tokenizer of {self.start}",
+                expected="a recipe that leaves them as they are",
+                got=names,
+                do=f"leave out {names}",
+            )
+
+
+def _to_json_value(value: Any) -> Any:
+    """Convert to JSON; a path becomes its file name, since the file may be elsewhere when the run is resumed."""
+    if isinstance(value, Path):
+        return value.name
+    if isinstance(value, tuple | list):
+        return [_to_json_value(one) for one in value]
+    return value

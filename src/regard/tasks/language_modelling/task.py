@@ -1,0 +1,207 @@
+"""The language modelling task, for ``regard.train.run``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from torch import Tensor, nn
+
+from regard.errors import DataError
+from regard.generation.document_ids import model_document_ids
+from regard.models import CausalLanguageModel
+from regard.tasks.language_modelling.blocks import BlockBatch, Blocks, RandomBlocks, make_blocks
+from regard.tasks.language_modelling.data import split_documents
+from regard.tasks.language_modelling.loss import block_loss
+from regard.tasks.language_modelling.new_model import (
+    check_hyperparameters,
+    choose_block,
+    describe_model,
+    load_start,
+    new_model,
+)
+from regard.tasks.language_modelling.presets import (
+    CHARACTERS,
+    FINE_TUNING_EPOCHS,
+    FINE_TUNING_PEAK,
+    FINE_TUNING_WARMUP,
+    SIZES,
+    Size,
+    choose_size,
+    choose_vocab_size,
+)
+from regard.tasks.language_modelling.recipe import LanguageModelRecipe
+from regard.tasks.language_modelling.validation import DocumentValidation
+from regard.tasks.sentences import Sentences
+from regard.text.language_tokenizer import train_language_tokenizer
+from regard.text.tokenizer import Tokenizer
+from regard.train import RankShard, RunContext, Settings, Task, Validation
+
+_TOKENIZER_FILE = "tokenizer.json"
+_WARMUP_SHARE = 10
+"""A warm-up that is not given takes at most this part of a schedule with a number of steps."""
+
+
+@final
+class LanguageModelTask(Task):
+    """Training a language model by ``recipe``.
+
+    ``prepare`` makes the choices that the recipe leaves open, and reports them. It sets ``blocks`` to the training
+    examples and ``validation`` to the metrics on held-out documents.
+    """
+
+    model: CausalLanguageModel
+    blocks: Blocks
+    validation: DocumentValidation
+
+    def __init__(self, recipe: LanguageModelRecipe) -> None:
+        self._recipe = recipe
+        self._size = SIZES["tiny"]
+        self._cached_epoch: tuple[int, list[BlockBatch]] = (-1, [])
+
+    def prepare(self, context: RunContext) -> None:
+        """Read the documents, hold some out, make or load tokenizer and model, and encode the documents.
+
+        Raises DataError for data that cannot be used, OptionError for an invalid recipe, CheckpointError for a model
+        that cannot be started from.
+        """
+        recipe, say, seed = self._recipe, context.say, context.settings.seed
+        recipe.check_effect()
+        if recipe.start is None:
+            check_hyperparameters(recipe)
+        # Settings that are invalid even with the shortest warm-up fail here, before data is read.
+        _complete_settings(context.settings, self._size, fine_tuned=recipe.start is not None)
+        start = load_start(recipe)
+        texts, validation_texts = split_documents(recipe, seed=seed, say=say)
+        self._size = choose_size(sum(map(len, texts)), recipe.size)
+        block = choose_block(recipe, self._size, start)
+        self.model = start or new_model(recipe, self._size, self._choose_tokenizer(texts, context))
+        documents = self._encode(texts)
+        if documents.lengths.max(initial=0) < 2:
+            raise DataError(
+                "the training texts leave no token to predict",
+                expected="a text of two tokens or more",
+                got=f"{len(texts)} shorter ones",
+                do="give more text",
+            )
+        self.blocks = make_blocks(documents, length=block, size=recipe.batch or self._size.batch, seed=seed)
+        self.validation = DocumentValidation(
+            validation_texts, self._encode(validation_texts), length=self.blocks.length
+        )
+        say(f"the model: {describe_model(recipe, self._size, self.model, block)}")
+        say(_describe_blocks(self.blocks, block))
+        self._report_unknown(say)
+
+    def complete(self, settings: Settings) -> Settings:
+        """Fill in the learning rate and the warm-up where they are None, and the epochs of fine-tuning."""
+        return _complete_settings(settings, self._size, fine_tuned=self._recipe.start is not None)
+
+    def recipe(self) -> dict[str, Any]:
+        """The recipe's fields, with the model and the blocks that were chosen, and a hash of the documents."""
+        validation = self.validation.documents
+        digests = self.blocks.digest + make_blocks(validation, length=1, size=1, seed=0).digest
+        model = {"type": type(self.model).__name__, **asdict(self.model.config)}
+        blocks = {"block": self.blocks.length, "batch": self.blocks.size}
+        return {**self._recipe.fields(), **blocks, "model": _as_json(model), "documents": digests}
+
+    def files(self) -> Mapping[str, str]:
+        """The tokenizer as a text, by file name."""
+        return {} if self.model.tokenizer is None else {_TOKENIZER_FILE: self.model.tokenizer.to_json()}
+
+    def epoch(self, number: int) -> Sequence[BlockBatch]:
+        """The batches of blocks of an epoch."""
+        if self._cached_epoch[0] != number:
+            self._cached_epoch = number, self.blocks.epoch(number)
+        return self._cached_epoch[1]
+
+    def tokens(self, batch: BlockBatch) -> int:
+        """The number of predicted tokens of a batch."""
+        return self.blocks.tokens(batch)
+
+    def loss(self, model: nn.Module, batch: BlockBatch, shard: RankShard) -> Tensor:
+        """The sum of the losses of a shard of a batch, a scalar with a gradient."""
+        rows = np.arange(len(batch.begins))
+        own = shard.rows(rows)
+        if len(own) == 0:  # every process takes part in each step, even without rows
+            return self._loss(model, batch, rows[:1]) * 0.0
+        return self._loss(model, batch, own)
+
+    def validate(self, model: nn.Module) -> Validation:
+        """Measure loss, perplexity and bits per byte of the held-out documents."""
+        assert isinstance(model, CausalLanguageModel)
+        return self.validation.measure(model)
+
+    def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> None:
+        """Write the model folder, replacing an older model in it and keeping other files."""
+        assert isinstance(model, CausalLanguageModel)
+        counts = {"documents": len(self.blocks.documents), "held_out": len(self.validation.texts)}
+        model.metadata = {**counts, "start": self._recipe.fields()["start"], **about}
+        model.save(folder, overwrite=True, keep_others=True)
+
+    def describe(self, score: float) -> str:
+        """Format a score, for example "loss 1.843 on held-out text"."""
+        return f"loss {-score:.3f} on held-out text"
+
+    def _loss(self, model: nn.Module, batch: BlockBatch, rows: np.ndarray) -> Tensor:
+        return block_loss(
+            model,
+            self.blocks.tensors(batch, rows),
+            absolute_positions=self.model.has_absolute_positions,
+            device=self.model.device,
+        )
+
+    def _choose_tokenizer(self, texts: Sequence[str], context: RunContext) -> Tokenizer:
+        """The tokenizer of the resumed run, or a new one."""
+        if context.folder is not None and (context.folder / _TOKENIZER_FILE).exists():
+            return Tokenizer.from_file(context.folder / _TOKENIZER_FILE)
+        kind = self._recipe.tokenizer or "bpe"
+        default = CHARACTERS if kind == "characters" else choose_vocab_size(sum(map(len, texts)))
+        tokenizer = train_language_tokenizer(texts, kind=kind, size=self._recipe.vocabulary or default)
+        names = {"bytes": "bytes", "characters": "characters"}
+        context.say(f"a vocabulary of {tokenizer.vocabulary:,} {names.get(kind, 'subwords')}, special tokens included")
+        return tokenizer
+
+    def _encode(self, texts: Sequence[str]) -> Sentences:
+        """Encode documents, each with its start and end token."""
+        found = (model_document_ids(text, self.model).tolist() for text in texts)
+        return Sentences.from_ids(found, self.model.config.vocabulary)
+
+    def _report_unknown(self, say: Any) -> None:
+        """Report held-out characters outside the vocabulary, whose loss says nothing about them."""
+        unknown = self.model.unknown_id
+        count = 0 if unknown is None else int((self.validation.documents.ids == unknown).sum())
+        if count:
+            share = count / len(self.validation.documents.ids)
+            say(
+                f"{share:.2%} of the held-out tokens are unknown, so bits per byte are underestimated".replace(
+                    "%", " %"
+                )
+            )
+
+
+def _describe_blocks(blocks: Blocks, block: int) -> str:
+    if not isinstance(blocks, RandomBlocks):
+        return f"{len(blocks.documents):,} documents packed into blocks; a token attends only to its own document"
+    short = f", shortened from {block}, since the text has no more" if blocks.length < block else ""
+    return f"blocks of {blocks.length} tokens{short}, at random offsets of the text of {blocks.predictions:,} tokens"
+
+
+def _as_json(value: Any) -> Any:
+    """Convert nested settings of a model to JSON values."""
+    if isinstance(value, dict):
+        return {name: _as_json(one) for name, one in value.items()}
+    if isinstance(value, tuple | list):
+        return [_as_json(one) for one in value]
+    return value if value is None or isinstance(value, bool | int | float | str) else repr(value)
+
+
+def _complete_settings(settings: Settings, size: Size, *, fine_tuned: bool) -> Settings:
+    peak, warmup = (FINE_TUNING_PEAK, FINE_TUNING_WARMUP) if fine_tuned else (size.peak, size.warmup)
+    if settings.schedule.steps is not None:  # a cosine, which ends after its warm-up
+        warmup = min(warmup, settings.schedule.steps // _WARMUP_SHARE)
+    settings = replace(settings, schedule=settings.schedule.complete(peak=peak, warmup=warmup))
+    unlimited = (settings.epochs, settings.steps, settings.minutes) == (None, None, None)
+    return replace(settings, epochs=FINE_TUNING_EPOCHS) if fine_tuned and unlimited else settings

@@ -1,0 +1,67 @@
+"""Validation of a language model: loss, perplexity and bits per byte of held-out documents, and some of its text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+import torch
+
+from regard.generation.scores import score_documents
+from regard.models import CausalLanguageModel
+from regard.search import Sampling
+from regard.tasks.sentences import Sentences
+from regard.train import Validation
+
+_NUM_SAMPLES, _SAMPLE_PROMPT, _SAMPLE_TOKENS = 2, 32, 64
+
+
+@final
+class DocumentValidation:
+    """Measures language models on ``texts``; ``documents`` holds the same texts as token ids.
+
+    The window is ``length`` tokens and moves by its length, as training blocks do. The best weights are those with the
+    least loss.
+    """
+
+    def __init__(self, texts: Sequence[str], documents: Sentences, *, length: int) -> None:
+        self.texts, self.documents, self.length = texts, documents, length
+
+    def measure(self, model: CausalLanguageModel) -> Validation:
+        """Measure loss, perplexity, bits_per_byte and bits_per_character, with samples of continued texts."""
+        documents = [self.documents[index] for index in range(len(self.documents))]
+        scores = score_documents(model, documents, self.texts, length=self.length, stride=self.length)
+        metrics = {
+            "loss": scores.loss,
+            "perplexity": scores.perplexity,
+            "bits_per_byte": scores.bits_per_byte,
+            "bits_per_character": scores.bits_per_character,
+        }
+        return Validation(-scores.loss, metrics, self._samples(model))
+
+    def _samples(self, model: CausalLanguageModel) -> tuple[str, ...]:
+        """Some beginnings of held-out texts, or parts of a single one, and how the model continues them."""
+        tokenizer = model.tokenizer
+        if tokenizer is None or self.length < 2:
+            return ()
+        lines = []
+        for ids in self._prompts():
+            room = self.length - len(ids)
+            prompt = torch.tensor([ids], device=model.device)
+            length = torch.tensor([len(ids)], device=model.device)
+            search = Sampling(seed=1, temperature=0.8)
+            ((found,),) = search.search(model, prompt, length, most=min(room, _SAMPLE_TOKENS))
+            shown = [one for one in ids if one != model.start_id]
+            lines += [f"text:      {tokenizer.decode(shown)}", f"continued: {tokenizer.decode(found.ids)}"]
+        return tuple(lines)
+
+    def _prompts(self) -> list[list[int]]:
+        """Token ids of the prompts, each with room for a continuation in the window."""
+        size = min(_SAMPLE_PROMPT, max(1, self.length // 2))
+        if len(self.documents) == 1:
+            whole = self.documents[0]
+            begins = range(0, max(1, len(whole) - size), max(1, (len(whole) - size) // _NUM_SAMPLES))
+            return [whole[begin : begin + size].tolist() for begin in begins][:_NUM_SAMPLES]
+        usable = [self.documents[index] for index in range(len(self.documents)) if self.documents.lengths[index] > 1]
+        chosen = usable[:: max(1, len(usable) // _NUM_SAMPLES)][:_NUM_SAMPLES]
+        return [ids[: min(size, len(ids) - 1)].tolist() for ids in chosen]

@@ -1,0 +1,158 @@
+"""Read documents, for language models: plain text, JSON lines, and folders of such files.
+
+    FILE.txt, or any other file of text      one document, or with ``lines`` one on each line
+    FILE.jsonl                               one in each object, in the field ``field``
+    FOLDER                                   the files in it and in its folders, by name; hidden ones are ignored
+
+Each may be gzipped. Texts are UTF-8 and kept as they are, line breaks included.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias, final
+
+from regard.errors import DataError, OptionError
+from regard.text.gzip_io import inner_suffix, open_decompressed
+from regard.text.line_reader import LineReader, skip_reason
+from regard.text.skip_counts import SkipCounts
+
+FORMATS = "plain text, FILE.jsonl, or a folder of such files"
+_JSON_LINES = (".jsonl", ".ndjson")
+_UNSUPPORTED_FORMATS = {
+    (".json", ".parquet", ".arrow"): "write one object per line, FILE.jsonl",
+    (".csv", ".tsv"): "write the texts as FILE.jsonl, or one on each line of FILE.txt with lines=True (--lines)",
+    (".pdf", ".doc", ".docx", ".odt", ".epub", ".html", ".htm"): "save it as plain text",
+    (".zip", ".tar", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"): "unpack it, or compress a file with gzip instead",
+}
+"""Unsupported formats, and what to do with each."""
+
+
+@final
+@dataclass(frozen=True)
+class Document:
+    """A text, and the ``place`` where it was found."""
+
+    text: str
+    place: str
+
+
+@final
+@dataclass(frozen=True)
+class SkippedDocument:
+    """A place without a usable text, and the ``reason``."""
+
+    place: str
+    reason: str
+
+
+DocumentOrSkipped: TypeAlias = Document | SkippedDocument
+
+
+def read_documents(paths: Sequence[Path], *, field: str = "text", lines: bool = False) -> Iterator[DocumentOrSkipped]:
+    """Read the documents of all files and folders, in order.
+
+    Raises OptionError for an unsupported format, DataError for a file that is missing or cannot be read.
+    """
+    for path in paths:
+        _check_format(path)
+    for path in paths:
+        for file in _files(path):
+            if path.is_dir() and _advice(file) is not None:
+                yield SkippedDocument(str(file), "a file is not plain text")
+            elif inner_suffix(file) in _JSON_LINES:
+                yield from _read_lines(file, field)
+            elif lines:
+                yield from _read_lines(file, None)
+            else:
+                yield _read_file(file, in_folder=path.is_dir())
+
+
+def read_and_report_documents(
+    paths: Sequence[Path], say: Callable[[str], None], *, field: str = "text", lines: bool = False
+) -> list[Document]:
+    """Read all usable documents, and report skipped ones to ``say``. Raises DataError if there is none."""
+    skips, documents = SkipCounts(), []
+    for one in read_documents(paths, field=field, lines=lines):
+        if isinstance(one, Document):
+            documents.append(one)
+        else:
+            skips.add(one.place, one.reason)
+    for sentence in skips.sentences():
+        say(sentence)
+    if not documents:
+        raise DataError(
+            "the data has no usable text",
+            expected=FORMATS,
+            got=f"0 documents in {', '.join(map(str, paths))}",
+            do="check the files, and for JSON lines the name of the field (--field)",
+        )
+    return documents
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if not path.is_dir():
+        yield path
+        return
+    for file in sorted(path.rglob("*")):
+        hidden = any(part.startswith(".") for part in file.relative_to(path).parts)
+        if file.is_file() and not hidden:
+            yield file
+
+
+def _read_lines(file: Path, field: str | None) -> Iterator[DocumentOrSkipped]:
+    with closing(LineReader(file, field=field)) as lines:
+        for line in lines:
+            if line.problem is not None:
+                yield SkippedDocument(line.name, skip_reason(line))
+            elif not line.text.strip():
+                yield SkippedDocument(line.name, "the text is blank")
+            else:
+                yield Document(line.text, line.name)
+
+
+def _read_file(file: Path, *, in_folder: bool) -> DocumentOrSkipped:
+    """Read a file as one document. An unreadable one is skipped in a folder, and raises DataError elsewhere."""
+    try:
+        with open_decompressed(file) as stream:
+            content = stream.read()
+        text = content.removeprefix(b"\xef\xbb\xbf").decode("utf-8")
+        problem = "a file contains zero bytes, and is no text" if "\0" in text else None
+        problem = problem or (None if text.strip() else "the text is blank")
+    except UnicodeDecodeError:
+        problem = "a file is not UTF-8"
+    except (OSError, EOFError, zlib.error, DataError) as error:
+        if not in_folder and isinstance(error, DataError):
+            raise
+        problem = "a file cannot be read to its end"
+    if problem is None:
+        return Document(text, str(file))
+    if in_folder:
+        return SkippedDocument(str(file), problem)
+    raise DataError(
+        f"{file} cannot be used: {problem}", expected="plain text in UTF-8", got=problem, do="choose another file"
+    )
+
+
+def _advice(path: Path) -> str | None:
+    """What to do with a file of an unsupported format; None for others."""
+    suffix = inner_suffix(path)
+    return next((do for suffixes, do in _UNSUPPORTED_FORMATS.items() if suffix in suffixes), None)
+
+
+def _check_format(path: Path) -> None:
+    """Raise DataError for a missing file, OptionError for an unsupported format."""
+    if not path.exists():
+        raise DataError(
+            f"cannot read {path}",
+            expected="a file or a folder of texts",
+            got="No such file or directory",
+            do="check the path",
+        )
+    do = None if path.is_dir() else _advice(path)
+    if do is not None:
+        raise OptionError(f"documents cannot be read from {inner_suffix(path)}", expected=FORMATS, got=str(path), do=do)

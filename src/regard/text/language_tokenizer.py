@@ -1,0 +1,122 @@
+"""Train the tokenizer of a language model, which loses nothing of a text: white space and line breaks are tokens too.
+
+    bpe           subwords of bytes, merged by frequency      "To be\\nor"  ->  "To" " be" "\\n" "or"
+    bytes         the 256 bytes of UTF-8
+    characters    the characters of the training texts; any other becomes <unk>
+
+Byte-level BPE: Radford et al. 2019, "Language models are unsupervised multitask learners", section 2.2. ``Subwords``,
+for translation, writes any white space as one space, so a model that continues a text could not end a line.
+
+The token <|endoftext|>, with id 0, begins and ends a document. No text contains it: one that is spelt like it consists
+of other tokens.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import tokenizers
+from tokenizers import Regex, decoders, models, pre_tokenizers, processors, trainers
+
+from regard.errors import DataError, OptionError, check_choice, check_count
+from regard.text.tokenizer import Tokenizer, check_texts
+
+LANGUAGE_TOKENIZERS = ("bpe", "bytes", "characters")
+"""The kinds of tokenizers."""
+DOCUMENT_TOKEN = "<|endoftext|>"
+DOCUMENT_ID = 0
+_UNKNOWN_TOKEN = "<unk>"
+_MIN_PAIR_COUNT = 2
+"""Minimum frequency of a pair for BPE to merge it."""
+_MAX_VOCAB_SIZE = 2**20
+_PART_CHARACTERS = 2**16
+
+
+def train_language_tokenizer(texts: Sequence[str], *, kind: str, size: int) -> Tokenizer:
+    """Train a tokenizer on texts; the same texts give the same tokenizer.
+
+    ``kind`` is one of ``LANGUAGE_TOKENIZERS``, ``size`` the most tokens of the vocabulary, which "bytes" ignores.
+    Raises OptionError for an unknown kind or a size too small, DataError for empty texts.
+    """
+    check_choice("kind of tokenizer", kind, LANGUAGE_TOKENIZERS)
+    check_texts("texts", texts)
+    check_count("size", size, most=_MAX_VOCAB_SIZE)
+    if not any(texts):
+        raise DataError(
+            "there is no text to learn a vocabulary from", expected="texts", got="empty texts", do="check the files"
+        )
+    backend = _TRAINERS[kind](texts, size)
+    start = (DOCUMENT_TOKEN, DOCUMENT_ID)
+    backend.post_processor = processors.TemplateProcessing(single=f"{DOCUMENT_TOKEN} $A", special_tokens=[start])
+    return Tokenizer(backend, pad_id=DOCUMENT_ID)
+
+
+def split_text(text: str, most: int = _PART_CHARACTERS) -> Iterator[str]:
+    """Split a text into parts of at most ``most`` characters, after a line break or a space where there is one.
+
+    The library needs a hundred times the memory of a text to tokenize it.
+    """
+    begin = 0
+    while len(text) - begin > most:
+        cut = max(text.rfind("\n", begin, begin + most), -1) + 1
+        cut = cut or text.rfind(" ", begin + 1, begin + most)
+        cut = cut if cut > begin else begin + most
+        yield text[begin:cut]
+        begin = cut
+    yield text[begin:]
+
+
+def _train_bpe(texts: Iterable[str], size: int) -> tokenizers.Tokenizer:
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    _check_size(size, 1 + len(alphabet), "the 256 bytes and the token of documents")
+    learner = tokenizers.Tokenizer(models.BPE())
+    learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=size - 1, min_frequency=_MIN_PAIR_COUNT, initial_alphabet=alphabet, show_progress=False
+    )
+    learner.train_from_iterator((part for text in texts for part in split_text(text)), trainer)
+    model = json.loads(learner.to_str())["model"]
+    return _byte_level_tokenizer(sorted(model["vocab"], key=model["vocab"].get), model["merges"])
+
+
+def _make_bytes(texts: Iterable[str], size: int) -> tokenizers.Tokenizer:
+    del texts, size
+    return _byte_level_tokenizer(sorted(pre_tokenizers.ByteLevel.alphabet()), [])
+
+
+def _byte_level_tokenizer(pieces: Sequence[str], merges: Sequence[Any]) -> tokenizers.Tokenizer:
+    vocabulary = {piece: number for number, piece in enumerate((DOCUMENT_TOKEN, *pieces))}
+    backend = tokenizers.Tokenizer(models.BPE(vocabulary, [(one[0], one[1]) for one in merges]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    return backend
+
+
+def _train_characters(texts: Iterable[str], size: int) -> tokenizers.Tokenizer:
+    special = (DOCUMENT_TOKEN, _UNKNOWN_TOKEN)
+    _check_size(size, len(special) + 1, "the two special tokens and a character")
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(text)
+    frequent = sorted(counts, key=lambda character: (-counts[character], character))[: size - len(special)]
+    vocabulary = {token: number for number, token in enumerate((*special, *sorted(frequent)))}
+    backend = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=_UNKNOWN_TOKEN))
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    backend.decoder = decoders.Fuse()
+    return backend
+
+
+def _check_size(size: int, least: int, needed: str) -> None:
+    if size < least:
+        raise OptionError(
+            "the vocabulary is too small",
+            expected=f"at least {least}: {needed}",
+            got=f"size={size}",
+            do=f"pass size={least} (--vocabulary {least}) or more",
+        )
+
+
+_TRAINERS = {"bpe": _train_bpe, "bytes": _make_bytes, "characters": _train_characters}

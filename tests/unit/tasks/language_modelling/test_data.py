@@ -1,0 +1,62 @@
+"""The split of documents into training and validation."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.errors import DataError, OptionError
+from regard.tasks.language_modelling import LanguageModelRecipe
+from regard.tasks.language_modelling.data import MAX_HELD_OUT_CHARACTERS, hold_out_documents, split_documents
+
+
+@given(texts=st.lists(st.text("abc", min_size=1, max_size=5), min_size=2, max_size=53), seed=st.integers(0, 5))
+def test_all_copies_of_a_document_are_in_one_part(texts, seed):
+    training, validation = hold_out_documents(texts, seed=seed)
+    assert sorted(training + validation) == sorted(texts)
+    assert not set(training) & set(validation)
+    assert bool(validation) == (len(set(texts)) > 1)
+
+
+def test_a_tenth_is_held_out_and_never_much():
+    texts = [f"{number:07}" for number in range(1009)]
+    _, validation = hold_out_documents(texts, seed=1)
+    assert 95 <= len(validation) <= 101
+    assert validation != hold_out_documents(texts, seed=2)[1]
+    _, validation = hold_out_documents([f"{number:01009}" for number in range(5003)], seed=1)
+    assert sum(map(len, validation)) <= MAX_HELD_OUT_CHARACTERS
+
+
+def test_the_end_of_one_text_is_held_out(tmp_path):
+    (tmp_path / "a.txt").write_text("".join(map(str, range(101))))
+    whole, said = (tmp_path / "a.txt").read_text(), []
+    training, validation = split_documents(LanguageModelRecipe(data=(tmp_path / "a.txt",)), seed=1, say=said.append)
+    assert training[0] + validation[0] == whole
+    assert len(validation[0]) == len(whole) // 10
+    assert "held out" in said[-1]
+
+
+def test_too_little_text_is_refused(tmp_path):
+    (tmp_path / "a.txt").write_text("abc")
+    with pytest.raises(DataError, match="too short"):
+        split_documents(LanguageModelRecipe(data=(tmp_path / "a.txt",)), seed=1, say=print)
+    (tmp_path / "b.txt").write_text("abc")
+    with pytest.raises(DataError, match="too few different documents"):
+        split_documents(LanguageModelRecipe(data=(tmp_path,)), seed=1, say=print)
+
+
+def test_validation_texts_that_occur_in_training_are_reported(tmp_path):
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    (tmp_path / "b.txt").write_text("two\nthree\n")
+    recipe = LanguageModelRecipe(data=(tmp_path / "a.txt",), validation=(tmp_path / "b.txt",), lines=True)
+    said = []
+    assert split_documents(recipe, seed=1, say=said.append) == (["one", "two"], ["two", "three"])
+    assert "1 validation document also occurs in the training data" in said[0]
+
+
+def test_a_recipe_refuses_what_fine_tuning_cannot_change():
+    recipe = LanguageModelRecipe(data=(), start="m", model="llama", tokenizer="bpe", vocabulary=300)
+    with pytest.raises(OptionError, match="fine-tuning cannot change") as caught:
+        recipe.check_effect()
+    assert "model (--model), tokenizer (--tokenizer), vocabulary (--vocabulary)" in str(caught.value)
+    with pytest.raises(OptionError, match="unknown architecture"):
+        LanguageModelRecipe(data=(), model="bert")

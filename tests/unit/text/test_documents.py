@@ -1,0 +1,69 @@
+"""Documents from plain text, JSON lines and folders, and what is skipped or refused."""
+
+import gzip
+import json
+
+import pytest
+
+from regard.errors import DataError, OptionError
+from regard.text.documents import Document, SkippedDocument, read_and_report_documents, read_documents
+
+
+def texts(*paths, **options):
+    return [one.text for one in read_documents(paths, **options) if isinstance(one, Document)]
+
+
+def reasons(*paths, **options):
+    return [one.reason for one in read_documents(paths, **options) if isinstance(one, SkippedDocument)]
+
+
+def test_a_plain_file_is_one_document_as_it_is(tmp_path):
+    text = "one\r\n\n two \nthree"
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbf" + text.encode())
+    (tmp_path / "b.gz").write_bytes(gzip.compress(text.encode()))
+    assert texts(tmp_path / "a.txt", tmp_path / "b.gz") == [text, text]
+
+
+def test_lines(tmp_path):
+    (tmp_path / "a.txt").write_text("one\n\ntwo\n", encoding="utf-8")
+    assert texts(tmp_path / "a.txt", lines=True) == ["one", "two"]
+    assert reasons(tmp_path / "a.txt", lines=True) == ["the text is blank"]
+
+
+def test_json_lines(tmp_path):
+    lines = [json.dumps({"text": "one\ntwo", "body": "three"}), "nonsense", json.dumps({"text": 3})]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    assert texts(tmp_path / "a.jsonl") == ["one\ntwo"]
+    assert texts(tmp_path / "a.jsonl", field="body") == ["three"]
+    assert reasons(tmp_path / "a.jsonl") == ["the line is not JSON", "the line has no text in 'text'"]
+
+
+def test_folders(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / ".git").mkdir()
+    for name, content in {"b.txt": b"two", "a.py": b"one", "in/c": b"three", ".git/x": b"no", "d.bin": b"\xff\xfe\x00",
+                          "e.txt": b"  ", "f.zip": b"no"}.items():  # fmt: skip
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "g.jsonl").write_text('{"text": "four"}\n')
+    assert texts(tmp_path) == ["one", "two", "four", "three"]
+    assert reasons(tmp_path) == ["a file is not UTF-8", "the text is blank", "a file is not plain text"]
+
+
+def test_what_cannot_be_read_is_refused(tmp_path):
+    for name in ("a.parquet", "a.csv", "a.zip", "a.json"):
+        (tmp_path / name).write_text("x")
+        with pytest.raises(OptionError, match="documents cannot be read from"):
+            texts(tmp_path / name)
+    with pytest.raises(DataError, match="No such file"):
+        texts(tmp_path / "none.txt")
+    (tmp_path / "b.txt").write_bytes(b"a\xff")
+    with pytest.raises(DataError, match="not UTF-8"):
+        texts(tmp_path / "b.txt")
+    (tmp_path / "c.txt").write_bytes(b"a\0b")
+    with pytest.raises(DataError, match="zero bytes"):
+        texts(tmp_path / "c.txt")
+    (tmp_path / "d.jsonl").write_text('{"body": "x"}\n')
+    said = []
+    with pytest.raises(DataError, match="no usable text"):
+        read_and_report_documents([tmp_path / "d.jsonl"], said.append)
+    assert "has no field 'text'" in said[0]
