@@ -19,6 +19,7 @@ from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, DtypeError, MissingPackageError, OptionError, short_repr
 from regard.models.base import Decoder, Encoder, EncoderDecoder
 from regard.models.bert import Bert
+from regard.models.causal_language_model import CausalLanguageModel
 from regard.models.config_file import ConfigFile
 from regard.models.gpt2 import Gpt2
 from regard.models.llama import Llama
@@ -90,6 +91,10 @@ CLASSIFIER = ModelKind(
     "the folder of a classifier, written by `regard train classify`",
     "check the path; to make one: regard train classify --data texts.tsv --out model/",
 )
+LANGUAGE_MODEL = ModelKind(
+    "the folder of a language model, such as `regard train lm` writes, or a name on the Hub such as 'openai/gpt2'",
+    "check the path; to make one: regard train lm --data text.txt --out model/",
+)
 
 _HUB_UNREACHABLE = "the Hub cannot be reached"
 _HUB_REASONS = {
@@ -108,6 +113,8 @@ _HUB_FILES = [
     "model-*.safetensors",
     "model.safetensors.index.json",
     "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
     "modules.json",
     "1_Pooling/config.json",
     "sentence_bert_config.json",
@@ -184,6 +191,16 @@ def load_classifier(folder_or_name: str | Path, *, device: torch.device | str | 
     model = load(resolve_folder(folder_or_name, CLASSIFIER), device=device)
     if not isinstance(model, TextClassifier):
         raise _wrong_kind_error(folder_or_name, "a text classifier, written by `regard train classify`", model)
+    return model
+
+
+def load_language_model(
+    folder_or_name: str | Path, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+) -> CausalLanguageModel:
+    """Load a language model. Raises CheckpointError for another kind of model, and what ``load`` raises."""
+    model = load(resolve_folder(folder_or_name, LANGUAGE_MODEL), device=device, dtype=dtype)
+    if not isinstance(model, CausalLanguageModel):
+        raise _wrong_kind_error(folder_or_name, "a language model, such as a GPT-2 or a Llama", model)
     return model
 
 

@@ -75,11 +75,27 @@ class Search(ABC):
 
         The result of a source does not depend on the other sources of the batch, up to rounding. ``model.pad_id``,
         ``model.unknown_id`` and ``model.start_id`` are never written, since they stand for no text, unless one of them
-        is also ``model.end_id``.
+        is also an end token.
 
         Raises:
             ShapeError, DtypeError, OptionError: arguments that do not fit, such as a prompt that leaves no positions.
             RefusedError: a model that gives no token a finite log-probability, or lacks what the strategy needs.
+        """
+        lengths, limits = self.prepare(model, source, lengths, most)
+        if source.shape[0] == 0:
+            return []
+        with torch.no_grad(), eval_mode(model):
+            hypotheses = self.decode(model, source, lengths, limits)
+        self.check_found(hypotheses)
+        return hypotheses
+
+    @final
+    def prepare(
+        self, model: Decoder, source: Tensor, lengths: Tensor, most: int | None
+    ) -> tuple[Int[Tensor, " batch"], Int[Tensor, " batch"]]:
+        """Check the arguments of ``search``; return lengths and maximum tokens, (batch,) each, on the source's device.
+
+        Raises what ``search`` raises for them.
         """
         if not isinstance(model, Decoder):
             raise OptionError(
@@ -91,15 +107,14 @@ class Search(ABC):
         _check(source, lengths)
         if most is not None:
             check_count("most", most, most=_MAX_TARGET_TOKENS)
-        if source.shape[0] == 0:
-            return []
         lengths = lengths.to(source.device)
-        limits = _token_limits(model, lengths, most)
-        with torch.no_grad(), eval_mode(model):
-            hypotheses = self.decode(model, source, lengths, limits)
+        return lengths, lengths if len(lengths) == 0 else _token_limits(model, lengths, most)
+
+    @final
+    def check_found(self, hypotheses: list[list[Hypothesis]]) -> None:
+        """Raise RefusedError if a source has no hypothesis, since the model gave no finite probability."""
         if not all(hypotheses):
             raise _no_probability_error(hypotheses.index([]))
-        return hypotheses
 
     @abstractmethod
     def decode(
@@ -122,7 +137,7 @@ def banned_token_ids(model: Decoder, subwords: Subwords | None = None) -> Int[Te
     ``subwords`` are those of the target, if the model does not have them itself.
     """
     unknown_id = model.unknown_id if subwords is None else subwords.unknown_id
-    special = {model.pad_id, model.start_id, unknown_id} - {model.end_id, None}
+    special = {model.pad_id, model.start_id, unknown_id} - {*model.end_ids, None}
     return torch.tensor(sorted(one for one in special if one is not None), dtype=torch.long, device=model.device)
 
 

@@ -9,27 +9,28 @@ from __future__ import annotations
 
 from typing import final
 
-from jaxtyping import Int
 from torch import Tensor
 
-from regard.models.base import Decoder
-from regard.search.base import Hypothesis, Search
-from regard.search.token_by_token import decode_token_by_token
+from regard.arguments import explain_arguments
+from regard.search.token_by_token import ChooseToken, TokenSearch, check_repetition_penalty
 
 
 @final
-class Greedy(Search):
-    """Greedy search: writes the most probable token in each step. A hypothesis' score is its log-probability."""
+@explain_arguments
+class Greedy(TokenSearch):
+    """Greedy search: writes the most probable token in each step. A hypothesis' score is its log-probability.
+
+    ``repetition_penalty`` above 1 makes tokens that occurred before less likely, see ``token_by_token``. Raises
+    OptionError unless it is above 0.
+    """
+
+    def __init__(self, *, repetition_penalty: float = 1.0) -> None:
+        self.repetition_penalty = check_repetition_penalty(repetition_penalty)
 
     def __repr__(self) -> str:
-        return "Greedy()"
+        return "Greedy()" if self.repetition_penalty == 1 else f"Greedy(repetition_penalty={self.repetition_penalty})"
 
-    def decode(
-        self,
-        model: Decoder,
-        source: Int[Tensor, "batch length"],
-        lengths: Int[Tensor, " batch"],
-        most: Int[Tensor, " batch"],
-    ) -> list[list[Hypothesis]]:
-        """Write the most probable token of each source, step by step. See ``Search.decode``."""
-        return decode_token_by_token(model, source, lengths, most, lambda known, rows, place: known.argmax(dim=1))
+    def chooser(self, source: Tensor, lengths: Tensor, most: int) -> ChooseToken:
+        """The most probable token. See ``TokenSearch.chooser``."""
+        del source, lengths, most
+        return lambda known, rows, place: known.argmax(dim=1)

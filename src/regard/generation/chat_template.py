@@ -1,0 +1,103 @@
+"""Chat templates: how the messages of a conversation become a prompt, as a Jinja template in a model's folder.
+
+    [{"role": "user", "content": "Hi"}]  ->  "<|im_start|>user\\nHi<|im_end|>\\n<|im_start|>assistant\\n"
+
+The template is in chat_template.jinja, or in the field "chat_template" of tokenizer_config.json. It comes with the
+model, so it runs in Jinja's immutable sandbox, which gives it no access to Python's internals or to files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NoReturn, final
+
+from regard.errors import CheckpointError, DataError, MissingPackageError, check_kind
+from regard.models.config_file import read_json_object
+
+_TEMPLATE_FILE, _CONFIG_FILE = "chat_template.jinja", "tokenizer_config.json"
+_TOKEN_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token")
+
+
+@final
+@dataclass(frozen=True)
+class ChatTemplate:
+    """A chat template: its Jinja ``source``, and the special ``tokens`` that it may name, such as bos_token."""
+
+    source: str
+    tokens: Mapping[str, str]
+
+    @classmethod
+    def from_folder(cls, folder: Path) -> ChatTemplate | None:
+        """Read the template of a model's folder; None if it has none. Raises CheckpointError for unreadable files."""
+        config = read_json_object(folder / _CONFIG_FILE) if (folder / _CONFIG_FILE).exists() else {}
+        source: object = config.get("chat_template")
+        if isinstance(source, list):  # several, each with a name
+            named = {one.get("name"): one.get("template") for one in source if isinstance(one, dict)}
+            source = named.get("default")
+        if (folder / _TEMPLATE_FILE).exists():
+            source = (folder / _TEMPLATE_FILE).read_text(encoding="utf-8")
+        if not isinstance(source, str):
+            return None
+        tokens = {name: _token_text(config.get(name)) for name in _TOKEN_NAMES}
+        return cls(source, {name: text for name, text in tokens.items() if text is not None})
+
+    def render(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """Format messages, each with "role" and "content", as a prompt for the model's answer.
+
+        Raises MissingPackageError without jinja2, CheckpointError for a template that fails, DataError for messages
+        that the template refuses.
+        """
+        check_kind("messages", messages, (list, tuple), do='for example [{"role": "user", "content": "Hi"}]')
+        try:
+            from jinja2 import TemplateError
+            from jinja2.ext import loopcontrols
+            from jinja2.sandbox import ImmutableSandboxedEnvironment
+        except ImportError:
+            raise MissingPackageError(
+                "a chat template needs a package",
+                expected="jinja2",
+                got="it is not installed",
+                do="pip install 'regard[chat]'",
+            ) from None
+        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+        environment.filters["tojson"] = _to_json
+        environment.globals |= {"raise_exception": _refuse, "strftime_now": _format_time}
+        try:
+            template = environment.from_string(self.source)
+            return str(template.render(messages=list(messages), add_generation_prompt=True, **self.tokens))
+        except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
+            if isinstance(error, DataError):
+                raise
+            raise CheckpointError(
+                "the chat template of the model cannot be used",
+                expected="a Jinja template for messages with role and content",
+                got=str(error)[:300],
+                do="correct it, or write the prompt without --chat",
+            ) from error
+
+
+def _token_text(value: object) -> str | None:
+    """The text of a special token, which is a string or an object with the field "content"."""
+    value = value.get("content") if isinstance(value, dict) else value
+    return value if isinstance(value, str) else None
+
+
+def _to_json(value: Any, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _format_time(form: str) -> str:
+    return datetime.now().strftime(form)
+
+
+def _refuse(message: str) -> NoReturn:
+    raise DataError(
+        "the chat template refuses these messages",
+        expected="messages as the model was trained on",
+        got=str(message)[:300],
+        do="change the messages, for example leave out the system message",
+    )

@@ -1,0 +1,277 @@
+"""Continue texts with a language model: text in, text out.
+
+    prompt -> tokens -> search -> tokens of the continuation -> text, up to a stop string
+
+Prompts are batched by length; continuations come in the order of the prompts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import torch
+
+from regard.errors import CheckpointError, DataError, OptionError, check_count, check_kind
+from regard.generation.chat_template import ChatTemplate
+from regard.generation.text_stream import TextStream
+from regard.models.causal_language_model import CausalLanguageModel
+from regard.models.load import LANGUAGE_MODEL, load_language_model, resolve_folder
+from regard.search.base import Hypothesis
+from regard.search.greedy import Greedy
+from regard.search.token_by_token import TokenSearch
+from regard.text.tokenizer import check_text, check_texts
+
+MAX_TOKENS = 256
+"""Default of the most new tokens."""
+BATCH_TOKENS = 8192
+"""Default tokens of a batch: prompts with their longest continuations, padding included."""
+
+
+@final
+@dataclass(frozen=True)
+class Continuation:
+    """How the model continues a ``prompt``: ``text``, of ``tokens`` tokens, without the prompt and the stop string.
+
+    ``ended_by`` is "end" (the model wrote an end token), "stop" (a stop string), "max_tokens", or "context" (the model
+    has no more positions). ``log_probability`` is the model's, in nats, of all tokens written.
+    """
+
+    prompt: str
+    text: str
+    ended_by: str
+    tokens: int
+    log_probability: float
+
+
+@final
+class Generator:
+    """Continues texts with ``model``, a ``CausalLanguageModel`` from ``regard.load`` or from a training run.
+
+    ``tokens`` is the most tokens of a batch: prompts and continuations, padding included. ``chat_template`` is that of
+    the model's folder; None if it has none. Raises CheckpointError for a model without tokenizer.
+    """
+
+    def __init__(
+        self, model: CausalLanguageModel, *, chat_template: ChatTemplate | None = None, tokens: int = BATCH_TOKENS
+    ) -> None:
+        check_kind("model", model, CausalLanguageModel, do="Generator.load(folder), or regard.load(folder)")
+        check_count("tokens", tokens)
+        if model.tokenizer is None:
+            raise CheckpointError(
+                "the model has no tokenizer, so it cannot read text",
+                expected="tokenizer.json in its folder",
+                got="none",
+                do="add tokenizer.json of the same model to the folder",
+            )
+        self.model, self.tokenizer, self.chat_template, self.tokens = model, model.tokenizer, chat_template, tokens
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | Path,
+        *,
+        device: str | None = None,
+        dtype: torch.dtype | None = None,
+        tokens: int = BATCH_TOKENS,
+    ) -> Generator:
+        """Load a language model and its chat template. Raises CheckpointError if the folder holds no such model."""
+        path = resolve_folder(folder, LANGUAGE_MODEL)
+        model = load_language_model(path, device=device, dtype=dtype)
+        return cls(model, chat_template=ChatTemplate.from_folder(path), tokens=tokens)
+
+    def generate(
+        self,
+        prompts: Sequence[str],
+        *,
+        search: TokenSearch | None = None,
+        max_tokens: int = MAX_TOKENS,
+        stop: Sequence[str] = (),
+    ) -> list[list[Continuation]]:
+        """Continue each prompt; ``search.rows`` continuations of each, the most probable first.
+
+        Args:
+            prompts: texts; an empty one begins a text, if the model has a start token.
+            search: ``Greedy()``, the default, or ``Sampling(seed=...)``.
+            max_tokens: the most new tokens, end token included.
+            stop: strings that end a continuation, and are not part of it.
+
+        Raises DataError for a prompt that is too long or has no tokens, OptionError for arguments that do not fit.
+        """
+        check_texts("prompts", prompts)
+        search = self._check_options(search, max_tokens, stop)
+        ids = [self.prompt_ids(prompt, f"prompt {number}") for number, prompt in enumerate(prompts, start=1)]
+        found: list[list[Continuation]] = [[] for _ in prompts]
+        for batch in self._batches([len(one) for one in ids], max_tokens, search.rows):
+            hypotheses = self._search([ids[index] for index in batch], search, max_tokens, stop)
+            for place, index in enumerate(batch):
+                found[index] = self._continuations(
+                    prompts[index], len(ids[index]), hypotheses[place], stop=stop, max_tokens=max_tokens
+                )
+        return found
+
+    def stream(
+        self,
+        prompt: str,
+        *,
+        search: TokenSearch | None = None,
+        max_tokens: int = MAX_TOKENS,
+        stop: Sequence[str] = (),
+    ) -> Iterator[str | Continuation]:
+        """Continue a prompt, and yield its text in parts as it is written; then the ``Continuation``.
+
+        Arguments and errors as for ``generate``; ``search`` writes a single continuation.
+        """
+        check_text(prompt, 1)
+        search = self._check_options(search, max_tokens, stop)
+        if search.rows != 1:
+            raise OptionError(
+                "a stream has a single continuation",
+                expected="a search with best=1",
+                got=repr(search),
+                do="use Generator.generate for several",
+            )
+        ids = self.prompt_ids(prompt, "the prompt")
+        return self._stream(prompt, ids, search, max_tokens, stop)
+
+    def chat_prompt(self, text: str, *, system: str | None = None) -> str:
+        """Format a message of the user, after a ``system`` message if there is one, by the chat template.
+
+        Raises CheckpointError for a model without template, DataError for a message that contains one of the
+        tokenizer's special tokens, by which it could end its own turn; and what ``ChatTemplate.render`` raises.
+        """
+        if self.chat_template is None:
+            raise CheckpointError(
+                "the model has no chat template",
+                expected="chat_template.jinja, or a chat_template in tokenizer_config.json, in its folder",
+                got="neither",
+                do="leave out --chat; or add the template of the model that it was fine-tuned from",
+            )
+        messages = [] if system is None else [{"role": "system", "content": system}]
+        messages += [{"role": "user", "content": text}]
+        for message in messages:
+            special = next((one for one in self.tokenizer.special_tokens if one in message["content"]), None)
+            if special is not None:
+                raise DataError(
+                    f"a message contains {special!r}, which the chat template uses",
+                    expected="text without special tokens",
+                    got=special,
+                    do="leave it out of the message",
+                )
+        return self.chat_template.render(messages)
+
+    def prompt_ids(self, prompt: str, name: str) -> list[int]:
+        """Encode a prompt, called ``name`` in messages. Raises DataError if it has no tokens, or too many."""
+        check_text(prompt, 1)
+        (ids,) = self.tokenizer.ids([prompt])
+        start = self.model.start_id
+        # A template may begin with the start token, which the tokenizer adds too.
+        if start is not None and ids[:2] == [start, start]:
+            ids = ids[1:]
+        if not ids and start is not None:
+            ids = [start]
+        if not ids:
+            raise DataError(
+                f"{name} has no tokens, and the model has no start token",
+                expected="a text",
+                got="an empty one" if not prompt else repr(prompt[:30]),
+                do="begin the text",
+            )
+        limit = self.model.max_tokens
+        if limit is not None and len(ids) >= limit:
+            raise DataError(
+                f"{name} is too long for the model",
+                expected=f"at most {limit - 1:,} tokens, which leave room for a new one in a context of {limit:,}",
+                got=f"{len(ids):,} tokens",
+                do="shorten it, or use a model with a longer context",
+            )
+        return ids
+
+    def _search(
+        self, prompts: Sequence[list[int]], search: TokenSearch, max_tokens: int, stop: Sequence[str]
+    ) -> list[list[Hypothesis]]:
+        """Run the search for a batch, and stop each row at a stop string."""
+        streams = [TextStream(self.tokenizer, stop) for _ in range(len(prompts) * search.rows)]
+        steps = search.stream(self.model, *self._pad(prompts), most=max_tokens)
+        try:
+            step = next(steps)
+            while True:
+                stopped: set[int] = set()
+                for row, token in zip(step.rows, step.tokens, strict=True) if stop else ():
+                    if token != self.model.end_id:
+                        streams[row].push(token)
+                    if streams[row].stopped_by is not None:
+                        stopped.add(row)
+                step = steps.send(stopped)
+        except StopIteration as ended:
+            hypotheses: list[list[Hypothesis]] = ended.value
+            return hypotheses
+
+    def _stream(
+        self, prompt: str, ids: list[int], search: TokenSearch, max_tokens: int, stop: Sequence[str]
+    ) -> Iterator[str | Continuation]:
+        stream = TextStream(self.tokenizer, stop)
+        steps = search.stream(self.model, *self._pad([ids]), most=max_tokens)
+        try:
+            step = next(steps)
+            while True:
+                (token,) = step.tokens
+                part = "" if token == self.model.end_id else stream.push(token)
+                if part:
+                    yield part
+                step = steps.send({0} if stream.stopped_by is not None else set())
+        except StopIteration as ended:
+            hypotheses: list[list[Hypothesis]] = ended.value
+        rest = stream.close()
+        if rest:
+            yield rest
+        (found,) = self._continuations(prompt, len(ids), hypotheses[0], stop=stop, max_tokens=max_tokens)
+        yield found
+
+    def _continuations(
+        self, prompt: str, length: int, hypotheses: Sequence[Hypothesis], *, stop: Sequence[str], max_tokens: int
+    ) -> list[Continuation]:
+        """The texts of hypotheses for a prompt of ``length`` tokens."""
+        found = []
+        for one in hypotheses:
+            stream = TextStream(self.tokenizer, stop)
+            text = "".join(stream.push(token) for token in one.ids) + stream.close()
+            if stream.stopped_by is not None:
+                ended_by = "stop"
+            elif one.finished:
+                ended_by = "end"
+            else:
+                ended_by = "max_tokens" if len(one.ids) >= max_tokens else "context"
+            found.append(Continuation(prompt, text, ended_by, len(one.ids), one.log_probability))
+        return found
+
+    def _check_options(self, search: TokenSearch | None, max_tokens: int, stop: Sequence[str]) -> TokenSearch:
+        search = Greedy() if search is None else search
+        check_kind("search", search, TokenSearch, do="Greedy() or Sampling(seed=1)")
+        check_count("max_tokens", max_tokens, most=2**20)
+        check_texts("stop", stop)
+        if not all(stop):
+            raise OptionError("a stop string is empty", expected="one character or more", got="''", do="leave it out")
+        return search
+
+    def _pad(self, prompts: Sequence[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+        lengths = [len(one) for one in prompts]
+        rows = [one + [0] * (max(lengths) - len(one)) for one in prompts]
+        device = self.model.device
+        return torch.tensor(rows, device=device), torch.tensor(lengths, device=device)
+
+    def _batches(self, lengths: Sequence[int], new: int, each: int) -> Iterator[list[int]]:
+        """Group prompts of similar length into batches of at most ``tokens`` tokens, or a single prompt."""
+        limit = self.model.max_tokens
+        batch: list[int] = []
+        for index in sorted(range(len(lengths)), key=lambda one: -lengths[one]):
+            longest = lengths[batch[0]] if batch else 0
+            size = longest + new if limit is None else min(longest + new, limit)
+            if batch and size * each * (len(batch) + 1) > self.tokens:
+                yield batch
+                batch = []
+            batch.append(index)
+        if batch:
+            yield batch

@@ -1,0 +1,70 @@
+"""The text of tokens that arrive one by one, up to a stop string.
+
+    tokens   "Hel"  "lo\\nUs"  "er: x"      stop string "\\nUser:"
+    text     "Hel"  "lo"       ""           and then nothing: the stop string is not part of the text
+
+A token may hold some of the bytes of a character, so a text that ends in an incomplete one is held back; and so is a
+text that may be the beginning of a stop string.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+from regard.text.tokenizer import Tokenizer
+
+_INCOMPLETE = "\ufffd"
+_MAX_PENDING = 16
+"""Tokens after which a replacement character is taken for invalid bytes, and not for an incomplete character."""
+
+
+@final
+class TextStream:
+    """Decodes the tokens of a text as they arrive. ``stopped_by`` is the stop string that ended it, else None."""
+
+    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = ()) -> None:
+        self.stopped_by: str | None = None
+        self._tokenizer, self._stop = tokenizer, tuple(stop)
+        self._context: list[int] = []
+        self._pending: list[int] = []
+        self._held = ""
+
+    def push(self, token: int) -> str:
+        """Add a token, and return the text that is certain to be part of the result."""
+        self._pending.append(token)
+        before = self._tokenizer.decode(self._context)
+        after = self._tokenizer.decode(self._context + self._pending)
+        if after.endswith(_INCOMPLETE) and len(self._pending) < _MAX_PENDING:
+            return ""
+        # The tokens before are decoded too, since a decoder may drop the space that begins a text.
+        self._context, self._pending = self._pending, []
+        return self._release(after[len(before) :])
+
+    def close(self) -> str:
+        """Return the text that was held back, at the end of the tokens."""
+        before = self._tokenizer.decode(self._context)
+        rest = self._release(self._tokenizer.decode(self._context + self._pending)[len(before) :])
+        self._context, self._pending = [], []
+        rest, self._held = rest + self._held, ""
+        return rest
+
+    def _release(self, text: str) -> str:
+        """Add decoded text; return what can be part of no stop string."""
+        if self.stopped_by is not None:
+            return ""
+        text = self._held + text
+        found = [(text.index(one), one) for one in self._stop if one in text]
+        if found:
+            end, self.stopped_by = min(found, key=lambda one: (one[0], -len(one[1])))
+            self._held = ""
+            return text[:end]
+        longest = max((_overlap(text, one) for one in self._stop), default=0)
+        self._held = text[len(text) - longest :]
+        return text[: len(text) - longest]
+
+
+def _overlap(text: str, stop: str) -> int:
+    """The length of the longest end of the text that begins the stop string."""
+    sizes = range(min(len(text), len(stop) - 1), 0, -1)
+    return next((size for size in sizes if text.endswith(stop[:size])), 0)
