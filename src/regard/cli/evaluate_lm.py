@@ -1,0 +1,134 @@
+"""``regard evaluate lm``: perplexity and bits per byte of a language model on documents."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.completion import choice_completer, model_completer
+from regard.cli.shared_options import Device, Dtype
+from regard.cli.stderr import say
+from regard.cli.verb import Verb
+from regard.errors import OptionError, check_choice
+
+if TYPE_CHECKING:
+    from regard.generation import LanguageModelScores
+
+NOTES = """
+[bold]Scores.[/bold] The loss is the mean of a token, in nats, and perplexity its exponential. Both depend on the \
+tokenizer; bits per byte and per character do not, so they compare models with different ones.
+
+[bold]Window.[/bold] A window of --length tokens moves over each document by --stride tokens, and each token is \
+predicted once. A smaller stride gives tokens more context, and takes longer. With --stride equal to --length windows \
+do not overlap.
+
+[bold]Examples[/bold]
+
+  regard evaluate lm --model model/ --data test.txt
+
+  regard evaluate lm --model model/ --data articles.jsonl --field body --stride 64 --format json
+"""
+
+
+def register(evaluate: typer.Typer) -> None:
+    """Add the command to its verb."""
+    evaluate.command("lm", cls=Verb, epilog=NOTES)(lm)
+
+
+def lm(
+    data: Annotated[
+        list[Path],
+        typer.Option(
+            "--data",
+            metavar="PATH",
+            help="Texts: a file of plain text, JSON lines, or a folder of these; repeat for more.",
+            show_default=False,
+        ),
+    ],
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model",
+            metavar="MODEL",
+            help="Folder of the language model to measure, or a name on the Hub; required.",
+            show_default=False,
+            autocompletion=model_completer(),
+        ),
+    ] = "",
+    field: Annotated[str, typer.Option("--field", metavar="NAME", help="For JSON lines: the field of the text.")] = (
+        "text"
+    ),
+    lines: Annotated[bool, typer.Option("--lines", help="Each line of a plain text is a document.")] = False,
+    length: Annotated[
+        int | None,
+        typer.Option(
+            "--length",
+            min=1,
+            help="Tokens of the window. Default: the model's context, at most 1,024.",
+            show_default=False,
+        ),
+    ] = None,
+    stride: Annotated[
+        int | None,
+        typer.Option("--stride", min=1, help="Tokens by which it moves. Default: half of it.", show_default=False),
+    ] = None,
+    batch_tokens: Annotated[
+        int, typer.Option("--batch-tokens", min=1, help="Tokens per batch; lower it to save memory.")
+    ] = 8192,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="Output format: text or json.",
+            autocompletion=choice_completer(("text", "json")),
+        ),
+    ] = "text",
+    dtype: Dtype = "float32",
+    device: Device = None,
+) -> None:
+    """Measure a language model: loss, perplexity, bits per byte and per character."""
+    check_choice("format", form, ("text", "json"))
+    check_choice("precision", dtype, ("float32", "bfloat16"))
+    if not model:
+        raise OptionError(
+            "no model was given",
+            expected="--model FOLDER",
+            got="no --model",
+            do="train one: regard train lm --data text.txt --out model/",
+        )
+    import torch
+
+    from regard.cli.progress import count_progress
+    from regard.generation import score_texts
+    from regard.models.load import load_language_model
+    from regard.text.documents import read_and_report_documents
+
+    loaded = load_language_model(model, device=device, dtype=getattr(torch, dtype))
+    texts = [one.text for one in read_and_report_documents(data, say, field=field, lines=lines)]
+    with count_progress(sum(map(len, texts)), "tokens") as advance:
+        scores = score_texts(loaded, texts, length=length, stride=stride, batch_tokens=batch_tokens, advance=advance)
+    print(json.dumps(_to_json(scores), indent=2) if form == "json" else _to_text(scores))
+
+
+def _to_json(scores: LanguageModelScores) -> dict[str, float]:
+    derived = ("loss", "perplexity", "bits_per_byte", "bits_per_character")
+    return {**{name: getattr(scores, name) for name in derived}, **asdict(scores)}
+
+
+def _to_text(scores: LanguageModelScores) -> str:
+    documents = "document" if scores.documents == 1 else "documents"
+    lines = [
+        f"loss {scores.loss:.4f}   perplexity {scores.perplexity:,.3f}   "
+        f"bits per byte {scores.bits_per_byte:.4f}   bits per character {scores.bits_per_character:.4f}",
+        f"{scores.documents:,} {documents}, {scores.tokens:,} tokens predicted, {scores.characters:,} characters; "
+        f"window of {scores.length:,} tokens, stride {scores.stride:,}",
+    ]
+    if scores.unknown:
+        share = f"{scores.unknown / scores.tokens:.2%}".replace("%", " %")
+        lines.append(f"{share} of the tokens replace unknown text, so bits per byte are underestimated")
+    return "\n".join(lines)

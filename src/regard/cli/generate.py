@@ -1,0 +1,325 @@
+"""``regard generate``: continue texts from arguments, a file or a pipe with a language model."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.cli.completion import choice_completer, model_completer
+from regard.cli.output_file import check_output_file, open_output_file
+from regard.cli.progress import line_progress
+from regard.cli.shared_options import Data, Device, Dtype, Field, Overwrite, Texts
+from regard.cli.stderr import say
+from regard.cli.text_input import check_text_options, open_texts
+from regard.cli.verb import Verb
+from regard.errors import DataError, OptionError, check_choice
+
+if TYPE_CHECKING:
+    from regard.generation import Continuation, Generator
+    from regard.search import TokenSearch
+    from regard.text.line_reader import Line, LineReader
+
+FORMATS = ("text", "jsonl")
+_CHUNK = 64
+"""Prompts of a file to continue together."""
+_TEMPERATURE, _TOP_P = 0.8, 0.95
+
+NOTES = """
+[bold]Which token.[/bold] Tokens are drawn at random, by default with --temperature 0.8 and --top-p 0.95; the same \
+--seed and prompt give the same text. --greedy writes the most probable token instead, which is best for short answers \
+and repeats itself in long ones.
+
+[bold]Files.[/bold] With --data each line is a prompt, and the output is JSON lines: prompt, text, ended_by, tokens \
+and log_probability. A run that ends early leaves the finished lines in OUT.partial.
+
+[bold]Ends.[/bold] A text ends with the model's end token, before a --stop string, or at --max-tokens or the model's \
+context; what did not end by itself is reported.
+
+[bold]Chat.[/bold] With --chat the prompt is a message, which the chat template of the model's folder formats. \
+Templates run in a sandbox.
+
+[bold]Examples[/bold]
+
+  regard generate --model model/ "Once upon a time"
+
+  regard generate --model model/ "Question: what is 2 + 3? Answer:" --greedy --max-tokens 8 --stop "Question:"
+
+  regard generate --model chat-model/ --chat "Name three rivers."
+
+  regard generate --model model/ --data prompts.txt -o texts.jsonl
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command."""
+    app.command("generate", cls=Verb, epilog=NOTES)(generate)
+
+
+def generate(
+    texts: Texts = None,
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model",
+            metavar="MODEL",
+            help="Folder of a language model, or a name on the Hub; required.",
+            show_default=False,
+            autocompletion=model_completer(),
+        ),
+    ] = "",
+    data: Data = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="Output file. Default: standard output.", show_default=False),
+    ] = None,
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="Output format: text (prompt and continuation) or jsonl. Default: text for prompts as arguments, "
+            "jsonl for files.",
+            show_default=False,
+            autocompletion=choice_completer(FORMATS),
+        ),
+    ] = None,
+    field: Field = None,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="Maximum new tokens of a text.")] = 256,
+    greedy: Annotated[bool, typer.Option("--greedy", help="Write the most probable token, without chance.")] = False,
+    temperature: Annotated[
+        float | None,
+        typer.Option(
+            "--temperature",
+            min=0.0,
+            help="Below 1 likely tokens become likelier; 0 is --greedy. Default: 0.8.",
+            show_default=False,
+        ),
+    ] = None,
+    top_k: Annotated[
+        int | None, typer.Option("--top-k", min=0, help="Draw from this many tokens; 0 is all.", show_default=False)
+    ] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option(
+            "--top-p",
+            min=0.0,
+            max=1.0,
+            help="Draw from the fewest tokens with this total probability; 1 is all. Default: 0.95.",
+            show_default=False,
+        ),
+    ] = None,
+    min_p: Annotated[
+        float | None,
+        typer.Option(
+            "--min-p",
+            min=0.0,
+            max=1.0,
+            help="Draw from tokens with at least this share of the largest probability.",
+            show_default=False,
+        ),
+    ] = None,
+    repetition_penalty: Annotated[
+        float,
+        typer.Option("--repetition-penalty", help="Above 1 makes tokens that occurred before less likely; try 1.1."),
+    ] = 1.0,
+    stop: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--stop", metavar="TEXT", help="End a text before this string; repeat for more.", show_default=False
+        ),
+    ] = None,
+    samples: Annotated[int, typer.Option("--samples", min=1, help="Texts for each prompt.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Random seed.")] = 1,
+    chat: Annotated[bool, typer.Option("--chat", help="The prompt is a message in the model's chat template.")] = False,
+    system: Annotated[
+        str | None,
+        typer.Option("--system", metavar="TEXT", help="System message before it, for --chat.", show_default=False),
+    ] = None,
+    batch_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--batch-tokens",
+            min=1,
+            help="Tokens per batch; lower it to save memory. Default: 8192.",
+            show_default=False,
+        ),
+    ] = None,
+    dtype: Dtype = "float32",
+    device: Device = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Continue texts with a language model."""
+    texts = texts or []
+    form = form or ("text" if texts else "jsonl")
+    check_choice("format of texts", form, FORMATS)
+    check_output_file(out, overwrite=overwrite)
+    _check_options(model, system, chat=chat)
+    check_text_options(texts, data, field)
+    drawing = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+    search = _make_search(drawing, greedy=greedy, penalty=repetition_penalty, samples=samples, seed=seed)
+    generator = _load(model, device, dtype, batch_tokens)
+    options: dict[str, Any] = {"search": search, "max_tokens": max_tokens, "stop": stop or []}
+    ends = _Ends(stop or [])
+    with open_texts(texts, data, field) as lines, open_output_file(out) as file:
+        if form == "text" and len(texts) == 1 and samples == 1 and out is None:
+            prompt = _prompt(generator, texts[0], system, chat=chat)
+            _print_stream(generator, prompt, ends, options, shows_prompt=not chat)
+        else:
+            for found in _continue_lines(generator, lines, system, options, chat=chat):
+                for one in found:
+                    ends.add(one)
+                    file.write(_format(one, form, shows_prompt=not chat))
+                file.flush()  # a program at the other end of the pipe may wait for these
+    ends.report(max_tokens, generator.model.max_tokens)
+    if out is not None:
+        say(f"{out}: written")
+
+
+class _Ends:
+    """Counts how texts ended, for messages."""
+
+    def __init__(self, stop: Sequence[str]) -> None:
+        self.stop, self.counts, self.total = tuple(stop), dict.fromkeys(("end", "stop", "max_tokens", "context"), 0), 0
+
+    def add(self, one: Continuation) -> None:
+        """Count a text."""
+        self.counts[one.ended_by] += 1
+        self.total += 1
+
+    def report(self, max_tokens: int, context: int | None) -> None:
+        """Report texts that were cut, and stop strings that no text reached."""
+        if self.stop and self.total and not self.counts["stop"]:
+            shown = ", ".join(map(repr, self.stop))
+            say(f"no text reached a stop string: {shown}")
+        for name, limit in (
+            ("max_tokens", f"--max-tokens {max_tokens:,}"),
+            ("context", f"the context of {context} tokens"),
+        ):
+            count = self.counts[name]
+            if count:
+                texts = "the text was" if self.total == 1 else f"{count:,} of {self.total:,} texts were"
+                say(f"{texts} cut at {limit}")
+
+
+def _check_options(model: str, system: str | None, *, chat: bool) -> None:
+    if not model:
+        raise OptionError(
+            "no model was given",
+            expected="--model FOLDER",
+            got="no --model",
+            do="train one: regard train lm --data text.txt --out model/",
+        )
+    if system is not None and not chat:
+        raise OptionError("--system has no effect without --chat", expected="--chat", got="--system", do="add --chat")
+
+
+def _make_search(drawing: dict[str, Any], *, greedy: bool, penalty: float, samples: int, seed: int) -> TokenSearch:
+    """Make the search. Raises OptionError for options of drawing beside --greedy, and for several greedy texts."""
+    from regard.search import Greedy, Sampling
+
+    given = {name: value for name, value in drawing.items() if value is not None}
+    if greedy or given.get("temperature") == 0:
+        useless = [f"--{name.replace('_', '-')}" for name in given if name != "temperature" or given[name] != 0]
+        useless += ["--samples"] if samples > 1 else []
+        if useless:
+            raise OptionError(
+                f"{', '.join(useless)} has no effect on greedy search",
+                expected="--greedy or --temperature 0 without it",
+                got="both",
+                do="leave out one of them",
+            )
+        return Greedy(repetition_penalty=penalty)
+    options = {"temperature": _TEMPERATURE, "top_p": _TOP_P, **given}
+    return Sampling(seed=seed, best=samples, repetition_penalty=penalty, **options)
+
+
+def _load(model: str, device: str | None, dtype: str, tokens: int | None) -> Generator:
+    import torch
+
+    from regard.generation import Generator
+    from regard.generation.generator import BATCH_TOKENS
+
+    check_choice("precision", dtype, ("float32", "bfloat16"))
+    return Generator.load(model, device=device, dtype=getattr(torch, dtype), tokens=tokens or BATCH_TOKENS)
+
+
+def _prompt(generator: Generator, text: str, system: str | None, *, chat: bool) -> str:
+    return generator.chat_prompt(text, system=system) if chat else text
+
+
+def _print_stream(
+    generator: Generator, prompt: str, ends: _Ends, options: dict[str, Any], *, shows_prompt: bool
+) -> None:
+    """Print a text while it is written."""
+    from regard.generation import Continuation
+
+    parts = generator.stream(prompt, **options)
+    if shows_prompt:
+        _print_part(prompt)
+    for part in parts:
+        if isinstance(part, Continuation):
+            ends.add(part)
+        else:
+            _print_part(part)
+    print(flush=True)
+
+
+def _print_part(text: str) -> None:
+    """Print a part of a text at once; control characters but line breaks and tabs are escaped on a terminal."""
+    from regard.escape_text import escape_text
+
+    if sys.stdout.isatty():
+        lines = (("\t".join(escape_text(cell) for cell in line.split("\t"))) for line in text.split("\n"))
+        text = "\n".join(lines)
+    print(text, end="", flush=True)
+
+
+def _continue_lines(
+    generator: Generator,
+    lines: LineReader | list[Line],
+    system: str | None,
+    options: dict[str, Any],
+    *,
+    chat: bool,
+) -> Iterator[list[Continuation]]:
+    """Continue the prompts chunk by chunk, as they arrive, with a progress bar over the file."""
+    from regard.text.line_reader import chunk_lines
+
+    done = 0
+    with line_progress(lines) as advance:
+        for some in chunk_lines(lines, _CHUNK):
+            prompts, problem = _usable_prompts(generator, some, system, chat=chat)
+            yield [one for found in generator.generate(prompts, **options) for one in found]
+            if problem is not None:
+                raise problem
+            done += len(some)
+            advance(done)
+
+
+def _usable_prompts(
+    generator: Generator, lines: Sequence[Line], system: str | None, *, chat: bool
+) -> tuple[list[str], DataError | None]:
+    """The prompts up to the first unusable line, and its error."""
+    prompts: list[str] = []
+    for line in lines:
+        try:
+            if line.problem is not None:
+                raise line.problem
+            prompt = _prompt(generator, line.text, system, chat=chat)
+            generator.prompt_ids(prompt, line.name)
+        except DataError as problem:
+            return prompts, problem
+        prompts.append(prompt)
+    return prompts, None
+
+
+def _format(one: Continuation, form: str, *, shows_prompt: bool) -> str:
+    if form == "text":
+        return f"{one.prompt if shows_prompt else ''}{one.text}\n"
+    record = {"prompt": one.prompt, "text": one.text, "ended_by": one.ended_by, "tokens": one.tokens}
+    return json.dumps(record | {"log_probability": round(one.log_probability, 6)}, ensure_ascii=False) + "\n"
