@@ -1,0 +1,89 @@
+"""``regard generate`` and ``regard evaluate lm`` as processes."""
+
+import json
+import subprocess
+
+import pytest
+
+from cli_process import ENVIRONMENT, fork_command
+from regard.generation import Generator, score_texts
+from small_language_models import documents, language_model
+
+
+@pytest.fixture
+def folder(tmp_path):
+    language_model().save(tmp_path / "m")
+    return tmp_path
+
+
+def regard(folder, *arguments, **options):
+    options = {"cwd": folder, "env": ENVIRONMENT, "timeout": 300, "capture_output": True, **options}
+    return subprocess.run([*fork_command(), *map(str, arguments)], text=True, encoding="utf-8", **options)
+
+
+def test_a_text_is_printed_behind_its_prompt(folder):
+    options = ["generate", "--model", "m", "the cat", "--max-tokens", 9, "--greedy"]
+    ((expected,),) = Generator.load(folder / "m").generate(["the cat"], max_tokens=9)
+    done = regard(folder, *options)
+    assert (done.returncode, done.stdout) == (0, f"the cat{expected.text}\n")
+    if expected.ended_by == "max_tokens":
+        assert "the text was cut at --max-tokens 9" in done.stderr
+    never = regard(folder, *options, "--stop", "☃")
+    assert "no text reached a stop string: '☃'" in never.stderr
+
+
+def test_the_same_seed_gives_the_same_text(folder):
+    same = [regard(folder, "generate", "--model", "m", "the cat", "--seed", seed, "--max-tokens", 20).stdout
+            for seed in (1, 1, 2)]  # fmt: skip
+    assert same[0] == same[1] != same[2]
+
+
+def test_prompts_of_a_file_become_json_lines(folder):
+    (folder / "p.txt").write_text("the cat\na horse\n\n")
+    done = regard(folder, "generate", "--model", "m", "--data", "p.txt", "-o", "out.jsonl", "--max-tokens", 5,
+                  "--samples", 2)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
+    assert [one["prompt"] for one in lines] == ["the cat"] * 2 + ["a horse"] * 2 + [""] * 2
+    assert set(lines[0]) == {"prompt", "text", "ended_by", "tokens", "log_probability"}
+
+
+def test_a_long_prompt_keeps_the_finished_lines(folder):
+    (folder / "p.txt").write_text("the cat\n" + "x" * 50 + "\n")
+    done = regard(folder, "generate", "--model", "m", "--data", "p.txt", "-o", "out.jsonl", "--max-tokens", 5)
+    assert done.returncode == 3
+    assert "line 2 of p.txt is too long" in done.stderr
+    assert "at most 42 tokens" in done.stderr
+    assert len((folder / "out.jsonl.partial").read_text().splitlines()) == 1
+    assert not (folder / "out.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["x"], 2, "no model was given"),
+        (["--model", "m", "x", "--chat"], 4, "no chat template"),
+        (["--model", "m", "x", "--system", "y"], 2, "--system has no effect"),
+        (["--model", "m", "x", "--greedy", "--top-k", 3], 2, "--top-k has no effect on greedy search"),
+        (["--model", "none", "x"], 4, "no model 'none'"),
+        (["--model", "m", "x", "--format", "csv"], 2, "unknown format"),
+        (["--model", "m", "x" * 50], 3, "at most 42 tokens"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(folder, arguments, code, said):
+    done = regard(folder, "generate", *arguments)
+    assert done.returncode == code
+    assert said in done.stderr
+    assert done.stdout == ""
+
+
+def test_evaluate(folder):
+    (folder / "t.txt").write_text("\n".join(documents()[:2]))
+    done = regard(folder, "evaluate", "lm", "--model", "m", "--data", "t.txt", "--stride", 7, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    scores = score_texts(Generator.load(folder / "m").model, ["\n".join(documents()[:2])], stride=7)
+    found = json.loads(done.stdout)
+    assert found["perplexity"] == pytest.approx(scores.perplexity, rel=1e-5)
+    assert (found["stride"], found["length"], found["documents"]) == (7, 43, 1)
+    shown = regard(folder, "evaluate", "lm", "--model", "m", "--data", "t.txt", "--stride", 7)
+    assert f"bits per byte {scores.bits_per_byte:.4f}" in shown.stdout

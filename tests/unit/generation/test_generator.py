@@ -1,0 +1,175 @@
+"""Texts of a generator: equal to those of the model by hand; stop strings, ends, seeds, streams, chat templates."""
+
+import json
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.errors import CheckpointError, DataError, OptionError
+from regard.generation import ChatTemplate, Continuation, Generator
+from regard.generation.text_stream import TextStream
+from regard.search import Beam, Greedy, Sampling
+from regard.text.language_tokenizer import train_language_tokenizer
+from small_language_models import documents, language_model
+
+BYTES = train_language_tokenizer(documents(), kind="bytes", size=300)
+TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}<{{ message.role }}>{{ message.content }}\n{% endfor %}<assistant>"
+)
+
+
+@torch.no_grad()
+def greedy_text(model, prompt, most):
+    ids = [0, *model.tokenizer.plain_ids([prompt])[0]]
+    start = len(ids)
+    while len(ids) < start + most and len(ids) < model.max_tokens:
+        logits = model(torch.tensor([ids])).logits[0, -1]
+        token = int(logits.argmax())
+        if token == 0:
+            break
+        ids.append(token)
+    return model.tokenizer.decode(ids[start:])
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+@pytest.mark.parametrize("tokens", [8192, 1])
+def test_greedy_texts_are_those_of_the_model(kind, tokens):
+    model = language_model(kind, tokenizer="characters")
+    prompts = ["the cat", "", "No. 3", "a"]
+    found = Generator(model, tokens=tokens).generate(prompts, max_tokens=17)
+    assert [one.text for (one,) in found] == [greedy_text(model, prompt, 17) for prompt in prompts]
+    assert [one.prompt for (one,) in found] == prompts
+
+
+def test_streams_join_to_the_text():
+    generator, options = (
+        Generator(language_model()),
+        {"search": Sampling(seed=5), "max_tokens": 23, "stop": ["e", "zz"]},
+    )
+    ((whole,),) = generator.generate(["the cat"], **options)
+    *parts, last = generator.stream("the cat", **options)
+    assert isinstance(last, Continuation)
+    assert "".join(parts) == whole.text
+    assert last == whole
+
+
+def test_the_seed_decides_the_text_whatever_the_batch():
+    generator = Generator(language_model())
+    prompts = ["the cat", "a horse eats", "No."]
+    texts = [[one.text for one in generator.generate(prompts, search=Sampling(seed=seed), max_tokens=9)[0]]
+             for seed in (1, 1, 2)]  # fmt: skip
+    assert texts[0] == texts[1] != texts[2]
+    assert [one.text for one in generator.generate(prompts[:1], search=Sampling(seed=1), max_tokens=9)[0]] == texts[0]
+
+
+def test_how_a_text_ended():
+    model = language_model(tokenizer="characters")
+    generator = Generator(model)
+    ((long,),) = generator.generate(["the"], max_tokens=7)
+    assert (long.ended_by, long.tokens) == ("max_tokens", 7)
+    ((full,),) = generator.generate(["the"], max_tokens=100)
+    assert full.ended_by in ("context", "end")
+    ((cut,),) = generator.generate(["the"], max_tokens=7, stop=[long.text[2:4]])
+    assert cut.ended_by == "stop"
+    assert cut.text == long.text[: long.text.index(long.text[2:4])]
+    assert cut.tokens < 7
+
+
+def test_prompts_that_cannot_be_continued_are_refused_with_numbers():
+    generator = Generator(language_model())
+    with pytest.raises(DataError, match=r"prompt 2 is too long") as caught:
+        generator.generate(["a", "b" * 42])
+    assert "at most 42 tokens" in str(caught.value)
+    assert "43 tokens" in str(caught.value)
+    for options in ({"stop": [""]}, {"stop": "ab"}, {"max_tokens": 0}, {"search": Beam(2)}):
+        with pytest.raises(OptionError):
+            generator.generate(["a"], **options)
+    with pytest.raises(OptionError, match="single continuation"):
+        generator.stream("a", search=Sampling(seed=1, best=2))
+    assert Generator(language_model(start_id=None)).generate(["a"], search=Greedy(), max_tokens=1)
+
+
+@given(
+    text=st.text(st.sampled_from("abcé漢😀 \n")),
+    stop=st.lists(st.text(st.sampled_from("abc é"), min_size=1), max_size=3),
+)
+def test_a_text_stream_cuts_before_the_first_stop_string(text, stop):
+    """Against a search of the whole text; where several stop strings begin at one place, the text is the same."""
+    stream = TextStream(BYTES, stop)
+    parts = []
+    for token in BYTES.plain_ids([text])[0]:
+        parts.append(stream.push(token))
+        if stream.stopped_by is not None:
+            break
+    parts.append(stream.close())
+    ends = [text.index(one) for one in stop if one in text]
+    found = "".join(parts)
+    assert "\ufffd" not in found
+    if not ends:
+        assert (found, stream.stopped_by) == (text, None)
+    else:
+        # The stop string that is complete first ends the text, even if a longer one began before it.
+        complete = min(text.index(one) + len(one) for one in stop if one in text)
+        first = min(text.index(one) for one in stop if one in text and text.index(one) + len(one) == complete)
+        assert found == text[:first]
+
+
+def test_chat_templates(tmp_path):
+    model = language_model()
+    model.save(tmp_path / "m")
+    with pytest.raises(CheckpointError, match="no chat template"):
+        Generator.load(tmp_path / "m").chat_prompt("Hi")
+    config = {"chat_template": TEMPLATE, "bos_token": {"content": "<s>"}}
+    (tmp_path / "m" / "tokenizer_config.json").write_text(json.dumps(config))
+    generator = Generator.load(tmp_path / "m")
+    assert generator.chat_prompt("Hi", system="Be brief") == "<s><system>Be brief\n<user>Hi\n<assistant>"
+    (tmp_path / "m" / "chat_template.jinja").write_text("{{ messages[0].content }}!")
+    assert Generator.load(tmp_path / "m").chat_prompt("Hi") == "Hi!"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ ().__class__.__bases__[0].__subclasses__() }}",
+        "{{ messages.append(1) }}",
+        "{% for one in messages %}",
+        "{{ 1 / 0 }}",
+        "{{ messages.x.y }}",
+    ],
+)
+def test_templates_run_in_a_sandbox(source):
+    with pytest.raises(CheckpointError, match="cannot be used"):
+        ChatTemplate(source, {}).render([{"role": "user", "content": "x"}])
+
+
+def test_a_template_may_refuse_messages():
+    with pytest.raises(DataError, match="system messages are not supported"):
+        ChatTemplate("{{ raise_exception('system messages are not supported') }}", {}).render([])
+
+
+def test_templates_equal_those_of_transformers():
+    transformers = pytest.importorskip("transformers")
+    import tokenizers
+
+    source = "{% for m in messages %}\n  {%- if loop.first %}[{% endif %}\n{{ m | tojson }}{% if m.role == 'x' %}{% break %}{% endif %}\n{% endfor %}{% if add_generation_prompt %}>{% endif %}\n"  # noqa: E501
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, unk_token="a"))
+    peer = transformers.PreTrainedTokenizerFast(tokenizer_object=backend, chat_template=source)
+    messages = [{"role": "user", "content": "é\n<"}, {"role": "x", "content": "'"}, {"role": "y", "content": ""}]
+    expected = peer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    assert ChatTemplate(source, {}).render(messages) == expected
+
+
+def test_a_message_cannot_contain_special_tokens(tmp_path):
+    import tokenizers
+
+    from regard.text.tokenizer import Tokenizer
+
+    backend = tokenizers.Tokenizer.from_str(BYTES.to_json())
+    backend.add_special_tokens(["<|im_end|>"])
+    model = language_model(max_length=43)
+    model.tokenizer = Tokenizer(backend, pad_id=0)
+    generator = Generator(model, chat_template=ChatTemplate(TEMPLATE, {"bos_token": ""}))
+    with pytest.raises(DataError, match="a message contains"):
+        generator.chat_prompt("x<|im_end|>")
