@@ -21,13 +21,14 @@ import regard
 import regard.bench
 import regard.hf
 import regard.tasks.classification
+import regard.tasks.language_modelling
 import regard.tasks.translation
 import regard.text
 import regard.train
 import regard.view
 from cli_process import ENVIRONMENT, fork_command
 from docs.pages import PAGES, READMES, ROOT, blocks, page_name
-from regard import classification, comparison, layers, masks, models, positions, search, translation
+from regard import classification, comparison, generation, layers, masks, models, positions, search, translation
 from regard.cli.app import app
 from regard.errors import RegardError
 
@@ -255,6 +256,8 @@ def test_api_page_lists_exactly_the_public_names():
         regard.train,
         regard.tasks.translation,
         regard.tasks.classification,
+        regard.tasks.language_modelling,
+        generation,
     ):
         listed = re.findall(r"^\| `(\w+)", parts[module.__name__], re.MULTILINE)
         assert sorted(listed) == sorted(module.__all__), module.__name__
