@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from regard.cli.app import app
 from regard.layers import precision
 from regard.train import precision as precision_of_training
+from small_language_models import language_model
 
 REASON = "a product in bfloat16 takes 5.00 of float32's time on this processor"
 
@@ -17,6 +18,8 @@ REASON = "a product in bfloat16 takes 5.00 of float32's time on this processor"
 def run_with_dtype(tmp_path, monkeypatch, tiny_model):
     """Return a function that runs a command with --dtype and a faked measurement, and returns its stderr."""
     monkeypatch.chdir(tmp_path)
+    language_model().save(tmp_path / "m")
+    (tmp_path / "t.txt").write_text("a horse")
 
     def run(verb, dtype, *, faster):
         slower = () if faster == "bfloat16" else ("bfloat16",)
@@ -27,6 +30,9 @@ def run_with_dtype(tmp_path, monkeypatch, tiny_model):
             "embed": ["embed", "a", "--model", tiny_model],
             "train translate": ["train", "translate", "--data", "none.tsv", "--out", "m"],  # is read after the check
             "train classify": ["train", "classify", "--data", "none.tsv", "--out", "m"],
+            "train lm": ["train", "lm", "--data", "none.txt", "--out", "m"],
+            "generate": ["generate", "a", "--model", "m", "--max-tokens", "1", "--overwrite"],
+            "evaluate lm": ["evaluate", "lm", "--data", "t.txt", "--model", "m"],
         }
         return CliRunner().invoke(app, [*words[verb], "--dtype", dtype]).stderr
 

@@ -53,6 +53,7 @@ IMPORT_ORDER = (
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 OPTIONAL = (
     "huggingface_hub",
+    "jinja2",
     "pyarrow",
     "transformers",
     "sentence_transformers",

@@ -105,10 +105,12 @@ def lm(
 
     from regard.cli.progress import count_progress
     from regard.generation import score_texts
+    from regard.layers.precision import say_if_slower
     from regard.models.load import load_language_model
     from regard.text.documents import read_and_report_documents
 
     loaded = load_language_model(model, device=device, dtype=getattr(torch, dtype))
+    say_if_slower(dtype, loaded.device, say)
     texts = [one.text for one in read_and_report_documents(data, say, field=field, lines=lines)]
     with count_progress(sum(map(len, texts)), "tokens") as advance:
         scores = score_texts(loaded, texts, length=length, stride=stride, batch_tokens=batch_tokens, advance=advance)

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
 
@@ -180,6 +180,7 @@ def generate(
         say(f"{out}: written")
 
 
+@final
 class _Ends:
     """Counts how texts ended, for messages."""
 
@@ -243,9 +244,12 @@ def _load(model: str, device: str | None, dtype: str, tokens: int | None) -> Gen
 
     from regard.generation import Generator
     from regard.generation.generator import BATCH_TOKENS
+    from regard.layers.precision import say_if_slower
 
     check_choice("precision", dtype, ("float32", "bfloat16"))
-    return Generator.load(model, device=device, dtype=getattr(torch, dtype), tokens=tokens or BATCH_TOKENS)
+    generator = Generator.load(model, device=device, dtype=getattr(torch, dtype), tokens=tokens or BATCH_TOKENS)
+    say_if_slower(dtype, generator.model.device, say)
+    return generator
 
 
 def _prompt(generator: Generator, text: str, system: str | None, *, chat: bool) -> str:

@@ -78,6 +78,7 @@ class LanguageModelScores:
         return self.nats / math.log(2) / self.characters
 
 
+@final
 class _Window(NamedTuple):
     """Part of a document: its inputs are ``document[begin:end]``, and those before ``scored`` are context."""
 
