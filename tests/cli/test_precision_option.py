@@ -18,7 +18,7 @@ REASON = "a product in bfloat16 takes 5.00 of float32's time on this processor"
 def run_with_dtype(tmp_path, monkeypatch, tiny_model):
     """Return a function that runs a command with --dtype and a faked measurement, and returns its stderr."""
     monkeypatch.chdir(tmp_path)
-    language_model().save(tmp_path / "m")
+    language_model().save(tmp_path / "lm")
     (tmp_path / "t.txt").write_text("a horse")
 
     def run(verb, dtype, *, faster):
@@ -31,8 +31,8 @@ def run_with_dtype(tmp_path, monkeypatch, tiny_model):
             "train translate": ["train", "translate", "--data", "none.tsv", "--out", "m"],  # is read after the check
             "train classify": ["train", "classify", "--data", "none.tsv", "--out", "m"],
             "train lm": ["train", "lm", "--data", "none.txt", "--out", "m"],
-            "generate": ["generate", "a", "--model", "m", "--max-tokens", "1", "--overwrite"],
-            "evaluate lm": ["evaluate", "lm", "--data", "t.txt", "--model", "m"],
+            "generate": ["generate", "a", "--model", "lm", "--max-tokens", "1"],
+            "evaluate lm": ["evaluate", "lm", "--data", "t.txt", "--model", "lm"],
         }
         return CliRunner().invoke(app, [*words[verb], "--dtype", dtype]).stderr
 
