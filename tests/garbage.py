@@ -46,6 +46,7 @@ from regard.layers import (
     LatentAttention,
     LatentCache,
     Mamba2Mixer,
+    MixtureOfExperts,
     MultiHeadAttention,
     PagedCache,
     PagePool,
@@ -482,6 +483,11 @@ def _layers() -> Iterator[PublicCall]:
         FeedForward,
         lambda: {"width": 6, "inner": 7, "activation": "relu", "dropout": 0.0, "bias": True},
     )
+    yield PublicCall(
+        "MixtureOfExperts()", MixtureOfExperts, lambda: {"width": 6, "inner": 7, "experts": 3, "chosen": 2}
+    )
+    experts = MixtureOfExperts(6, 7, experts=3, chosen=2)
+    yield PublicCall("MixtureOfExperts.forward", experts, lambda: {"tokens": tokens(2, 5, 6)})
     yield PublicCall("FeedForward.forward", FeedForward(6, 7), lambda: {"tokens": tokens(2, 5, 6)})
     yield PublicCall("Dropout()", Dropout, lambda: {"p": 0.1})
     yield PublicCall("Dropout.forward", Dropout(0.5), lambda: {"tokens": tokens(2, 5, 6)})

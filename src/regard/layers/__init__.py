@@ -8,6 +8,7 @@ from regard.layers.gated_delta_net import GatedDeltaNet
 from regard.layers.latent import LatentAttention
 from regard.layers.latent_cache import LatentCache
 from regard.layers.mamba2_mixer import Mamba2Mixer
+from regard.layers.mixture_of_experts import MixtureOfExperts
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.residual import PostNorm, PreNorm, Residual, SandwichNorm
 from regard.layers.reversible import ReversibleBlock, ReversibleStack
@@ -28,6 +29,7 @@ __all__ = [
     "LatentCache",
     "Mamba2Mixer",
     "MixerCache",
+    "MixtureOfExperts",
     "MultiHeadAttention",
     "PagePool",
     "PagedCache",

@@ -16,6 +16,7 @@ from regard.arguments import explain_arguments
 from regard.errors import OptionError, RefusedError, ShapeError, check_choice, check_flag, check_number, check_size
 from regard.kernels.request import Bias
 from regard.layers.feed_forward import FeedForward
+from regard.layers.mixture_of_experts import MixtureOfExperts
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.residual import PostNorm, PreNorm, Residual
 from regard.masks.base import Mask
@@ -106,7 +107,7 @@ class DecoderBlock(nn.Module):
         self,
         *,
         attention: MultiHeadAttention,
-        feed_forward: FeedForward,
+        feed_forward: FeedForward | MixtureOfExperts,
         attention_residual: Residual,
         feed_forward_residual: Residual,
         cross_attention: MultiHeadAttention | None = None,

@@ -281,6 +281,7 @@ class Gpt2(CausalLanguageModel):
                 nn.init.zeros_(module.bias)
         nn.init.normal_(self.positions.weight, std=deviation)
         for block in self._blocks:
+            assert isinstance(block.feed_forward, FeedForward), "the layers of GPT-2 have no experts"
             for last in (block.attention.output_projection, block.feed_forward.down):
                 nn.init.normal_(last.weight, std=deviation * (2 * self.config.layers) ** -0.5)
 

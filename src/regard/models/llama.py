@@ -1,4 +1,4 @@
-"""Llama-type decoders: Llama, Mistral, Qwen 2 and 3, Phi 3, Gemma 2 and 3, by options of one model.
+"""Llama-type decoders: Llama, Mistral, Qwen 2 and 3, Phi 3, Gemma 2 and 3, gpt-oss, by options of one model.
 
     h_0 = tokens[ids]                                                  * sqrt(width) in Gemma
     a   = h + MultiHead(norm(h)),   h' = a + FFN(norm(a))              for each layer, causal, or in a causal window
@@ -6,7 +6,8 @@
     logits = norm(h_L) W^T
 
 Queries and keys are rotated by their positions, and in Qwen 3 and Gemma 3 normalised before; several query heads share
-the keys and values of one. In Gemma each sublayer has a norm after it as well. ``llama_config`` has the sources.
+the keys and values of one. In Gemma each sublayer has a norm after it as well; in gpt-oss the softmax has a sink, and
+FFN is a mixture of experts (``layers.mixture_of_experts``). ``llama_config`` has the sources.
 ids (batch, length) -> hidden (batch, length, width), logits (batch, length, vocabulary).
 """
 
@@ -22,7 +23,16 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.arguments import explain_arguments
-from regard.layers import DecoderBlock, FeedForward, MultiHeadAttention, PreNorm, Residual, RMSNorm, SandwichNorm
+from regard.layers import (
+    DecoderBlock,
+    FeedForward,
+    MixtureOfExperts,
+    MultiHeadAttention,
+    PreNorm,
+    Residual,
+    RMSNorm,
+    SandwichNorm,
+)
 from regard.masks import Mask
 from regard.mechanisms import DotProduct
 from regard.models.causal_language_model import CausalLanguageModel
@@ -54,6 +64,11 @@ _SEPARATE_ROWS = (
 _FUSED_ROWS = (
     Row("layers.{n}.self_attn.qkv_proj", _PROJECTIONS),
     Row("layers.{n}.mlp.gate_up_proj", _GATE_AND_UP),
+)
+_SINK_ROWS = (Row("layers.{n}.self_attn", "layers.{n}.attention.mechanism"),)
+_EXPERT_ROWS = (
+    Row("layers.{n}.mlp.router", "layers.{n}.feed_forward.router"),
+    Row("layers.{n}.mlp.experts", "layers.{n}.feed_forward.experts"),
 )
 _PRE_NORM_ROWS = (Row("layers.{n}.post_attention_layernorm", "layers.{n}.feed_forward_residual.norm"),)
 _SANDWICH_ROWS = (
@@ -121,6 +136,8 @@ class Llama(CausalLanguageModel):
         return WeightNames(
             _COMMON_ROWS
             + (_FUSED_ROWS if MODEL_TYPES[self.config.model_type].fused else _SEPARATE_ROWS)
+            + (_SINK_ROWS if self.config.sinks else ())
+            + (_EXPERT_ROWS if self.config.experts is not None else ())
             + (_SANDWICH_ROWS if self.config.sandwich_norms else _PRE_NORM_ROWS),
             prefix="model.",
             outer=("lm_head",),
@@ -164,12 +181,16 @@ def _make_layer(config: LlamaConfig, rotary: Rotary) -> DecoderBlock:
             query_norm=query_norm,
             key_norm=key_norm,
         ),
-        feed_forward=FeedForward(
-            config.width, config.inner, activation=config.activation, bias=config.feed_forward_bias
-        ),
+        feed_forward=_make_feed_forward(config),
         attention_residual=_make_residual(config),
         feed_forward_residual=_make_residual(config),
     )
+
+
+def _make_feed_forward(config: LlamaConfig) -> FeedForward | MixtureOfExperts:
+    if config.experts is None or config.chosen_experts is None:
+        return FeedForward(config.width, config.inner, activation=config.activation, bias=config.feed_forward_bias)
+    return MixtureOfExperts(config.width, config.inner, experts=config.experts, chosen=config.chosen_experts)
 
 
 def _make_mechanism(config: LlamaConfig) -> DotProduct:
@@ -178,6 +199,7 @@ def _make_mechanism(config: LlamaConfig) -> DotProduct:
         head_dim=config.head_width,
         scale=config.scale,
         softcap=config.softcap,
+        sinks=config.sinks,
         dropout=config.attention_dropout,
     )
 

@@ -7,10 +7,12 @@
     phi3          fused weights, LongRoPE, rotation of a part of each head
     gemma2        GELU, norms on both sides of a sublayer, scaled embedding, windows in every second layer, softcaps
     gemma3_text   norms of queries and keys instead of softcaps, two bases of the rotation
+    gpt_oss       sinks, biases, windows in every second layer, YaRN, a mixture of experts
 
 Touvron et al. 2023 (Llama), section 2.2; Grattafiori et al. 2024 (Llama 3), section 3.2; Jiang et al. 2023 (Mistral),
 section 2; Yang et al. 2024 (Qwen2), section 2.2.1; Yang et al. 2025 (Qwen3), section 2; Abdin et al. 2024 (Phi-3),
-section 2; Gemma team 2024 (Gemma 2), section 2, and 2025 (Gemma 3), section 2.
+section 2; Gemma team 2024 (Gemma 2), section 2, and 2025 (Gemma 3), section 2; OpenAI 2025
+(gpt-oss), section 2.
 """
 
 from __future__ import annotations
@@ -87,6 +89,9 @@ _PLAIN: Mapping[str, object] = {
     "scale_embedding": False,
     "logit_softcap": None,
     "softcap": None,
+    "sinks": False,
+    "experts": None,
+    "chosen_experts": None,
     "attention_bias": False,
     "output_bias": False,
     "feed_forward_bias": False,
@@ -140,6 +145,15 @@ MODEL_TYPES: Mapping[str, ModelType] = {
         activation_field="hidden_activation",
         base=1_000_000.0,
     ),
+    "gpt_oss": ModelType(
+        "GptOssForCausalLM",
+        fixed={"sinks": True},
+        free=_BIASES | {"windows", "experts", "chosen_experts"},
+        has_window=lambda config, layer: layer % 2 == 0,
+        window=128,
+        head_dim=64,
+        base=150_000.0,
+    ),
 }
 """The model types that ``Llama`` reads and writes, by the field "model_type" in config.json."""
 
@@ -167,6 +181,9 @@ class LlamaConfig:
         window_rotary: the positions in layers with a window; None is ``rotary``.
         scale: factor of the scores; None is 1 / sqrt(head_dim).
         softcap: scores are c tanh(score / c); None is no cap.
+        sinks: whether the softmax of each head has a trained sink.
+        experts: number of experts in the feed-forward layers; None is a single gated layer.
+        chosen_experts: number of experts that a token uses.
         query_key_norm: whether the queries and the keys of each head are normalised, by an RMS norm.
         sandwich_norms: whether sublayers have a norm after them too.
         norm_offset: number added to the trained weights of norms: 1 for Gemma, else 0.
@@ -201,6 +218,9 @@ class LlamaConfig:
     window_rotary: RotaryConfig | None = None
     scale: float | None = None
     softcap: float | None = None
+    sinks: bool = False
+    experts: int | None = None
+    chosen_experts: int | None = None
     query_key_norm: bool = False
     sandwich_norms: bool = False
     norm_offset: float = 0.0
@@ -230,6 +250,9 @@ class LlamaConfig:
         check_number("epsilon", self.epsilon, least=0.0)
         check_number("deviation", self.deviation, least=0.0)
         check_number("norm_offset", self.norm_offset)
+        for name in ("experts", "chosen_experts"):
+            if getattr(self, name) is not None:
+                check_size(name, getattr(self, name))
         for name in ("scale", "softcap", "logit_softcap"):
             if getattr(self, name) is not None:
                 check_number(name, getattr(self, name), above=0.0)
@@ -266,6 +289,9 @@ class LlamaConfig:
             config.require("use_bidirectional_attention", False, default=False)
         if "softcap" not in kind.free:  # transformers ignores it in Gemma 3, so the file does not say what was trained
             config.require("attn_logit_softcapping", None, default=None)
+        if "experts" in kind.free:  # the published weights are quantised to 4 bits, which is not supported
+            for name, only in (("quantization_config", None), ("swiglu_limit", 7.0), ("swiglu_alpha", 1.702)):
+                config.require(name, only, default=only)
         windows = _read_windows(config, kind, layers)
         section = _FULL if "window_rotary" in kind.free else None
         rotary = RotaryConfig.from_hugging_face(config, head_dim=head_width, base=kind.base, section=section)
@@ -321,6 +347,8 @@ class LlamaConfig:
             written["attention_bias"] = self.attention_bias
         if "feed_forward_bias" in kind.free:
             written["mlp_bias"] = self.feed_forward_bias
+        if "experts" in kind.free:
+            written |= {"num_local_experts": self.experts, "num_experts_per_tok": self.chosen_experts}
         if "scale" in kind.free:
             written["query_pre_attn_scalar"] = self._scale_divisor()
             written |= {"final_logit_softcapping": self.logit_softcap, "attn_logit_softcapping": self.softcap}
@@ -391,6 +419,10 @@ class LlamaConfig:
         """Why a config.json of this type could not say the hyperparameters; None if it can."""
         if "output_bias" in kind.free and self.attention_bias != self.output_bias:
             return f"attention_bias={self.attention_bias}, output_bias={self.attention_bias}: equal ones"
+        if "experts" in kind.free and (self.experts is None or self.chosen_experts is None):
+            return "experts and chosen_experts: numbers"
+        if "experts" in kind.free and self.activation != "swiglu":
+            return "activation='swiglu'"
         sizes = set(self.windows) - {None}
         if len(sizes) > 1:
             return "one size of all windows"
@@ -421,7 +453,11 @@ def _read_free(config: ConfigFile, kind: ModelType, head_width: int) -> dict[str
     """Read the hyperparameters that files of this type may set."""
     found: dict[str, object] = {}
     if "attention_bias" in kind.free:
-        found["attention_bias"] = found["output_bias"] = config.flag("attention_bias", default=False)
+        found["attention_bias"] = found["output_bias"] = config.flag(
+            "attention_bias", default=config.model_type == "gpt_oss"
+        )
+    if "experts" in kind.free:
+        found |= {"experts": config.size("num_local_experts"), "chosen_experts": config.size("num_experts_per_tok")}
     if "feed_forward_bias" in kind.free:
         found["feed_forward_bias"] = config.flag("mlp_bias", default=False)
     if "scale" in kind.free:

@@ -37,6 +37,7 @@ CLASSES = {
     "phi3": "Phi3",
     "gemma2": "Gemma2",
     "gemma3_text": "Gemma3Text",
+    "gpt_oss": "GptOss",
 }
 SUPPORTED = sorted(CLASSES)
 SMALL = LlamaConfig(
@@ -79,15 +80,19 @@ def make_peer(kind, seed=0, deviation=0.2, **fields):
         "pad_token_id": None,  # transformers has no gradient for the embedding of padding
         "bos_token_id": 1,
         "eos_token_id": [2, 3],
-    } | fields
+    }
+    if kind == "gpt_oss":
+        options |= {"num_local_experts": 5, "num_experts_per_tok": 2, "head_dim": 6}
+    options |= fields
     torch.manual_seed(seed)
     config = getattr(transformers, CLASSES[kind] + "Config")(**options)
     config._attn_implementation = "eager"
+    config._experts_implementation = "eager"  # the grouped products of torch need widths that 4 divides
     peer = AutoModelForCausalLM.from_config(config).eval()
     assert peer.config.model_type == kind
     with torch.no_grad():
         for name, weight in peer.named_parameters():
-            if "norm" in name or name.endswith("bias"):
+            if "norm" in name or name.endswith(("bias", "sinks")):
                 weight += torch.randn_like(weight) * 0.3
     return peer
 
@@ -115,7 +120,12 @@ def peers(draw, kind, **fields):
         options["hidden_size"] = heads * max(options["hidden_size"] // heads, -(-24 // heads))
     gate = "hidden_activation" if kind.startswith("gemma") else "hidden_act"
     options[gate] = draw(st.sampled_from(["silu", "gelu_pytorch_tanh"]))
-    if kind in ("llama", "qwen3", "gemma2", "gemma3_text"):
+    if kind == "gpt_oss":
+        options |= {
+            "num_local_experts": draw(st.sampled_from([3, 5])),
+            "num_experts_per_tok": draw(st.sampled_from([1, 2, 3])),
+        }
+    if kind in ("llama", "qwen3", "gemma2", "gemma3_text", "gpt_oss"):
         options["attention_bias"] = draw(st.booleans())
     if kind == "llama":
         options["mlp_bias"] = draw(st.booleans())
@@ -169,7 +179,9 @@ class TestParity:
             folder = tmp_path_factory.mktemp("peer")
             model = reload(peer, folder)
             model.save(folder / "copy", max_shard_bytes=shard)
-            again, info = AutoModelForCausalLM.from_pretrained(folder / "copy", output_loading_info=True)
+            again, info = AutoModelForCausalLM.from_pretrained(
+                folder / "copy", output_loading_info=True, experts_implementation="eager"
+            )
             assert type(again) is type(peer)
             assert not any(info[problem] for problem in ("missing_keys", "unexpected_keys", "mismatched_keys"))
             for name, weight in peer.state_dict().items():
@@ -347,8 +359,8 @@ def test_published_sizes(builder, millions):
 class TestErrors:
     def test_unsupported_types_are_told_those_that_are_not(self, model, tmp_path):
         model.save(tmp_path / "model")
-        change_config(tmp_path / "model", model_type="gpt_oss")
-        with pytest.raises(CheckpointError, match=r"one of[\s\S]*gemma2, gemma3_text, gpt2, llama, mistral, phi3"):
+        change_config(tmp_path / "model", model_type="qwen3_moe")
+        with pytest.raises(CheckpointError, match=r"one of[\s\S]*gemma2, gemma3_text, gpt2, gpt_oss, llama, mistral"):
             load(tmp_path / "model")
 
     @pytest.mark.parametrize(
@@ -364,6 +376,8 @@ class TestErrors:
             ({"rotary": RotaryConfig(rotated=4)}, "a rotation of the whole head"),
             ({"rotary": RotaryConfig(scaling=DynamicScaling(2.0, 7))}, "trained_length=19"),
             ({"activation": "silu"}, "swiglu"),
+            ({"sinks": True}, "choose model_type: gpt_oss"),
+            ({"model_type": "gpt_oss", "sinks": True}, "experts and chosen_experts"),
             ({"softcap": 50.0}, "choose model_type: gemma2"),
             ({"model_type": "gemma2", "softcap": 0.0}, "softcap"),
             ({"key_value_heads": 2}, None),
