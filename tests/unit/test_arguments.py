@@ -106,11 +106,11 @@ def test_too_many_and_too_few_arguments(call, what, got):
 
 def test_signatures_are_preserved():
     assert list(inspect.signature(regard.attention).parameters) == [
-        *("query", "key", "value", "mask", "bias", "scale", "dropout", "impl")
+        *("query", "key", "value", "mask", "bias", "scale", "softcap", "sinks", "dropout", "impl")
     ]
     assert list(inspect.signature(MultiHeadAttention).parameters)[:2] == ["width", "heads"]
     assert list(inspect.signature(MultiHeadAttention.forward).parameters)[1:] == [
-        *("query", "key", "value", "mask", "cache", "inputs")
+        *("query", "key", "value", "mask", "bias", "cache", "inputs")
     ]
     assert pickle.loads(pickle.dumps(regard.attention)) is regard.attention
 

@@ -269,7 +269,7 @@ class TestNames:
         monkeypatch.setitem(sys.modules, "huggingface_hub", types.SimpleNamespace(snapshot_download=snapshot_download))
         assert load("someone/some-bert").config == SMALL
         assert request["name"] == "someone/some-bert"
-        assert all(pattern.endswith((".json", ".safetensors")) for pattern in request["patterns"])
+        assert all(pattern.endswith((".json", ".safetensors", ".jinja")) for pattern in request["patterns"])
 
     def test_the_hub_cannot_be_reached(self, monkeypatch):
         def snapshot_download(name, *, allow_patterns):
