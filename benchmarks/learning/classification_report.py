@@ -65,7 +65,7 @@ class Section:
         first = next(iter(found.values()))
         machine, versions = first["machine"], first["versions"]
         yield (
-            f"*Minutes* are processor time of the whole training, over all {machine['threads']} threads, on "
+            f"*Minutes* are those of one core, for the whole training, on "
             f"{machine['processor']}. The most frequent answer alone is right for {_percent(first['baseline'])} of the "
             f"{first['texts']:,} test texts. "
             f"{self.source}\n"

@@ -56,6 +56,6 @@ def render_section(found: dict[str, Any]) -> Iterator[str]:
     yield f"\n{table(found)}\n"
     yield (
         f"{options['steps']:,} steps of {options['batch']} sequences of {options['length']} tokens. *Minutes* are "
-        f"processor time of the training, over all {machine['threads']} threads, on {machine['processor']}.\n"
+        f"those of one core, for the whole training, on {machine['processor']}.\n"
     )
     yield f"<small>regard {versions['regard']} ({versions['commit']}), torch {versions['torch']}.</small>\n"
