@@ -101,11 +101,17 @@ def make_peer(kind, seed=0, deviation=0.2, **fields):
 def peers(draw, kind, **fields):
     """A random small model of one type."""
     key_value_heads, groups = draw(st.sampled_from([1, 2, 3])), draw(st.sampled_from([1, 2, 3]))
-    heads, head_dim = key_value_heads * groups, draw(st.sampled_from([2, 6, 10]))
+    heads = key_value_heads * groups
+    # A norm over few numbers amplifies rounding: ours and theirs are then 3e-5 from float64.
+    least_head_width = -(-24 // heads)
     free_head_dim = kind not in ("qwen2", "phi3")
+    head_dim = draw(st.sampled_from([6, 10] if kind in ("qwen3", "gemma3_text") else [2, 6, 10]))
+    if not free_head_dim:
+        head_dim = max(head_dim, least_head_width + least_head_width % 2)
+    head_width = max(draw(st.sampled_from([3, 8])), least_head_width)
     options = {
         "vocab_size": draw(st.sampled_from([5, 31])),
-        "hidden_size": heads * draw(st.sampled_from([3, 8])) if free_head_dim else heads * head_dim,
+        "hidden_size": heads * (head_width if free_head_dim else head_dim),
         "num_attention_heads": heads,
         "num_key_value_heads": key_value_heads,
         "num_hidden_layers": draw(st.sampled_from([1, 2, 3, 7])),
@@ -115,9 +121,6 @@ def peers(draw, kind, **fields):
     }
     if free_head_dim:
         options["head_dim"] = head_dim
-    if kind.startswith("gemma"):
-        # A norm over few numbers, of the output of a sublayer, amplifies rounding: both are then 3e-5 from float64.
-        options["hidden_size"] = heads * max(options["hidden_size"] // heads, -(-24 // heads))
     gate = "hidden_activation" if kind.startswith("gemma") else "hidden_act"
     options[gate] = draw(st.sampled_from(["silu", "gelu_pytorch_tanh"] if kind != "gpt_oss" else ["silu"]))
     if kind == "gpt_oss":
