@@ -43,7 +43,7 @@ class _Layer:
     module: nn.Module
     weights: dict[str, Tensor]
     hash: Callable[[Tensor], Tensor]
-    """Queries (1, heads, length, head_dim) -> buckets (heads, length, rounds)."""
+    """Tokens (1, length, width) -> buckets (heads, length, rounds), of queries as the module rounds them."""
     chunk: int | None
 
 
@@ -58,12 +58,14 @@ class _Attention(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Project the tokens and attend."""
-        query, value = (
-            linear_activation(tokens, projection).unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
-            for projection in (self.query_key, self.value)
-        )
+        query, value = (_project(tokens, projection) for projection in (self.query_key, self.value))
         output: Tensor = self.mechanism(query, query, value)
         return output.transpose(1, 2).flatten(2)
+
+
+def _project(tokens: Tensor, projection: nn.Linear) -> Tensor:
+    """Project tokens (1, length, width) to (1, heads, length, head_dim)."""
+    return linear_activation(tokens, projection).unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
 
 
 @final
@@ -87,10 +89,11 @@ def _make_regard(kind: Kind, rounds: int, buckets: int | None) -> _Layer:
     mechanism = Reformer(heads=HEADS, head_dim=HEAD_DIM, rounds=rounds, buckets=buckets, chunk=chunk)
     layer = _Attention(mechanism)
 
-    def hash_queries(query: Tensor) -> Tensor:
+    def hash_tokens(tokens: Tensor) -> Tensor:
+        query = _project(tokens, layer.query_key)
         return mechanism.make_request(query, query, query, None, None).inputs["query_buckets"][0]
 
-    return _Layer(layer, dict(layer.named_parameters()), hash_queries, chunk)
+    return _Layer(layer, dict(layer.named_parameters()), hash_tokens, chunk)
 
 
 def _make_peer(kind: Kind, rounds: int, buckets: int | None) -> _Layer:
@@ -113,11 +116,12 @@ def _make_peer(kind: Kind, rounds: int, buckets: int | None) -> _Layer:
     attention = LSHSelfAttention(config)
     attention.load_state_dict(weights)
 
-    def hash_queries(query: Tensor) -> Tensor:
+    def hash_tokens(tokens: Tensor) -> Tensor:
+        query = attention.query_key(tokens).unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
         found: Tensor = attention._hash_vectors(query, rounds, None)[0].unflatten(1, (rounds, -1)).transpose(1, 2)
         return found
 
-    return _Layer(_PeerAttention(attention), weights, hash_queries, CHUNK)
+    return _Layer(_PeerAttention(attention), weights, hash_tokens, CHUNK)
 
 
 @cache
@@ -145,7 +149,7 @@ def _compute_rows(layer: _Layer, tokens: Tensor, rows: Tensor) -> Tensor:
         return (of @ weight.T).unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
 
     with torch.no_grad():
-        buckets = layer.hash(project("query_key", tokens.detach().float()))
+        buckets = layer.hash(tokens.detach().float())
     counts = _count_keys(buckets, rows, layer.chunk)
     query, value = (project(name, tokens)[0] for name in ("query_key", "value"))
     key = query / (query.square().mean(-1, keepdim=True) + 1e-6).sqrt()
