@@ -188,7 +188,7 @@ class _Ends:
         self.stop, self.counts, self.total = tuple(stop), dict.fromkeys(("end", "stop", "max_tokens", "context"), 0), 0
 
     def add(self, one: Continuation) -> None:
-        """Count a text."""
+        """Count a text by what ended it."""
         self.counts[one.ended_by] += 1
         self.total += 1
 

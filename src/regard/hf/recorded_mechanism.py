@@ -49,7 +49,7 @@ class _ScaledMechanism(Mechanism, ABC):
         return self.factor
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
-        """Compute the output."""
+        """Compute the output of a recorded call, by the kernel that "auto" chooses."""
         request = self._complete(request)
         return select("attention", "auto", request).compute(request)
 

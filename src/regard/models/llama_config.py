@@ -264,7 +264,7 @@ class LlamaConfig:
 
     @property
     def head_width(self) -> int:
-        """The size of a head."""
+        """The number of components of a head: ``head_dim``, or its share of the width."""
         return self.width // self.heads if self.head_dim is None else self.head_dim
 
     def layer_window(self, layer: int) -> int | None:

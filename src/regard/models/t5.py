@@ -461,7 +461,7 @@ def _compute_tables(biases: nn.ModuleList, lowest: int, highest: int) -> tuple[D
 
 
 def _for_layers(tables: tuple[DistanceTable, ...], layers: int) -> tuple[DistanceTable, ...]:
-    """The table of each layer."""
+    """Return a table for each layer: the one that all share, or each layer's own."""
     return tables if len(tables) == layers else tables * layers
 
 

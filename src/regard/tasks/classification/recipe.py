@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
-from regard.errors import OptionError, check_choice, check_count, check_flag, check_kind, check_number
+from regard.errors import check_choice, check_count, check_flag, check_kind, check_number
+from regard.tasks.recipe_fields import check_effect_on_trained_model, to_json_fields
 from regard.text.labelled import LabelFormat
 from regard.text.pooling import MODES
 from regard.text.tokenizer_training import TOKENIZERS
@@ -90,7 +91,7 @@ class ClassificationRecipe:
     def fields(self) -> dict[str, Any]:
         """The fields as JSON values, except those of the model, which the data may decide."""
         left_open = ("model", "hyperparameters", "attention", "position", "most_tokens")
-        fields = {name: _to_json_value(value) for name, value in asdict(self).items() if name not in left_open}
+        fields = to_json_fields(self, left_out=left_open)
         return fields | {"init": None if self.init is None else Path(self.init).name}
 
     def check_effect(self) -> None:
@@ -105,22 +106,4 @@ class ClassificationRecipe:
             "tokenizer (--tokenizer)": self.tokenizer is not None,
             "vocabulary (--vocabulary)": self.vocabulary is not None,
         }
-        names = ", ".join(name for name, is_set in useless.items() if is_set)
-        if names:
-            raise OptionError(
-                f"fine-tuning cannot change the architecture or the tokenizer of {self.init}",
-                expected="a recipe that leaves them as they are",
-                got=names,
-                do=f"leave out {names}",
-            )
-
-
-def _to_json_value(value: Any) -> Any:
-    """Convert to JSON; a path becomes its file name, since the file may be elsewhere when the run is resumed."""
-    if isinstance(value, Path):
-        return value.name
-    if isinstance(value, tuple | list):
-        return [_to_json_value(one) for one in value]
-    if isinstance(value, dict):
-        return {name: _to_json_value(one) for name, one in value.items()}
-    return value
+        check_effect_on_trained_model(self.init, useless, parts="the architecture or the tokenizer")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
-from regard.errors import OptionError, check_count, check_kind, check_number
+from regard.errors import check_count, check_kind, check_number
+from regard.tasks.recipe_fields import check_effect_on_trained_model, to_json_fields
 from regard.tasks.translation.presets import SIZES
 from regard.text.pairs import PairFormat
 
@@ -78,33 +79,18 @@ class TranslationRecipe:
     def fields(self) -> dict[str, Any]:
         """The fields as JSON values, except those of the model, which the data may decide."""
         left_open = ("model", "hyperparameters", "attention", "batch_tokens")
-        fields = {name: _to_json_value(value) for name, value in asdict(self).items() if name not in left_open}
+        fields = to_json_fields(self, left_out=left_open)
         return fields | {"start": None if self.start is None else Path(self.start).name}
 
     def check_effect(self) -> None:
         """Raise OptionError for fields that have no effect when a model is fine-tuned."""
-        starts = self.start is not None
+        if self.start is None:
+            return
         useless = {
-            "hyperparameters (--set)": starts and bool(self.hyperparameters),
-            "attention (--attention)": starts and self.attention is not None,
-            "vocabulary (--vocabulary)": starts and self.vocabulary is not None,
-            "algorithm (--subwords)": starts and self.algorithm is not None,
-            "sharing (--sharing)": starts and self.sharing is not None,
+            "hyperparameters (--set)": bool(self.hyperparameters),
+            "attention (--attention)": self.attention is not None,
+            "vocabulary (--vocabulary)": self.vocabulary is not None,
+            "algorithm (--subwords)": self.algorithm is not None,
+            "sharing (--sharing)": self.sharing is not None,
         }
-        names = ", ".join(name for name, is_set in useless.items() if is_set)
-        if names:
-            raise OptionError(
-                f"fine-tuning cannot change the architecture or the subwords of {self.start}",
-                expected="a recipe that leaves them as they are",
-                got=names,
-                do=f"leave out {names}",
-            )
-
-
-def _to_json_value(value: Any) -> Any:
-    """Convert to JSON; a path becomes its file name, since the file may be elsewhere when the run is resumed."""
-    if isinstance(value, Path):
-        return value.name
-    if isinstance(value, tuple | list):
-        return [_to_json_value(one) for one in value]
-    return value
+        check_effect_on_trained_model(self.start, useless, parts="the architecture or the subwords")
