@@ -36,6 +36,7 @@ from regard.masks import Mask
 from regard.models.activation_names import ACTIVATIONS, activation_to_hugging_face
 from regard.models.check_token_ids import check_token_ids
 from regard.models.config_file import MAX_LAYERS, ConfigFile
+from regard.models.initial_weights import init_from_normal
 from regard.models.masked_language_head import MaskedLanguageHead
 from regard.models.masked_language_model import MaskedLanguageModel, tied_head_weights
 from regard.models.weight_names import Row, WeightNames
@@ -277,11 +278,7 @@ class Bert(MaskedLanguageModel):
 
     def _init_weights(self) -> None:
         """Initialise weights from a normal distribution and biases with 0, as in the published code."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear | nn.Embedding):
-                nn.init.normal_(module.weight, std=float(self.config.deviation))
-            if isinstance(module, nn.Linear):
-                nn.init.zeros_(module.bias)
+        init_from_normal(self, float(self.config.deviation))
         nn.init.normal_(self.positions.weight, std=float(self.config.deviation))
 
 

@@ -38,6 +38,7 @@ from regard.models.activation_names import ACTIVATIONS, activation_to_hugging_fa
 from regard.models.causal_language_model import CausalLanguageModel, CausalOutput, check_special_ids, join_end_ids
 from regard.models.check_token_ids import check_token_ids
 from regard.models.config_file import MAX_LAYERS, ConfigFile
+from regard.models.initial_weights import init_from_normal
 from regard.models.weight_names import Row, WeightNames
 from regard.positions import Learned
 from regard.validation import check_dropout
@@ -274,11 +275,7 @@ class Gpt2(CausalLanguageModel):
     def _init_weights(self) -> None:
         """Initialise weights as published: those of residual layers are smaller by sqrt(number of residual layers)."""
         deviation = float(self.config.deviation)
-        for module in self.modules():
-            if isinstance(module, nn.Linear | nn.Embedding):
-                nn.init.normal_(module.weight, std=deviation)
-            if isinstance(module, nn.Linear) and module.bias is not None:
-                nn.init.zeros_(module.bias)
+        init_from_normal(self, deviation)
         nn.init.normal_(self.positions.weight, std=deviation)
         for block in self._blocks:
             assert isinstance(block.feed_forward, FeedForward), "the layers of GPT-2 have no experts"

@@ -37,6 +37,7 @@ from regard.masks import Mask
 from regard.mechanisms import DotProduct
 from regard.models.causal_language_model import CausalLanguageModel
 from regard.models.config_file import ConfigFile
+from regard.models.initial_weights import init_from_normal
 from regard.models.llama_config import MODEL_TYPES, LlamaConfig
 from regard.models.rotary_config import RotaryConfig
 from regard.models.weight_names import Row, WeightNames
@@ -98,7 +99,7 @@ class Llama(CausalLanguageModel):
         )
         self.norm = _make_norm(config, config.width)
         self.output = nn.Linear(config.width, config.vocabulary, bias=False)
-        self._init_weights()
+        init_from_normal(self, float(self.config.deviation))
         self.tie()
 
     def embed(
@@ -154,14 +155,6 @@ class Llama(CausalLanguageModel):
     def config_fields(self) -> dict[str, Any]:
         """The fields of a config.json for ``transformers``."""
         return self.config.to_hugging_face()
-
-    def _init_weights(self) -> None:
-        """Initialise weights from a normal distribution and biases with 0, as in the published code."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear | nn.Embedding):
-                nn.init.normal_(module.weight, std=float(self.config.deviation))
-            if isinstance(module, nn.Linear) and module.bias is not None:
-                nn.init.zeros_(module.bias)
 
 
 def _make_layer(config: LlamaConfig, rotary: Rotary) -> DecoderBlock:

@@ -38,6 +38,7 @@ from regard.masks import Mask
 from regard.models.activation_names import ACTIVATIONS, activation_to_hugging_face
 from regard.models.bert import ROWS, BertOutput
 from regard.models.config_file import MAX_LAYERS, ConfigFile
+from regard.models.initial_weights import init_from_normal
 from regard.models.masked_language_head import MaskedLanguageHead
 from regard.models.masked_language_model import MaskedLanguageModel, tied_head_weights
 from regard.models.weight_names import Row, WeightNames
@@ -196,7 +197,7 @@ class Roberta(MaskedLanguageModel):
         )
         self.pooler = nn.Linear(config.width, config.width) if config.pooler else None
         self.head = _make_head(config) if config.head else None
-        self._init_weights()
+        init_from_normal(self, float(self.config.deviation))
         self.tie()
 
     def forward(self, ids: Tensor, *, mask: Mask | None = None, keep_layers: bool = False) -> BertOutput:
@@ -261,14 +262,6 @@ class Roberta(MaskedLanguageModel):
         words = self.token_embedding(ids) + self.segments.weight[0]
         embedded: Tensor = self.dropout(self.norm(words + self.positions(counts + self.config.pad_id)))
         return embedded
-
-    def _init_weights(self) -> None:
-        """Initialise weights from a normal distribution and biases with 0, as in the published code."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear | nn.Embedding):
-                nn.init.normal_(module.weight, std=float(self.config.deviation))
-            if isinstance(module, nn.Linear):
-                nn.init.zeros_(module.bias)
 
 
 def _make_head(config: RobertaConfig) -> MaskedLanguageHead:
