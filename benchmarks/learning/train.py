@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 
 from benchmarks.learning import results
 from benchmarks.machine import machine, versions
+from benchmarks.measured_process import run_and_measure
 from regard.train.run_folder import RunFolder
 
 
@@ -43,7 +43,7 @@ def train_and_evaluate(model: Path, options: Sequence[str], test: Sequence[str])
     resumed = run.has_run
     if resumed:
         command.append("--resume")
-    memory, processor_seconds = _run_and_measure(command)
+    memory, processor_seconds = run_and_measure(command)
     last = run.load_last()
     assert last is not None  # a run that ends writes a checkpoint
     evaluate = [sys.executable, "-m", "regard", "evaluate", "classify", "--model", str(model), *test]
@@ -62,13 +62,3 @@ def train_and_evaluate(model: Path, options: Sequence[str], test: Sequence[str])
         "machine": machine(),
         "versions": versions(),
     }
-
-
-def _run_and_measure(command: Sequence[str]) -> tuple[float, float]:
-    """Run a command, and return the peak memory of its process in GB and its processor time in seconds."""
-    process = subprocess.Popen(command)
-    _, status, usage = os.wait4(process.pid, 0)  # this process only; getrusage has the maximum over all
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, command)
-    return usage.ru_maxrss * 1024 / 1e9, usage.ru_utime + usage.ru_stime

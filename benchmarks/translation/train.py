@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks.measured_process import run_and_measure
 from benchmarks.translation.config import Config
 from benchmarks.translation.prepare import PREPARE
 
@@ -35,9 +34,5 @@ def train_model(config: Config, data: Path, model: Path, *, minutes: float | Non
         command += ["--minutes", str(minutes)]
     if model.with_name(f"{model.name}.run").exists():
         command.append("--resume")
-    process = subprocess.Popen(command)
-    _, status, usage = os.wait4(process.pid, 0)  # this process only; getrusage has the maximum over all
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, command)
-    return usage.ru_maxrss * 1024 / 1e9
+    memory, _ = run_and_measure(command)
+    return memory

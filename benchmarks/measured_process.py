@@ -1,0 +1,21 @@
+"""Run a command as a process of its own, and measure what it took."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+
+def run_and_measure(command: Sequence[str]) -> tuple[float, float]:
+    """Run a command, and return the peak memory of its process in GB and the processor time of its threads in seconds.
+
+    Exits with the command's own code if that is not 0: the command has said why.
+    """
+    process = subprocess.Popen(command)
+    _, status, usage = os.wait4(process.pid, 0)  # this process only; getrusage has the maximum over all
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        sys.exit(process.returncode)
+    return usage.ru_maxrss * 1024 / 1e9, usage.ru_utime + usage.ru_stime
