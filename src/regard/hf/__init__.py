@@ -8,7 +8,9 @@ holds attention functions, and ``AttentionMaskInterface``. A name that only the 
 padding would be ignored in silence (transformers issue 46132). Nothing else changes: a model computes with regard if it
 is loaded with that name, or after ``model.set_attn_implementation("regard")``.
 
-``regard.record(model)`` then records every attention layer, while the fast kernels compute.
+``use_scans(model)`` does the same for linear mixers (gated delta nets, Kimi delta attention, Mamba-2).
+
+``regard.record(model)`` records every attention layer, while the fast kernels compute.
 
 Some models do not use the interface: they accept the name, and run code of their own. ``check(model)`` reports them.
 """
@@ -29,6 +31,7 @@ from regard.hf.attention_function import attention_function
 from regard.hf.attention_mask import attention_mask
 from regard.hf.check import AttentionReport, check
 from regard.hf.recorded_layers import InterfaceLayers
+from regard.hf.scan_replacement import ScanReplacement, use_scans
 from regard.hf.sdpa_replacement import replace_sdpa
 from regard.recording import add_call_source
 
@@ -39,4 +42,4 @@ _transformers.AttentionInterface.register(NAME, attention_function)
 _transformers.AttentionMaskInterface.register(NAME, attention_mask)
 add_call_source(InterfaceLayers(attention_function))
 
-__all__ = ["NAME", "AttentionReport", "check", "replace_sdpa"]
+__all__ = ["NAME", "AttentionReport", "ScanReplacement", "check", "replace_sdpa", "use_scans"]

@@ -7,17 +7,15 @@ Nothing in ``transformers`` says so. It can be seen in the code of a layer: whic
 
 from __future__ import annotations
 
-import inspect
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
-from types import CodeType
 from typing import Any, final
 
 from torch import nn
 from transformers import PreTrainedModel
 
 from regard.errors import check_kind
+from regard.hf.layer_code import methods, names_in_code
 
 _INTERFACE = {"ALL_ATTENTION_FUNCTIONS", "attention_interface"}
 _WEIGHTS = {
@@ -97,24 +95,6 @@ def _implementations(model: PreTrainedModel) -> dict[str, str]:
 
 def _names_in_code(kind: type[Any]) -> set[str]:
     """All names that the methods of a class refer to, without those that it inherits from torch."""
-    names: set[str] = set()
-    for base in kind.__mro__:
-        if base in (nn.Module, object) or base.__module__.startswith("transformers.modeling_utils"):
-            continue
-        if base is nn.MultiheadAttention:
-            return {"scaled_dot_product_attention"}
-        for part in vars(base).values():
-            function = inspect.unwrap(part) if callable(part) else None
-            code = getattr(function, "__code__", None)
-            if isinstance(code, CodeType):
-                names |= set(_names_in(code))
-    return names
-
-
-def _names_in(code: CodeType) -> Iterator[str]:
-    """Names that a code object and those nested in it refer to."""
-    yield from code.co_names
-    yield from code.co_varnames
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names_in(constant)
+    if issubclass(kind, nn.MultiheadAttention):
+        return {"scaled_dot_product_attention"}
+    return {name for method in methods(kind) for name in names_in_code(method.__code__)}

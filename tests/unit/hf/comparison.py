@@ -12,12 +12,15 @@ _RESULTS = ("logits", "last_hidden_state", "logits_per_text")
 
 
 def run_model(
-    model: Any, implementation: str, inputs: Mapping[str, Tensor]
+    model: Any, implementation: str, inputs: Mapping[str, Tensor], run: Any = None
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Run a model forward and backward; returns its results at tokens that are not padding, and the gradients."""
+    """Run a model forward and backward; returns its results at tokens that are not padding, and the gradients.
+
+    ``run`` is what is called, such as the compiled model; None is the model.
+    """
     model.set_attn_implementation(implementation)
     model.zero_grad()
-    output = model(**inputs)
+    output = (model if run is None else run)(**inputs)
     tokens = _find_tokens(model, inputs, output)
     results = {name: _at_tokens(output[name], tokens) for name in _RESULTS if output.get(name) is not None}
     assert results
@@ -32,8 +35,14 @@ def run_model(
 
 def assert_equal_runs(model: Any, inputs: Mapping[str, Tensor]) -> None:
     """Assert that results are equal within 1e-5, and each gradient within 1e-5 of its largest number, or of 1."""
-    expected, expected_gradients = run_model(model, "eager", inputs)
-    results, gradients = run_model(model, "regard", inputs)
+    assert_runs_are_equal(run_model(model, "regard", inputs), run_model(model, "eager", inputs))
+
+
+def assert_runs_are_equal(
+    run: tuple[dict[str, Tensor], dict[str, Tensor]], right: tuple[dict[str, Tensor], dict[str, Tensor]]
+) -> None:
+    """Assert the same of two runs of ``run_model``."""
+    (results, gradients), (expected, expected_gradients) = run, right
     for name, result in results.items():
         torch.testing.assert_close(result, expected[name], atol=1e-5, rtol=1e-5)
     assert gradients.keys() == expected_gradients.keys()

@@ -3,6 +3,7 @@
 A type belongs to a family, which says how the model is called:
 
     decoder    token ids, causal; generates
+    mixer      the same with linear mixers in some layers or all
     encoder    token ids
     seq2seq    token ids of a source and of a target; generates
     speech     a spectrogram and token ids of a target; generates
@@ -21,17 +22,17 @@ import torch
 from torch import Tensor
 
 VOCAB = 97
-_TEXT = {"vocab_size": VOCAB, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-_WIDE = {
+TEXT = {"vocab_size": VOCAB, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+WIDE = {
     "hidden_size": 32,
     "intermediate_size": 40,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "max_position_embeddings": 64,
 }
-_GROUPED = _TEXT | _WIDE | {"num_key_value_heads": 2, "head_dim": 8}
-_BERT = _TEXT | _WIDE
-_BART = _TEXT | {
+_GROUPED = TEXT | WIDE | {"num_key_value_heads": 2, "head_dim": 8}
+_BERT = TEXT | WIDE
+_BART = TEXT | {
     "d_model": 32,
     "encoder_layers": 2,
     "decoder_layers": 2,
@@ -43,8 +44,8 @@ _BART = _TEXT | {
     "decoder_start_token_id": 1,
     "forced_eos_token_id": None,
 }
-_T5 = _TEXT | {"d_model": 32, "d_kv": 8, "d_ff": 40, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0}
-_VIT = _WIDE | {"image_size": 24, "patch_size": 8, "num_channels": 3}
+_T5 = TEXT | {"d_model": 32, "d_kv": 8, "d_ff": 40, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0}
+_VIT = WIDE | {"image_size": 24, "patch_size": 8, "num_channels": 3}
 _WAV = {
     "hidden_size": 32,
     "intermediate_size": 40,
@@ -61,7 +62,7 @@ _WAV = {
     "mask_time_prob": 0.0,
 }
 _CLIP = {
-    "text_config": _TEXT | _WIDE,
+    "text_config": TEXT | WIDE,
     "vision_config": _VIT,
     "projection_dim": 24,
 }
@@ -85,12 +86,17 @@ class ModelType:
         import transformers
 
         config = transformers.AutoConfig.for_model(self.name, **self.sizes, **options)
-        model = getattr(transformers, self.auto).from_config(config, attn_implementation="eager")
+        with torch.random.fork_rng():
+            torch.manual_seed(29)
+            model = getattr(transformers, self.auto).from_config(config, attn_implementation="eager")
         generator = torch.Generator().manual_seed(31)
         with torch.no_grad():
-            for parameter in model.parameters():
+            for name, parameter in model.named_parameters():
                 noise = torch.randn(parameter.shape, generator=generator)
-                if parameter.dim() > 1:
+                if name.endswith("A_log"):
+                    # Of linear mixers: decays far below 1 make gradients of torch's scans differ by 1e-4 from float64.
+                    parameter.copy_(noise * 0.1)
+                elif parameter.dim() > 1:
                     parameter.copy_(noise * parameter.shape[-1] ** -0.5)
                 else:
                     parameter.add_(noise * 0.1)
@@ -131,17 +137,17 @@ class ModelType:
     @property
     def generates(self) -> bool:
         """Whether the model has ``generate``."""
-        return self.family in ("decoder", "seq2seq", "speech")
+        return self.family in ("decoder", "mixer", "seq2seq", "speech")
 
     @property
     def takes_padding(self) -> bool:
         """Whether the model takes padded texts or recordings."""
-        return self.family in ("decoder", "encoder", "seq2seq", "pair", "audio")
+        return self.family in ("decoder", "mixer", "encoder", "seq2seq", "pair", "audio")
 
     @property
     def pads_left(self) -> bool:
         """Whether texts may be padded on the left: not where a text is summarized at its last token, wherever it is."""
-        return self.family in ("decoder", "encoder", "seq2seq")
+        return self.family in ("decoder", "mixer", "encoder", "seq2seq")
 
     @property
     def returns_weights(self) -> bool:
@@ -221,12 +227,12 @@ MODEL_TYPES = (
     _decoder("nemotron"),
     _decoder("helium"),
     _decoder("exaone4", **_WINDOWED),
-    _decoder("opt", _TEXT | _WIDE, ffn_dim=40, word_embed_proj_dim=32),
-    _decoder("gpt_neox", _TEXT | _WIDE),
-    _decoder("gpt2", _TEXT, n_embd=32, n_layer=2, n_head=4, n_positions=64, is_fast=True),
+    _decoder("opt", TEXT | WIDE, ffn_dim=40, word_embed_proj_dim=32),
+    _decoder("gpt_neox", TEXT | WIDE),
+    _decoder("gpt2", TEXT, n_embd=32, n_layer=2, n_head=4, n_positions=64, is_fast=True),
     _decoder(
         "deepseek_v3",
-        _TEXT | _WIDE,
+        TEXT | WIDE,
         num_key_value_heads=4,
         kv_lora_rank=12,
         q_lora_rank=14,
@@ -278,7 +284,7 @@ MODEL_TYPES = (
     _other(
         "siglip",
         "pair",
-        {"text_config": _TEXT | _WIDE | {"projection_size": 32}, "vision_config": _VIT},
+        {"text_config": TEXT | WIDE | {"projection_size": 32}, "vision_config": _VIT},
         layers=4,
         own_code=("vision_model.head.attention",),
     ),

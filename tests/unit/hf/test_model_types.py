@@ -79,6 +79,7 @@ def test_check_finds_every_layer(kind: ModelType):
     assert len(report.through_interface) == kind.layers
 
 
-def test_the_table_on_the_page_is_up_to_date():
-    """To write it: PYTHONPATH=tests python -m unit.hf.model_table."""
-    assert model_table.read_page()[1] == model_table.render()
+@pytest.mark.parametrize("table", model_table.TABLES, ids=lambda table: table.title)
+def test_the_tables_on_the_page_are_up_to_date(table: model_table.ModelTable):
+    """To write them: PYTHONPATH=tests python -m unit.hf.model_table."""
+    assert table.read_page()[1] == table.render()

@@ -10,6 +10,8 @@ import torch
 
 import regard
 import regard.hf
+from unit.hf.comparison import assert_runs_are_equal, run_model
+from unit.hf.mixer_types import MIXER_TYPES
 from unit.hf.model_types import MODEL_TYPES
 from unit.hf.training_step import query_gradient
 
@@ -36,6 +38,17 @@ def check_training() -> None:
     expected = query_gradient(model, inputs)
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(query_gradient(model, inputs, run=compiled), expected, atol=1e-5, rtol=1e-5)
+
+
+def check_scans(name: str) -> None:
+    """Results and gradients of a compiled model with linear mixers equal those of transformers."""
+    kind = next(kind for kind in MIXER_TYPES if kind.name == name)
+    model, inputs = kind.build(), kind.inputs()
+    expected = run_model(model, "eager", inputs)
+    with regard.hf.use_scans(model):
+        model.set_attn_implementation(regard.hf.NAME)
+        compiled = torch.compile(model, backend="aot_eager")
+        assert_runs_are_equal(run_model(model, regard.hf.NAME, inputs, run=compiled), expected)
 
 
 def check_record() -> None:

@@ -1,0 +1,133 @@
+"""``regard.hf.use_scans``: the scans of a model's linear mixers computed by regard.
+
+A linear mixer (gated delta net, Kimi delta attention, Mamba-2) has no attention weights, and ``transformers`` has no
+interface for it: its layer calls a function of its own file, in which packages for GPUs or plain torch are fixed when
+the file is imported. So the function is replaced in that file: for every model of that type in this process.
+
+The files of all types hold the same few functions, by the same names (``FUNCTIONS``).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, final
+
+from torch import nn
+from transformers import PreTrainedModel
+
+from regard.errors import RefusedError, check_kind
+from regard.hf.layer_code import methods, names_in_code
+from regard.hf.scan_functions import delta_rule, mamba2_scan, mamba2_step
+
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "torch_chunk_gated_delta_rule": delta_rule,
+    "torch_recurrent_gated_delta_rule": delta_rule,
+    "chunk_kimi_delta_attention": delta_rule,
+    "recurrent_kimi_delta_attention": delta_rule,
+    "mamba2_chunk_scan": mamba2_scan,
+    "mamba2_selective_state_update": mamba2_step,
+}
+"""What replaces each function of ``transformers``."""
+
+_OTHER_SCANS = {
+    "mamba_selective_scan": "the scan of Mamba-1 has a decay for each channel and each number of its state",
+    "mamba_selective_state_update": "the scan of Mamba-1 has a decay for each channel and each number of its state",
+}
+"""Scans that regard does not compute."""
+
+
+@final
+@dataclass(frozen=True)
+class ScanReplacement:
+    """What ``use_scans`` replaced; a context manager that restores it at its end.
+
+    replaced    the functions that were replaced, by their full name; empty if all had been replaced before
+    layers      names of the layers that call them, with their classes
+    """
+
+    replaced: Mapping[str, Callable[..., Any]]
+    layers: Mapping[str, str]
+    _places: tuple[tuple[dict[str, Any], str, Callable[..., Any]], ...]
+
+    def restore(self) -> None:
+        """Put back what was replaced; a second call has no effect."""
+        for names, name, earlier in self._places:
+            if getattr(names[name], "replaces", None) is earlier:
+                names[name] = earlier
+
+    def __enter__(self) -> ScanReplacement:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.restore()
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.layers)} layers compute their scan with regard"]
+        return "\n".join([*lines, *(f"  {name} is replaced" for name in self.replaced)])
+
+
+def use_scans(model: PreTrainedModel) -> ScanReplacement:
+    """Let the linear mixers of a model compute their scans with regard, forward, backward and in generation.
+
+    The functions are replaced in the file of the model type, so every model of this type in the process computes with
+    them, until ``restore``. Only tensors on a CPU are computed by regard; others go to the function that was replaced.
+
+    Returns what was replaced. Raises OptionError for another kind of model; RefusedError for a model without linear
+    mixers that regard computes, and for one with a scan that it does not.
+    """
+    check_kind("model", model, PreTrainedModel, do="load one: transformers.AutoModelForCausalLM.from_pretrained(..)")
+    layers, found = {}, {}
+    for layer, module in model.named_modules():
+        for names, name in _called_scans(module):
+            if name in _OTHER_SCANS:
+                raise _refuse(f"{type(module).__name__} ({layer}) calls {name}: {_OTHER_SCANS[name]}")
+            layers[layer] = type(module).__name__
+            found[names["__name__"], name] = names
+    if not layers:
+        raise _refuse(f"{type(model).__name__}, none of whose layers calls one of them")
+    places = []
+    for (_, name), names in found.items():
+        earlier = names[name]
+        if not hasattr(earlier, "replaces"):
+            names[name] = _replace(earlier, FUNCTIONS[name])
+            places.append((names, name, earlier))
+    replaced = {f"{names['__name__']}.{name}": earlier for names, name, earlier in places}
+    return ScanReplacement(replaced, layers, tuple(places))
+
+
+def _called_scans(module: nn.Module) -> Iterator[tuple[dict[str, Any], str]]:
+    """Scans that the methods of a layer call: the names of the file in which a method stands, and the scan's name."""
+    for method in methods(type(module)):
+        for name in sorted(names_in_code(method.__code__) & (FUNCTIONS.keys() | _OTHER_SCANS.keys())):
+            if callable(method.__globals__.get(name)):
+                yield method.__globals__, name
+
+
+def _replace(earlier: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make the function that computes tensors on a CPU by ``function``, and others as before."""
+
+    @functools.wraps(earlier)
+    def compute(tensor: Any, *arguments: Any, **named: Any) -> Any:
+        return (function if tensor.device.type == "cpu" else earlier)(tensor, *arguments, **named)
+
+    compute.replaces = earlier  # type: ignore[attr-defined]
+    # What a reader or a compiler asks for is this function, not the one that it replaces.
+    del compute.__wrapped__
+    compute.__signature__ = inspect.signature(earlier)  # type: ignore[attr-defined]
+    return compute
+
+
+def _refuse(got: str) -> RefusedError:
+    names = ", ".join(FUNCTIONS)
+    return RefusedError(
+        "the linear mixers of this model are not computed by regard",
+        expected=f"layers that call one of {names}",
+        got=got,
+        do="use the model as it is; attn_implementation='regard' holds for its attention layers all the same",
+    )
