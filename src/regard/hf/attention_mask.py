@@ -3,7 +3,8 @@
 ``attention_mask`` makes what "eager" gets: floats (batch, 1, queries, keys), 0 where a query may attend to a key and
 the lowest value of the dtype elsewhere. Every model can compute with such masks. A bool mask would be smaller, but
 layers with code of their own accept the name "regard" too, get the mask of that name, and add it to their scores: Bloom
-would see the future, in silence. Kernels lose nothing: the structure is recognized before the mask is converted.
+would see the future, in silence. Kernels lose nothing: the structure is recognized by the function that describes the
+mask, or else by its cells, before it is converted.
 
 A mask is always made. The function for SDPA returns None where a flag ``is_causal`` would say the same, and that flag
 is ambiguous: with a static cache it aligns query 0 with key 0, with a dynamic one the last query with the last key.
@@ -18,8 +19,9 @@ import torch
 from torch import Tensor
 from transformers.masking_utils import sdpa_mask
 
+from regard.hf.mask_function import recognize_function
 from regard.hf.read_mask import remember_structure
-from regard.hf.visible_keys import narrow_expanded
+from regard.hf.visible_keys import narrow_expanded, recognize
 from regard.tensors import has_values, is_traced
 
 
@@ -31,7 +33,8 @@ def attention_mask(*sizes: Any, dtype: torch.dtype = torch.float32, **arguments:
         lowest = torch.finfo(dtype).min
         additive = torch.zeros((), dtype=dtype, device=cells.device).where(cells, lowest).expand(allowed.shape)
         if has_values(additive):
-            remember_structure(additive, allowed)
+            visible = recognize_function(*sizes, **arguments)
+            remember_structure(additive, recognize(allowed) if visible is None else visible)
         return additive
 
 

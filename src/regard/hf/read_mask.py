@@ -95,9 +95,9 @@ def _get_reading(attention_mask: Tensor) -> MaskReading:
     return found
 
 
-def remember_structure(attention_mask: Tensor, allowed: Tensor) -> None:
-    """Keep the structure of an additive mask that was made from the bool mask ``allowed``, which is faster to read."""
-    _keep_reading(attention_mask, MaskReading(recognize(allowed)))
+def remember_structure(attention_mask: Tensor, visible: VisibleKeys) -> None:
+    """Keep the structure of an additive mask that was just made, so that it is not read."""
+    _keep_reading(attention_mask, MaskReading(visible))
 
 
 def _keep_reading(attention_mask: Tensor, reading: MaskReading) -> None:

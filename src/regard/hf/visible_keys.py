@@ -64,8 +64,8 @@ def recognize(allowed: Bool[Tensor, "batch heads queries keys"]) -> VisibleKeys:
     intervals = None
     if cells.shape[1] == 1:
         # Along keys the size counts: an expanded row is an interval of all keys, or of none.
-        intervals = _find_intervals(np.broadcast_to(cells[:, 0], (*cells.shape[::2], keys)))
-    found = None if intervals is None else _find_band_and_padding(*intervals, queries, keys)
+        intervals = find_intervals(np.broadcast_to(cells[:, 0], (*cells.shape[::2], keys)))
+    found = None if intervals is None else find_band_and_padding(*intervals, queries, keys)
     return VisibleKeys(masks.keep(stored)) if found is None else found
 
 
@@ -77,7 +77,7 @@ def narrow_expanded(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _find_intervals(
+def find_intervals(
     cells: Bool[np.ndarray, "batch rows keys"],
 ) -> tuple[Int[np.ndarray, "batch rows"], Int[np.ndarray, "batch rows"]] | None:
     """First visible key and the key after the last one, 0 and 0 in rows without any; None if a row has a gap."""
@@ -94,7 +94,7 @@ def _find_intervals(
     return first, np.where(visible, stop, 0)
 
 
-def _find_band_and_padding(
+def find_band_and_padding(
     first: Int[np.ndarray, "batch rows"], stop: Int[np.ndarray, "batch rows"], queries: int, keys: int
 ) -> VisibleKeys | None:
     """Find the band and the padding that give these intervals; None if there are none.

@@ -113,7 +113,7 @@ def test_gradient_checkpointing(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["kimi_linear", "mamba2"])
 def test_compiled(name):
-    """In a process of its own: see torch_compile_checks.py. torch 2.13 does not compile the training of Qwen's types."""
+    """In a process of its own: see torch_compile_checks.py. torch 2.13 fails to compile training of Qwen's types."""
     result = run_script(f"from unit.hf import torch_compile_checks\ntorch_compile_checks.check_scans({name!r})")
     assert result.returncode == 0, result.stderr[-2000:]
 
