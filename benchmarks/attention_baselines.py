@@ -38,6 +38,8 @@ LABELS = {
     "cumulative-sum": "torch, cumulative sum",
     "attention": "regard, exact causal attention",
     "transformers": "transformers",
+    "native-part": "regard, attention alone",
+    "transformers-part": "transformers, attention alone",
     "transformers-kept": "transformers, freed memory kept",
     "transformers-fp32": "transformers, fp32",
     "joeynmt": "JoeyNMT",

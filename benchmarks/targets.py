@@ -2,6 +2,7 @@
 
     Faster          time of a peer / regard's time              at least ``by``
     MaxTimeRatio    regard's time / time of another             at most ``times``
+    MaxTimeOfParts  regard's time / time of another, a part of whose time is replaced by regard's: at most ``times``
     ShareOfPeak     regard's rate / the machine's peak          at least ``share``
 
 Times are medians of interleaved repeats; the range of a ratio is the interquartile range of the ratios within rounds.
@@ -81,6 +82,31 @@ class MaxTimeRatio(Target):
             return None
         got, pairs = ours.median / theirs.median, ours.ratio_to(theirs)
         return Verdict("no longer", self.than, self.times, got, pairs.low, pairs.high, got <= self.times)
+
+
+@final
+@dataclass(frozen=True)
+class MaxTimeOfParts(Target):
+    """At most ``times`` the time of the contestant ``than``, without its ``part``, and with ``replaced_by``."""
+
+    than: str
+    part: str
+    replaced_by: str
+    times: float
+
+    def judge(
+        self, ours: Samples, others: Mapping[str, Samples], peaks: Mapping[str, Samples], work: float
+    ) -> Verdict | None:
+        """Judge regard's median time divided by the expected time."""
+        del peaks, work
+        if not {self.than, self.part, self.replaced_by} <= others.keys():
+            return None
+        than, part, own = others[self.than], others[self.part], others[self.replaced_by]
+        got = ours.median / (than.median - part.median + own.median)
+        rounds = zip(ours.values, than.values, part.values, own.values, strict=True)
+        ratios = Samples(tuple(mine / (whole - theirs + new) for mine, whole, theirs, new in rounds))
+        label = f"{self.than} with regard's part"
+        return Verdict("no longer", label, self.times, got, ratios.low, ratios.high, got <= self.times)
 
 
 @final

@@ -8,6 +8,7 @@ from benchmarks.suites import (
     decode,
     forward,
     hashing,
+    hf_models,
     long_inputs,
     low_rank,
     model,
@@ -42,6 +43,7 @@ SUITES: dict[str, Suite] = {
         sigmoid,
         softcap_sinks,
         model,
+        hf_models,
         translator,
     )
 }
