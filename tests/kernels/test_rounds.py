@@ -82,3 +82,20 @@ def test_same_bits_with_any_number_of_threads():
         torch.set_num_threads(threads)
     for others in answers[1:]:
         assert all(torch.equal(one, other) for one, other in zip(answers[0], others, strict=True))
+
+
+def test_tiles_of_queries_that_reach_some_ranges_of_keys_alone(poison_scratch_memory):
+    """The backward pass divides the keys of few heads into ranges, and reads no sums of those that a tile cannot reach.
+
+    Here a tile reaches one range, two with a gap between them, or none.
+    """
+    documents = torch.arange(1031) // 97 % 8
+    mask = masks.documents(documents, query_ids=documents.where(torch.arange(1031) < 800, 9)) & masks.padding([901])
+    generator = torch.Generator().manual_seed(3)
+    inputs = [torch.randn(1, heads, 1031, 13, generator=generator).requires_grad_() for heads in (2, 1, 1)]
+    gradient = torch.randn(1, 2, 1031, 13, generator=generator)
+    actual = run_with_gradients(inputs, gradient, mask, "native")
+    exact = [part.detach().double().requires_grad_() for part in inputs]
+    expected = run_with_gradients(exact, gradient.double(), mask, "reference")
+    for ours, theirs in zip(actual, expected, strict=True):
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=1e-5)

@@ -174,7 +174,6 @@ struct AdditiveBackward {
                     char* scratch) {
         AdditiveBackward b(p, g, tiles, results, batch, scratch);
         int64_t group = p.group();
-        DotProduct::clear_queries(p, b.size, results);
         for (int64_t j = first; j < stop; ++j) {
             b.columns = min_of(padded_width<A>(p.keys - j * tile), tile);
             b.clear_columns(b.grad_key);

@@ -4,6 +4,7 @@
 // backward_split.h, the layout of packed tokens in backward_layout.h, sums of the gradients of biases in
 // shared_gradient.h.
 #include <algorithm>
+#include <cstring>
 
 #include "backward_layout.h"
 #include "backward_split.h"
@@ -74,13 +75,44 @@ struct Run {
     }
     void finish_queries(int64_t member, int64_t n, char* buffers, size_t step) const {
         int64_t in_group = n / p.query_tiles(), t = n % p.query_tiles();
-        int64_t head = member % p.key_heads * p.group() + in_group, first = 0, past = split.ranges;
-        while (first < past && !reaches(first, t)) ++first;
-        while (past > first && !reaches(past - 1, t)) --past;  // the ranges that reach a tile are adjacent
-        k.backward_finish_queries(
-            p, member / p.key_heads, head, t,
-            buffers + layout.size.grad_query * (size_t)n + step * (size_t)(past > first ? first : 0), step,
-            past - first, g.query);
+        int64_t head = member % p.key_heads * p.group() + in_group;
+        const Ranges of_tile = ranges_of(member / p.key_heads, head, t);
+        k.backward_finish_queries(p, member / p.key_heads, head, t,
+                                  buffers + layout.size.grad_query * (size_t)n + step * (size_t)of_tile.first, step,
+                                  of_tile.past - of_tile.first, g.query);
+    }
+    // Sets the terms of dQ of a range to 0, for the query tiles that have any. The others are neither written nor read:
+    // a buffer may be larger than all tokens.
+    void clear_queries(int64_t member, int64_t range, char* grad_query) const {
+        const Reach reach = query_reach(range);
+        const int64_t batch = member / p.key_heads, first_head = member % p.key_heads * p.group();
+        for (int64_t h = 0; h < p.group(); ++h)
+            for (int64_t t = reach.first; t < reach.past; ++t) {
+                const Ranges of_tile = ranges_of(batch, first_head + h, t);
+                const int64_t rows = std::min(tile, p.queries - t * tile);
+                if (of_tile.first <= range && range < of_tile.past)
+                    memset(grad_query + layout.size.grad_query * (size_t)(h * p.query_tiles() + t), 0,
+                           layout.size.grad_query / tile * (size_t)rows);
+            }
+    }
+    // The ranges with terms of a tile of queries: from the first to the last one that the band and the tile map let it
+    // attend to.
+    struct Ranges {
+        int64_t first, past;
+    };
+    Ranges ranges_of(int64_t batch, int64_t head, int64_t query_tile) const {
+        int64_t first = 0, past = split.ranges;
+        const Mask& mask = p.mask;
+        if (mask.row_start) {
+            const int64_t b = mask.tile_batch == 1 ? 0 : batch, h = mask.tile_heads == 1 ? 0 : head;
+            const int64_t* row = mask.row_start + (b * mask.tile_heads + h) * (p.query_tiles() + 1) + query_tile;
+            if (row[0] == row[1]) return {0, 0};
+            first = mask.key_tile[row[0]] / split.tiles_in_range;
+            past = mask.key_tile[row[1] - 1] / split.tiles_in_range + 1;
+        }
+        while (first < past && !reaches(first, query_tile)) ++first;
+        while (past > first && !reaches(past - 1, query_tile)) --past;  // the ranges that reach a tile are adjacent
+        return {past > first ? first : 0, past > first ? past : 0};
     }
     bool reaches(int64_t range, int64_t query_tile) const {
         const Reach reach = query_reach(range);
@@ -106,6 +138,7 @@ struct Run {
                 for (int64_t t = 0; t < (int64_t)layout.query_tiles; ++t) pack_queries(member, t, tiles, rest);
                 if (has_preparation())
                     for (int64_t t = 0; t < (int64_t)layout.query_tiles; ++t) prepare_queries(member, t, tiles, rest);
+                clear_queries(member, 0, grad_query);
                 k.backward(p, inputs, tiles, results(grad_query, query_reach(0), split.copy_index(chain, 0)),
                            member / p.key_heads, member % p.key_heads, 0, (int64_t)layout.key_tiles, rest);
                 for (int64_t t = 0; t < (int64_t)layout.query_tiles; ++t) finish_queries(member, t, grad_query, 0);
@@ -159,6 +192,7 @@ struct Run {
             for (int64_t n = 0; n < split.members; ++n) {
                 int64_t member = split.member(p, chain, n);
                 if (member < 0) break;
+                clear_queries(member, range, sums_of(member, range));
                 k.backward(p, inputs, tiles_of(member),
                            results(sums_of(member, range), query_reach(range), split.copy_index(chain, range)),
                            member / p.key_heads, member % p.key_heads, range_start(range), range_start(range + 1),

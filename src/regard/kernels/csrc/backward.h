@@ -221,14 +221,13 @@ struct Backward {
     // Factor of the difference of two numbers of the unit in which the normalizer is: see normalizer.h.
     REGARD_INLINE double scale_of_differences() const { return has_bias || softcap ? 1 : p.scale; }
 
-    // Computes dK and dV of key tiles first .. stop - 1, and their terms of dQ (results.grad_query) and of the
+    // Computes dK and dV of key tiles first .. stop - 1, and adds their terms of dQ (to results.grad_query) and of the
     // gradients of bias and table.
     static void run(const Problem& p, const BackwardInputs& g, const BackwardTiles& tiles,
                     const BackwardResults& results, int64_t batch, int64_t key_head, int64_t first, int64_t stop,
                     char* scratch) {
         Backward b(p, g, tiles, results, batch, scratch);
         int64_t group = p.group();
-        clear_queries(p, b.size, results);
         for (int64_t j = first; j < stop; ++j) {
             memset(b.grad_key, 0, sizeof(number) * (size_t)(tile * b.head_stride));
             memset(b.grad_value, 0, sizeof(number) * (size_t)(tile * b.value_stride));
@@ -238,16 +237,6 @@ struct Backward {
             }
             b.finish_keys(key_head, j);
         }
-    }
-
-    // Sets the sums of dQ to 0, for the query tiles that may attend to a range of keys.
-    static void clear_queries(const Problem& p, const BackwardSizes& size, const BackwardResults& results) {
-        const int64_t first = results.first_query_tile, past = results.past_query_tile;
-        const int64_t rows = min_of(p.queries, past * tile) - first * tile;
-        if (rows <= 0) return;
-        for (int64_t h = 0; h < p.group(); ++h)
-            memset(results.grad_query + size.grad_query * (size_t)(h * p.query_tiles() + first), 0,
-                   size.grad_query / tile * (size_t)rows);
     }
 
     void process_queries(int64_t key_tile) {
