@@ -196,14 +196,15 @@ class NativeSparseAttention(ChosenKeysMechanism):
         key, value = self.compression.keys(request.key), self.compression.values(request.value)
         outputs = [value.new_zeros(*request.query.shape[:2], 0, value.shape[3])]
         queries, offset = request.frame.queries, request.frame.offset
-        for first in range(0, queries, _ROWS_AT_ONCE):
+        # The gradient of a split is one concatenation; that of a slice would be as large as all queries.
+        for first, query in zip(range(0, queries, _ROWS_AT_ONCE), request.query.split(_ROWS_AT_ONCE, 2), strict=False):
             last = min(first + _ROWS_AT_ONCE, queries)
             stop = self.compression.count(max(0, last + offset))
             rows = torch.arange(first, last, device=request.device)
             visible = self._visible_compressed(request, prefix, rows)[..., :stop]
             part = replace(
                 request,
-                query=request.query[:, :, first:last],
+                query=query,
                 key=key[:, :, :stop],
                 value=value[:, :, :stop],
                 mask=Keep(visible),
