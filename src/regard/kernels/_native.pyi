@@ -345,6 +345,15 @@ def cross_entropy_backward(
 ) -> None:
     """Compute the gradient of cross_entropy's logits, in their dtype."""
 
+def project(
+    tokens: Array, weight: Array, scale: Array | None, bias: Array | None, output: Array, *, threads: int = 1
+) -> None:
+    """Compute output (rows, outputs) = scale * (tokens weight^T) + bias of tokens (rows, inputs), all contiguous.
+
+    Tokens, bias (outputs) and output are float32 or bfloat16; weight (outputs, inputs) has their dtype, or is int8 with
+    scale (outputs) in float32. Sums are float32, and rounded once. It is made for few rows.
+    """
+
 def scan(
     query: Array,
     key: Array,

@@ -10,6 +10,10 @@ in one pass, so ``linear_activation`` uses it on a CPU with AVX-512; in training
 from some 16 rows on, and no packed copy can become stale. On an Intel CPU MKL uses the whole vector width, and oneDNN
 is no faster at the product itself: there it is used only with an activation, and not in training. A measurement decides
 which of the two a CPU is, unless the environment variable REGARD_LINEAR does: "onednn" or "torch".
+
+Few tokens, as in a decoding step, take as long as reading the weights, and neither library reads them as fast as memory
+allows: MKL and oneDNN reach half of it. regard's own kernel does (``kernels/operators/projection_op.py``), and is used
+without gradients, unless REGARD_LINEAR is set.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from torch.nn.modules import module as global_hooks
 
 from regard.errors import unknown_name_error
 from regard.interleaved_timing import least_seconds
+from regard.kernels.operators.projection_op import can_project, project
 from regard.kernels.tracing import any_requires_grad, in_functorch, is_eager, is_eager_backward
 
 _MIN_ROWS = {torch.float32: 16, torch.bfloat16: 2}
@@ -61,9 +66,13 @@ ACTIVATIONS = {
 def linear_activation(tokens: Tensor, projection: nn.Module, activation: str = "identity") -> Tensor:
     """Compute ``projection(tokens)`` and apply the named activation: (.., in) -> (.., out)."""
     form = ACTIVATIONS[activation]
-    if not _is_plain_linear(projection) or not _should_use_onednn(tokens, projection, form) or _find_onednn() is None:
+    if not _is_plain_linear(projection):
         return form.apply(projection(tokens))
     weight, bias = projection.weight, projection.bias
+    if _uses_own_kernel() and can_project(tokens, weight, bias):
+        return form.apply(project(tokens, weight, bias))
+    if not _should_use_onednn(tokens, projection, form) or _find_onednn() is None:
+        return form.apply(projection(tokens))
     if any_requires_grad(tokens, weight, bias):
         return form.apply(_OneDNNLinear.apply(tokens, weight, bias))  # type: ignore[no-untyped-call]
     if form.onednn_name is None:
@@ -139,6 +148,12 @@ def matmul_library() -> str:
 def matmul_libraries() -> tuple[str, ...]:
     """Names of the libraries that are available on this machine: "torch", and "onednn" if it is."""
     return ("torch",) if _find_onednn() is None else ("onednn", "torch")
+
+
+@cache
+def _uses_own_kernel() -> bool:
+    """Whether regard's own kernel multiplies few tokens: unless REGARD_LINEAR names a library for all linear layers."""
+    return not os.environ.get("REGARD_LINEAR")
 
 
 @cache

@@ -14,6 +14,7 @@
 #include "drivers.h"
 #include "floating_point.h"
 #include "problem.h"
+#include "projection_kernels.h"
 #include "sorted_tokens.h"
 
 namespace regard {
@@ -61,6 +62,10 @@ public:
     // Reads the arguments of cross-entropy of contiguous logits (rows, classes) with int64 targets (rows).
     CrossEntropyArguments read_cross_entropy(nanobind::handle logits, nanobind::handle targets, double smoothing,
                                              int64_t ignored);
+
+    // Reads the arguments of a linear layer of few tokens. The scale of int8 weights, and the bias, may be None.
+    ProjectionArguments read_projection(nanobind::handle tokens, nanobind::handle weight, nanobind::handle scale,
+                                        nanobind::handle bias, nanobind::handle output);
 
     // Reads the arguments of a scan. The last three may be None, and in the dtype of the others or in wide precision.
     ScanArguments read_scan(nanobind::handle query, nanobind::handle key, nanobind::handle value,

@@ -80,6 +80,7 @@ Dtype to_dtype(DlpackDtype dtype) {
         case code_float * 256 + 16: return Dtype::float16;
         case code_bfloat * 256 + 16: return Dtype::bfloat16;
         case code_bool * 256 + 8: return Dtype::boolean;
+        case code_int * 256 + 8: return Dtype::int8;
         case code_int * 256 + 32: return Dtype::int32;
         case code_int * 256 + 64: return Dtype::int64;
         default: return Dtype::absent;
@@ -253,7 +254,8 @@ size_t dtype_size(Dtype dtype) {
         case Dtype::int32: return 4;
         case Dtype::bfloat16:
         case Dtype::float16: return 2;
-        case Dtype::boolean: return 1;
+        case Dtype::boolean:
+        case Dtype::int8: return 1;
         case Dtype::absent: break;
     }
     return 1;
@@ -266,6 +268,7 @@ const char* dtype_name(Dtype dtype) {
         case Dtype::bfloat16: return "bfloat16";
         case Dtype::float16: return "float16";
         case Dtype::boolean: return "bool";
+        case Dtype::int8: return "int8";
         case Dtype::int32: return "int32";
         case Dtype::int64: return "int64";
         case Dtype::absent: break;

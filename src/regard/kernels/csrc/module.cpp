@@ -440,6 +440,20 @@ Options threads_only(int threads) {
     return options;
 }
 
+void bind_projection(nb::module_& module) {
+    module.def(
+        "project",
+        [](nb::handle tokens, nb::handle weight, nb::handle scale, nb::handle bias, nb::handle output, int threads) {
+            const Options options = threads_only(threads);
+            Call call(options);
+            const ProjectionArguments given = call.read_projection(tokens, weight, scale, bias, output);
+            const nb::gil_scoped_release unlocked;
+            project(given, threads);
+        },
+        "tokens"_a, "weight"_a, "scale"_a.none(), "bias"_a.none(), "output"_a, nb::kw_only(), "threads"_a = 1,
+        "A linear layer of few tokens.");
+}
+
 void bind_sorted_tokens(nb::module_& module) {
     module.def(
         "hash_tokens",
@@ -647,7 +661,7 @@ std::vector<std::string> isas() {
 
 // Version of the interface that _native.pyi declares. Increase it here and in extension.py with each change that is
 // incompatible with older Python files or an older module; extension.py refuses a module with another number.
-constexpr int interface_number = 8;
+constexpr int interface_number = 9;
 
 NB_MODULE(_native, module) {
     module.attr("interface") = interface_number;
@@ -659,6 +673,7 @@ NB_MODULE(_native, module) {
     bind_paged(module);
     bind_dropout(module);
     bind_cross_entropy(module);
+    bind_projection(module);
     bind_scan(module);
     bind_buckets(module);
     bind_sorted_tokens(module);

@@ -23,7 +23,7 @@
 
 namespace regard {
 
-enum class Dtype : int32_t { float32, float64, bfloat16, float16, boolean, int32, int64, absent };
+enum class Dtype : int32_t { float32, float64, bfloat16, float16, boolean, int32, int64, absent, int8 };
 
 // Always four dimensions: smaller arrays have leading sizes of 1 and strides of 0.
 struct Array {

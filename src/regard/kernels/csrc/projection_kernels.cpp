@@ -1,0 +1,20 @@
+// The kernels of linear layers of few tokens, compiled once for each instruction set, as kernels.cpp is.
+#include "projection_kernels.h"
+
+#include "projection.h"
+
+namespace regard {
+namespace REGARD_ISA_NAMESPACE {
+
+template <class T, class W>
+static constexpr ProjectionKernels projection_table = {Projection<T, W>::packed_bytes, Projection<T, W>::pack,
+                                                       Projection<T, W>::project};
+
+const ProjectionKernels& projection_kernels(Dtype tokens, Dtype weight) {
+    if (tokens == Dtype::bfloat16)
+        return weight == Dtype::int8 ? projection_table<bfloat16, Int8Weights> : projection_table<bfloat16, Bfloat16Pairs>;
+    return weight == Dtype::int8 ? projection_table<float, Int8Weights> : projection_table<float, FloatWeights>;
+}
+
+}  // namespace REGARD_ISA_NAMESPACE
+}  // namespace regard

@@ -1,0 +1,75 @@
+"""A linear layer of few tokens by the native kernel, as in a decoding step, which takes as long as reading the weights.
+
+    y_ro = scale_o sum_k x_rk W_ok + b_o          x (.., inputs), W (outputs, inputs) -> y (.., outputs)
+
+Weights are in the dtype of the tokens, or int8 with a scale for each output. Sums are float32, rounded once. The bits
+of an output depend on its token alone: not on the other tokens of the call, nor on the number of threads. There is no
+derivative, and under ``torch.compile`` callers use torch.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+from jaxtyping import Float, Int8
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from regard.kernels.extension import missing_reason, native
+from regard.kernels.support import check_isa, is_portable
+from regard.kernels.tracing import any_requires_grad, is_eager
+
+MAX_TOKENS = 16
+"""Number of tokens up to which the kernel is faster than matrix products, which share weights between tokens better."""
+_MIN_WEIGHTS = 2**14
+"""Number of weights from which it is faster: of fewer, a call takes longer than the products."""
+_DTYPES = (torch.float32, torch.bfloat16)
+
+
+def can_project(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    """Whether the kernel computes this call: few tokens on a CPU, without gradients, and dense weights that fit.
+
+    The dtype of weights other than int8 must be that of the tokens.
+    """
+    inputs = weight.shape[-1]
+    return (
+        0 < tokens.numel() <= MAX_TOKENS * inputs
+        and tokens.dtype in _DTYPES
+        and weight.dtype in (tokens.dtype, torch.int8)
+        and weight.numel() >= _MIN_WEIGHTS
+        and tokens.shape[-1] == inputs
+        and weight.dim() == 2
+        and not any_requires_grad(tokens, weight, bias)
+        and tokens.is_cpu
+        and weight.is_cpu
+        and tokens.layout is weight.layout is torch.strided
+        and is_eager(tokens, weight, bias)
+        and weight.is_contiguous()
+        and (bias is None or (bias.dtype is tokens.dtype and bias.is_cpu and bias.is_contiguous()))
+        and forward_ad._current_level < 0
+        and not torch.is_autocast_enabled("cpu")
+        and _is_fast()
+    )
+
+
+def project(
+    tokens: Float[Tensor, "*rows inputs"],
+    weight: Float[Tensor, "outputs inputs"] | Int8[Tensor, "outputs inputs"],
+    bias: Float[Tensor, " outputs"] | None,
+    scale: Float[Tensor, " outputs"] | None = None,
+) -> Float[Tensor, "*rows outputs"]:
+    """Compute a call for which ``can_project`` holds. ``scale`` (outputs,) is float32, for int8 weights only."""
+    rows = tokens.reshape(-1, tokens.shape[-1]).contiguous()
+    output = tokens.new_empty(rows.shape[0], weight.shape[0])
+    native.project(rows, weight, scale, bias, output, threads=torch.get_num_threads())
+    return output.view(*tokens.shape[:-1], weight.shape[0])
+
+
+@cache
+def _is_fast() -> bool:
+    """Whether the kernel was built, and has the vectors of AVX2 or better."""
+    if missing_reason is not None:
+        return False
+    check_isa()
+    return not is_portable()

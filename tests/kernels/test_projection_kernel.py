@@ -1,0 +1,170 @@
+"""Linear layers of few tokens: the native kernel against float64, at sizes that divide nothing.
+
+The error of a sum of K products in float32 is at most (K + 4) eps times the sum of their absolute values, in any order:
+Higham 2002, "Accuracy and stability of numerical algorithms", section 3.5. A result in bfloat16 is rounded once more.
+"""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.kernels.extension import native
+from regard.kernels.operators.projection_op import MAX_TOKENS, can_project, project
+
+pytestmark = pytest.mark.skipif(native is None, reason="the kernels are not built")
+
+EPS = 2.0**-23
+HALF_EPS = 2.0**-8
+
+
+def make_problem(rows, inputs, outputs, dtype, *, int8=False, bias=True, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randn(rows, inputs, generator=generator).to(dtype)
+    scale = None
+    if int8:
+        weight = torch.randint(-127, 128, (outputs, inputs), generator=generator, dtype=torch.int8)
+        scale = torch.rand(outputs, generator=generator) + 0.01
+    else:
+        weight = torch.randn(outputs, inputs, generator=generator).to(dtype)
+    return tokens, weight, scale, torch.randn(outputs, generator=generator).to(dtype) if bias else None
+
+
+def to_numpy(tensor):
+    return tensor.to(torch.float64).numpy()
+
+
+def run_native(tokens, weight, scale, bias, threads=1):
+    output = tokens.new_full((tokens.shape[0], weight.shape[0]), float("nan"))
+    native.project(tokens, weight, scale, bias, output, threads=threads)
+    return output
+
+
+def check(tokens, weight, scale, bias):
+    matrix = to_numpy(weight) * (1 if scale is None else to_numpy(scale)[:, None])
+    added = 0 if bias is None else to_numpy(bias)
+    expected = to_numpy(tokens) @ matrix.T + added
+    size = np.abs(to_numpy(tokens)) @ np.abs(matrix.T) + np.abs(added)
+    bound = (weight.shape[1] + 4) * EPS * size
+    if tokens.dtype == torch.bfloat16:
+        bound = bound + HALF_EPS * np.abs(expected)
+    found = to_numpy(run_native(tokens, weight, scale, bias))
+    assert (np.abs(found - expected) <= bound).all()
+
+
+@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 6, 7, 8, 11, MAX_TOKENS, 19])
+@pytest.mark.parametrize(("inputs", "outputs"), [(1, 1), (13, 7), (61, 5), (131, 67), (257, 3), (64, 8), (769, 503)])
+def test_against_float64(rows, inputs, outputs, dtype, int8):
+    check(*make_problem(rows, inputs, outputs, dtype, int8=int8))
+
+
+@given(
+    st.integers(1, 20), st.integers(1, 300), st.integers(1, 40), st.booleans(), st.booleans(), st.booleans(),
+    st.integers(0, 2**20),
+)  # fmt: skip
+def test_any_sizes(rows, inputs, outputs, half, int8, bias, seed):
+    dtype = torch.bfloat16 if half else torch.float32
+    check(*make_problem(rows, inputs, outputs, dtype, int8=int8, bias=bias, seed=seed))
+
+
+@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_bits_depend_on_neither_threads_nor_other_tokens(dtype, int8):
+    tokens, weight, scale, bias = make_problem(11, 331, 1031, dtype, int8=int8)
+    together = run_native(tokens, weight, scale, bias)
+    for threads in (2, 3, 7):
+        assert torch.equal(run_native(tokens, weight, scale, bias, threads=threads), together)
+    for row in range(len(tokens)):
+        assert torch.equal(run_native(tokens[row : row + 1], weight, scale, bias)[0], together[row])
+
+
+@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_nonfinite_token_affects_its_row_only(bad, dtype, int8):
+    tokens, weight, scale, bias = make_problem(5, 67, 71, dtype, int8=int8)
+    clean = run_native(tokens, weight, scale, bias)
+    tokens[2, 66] = bad
+    found = run_native(tokens, weight, scale, bias)
+    assert not found[2].isfinite().all()
+    rows = [0, 1, 3, 4]
+    assert torch.equal(found[rows], clean[rows])
+
+
+@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_memory_around_the_arrays_is_not_read(dtype, int8):
+    """The arrays lie in larger ones that are NaN, or -128, around them; scratch memory is NaN."""
+    tokens, weight, scale, bias = make_problem(3, 83, 13, dtype, int8=int8)
+    expected = run_native(tokens, weight, scale, bias)
+
+    def embed(tensor):
+        if tensor is None:
+            return None
+        around = torch.full((tensor.numel() + 256,), -128 if tensor.dtype == torch.int8 else float("nan")).to(
+            tensor.dtype
+        )
+        inside = around[128 : 128 + tensor.numel()].view(tensor.shape)
+        return inside.copy_(tensor)
+
+    native.poison(True)
+    try:
+        assert torch.equal(run_native(*map(embed, (tokens, weight, scale, bias))), expected)
+    finally:
+        native.poison(False)
+
+
+def test_no_tokens_and_no_outputs():
+    assert run_native(torch.ones(0, 5), torch.ones(3, 5), None, None).shape == (0, 3)
+    assert run_native(torch.ones(2, 5), torch.ones(0, 5), None, None).shape == (2, 0)
+    assert torch.equal(run_native(torch.ones(2, 0), torch.ones(3, 0), None, torch.ones(3)), torch.ones(2, 3))
+
+
+def test_arguments_that_do_not_fit():
+    tokens, weight, scale, bias = make_problem(3, 17, 5, torch.float32, int8=True)
+    output = torch.empty(3, 5)
+    for wrong, message in (
+        ((tokens, weight, None, bias, output), "scale"),
+        ((tokens, weight.float(), scale, bias, output), "scale"),
+        ((tokens, weight.double(), None, bias, output), "weight"),
+        ((tokens.double(), weight, scale, bias, output), "tokens"),
+        ((tokens[:, 1:].contiguous(), weight, scale, bias, output), "weight"),
+        ((tokens, weight, scale[1:], bias, output), "scale"),
+        ((tokens, weight, scale, bias[1:], output), "bias"),
+        ((tokens, weight, scale, bias, output[1:]), "output"),
+        ((tokens, weight.t().contiguous().t(), scale, bias, output), "weight"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            native.project(*wrong)
+
+
+@torch.no_grad()
+def test_when_it_is_used(monkeypatch):
+    monkeypatch.setattr("regard.kernels.operators.projection_op._is_fast", lambda: True)
+    tokens, weight, _, bias = make_problem(3, 331, 367, torch.float32)
+    assert can_project(tokens, weight, bias)
+    assert can_project(tokens[:, None], weight, None)
+    assert can_project(tokens, weight.to(torch.int8), bias)
+    assert not can_project(tokens.repeat(6, 1), weight, bias)
+    assert not can_project(tokens[:0], weight, bias)
+    assert not can_project(tokens[:, 1:], weight, bias)
+    assert not can_project(tokens.double(), weight.double(), bias)
+    assert not can_project(tokens.bfloat16(), weight, bias)
+    assert not can_project(tokens, weight.t().contiguous().t(), bias)
+    assert not can_project(tokens, weight[:7], bias[:7])
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not can_project(tokens, weight, bias)
+    with torch.enable_grad():
+        assert can_project(tokens, weight, bias)
+        assert not can_project(tokens, weight.clone().requires_grad_(), bias)
+
+
+@torch.no_grad()
+def test_tokens_of_any_shape_and_stride():
+    tokens, weight, _, bias = make_problem(6, 331, 367, torch.float32)
+    expected = run_native(tokens, weight, None, bias)
+    assert torch.equal(project(tokens.view(2, 3, 331), weight, bias), expected.view(2, 3, 367))
+    assert torch.equal(project(tokens.t().contiguous().t(), weight, bias), expected)
