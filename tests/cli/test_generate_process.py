@@ -87,3 +87,19 @@ def test_evaluate(folder):
     assert (found["stride"], found["length"], found["documents"]) == (7, 43, 1)
     shown = regard(folder, "evaluate", "lm", "--model", "m", "--data", "t.txt", "--stride", 7)
     assert f"bits per byte {scores.bits_per_byte:.4f}" in shown.stdout
+
+
+def test_int8_weights(folder):
+    """Both commands compute with rounded weights: close to the exact ones, and not equal."""
+    (folder / "t.txt").write_text("\n\n".join(documents()))
+    options = ["evaluate", "lm", "--model", "m", "--data", "t.txt", "--format", "json"]
+    exact, rounded = (
+        json.loads(regard(folder, *options, *weights).stdout)["loss"] for weights in ((), ("--weights", "int8"))
+    )
+    assert exact != rounded
+    assert abs(exact - rounded) < 0.02 * exact
+    done = regard(folder, "generate", "--model", "m", "the cat", "--greedy", "--max-tokens", 5, "--weights", "int8")
+    assert (done.returncode, done.stdout[:7]) == (0, "the cat")
+    refused = regard(folder, "generate", "--model", "m", "the cat", "--weights", "int3")
+    assert refused.returncode == 2
+    assert "format of weights" in refused.stderr

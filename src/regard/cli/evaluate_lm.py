@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.completion import choice_completer, model_completer
-from regard.cli.shared_options import Device, Dtype
+from regard.cli.shared_options import Device, Dtype, Weights
 from regard.cli.stderr import say
 from regard.cli.verb import Verb
 from regard.errors import OptionError, check_choice
@@ -89,6 +89,7 @@ def lm(
         ),
     ] = "text",
     dtype: Dtype = "float32",
+    weights: Weights = None,
     device: Device = None,
 ) -> None:
     """Measure a language model: loss, perplexity, bits per byte and per character."""
@@ -106,10 +107,15 @@ def lm(
     from regard.cli.progress import count_progress
     from regard.generation import score_texts
     from regard.layers.precision import say_if_slower
+    from regard.models.int8_weights import WEIGHT_FORMATS, convert_weights
     from regard.models.load import load_language_model
     from regard.text.documents import read_and_report_documents
 
+    if weights is not None:
+        check_choice("format of weights", weights, WEIGHT_FORMATS)
     loaded = load_language_model(model, device=device, dtype=getattr(torch, dtype))
+    if weights is not None:
+        convert_weights(loaded, weights)
     say_if_slower(dtype, loaded.device, say)
     texts = [one.text for one in read_and_report_documents(data, say, field=field, lines=lines)]
     with count_progress(sum(map(len, texts)), "tokens") as advance:

@@ -13,7 +13,7 @@ import typer
 from regard.cli.completion import choice_completer, model_completer
 from regard.cli.output_file import check_output_file, open_output_file
 from regard.cli.progress import line_progress
-from regard.cli.shared_options import Data, Device, Dtype, Field, Overwrite, Texts
+from regard.cli.shared_options import Data, Device, Dtype, Field, Overwrite, Texts, Weights
 from regard.cli.stderr import say
 from regard.cli.text_input import check_text_options, open_texts
 from regard.cli.verb import Verb
@@ -42,6 +42,9 @@ context; what did not end by itself is reported.
 
 [bold]Chat.[/bold] With --chat the prompt is a message, which the chat template of the model's folder formats. \
 Templates run in a sandbox.
+
+[bold]Weights.[/bold] A token takes as long as reading all weights. --dtype bfloat16 halves their bytes, and \
+--weights int8 halves them again, with rounded weights: regard evaluate lm --weights int8 measures the difference.
 
 [bold]Examples[/bold]
 
@@ -150,6 +153,7 @@ def generate(
         ),
     ] = None,
     dtype: Dtype = "float32",
+    weights: Weights = None,
     device: Device = None,
     overwrite: Overwrite = False,
 ) -> None:
@@ -162,7 +166,7 @@ def generate(
     check_text_options(texts, data, field)
     drawing = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     search = _make_search(drawing, greedy=greedy, penalty=repetition_penalty, samples=samples, seed=seed)
-    generator = _load(model, device, dtype, batch_tokens)
+    generator = _load(model, device, dtype, weights, batch_tokens)
     options: dict[str, Any] = {"search": search, "max_tokens": max_tokens, "stop": stop or []}
     ends = _Ends(stop or [])
     with open_texts(texts, data, field) as lines, open_output_file(out) as file:
@@ -239,15 +243,20 @@ def _make_search(drawing: dict[str, Any], *, greedy: bool, penalty: float, sampl
     return Sampling(seed=seed, best=samples, repetition_penalty=penalty, **options)
 
 
-def _load(model: str, device: str | None, dtype: str, tokens: int | None) -> Generator:
+def _load(model: str, device: str | None, dtype: str, weights: str | None, tokens: int | None) -> Generator:
     import torch
 
     from regard.generation import Generator
     from regard.generation.generator import BATCH_TOKENS
     from regard.layers.precision import say_if_slower
+    from regard.models.int8_weights import WEIGHT_FORMATS, convert_weights
 
     check_choice("precision", dtype, ("float32", "bfloat16"))
+    if weights is not None:
+        check_choice("format of weights", weights, WEIGHT_FORMATS)
     generator = Generator.load(model, device=device, dtype=getattr(torch, dtype), tokens=tokens or BATCH_TOKENS)
+    if weights is not None:
+        convert_weights(generator.model, weights)
     say_if_slower(dtype, generator.model.device, say)
     return generator
 

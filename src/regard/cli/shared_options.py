@@ -63,6 +63,18 @@ Dtype = Annotated[
     ),
 ]
 
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        "--weights",
+        metavar="FORMAT",
+        help="Format of the weights of linear layers: int8 (rounded; less memory, faster generation). "
+        "Default: that of --dtype.",
+        show_default=False,
+        autocompletion=choice_completer(("int8",)),
+    ),
+]
+
 Columns = Annotated[
     str | None,
     typer.Option(

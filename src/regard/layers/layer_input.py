@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from regard.errors import DeviceError, DtypeError, ShapeError
 from regard.kernels.autocast import is_in_autocast
+from regard.layers.int8_linear import Int8Linear
 from regard.validation import check_tokens
 
 
@@ -26,7 +27,8 @@ def check_layer_input(name: str, tokens: Tensor, projection: nn.Linear) -> None:
             got=str(tokens.device),
             do="move the tokens, or the layer, with .to(device)",
         )
-    if tokens.dtype != projection.weight.dtype and not is_in_autocast(tokens.device):
+    is_quantized = isinstance(projection, Int8Linear)  # which multiplies tokens of any dtype
+    if tokens.dtype != projection.weight.dtype and not is_quantized and not is_in_autocast(tokens.device):
         raise DtypeError(
             f"{name} tokens and the layer have different dtypes",
             expected=str(projection.weight.dtype),

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from regard.errors import RefusedError
+from regard.layers.int8_linear import Int8Linear
 from regard.mechanisms import Mechanism
 from regard.models import checkpoint_reader
 
@@ -20,7 +21,17 @@ _RUN_TIME_OPTIONS = re.compile(r"(, )?\b(impl='\w+'|dropout=[^,)]*)")
 
 
 def check_mechanisms(model: nn.Module, config: object) -> None:
-    """Raise RefusedError unless the class of ``model``, called with ``config``, has the same mechanisms."""
+    """Raise RefusedError unless the class of ``model``, called with ``config``, has the same mechanisms.
+
+    And for linear layers with int8 weights, which no folder holds.
+    """
+    if any(isinstance(module, Int8Linear) for module in model.modules()):
+        raise RefusedError(
+            f"a {type(model).__name__} with int8 weights cannot be saved",
+            expected="a model with the weights of its training",
+            got="linear layers with rounded weights",
+            do="save the model before convert_weights, and convert its weights again after loading",
+        )
     with checkpoint_reader.init_on_meta(), torch.random.fork_rng(devices=[]):
         loaded = describe_mechanisms(type(model)(config))
     for name, described in describe_mechanisms(model).items():

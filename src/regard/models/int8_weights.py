@@ -1,0 +1,37 @@
+"""Store the weights of a language model's linear layers as int8, for faster decoding in less memory.
+
+Linear layers of all blocks and the output layer are converted (``layers.int8_linear``). The embedding, which is looked
+up and not multiplied, keeps its dtype, also if it was tied to the output layer; so do norms, biases, positions, and the
+routers of experts, whose choice of an expert is not continuous. It cannot be undone, and the model cannot be saved.
+"""
+
+from __future__ import annotations
+
+from torch import nn
+
+from regard.errors import RefusedError, check_choice
+from regard.layers.int8_linear import Int8Linear
+from regard.models.causal_language_model import CausalLanguageModel
+
+WEIGHT_FORMATS = ("int8",)
+"""Names of the formats of weights, beside the dtypes."""
+_ROUTER = "router"
+
+
+def convert_weights(model: CausalLanguageModel, weights: str) -> None:
+    """Convert the linear layers of a loaded model to the named format, in place.
+
+    Raises OptionError for an unknown format, RefusedError for a model in training and for weights that are not finite.
+    """
+    check_choice("format of weights", weights, WEIGHT_FORMATS)
+    if model.training:
+        raise RefusedError(
+            "a model in training cannot have int8 weights",
+            expected="a model in eval mode",
+            got="one in training mode",
+            do="call model.eval(), if it is not to be trained any further",
+        )
+    for parent in model.modules():
+        for name, child in parent.named_children():
+            if type(child) is nn.Linear and name != _ROUTER:
+                setattr(parent, name, Int8Linear.from_linear(child))

@@ -1,0 +1,92 @@
+"""Linear layers with int8 weights: rounding bounds, both ways to compute, and models with them."""
+
+import pytest
+import torch
+from torch import nn
+
+from regard.errors import OptionError, RefusedError
+from regard.layers.int8_linear import Int8Linear
+from regard.models.gpt2 import Gpt2, Gpt2Config
+from regard.models.int8_weights import convert_weights
+
+
+def make_model():
+    return Gpt2(Gpt2Config(vocabulary=193, width=68, layers=2, heads=2, max_length=31)).eval()
+
+
+def test_rounding_is_at_most_half_a_step():
+    linear = nn.Linear(67, 31)
+    with torch.no_grad():
+        linear.weight[3] = 0.0
+        linear.weight[5] *= 1e-30
+    stored = Int8Linear.from_linear(linear)
+    weight = linear.weight.detach().double()
+    error = (stored.weight.double() * stored.scale.double()[:, None] - weight).abs()
+    assert (error <= weight.abs().amax(1, keepdim=True) / 127 * (0.5 + 1e-4)).all()
+    assert stored.weight.abs().max() == 127
+    assert not stored.weight[3].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rows", [1, 7, 97])
+@torch.no_grad()
+def test_result_is_that_of_the_rounded_weights(rows, dtype):
+    stored = Int8Linear.from_linear(nn.Linear(331, 367).to(dtype))
+    tokens = torch.randn(rows, 331).to(dtype)
+    matrix = stored.weight.double() * stored.scale.double()[:, None]
+    expected = tokens.double() @ matrix.T + stored.bias.double()
+    size = tokens.double().abs() @ matrix.abs().T + stored.bias.double().abs()
+    eps = torch.finfo(dtype).eps  # of the weights, which are rounded to the dtype for many tokens, and of the result
+    bound = eps * size + (331 + 4) * 2**-23 * size
+    found = stored(tokens)
+    assert found.dtype == dtype
+    assert ((found.double() - expected).abs() <= bound).all()
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_refused(bad):
+    linear = nn.Linear(7, 5)
+    with torch.no_grad():
+        linear.weight[3, 2] = bad
+    with pytest.raises(RefusedError, match="NaN or infinite"):
+        Int8Linear.from_linear(linear)
+
+
+@torch.no_grad()
+def test_model_decodes_as_it_reads():
+    """Steps with a cache, and the whole text at once, compute with the same weights."""
+    model, ids = make_model(), torch.arange(3 * 23).view(3, 23) % 193
+    exact = model(ids).logits
+    convert_weights(model, "int8")
+    whole = model(ids).logits
+    tokens, state = model.prefill(ids)
+    logits, _ = model.step(tokens, state)
+    torch.testing.assert_close(logits, whole[:, -1], atol=1e-5, rtol=1e-4)
+    assert 0 < (whole - exact).norm() / exact.norm() < 0.03
+
+
+def test_what_is_converted():
+    model = make_model()
+    convert_weights(model, "int8")
+    assert not any(type(module) is nn.Linear for module in model.modules())
+    assert isinstance(model.output, Int8Linear)
+    assert model.token_embedding.weight.dtype == torch.float32
+    assert "in_features=68, out_features=193" in repr(model.output)
+
+
+def test_router_of_experts_is_not_converted():
+    model = make_model()
+    model.layers[0].router = nn.Linear(68, 4)
+    convert_weights(model, "int8")
+    assert type(model.layers[0].router) is nn.Linear
+
+
+def test_refusals(tmp_path):
+    model = make_model()
+    with pytest.raises(OptionError, match="format of weights"):
+        convert_weights(model, "int3")
+    with pytest.raises(RefusedError, match="in training"):
+        convert_weights(model.train(), "int8")
+    convert_weights(model.eval(), "int8")
+    with pytest.raises(RefusedError, match="cannot be saved"):
+        model.save(tmp_path / "model")
