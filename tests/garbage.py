@@ -51,6 +51,7 @@ from regard.layers import (
     PagedCache,
     PagePool,
     PostNorm,
+    WindowCache,
     decoder_block,
     encoder_block,
 )
@@ -527,6 +528,14 @@ def _caches() -> Iterator[PublicCall]:
     yield PublicCall("KeyValueCache.extended", lambda **new: key_value_cache().extended(**new), make_key_value)
     yield PublicCall(
         "KeyValueCache.extended, empty", lambda **new: KeyValueCache.empty().extended(**new), make_key_value
+    )
+    window_cache = lambda: WindowCache.empty(3).extended(tokens(2, 2, 3, 5), tokens(2, 2, 3, 5))  # noqa: E731
+    yield PublicCall("WindowCache.empty", WindowCache.empty, lambda: {"size": 3})
+    yield PublicCall("WindowCache.extended", lambda **new: window_cache().extended(**new), make_key_value)
+    yield PublicCall(
+        "WindowCache.reordered",
+        lambda entries: window_cache().reordered(entries),
+        lambda: {"entries": torch.tensor([0])},
     )
     yield PublicCall(
         "KeyValueCache.reordered",

@@ -14,7 +14,7 @@ from regard.layers.residual import PostNorm, PreNorm, Residual, SandwichNorm
 from regard.layers.reversible import ReversibleBlock, ReversibleStack
 from regard.layers.rms_norm import RMSNorm
 from regard.layers.scan_mixer import MixerCache
-from regard.mechanisms import KeyValueCache, PagedCache, PagePool
+from regard.mechanisms import KeyValueCache, PagedCache, PagePool, WindowCache
 
 __all__ = [
     "ACTIVATIONS",
@@ -40,6 +40,7 @@ __all__ = [
     "ReversibleBlock",
     "ReversibleStack",
     "SandwichNorm",
+    "WindowCache",
     "decoder_block",
     "encoder_block",
     "latent_attention_from_deepseek",

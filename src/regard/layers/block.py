@@ -70,6 +70,10 @@ class DecoderCache:
         """Number of decoded tokens in the cache."""
         return 0 if self.own is None else self.own.length
 
+    def visible_keys(self, new: int) -> int:
+        """Number of keys that the next ``new`` queries of self-attention are shown."""
+        return new if self.own is None else self.own.visible_keys(new)
+
     def reordered(self, entries: Int[Tensor, " batch"]) -> DecoderCache:
         """Select batch entries by index, in that order. Raises OptionError for invalid indices."""
         return self.select(entries, entries)

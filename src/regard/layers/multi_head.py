@@ -176,7 +176,8 @@ class MultiHeadAttention(nn.Module):
             bias: added to the scores, over the same queries and keys, as for ``regard.attention``: for a bias that
                 several layers share. Only in a layer without a bias of its own, which is ``position``.
             cache: the state after earlier tokens: ``empty_cache()``, or the cache that an earlier call returned. For
-                softmax mechanisms it is a ``KeyValueCache``, or a ``PagedCache`` for sequences of different lengths.
+                softmax mechanisms it is a ``KeyValueCache``, a ``WindowCache`` for a sliding window, or a
+                ``PagedCache`` for sequences of different lengths.
             inputs: extra inputs of the mechanism that the layer does not project itself.
 
         Returns:
@@ -210,9 +211,17 @@ class MultiHeadAttention(nn.Module):
         mixed, cache = self.mechanism.step(queries, keys, values, cache, mask, bias=bias, **inputs)
         return self._merge_heads(mixed), cache
 
-    def empty_cache(self) -> State:
-        """Make the cache before the first token, to pass as ``cache=``: the empty state of the mechanism."""
-        return self.mechanism.empty_state()
+    def empty_cache(self, *, window: int | None = None) -> State:
+        """Make the cache before the first token, to pass as ``cache=``: the empty state of the mechanism.
+
+        With a ``window``, every call has a mask by which a query attends to its own token and the ``window`` - 1 before
+        it at most, such as ``masks.window(window - 1, 0)``; the dot product then keeps these tokens alone. Masks and
+        biases are over the kept and the new tokens. Raises OptionError for a window below 1.
+        """
+        if window is None:
+            return self.mechanism.empty_state()
+        check_size("window", window)
+        return self.mechanism.empty_window_state(window)
 
     def project_memory(self, memory: Tensor) -> KeyValueCache:
         """Compute keys and values of ``memory`` (batch, keys, key_width) once, for ``attend_memory`` at each step."""

@@ -31,6 +31,7 @@ from regard.mechanisms.sigmoid import Sigmoid
 from regard.mechanisms.state import State
 from regard.mechanisms.talking_heads import TalkingHeads
 from regard.mechanisms.top_k import TopK
+from regard.mechanisms.window_cache import WindowCache
 
 __all__ = [
     "Additive",
@@ -67,4 +68,5 @@ __all__ = [
     "State",
     "TalkingHeads",
     "TopK",
+    "WindowCache",
 ]

@@ -33,7 +33,7 @@ from regard.kernels.reference import observe as reference_observe
 from regard.kernels.request import Bias, Request
 from regard.masks.base import Mask
 from regard.mechanisms.extra_input import ExtraInput, select_side
-from regard.mechanisms.key_value_cache import KeyValueCache
+from regard.mechanisms.key_value_cache import KeyValueCache, TokenCache
 from regard.mechanisms.paged_cache import PagedCache
 from regard.mechanisms.state import State, wrong_state_error
 from regard.mechanisms.steps import Steps
@@ -186,6 +186,14 @@ class Mechanism(nn.Module, ABC):
         """Make the state before the first step of decoding, which holds no tokens."""
         return KeyValueCache.empty()
 
+    def empty_window_state(self, size: int) -> State:
+        """Make the empty state of a layer in which a query attends to the last ``size`` tokens, its own included.
+
+        A mechanism that depends on those tokens alone may keep no others; by default all are kept.
+        """
+        del size
+        return self.empty_state()
+
     def step(
         self,
         query: Tensor,
@@ -212,11 +220,11 @@ class Mechanism(nn.Module, ABC):
         """
         if isinstance(state, PagedCache):
             return self._step_paged(query, key, value, state, mask, bias, inputs)
-        if not isinstance(state, KeyValueCache):
+        if not isinstance(state, TokenCache):
             raise wrong_state_error(state, KeyValueCache, type(self).__name__)
         state = state.extended(key, value, select_side(inputs, self.extra_inputs, "key"))
         output: Tensor = self(query, state.key, state.value, mask, bias=bias, **(inputs | dict(state.inputs)))
-        return output, state
+        return output, state.trimmed()
 
     def _step_paged(
         self,

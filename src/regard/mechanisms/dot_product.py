@@ -25,6 +25,7 @@ from regard.mechanisms.base import ScoredMechanism
 from regard.mechanisms.paged_cache import PagedCache
 from regard.mechanisms.state import State
 from regard.mechanisms.steps import Steps
+from regard.mechanisms.window_cache import WindowCache
 from regard.validation import check_scale, check_softcap, check_top, query_rows
 
 
@@ -112,6 +113,10 @@ class DotProduct(ScoredMechanism):
         check_top(top, request.frame.keys)
         index = query_rows(rows, request.frame.queries, request.device)
         return select("observe", self.impl, request).compute(request, top, index)
+
+    def empty_window_state(self, size: int) -> WindowCache:
+        """Make the empty cache of a layer in which a query attends to the last ``size`` tokens, its own included."""
+        return WindowCache.empty(size)
 
     def step(
         self,

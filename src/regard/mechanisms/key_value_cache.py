@@ -1,6 +1,7 @@
 """Key-value cache: keys and values of all earlier tokens, as an immutable value that is passed in and returned.
 
-Extra inputs of a mechanism that belong to keys (``extra_input``) are cached with them.
+Extra inputs of a mechanism that belong to keys (``extra_input``) are cached with them. ``TokenCache`` is what this
+cache and ``WindowCache`` have in common.
 
     cache = KeyValueCache.empty()
     output, cache = attention(tokens, mask=causal(), cache=cache)
@@ -13,9 +14,10 @@ gradients enabled.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import final
+from typing import Self, final
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -26,9 +28,39 @@ from regard.mechanisms.state import State
 from regard.validation import check_tokens
 
 
+class TokenCache(State):
+    """A cache of the keys and values of one sequence length, side by side: of all tokens, or of the last ones.
+
+    A step of decoding extends it, attends to ``key`` and ``value``, and returns the cache ``trimmed``.
+    """
+
+    @property
+    @abstractmethod
+    def key(self) -> Float[Tensor, "batch key_heads keys head_dim"]:
+        """The keys that the newest queries may attend to, as a view of the storage."""
+
+    @property
+    @abstractmethod
+    def value(self) -> Float[Tensor, "batch key_heads keys value_dim"]:
+        """Their values, as a view of the storage."""
+
+    @property
+    @abstractmethod
+    def inputs(self) -> dict[str, Shaped[Tensor, "batch heads keys size"]]:
+        """The extra inputs that belong to the keys, by name; empty for most mechanisms."""
+
+    @abstractmethod
+    def extended(self, key: Tensor, value: Tensor, inputs: Mapping[str, Tensor] | None = None) -> Self:
+        """Return a cache with more tokens at the end. Raises ShapeError if they do not fit the earlier ones."""
+
+    @abstractmethod
+    def trimmed(self) -> Self:
+        """Return the cache without the tokens that no later query may attend to."""
+
+
 @final
 @dataclass
-class _Storage:
+class Storage:
     """Preallocated keys, values and extra inputs by name, of which the first tokens are written.
 
     ``unclaimed_lengths`` contains the number of written tokens, until a cache of that length removes it to append to
@@ -38,14 +70,20 @@ class _Storage:
     tensors: dict[str, Tensor]
     unclaimed_lengths: dict[int, bool]
 
+    def claim(self, written: int, length: int) -> bool:
+        """Whether a cache of ``written`` tokens may append up to ``length`` tokens in place; no other one may then."""
+        key = self.tensors["key"]
+        is_frozen = key.is_inference() and not torch.is_inference_mode_enabled()
+        return not is_frozen and key.shape[2] >= length and self.unclaimed_lengths.pop(written, False)
+
 
 @final
 @dataclass(frozen=True, eq=False)
-class KeyValueCache(State):
+class KeyValueCache(TokenCache):
     """Key-value cache: keys (batch, key_heads, length, head_dim) and values (.., value_dim) of ``length`` tokens."""
 
     length: int = 0
-    _storage: _Storage | None = field(default=None, repr=False)
+    _storage: Storage | None = field(default=None, repr=False)
 
     @classmethod
     def empty(cls) -> KeyValueCache:
@@ -79,30 +117,27 @@ class KeyValueCache(State):
 
         ``inputs`` are extra inputs of the new keys, by name; the same names at every step.
         """
-        check_tokens("key", key, "(batch, key_heads, new, head_dim)")
-        check_tokens("value", value, "(batch, key_heads, new, value_dim)")
-        _check_pair(key, value)
+        new = read_tokens(key, value, inputs)
         length = self.length + key.shape[2]
-        new = {"key": key, "value": value, **({} if inputs is None else inputs)}
         if self._storage is None or self.length == 0:
-            return KeyValueCache(length, _Storage(new, {length: True}))
+            return KeyValueCache(length, Storage(new, {length: True}))
         old = {name: tensor[:, :, : self.length] for name, tensor in self._storage.tensors.items()}
-        _check_names(old, new)
-        for name in old:
-            _check_fits(old[name], new[name])
+        check_new_tokens(old, new)
         if torch.is_grad_enabled():
             # Writing in place would change tensors that the backward pass needs, if only for the query's gradient.
             whole = {name: torch.cat([old[name], new[name]], dim=2) for name in old}
-            return KeyValueCache(length, _Storage(whole, {length: True}))
+            return KeyValueCache(length, Storage(whole, {length: True}))
         storage = self._storage
-        frozen = storage.tensors["key"].is_inference() and not torch.is_inference_mode_enabled()
-        full = storage.tensors["key"].shape[2] < length
-        if frozen or full or not storage.unclaimed_lengths.pop(self.length, False):
-            storage = _Storage({name: _copy_with_room(tensor, length) for name, tensor in old.items()}, {})
+        if not storage.claim(self.length, length):
+            storage = Storage({name: copy_with_room(tensor, 2 * length) for name, tensor in old.items()}, {})
         for name, tensor in storage.tensors.items():
             tensor[:, :, self.length : length] = new[name]
         storage.unclaimed_lengths[length] = True
         return KeyValueCache(length, storage)
+
+    def trimmed(self) -> KeyValueCache:
+        """Return the cache: later queries may attend to all of its tokens."""
+        return self
 
     def reordered(self, entries: Int[Tensor, " batch"]) -> KeyValueCache:
         """Select batch entries by index, in that order, as beam search does. Raises OptionError for invalid indices."""
@@ -110,9 +145,9 @@ class KeyValueCache(State):
             return self
         # Includes the free space: beam search appends the next token, which would else need another copy.
         tensors = {name: take_rows(tensor, entries) for name, tensor in self._storage.tensors.items()}
-        return KeyValueCache(self.length, _Storage(tensors, {self.length: True}))
+        return KeyValueCache(self.length, Storage(tensors, {self.length: True}))
 
-    def _require_storage(self) -> _Storage:
+    def _require_storage(self) -> Storage:
         if self._storage is None:
             raise ShapeError(
                 "the cache is empty",
@@ -138,9 +173,24 @@ def take_rows(rows: Tensor, entries: object) -> Tensor:
         ) from error
 
 
-def _copy_with_room(tensor: Tensor, length: int) -> Tensor:
-    """Copy keys or values to a tensor with space for twice ``length`` tokens."""
-    room = tensor.new_empty(*tensor.shape[:2], 2 * length, tensor.shape[3])
+def read_tokens(key: Tensor, value: Tensor, inputs: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
+    """Return the tensors of new tokens by name. Raises ShapeError if key and value do not fit each other."""
+    check_tokens("key", key, "(batch, key_heads, new, head_dim)")
+    check_tokens("value", value, "(batch, key_heads, new, value_dim)")
+    _check_pair(key, value)
+    return {"key": key, "value": value, **({} if inputs is None else inputs)}
+
+
+def check_new_tokens(old: Mapping[str, Tensor], new: Mapping[str, Tensor]) -> None:
+    """Raise ShapeError unless new tokens have the inputs, sizes, dtypes and devices of the earlier ones."""
+    _check_names(old, new)
+    for name in old:
+        _check_fits(old[name], new[name])
+
+
+def copy_with_room(tensor: Tensor, capacity: int) -> Tensor:
+    """Copy keys or values to the beginning of a tensor with space for ``capacity`` tokens."""
+    room = tensor.new_empty(*tensor.shape[:2], capacity, tensor.shape[3])
     room[:, :, : tensor.shape[2]] = tensor
     return room
 

@@ -1,8 +1,8 @@
 """``State``: the decoding state that a mechanism carries from one step to the next.
 
 Softmax attention carries the keys and values of all earlier tokens (``KeyValueCache``; ``PagedCache`` for sequences of
-different lengths), linear attention a sum of constant size. To decode, start with ``Mechanism.empty_state`` and pass
-the state that each ``Mechanism.step`` returns to the next, whatever its type.
+different lengths) or of the last ones (``WindowCache``), linear attention a sum of constant size. To decode, start with
+``Mechanism.empty_state`` and pass the state that each ``Mechanism.step`` returns to the next, whatever its type.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ class State(ABC):
     def next_positions(self) -> tuple[int, ...]:
         """Position of the next token of each sequence; a single number if it is the same for all."""
         return (self.length,)
+
+    def visible_keys(self, new: int) -> int:
+        """The number of keys that the next ``new`` queries are shown: of all tokens, or of those that are kept."""
+        return self.length + new
 
     @abstractmethod
     def reordered(self, entries: Int[Tensor, " batch"]) -> State:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, cast, final
@@ -28,6 +28,7 @@ from regard.errors import OptionError, ShapeError, check_count, check_flag, chec
 from regard.layers import DecoderBlock, DecoderCache
 from regard.layers.projection import linear_activation
 from regard.masks import Mask
+from regard.masks.band import Band
 from regard.mechanisms.key_value_cache import take_rows
 from regard.models import checkpoint_reader, checkpoint_writer, sequence_files
 from regard.models.base import Decoder
@@ -69,12 +70,13 @@ class CausalState:
     """The state of a causal language model between two steps.
 
     ``caches`` hold the keys and values of ``length`` tokens in each layer. ``padding`` (rows,) counts the padded tokens
-    at the left of each row; None if there are none.
+    at the left of each row; None if there are none. ``model`` is the one that computed them; None is unknown.
     """
 
     caches: tuple[DecoderCache, ...]
     rows: int
     padding: Int[Tensor, " rows"] | None = None
+    model: CausalLanguageModel | None = field(default=None, repr=False)
 
     @property
     def length(self) -> int:
@@ -84,7 +86,7 @@ class CausalState:
     def reordered(self, entries: Int[Tensor, " rows"]) -> CausalState:
         """Select the rows ``entries`` of the state, in that order; a row may be selected more than once."""
         padding = None if self.padding is None else take_rows(self.padding, entries)
-        return CausalState(tuple(cache.reordered(entries) for cache in self.caches), len(entries), padding)
+        return CausalState(tuple(cache.reordered(entries) for cache in self.caches), len(entries), padding, self.model)
 
     def next_positions(self, new: int) -> Int[Tensor, "#rows new"]:
         """The positions of the next ``new`` tokens in their texts; 0 for padding."""
@@ -93,11 +95,17 @@ class CausalState:
             return slots[None]
         return (slots.to(self.padding) - self.padding[:, None]).clamp(min=0)
 
-    def next_mask(self, new: int) -> Mask | None:
-        """The mask of the padding for the next ``new`` tokens; None if there is no padding."""
+    def next_masks(self, new: int) -> list[Mask | None]:
+        """The mask of the padding for the next ``new`` tokens in each layer; None where a cache holds no padding."""
         if self.padding is None:
-            return None
-        return masks.padding((self.length + new - self.padding).clamp(min=0), side="left")
+            return [None] * len(self.caches)
+        length = self.length + new
+        unpadded = length - int(self.padding.max()) if self.rows else 0
+        by_keys: dict[int, Mask | None] = {}
+        for keys in {cache.visible_keys(new) for cache in self.caches}:
+            own = (length - self.padding).clamp(min=0, max=keys)
+            by_keys[keys] = None if keys <= unpadded else masks.padding(own, side="left")
+        return [by_keys[cache.visible_keys(new)] for cache in self.caches]
 
 
 class CausalLanguageModel(Decoder, ABC):
@@ -211,7 +219,7 @@ class CausalLanguageModel(Decoder, ABC):
     @final
     def empty_state(self, rows: int) -> CausalState:
         """Make the state before the first token of ``rows`` texts."""
-        return CausalState((DecoderCache(),) * len(self.layers), rows)
+        return CausalState(tuple(map(self._empty_cache, self._blocks, self.layer_masks)), rows, model=self)
 
     @final
     def prefill(self, prompts: Tensor, *, lengths: Tensor | None = None) -> tuple[Int[Tensor, " batch"], CausalState]:
@@ -228,7 +236,7 @@ class CausalLanguageModel(Decoder, ABC):
             if bool((padding > 0).any()):
                 slots = torch.arange(prompts.shape[1], device=prompts.device) - padding[:, None]
                 ids = prompts.gather(1, slots.clamp(min=0))
-                state = CausalState(state.caches, state.rows, padding)
+                state = replace(state, padding=padding)
         if ids.shape[1] > 1:
             _, state = self._run(ids[:, :-1], state)
         return ids[:, -1], state
@@ -359,14 +367,21 @@ class CausalLanguageModel(Decoder, ABC):
     def _run(self, ids: Tensor, state: CausalState) -> tuple[tuple[Tensor, ...], CausalState]:
         """Read more tokens; return the embedding and each layer's output, the last one normalised, and the state."""
         tokens = self.embed(ids, state.next_positions(ids.shape[1]).to(ids.device))
-        padding = state.next_mask(ids.shape[1])
+        paddings = state.next_masks(ids.shape[1])
         kept, caches = [tokens], []
-        for block, own, known in zip(self._blocks, self.layer_masks, state.caches, strict=True):
+        for block, own, known, padding in zip(self._blocks, self.layer_masks, state.caches, paddings, strict=True):
             tokens, cache = block(tokens, mask=own if padding is None else own & padding, cache=known)
             kept.append(tokens)
             caches.append(cache)
         kept[-1] = self.norm(tokens)
-        return tuple(kept), CausalState(tuple(caches), state.rows, state.padding)
+        return tuple(kept), replace(state, caches=tuple(caches))
+
+    def _empty_cache(self, block: DecoderBlock, mask: Mask) -> DecoderCache:
+        """Make the cache of a layer; one with a window that is shorter than the context keeps its window alone."""
+        window = mask.left + 1 if isinstance(mask, Band) and mask.left is not None else None
+        if window is None or (self.max_tokens is not None and window >= self.max_tokens):
+            return DecoderCache()
+        return DecoderCache(block.attention.empty_cache(window=window))
 
     def _check_state(self, state: object) -> None:
         if not isinstance(state, CausalState) or len(state.caches) != len(self.layers):
@@ -375,6 +390,13 @@ class CausalLanguageModel(Decoder, ABC):
                 expected=f"a CausalState of {len(self.layers)} layers, from model.prefill or from the step before",
                 got=f"one of {len(state.caches)} layers" if isinstance(state, CausalState) else short_repr(state),
                 do="tokens, state = model.prefill(prompts), then logits, state = model.step(tokens, state)",
+            )
+        if state.model is not None and state.model is not self:
+            raise OptionError(
+                "this is the state of another model",
+                expected="a state that this model computed: its keys and values belong to its weights",
+                got=f"the state of another {type(state.model).__name__}",
+                do="read the prompts with this model: model.prefill(prompts)",
             )
 
     @property

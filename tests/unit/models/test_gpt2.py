@@ -1,5 +1,6 @@
 """GPT-2 against transformers, its folders, and its errors."""
 
+import copy
 import json
 
 import pytest
@@ -239,6 +240,8 @@ class TestErrors:
             model.step(tokens, state)
         with pytest.raises(OptionError, match="not a state"):
             model.extend(tokens[:, None], None)
+        with pytest.raises(OptionError, match="the state of another model"):
+            copy.deepcopy(other).step(tokens, state)
         with pytest.raises(ShapeError, match=r"\(2, new\)"):
             other.step(tokens[:1], state)
         with pytest.raises(ShapeError, match=r"\(rows,\)"):

@@ -1,0 +1,148 @@
+"""Cache of a sliding window: keys and values of the last tokens alone, for a layer whose mask is a causal window.
+
+    query i attends to keys i - size + 1 .. i          Beltagy et al. 2020 (Longformer), section 3.1; Jiang et al. 2023
+
+So after n tokens the next query needs at most the last size - 1 of them, and memory does not grow with the text.
+
+    rows of the storage    [ dropped | kept: the last size - 1 tokens | new tokens | room ]
+
+New tokens are written behind the others. When the room is used up, the tokens that are kept move to the beginning of a
+new storage, whose room is a part of the window: so a step copies a constant number of tokens on average. Like
+``KeyValueCache`` it is an immutable value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import final
+
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor
+
+from regard.errors import LARGEST_LENGTH, ShapeError, check_count
+from regard.mechanisms.key_value_cache import (
+    Storage,
+    TokenCache,
+    check_new_tokens,
+    copy_with_room,
+    read_tokens,
+    take_rows,
+)
+
+_LEAST_ROOM, _WINDOW_SHARE = 64, 4
+"""Room for new tokens: at least so many, and at least the window divided by this."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class WindowCache(TokenCache):
+    """Cache of a window of ``size`` tokens, the query's own included, after ``length`` tokens.
+
+    ``key`` (batch, key_heads, keys, head_dim) and ``value`` hold the newest tokens and at most size - 1 before them.
+    Masks and biases over these keys are right if they depend on distances alone, since queries are aligned with the
+    end of the keys.
+    """
+
+    size: int
+    length: int = 0
+    _begin: int = field(default=0, repr=False)  # the rows of the storage in use: begin to end
+    _end: int = field(default=0, repr=False)
+    _storage: Storage | None = field(default=None, repr=False)
+
+    @classmethod
+    def empty(cls, size: int) -> WindowCache:
+        """Make a cache without tokens, for a window of ``size`` tokens. Raises OptionError for an invalid size."""
+        check_count("size", size, most=LARGEST_LENGTH)
+        return cls(size)
+
+    @property
+    def key(self) -> Float[Tensor, "batch key_heads keys head_dim"]:
+        """The keys that the newest queries may attend to, as a view of the storage."""
+        return self._rows("key")
+
+    @property
+    def value(self) -> Float[Tensor, "batch key_heads keys value_dim"]:
+        """Their values, as a view of the storage."""
+        return self._rows("value")
+
+    @property
+    def inputs(self) -> dict[str, Shaped[Tensor, "batch heads keys size"]]:
+        """The extra inputs that belong to the keys, by name; empty for most mechanisms."""
+        names = () if self._storage is None else self._storage.tensors
+        return {name: self._rows(name) for name in names if name not in ("key", "value")}
+
+    def visible_keys(self, new: int) -> int:
+        """The number of keys that the next ``new`` queries are shown: the new ones, and the kept ones before them."""
+        return self._num_kept + new
+
+    def extended(self, key: Tensor, value: Tensor, inputs: Mapping[str, Tensor] | None = None) -> WindowCache:
+        """Return a cache with more tokens at the end, which still holds all that the first of them may attend to.
+
+        Raises ShapeError if they do not fit the earlier ones.
+        """
+        new = read_tokens(key, value, inputs)
+        added, kept, begin, end = key.shape[2], self._num_kept, self._end - self._num_kept, self._end + key.shape[2]
+        if self._storage is None or self.length == 0:
+            return WindowCache(self.size, added, 0, added, Storage(new, {added: True}))
+        old = {name: tensor[:, :, begin : self._end] for name, tensor in self._storage.tensors.items()}
+        check_new_tokens(old, new)
+        if torch.is_grad_enabled():
+            # Writing in place would change tensors that the backward pass needs, if only for the query's gradient.
+            whole = {name: torch.cat([old[name], new[name]], dim=2) for name in old}
+            return self._with(0, kept + added, Storage(whole, {kept + added: True}), added)
+        storage = self._storage
+        if not storage.claim(self._end, end):
+            begin, end = 0, kept + added
+            storage = Storage({name: copy_with_room(tensor, self._capacity(end)) for name, tensor in old.items()}, {})
+        for name, tensor in storage.tensors.items():
+            tensor[:, :, end - added : end] = new[name]
+        storage.unclaimed_lengths[end] = True
+        return self._with(begin, end, storage, added)
+
+    def trimmed(self) -> WindowCache:
+        """Return the cache without the tokens that no later query may attend to.
+
+        The storage of a text that is much longer than the window is released.
+        """
+        if self._storage is None or self._end - self._begin <= self._num_kept:
+            return self
+        begin, storage = self._end - self._num_kept, self._storage
+        if storage.tensors["key"].shape[2] <= self._capacity(self.size):
+            return self._with(begin, self._end, storage)
+        kept = {name: tensor[:, :, begin : self._end] for name, tensor in storage.tensors.items()}
+        if torch.is_grad_enabled():
+            copies = {name: tensor.clone() for name, tensor in kept.items()}
+        else:
+            copies = {name: copy_with_room(tensor, self._capacity(self._num_kept)) for name, tensor in kept.items()}
+        return self._with(0, self._num_kept, Storage(copies, {self._num_kept: True}))
+
+    def reordered(self, entries: Int[Tensor, " batch"]) -> WindowCache:
+        """Select batch entries by index, in that order, as beam search does. Raises OptionError for invalid indices."""
+        if self._storage is None:
+            return self
+        tensors = {name: take_rows(tensor, entries) for name, tensor in self._storage.tensors.items()}
+        return self._with(self._begin, self._end, Storage(tensors, {self._end: True}))
+
+    @property
+    def _num_kept(self) -> int:
+        """The number of tokens that the next query may attend to."""
+        return min(self._end - self._begin, self.size - 1)
+
+    def _capacity(self, tokens: int) -> int:
+        """The size of a new storage for this many tokens: twice as many, until the room is a part of the window."""
+        return min(2 * tokens, tokens + max(_LEAST_ROOM, self.size // _WINDOW_SHARE))
+
+    def _rows(self, name: str) -> Tensor:
+        if self._storage is None:
+            raise ShapeError(
+                "the cache is empty",
+                expected="a cache that was extended at least once",
+                got="no tokens",
+                do="check cache.length first",
+            )
+        return self._storage.tensors[name][:, :, self._begin : self._end]
+
+    def _with(self, begin: int, end: int, storage: Storage, added: int = 0) -> WindowCache:
+        return WindowCache(self.size, self.length + added, begin, end, storage)
