@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from regard.text.line_reader import Line, LineReader
 
 FORMATS = ("text", "jsonl")
-_CHUNK = 64
-"""Prompts of a file to continue together."""
+_CHUNK = 1024
+"""Prompts of a file that are encoded together; all those that have arrived, if they are fewer."""
 _TEMPERATURE, _TOP_P = 0.8, 0.95
 
 NOTES = """
@@ -36,6 +36,10 @@ and repeats itself in long ones.
 
 [bold]Files.[/bold] With --data each line is a prompt, and the output is JSON lines: prompt, text, ended_by, tokens \
 and log_probability. A run that ends early leaves the finished lines in OUT.partial.
+
+[bold]Memory.[/bold] Prompts of a file share the memory of the cache: a text that ends makes room for the next prompt. \
+Prompts that begin alike, such as by one system message, are computed once up to there; how many tokens were reused is \
+reported. --cache-memory bounds it, and a prompt that needs more is refused.
 
 [bold]Ends.[/bold] A text ends with the model's end token, before a --stop string, or at --max-tokens or the model's \
 context; what did not end by itself is reported.
@@ -152,6 +156,25 @@ def generate(
             show_default=False,
         ),
     ] = None,
+    cache_memory: Annotated[
+        int | None,
+        typer.Option(
+            "--cache-memory",
+            metavar="MIB",
+            min=1,
+            help="Maximum memory of keys and values in MiB; prompts wait for it. Default: as needed for --batch-tokens.",
+            show_default=False,
+        ),
+    ] = None,
+    prefix_memory: Annotated[
+        int,
+        typer.Option(
+            "--prefix-memory",
+            metavar="MIB",
+            min=0,
+            help="Memory in MiB for earlier prompts, so that one that begins alike is not computed again; 0 keeps none.",
+        ),
+    ] = 256,
     dtype: Dtype = "float32",
     weights: Weights = None,
     device: Device = None,
@@ -166,7 +189,11 @@ def generate(
     check_text_options(texts, data, field)
     drawing = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     search = _make_search(drawing, greedy=greedy, penalty=repetition_penalty, samples=samples, seed=seed)
-    generator = _load(model, device, dtype, weights, batch_tokens)
+    memory = {
+        "cache_bytes": None if cache_memory is None else cache_memory * 2**20,
+        "prefix_cache_bytes": prefix_memory * 2**20,
+    }
+    generator = _load(model, device, dtype, weights, batch_tokens, memory)
     options: dict[str, Any] = {"search": search, "max_tokens": max_tokens, "stop": stop or []}
     ends = _Ends(stop or [])
     with open_texts(texts, data, field) as lines, open_output_file(out) as file:
@@ -180,6 +207,8 @@ def generate(
                     file.write(_format(one, form, shows_prompt=not chat))
                 file.flush()  # a program at the other end of the pipe may wait for these
     ends.report(max_tokens, generator.model.max_tokens)
+    if generator.num_reused_tokens:
+        say(f"{generator.num_reused_tokens:,} of {generator.num_prompt_tokens:,} prompt tokens reused")
     if out is not None:
         say(f"{out}: written")
 
@@ -243,7 +272,14 @@ def _make_search(drawing: dict[str, Any], *, greedy: bool, penalty: float, sampl
     return Sampling(seed=seed, best=samples, repetition_penalty=penalty, **options)
 
 
-def _load(model: str, device: str | None, dtype: str, weights: str | None, tokens: int | None) -> Generator:
+def _load(
+    model: str,
+    device: str | None,
+    dtype: str,
+    weights: str | None,
+    tokens: int | None,
+    memory: dict[str, int | None],
+) -> Generator:
     import torch
 
     from regard.generation import Generator
@@ -254,7 +290,8 @@ def _load(model: str, device: str | None, dtype: str, weights: str | None, token
     check_choice("precision", dtype, ("float32", "bfloat16"))
     if weights is not None:
         check_choice("format of weights", weights, WEIGHT_FORMATS)
-    generator = Generator.load(model, device=device, dtype=getattr(torch, dtype), tokens=tokens or BATCH_TOKENS)
+    options: dict[str, Any] = {"tokens": tokens or BATCH_TOKENS, **memory}
+    generator = Generator.load(model, device=device, dtype=getattr(torch, dtype), **options)
     if weights is not None:
         convert_weights(generator.model, weights)
     say_if_slower(dtype, generator.model.device, say)
@@ -300,18 +337,19 @@ def _continue_lines(
     *,
     chat: bool,
 ) -> Iterator[list[Continuation]]:
-    """Continue the prompts chunk by chunk, as they arrive, with a progress bar over the file."""
+    """Continue the prompts chunk by chunk, as they arrive, with a progress bar over the file; yield each in its turn."""
     from regard.text.line_reader import chunk_lines
 
     done = 0
     with line_progress(lines) as advance:
         for some in chunk_lines(lines, _CHUNK):
             prompts, problem = _usable_prompts(generator, some, system, chat=chat)
-            yield [one for found in generator.generate(prompts, **options) for one in found]
+            for number, found in enumerate(generator.generate_each(prompts, **options), start=1):
+                yield found
+                advance(done + number)
             if problem is not None:
                 raise problem
             done += len(some)
-            advance(done)
 
 
 def _usable_prompts(

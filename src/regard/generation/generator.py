@@ -2,7 +2,8 @@
 
     prompt -> tokens -> search -> tokens of the continuation -> text, up to a stop string
 
-Prompts are batched by length; continuations come in the order of the prompts.
+Continuations come in the order of the prompts. Many prompts are continued at a time: in pages of one pool
+(``continuous_batching``) where the model can, else in batches of similar length.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import torch
 
 from regard.errors import CheckpointError, DataError, OptionError, check_count, check_kind
 from regard.generation.chat_template import ChatTemplate
+from regard.generation.continuous_batching import ContinuousBatching, Request, Row
+from regard.generation.paged_memory import PagedMemory
 from regard.generation.text_stream import TextStream
 from regard.models.causal_language_model import CausalLanguageModel
 from regard.models.load import LANGUAGE_MODEL, load_language_model, resolve_folder
-from regard.search.base import Hypothesis
+from regard.search.base import Hypothesis, eval_mode
 from regard.search.greedy import Greedy
 from regard.search.token_by_token import TokenSearch
 from regard.text.tokenizer import check_text, check_texts
@@ -28,6 +31,8 @@ MAX_TOKENS = 256
 """Default of the most new tokens."""
 BATCH_TOKENS = 8192
 """Default tokens of a batch: prompts with their longest continuations, padding included."""
+PREFIX_CACHE_BYTES = 2**28
+"""Default bytes of prompts that are kept for later prompts."""
 
 
 @final
@@ -51,14 +56,37 @@ class Generator:
     """Continues texts with ``model``, a ``CausalLanguageModel`` from ``regard.load`` or from a training run.
 
     ``tokens`` is the most tokens of a batch: prompts and continuations, padding included. ``chat_template`` is that of
-    the model's folder; None if it has none. Raises CheckpointError for a model without tokenizer.
+    the model's folder; None if it has none.
+
+    ``cache_bytes`` bounds the memory of keys and values; requests wait for it, and one that needs more is refused.
+    ``prefix_cache_bytes`` of it hold prompts of earlier calls, so that those which begin alike are not computed again
+    (``num_prompt_tokens`` counts the tokens of all prompts, ``num_reused_tokens`` those of them); 0 keeps none. A model
+    that does not read its cache in pages (``model.pages_refusal``) reuses none, and accepts no bound.
+
+    Raises CheckpointError for a model without tokenizer, OptionError for numbers that do not fit.
     """
 
     def __init__(
-        self, model: CausalLanguageModel, *, chat_template: ChatTemplate | None = None, tokens: int = BATCH_TOKENS
+        self,
+        model: CausalLanguageModel,
+        *,
+        chat_template: ChatTemplate | None = None,
+        tokens: int = BATCH_TOKENS,
+        cache_bytes: int | None = None,
+        prefix_cache_bytes: int = PREFIX_CACHE_BYTES,
     ) -> None:
         check_kind("model", model, CausalLanguageModel, do="Generator.load(folder), or regard.load(folder)")
         check_count("tokens", tokens)
+        check_count("prefix_cache_bytes", prefix_cache_bytes, least=0)
+        if cache_bytes is not None:
+            check_count("cache_bytes", cache_bytes)
+            if model.pages_refusal is not None:
+                raise OptionError(
+                    f"the memory of the cache has no bound here: {model.pages_refusal}",
+                    expected="cache_bytes=None for this model",
+                    got=f"{cache_bytes:,} bytes",
+                    do="bound the tokens of a batch instead: tokens=",
+                )
         if model.tokenizer is None:
             raise CheckpointError(
                 "the model has no tokenizer, so it cannot read text",
@@ -67,6 +95,9 @@ class Generator:
                 do="add tokenizer.json of the same model to the folder",
             )
         self.model, self.tokenizer, self.chat_template, self.tokens = model, model.tokenizer, chat_template, tokens
+        self.cache_bytes, self.prefix_cache_bytes = cache_bytes, prefix_cache_bytes
+        self.num_prompt_tokens = self.num_reused_tokens = 0
+        self._memory: PagedMemory | None = None
 
     @classmethod
     def load(
@@ -76,11 +107,19 @@ class Generator:
         device: str | None = None,
         dtype: torch.dtype | None = None,
         tokens: int = BATCH_TOKENS,
+        cache_bytes: int | None = None,
+        prefix_cache_bytes: int = PREFIX_CACHE_BYTES,
     ) -> Generator:
         """Load a language model and its chat template. Raises CheckpointError if the folder holds no such model."""
         path = resolve_folder(folder, LANGUAGE_MODEL)
         model = load_language_model(path, device=device, dtype=dtype)
-        return cls(model, chat_template=ChatTemplate.from_folder(path), tokens=tokens)
+        return cls(
+            model,
+            chat_template=ChatTemplate.from_folder(path),
+            tokens=tokens,
+            cache_bytes=cache_bytes,
+            prefix_cache_bytes=prefix_cache_bytes,
+        )
 
     def generate(
         self,
@@ -100,17 +139,25 @@ class Generator:
 
         Raises DataError for a prompt that is too long or has no tokens, OptionError for arguments that do not fit.
         """
+        return list(self.generate_each(prompts, search=search, max_tokens=max_tokens, stop=stop))
+
+    def generate_each(
+        self,
+        prompts: Sequence[str],
+        *,
+        search: TokenSearch | None = None,
+        max_tokens: int = MAX_TOKENS,
+        stop: Sequence[str] = (),
+    ) -> Iterator[list[Continuation]]:
+        """Continue each prompt, as ``generate`` does, and yield its continuations when those before it are complete."""
         check_texts("prompts", prompts)
         search = self._check_options(search, max_tokens, stop)
         ids = [self.prompt_ids(prompt, f"prompt {number}") for number, prompt in enumerate(prompts, start=1)]
-        found: list[list[Continuation]] = [[] for _ in prompts]
-        for batch in self._batches([len(one) for one in ids], max_tokens, search.rows):
-            hypotheses = self._search([ids[index] for index in batch], search, max_tokens, stop)
-            for place, index in enumerate(batch):
-                found[index] = self._continuations(
-                    prompts[index], len(ids[index]), hypotheses[place], stop=stop, max_tokens=max_tokens
-                )
-        return found
+        names = [f"prompt {number}" for number in range(1, len(ids) + 1)]
+        requests = self._make_requests(ids, names, max_tokens, search.rows)
+        if requests is None:
+            return self._continue_batches(prompts, ids, search, max_tokens, stop)
+        return self._continue_requests(prompts, requests, search, max_tokens, stop)
 
     def stream(
         self,
@@ -134,7 +181,10 @@ class Generator:
                 do="use Generator.generate for several",
             )
         ids = self.prompt_ids(prompt, "the prompt")
-        return self._stream(prompt, ids, search, max_tokens, stop)
+        requests = self._make_requests([ids], ["the prompt"], max_tokens, 1)
+        if requests is None:
+            return self._stream_batch(prompt, ids, search, max_tokens, stop)
+        return self._stream_request(prompt, requests[0], search, max_tokens, stop)
 
     def chat_prompt(self, text: str, *, system: str | None = None) -> str:
         """Format a message of the user, after a ``system`` message if there is one, by the chat template.
@@ -189,6 +239,130 @@ class Generator:
             )
         return ids
 
+    def _make_requests(
+        self, prompts: Sequence[list[int]], names: Sequence[str], max_tokens: int, rows: int
+    ) -> list[Request] | None:
+        """Make the requests to decode in pages; None if they are to be decoded in batches.
+
+        A layer with a window keeps its window alone in a batch, and all tokens in pages. So longer texts are decoded in
+        batches, unless the pages have a bound. Raises DataError for a request that needs more than this bound.
+        """
+        if self.model.pages_refusal is not None:
+            return None
+        context, window = self.model.max_tokens, self.model.window
+        rooms = [max_tokens if context is None else min(max_tokens, context - len(ids)) for ids in prompts]
+        longest = max((len(ids) + room for ids, room in zip(prompts, rooms, strict=True)), default=0)
+        if self.cache_bytes is None and window is not None and longest > window:
+            return None
+        requests = [Request(ids, room) for ids, room in zip(prompts, rooms, strict=True)]
+        memory = self._take_memory()
+        self._memory = memory
+        for request, name in zip(requests if memory.pool.limit is not None else [], names, strict=False):
+            pages, limit = request.count_pages(memory.pool.page_size, rows), memory.pool.limit
+            if limit is not None and pages > limit:
+                raise DataError(
+                    f"{name} needs more memory for keys and values than there is",
+                    expected=f"at most {limit * memory.page_bytes:,} bytes: {limit * memory.pool.page_size:,} tokens",
+                    got=f"{pages * memory.page_bytes:,} bytes for {rows} texts of {len(request.ids):,} tokens and "
+                    f"{request.limit:,} new ones",
+                    do="shorten it, ask for fewer new tokens or samples, or give the cache more memory",
+                )
+        return requests
+
+    def _take_memory(self) -> PagedMemory:
+        """Take the memory of the last call, or make one if it is in use or belongs to other weights.
+
+        A call that fails does not give it back, since its pages may be half written.
+        """
+        memory, self._memory = self._memory, None
+        if memory is None or not memory.fits(self.model):
+            memory = PagedMemory(self.model, limit_bytes=self.cache_bytes, prefix_bytes=self.prefix_cache_bytes)
+        return memory
+
+    def _continue_requests(
+        self,
+        prompts: Sequence[str],
+        requests: Sequence[Request],
+        search: TokenSearch,
+        max_tokens: int,
+        stop: Sequence[str],
+    ) -> Iterator[list[Continuation]]:
+        """Continue requests in pages; yield the continuations of each, in their order."""
+        number = 0
+        for _ in self._run(requests, search, stop):
+            while number < len(requests) and requests[number].is_complete:
+                request = requests[number]
+                hypotheses = request.hypotheses()
+                search.check_found([hypotheses])
+                yield self._continuations(
+                    prompts[number], len(request.ids), hypotheses, stop=stop, max_tokens=max_tokens
+                )
+                number += 1
+
+    def _stream_request(
+        self, prompt: str, request: Request, search: TokenSearch, max_tokens: int, stop: Sequence[str]
+    ) -> Iterator[str | Continuation]:
+        """Continue a request in pages; yield its text in parts, then the continuation."""
+        stream = TextStream(self.tokenizer, stop)
+        for parts in self._run([request], search, stop, {0: stream}):
+            yield from parts
+        rest = stream.close()
+        if rest:
+            yield rest
+        search.check_found([request.hypotheses()])
+        yield self._continuations(prompt, len(request.ids), request.hypotheses(), stop=stop, max_tokens=max_tokens)[0]
+
+    def _run(
+        self,
+        requests: Sequence[Request],
+        search: TokenSearch,
+        stop: Sequence[str],
+        streams: dict[int, TextStream] | None = None,
+    ) -> Iterator[list[str]]:
+        """Run requests to their ends, and stop each text at a stop string; yield the new parts of text of each step.
+
+        Texts are decoded if there are stop strings, or for ``streams``, by request.
+        """
+        memory = self._take_memory()
+        batching = ContinuousBatching(self.model, search, memory.pool, memory.prefixes, tokens=self.tokens)
+        for request in requests:
+            batching.add(request)
+        is_decoded, by_row = bool(stop) or streams is not None, dict[Row, TextStream]()
+        given = {requests[number]: stream for number, stream in (streams or {}).items()}
+        with eval_mode(self.model):
+            while not batching.is_done:
+                with torch.no_grad():  # not around what the caller does between two steps
+                    written = batching.step()
+                parts = []
+                for row, token in written if is_decoded else ():
+                    if row not in by_row:
+                        by_row[row] = given.get(row.request) or TextStream(self.tokenizer, stop)
+                    part = "" if token == self.model.end_id else by_row[row].push(token)
+                    parts += [part] if part else []
+                    if by_row[row].stopped_by is not None:
+                        batching.stop(row)
+                    if row.has_ended:
+                        del by_row[row]
+                for request in batching.remove_ended():
+                    self.num_prompt_tokens += len(request.ids)
+                    self.num_reused_tokens += request.num_reused
+                yield parts
+        self._memory = memory
+
+    def _continue_batches(
+        self, prompts: Sequence[str], ids: list[list[int]], search: TokenSearch, max_tokens: int, stop: Sequence[str]
+    ) -> Iterator[list[Continuation]]:
+        """Continue prompts in batches of similar length; yield the continuations of each, in their order."""
+        found: list[list[Continuation]] = [[] for _ in prompts]
+        self.num_prompt_tokens += sum(map(len, ids))
+        for batch in self._batches([len(one) for one in ids], max_tokens, search.rows):
+            hypotheses = self._search([ids[index] for index in batch], search, max_tokens, stop)
+            for place, index in enumerate(batch):
+                found[index] = self._continuations(
+                    prompts[index], len(ids[index]), hypotheses[place], stop=stop, max_tokens=max_tokens
+                )
+        yield from found
+
     def _search(
         self, prompts: Sequence[list[int]], search: TokenSearch, max_tokens: int, stop: Sequence[str]
     ) -> list[list[Hypothesis]]:
@@ -209,7 +383,7 @@ class Generator:
             hypotheses: list[list[Hypothesis]] = ended.value
             return hypotheses
 
-    def _stream(
+    def _stream_batch(
         self, prompt: str, ids: list[int], search: TokenSearch, max_tokens: int, stop: Sequence[str]
     ) -> Iterator[str | Continuation]:
         stream = TextStream(self.tokenizer, stop)

@@ -198,7 +198,11 @@ class MultiHeadAttention(nn.Module):
         keys = queries if same else self._project_keys(key)
         values = self._project_heads(value, self.value_projection, "value")
         known = (0,) if cache is None else cache.next_positions
-        starts = [Frame(query.shape[1], start + key.shape[1]).offset for start in known]
+        starts = (
+            known
+            if isinstance(known, Tensor)
+            else [Frame(query.shape[1], start + key.shape[1]).offset for start in known]
+        )
         queries = self._rotate(queries, starts)
         keys = queries if same else self._rotate(keys, known)
         # With a cache all are projected, so that each step has the same inputs.
@@ -280,7 +284,7 @@ class MultiHeadAttention(nn.Module):
         self,
         side: Literal["query", "key"],
         tokens: Tensor,
-        offsets: Sequence[int],
+        offsets: Sequence[int] | Tensor,
         frame: Frame | None = None,
         passed: Mapping[str, Tensor] | None = None,
     ) -> dict[str, Tensor]:
@@ -326,8 +330,8 @@ class MultiHeadAttention(nn.Module):
         keys = self._project_heads(tokens, projection, "key")
         return keys if self.key_norm is None else self.key_norm(keys)
 
-    def _rotate(self, tokens: Tensor, offsets: Sequence[int]) -> Tensor:
-        """Rotate tokens by their positions, which start at one offset per entry, or at one for all."""
+    def _rotate(self, tokens: Tensor, offsets: Sequence[int] | Tensor) -> Tensor:
+        """Rotate tokens by their positions: a tensor of them, or one offset per entry, or one for all."""
         if not isinstance(self.position, Rotation):
             return tokens
         return rotate_tokens(self.position, tokens, offsets, parts=self.mechanism.score_parts)

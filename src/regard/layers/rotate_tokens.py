@@ -11,10 +11,11 @@ from regard.errors import ShapeError
 from regard.positions.base import Rotation
 
 
-def rotate_tokens(position: Rotation, tokens: Tensor, offsets: Sequence[int], *, parts: int = 1) -> Tensor:
+def rotate_tokens(position: Rotation, tokens: Tensor, offsets: Sequence[int] | Tensor, *, parts: int = 1) -> Tensor:
     """Rotate each of ``parts`` equal parts of tokens (batch, heads, length, head_dim).
 
-    Positions start at one offset per batch entry, or at one for all. Raises ShapeError for another number of offsets.
+    Positions start at one offset per batch entry, or at one for all; a tensor (length,) has the position of each token.
+    Raises ShapeError for another number of offsets.
     """
     if parts > 1:
         tokens = tokens.unflatten(-1, (parts, -1)).transpose(2, 3)
@@ -22,8 +23,10 @@ def rotate_tokens(position: Rotation, tokens: Tensor, offsets: Sequence[int], *,
     return _rotate(position, tokens, offsets)
 
 
-def _rotate(position: Rotation, tokens: Tensor, offsets: Sequence[int]) -> Tensor:
+def _rotate(position: Rotation, tokens: Tensor, offsets: Sequence[int] | Tensor) -> Tensor:
     """Rotate tokens (batch, .., length, size)."""
+    if isinstance(offsets, Tensor):
+        return position.rotate_at(tokens, offsets)
     if len(set(offsets)) < 2:
         rotated: Tensor = position(tokens, offset=offsets[0] if offsets else 0)
         return rotated

@@ -35,6 +35,7 @@ from regard.masks.base import Mask
 from regard.mechanisms.extra_input import ExtraInput, select_side
 from regard.mechanisms.key_value_cache import KeyValueCache, TokenCache
 from regard.mechanisms.paged_cache import PagedCache
+from regard.mechanisms.ragged_pages import RaggedPages
 from regard.mechanisms.state import State, wrong_state_error
 from regard.mechanisms.steps import Steps
 from regard.mechanisms.weights import observe_by_weights, weights_by_gradient
@@ -194,6 +195,11 @@ class Mechanism(nn.Module, ABC):
         del size
         return self.empty_state()
 
+    @property
+    def reads_pages(self) -> bool:
+        """Whether decoding reads the keys and values of many sequences in the pages of a pool, without copies."""
+        return False
+
     def step(
         self,
         query: Tensor,
@@ -220,6 +226,9 @@ class Mechanism(nn.Module, ABC):
         """
         if isinstance(state, PagedCache):
             return self._step_paged(query, key, value, state, mask, bias, inputs)
+        if isinstance(state, RaggedPages) and not inputs:
+            state.write(key, value)
+            return state.attend_each(query, lambda *one: self(*one, mask, bias=bias)), state
         if not isinstance(state, TokenCache):
             raise wrong_state_error(state, KeyValueCache, type(self).__name__)
         state = state.extended(key, value, select_side(inputs, self.extra_inputs, "key"))

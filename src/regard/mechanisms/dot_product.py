@@ -23,6 +23,7 @@ from regard.kernels.select import impl_names, select
 from regard.masks.base import Mask
 from regard.mechanisms.base import ScoredMechanism
 from regard.mechanisms.paged_cache import PagedCache
+from regard.mechanisms.ragged_pages import RaggedPages
 from regard.mechanisms.state import State
 from regard.mechanisms.steps import Steps
 from regard.mechanisms.window_cache import WindowCache
@@ -118,6 +119,11 @@ class DotProduct(ScoredMechanism):
         """Make the empty cache of a layer in which a query attends to the last ``size`` tokens, its own included."""
         return WindowCache.empty(size)
 
+    @property
+    def reads_pages(self) -> bool:
+        """Whether decoding reads pages in place: without softcap and sinks."""
+        return self.softcap is None and self.sinks is None and self.impl in ("auto", "native")
+
     def step(
         self,
         query: Tensor,
@@ -136,8 +142,12 @@ class DotProduct(ScoredMechanism):
         """
         has_hooks = self._forward_pre_hooks or self._forward_hooks
         has_terms = bias is not None or self.softcap is not None or self.sinks is not None
-        if not isinstance(state, PagedCache) or has_hooks or has_terms or inputs or self.active_dropout:
+        is_paged = isinstance(state, PagedCache | RaggedPages)
+        if not is_paged or has_hooks or has_terms or inputs or self.active_dropout:
             return super().step(query, key, value, state, mask, bias=bias, **inputs)
+        if isinstance(state, RaggedPages):
+            state.write(key, value)
+            return state.attention(query, mask=mask, scale=self.factor, impl=self.impl), state
         state = state.extended(key, value)
         return state.attention(query, mask=mask, scale=self.factor, impl=self.impl), state
 

@@ -22,8 +22,10 @@ class State(ABC):
     """Number of tokens in the state; of the longest sequence if they differ."""
 
     @property
-    def next_positions(self) -> tuple[int, ...]:
-        """Position of the next token of each sequence; a single number if it is the same for all."""
+    def next_positions(self) -> tuple[int, ...] | Int[Tensor, " tokens"]:
+        """Position of the next token of each sequence, a single number if it is the same for all; or, as a tensor, the
+        position of each new token, where tokens of several sequences are behind one another.
+        """
         return (self.length,)
 
     def visible_keys(self, new: int) -> int:

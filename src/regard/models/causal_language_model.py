@@ -24,18 +24,22 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard import masks
-from regard.errors import OptionError, ShapeError, check_count, check_flag, check_kind, short_repr
+from regard.errors import OptionError, RefusedError, ShapeError, check_count, check_flag, check_kind, short_repr
+from regard.kernels.support import unsupported_reason
 from regard.layers import DecoderBlock, DecoderCache
 from regard.layers.projection import linear_activation
 from regard.masks import Mask
 from regard.masks.band import Band
 from regard.mechanisms.key_value_cache import take_rows
+from regard.mechanisms.page_pool import PagePool
+from regard.mechanisms.ragged_pages import RaggedStep
 from regard.models import checkpoint_reader, checkpoint_writer, sequence_files
 from regard.models.base import Decoder
 from regard.models.check_mechanisms import check_mechanisms
 from regard.models.check_token_ids import check_token_ids
 from regard.models.config_file import ConfigFile
 from regard.models.weight_names import WeightNames
+from regard.positions.base import Rotation
 from regard.tensors import check_tensor
 from regard.text import Tokenizer
 from regard.validation import check_mask
@@ -254,6 +258,59 @@ class CausalLanguageModel(Decoder, ABC):
             )
         output, state = self.extend(tokens[:, None], state)
         return output.logits[:, 0], state
+
+    @final
+    def read_pages(self, ids: Int[Tensor, " tokens"], step: RaggedStep) -> Float[Tensor, "sequences vocabulary"]:
+        """Read the new tokens of several texts, behind one another; return the logits after the last one of each.
+
+        ``step`` has a place for each of them in the pages of a pool that ``page_pool`` made.
+        """
+        self.check_ids(ids[None])
+        tokens = self.embed(ids[None], step.positions[None])
+        for number, (block, mask) in enumerate(zip(self._blocks, self.layer_masks, strict=True)):
+            tokens, _ = block(tokens, mask=mask, cache=DecoderCache(step.layer(number)))
+        return self.compute_logits(self.norm(tokens[0, step.last]))
+
+    @final
+    def page_pool(self, *, page_size: int, limit: int | None = None) -> PagePool:
+        """Make a pool of pages for the keys and values of ``page_size`` tokens in all layers, for ``read_pages``.
+
+        Raises RefusedError if ``pages_refusal`` gives a reason.
+        """
+        reason = self.pages_refusal
+        if reason is not None:
+            raise RefusedError(
+                f"this model cannot decode in pages: {reason}",
+                expected="layers that read the keys and values of many texts in one pool",
+                got=type(self).__name__,
+                do="use model.prefill and model.step, which decode texts in a batch",
+            )
+        attention = self._blocks[0].attention
+        weight = attention.query_projection.weight
+        heads = attention.key_value_heads * len(self.layers)
+        return PagePool(heads, attention.head_dim, page_size=page_size, limit=limit, dtype=weight.dtype)
+
+    @property
+    def pages_refusal(self) -> str | None:
+        """Why the model cannot decode many texts in one pool of pages; None if it can."""
+        reason = unsupported_reason(self.token_embedding.weight)
+        if reason is not None:
+            return f"pages are read in place by native kernels, and {reason}"
+        layers = [block.attention for block in self._blocks]
+        for attention in layers:
+            if not attention.mechanism.reads_pages:
+                return f"{attention.mechanism!r} does not read pages in place"
+            if isinstance(attention.position, Rotation) and attention.position.depends_on_length:
+                return f"{attention.position!r} depends on the length of the text"
+        if len({(attention.key_value_heads, attention.head_dim) for attention in layers}) != 1:
+            return "its layers have heads of different numbers or sizes"
+        return None
+
+    @property
+    def window(self) -> int | None:
+        """The least number of tokens that a layer with a window attends to; None without such a layer."""
+        sizes = [mask.left + 1 for mask in self.layer_masks if isinstance(mask, Band) and mask.left is not None]
+        return min(sizes, default=None)
 
     @final
     def max_new_tokens(self, lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"] | None:

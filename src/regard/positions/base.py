@@ -34,6 +34,19 @@ class Rotation(nn.Module, ABC):
     ) -> Float[Tensor, "*batch length head_dim"]:
         """Rotate tokens at positions ``offset`` to ``offset + length - 1``."""
 
+    @property
+    def depends_on_length(self) -> bool:
+        """Whether the rotation at a position also depends on the length of the text; True if that is not known."""
+        return True
+
+    def rotate_at(
+        self, tensor: Float[Tensor, "*batch length head_dim"], positions: Int[Tensor, " length"]
+    ) -> Float[Tensor, "*batch length head_dim"]:
+        """Rotate tokens at any ``positions``, by default one after the other."""
+        parts = zip(tensor.split(1, dim=-2), positions.tolist(), strict=True)
+        rotated = [self(part, offset=position) for part, position in parts]
+        return torch.cat(rotated, dim=-2) if rotated else tensor
+
 
 class PairBias(nn.Module, ABC):
     """A term added to the score of each (query, key) pair, and optionally a term added to the output."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Literal, final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.errors import OptionError, ShapeError, check_choice, check_count, check_number, check_size, short_repr
@@ -66,7 +66,23 @@ class Rotary(Rotation):
                 got=str(sizes) if sizes else type(tensor).__name__,
                 do="build positions.Rotary with the head_dim of the queries (width / heads)",
             )
-        cosine, sine = self._angles(tensor, offset)
+        return self._turn(tensor, *self._angles(tensor, offset))
+
+    @property
+    def depends_on_length(self) -> bool:
+        """Whether the frequencies depend on the length of the text, which some scalings do."""
+        return self.scaling is not None and self.scaling.depends_on_length
+
+    def rotate_at(
+        self, tensor: Float[Tensor, "*batch length head_dim"], positions: Int[Tensor, " length"]
+    ) -> Float[Tensor, "*batch length head_dim"]:
+        """Rotate tokens at any ``positions``."""
+        if self.depends_on_length:
+            return super().rotate_at(tensor, positions)
+        return self._turn(tensor, *self._angles_at(tensor, positions.cpu().double(), 1))
+
+    def _turn(self, tensor: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+        """Rotate by angles (length, rotated / 2), given by their cosines and sines."""
         turned, rest = tensor[..., : self.rotated], tensor[..., self.rotated :]
         if self.layout == "halves":
             first, second = turned.chunk(2, dim=-1)
@@ -79,12 +95,16 @@ class Rotary(Rotation):
     def _angles(self, tensor: Tensor, offset: int) -> tuple[Tensor, Tensor]:
         """Compute cosines and sines (length, rotated / 2) in float64, and round them to the tensor's dtype."""
         length = offset + tensor.shape[-2]
+        return self._angles_at(tensor, torch.arange(offset, length, dtype=torch.float64), length)
+
+    def _angles_at(self, tensor: Tensor, positions: Float[Tensor, " tokens"], length: int) -> tuple[Tensor, Tensor]:
+        """Compute cosines and sines at positions of a text of ``length`` tokens."""
         if self.scaling is None:
             frequencies, magnitude = plain_frequencies(self.base, self.rotated), 1.0
         else:
             frequencies = self.scaling.frequencies(self.base, self.rotated, length)
             magnitude = self.scaling.magnitude
-        angles = torch.arange(offset, length, dtype=torch.float64)[:, None] * frequencies
+        angles = positions[:, None] * frequencies
         return (angles.cos() * magnitude).to(tensor), (angles.sin() * magnitude).to(tensor)
 
     def extra_repr(self) -> str:

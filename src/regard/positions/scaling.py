@@ -20,7 +20,7 @@ import math
 import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from jaxtyping import Float
@@ -37,6 +37,9 @@ def plain_frequencies(base: float, head_dim: int) -> Float[Tensor, " pairs"]:
 class Scaling(ABC):
     """A scaling of the rotary frequencies."""
 
+    depends_on_length: ClassVar[bool] = True
+    """Whether the frequencies depend on the length of the text."""
+
     @abstractmethod
     def frequencies(self, base: float, head_dim: int, length: int) -> Float[Tensor, " pairs"]:
         """Compute the frequencies of the rotation for a text of ``length`` tokens, in radians per token."""
@@ -51,6 +54,8 @@ class Scaling(ABC):
 @dataclass(frozen=True)
 class LinearScaling(Scaling):
     """Position interpolation: positions divided by ``factor``. Chen et al. 2023."""
+
+    depends_on_length = False
 
     factor: float
 
@@ -95,6 +100,8 @@ class YarnScaling(Scaling):
     ``magnitude_factor`` is the factor of queries and of keys; None is 0.1 ln(factor) + 1. ``whole_pairs`` rounds the
     ends of the ramp to whole pairs, as published.
     """
+
+    depends_on_length = False
 
     factor: float
     trained_length: int
@@ -145,6 +152,8 @@ class Llama3Scaling(Scaling):
     Pairs with more than ``high`` rotations within the trained length are kept, those with fewer than ``low`` are
     interpolated.
     """
+
+    depends_on_length = False
 
     factor: float
     trained_length: int

@@ -7,12 +7,15 @@ The fastest strategy; equal to beam search of width 1 without penalties.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import final
 
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.arguments import explain_arguments
-from regard.search.token_by_token import ChooseToken, TokenSearch, check_repetition_penalty
+from regard.search.token_by_token import TokenSearch, check_repetition_penalty
 
 
 @final
@@ -30,7 +33,12 @@ class Greedy(TokenSearch):
     def __repr__(self) -> str:
         return "Greedy()" if self.repetition_penalty == 1 else f"Greedy(repetition_penalty={self.repetition_penalty})"
 
-    def chooser(self, source: Tensor, lengths: Tensor, most: int) -> ChooseToken:
-        """The most probable token. See ``TokenSearch.chooser``."""
-        del source, lengths, most
-        return lambda known, rows, place: known.argmax(dim=1)
+    def draw_numbers(self, ids: Sequence[int], most: int) -> Float[Tensor, "1 most"]:
+        """Return zeros. See ``TokenSearch.draw_numbers``."""
+        del ids
+        return torch.zeros(1, most)
+
+    def choose(self, known: Float[Tensor, "rows vocabulary"], numbers: Tensor) -> Int[Tensor, " rows"]:
+        """Choose the most probable token. See ``TokenSearch.choose``."""
+        del numbers
+        return known.argmax(dim=1)

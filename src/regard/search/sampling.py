@@ -14,6 +14,7 @@ times as many, so the vocabulary is never sorted for a few of its tokens.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import final
 
 import torch
@@ -24,7 +25,7 @@ from regard.arguments import explain_arguments
 from regard.errors import OptionError, check_count, check_number, is_number, short_repr
 from regard.search.base import MAX_ROWS
 from regard.search.blockwise_topk import blockwise_topk
-from regard.search.token_by_token import ChooseToken, TokenSearch, check_repetition_penalty
+from regard.search.token_by_token import TokenSearch, check_repetition_penalty
 
 _FIRST_COUNT, _GROWTH = 64, 8
 """The most probable tokens to take at first, and the factor for rows that need more."""
@@ -84,27 +85,15 @@ class Sampling(TokenSearch):
         """The number of samples of each source, ``best``. See ``Search.rows``."""
         return self.best
 
-    def chooser(self, source: Tensor, lengths: Tensor, most: int) -> ChooseToken:
-        """Draw by uniform numbers that the seed and the source decide. See ``TokenSearch.chooser``."""
-        numbers = self._uniform_numbers(source, lengths, most)
+    def draw_numbers(self, ids: Sequence[int], most: int) -> Float[Tensor, "rows most"]:
+        """Draw uniform numbers in (0, 1], from a generator that the seed and the source decide."""
+        text = " ".join(map(str, [self.seed, *ids]))
+        digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+        generator = torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)
+        return 1 - torch.rand(most, self.best, generator=generator, dtype=torch.float64).T
 
-        def choose(known: Tensor, rows: Tensor, place: int) -> Tensor:
-            return self._draw(known, numbers[rows, place])
-
-        return choose
-
-    def _uniform_numbers(self, source: Tensor, lengths: Tensor, places: int) -> Float[Tensor, "rows places"]:
-        """Uniform numbers in (0, 1] for each row and position, from a separate generator for each source."""
-        drawn = []
-        for ids, length in zip(source.tolist(), lengths.tolist(), strict=True):
-            text = " ".join(map(str, [self.seed, *ids[:length]]))
-            digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
-            generator = torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)
-            drawn.append(1 - torch.rand(places, self.best, generator=generator, dtype=torch.float64))
-        return torch.stack(drawn).transpose(1, 2).flatten(0, 1).to(source.device)
-
-    def _draw(self, known: Float[Tensor, "rows vocabulary"], numbers: Float[Tensor, " rows"]) -> Int[Tensor, " rows"]:
-        """Draw a token for each row by its uniform number."""
+    def choose(self, known: Float[Tensor, "rows vocabulary"], numbers: Float[Tensor, " rows"]) -> Int[Tensor, " rows"]:
+        """Draw a token for each row by its uniform number. See ``TokenSearch.choose``."""
         scaled = known.double() / self.temperature
         if self.top_k == 0 and self.top_p == 1 and self.min_p == 0:
             return _draw_by_number(scaled.softmax(dim=1), numbers)

@@ -10,7 +10,7 @@ of either sign. Rows that have ended are removed from the batch, so no step comp
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Generator
+from collections.abc import Generator, Sequence
 from typing import NamedTuple, TypeAlias, final
 
 import torch
@@ -21,12 +21,6 @@ from regard.errors import check_number
 from regard.models.base import Decoder, EncoderDecoder
 from regard.search.base import Hypothesis, Search, banned_token_ids, eval_mode
 from regard.search.blockwise_topk import log_probabilities
-
-ChooseToken: TypeAlias = Callable[[Tensor, Tensor, int], Tensor]
-"""Chooses a token for each row, from log-probabilities (rows, vocabulary), row indices (rows,) and the position.
-
-Banned tokens have a log-probability of -infinity.
-"""
 
 
 @final
@@ -78,8 +72,18 @@ class TokenSearch(Search):
             return hypotheses
 
     @abstractmethod
-    def chooser(self, source: Tensor, lengths: Tensor, most: int) -> ChooseToken:
-        """Make the function that chooses the tokens of at most ``most`` steps for these sources."""
+    def draw_numbers(self, ids: Sequence[int], most: int) -> Float[Tensor, "rows most"]:
+        """Draw the random numbers of at most ``most`` steps for each row of a source, which the source decides.
+
+        The first numbers do not depend on ``most``. A search without chance returns zeros.
+        """
+
+    @abstractmethod
+    def choose(self, known: Float[Tensor, "rows vocabulary"], numbers: Float[Tensor, "rows"]) -> Int[Tensor, " rows"]:
+        """Choose a token for each row from log-probabilities, by its random number in this step.
+
+        Banned tokens have a log-probability of -infinity. A search without chance ignores the numbers.
+        """
 
     @torch.no_grad()  # around each step, and not around what the caller does between two of them
     def _stream(self, model: Decoder, source: Tensor, lengths: Tensor, limits: Tensor) -> Steps:
@@ -92,7 +96,8 @@ class TokenSearch(Search):
 
     def _steps(self, model: Decoder, source: Tensor, lengths: Tensor, most: Tensor) -> Steps:
         each, longest = self.rows, int(most.max())
-        choose = self.chooser(source, lengths, longest)
+        sources = zip(source.tolist(), lengths.tolist(), strict=True)
+        numbers = torch.cat([self.draw_numbers(ids[:length], longest) for ids, length in sources]).to(source.device)
         banned, end_ids = banned_token_ids(model), torch.tensor(model.end_ids, dtype=torch.long, device=source.device)
         tokens, state = model.prefill(source, lengths=lengths)
         rows = torch.arange(len(source) * each, device=source.device)
@@ -108,8 +113,8 @@ class TokenSearch(Search):
             known = log_probabilities(logits, banned)
             ranked = known
             if seen is not None:
-                ranked = log_probabilities(_penalize(logits, seen, self.repetition_penalty), banned)
-            tokens = choose(ranked, rows, place)
+                ranked = log_probabilities(penalize_seen(logits, seen, self.repetition_penalty), banned)
+            tokens = self.choose(ranked, numbers[rows, place])
             log_probability = log_probability.to(known).index_add(0, rows, known.gather(1, tokens[:, None])[:, 0])
             has_ended = torch.isin(tokens, end_ids)
             tokens = torch.where(has_ended, model.end_id, tokens)
@@ -144,7 +149,7 @@ def _start_seen(model: Decoder, source: Tensor, lengths: Tensor) -> Int[Tensor, 
     return torch.where(slots < lengths[:, None], source, source[:, :1])
 
 
-def _penalize(
+def penalize_seen(
     logits: Float[Tensor, "rows vocabulary"], seen: Int[Tensor, "rows seen"], penalty: float
 ) -> Float[Tensor, "rows vocabulary"]:
     """Divide the positive logits of seen tokens by the penalty, and multiply the others by it."""

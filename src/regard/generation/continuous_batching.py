@@ -1,0 +1,246 @@
+"""Many requests in one batch that is never emptied: each step reads new tokens of all running requests.
+
+    step    a token of each text that is being written, and parts of prompts      -> a token more of each text
+
+Yu et al. 2022 (Orca), section 3; keys and values are in pages of one pool (Kwon et al. 2023), without padding. A
+request that has ended leaves at once, and its pages go to the next one that waits. Requests enter in their order, when
+the pages that they may need at most are free, so none is ever interrupted. The samples of a prompt share its pages, and
+so do prompts that begin alike (``prefix_cache``).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.generation.prefix_cache import PrefixCache, PrefixPage
+from regard.mechanisms.page_pool import PagePool
+from regard.mechanisms.ragged_pages import PagedSequence, RaggedStep
+from regard.models.causal_language_model import CausalLanguageModel
+from regard.search.base import Hypothesis, banned_token_ids
+from regard.search.blockwise_topk import log_probabilities
+from regard.search.token_by_token import TokenSearch, penalize_seen
+
+_PROMPT_TOKENS = 2048
+"""Tokens of prompts to read in one step; longer prompts are read in parts."""
+
+
+@final
+@dataclass(eq=False)
+class Row:
+    """A text that is being written: one sample of a request."""
+
+    request: Request
+    number: int
+    sequence: PagedSequence
+    written: list[int] = field(default_factory=list)
+    log_probability: float = 0.0
+    is_stopped: bool = False
+    has_ended: bool = False
+
+
+@final
+@dataclass(eq=False)
+class Request:
+    """A prompt of tokens ``ids`` to continue by at most ``limit`` tokens."""
+
+    ids: list[int]
+    limit: int
+    rows: list[Row] = field(default_factory=list)
+    num_reused: int = 0
+    """Tokens of the prompt that were not computed, since an earlier prompt began alike."""
+    num_read: int = 0
+    sequence: PagedSequence = field(init=False, repr=False)
+    numbers: Tensor = field(init=False, repr=False)
+    path: list[PrefixPage] = field(default_factory=list, repr=False)
+    """The pages of the prompt that prompts share: ``num_found`` of earlier requests, then its own."""
+    num_found: int = 0
+    is_shared: bool = True
+    """Whether its next whole page is added to those that prompts share."""
+    num_pages: int = 0
+    """The most pages that it takes, without those it found."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of its texts have ended."""
+        return bool(self.rows) and all(row.has_ended for row in self.rows)
+
+    def count_pages(self, page_size: int, rows: int) -> int:
+        """The most pages that it takes if it finds none: whole pages of its prompt once, others for each row."""
+        shared = len(self.ids) // page_size
+        return shared + rows * (-(-(len(self.ids) + self.limit) // page_size) - shared)
+
+    def hypotheses(self) -> list[Hypothesis]:
+        """The texts, the most probable first, without those to which the model gave no finite probability."""
+        found = []
+        for row in self.rows:
+            total = row.log_probability
+            if total - total == 0:  # neither infinite nor NaN
+                finished = not row.is_stopped and row.has_ended and len(row.written) < self.limit
+                found.append(Hypothesis(tuple(row.written), total, total, finished))
+        return sorted(found, key=lambda one: -one.score)
+
+
+@final
+class ContinuousBatching:
+    """Continues requests with ``model`` by ``search``, at most ``tokens`` of prompts and continuations at a time.
+
+    ``prefixes`` may hold pages of earlier prompts in ``pool``, which has no other user.
+    """
+
+    def __init__(
+        self, model: CausalLanguageModel, search: TokenSearch, pool: PagePool, prefixes: PrefixCache, *, tokens: int
+    ) -> None:
+        self.model, self.search, self.pool, self.prefixes, self.tokens = model, search, pool, prefixes, tokens
+        self._waiting: deque[Request] = deque()
+        self._running: list[Request] = []
+        self._banned = banned_token_ids(model)
+        self._end_ids = frozenset(model.end_ids)
+
+    def add(self, request: Request) -> None:
+        """Add a request, whose ``count_pages`` the pool can hold."""
+        self._waiting.append(request)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all requests have ended."""
+        return not self._waiting and not self._running
+
+    def step(self) -> list[tuple[Row, int]]:
+        """Read new tokens of the running requests; return the texts that got a token, with this token.
+
+        Any token that ends a text is shown as ``model.end_id``.
+        """
+        plan = self._plan()
+        step = RaggedStep(self.pool, plan.sequences, plan.counts, layers=len(self.model.layers))
+        logits = self.model.read_pages(torch.tensor(plan.ids), step)
+        rows: list[Row] = []
+        places: list[int] = []
+        for place, writer in plan.writers:
+            new = [writer] if isinstance(writer, Row) else _start_rows(writer, self.search.rows)
+            rows += new
+            places += [place] * len(new)
+        return self._write(rows, logits if places == list(range(len(logits))) else logits[places]) if rows else []
+
+    def stop(self, row: Row) -> None:
+        """End a text after the token that it got last."""
+        row.is_stopped = not row.has_ended
+        row.has_ended = True
+
+    def remove_ended(self) -> list[Request]:
+        """Free the pages of texts that have ended; return the requests of which all have."""
+        for request in self._running:
+            for row in request.rows:
+                if row.has_ended:
+                    row.sequence = PagedSequence(self.pool)
+        complete = [request for request in self._running if request.is_complete]
+        for request in complete:
+            request.sequence = PagedSequence(self.pool)
+            self.prefixes.release(request.path, len(request.path) - request.num_found)
+        self._running = [request for request in self._running if not request.is_complete]
+        return complete
+
+    def _plan(self) -> _Plan:
+        """Choose the new tokens of a step, take room for them, and let requests enter."""
+        plan = _Plan()
+        for request in self._running:
+            for row in request.rows:
+                if not row.has_ended:
+                    plan.add(row.sequence, row.written[-1:], row)
+            if not request.rows:
+                self._read_prompt(request, plan)
+        while self._waiting and plan.room > 0 and self._enter(self._waiting[0]):
+            self._running.append(self._waiting.popleft())
+            self._read_prompt(self._running[-1], plan)
+        return plan
+
+    def _enter(self, request: Request) -> bool:
+        """Take the pages that earlier prompts left for a request; False if its other pages or tokens do not fit yet."""
+        each = [self.search.rows * (len(one.ids) + one.limit) for one in (request, *self._running)]
+        if self._running and sum(each) > self.tokens:
+            return False
+        path = self.prefixes.find(request.ids[:-1])  # at least one token is read, for its logits
+        self.prefixes.use(path)
+        needed = request.count_pages(self.pool.page_size, self.search.rows) - len(path)
+        if self.pool.limit is not None:
+            excess = sum(one.num_pages for one in self._running) + self.prefixes.num_pages + needed - self.pool.limit
+            if excess > self.prefixes.num_idle and self._running:
+                self.prefixes.release(path, 0)
+                return False
+            self.prefixes.drop(excess)
+        request.path, request.num_found, request.num_pages = path, len(path), needed
+        request.num_read = request.num_reused = len(path) * self.pool.page_size
+        pages = [node.page for node in path if node.page is not None]
+        request.sequence = PagedSequence(self.pool, pages, request.num_read)
+        request.numbers = self.search.draw_numbers(request.ids, request.limit)
+        return True
+
+    def _read_prompt(self, request: Request, plan: _Plan) -> None:
+        """Add the next part of a prompt to a step, and let later prompts that begin alike find its whole pages."""
+        before, sequence, size = request.num_read, request.sequence, self.pool.page_size
+        request.num_read = min(len(request.ids), before + plan.room)
+        if request.num_read == before:
+            return
+        is_whole = request.num_read == len(request.ids)
+        plan.room -= request.num_read - before
+        plan.add(sequence, request.ids[before : request.num_read], request if is_whole else None)
+        while request.is_shared and (len(request.path) + 1) * size <= request.num_read:
+            start = len(request.path) * size
+            page = sequence.pages[len(request.path)]
+            request.is_shared = self.prefixes.add(request.path, request.ids[start : start + size], page)
+
+    def _write(self, rows: list[Row], logits: Float[Tensor, "rows vocabulary"]) -> list[tuple[Row, int]]:
+        """Choose a token for each text."""
+        known = ranked = log_probabilities(logits, self._banned)
+        if self.search.repetition_penalty != 1:
+            seen = [torch.tensor(row.request.ids + row.written) for row in rows]
+            most = max(map(len, seen))
+            padded = torch.stack([torch.cat([one, one[:1].expand(most - len(one))]) for one in seen])
+            penalized = penalize_seen(logits, padded, self.search.repetition_penalty)
+            ranked = log_probabilities(penalized, self._banned)
+        numbers = torch.stack([row.request.numbers[row.number, len(row.written)] for row in rows])
+        tokens = self.search.choose(ranked, numbers)
+        gained = known.gather(1, tokens[:, None])[:, 0].tolist()
+        found = []
+        for row, token, log_probability in zip(rows, tokens.tolist(), gained, strict=True):
+            row.log_probability += log_probability
+            if token in self._end_ids:
+                row.has_ended = True
+            else:
+                row.written.append(token)
+                row.has_ended = len(row.written) == row.request.limit
+            found.append((row, self.model.end_id if token in self._end_ids else token))
+        return found
+
+
+@final
+class _Plan:
+    """The new tokens of a step: of each sequence, how many, which, and who writes after them."""
+
+    def __init__(self) -> None:
+        self.sequences: list[PagedSequence] = []
+        self.counts: list[int] = []
+        self.ids: list[int] = []
+        self.writers: list[tuple[int, Row | Request]] = []
+        self.room = _PROMPT_TOKENS
+
+    def add(self, sequence: PagedSequence, ids: list[int], writer: Row | Request | None) -> None:
+        """Add tokens of a sequence, and take room for them."""
+        sequence.extend(len(ids))
+        if writer is not None:
+            self.writers.append((len(self.sequences), writer))
+        self.sequences.append(sequence)
+        self.counts.append(len(ids))
+        self.ids += ids
+
+
+def _start_rows(request: Request, count: int) -> list[Row]:
+    """Start the texts of a request whose prompt was read; they share its pages."""
+    forks = [request.sequence, *(request.sequence.fork() for _ in range(count - 1))]
+    request.rows = [Row(request, number, sequence) for number, sequence in enumerate(forks)]
+    return request.rows

@@ -1,0 +1,55 @@
+"""The pages in which a generator decodes: a pool with a bound in bytes, and prompts in it that later ones may reuse.
+
+They belong to one model with the weights that it had: ``fits`` is False after a step of training, for example.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import final
+
+import torch
+
+from regard.errors import OptionError
+from regard.generation.prefix_cache import PrefixCache
+from regard.models.causal_language_model import CausalLanguageModel
+
+PAGE_SIZE = 16
+"""Tokens of a page: prompts share whole pages, and a text wastes half a page on average."""
+
+
+@final
+class PagedMemory:
+    """A pool of pages for ``model`` of at most ``limit_bytes`` (None: no limit), with ``prefix_bytes`` of prompts.
+
+    Raises OptionError if a page is larger than the limit.
+    """
+
+    def __init__(self, model: CausalLanguageModel, *, limit_bytes: int | None, prefix_bytes: int) -> None:
+        self.pool = model.page_pool(page_size=PAGE_SIZE)
+        self.page_bytes = sum(
+            side.element_size() * math.prod(side.shape[1:]) for side in (self.pool.key, self.pool.value)
+        )
+        if limit_bytes is not None:
+            self.pool.limit = limit_bytes // self.page_bytes
+            if self.pool.limit == 0:
+                raise OptionError(
+                    "the cache has no room for a page",
+                    expected=f"{self.page_bytes:,} bytes or more: {PAGE_SIZE} tokens in all layers of this model",
+                    got=f"{limit_bytes:,} bytes",
+                    do="give the cache more memory",
+                )
+        self.prefixes = PrefixCache(PAGE_SIZE, prefix_bytes // self.page_bytes)
+        self._weights = _weights_version(model)
+
+    def fits(self, model: CausalLanguageModel) -> bool:
+        """Whether the model still has the weights that computed what is in the pages."""
+        return self._weights is not None and self._weights == _weights_version(model)
+
+
+def _weights_version(model: CausalLanguageModel) -> tuple[tuple[int, int, torch.dtype], ...] | None:
+    """What changes if a weight does: where each tensor is, and how often it was written to; None if that is unknown."""
+    tensors = [*model.parameters(), *model.buffers()]
+    if any(tensor.is_inference() for tensor in tensors):
+        return None
+    return tuple((tensor.data_ptr(), tensor._version, tensor.dtype) for tensor in tensors)
