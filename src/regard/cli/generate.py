@@ -162,7 +162,7 @@ def generate(
             "--cache-memory",
             metavar="MIB",
             min=1,
-            help="Maximum memory of keys and values in MiB; prompts wait for it. Default: as needed for --batch-tokens.",
+            help="Maximum memory of keys and values in MiB; prompts wait for it. Default: as needed.",
             show_default=False,
         ),
     ] = None,
@@ -172,7 +172,7 @@ def generate(
             "--prefix-memory",
             metavar="MIB",
             min=0,
-            help="Memory in MiB for earlier prompts, so that one that begins alike is not computed again; 0 keeps none.",
+            help="Memory for prompts in MiB; one that begins like an earlier one is not computed again. 0 keeps none.",
         ),
     ] = 256,
     dtype: Dtype = "float32",
@@ -337,13 +337,13 @@ def _continue_lines(
     *,
     chat: bool,
 ) -> Iterator[list[Continuation]]:
-    """Continue the prompts chunk by chunk, as they arrive, with a progress bar over the file; yield each in its turn."""
+    """Continue the prompts as they arrive, with a progress bar over the file; yield the texts of each in its turn."""
     from regard.text.line_reader import chunk_lines
 
     done = 0
     with line_progress(lines) as advance:
         for some in chunk_lines(lines, _CHUNK):
-            prompts, problem = _usable_prompts(generator, some, system, chat=chat)
+            prompts, problem = _usable_prompts(generator, some, system, options, chat=chat)
             for number, found in enumerate(generator.generate_each(prompts, **options), start=1):
                 yield found
                 advance(done + number)
@@ -353,7 +353,7 @@ def _continue_lines(
 
 
 def _usable_prompts(
-    generator: Generator, lines: Sequence[Line], system: str | None, *, chat: bool
+    generator: Generator, lines: Sequence[Line], system: str | None, options: dict[str, Any], *, chat: bool
 ) -> tuple[list[str], DataError | None]:
     """The prompts up to the first unusable line, and its error."""
     prompts: list[str] = []
@@ -362,7 +362,7 @@ def _usable_prompts(
             if line.problem is not None:
                 raise line.problem
             prompt = _prompt(generator, line.text, system, chat=chat)
-            generator.prompt_ids(prompt, line.name)
+            generator.check_prompt(prompt, line.name, search=options["search"], max_tokens=options["max_tokens"])
         except DataError as problem:
             return prompts, problem
         prompts.append(prompt)

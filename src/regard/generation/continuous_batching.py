@@ -142,6 +142,7 @@ class ContinuousBatching:
         for request in complete:
             request.sequence = PagedSequence(self.pool)
             self.prefixes.release(request.path, len(request.path) - request.num_found)
+            request.path = []  # so that its pages return to the pool while the caller still holds the request
         self._running = [request for request in self._running if not request.is_complete]
         return complete
 

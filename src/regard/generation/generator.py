@@ -212,6 +212,13 @@ class Generator:
                 )
         return self.chat_template.render(messages)
 
+    def check_prompt(
+        self, prompt: str, name: str, *, search: TokenSearch | None = None, max_tokens: int = MAX_TOKENS
+    ) -> None:
+        """Raise DataError if ``generate`` refuses a prompt with these options; ``name`` is its name in messages."""
+        search = self._check_options(search, max_tokens, ())
+        self._make_requests([self.prompt_ids(prompt, name)], [name], max_tokens, search.rows)
+
     def prompt_ids(self, prompt: str, name: str) -> list[int]:
         """Encode a prompt, called ``name`` in messages. Raises DataError if it has no tokens, or too many."""
         check_text(prompt, 1)
@@ -255,19 +262,24 @@ class Generator:
         if self.cache_bytes is None and window is not None and longest > window:
             return None
         requests = [Request(ids, room) for ids, room in zip(prompts, rooms, strict=True)]
-        memory = self._take_memory()
-        self._memory = memory
-        for request, name in zip(requests if memory.pool.limit is not None else [], names, strict=False):
-            pages, limit = request.count_pages(memory.pool.page_size, rows), memory.pool.limit
-            if limit is not None and pages > limit:
-                raise DataError(
-                    f"{name} needs more memory for keys and values than there is",
-                    expected=f"at most {limit * memory.page_bytes:,} bytes: {limit * memory.pool.page_size:,} tokens",
-                    got=f"{pages * memory.page_bytes:,} bytes for {rows} texts of {len(request.ids):,} tokens and "
-                    f"{request.limit:,} new ones",
-                    do="shorten it, ask for fewer new tokens or samples, or give the cache more memory",
-                )
+        for request, name in zip(requests if self.cache_bytes is not None else [], names, strict=False):
+            self._check_room(request, name, rows)
         return requests
+
+    def _check_room(self, request: Request, name: str, rows: int) -> None:
+        """Raise DataError if a request needs more memory than the bound."""
+        self._memory = memory = self._take_memory()
+        size, limit, page_bytes = memory.pool.page_size, memory.pool.limit, memory.page_bytes
+        pages = request.count_pages(size, rows)
+        if limit is not None and pages > limit:
+            texts = "a text" if rows == 1 else f"{rows} texts"
+            raise DataError(
+                f"{name} needs more memory for keys and values than there is",
+                expected=f"at most {limit * page_bytes:,} bytes, the bound of the cache: {limit * size:,} tokens",
+                got=f"{pages * page_bytes:,} bytes, for {texts} of {len(request.ids):,} tokens and "
+                f"{request.limit:,} new ones",
+                do="shorten it, ask for fewer new tokens or samples, or give the cache more memory",
+            )
 
     def _take_memory(self) -> PagedMemory:
         """Take the memory of the last call, or make one if it is in use or belongs to other weights.

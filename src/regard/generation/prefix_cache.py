@@ -97,4 +97,5 @@ class PrefixCache:
             node, _ = self._idle.popitem(last=False)
             assert node.parent is not None
             del node.parent.children[node.tokens]
+            node.page = None  # whoever holds the node does not hold the page
             self._num_shared -= 1

@@ -123,13 +123,13 @@ def test_draws_equal_those_of_a_sorted_vocabulary(seed, size, spread, top_p, min
     logits = torch.from_numpy(generator.normal(scale=spread, size=(3, size)))
     numbers = torch.from_numpy(generator.uniform(0.01, 0.99, size=3))
     sampling = Sampling(seed=1, temperature=temperature, top_p=top_p, min_p=min_p)
-    tokens = sampling._draw(logits.log_softmax(1), numbers)
+    tokens = sampling.choose(logits.log_softmax(1), numbers)
     for row in range(3):
         expected, kept = draw_by_sorting(logits[row].numpy(), float(numbers[row]), temperature, top_p, min_p)
         if top_p < 1 or min_p:
             assert int(tokens[row]) == expected
         assert 1 <= kept <= size
-        alone = sampling._draw(logits[row : row + 1].log_softmax(1), numbers[row : row + 1])
+        alone = sampling.choose(logits[row : row + 1].log_softmax(1), numbers[row : row + 1])
         assert int(alone) == int(tokens[row])
 
 
