@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli import evaluate_classify, evaluate_lm
+from regard.cli import evaluate_classify, evaluate_lm, evaluate_mlm
 from regard.cli.completion import choice_completer, model_completer
 from regard.cli.shared_options import (
     BatchTokens,
@@ -67,6 +67,7 @@ def register(app: typer.Typer) -> None:
     evaluate.command("translate", cls=Verb, epilog=NOTES)(translate)
     evaluate_classify.register(evaluate)
     evaluate_lm.register(evaluate)
+    evaluate_mlm.register(evaluate)
     app.add_typer(evaluate)
 
 

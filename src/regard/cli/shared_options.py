@@ -145,6 +145,9 @@ LengthPenalty = Annotated[
         show_default=False,
     ),
 ]
+MaskShare = Annotated[
+    float, typer.Option("--mask-share", help="Share of the tokens that are masked, above 0 and at most 1.")
+]
 Device = Annotated[
     str | None,
     typer.Option(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli import train_classify, train_lm
+from regard.cli import train_classify, train_lm, train_mlm
 from regard.cli.completion import choice_completer, complete_mechanism, model_completer
 from regard.cli.shared_options import (
     Columns,
@@ -84,6 +84,7 @@ def register(app: typer.Typer) -> None:
     train.command("translate", cls=Verb, epilog=NOTES)(translate)
     train_classify.register(train)
     train_lm.register(train)
+    train_mlm.register(train)
     app.add_typer(train)
 
 

@@ -19,6 +19,7 @@ from typing import Any, final
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional
 
 from regard.arguments import explain_arguments
 from regard.errors import (
@@ -34,7 +35,7 @@ from regard.errors import (
 from regard.layers import Dropout, EncoderBlock, FeedForward, MultiHeadAttention, PostNorm
 from regard.masks import Mask
 from regard.models.activation_names import ACTIVATIONS, activation_to_hugging_face
-from regard.models.check_token_ids import check_token_ids
+from regard.models.check_token_ids import check_token_ids, check_token_positions
 from regard.models.config_file import MAX_LAYERS, ConfigFile
 from regard.models.initial_weights import init_from_normal
 from regard.models.masked_language_head import MaskedLanguageHead
@@ -170,13 +171,14 @@ class BertOutput:
     hidden  (batch, length, width)           hidden states after the last layer
     layers  layers + 1 of the same shape     the embedding, then each layer's output; None without ``keep_layers``
     pooled  (batch, width)                   the pooler's output for the first token; None if there is no pooler
-    logits  (batch, length, vocabulary)      of the token at each position; None if there is no masked-language head
+    logits  (batch, length, vocabulary)      of the token at each position, or (positions, vocabulary) with
+                                             ``logits_at``; None if there is no masked-language head
     """
 
     hidden: Float[Tensor, "batch length width"]
     layers: tuple[Float[Tensor, "batch length width"], ...] | None = None
     pooled: Float[Tensor, "batch width"] | None = None
-    logits: Float[Tensor, "batch length vocabulary"] | None = None
+    logits: Float[Tensor, "*rows vocabulary"] | None = None
 
     def __repr__(self) -> str:
         layers = "None" if self.layers is None else f"{len(self.layers)} like it"
@@ -194,6 +196,7 @@ class Bert(MaskedLanguageModel):
 
     config: BertConfig
     config_class = BertConfig
+    has_absolute_positions = True
     optional_parts = MappingProxyType({"pooler": "pooler.weight", "head": "head.transform.weight"})
 
     def __init__(self, config: BertConfig) -> None:
@@ -215,6 +218,8 @@ class Bert(MaskedLanguageModel):
         *,
         mask: Mask | None = None,
         segments: Tensor | None = None,
+        positions: Tensor | None = None,
+        logits_at: Tensor | None = None,
         keep_layers: bool = False,
     ) -> BertOutput:
         """Compute the hidden states of token ids.
@@ -223,19 +228,23 @@ class Bert(MaskedLanguageModel):
             ids: token ids (batch, length), 0 to vocabulary - 1.
             mask: which tokens may attend to which, from ``regard.masks``; for padded ids ``masks.padding(lengths)``.
             segments: token types (batch, length): 0 for the first sentence, 1 for the second; None is all 0.
+            positions: those of the tokens in their texts, (batch, length), for texts that are packed behind one
+                another; None counts from the first column.
+            logits_at: the positions whose logits are computed, bool (batch, length): ``logits`` is then (number of
+                positions, vocabulary); None is all.
             keep_layers: return the embedding and the output of each layer too, in ``.layers``.
 
         Raises ShapeError for more tokens than positions, OptionError for ids outside the vocabulary.
         """
         check_flag("keep_layers", keep_layers)
-        tokens = self._embed(ids, segments)
+        tokens = self._embed(ids, segments, positions)
         kept = [tokens]
         for layer in self.layers:
             tokens = layer(tokens, mask=mask)
             if keep_layers:
                 kept.append(tokens)
         pooled = None if self.pooler is None else torch.tanh(self.pooler(tokens[:, 0]))
-        logits = None if self.head is None else self.compute_logits(tokens)
+        logits = self.select_logits(tokens, logits_at)
         return BertOutput(tokens, tuple(kept) if keep_layers else None, pooled, logits)
 
     @classmethod
@@ -264,9 +273,13 @@ class Bert(MaskedLanguageModel):
         """The fields of a config.json for ``transformers``."""
         return self.config.to_hugging_face()
 
-    def _embed(self, ids: Tensor, segments: Tensor | None) -> Tensor:
+    def _embed(self, ids: Tensor, segments: Tensor | None, positions: Tensor | None) -> Tensor:
         self.check_ids(ids)
-        words = self.token_embedding(ids) + self.positions(ids.shape[1])
+        if positions is None:
+            words = self.token_embedding(ids) + self.positions(ids.shape[1])
+        else:
+            check_token_positions(positions, ids, self.config.max_length)
+            words = self.token_embedding(ids) + functional.embedding(positions, self.positions.weight)
         if segments is None:
             segment = self.segments.weight[0]
         else:

@@ -61,3 +61,16 @@ def check_token_ids(name: str, indices: object, size: int) -> None:
             got=f"{int(indices.min())} to {int(indices.max())}",
             do="use the tokenizer that belongs to the model: model.tokenizer.encode(texts)",
         )
+
+
+def check_token_positions(positions: object, ids: Tensor, max_length: int) -> None:
+    """Raise DtypeError, ShapeError or OptionError unless ``positions``, below ``max_length``, have the shape of ids."""
+    check_token_ids("positions", positions, max_length)
+    assert isinstance(positions, Tensor)
+    if positions.shape != ids.shape:
+        raise ShapeError(
+            "ids and positions have different shapes",
+            expected=f"positions {tuple(ids.shape)}, like the ids",
+            got=str(tuple(positions.shape)),
+            do="pass a position for each token, any valid one for padding",
+        )

@@ -37,6 +37,7 @@ _MODEL_FILES = {
     WEIGHTS,
     INDEX,
     "tokenizer.json",
+    "tokenizer_config.json",
     "source.tokenizer.json",
     "target.tokenizer.json",
     "about.json",

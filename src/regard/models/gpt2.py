@@ -36,7 +36,7 @@ from regard.masks import Mask
 from regard.mechanisms import DotProduct
 from regard.models.activation_names import ACTIVATIONS, activation_to_hugging_face
 from regard.models.causal_language_model import CausalLanguageModel, CausalOutput, check_special_ids, join_end_ids
-from regard.models.check_token_ids import check_token_ids
+from regard.models.check_token_ids import check_token_positions
 from regard.models.config_file import MAX_LAYERS, ConfigFile
 from regard.models.initial_weights import init_from_normal
 from regard.models.weight_names import Row, WeightNames
@@ -215,14 +215,7 @@ class Gpt2(CausalLanguageModel):
         if positions is None:
             return super().forward(ids, mask=mask, keep_layers=keep_layers)
         self.check_ids(ids)
-        check_token_ids("positions", positions, self.config.max_length)
-        if positions.shape != ids.shape:
-            raise ShapeError(
-                "ids and positions have different shapes",
-                expected=f"positions {tuple(ids.shape)}, like the ids",
-                got=str(tuple(positions.shape)),
-                do="pass a position for each token, any valid one for padding",
-            )
+        check_token_positions(positions, ids, self.config.max_length)
         return self.transform(self.embed(ids, positions), mask, keep_layers=keep_layers)
 
     def embed(

@@ -91,6 +91,11 @@ CLASSIFIER = ModelKind(
     "the folder of a classifier, written by `regard train classify`",
     "check the path; to make one: regard train classify --data texts.tsv --out model/",
 )
+MASKED_LANGUAGE_MODEL = ModelKind(
+    "the folder of a masked language model, such as `regard train mlm` writes, or a name on the Hub such as "
+    "'google-bert/bert-base-uncased'",
+    "check the path; to make one: regard train mlm --data text.txt --out model/",
+)
 LANGUAGE_MODEL = ModelKind(
     "the folder of a language model, such as `regard train lm` writes, or a name on the Hub such as 'openai/gpt2'",
     "check the path; to make one: regard train lm --data text.txt --out model/",
@@ -201,6 +206,19 @@ def load_language_model(
     model = load(resolve_folder(folder_or_name, LANGUAGE_MODEL), device=device, dtype=dtype)
     if not isinstance(model, CausalLanguageModel):
         raise _wrong_kind_error(folder_or_name, "a language model, such as a GPT-2 or a Llama", model)
+    return model
+
+
+def load_masked_language_model(
+    folder_or_name: str | Path, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+) -> MaskedLanguageModel:
+    """Load a masked language model, with its head if the folder holds one.
+
+    Raises CheckpointError for another kind of model, and what ``load`` raises.
+    """
+    model = load(resolve_folder(folder_or_name, MASKED_LANGUAGE_MODEL), device=device, dtype=dtype)
+    if not isinstance(model, MaskedLanguageModel):
+        raise _wrong_kind_error(folder_or_name, "a BERT, a RoBERTa or a ModernBERT", model)
     return model
 
 

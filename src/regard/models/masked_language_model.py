@@ -9,6 +9,7 @@ model has the parts whose weights its file holds.
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,18 +18,20 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Self, final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regard.errors import RefusedError, ShapeError, check_kind
-from regard.models import checkpoint_reader, checkpoint_writer
+from regard.errors import DtypeError, RefusedError, ShapeError, check_kind
+from regard.models import checkpoint_reader, checkpoint_writer, sequence_files
 from regard.models.base import Encoder
 from regard.models.check_mechanisms import check_mechanisms
 from regard.models.check_token_ids import check_token_ids
 from regard.models.config_file import ConfigFile
 from regard.models.masked_language_head import MaskedLanguageHead
 from regard.models.weight_names import StoredTensor, WeightNames
+from regard.tensors import check_tensor
 from regard.text import Pooling
+from regard.text.tokenizer import Tokenizer
 
 
 class MaskedLanguageModel(Encoder, ABC):
@@ -42,6 +45,13 @@ class MaskedLanguageModel(Encoder, ABC):
 
     optional_parts: ClassVar[Mapping[str, str]] = MappingProxyType({"head": "head.transform.weight"})
     """The modules that a file may lack, and the tensor of each that tells. Each is also a flag of the config."""
+
+    has_absolute_positions: ClassVar[bool] = False
+    """Whether ``forward`` takes ``positions``, since positions are added to the embedding. Rotations by position depend
+    on distances only, which are right in texts that are packed behind one another, too."""
+
+    metadata: Mapping[str, Any] = MappingProxyType({})
+    """Metadata of the training: steps, data, scores."""
 
     token_embedding: nn.Embedding
     head: MaskedLanguageHead | None
@@ -103,6 +113,33 @@ class MaskedLanguageModel(Encoder, ABC):
         return logits
 
     @final
+    def select_logits(
+        self, hidden: Float[Tensor, "batch length width"], at: Bool[Tensor, "batch length"] | None
+    ) -> Float[Tensor, "*rows vocabulary"] | None:
+        """Compute the logits at the positions ``at``, in their order; at all, or None without a head, if it is None.
+
+        Raises ShapeError or DtypeError unless ``at`` is a bool tensor (batch, length), and as ``compute_logits``.
+        """
+        if at is None:
+            return None if self.head is None else self.compute_logits(hidden)
+        check_tensor("logits_at", at, "a bool tensor (batch, length)", do="for example logits_at=ids == mask_id")
+        if at.dtype is not torch.bool:
+            raise DtypeError(
+                "logits_at does not say which positions",
+                expected="a bool tensor (batch, length)",
+                got=str(at.dtype),
+                do="for example logits_at=ids == mask_id",
+            )
+        if at.shape != hidden.shape[:2]:
+            raise ShapeError(
+                "ids and logits_at have different shapes",
+                expected=f"logits_at {tuple(hidden.shape[:2])}, like the ids",
+                got=str(tuple(at.shape)),
+                do="pass True or False for each token",
+            )
+        return self.compute_logits(hidden[at])
+
+    @final
     def remove_parts(self) -> None:
         """Remove the head, and the pooler of a BERT, from a model that is used for its hidden states alone."""
         for part in self.optional_parts:
@@ -114,6 +151,11 @@ class MaskedLanguageModel(Encoder, ABC):
         """Let the head's output layer share the matrix of the embedding, if the config says so."""
         if self.head is not None and self.config.tied:
             self.head.output.weight = self.token_embedding.weight
+
+    @property
+    def tied_weights(self) -> dict[str, str]:
+        """Maps the name of the tied weight to the name under which it is saved."""
+        return tied_head_weights(self.config)
 
     @final
     def check_ids(self, ids: object) -> None:
@@ -149,6 +191,7 @@ class MaskedLanguageModel(Encoder, ABC):
             vocabulary=hyperparameters.vocabulary,
         )
         model.pooling = Pooling.read(folder)
+        model.metadata = sequence_files.read_metadata(folder)
         model.notes = checkpoint_reader.loading_notes(folder, skipped)
         return model.eval()
 
@@ -157,18 +200,24 @@ class MaskedLanguageModel(Encoder, ABC):
         folder: str | Path,
         *,
         overwrite: bool = False,
+        keep_others: bool = False,
         max_shard_bytes: int = checkpoint_writer.MAX_SHARD_BYTES,
     ) -> None:
         """Write the model to a folder that transformers, sentence-transformers and ``regard.load`` read.
 
         The folder appears complete or not at all. Weights of more than ``max_shard_bytes`` are written in several files
-        with an index. Raises OutputExistsError if the folder exists, unless ``overwrite``, and RefusedError for a model
+        with an index. Raises OutputExistsError if the folder exists, unless ``overwrite``, and with ``overwrite`` if it
+        holds files that are not of a model, unless ``keep_others``, which keeps them; and RefusedError for a model
         whose mechanism was replaced, which a folder cannot say.
         """
         check_mechanisms(self, self.config)
         files = {"config.json": checkpoint_writer.config_text(self.config_fields(), self.token_embedding.weight.dtype)}
         if self.tokenizer is not None:
             files["tokenizer.json"] = self.tokenizer.to_json()
+            if self.head is not None:
+                files["tokenizer_config.json"] = _tokenizer_config(self.tokenizer, self.max_tokens)
+        if self.metadata:
+            files[sequence_files.METADATA_FILE] = json.dumps(dict(self.metadata), indent=2, ensure_ascii=False) + "\n"
         if self.pooling is not None and not self.pooling.others:
             files |= self.pooling.files(self.width, self.max_tokens)
         checkpoint_writer.write_folder(
@@ -176,6 +225,7 @@ class MaskedLanguageModel(Encoder, ABC):
             files,
             self.weight_names.to_file(self.state_dict()),
             overwrite=overwrite,
+            keep_others=keep_others,
             max_shard_bytes=max_shard_bytes,
         )
 
@@ -183,6 +233,12 @@ class MaskedLanguageModel(Encoder, ABC):
 def tied_head_weights(config: Any) -> dict[str, str]:
     """Maps the name of the head's tied weight to the name under which it is saved; empty without a tied head."""
     return {"head.output.weight": "token_embedding.weight"} if config.head and config.tied else {}
+
+
+def _tokenizer_config(tokenizer: Tokenizer, max_tokens: int) -> str:
+    """The tokenizer_config.json: ``transformers`` uses tokenizer.json as it is, and knows its special tokens."""
+    fields = {"tokenizer_class": "PreTrainedTokenizerFast", **tokenizer.token_roles, "model_max_length": max_tokens}
+    return json.dumps(fields, indent=2, ensure_ascii=False) + "\n"
 
 
 def _with_stored_parts(kind: type[MaskedLanguageModel], config: Any, stored: Mapping[str, StoredTensor]) -> Any:

@@ -255,12 +255,13 @@ class ModernBertOutput:
     hidden  (batch, length, width)           hidden states after the last norm
     layers  layers + 1 of the same shape     the embedding, then each layer's output, the last one normalised and so
                                              equal to ``hidden``; None without ``keep_layers``
-    logits  (batch, length, vocabulary)      of the token at each position; None if there is no masked-language head
+    logits  (batch, length, vocabulary)      of the token at each position, or (positions, vocabulary) with
+                                             ``logits_at``; None if there is no masked-language head
     """
 
     hidden: Float[Tensor, "batch length width"]
     layers: tuple[Float[Tensor, "batch length width"], ...] | None = None
-    logits: Float[Tensor, "batch length vocabulary"] | None = None
+    logits: Float[Tensor, "*rows vocabulary"] | None = None
 
     def __repr__(self) -> str:
         layers = "None" if self.layers is None else f"{len(self.layers)} like it"
@@ -292,13 +293,17 @@ class ModernBert(MaskedLanguageModel):
         self._init_weights()
         self.tie()
 
-    def forward(self, ids: Tensor, *, mask: Mask | None = None, keep_layers: bool = False) -> ModernBertOutput:
+    def forward(
+        self, ids: Tensor, *, mask: Mask | None = None, logits_at: Tensor | None = None, keep_layers: bool = False
+    ) -> ModernBertOutput:
         """Compute the hidden states of token ids.
 
         Args:
             ids: token ids (batch, length), 0 to vocabulary - 1.
             mask: which tokens may attend to which, from ``regard.masks``, in addition to the windows of layers; for
                 padded ids ``masks.padding(lengths)``.
+            logits_at: the positions whose logits are computed, bool (batch, length): ``logits`` is then (number of
+                positions, vocabulary); None is all.
             keep_layers: return the embedding and the output of each layer too, in ``.layers``.
 
         Raises ShapeError, DtypeError or OptionError for ids that do not fit.
@@ -314,7 +319,7 @@ class ModernBert(MaskedLanguageModel):
                 kept.append(tokens)
         hidden = self.norm(tokens)
         kept[-1] = hidden
-        logits = None if self.head is None else self.compute_logits(hidden)
+        logits = self.select_logits(hidden, logits_at)
         return ModernBertOutput(hidden, tuple(kept) if keep_layers else None, logits)
 
     @classmethod

@@ -37,6 +37,7 @@ from regard.layers import Dropout, encoder_block
 from regard.masks import Mask
 from regard.models.activation_names import ACTIVATIONS, activation_to_hugging_face
 from regard.models.bert import ROWS, BertOutput
+from regard.models.check_token_ids import check_token_positions
 from regard.models.config_file import MAX_LAYERS, ConfigFile
 from regard.models.initial_weights import init_from_normal
 from regard.models.masked_language_head import MaskedLanguageHead
@@ -174,6 +175,7 @@ class Roberta(MaskedLanguageModel):
 
     config: RobertaConfig
     config_class = RobertaConfig
+    has_absolute_positions = True
     optional_parts = MappingProxyType({"pooler": "pooler.weight", "head": "head.transform.weight"})
 
     def __init__(self, config: RobertaConfig) -> None:
@@ -200,26 +202,38 @@ class Roberta(MaskedLanguageModel):
         init_from_normal(self, float(self.config.deviation))
         self.tie()
 
-    def forward(self, ids: Tensor, *, mask: Mask | None = None, keep_layers: bool = False) -> BertOutput:
+    def forward(
+        self,
+        ids: Tensor,
+        *,
+        mask: Mask | None = None,
+        positions: Tensor | None = None,
+        logits_at: Tensor | None = None,
+        keep_layers: bool = False,
+    ) -> BertOutput:
         """Compute the hidden states of token ids.
 
         Args:
             ids: token ids (batch, length), 0 to vocabulary - 1. Positions are counted over those that are not
                 ``pad_id``, so padding, on either side, is filled with it.
             mask: which tokens may attend to which, from ``regard.masks``; for padded ids ``masks.padding(lengths)``.
+            positions: those of the tokens in their texts, (batch, length), from 0, for texts that are packed behind one
+                another; None counts the tokens of each row that are no padding.
+            logits_at: the positions whose logits are computed, bool (batch, length): ``logits`` is then (number of
+                positions, vocabulary); None is all.
             keep_layers: return the embedding and the output of each layer too, in ``.layers``.
 
         Raises ShapeError for more tokens than positions, OptionError for ids outside the vocabulary.
         """
         check_flag("keep_layers", keep_layers)
-        tokens = self._embed(ids)
+        tokens = self._embed(ids, positions)
         kept = [tokens]
         for layer in self.layers:
             tokens = layer(tokens, mask=mask)
             if keep_layers:
                 kept.append(tokens)
         pooled = None if self.pooler is None else torch.tanh(self.pooler(tokens[:, 0]))
-        logits = None if self.head is None else self.compute_logits(tokens)
+        logits = self.select_logits(tokens, logits_at)
         return BertOutput(tokens, tuple(kept) if keep_layers else None, pooled, logits)
 
     @classmethod
@@ -248,8 +262,19 @@ class Roberta(MaskedLanguageModel):
         """The fields of a config.json for ``transformers``."""
         return self.config.to_hugging_face()
 
-    def _embed(self, ids: Tensor) -> Tensor:
+    def _embed(self, ids: Tensor, positions: Tensor | None) -> Tensor:
         self.check_ids(ids)
+        if positions is None:
+            rows = self._count_positions(ids)
+        else:
+            check_token_positions(positions, ids, self.config.max_length)
+            rows = positions + self.config.pad_id + 1
+        words = self.token_embedding(ids) + self.segments.weight[0]
+        embedded: Tensor = self.dropout(self.norm(words + self.positions(rows)))
+        return embedded
+
+    def _count_positions(self, ids: Tensor) -> Tensor:
+        """The row of the position embedding of each token. Raises ShapeError for more tokens than positions."""
         is_token = ids != self.config.pad_id
         counts = is_token.cumsum(1) * is_token
         if ids.shape[1] > self.config.max_length and int(counts.max()) > self.config.max_length:
@@ -259,9 +284,7 @@ class Roberta(MaskedLanguageModel):
                 got=f"{int(counts.max())} tokens",
                 do="split the text, or truncate it: model.tokenizer.encode(texts, truncate=True)",
             )
-        words = self.token_embedding(ids) + self.segments.weight[0]
-        embedded: Tensor = self.dropout(self.norm(words + self.positions(counts + self.config.pad_id)))
-        return embedded
+        return counts + self.config.pad_id
 
 
 def _make_head(config: RobertaConfig) -> MaskedLanguageHead:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def to_json_fields(recipe: DataclassInstance, *, left_out: Collection[str]) -> dict[str, Any]:
     """Convert the fields of a recipe to JSON values by name, except those ``left_out``."""
-    return {name: _to_json_value(value) for name, value in asdict(recipe).items() if name not in left_out}
+    return {name: to_json_value(value) for name, value in asdict(recipe).items() if name not in left_out}
 
 
 def check_effect_on_trained_model(start: str, given: Mapping[str, bool], *, parts: str) -> None:
@@ -34,12 +34,15 @@ def check_effect_on_trained_model(start: str, given: Mapping[str, bool], *, part
         )
 
 
-def _to_json_value(value: Any) -> Any:
-    """Convert to JSON; a path becomes its file name, since the file may be elsewhere when the run is resumed."""
+def to_json_value(value: Any) -> Any:
+    """Convert to JSON; a path becomes its file name, since the file may be elsewhere when the run is resumed.
+
+    Any other object, such as one in the config of a model, becomes its ``repr``.
+    """
     if isinstance(value, Path):
         return value.name
     if isinstance(value, tuple | list):
-        return [_to_json_value(one) for one in value]
+        return [to_json_value(one) for one in value]
     if isinstance(value, dict):
-        return {name: _to_json_value(one) for name, one in value.items()}
-    return value
+        return {name: to_json_value(one) for name, one in value.items()}
+    return value if value is None or isinstance(value, bool | int | float | str) else repr(value)

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import tokenizers
-from tokenizers import Regex, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from regard.errors import DataError, OptionError, check_choice, check_count
 from regard.text.tokenizer import Tokenizer, check_texts
@@ -29,9 +30,9 @@ LANGUAGE_TOKENIZERS = ("bpe", "bytes", "characters")
 DOCUMENT_TOKEN = "<|endoftext|>"
 DOCUMENT_ID = 0
 _UNKNOWN_TOKEN = "<unk>"
-_MIN_PAIR_COUNT = 2
+MIN_PAIR_COUNT = 2
 """Minimum frequency of a pair for BPE to merge it."""
-_MAX_VOCAB_SIZE = 2**20
+MAX_VOCAB_SIZE = 2**20
 _PART_CHARACTERS = 2**16
 
 
@@ -43,7 +44,7 @@ def train_language_tokenizer(texts: Sequence[str], *, kind: str, size: int) -> T
     """
     check_choice("kind of tokenizer", kind, LANGUAGE_TOKENIZERS)
     check_texts("texts", texts)
-    check_count("size", size, most=_MAX_VOCAB_SIZE)
+    check_count("size", size, most=MAX_VOCAB_SIZE)
     if not any(texts):
         raise DataError(
             "there is no text to learn a vocabulary from", expected="texts", got="empty texts", do="check the files"
@@ -69,47 +70,78 @@ def split_text(text: str, most: int = _PART_CHARACTERS) -> Iterator[str]:
     yield text[begin:]
 
 
-def _train_bpe(texts: Iterable[str], size: int) -> tokenizers.Tokenizer:
+def train_byte_level_bpe(
+    texts: Iterable[str], size: int, *, special: Sequence[str], normalizer: normalizers.Normalizer | None = None
+) -> tokenizers.Tokenizer:
+    """Train subwords of bytes, behind the ``special`` tokens. Raises OptionError for a size too small.
+
+    The ``normalizer`` changes the texts before they are split; it becomes a part of the tokenizer.
+    """
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    _check_size(size, 1 + len(alphabet), "the 256 bytes and the token of documents")
+    check_vocab_size(size, len(special) + len(alphabet), "the 256 bytes and the special tokens")
     learner = tokenizers.Tokenizer(models.BPE())
+    if normalizer is not None:
+        learner.normalizer = normalizer
     learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
-        vocab_size=size - 1, min_frequency=_MIN_PAIR_COUNT, initial_alphabet=alphabet, show_progress=False
+        vocab_size=size - len(special), min_frequency=MIN_PAIR_COUNT, initial_alphabet=alphabet, show_progress=False
     )
     learner.train_from_iterator((part for text in texts for part in split_text(text)), trainer)
     model = json.loads(learner.to_str())["model"]
-    return _byte_level_tokenizer(sorted(model["vocab"], key=model["vocab"].get), model["merges"])
+    pieces = sorted(model["vocab"], key=model["vocab"].get)
+    return _byte_level_tokenizer(special, pieces, model["merges"], normalizer)
 
 
-def _make_bytes(texts: Iterable[str], size: int) -> tokenizers.Tokenizer:
-    del texts, size
-    return _byte_level_tokenizer(sorted(pre_tokenizers.ByteLevel.alphabet()), [])
+def make_byte_tokenizer(
+    *, special: Sequence[str], normalizer: normalizers.Normalizer | None = None
+) -> tokenizers.Tokenizer:
+    """Make a tokenizer of the 256 bytes of UTF-8, behind the ``special`` tokens."""
+    return _byte_level_tokenizer(special, sorted(pre_tokenizers.ByteLevel.alphabet()), [], normalizer)
 
 
-def _byte_level_tokenizer(pieces: Sequence[str], merges: Sequence[Any]) -> tokenizers.Tokenizer:
-    vocabulary = {piece: number for number, piece in enumerate((DOCUMENT_TOKEN, *pieces))}
+def _byte_level_tokenizer(
+    special: Sequence[str],
+    pieces: Sequence[str],
+    merges: Sequence[Any],
+    normalizer: normalizers.Normalizer | None,
+) -> tokenizers.Tokenizer:
+    vocabulary = {piece: number for number, piece in enumerate((*special, *pieces))}
     backend = tokenizers.Tokenizer(models.BPE(vocabulary, [(one[0], one[1]) for one in merges]))
+    if normalizer is not None:
+        backend.normalizer = normalizer
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     return backend
 
 
-def _train_characters(texts: Iterable[str], size: int) -> tokenizers.Tokenizer:
-    special = (DOCUMENT_TOKEN, _UNKNOWN_TOKEN)
-    _check_size(size, len(special) + 1, "the two special tokens and a character")
+def train_characters(
+    texts: Iterable[str],
+    size: int,
+    *,
+    special: Sequence[str],
+    unknown: str,
+    normalizer: normalizers.Normalizer | None = None,
+) -> tokenizers.Tokenizer:
+    """Make a tokenizer of the most frequent characters, behind the ``special`` tokens; any other is ``unknown``.
+
+    Raises OptionError for a size too small.
+    """
+    check_vocab_size(size, len(special) + 1, "the special tokens and a character")
     counts: Counter[str] = Counter()
     for text in texts:
-        counts.update(text)
+        counts.update(text if normalizer is None else normalizer.normalize_str(text))
     frequent = sorted(counts, key=lambda character: (-counts[character], character))[: size - len(special)]
     vocabulary = {token: number for number, token in enumerate((*special, *sorted(frequent)))}
-    backend = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=_UNKNOWN_TOKEN))
+    backend = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=unknown))
+    if normalizer is not None:
+        backend.normalizer = normalizer
     backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     backend.decoder = decoders.Fuse()
     return backend
 
 
-def _check_size(size: int, least: int, needed: str) -> None:
+def check_vocab_size(size: int, least: int, needed: str) -> None:
+    """Raise OptionError for a vocabulary of fewer tokens than ``least``, which are ``needed``."""
     if size < least:
         raise OptionError(
             "the vocabulary is too small",
@@ -119,4 +151,8 @@ def _check_size(size: int, least: int, needed: str) -> None:
         )
 
 
-_TRAINERS = {"bpe": _train_bpe, "bytes": _make_bytes, "characters": _train_characters}
+_TRAINERS: Mapping[str, Callable[[Iterable[str], int], tokenizers.Tokenizer]] = {
+    "bpe": partial(train_byte_level_bpe, special=(DOCUMENT_TOKEN,)),
+    "bytes": lambda texts, size: make_byte_tokenizer(special=(DOCUMENT_TOKEN,)),
+    "characters": partial(train_characters, special=(DOCUMENT_TOKEN, _UNKNOWN_TOKEN), unknown=_UNKNOWN_TOKEN),
+}

@@ -24,6 +24,15 @@ from torch import Tensor
 from regard.errors import CheckpointError, DataError, OptionError, check_flag, short_repr
 from regard.masks import Mask, padding
 
+_ROLES = {
+    "cls_token": ("[CLS]", "<s>"),
+    "sep_token": ("[SEP]", "</s>"),
+    "pad_token": ("[PAD]", "<pad>"),
+    "unk_token": ("[UNK]", "<unk>"),
+    "mask_token": ("[MASK]", "<mask>"),
+}
+"""The usual spellings of the special tokens of an encoder, by the names of their roles in ``transformers``."""
+
 
 @final
 @dataclass(frozen=True)
@@ -141,6 +150,36 @@ class Tokenizer:
         return self._unknown_id
 
     @property
+    def token_roles(self) -> dict[str, str]:
+        """The special tokens of an encoder by the names of ``transformers``, such as {"mask_token": "[MASK]"}."""
+        found = {role: [name for name in names if self._backend.token_to_id(name) is not None]
+                 for role, names in _ROLES.items()}  # fmt: skip
+        return {role: names[0] for role, names in found.items() if names}
+
+    @property
+    def mask_id(self) -> int | None:
+        """Id of the token that masks another one, [MASK] or <mask>; None if there is none."""
+        name = self.token_roles.get("mask_token")
+        return None if name is None else self._backend.token_to_id(name)
+
+    @property
+    def frame(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Ids of the special tokens that ``ids`` adds before and after a text, such as [CLS] and [SEP]."""
+        plain = self._backend.encode("a", add_special_tokens=False)
+        count = len(plain)
+        whole = self._backend.post_process(plain)
+        before = whole.special_tokens_mask.index(0) if count else len(whole.ids)
+        return tuple(whole.ids[:before]), tuple(whole.ids[before + count :])
+
+    @property
+    def special_ids(self) -> tuple[int, ...]:
+        """Ids of all tokens that stand for no text, in ascending order: special, padding and unknown tokens."""
+        added = {number for number, token in self._backend.get_added_tokens_decoder().items() if token.special}
+        roles = {self._backend.token_to_id(name) for name in self.token_roles.values()}
+        framing = {one for side in self.frame for one in side}
+        return tuple(sorted(one for one in added | roles | framing | {self._unknown_id} if one is not None))
+
+    @property
     def vocabulary(self) -> int:
         """Vocabulary size: the number of different tokens."""
         return self._backend.get_vocab_size(with_added_tokens=True)
@@ -191,9 +230,10 @@ class Tokenizer:
         check_texts("texts", texts)
         return [one.ids for one in self._backend.encode_batch_fast(list(texts), add_special_tokens=False)]
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """Decode token ids to a text. Special tokens are dropped; bytes that are not UTF-8 become U+FFFD."""
-        return str(self._backend.decode([int(one) for one in ids], skip_special_tokens=True))
+    def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
+        """Decode token ids to a text. Special tokens are dropped unless ``special``; bytes that are not UTF-8 become
+        U+FFFD."""
+        return str(self._backend.decode([int(one) for one in ids], skip_special_tokens=not special))
 
     def token_text(self, number: int) -> str | None:
         """The token with this id as the vocabulary spells it, such as "</s>"; None for an id outside of it."""

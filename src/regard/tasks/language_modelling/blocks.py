@@ -1,10 +1,11 @@
-"""Training examples of a language model: blocks of tokens, each with the token after it as its label.
+"""Training examples of a language model: blocks of tokens, each with a label: the token after it, or the token itself.
 
     several documents    shuffled, joined, and cut into blocks of n tokens; a token attends only to its own document,
                          and positions restart with each document (Krell et al. 2021, "Efficient sequence packing")
     one document         blocks of n tokens at random offsets; an epoch has as many tokens as the document
 
     inputs  y_0 .. y_n-1,    labels  y_1 .. y_n          y_0 is the start token of a document, y_n may be its end token
+                          or labels  y_0 .. y_n-1        for a model that fills in masked tokens (lookahead 0)
 
 So no token is padding, but for the last block of an epoch. A document that crosses the end of a block goes on in the
 next one, without its beginning. The blocks of an epoch depend on (seed, epoch) alone, so an interrupted run resumes
@@ -16,7 +17,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import final
+from typing import TypeAlias, final
 
 import numpy as np
 import torch
@@ -25,6 +26,8 @@ from torch import Tensor
 
 from regard.tasks.sentences import Indices, Sentences
 
+Frame: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
+"""Token ids before and after a text."""
 IGNORED = -100
 """The label of padding."""
 _NO_DOCUMENT = -1
@@ -53,15 +56,19 @@ class BlockBatch:
 
 
 class Blocks(ABC):
-    """The blocks of documents: ``length`` tokens each, in batches of ``size`` blocks."""
+    """The blocks of documents: ``length`` tokens each, in batches of ``size`` blocks.
 
-    def __init__(self, documents: Sentences, *, length: int, size: int, seed: int) -> None:
+    ``lookahead`` is by how much labels are ahead of inputs: 1 for the next token, 0 for the token itself.
+    """
+
+    def __init__(self, documents: Sentences, *, length: int, size: int, seed: int, lookahead: int = 1) -> None:
         self.documents, self.length, self.size, self.seed = documents, length, size, seed
+        self.lookahead = lookahead
 
     @property
     def predictions(self) -> int:
-        """The number of tokens that can be predicted: all but the first of each document."""
-        return int(np.maximum(self.documents.lengths - 1, 0).sum())
+        """The number of inputs with a label: of each document all tokens, but for the last ``lookahead``."""
+        return int(np.maximum(self.documents.lengths - self.lookahead, 0).sum())
 
     @property
     def digest(self) -> str:
@@ -86,13 +93,20 @@ class Blocks(ABC):
 
 @final
 class RandomBlocks(Blocks):
-    """Blocks at random offsets of one document."""
+    """Blocks at random offsets of one document, each between the tokens of ``frame``, such as [CLS] and [SEP]."""
+
+    def __init__(
+        self, documents: Sentences, *, length: int, size: int, seed: int, lookahead: int = 1, frame: Frame = ((), ())
+    ) -> None:
+        super().__init__(documents, length=length, size=size, seed=seed, lookahead=lookahead)
+        self.frame = frame
+        self._inner = length - sum(map(len, frame))  # tokens of the document in a block
 
     def epoch(self, number: int) -> list[BlockBatch]:
         """Draw the offsets of all blocks of the epoch."""
         generator = np.random.default_rng([self.seed, number])
-        steps = max(1, self.predictions // (self.size * self.length))
-        begins = generator.integers(0, self.predictions - self.length + 1, size=(steps, self.size))
+        steps = max(1, self.predictions // (self.size * self._inner))
+        begins = generator.integers(0, self.predictions - self._inner + 1, size=(steps, self.size))
         return [BlockBatch(one, np.zeros(1, dtype=np.int64)) for one in begins]
 
     def tokens(self, batch: BlockBatch) -> int:
@@ -101,9 +115,14 @@ class RandomBlocks(Blocks):
 
     def tensors(self, batch: BlockBatch, rows: Indices) -> TokenBlocks:
         """Read the blocks at their offsets."""
-        places = batch.begins[rows][:, None] + np.arange(self.length + 1)
-        ids = torch.from_numpy(self.documents.ids[places].astype(np.int64))
-        return TokenBlocks(ids[:, :-1], ids[:, 1:])
+        places = batch.begins[rows][:, None] + np.arange(self._inner + self.lookahead)
+        ids = self.documents.ids[places].astype(np.int64)
+        return TokenBlocks(self._add_frame(ids[:, : self._inner]), self._add_frame(ids[:, self.lookahead :]))
+
+    def _add_frame(self, ids: Int[np.ndarray, "rows inner"]) -> Int[Tensor, "rows length"]:
+        sides = (np.tile(np.array(side, dtype=np.int64), (len(ids), 1)) for side in self.frame)
+        before, after = sides
+        return torch.from_numpy(np.concatenate([before, ids, after], axis=1))
 
 
 @final
@@ -124,7 +143,7 @@ class PackedBlocks(Blocks):
 
     def tensors(self, batch: BlockBatch, rows: Indices) -> TokenBlocks:
         """Read the blocks from the joined documents."""
-        counts = np.maximum(self.documents.lengths[batch.order] - 1, 0)
+        counts = np.maximum(self.documents.lengths[batch.order] - self.lookahead, 0)
         ends = np.cumsum(counts)  # of the documents in the joined sequence of inputs
         begins = batch.begins[rows][:, None]
         places = begins + np.arange(self.length)
@@ -134,7 +153,7 @@ class PackedBlocks(Blocks):
         start = ends[document] - counts[document]
         flat = self.documents.offsets[batch.order[document]] + places - start
         ids = self.documents.ids[flat].astype(np.int64)
-        labels = np.where(is_padding, IGNORED, self.documents.ids[flat + 1].astype(np.int64))
+        labels = np.where(is_padding, IGNORED, self.documents.ids[flat + self.lookahead].astype(np.int64))
         document = np.where(is_padding, _NO_DOCUMENT, document)
         if (document == document[:, :1]).all():  # no mask is needed
             return TokenBlocks(torch.from_numpy(ids), torch.from_numpy(labels))
@@ -142,11 +161,16 @@ class PackedBlocks(Blocks):
         return TokenBlocks(*map(torch.from_numpy, (ids, labels, document, positions)))
 
 
-def make_blocks(documents: Sentences, *, length: int, size: int, seed: int) -> Blocks:
+def make_blocks(
+    documents: Sentences, *, length: int, size: int, seed: int, lookahead: int = 1, frame: Frame = ((), ())
+) -> Blocks:
     """Make the blocks of documents: at random offsets of a single one, else packed.
 
-    A single document that is shorter than ``length`` gives blocks of its own length.
+    A single document that is shorter than ``length`` gives blocks of its own length. ``frame`` are the tokens around
+    each block of a single document; of several, each has its own already.
     """
+    options = {"size": size, "seed": seed, "lookahead": lookahead}
     if len(documents) > 1:
-        return PackedBlocks(documents, length=length, size=size, seed=seed)
-    return RandomBlocks(documents, length=min(length, int(documents.lengths[0]) - 1), size=size, seed=seed)
+        return PackedBlocks(documents, length=length, **options)
+    whole = int(documents.lengths[0]) - lookahead + sum(map(len, frame))
+    return RandomBlocks(documents, length=min(length, whole), frame=frame, **options)

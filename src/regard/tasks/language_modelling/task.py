@@ -35,6 +35,7 @@ from regard.tasks.language_modelling.presets import (
 )
 from regard.tasks.language_modelling.recipe import LanguageModelRecipe
 from regard.tasks.language_modelling.validation import DocumentValidation
+from regard.tasks.recipe_fields import to_json_value
 from regard.tasks.sentences import Sentences
 from regard.text.language_tokenizer import train_language_tokenizer
 from regard.text.tokenizer import Tokenizer
@@ -105,7 +106,7 @@ class LanguageModelTask(Task):
         digests = self.blocks.digest + make_blocks(validation, length=1, size=1, seed=0).digest
         model = {"type": type(self.model).__name__, **asdict(self.model.config)}
         blocks = {"block": self.blocks.length, "batch": self.blocks.size}
-        return {**self._recipe.fields(), **blocks, "model": _as_json(model), "documents": digests}
+        return {**self._recipe.fields(), **blocks, "model": to_json_value(model), "documents": digests}
 
     def files(self) -> Mapping[str, str]:
         """The tokenizer as a text, by file name."""
@@ -187,15 +188,6 @@ def _describe_blocks(blocks: Blocks, block: int) -> str:
         return f"{len(blocks.documents):,} documents packed into blocks; a token attends only to its own document"
     short = f", shortened from {block}, since the text has no more" if blocks.length < block else ""
     return f"blocks of {blocks.length} tokens{short}, at random offsets of the text of {blocks.predictions:,} tokens"
-
-
-def _as_json(value: Any) -> Any:
-    """Convert nested settings of a model to JSON values."""
-    if isinstance(value, dict):
-        return {name: _as_json(one) for name, one in value.items()}
-    if isinstance(value, tuple | list):
-        return [_as_json(one) for one in value]
-    return value if value is None or isinstance(value, bool | int | float | str) else repr(value)
 
 
 def _complete_settings(settings: Settings, size: Size, *, fine_tuned: bool) -> Settings:

@@ -1,0 +1,129 @@
+"""``regard evaluate mlm``: loss and accuracy of a masked language model on documents with fixed masks."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.completion import choice_completer, model_completer
+from regard.cli.shared_options import Device, Dtype, MaskShare
+from regard.cli.stderr import say
+from regard.cli.verb import Verb
+from regard.errors import OptionError, check_choice
+
+if TYPE_CHECKING:
+    from regard.generation.masked_scores import MaskedLanguageModelScores
+
+NOTES = """
+[bold]Scores.[/bold] Each document is cut into texts of at most --length tokens. A share of their tokens, \
+--mask-share, is replaced by \\[MASK], the same ones for the same --seed. The loss is the mean of such a token, in \
+nats, perplexity its exponential, and accuracy the share of tokens whose most probable prediction is right. All depend \
+on the tokenizer.
+
+[bold]Examples[/bold]
+
+  regard evaluate mlm --model encoder/ --data test.txt --lines
+
+  regard evaluate mlm --model google-bert/bert-base-uncased --data articles.jsonl --field body --format json
+"""
+
+
+def register(evaluate: typer.Typer) -> None:
+    """Add the command to its verb."""
+    evaluate.command("mlm", cls=Verb, epilog=NOTES)(mlm)
+
+
+def mlm(
+    data: Annotated[
+        list[Path],
+        typer.Option(
+            "--data",
+            metavar="PATH",
+            help="Texts: a file of plain text, JSON lines, or a folder of these; repeat for more.",
+            show_default=False,
+        ),
+    ],
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model",
+            metavar="MODEL",
+            help="Folder of the masked language model to measure, or a name on the Hub; required.",
+            show_default=False,
+            autocompletion=model_completer(),
+        ),
+    ] = "",
+    field: Annotated[str, typer.Option("--field", metavar="NAME", help="For JSON lines: the field of the text.")] = (
+        "text"
+    ),
+    lines: Annotated[bool, typer.Option("--lines", help="Each line of a plain text is a document.")] = False,
+    length: Annotated[
+        int | None,
+        typer.Option(
+            "--length",
+            min=1,
+            help="Most tokens of a text. Default: the model's limit, at most 512.",
+            show_default=False,
+        ),
+    ] = None,
+    mask_share: MaskShare = 0.15,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Random seed that decides which tokens are masked.")] = 1,
+    batch_tokens: Annotated[
+        int, typer.Option("--batch-tokens", min=1, help="Tokens per batch; lower it to save memory.")
+    ] = 8192,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="Output format: text or json.",
+            autocompletion=choice_completer(("text", "json")),
+        ),
+    ] = "text",
+    dtype: Dtype = "float32",
+    device: Device = None,
+) -> None:
+    """Measure a masked language model: loss, perplexity and accuracy of masked tokens."""
+    check_choice("format", form, ("text", "json"))
+    check_choice("precision", dtype, ("float32", "bfloat16"))
+    if not model:
+        raise OptionError(
+            "no model was given",
+            expected="--model FOLDER",
+            got="no --model",
+            do="train one: regard train mlm --data text.txt --out model/",
+        )
+    import torch
+
+    from regard.cli.progress import count_progress
+    from regard.generation.masked_scores import score_masked_texts
+    from regard.layers.precision import say_if_slower
+    from regard.models.load import load_masked_language_model
+    from regard.text.documents import read_and_report_documents
+
+    loaded = load_masked_language_model(model, device=device, dtype=getattr(torch, dtype))
+    say_if_slower(dtype, loaded.device, say)
+    texts = [one.text for one in read_and_report_documents(data, say, field=field, lines=lines)]
+    with count_progress(sum(map(len, texts)), "tokens") as advance:
+        scores = score_masked_texts(
+            loaded, texts, length=length, share=mask_share, seed=seed, batch_tokens=batch_tokens, advance=advance
+        )
+    print(json.dumps(_to_json(scores), indent=2) if form == "json" else _to_text(scores))
+
+
+def _to_json(scores: MaskedLanguageModelScores) -> dict[str, float]:
+    derived = ("loss", "perplexity", "accuracy")
+    return {**{name: getattr(scores, name) for name in derived}, **asdict(scores)}
+
+
+def _to_text(scores: MaskedLanguageModelScores) -> str:
+    documents = "document" if scores.documents == 1 else "documents"
+    return (
+        f"loss {scores.loss:.4f}   perplexity {scores.perplexity:,.3f}   accuracy {scores.accuracy:.2%}\n"
+        f"{scores.documents:,} {documents} in {scores.texts:,} texts of at most {scores.length:,} tokens; "
+        f"{scores.tokens:,} tokens masked, {scores.share:g} of all"
+    ).replace("%", " %")

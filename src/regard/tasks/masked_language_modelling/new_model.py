@@ -1,0 +1,170 @@
+"""The masked language model to train: a new one of a preset size, or a trained one from a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.errors import CheckpointError, OptionError
+from regard.models import (
+    Bert,
+    BertConfig,
+    Encoder,
+    EncoderDecoder,
+    ModernBert,
+    ModernBertConfig,
+    Roberta,
+    RobertaConfig,
+    load,
+)
+from regard.models.masked_language_model import MaskedLanguageModel
+from regard.tasks.hyperparameters import apply_hyperparameters
+from regard.tasks.masked_language_modelling.presets import MAX_START_BLOCK, Size, choose_size
+from regard.tasks.masked_language_modelling.recipe import MaskedLanguageModelRecipe
+from regard.text.encoder_tokenizer import PAD_ID
+from regard.text.tokenizer import Tokenizer
+
+_FIXED_FIELDS = ("vocabulary", "pad_id", "head", "pooler", "model_type")
+"""Fields of a config that the tokenizer or the task determines."""
+_INNER_MULTIPLE = 32
+_MIN_VOCAB_SIZE = 8
+
+
+def load_start(recipe: MaskedLanguageModelRecipe, say: Callable[[str], None]) -> MaskedLanguageModel | None:
+    """Load the model to fine-tune, with a new head if it has none; None if the recipe trains a new model.
+
+    Raises CheckpointError for a model that is no encoder of these types, and for one without tokenizer or mask token.
+    """
+    if recipe.start is None:
+        return None
+    folder = Path(recipe.start).expanduser()
+    model = load(folder if folder.is_dir() else recipe.start)
+    if not isinstance(model, MaskedLanguageModel):
+        raise _wrong_start_error(recipe.start, model)
+    if model.tokenizer is None or model.tokenizer.mask_id is None:
+        raise CheckpointError(
+            f"a masked language model cannot start from {recipe.start}",
+            expected="a tokenizer.json with [MASK] or <mask>",
+            got="no tokenizer" if model.tokenizer is None else "a tokenizer without a mask token",
+            do="name another model, or leave start (--from) out for a new one",
+        )
+    if model.head is None:
+        say(f"{recipe.start} has no masked-language head: a new one, with random weights, is trained")
+    return with_head(model)
+
+
+def with_head(model: MaskedLanguageModel) -> MaskedLanguageModel:
+    """The model with a masked-language head, a new one if it has none, and without a pooler, which is not trained."""
+    parts = dict.fromkeys(model.optional_parts, False) | {"head": True}
+    if all(getattr(model.config, part) == wanted for part, wanted in parts.items()):
+        return model
+    make: Callable[[Any], MaskedLanguageModel] = type(model)
+    made = make(replace(model.config, **parts))
+    known = {name: weight for name, weight in model.state_dict().items() if name in made.state_dict()}
+    made.load_state_dict(made.state_dict() | known)
+    made.tie()
+    made.tokenizer, made.pooling, made.notes = model.tokenizer, model.pooling, model.notes
+    return made
+
+
+def choose_block(recipe: MaskedLanguageModelRecipe, size: Size, start: MaskedLanguageModel | None) -> int:
+    """The tokens of a block: the recipe's, else the size's, or the limit of the model to start from, at most 512.
+
+    Raises OptionError for a block that is longer than that limit, and for one without room for text.
+    """
+    if recipe.block is None:
+        return size.block if start is None else min(start.max_tokens, MAX_START_BLOCK)
+    if start is not None and recipe.block > start.max_tokens:
+        raise OptionError(
+            f"the block is longer than the texts that {recipe.start} reads",
+            expected=f"block (--block) of at most {start.max_tokens} tokens",
+            got=str(recipe.block),
+            do="leave it out",
+        )
+    if recipe.block < 3:
+        raise OptionError(
+            "the block has no room for text",
+            expected="block (--block) of 3 tokens or more, two of them special",
+            got=str(recipe.block),
+            do="leave it out",
+        )
+    return recipe.block
+
+
+def new_model(recipe: MaskedLanguageModelRecipe, size: Size, tokenizer: Tokenizer) -> MaskedLanguageModel:
+    """Build a model with random weights. Raises OptionError for hyperparameters that it does not have."""
+    model = _make_model(recipe, size, tokenizer.vocabulary)
+    model.tokenizer = tokenizer.with_limit(model.max_tokens)
+    return model
+
+
+def check_hyperparameters(recipe: MaskedLanguageModelRecipe) -> None:
+    """Raise OptionError for hyperparameters that no new model accepts, before the data decide its size."""
+    with torch.device("meta"):
+        _make_model(recipe, choose_size(0, recipe.size), _MIN_VOCAB_SIZE)
+
+
+def describe_model(recipe: MaskedLanguageModelRecipe, size: Size, model: MaskedLanguageModel, block: int) -> str:
+    """Describe the model in a line."""
+    config = model.config
+    count = sum(weight.numel() for weight in model.parameters()) / 1e6
+    name = recipe.start or f"{type(model).__name__} {size.name}"
+    return (
+        f"{name}, {config.layers} layers of {config.width}, {config.vocabulary:,} tokens, {count:.1f} million weights; "
+        f"blocks of {block} tokens, {100 * recipe.mask_share:g} % masked"
+    )
+
+
+def _wrong_start_error(start: str, model: object) -> CheckpointError:
+    if isinstance(model, EncoderDecoder):
+        do = "train an encoder-decoder on sentence pairs: regard train translate"
+    elif isinstance(model, Encoder):
+        do = "name the masked language model that it was made from"
+    else:
+        do = f"a decoder predicts the next token: regard train lm --from {start}"
+    return CheckpointError(
+        f"a masked language model cannot start from {start}",
+        expected="an encoder: a BERT, RoBERTa, XLM-R, CamemBERT or ModernBERT",
+        got=type(model).__name__,
+        do=do,
+    )
+
+
+def _make_model(recipe: MaskedLanguageModelRecipe, size: Size, vocabulary: int) -> MaskedLanguageModel:
+    numbers: dict[str, Any] = {name: getattr(size, name) for name in ("width", "layers", "heads")}
+    width = recipe.hyperparameters.get("width", size.width)
+    width = width if isinstance(width, int) else size.width
+    block = recipe.block or size.block
+    numbers |= {"vocabulary": vocabulary, "pad_id": PAD_ID, "head": True, "max_length": block, "inner": 4 * width}
+    numbers |= {"dropout": size.dropout, "attention_dropout": size.dropout}
+    if recipe.model == "modernbert":
+        numbers |= {"inner": _gated_inner(width), "inner_dropout": size.dropout}
+        model: MaskedLanguageModel = ModernBert(_apply(ModernBertConfig, numbers, recipe))
+    elif recipe.model == "roberta":
+        model = Roberta(_apply(RobertaConfig, numbers | {"pooler": False}, recipe))
+    else:
+        model = Bert(_apply(BertConfig, numbers | {"pooler": False}, recipe))
+    if model.max_tokens < block:
+        raise OptionError(
+            "the longest text of the model is shorter than a block",
+            expected=f"max_length of at least {block}",
+            got=str(model.max_tokens),
+            do="set the block with block=... (--block), which is the longest text too",
+        )
+    return model
+
+
+def _apply(kind: type[Any], numbers: dict[str, Any], recipe: MaskedLanguageModelRecipe) -> Any:
+    return apply_hyperparameters(kind, numbers, recipe.hyperparameters, fixed=_FIXED_FIELDS)
+
+
+def _gated_inner(width: int) -> int:
+    """The hidden size of a gated feed-forward layer with as many weights as an ungated one of 4 * width.
+
+    Shazeer 2020, "GLU variants improve transformer", section 3: two thirds of it; here the next multiple of 32.
+    """
+    return -(-8 * width // (3 * _INNER_MULTIPLE)) * _INNER_MULTIPLE

@@ -1,0 +1,228 @@
+"""The masked language modelling task, for ``regard.train.run``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from torch import Tensor, nn
+
+from regard.errors import DataError
+from regard.generation.masked_scores import TokenIds, encode_document
+from regard.models.masked_language_model import MaskedLanguageModel
+from regard.tasks.language_modelling.blocks import BlockBatch, Blocks, RandomBlocks, make_blocks
+from regard.tasks.language_modelling.data import split_documents
+from regard.tasks.masked_language_modelling.loss import MaskedBlocks, mask_blocks, masked_loss
+from regard.tasks.masked_language_modelling.new_model import (
+    check_hyperparameters,
+    choose_block,
+    describe_model,
+    load_start,
+    new_model,
+)
+from regard.tasks.masked_language_modelling.presets import (
+    CHARACTERS,
+    FINE_TUNING_EPOCHS,
+    FINE_TUNING_PEAK,
+    FINE_TUNING_WARMUP,
+    SIZES,
+    Size,
+    choose_size,
+    choose_vocab_size,
+)
+from regard.tasks.masked_language_modelling.recipe import MaskedLanguageModelRecipe
+from regard.tasks.masked_language_modelling.validation import MaskedValidation, count_unknown
+from regard.tasks.recipe_fields import to_json_value
+from regard.tasks.sentences import Sentences
+from regard.text.encoder_tokenizer import train_encoder_tokenizer
+from regard.text.token_masking import TokenMasking
+from regard.text.tokenizer import Tokenizer
+from regard.train import RankShard, RunContext, Settings, Task, Validation
+
+_TOKENIZER_FILE = "tokenizer.json"
+_WARMUP_SHARE = 10
+"""A warm-up that is not given takes at most this part of a schedule with a number of steps."""
+_NAMES = {"wordpiece": "word pieces", "bpe": "subwords", "bytes": "bytes", "characters": "characters"}
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class MaskedBatch:
+    """The blocks of a batch, and the seed of their masks: of the run, the epoch and the batch."""
+
+    blocks: BlockBatch
+    seed: tuple[int, int, int]
+
+
+@final
+class MaskedLanguageModelTask(Task):
+    """Training a masked language model by ``recipe``.
+
+    ``prepare`` makes the choices that the recipe leaves open, and reports them. It sets ``blocks`` to the training
+    examples, ``masking`` to how their tokens are masked, and ``validation`` to the metrics on held-out documents. The
+    masks of a batch depend on the seed, the epoch and the number of the batch alone, so a resumed run draws the same
+    ones, and so do several processes.
+    """
+
+    model: MaskedLanguageModel
+    blocks: Blocks
+    masking: TokenMasking
+    validation: MaskedValidation
+
+    def __init__(self, recipe: MaskedLanguageModelRecipe) -> None:
+        self._recipe = recipe
+        self._size = SIZES["tiny"]
+        self._held_out = 0
+        self._cached_epoch: tuple[int, list[MaskedBatch]] = (-1, [])
+
+    def prepare(self, context: RunContext) -> None:
+        """Read the documents, hold some out, make or load tokenizer and model, and encode the documents.
+
+        Raises DataError for data that cannot be used, OptionError for an invalid recipe, CheckpointError for a model
+        that cannot be started from.
+        """
+        recipe, say, seed = self._recipe, context.say, context.settings.seed
+        recipe.check_effect()
+        if recipe.start is None:
+            check_hyperparameters(recipe)
+        # Settings that are invalid even with the shortest warm-up fail here, before data is read.
+        _complete_settings(context.settings, self._size, fine_tuned=recipe.start is not None)
+        start = load_start(recipe, say)
+        texts, validation_texts = split_documents(recipe, seed=seed, say=say)
+        self._size, self._held_out = choose_size(sum(map(len, texts)), recipe.size), len(validation_texts)
+        block = choose_block(recipe, self._size, start)
+        self.model = start or new_model(recipe, self._size, self._choose_tokenizer(texts, context))
+        tokenizer = self.model.tokenizer
+        assert tokenizer is not None
+        self.masking = TokenMasking.of(tokenizer, share=recipe.mask_share)
+        self.blocks = self._make_blocks([encode_document(text, tokenizer) for text in texts], block, seed)
+        held_out = [encode_document(text, tokenizer) for text in validation_texts]
+        self.validation = MaskedValidation(held_out, tokenizer, self.masking, length=block)
+        if not self.validation.texts:
+            raise _nothing_to_mask_error("validation", validation_texts)
+        say(f"the model: {describe_model(recipe, self._size, self.model, block)}")
+        say(_describe_blocks(self.blocks))
+        _report_unknown(*count_unknown(held_out, tokenizer.unknown_id), say)
+
+    def complete(self, settings: Settings) -> Settings:
+        """Fill in the learning rate and the warm-up where they are None, and the epochs of fine-tuning."""
+        return _complete_settings(settings, self._size, fine_tuned=self._recipe.start is not None)
+
+    def recipe(self) -> dict[str, Any]:
+        """The recipe's fields, with the model and the blocks that were chosen, and a hash of the documents."""
+        held_out = Sentences.from_ids(map(list, self.validation.documents), self.model.config.vocabulary)
+        digests = self.blocks.digest + make_blocks(held_out, length=1, size=1, seed=0, lookahead=0).digest
+        model = {"type": type(self.model).__name__, **asdict(self.model.config)}
+        blocks = {"block": self.blocks.length, "batch": self.blocks.size}
+        return {**self._recipe.fields(), **blocks, "model": to_json_value(model), "documents": digests}
+
+    def files(self) -> Mapping[str, str]:
+        """The tokenizer as a text, by file name."""
+        return {} if self.model.tokenizer is None else {_TOKENIZER_FILE: self.model.tokenizer.to_json()}
+
+    def epoch(self, number: int) -> Sequence[MaskedBatch]:
+        """The batches of blocks of an epoch."""
+        if self._cached_epoch[0] != number:
+            batches = self.blocks.epoch(number)
+            seeds = ((self.blocks.seed, number, index) for index in range(len(batches)))
+            self._cached_epoch = number, [MaskedBatch(one, seed) for one, seed in zip(batches, seeds, strict=True)]
+        return self._cached_epoch[1]
+
+    def tokens(self, batch: MaskedBatch) -> int:
+        """The number of masked tokens of a batch; 1 for a batch of special tokens alone, whose loss is 0."""
+        return max(1, int(self._mask(batch).chosen.sum()))
+
+    def loss(self, model: nn.Module, batch: MaskedBatch, shard: RankShard) -> Tensor:
+        """The sum of the losses of a shard of a batch, a scalar with a gradient."""
+        masked = self._mask(batch)
+        rows = slice(shard.rank, None, shard.of)
+        if shard.rank >= len(masked.chosen):  # every process takes part in each step, even without rows
+            return self._loss(model, masked, slice(1)) * 0.0
+        return self._loss(model, masked, rows)
+
+    def validate(self, model: nn.Module) -> Validation:
+        """Measure loss, perplexity and accuracy of the masked tokens of the held-out documents."""
+        assert isinstance(model, MaskedLanguageModel)
+        return self.validation.measure(model)
+
+    def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> None:
+        """Write the model folder, replacing an older model in it and keeping other files."""
+        assert isinstance(model, MaskedLanguageModel)
+        counts = {"documents": len(self.blocks.documents), "held_out": self._held_out}
+        model.metadata = {**counts, "start": self._recipe.fields()["start"], **about}
+        model.save(folder, overwrite=True, keep_others=True)
+
+    def describe(self, score: float) -> str:
+        """Format a score, for example "loss 1.843 on held-out text"."""
+        return f"loss {-score:.3f} on masked tokens of held-out text"
+
+    def _mask(self, batch: MaskedBatch) -> MaskedBlocks:
+        """The blocks of a batch, with masks: all rows, since each process draws the masks of all."""
+        rows = np.arange(len(batch.blocks.begins))
+        return mask_blocks(self.blocks.tensors(batch.blocks, rows), self.masking, np.random.default_rng(batch.seed))
+
+    def _loss(self, model: nn.Module, masked: MaskedBlocks, rows: slice) -> Tensor:
+        absolute = self.model.has_absolute_positions
+        return masked_loss(model, masked, rows, absolute_positions=absolute, device=self.model.device)
+
+    def _make_blocks(self, documents: Sequence[TokenIds], block: int, seed: int) -> Blocks:
+        """The blocks of documents: several documents each between special tokens; of a single one, each block."""
+        assert self.model.tokenizer is not None
+        frame = self.model.tokenizer.frame
+        if not any(np.isin(ids, self.masking.usable).any() for ids in documents):
+            raise _nothing_to_mask_error("training", documents)
+        if len(documents) > 1:
+            documents = [np.concatenate([frame[0], ids, frame[1]]).astype(np.int64) for ids in documents]
+        return make_blocks(
+            Sentences.from_ids(map(list, documents), self.model.config.vocabulary),
+            length=block,
+            size=self._recipe.batch or self._size.batch,
+            seed=seed,
+            lookahead=0,
+            frame=frame,
+        )
+
+    def _choose_tokenizer(self, texts: Sequence[str], context: RunContext) -> Tokenizer:
+        """The tokenizer of the resumed run, or a new one."""
+        if context.folder is not None and (context.folder / _TOKENIZER_FILE).exists():
+            return Tokenizer.from_file(context.folder / _TOKENIZER_FILE)
+        kind = self._recipe.tokenizer or "wordpiece"
+        default = CHARACTERS if kind == "characters" else choose_vocab_size(sum(map(len, texts)))
+        tokenizer = train_encoder_tokenizer(
+            texts, kind=kind, size=self._recipe.vocabulary or default, lowercase=self._recipe.lowercase
+        )
+        context.say(f"a vocabulary of {tokenizer.vocabulary:,} {_NAMES[kind]}, special tokens included")
+        return tokenizer
+
+
+def _nothing_to_mask_error(name: str, texts: Sequence[Any]) -> DataError:
+    return DataError(
+        f"the {name} texts leave no token to mask",
+        expected="text in the characters of the vocabulary",
+        got=f"{len(texts)} texts of special or unknown tokens",
+        do="give more text",
+    )
+
+
+def _describe_blocks(blocks: Blocks) -> str:
+    if not isinstance(blocks, RandomBlocks):
+        return f"{len(blocks.documents):,} documents packed into blocks; a token attends only to its own document"
+    return f"blocks of {blocks.length} tokens at random offsets of the text of {blocks.predictions:,} tokens"
+
+
+def _report_unknown(count: int, tokens: int, say: Callable[[str], None]) -> None:
+    """Report held-out text outside the vocabulary, which is never masked."""
+    if count:
+        say(f"{count / tokens:.2%} of the held-out tokens are unknown, and are not predicted".replace("%", " %"))
+
+
+def _complete_settings(settings: Settings, size: Size, *, fine_tuned: bool) -> Settings:
+    peak, warmup = (FINE_TUNING_PEAK, FINE_TUNING_WARMUP) if fine_tuned else (size.peak, size.warmup)
+    if settings.schedule.steps is not None:  # a cosine, which ends after its warm-up
+        warmup = min(warmup, settings.schedule.steps // _WARMUP_SHARE)
+    settings = replace(settings, schedule=settings.schedule.complete(peak=peak, warmup=warmup))
+    unlimited = (settings.epochs, settings.steps, settings.minutes) == (None, None, None)
+    return replace(settings, epochs=FINE_TUNING_EPOCHS) if fine_tuned and unlimited else settings

@@ -1,0 +1,82 @@
+"""Validation of a masked language model: loss and accuracy on held-out documents with fixed masks, and samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import final
+
+import numpy as np
+import torch
+
+from regard.generation.masked_scores import MaskedText, TokenIds, mask_documents, predict, score_masked
+from regard.models.masked_language_model import MaskedLanguageModel
+from regard.text.token_masking import TokenMasking
+from regard.text.tokenizer import Tokenizer
+from regard.train import Validation
+
+_SEED = 1
+"""The masks are the same in every validation of every run."""
+_NUM_SAMPLES, _SAMPLE_TOKENS = 3, 32
+
+
+@final
+class MaskedValidation:
+    """Measures models on ``documents``, token ids without special tokens, in texts of at most ``length`` tokens.
+
+    The best weights are those with the least loss.
+    """
+
+    def __init__(
+        self, documents: Sequence[TokenIds], tokenizer: Tokenizer, masking: TokenMasking, *, length: int
+    ) -> None:
+        self.documents, self.tokenizer, self.length = documents, tokenizer, length
+        self.texts = mask_documents(documents, tokenizer, length=length, masking=masking, seed=_SEED)
+        short = min(length, _SAMPLE_TOKENS)
+        chosen = documents[:: max(1, len(documents) // _NUM_SAMPLES)][:_NUM_SAMPLES]
+        begins = [ids[: short - sum(map(len, tokenizer.frame))] for ids in chosen]
+        self._samples = mask_documents(begins, tokenizer, length=short, masking=masking, seed=_SEED)
+
+    def measure(self, model: MaskedLanguageModel) -> Validation:
+        """Measure loss, perplexity and accuracy of masked tokens, with samples of what is filled in."""
+        nats, correct = score_masked(model, self.texts)
+        tokens = sum(int(one.chosen.sum()) for one in self.texts)
+        loss = nats / tokens
+        metrics = {
+            "loss": loss,
+            "perplexity": math.exp(loss) if loss < 700 else math.inf,
+            "accuracy": correct / tokens,
+        }
+        return Validation(-loss, metrics, self._fill_in(model))
+
+    def _fill_in(self, model: MaskedLanguageModel) -> tuple[str, ...]:
+        """Some texts with masks, and what the model fills in."""
+        lines: list[str] = []
+        for one in self._samples:
+            logits, _ = predict(model, [one])
+            filled = one.masked.copy()
+            filled[one.chosen] = logits.argmax(dim=1).cpu().numpy()
+            truth = torch.from_numpy(one.ids[one.chosen])
+            chances = logits.softmax(dim=1).max(dim=1).values.tolist()
+            found = zip(filled[one.chosen].tolist(), truth.tolist(), chances, strict=True)
+            shown = ", ".join(
+                f"{self._show(best)} {chance:.2f}" + ("" if best == true else f" (not {self._show(true)})")
+                for best, true, chance in found
+            )
+            lines += [f"masked:    {self._decode(one, one.masked)}", f"filled in: {self._decode(one, filled)}"]
+            lines.append(f"           {shown}")
+        return tuple(lines)
+
+    def _decode(self, text: MaskedText, ids: TokenIds) -> str:
+        """The text of token ids, with [MASK] and without the special tokens around it."""
+        before, after = map(len, self.tokenizer.frame)
+        return self.tokenizer.decode(ids[before : len(text.ids) - after].tolist(), special=True)
+
+    def _show(self, number: int) -> str:
+        return (self.tokenizer.decode([number]) or str(self.tokenizer.token_text(number))).strip() or repr(" ")
+
+
+def count_unknown(documents: Sequence[TokenIds], unknown: int | None) -> tuple[int, int]:
+    """The number of unknown tokens of documents, and of all tokens."""
+    count = 0 if unknown is None else sum(int(np.count_nonzero(ids == unknown)) for ids in documents)
+    return count, sum(map(len, documents))
