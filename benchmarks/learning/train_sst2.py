@@ -29,7 +29,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("trained/sst2"), metavar="FOLDER", help="models, results")
     parser.add_argument("--mechanism", default="all", metavar="NAMES", help="dot_product,linear,.., all, or none")
     parser.add_argument("--option", action="append", default=[], metavar="NAME.OPTION=VALUE", help="of a mechanism")
-    parser.add_argument("--init", default="minilm", metavar="NAMES", help="encoders to fine-tune: minilm,.., or none")
+    parser.add_argument(
+        "--from", dest="start", default="minilm", metavar="NAMES", help="encoders to fine-tune: minilm,.., or none"
+    )
     parser.add_argument("--epochs", type=int, default=10, help="epochs from scratch")
     parser.add_argument("--fine-tuning-epochs", type=int, default=3)
     parser.add_argument("--minutes", type=float, help="most minutes of each training; default: no limit")
@@ -52,8 +54,8 @@ def main() -> int:
     runs = {}
     for name in [] if asked.mechanism == "none" else choose_mechanisms(asked.mechanism):
         runs[name] = [*common, *scratch, *mechanism_options(name, MOST_TOKENS, asked.option)]
-    for name in [] if asked.init == "none" else asked.init.split(","):
-        tuned = ["--init", name, "--epochs", str(asked.fine_tuning_epochs)]
+    for name in [] if asked.start == "none" else asked.start.split(","):
+        tuned = ["--from", name, "--epochs", str(asked.fine_tuning_epochs)]
         runs[f"{Path(name).name}, fine-tuned"] = [*common, *tuned]
     found = train_table(asked.out, runs, ["--data", str(asked.data / "sst2_test.tsv.gz"), "--truncate"])
     if asked.publish:

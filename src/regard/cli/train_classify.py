@@ -40,8 +40,8 @@ NOTES = """
 with one folder of .txt files per label; several with --data before each; each may be gzipped. Several labels of a \
 text are a|b, or a JSON list. Unusable entries are skipped and reported.
 
-[bold]Models.[/bold] A new Transformer encoder with any attention mechanism, or with --init a trained one: minilm, the \
-folder of a BERT, or a classifier's folder.
+[bold]Models.[/bold] A new Transformer encoder with any attention mechanism, or with --from a trained one: minilm, the \
+folder of a BERT, RoBERTa or ModernBERT, such as `regard train mlm` writes, or a classifier's folder.
 
 [bold]Output.[/bold] The folder OUT has all that `regard classify` needs; it is rewritten whenever the validation \
 score improves. The folder OUT.run has checkpoints, metrics.jsonl, tensorboard/ and samples.txt.
@@ -59,7 +59,9 @@ weights as an uninterrupted run. To extend a finished run, raise the limit that 
 
   regard train classify --data reviews.csv --out model/
 
-  regard train classify --data reviews.tsv --columns 2,1 --init minilm --out model/ --minutes 30
+  regard train classify --data reviews.tsv --columns 2,1 --from minilm --out model/ --minutes 30
+
+  regard train classify --data reviews.csv --from encoder/ --pooling cls --out model/
 
   regard train classify --data train.jsonl --valid dev.jsonl --columns body,stars --class-weights balanced --out stars/
 
@@ -94,12 +96,13 @@ def classify(
     ] = None,
     columns: LabelColumns = None,
     labels: Labels = "auto",
-    init: Annotated[
+    start: Annotated[
         str | None,
         typer.Option(
-            "--init",
+            "--from",
             metavar="MODEL",
-            help="Trained encoder to start from: minilm, a BERT's folder or name on the Hub, or a classifier's folder. "
+            help="Trained encoder to start from: minilm, the folder of a BERT or its name on the Hub, such as "
+            "`regard train mlm` writes, or a classifier's folder. "
             "Default: random weights.",
             show_default=False,
             autocompletion=model_completer(("minilm",)),
@@ -236,7 +239,7 @@ def classify(
         where=LabelFormat(parse_label_columns(columns), labels),
         validation=tuple(valid or ()),
         model=model,
-        init=init,
+        start=start,
         hyperparameters=parse_hyperparameters(numbers or []),
         attention=attention,
         position=position,

@@ -26,16 +26,16 @@ def load_start(recipe: ClassificationRecipe) -> Encoder | None:
 
     Raises CheckpointError for a model that cannot be found, that is no encoder, or that has no tokenizer.
     """
-    if recipe.init is None:
+    if recipe.start is None:
         return None
-    folder = Path(recipe.init).expanduser()
-    model = load(folder if folder.is_dir() else recipe.init)
+    folder = Path(recipe.start).expanduser()
+    model = load(folder if folder.is_dir() else recipe.start)
     if not isinstance(model, Encoder) or model.tokenizer is None:
         raise CheckpointError(
-            f"a classifier cannot start from {recipe.init}",
+            f"a classifier cannot start from {recipe.start}",
             expected="an encoder with a tokenizer, such as a BERT, or a classifier",
             got=type(model).__name__ + ("" if not isinstance(model, Encoder) else " without tokenizer"),
-            do='name another model: init="minilm" (--init minilm)',
+            do='name another model: start="minilm" (--from minilm)',
         )
     return model
 
@@ -86,7 +86,7 @@ def describe_model(recipe: ClassificationRecipe, size: Size, model: TextClassifi
     """Describe the model in a line."""
     count = sum(weight.numel() for weight in model.parameters()) / 1e6
     config: Any = model.encoder.config
-    name = f"the encoder of {recipe.init}" if recipe.init else f"Transformer encoder {size.name}"
+    name = f"the encoder of {recipe.start}" if recipe.start else f"Transformer encoder {size.name}"
     mechanism = getattr(config, "mechanism", "dot_product")
     attention = "" if mechanism == "dot_product" else f", attention {mechanism}"
     position = f", positions {config.position}" if hasattr(config, "position") else ""

@@ -27,7 +27,7 @@ class ClassificationRecipe:
         where: the columns of text and label, and how many labels a text has.
         validation: validation texts; without any, some of ``data`` are held out.
         model: the size of a new encoder, one of ``presets.SIZES``; None chooses it by the number of texts.
-        init: start from a trained encoder: "minilm", the folder of a BERT, a name on the Hub, or the folder of a
+        start: a trained encoder to start from: "minilm", the folder of a BERT, a name on the Hub, or the folder of a
             classifier, whose head is kept if it has the same labels. None trains a new encoder.
         hyperparameters: values that override those of the new encoder's config.
         attention: the attention mechanism of a new encoder; position: its position.
@@ -50,7 +50,7 @@ class ClassificationRecipe:
     where: LabelFormat = field(default_factory=LabelFormat)
     validation: tuple[Path, ...] = ()
     model: str | None = None
-    init: str | None = None
+    start: str | None = None
     hyperparameters: dict[str, Any] = field(default_factory=dict)
     attention: str | None = None
     position: str | None = None
@@ -72,7 +72,7 @@ class ClassificationRecipe:
                 check_kind(name, path, Path, do=_PATHS_EXAMPLE.format(name))
         check_kind("where", self.where, LabelFormat, do='for example LabelFormat(columns=("text", "label"))')
         check_kind("hyperparameters", self.hyperparameters, dict, do='for example hyperparameters={"layers": 4}')
-        for name in ("model", "init", "attention", "position", "tokenizer", "metric"):
+        for name in ("model", "start", "attention", "position", "tokenizer", "metric"):
             if getattr(self, name) is not None:
                 check_kind(name, getattr(self, name), str, do=f"leave {name} out for the default")
         if self.tokenizer is not None:
@@ -92,11 +92,11 @@ class ClassificationRecipe:
         """The fields as JSON values, except those of the model, which the data may decide."""
         left_open = ("model", "hyperparameters", "attention", "position", "most_tokens")
         fields = to_json_fields(self, left_out=left_open)
-        return fields | {"init": None if self.init is None else Path(self.init).name}
+        return fields | {"start": None if self.start is None else Path(self.start).name}
 
     def check_effect(self) -> None:
         """Raise OptionError for fields that have no effect with a trained encoder."""
-        if self.init is None:
+        if self.start is None:
             return
         useless = {
             "model (--model)": self.model is not None,
@@ -106,4 +106,4 @@ class ClassificationRecipe:
             "tokenizer (--tokenizer)": self.tokenizer is not None,
             "vocabulary (--vocabulary)": self.vocabulary is not None,
         }
-        check_effect_on_trained_model(self.init, useless, parts="the architecture or the tokenizer")
+        check_effect_on_trained_model(self.start, useless, parts="the architecture or the tokenizer")

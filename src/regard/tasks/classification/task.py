@@ -71,10 +71,10 @@ class ClassificationTask(Task):
         """
         recipe, say, seed = self._recipe, context.say, context.settings.seed
         recipe.check_effect()
-        if recipe.init is None:
+        if recipe.start is None:
             new_model.check_hyperparameters(recipe)
         # Settings that are invalid even with the shortest warm-up fail here, before data is read.
-        _complete_settings(context.settings, self._size, fine_tuned=recipe.init is not None)
+        _complete_settings(context.settings, self._size, fine_tuned=recipe.start is not None)
         start = new_model.load_start(recipe)
         training, validation = split_texts(recipe, seed=seed, say=say)
         several = _has_several(recipe, [*training, *validation], say)
@@ -108,7 +108,7 @@ class ClassificationTask(Task):
 
     def complete(self, settings: Settings) -> Settings:
         """Fill in the learning rate and the warm-up where they are None, and the epochs of fine-tuning."""
-        return _complete_settings(settings, self._size, fine_tuned=self._recipe.init is not None)
+        return _complete_settings(settings, self._size, fine_tuned=self._recipe.start is not None)
 
     def recipe(self) -> dict[str, Any]:
         """The recipe's fields, with the model that was chosen, and a hash of the texts."""
@@ -153,7 +153,7 @@ class ClassificationTask(Task):
         """Write the model folder, replacing an older model in it and keeping other files."""
         assert isinstance(model, TextClassifier)
         counts = {"texts": len(self.batches.corpus), "held_out": len(self.validation.texts)}
-        model.metadata = {**counts, "init": self._recipe.fields()["init"], **about}
+        model.metadata = {**counts, "start": self._recipe.fields()["start"], **about}
         model.save(folder, overwrite=True, keep_others=True)
 
     def describe(self, score: float) -> str:

@@ -173,7 +173,7 @@ def test_long_texts_are_skipped_or_truncated(folder):
         ("a\tx\n", {"model": "huge"}, OptionError, "model size"),
         ("a\tx\n", {"hyperparameters": {"depth": 3}}, OptionError, "depth"),
         ("a\tx\n", {"hyperparameters": {"vocabulary": 300}}, OptionError, "--vocabulary"),
-        ("a\tx\n", {"init": "no/such/folder"}, CheckpointError, "no/such/folder"),
+        ("a\tx\n", {"start": "no/such/folder"}, CheckpointError, "no/such/folder"),
     ],
 )
 def test_invalid_data_and_options_are_refused(folder, content, options, error, words):
@@ -216,7 +216,7 @@ class TestFineTuning:
         return folder / "bert"
 
     def test_starts_from_the_weights_of_the_encoder(self, folder, bert):
-        recipe = ClassificationRecipe(data=(folder / "texts.tsv",), init=str(bert))
+        recipe = ClassificationRecipe(data=(folder / "texts.tsv",), start=str(bert))
         task, said = prepare(recipe)
         assert torch.equal(task.model.encoder.token_embedding.weight, regard.load(bert).token_embedding.weight)
         assert task.model.max_tokens == 33
@@ -231,10 +231,10 @@ class TestFineTuning:
     def test_head_is_kept_for_the_same_labels(self, folder):
         start = classifier()
         start.save(folder / "old")
-        task, _ = prepare(ClassificationRecipe(data=(folder / "texts.tsv",), init="old"))
+        task, _ = prepare(ClassificationRecipe(data=(folder / "texts.tsv",), start="old"))
         assert torch.equal(task.model.head.weight, start.head.weight)
         (folder / "other.tsv").write_text("".join(f"text {n}\t{n % 3}\n" for n in range(30)))
-        task, _ = prepare(ClassificationRecipe(data=(folder / "other.tsv",), init="old"))
+        task, _ = prepare(ClassificationRecipe(data=(folder / "other.tsv",), start="old"))
         assert not torch.equal(task.model.head.weight, start.head.weight)
         assert torch.equal(task.model.encoder.token_embedding.weight, start.encoder.token_embedding.weight)
         assert task.model.labels == ("0", "1", "2")
@@ -253,7 +253,7 @@ class TestFineTuning:
     )
     def test_architecture_options_are_refused(self, folder, bert, option):
         with pytest.raises(OptionError, match="fine-tuning cannot change"):
-            prepare(ClassificationRecipe(data=(folder / "texts.tsv",), init=str(bert), **option))
+            prepare(ClassificationRecipe(data=(folder / "texts.tsv",), start=str(bert), **option))
 
 
 def test_resume_with_changed_settings_is_refused(folder):
