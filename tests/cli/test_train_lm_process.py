@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from small_language_models import write_documents
+from small_language_models import language_model, write_documents
 from training_process import (
     assert_ctrl_c_saves_a_checkpoint,
     assert_killed_run_ends_with_the_same_weights,
@@ -24,6 +24,13 @@ def data(tmp_path):
 @pytest.mark.parametrize("more", [["--set", "dropout=0.1"], pytest.param(["--model", "llama"], marks=pytest.mark.slow)])
 def test_run_killed_at_random_times_ends_with_the_same_weights(regard_command, data, more):
     assert_killed_run_ends_with_the_same_weights(data, [*SMALL, *more], regard_command)
+
+
+@pytest.mark.slow
+def test_killed_run_of_adapters_ends_with_the_same_weights(regard_command, data):
+    language_model("llama").save(data / "start")
+    options = ["lm", "--data", "texts", "--from", "start", "--lora", 3, "--batch", 7, "--validate-every", 20]
+    assert_killed_run_ends_with_the_same_weights(data, [*options, "--dtype", "float32"], regard_command)
 
 
 @pytest.mark.slow

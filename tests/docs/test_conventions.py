@@ -64,6 +64,7 @@ OPTIONAL = (
     "tensorboard",
     "babel",
     "ctranslate2",
+    "peft",
 )
 
 

@@ -16,6 +16,8 @@ from regard.cli.training_options import (
     Clip,
     Epochs,
     Hyperparameters,
+    LoraAlpha,
+    LoraRank,
     Minutes,
     Out,
     Precision,
@@ -213,6 +215,8 @@ def classify(
     smoothing: Smoothing = 0.0,
     clip: Clip = 1.0,
     weight_decay: WeightDecay = 0.01,
+    lora: LoraRank = None,
+    lora_alpha: LoraAlpha = None,
     precision: Precision = "auto",
     epochs: Epochs = None,
     steps: Steps = None,
@@ -253,6 +257,8 @@ def classify(
         class_weights=class_weights,
         smoothing=smoothing,
         metric=metric,
+        lora=lora,
+        lora_alpha=lora_alpha,
     )
     settings = make_settings(
         schedule=schedule,

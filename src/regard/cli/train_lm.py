@@ -16,6 +16,8 @@ from regard.cli.training_options import (
     Clip,
     Epochs,
     Hyperparameters,
+    LoraAlpha,
+    LoraRank,
     Minutes,
     Out,
     Precision,
@@ -62,6 +64,8 @@ be extended.
   regard train lm --data articles.jsonl --field body --model llama --size small --out model/
 
   regard train lm --data letters/ --from gpt2/ --out letters-model/ --minutes 30
+
+  regard train lm --data letters/ --from meta-llama/Llama-3.2-1B --lora 8 --out letters-llama/
 """
 
 
@@ -170,6 +174,8 @@ def lm(
     warmup: Warmup = None,
     clip: Clip = 1.0,
     weight_decay: WeightDecay = 0.01,
+    lora: LoraRank = None,
+    lora_alpha: LoraAlpha = None,
     precision: Precision = "auto",
     epochs: Epochs = None,
     steps: Steps = None,
@@ -203,6 +209,8 @@ def lm(
         vocabulary=vocabulary,
         block=block,
         batch=batch,
+        lora=lora,
+        lora_alpha=lora_alpha,
     )
     settings = make_settings(
         schedule=schedule or ("inverse_sqrt" if steps is None else "cosine"),

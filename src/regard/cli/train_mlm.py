@@ -16,6 +16,8 @@ from regard.cli.training_options import (
     Clip,
     Epochs,
     Hyperparameters,
+    LoraAlpha,
+    LoraRank,
     Minutes,
     Out,
     Precision,
@@ -180,6 +182,8 @@ def mlm(
     warmup: Warmup = None,
     clip: Clip = 1.0,
     weight_decay: WeightDecay = 0.01,
+    lora: LoraRank = None,
+    lora_alpha: LoraAlpha = None,
     precision: Precision = "auto",
     epochs: Epochs = None,
     steps: Steps = None,
@@ -215,6 +219,8 @@ def mlm(
         mask_share=mask_share,
         block=block,
         batch=batch,
+        lora=lora,
+        lora_alpha=lora_alpha,
     )
     settings = make_settings(
         schedule=schedule or ("inverse_sqrt" if steps is None else "cosine"),

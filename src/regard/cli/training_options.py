@@ -85,6 +85,21 @@ TrainingDevice = Annotated[
         show_default=False,
     ),
 ]
+LoraRank = Annotated[
+    int | None,
+    typer.Option(
+        "--lora",
+        metavar="RANK",
+        min=1,
+        help="With --from: train low-rank adapters of this rank, which are added to the weights at the end, instead of "
+        "all weights. Needs the extra lora.",
+        show_default=False,
+    ),
+]
+LoraAlpha = Annotated[
+    float | None,
+    typer.Option("--lora-alpha", help="Scale of the adapters. Default: twice the rank.", show_default=False),
+]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Random seed of data order, dropout and initial weights.")]
 
 

@@ -346,6 +346,7 @@ class Trainer:
 
 
 def _make_optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
     return torch.optim.AdamW(
-        model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, weight_decay=settings.weight_decay, fused=True
+        trained, lr=0.0, betas=(0.9, 0.98), eps=1e-9, weight_decay=settings.weight_decay, fused=True
     )

@@ -40,6 +40,8 @@ SIZES = {
     )
 }
 FINE_TUNING_PEAK, FINE_TUNING_WARMUP, FINE_TUNING_EPOCHS = 5e-5, 200, 4
+LORA_PEAK = 4e-4
+"""The rate of low-rank adapters: Hu et al. 2021, "LoRA", appendix D, for RoBERTa."""
 
 _SIZE_LIMITS = ((50_000, "tiny"), (1_000_000, "small"))
 _VOCABULARY_LIMITS = ((5_000, 2_000), (50_000, 4_000), (500_000, 8_000))

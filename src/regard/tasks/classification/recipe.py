@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, final
 
 from regard.errors import check_choice, check_count, check_flag, check_kind, check_number
+from regard.tasks.low_rank_adapters import check_adapters
 from regard.tasks.recipe_fields import check_effect_on_trained_model, to_json_fields
 from regard.text.labelled import LabelFormat
 from regard.text.pooling import MODES
@@ -42,6 +43,8 @@ class ClassificationRecipe:
         smoothing: label smoothing factor, from 0 to 1, for one label per text.
         metric: the validation metric that decides which weights are best, one of ``METRICS``; None is accuracy, or
             macro F1 if one label has more than three quarters of the validation texts or a text may have several.
+        lora: the rank of low-rank adapters, which are trained instead of the weights; None trains all weights.
+        lora_alpha: their scale, None is twice the rank.
 
     Raises OptionError for values of the wrong type and numbers out of range.
     """
@@ -64,6 +67,8 @@ class ClassificationRecipe:
     class_weights: str = "none"
     smoothing: float = 0.0
     metric: str | None = None
+    lora: int | None = None
+    lora_alpha: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("data", "validation"):
@@ -87,6 +92,7 @@ class ClassificationRecipe:
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))
         check_number("smoothing", self.smoothing, least=0.0, most=1.0)
+        check_adapters(self.lora, self.lora_alpha, start=self.start)
 
     def fields(self) -> dict[str, Any]:
         """The fields as JSON values, except those of the model, which the data may decide."""

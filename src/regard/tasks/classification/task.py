@@ -23,6 +23,7 @@ from regard.tasks.classification.presets import (
     FINE_TUNING_EPOCHS,
     FINE_TUNING_PEAK,
     FINE_TUNING_WARMUP,
+    LORA_PEAK,
     SIZES,
     Size,
     choose_size,
@@ -30,6 +31,7 @@ from regard.tasks.classification.presets import (
 )
 from regard.tasks.classification.recipe import ClassificationRecipe
 from regard.tasks.classification.validation import TextValidation
+from regard.tasks.low_rank_adapters import add_adapters, merge_adapters
 from regard.tasks.sentences import Indices
 from regard.text.labelled import LabelledText, check_labels, label_matrix
 from regard.text.subword_training import min_vocab_size
@@ -74,7 +76,7 @@ class ClassificationTask(Task):
         if recipe.start is None:
             new_model.check_hyperparameters(recipe)
         # Settings that are invalid even with the shortest warm-up fail here, before data is read.
-        _complete_settings(context.settings, self._size, fine_tuned=recipe.start is not None)
+        _complete_settings(context.settings, self._size, recipe)
         start = new_model.load_start(recipe)
         training, validation = split_texts(recipe, seed=seed, say=say)
         several = _has_several(recipe, [*training, *validation], say)
@@ -87,6 +89,8 @@ class ClassificationTask(Task):
         held, validation = encode_texts(validation, tokenizer, truncate=recipe.truncate, say=say)
         self.model = self._make_model(start, tokenizer, labels, several=several, most_tokens=limit)
         say(f"the model: {new_model.describe_model(recipe, self._size, self.model)}")
+        if recipe.lora is not None:
+            say(add_adapters(self.model, rank=recipe.lora, alpha=recipe.lora_alpha, trained=[self.model.head]))
         for sentence in describe_labels(labels, [one.labels for one in training], several=several):
             say(sentence)
         self.batches, held_out = (
@@ -108,7 +112,7 @@ class ClassificationTask(Task):
 
     def complete(self, settings: Settings) -> Settings:
         """Fill in the learning rate and the warm-up where they are None, and the epochs of fine-tuning."""
-        return _complete_settings(settings, self._size, fine_tuned=self._recipe.start is not None)
+        return _complete_settings(settings, self._size, self._recipe)
 
     def recipe(self) -> dict[str, Any]:
         """The recipe's fields, with the model that was chosen, and a hash of the texts."""
@@ -153,6 +157,7 @@ class ClassificationTask(Task):
         """Write the model folder, replacing an older model in it and keeping other files."""
         assert isinstance(model, TextClassifier)
         counts = {"texts": len(self.batches.corpus), "held_out": len(self.validation.texts)}
+        model = merge_adapters(model)
         model.metadata = {**counts, "start": self._recipe.fields()["start"], **about}
         model.save(folder, overwrite=True, keep_others=True)
 
@@ -238,8 +243,10 @@ def _choose_metric(
     return metric
 
 
-def _complete_settings(settings: Settings, size: Size, *, fine_tuned: bool) -> Settings:
+def _complete_settings(settings: Settings, size: Size, recipe: ClassificationRecipe) -> Settings:
+    fine_tuned = recipe.start is not None
     peak, warmup = (FINE_TUNING_PEAK, FINE_TUNING_WARMUP) if fine_tuned else (size.peak, size.warmup)
+    peak = peak if recipe.lora is None else LORA_PEAK
     settings = replace(settings, schedule=settings.schedule.complete(peak=peak, warmup=warmup))
     unlimited = (settings.epochs, settings.steps, settings.minutes) == (None, None, None)
     return replace(settings, epochs=FINE_TUNING_EPOCHS) if fine_tuned and unlimited else settings

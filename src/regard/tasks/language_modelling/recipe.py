@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, final
 
 from regard.errors import check_choice, check_count, check_flag, check_kind
+from regard.tasks.low_rank_adapters import check_adapters
 from regard.tasks.recipe_fields import check_effect_on_trained_model, to_json_fields
 from regard.text.language_tokenizer import LANGUAGE_TOKENIZERS
 
@@ -33,6 +34,8 @@ class LanguageModelRecipe:
         vocabulary: its size; None chooses it by the data.
         block: tokens of a training example; None is the size's. It is the context of a new model.
         batch: blocks of a batch; None is the size's.
+        lora: the rank of low-rank adapters, which are trained instead of the weights; None trains all weights.
+        lora_alpha: their scale, None is twice the rank.
 
     Raises OptionError for values of the wrong type and numbers out of range.
     """
@@ -49,6 +52,8 @@ class LanguageModelRecipe:
     vocabulary: int | None = None
     block: int | None = None
     batch: int | None = None
+    lora: int | None = None
+    lora_alpha: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("data", "validation"):
@@ -68,6 +73,7 @@ class LanguageModelRecipe:
         for name in ("vocabulary", "block", "batch"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))
+        check_adapters(self.lora, self.lora_alpha, start=self.start)
 
     def fields(self) -> dict[str, Any]:
         """The fields as JSON values, except those of the model, which the data may decide."""

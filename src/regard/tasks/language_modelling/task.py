@@ -28,6 +28,7 @@ from regard.tasks.language_modelling.presets import (
     FINE_TUNING_EPOCHS,
     FINE_TUNING_PEAK,
     FINE_TUNING_WARMUP,
+    LORA_PEAK,
     SIZES,
     Size,
     choose_size,
@@ -35,6 +36,7 @@ from regard.tasks.language_modelling.presets import (
 )
 from regard.tasks.language_modelling.recipe import LanguageModelRecipe
 from regard.tasks.language_modelling.validation import DocumentValidation
+from regard.tasks.low_rank_adapters import add_adapters, merge_adapters
 from regard.tasks.recipe_fields import to_json_value
 from regard.tasks.sentences import Sentences
 from regard.text.language_tokenizer import train_language_tokenizer
@@ -74,7 +76,7 @@ class LanguageModelTask(Task):
         if recipe.start is None:
             check_hyperparameters(recipe)
         # Settings that are invalid even with the shortest warm-up fail here, before data is read.
-        _complete_settings(context.settings, self._size, fine_tuned=recipe.start is not None)
+        _complete_settings(context.settings, self._size, recipe)
         start = load_start(recipe)
         texts, validation_texts = split_documents(recipe, seed=seed, say=say)
         self._size = choose_size(sum(map(len, texts)), recipe.size)
@@ -93,12 +95,14 @@ class LanguageModelTask(Task):
             validation_texts, self._encode(validation_texts), length=self.blocks.length
         )
         say(f"the model: {describe_model(recipe, self._size, self.model, block)}")
+        if recipe.lora is not None:
+            say(add_adapters(self.model, rank=recipe.lora, alpha=recipe.lora_alpha))
         say(_describe_blocks(self.blocks, block))
         self._report_unknown(say)
 
     def complete(self, settings: Settings) -> Settings:
         """Fill in the learning rate and the warm-up where they are None, and the epochs of fine-tuning."""
-        return _complete_settings(settings, self._size, fine_tuned=self._recipe.start is not None)
+        return _complete_settings(settings, self._size, self._recipe)
 
     def recipe(self) -> dict[str, Any]:
         """The recipe's fields, with the model and the blocks that were chosen, and a hash of the documents."""
@@ -139,6 +143,7 @@ class LanguageModelTask(Task):
         """Write the model folder, replacing an older model in it and keeping other files."""
         assert isinstance(model, CausalLanguageModel)
         counts = {"documents": len(self.blocks.documents), "held_out": len(self.validation.texts)}
+        model = merge_adapters(model)
         model.metadata = {**counts, "start": self._recipe.fields()["start"], **about}
         model.save(folder, overwrite=True, keep_others=True)
 
@@ -190,8 +195,10 @@ def _describe_blocks(blocks: Blocks, block: int) -> str:
     return f"blocks of {blocks.length} tokens{short}, at random offsets of the text of {blocks.predictions:,} tokens"
 
 
-def _complete_settings(settings: Settings, size: Size, *, fine_tuned: bool) -> Settings:
+def _complete_settings(settings: Settings, size: Size, recipe: LanguageModelRecipe) -> Settings:
+    fine_tuned = recipe.start is not None
     peak, warmup = (FINE_TUNING_PEAK, FINE_TUNING_WARMUP) if fine_tuned else (size.peak, size.warmup)
+    peak = peak if recipe.lora is None else LORA_PEAK
     if settings.schedule.steps is not None:  # a cosine, which ends after its warm-up
         warmup = min(warmup, settings.schedule.steps // _WARMUP_SHARE)
     settings = replace(settings, schedule=settings.schedule.complete(peak=peak, warmup=warmup))

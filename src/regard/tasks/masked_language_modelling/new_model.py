@@ -34,8 +34,8 @@ _INNER_MULTIPLE = 32
 _MIN_VOCAB_SIZE = 8
 
 
-def load_start(recipe: MaskedLanguageModelRecipe, say: Callable[[str], None]) -> MaskedLanguageModel | None:
-    """Load the model to fine-tune, with a new head if it has none; None if the recipe trains a new model.
+def load_start(recipe: MaskedLanguageModelRecipe) -> MaskedLanguageModel | None:
+    """Load the model to fine-tune; None if the recipe trains a new one.
 
     Raises CheckpointError for a model that is no encoder of these types, and for one without tokenizer or mask token.
     """
@@ -52,9 +52,7 @@ def load_start(recipe: MaskedLanguageModelRecipe, say: Callable[[str], None]) ->
             got="no tokenizer" if model.tokenizer is None else "a tokenizer without a mask token",
             do="name another model, or leave start (--from) out for a new one",
         )
-    if model.head is None:
-        say(f"{recipe.start} has no masked-language head: a new one, with random weights, is trained")
-    return with_head(model)
+    return model
 
 
 def with_head(model: MaskedLanguageModel) -> MaskedLanguageModel:

@@ -43,6 +43,8 @@ SIZES = {
     )
 }
 FINE_TUNING_PEAK, FINE_TUNING_WARMUP, FINE_TUNING_EPOCHS = 5e-5, 100, 3
+LORA_PEAK = 4e-4
+"""The rate of low-rank adapters: Hu et al. 2021, "LoRA", appendix D, for RoBERTa."""
 MAX_START_BLOCK = 512
 """The block of a model to start from that reads longer texts, unless the recipe names one."""
 

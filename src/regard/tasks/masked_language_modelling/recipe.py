@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, final
 
 from regard.errors import check_choice, check_count, check_flag, check_kind
+from regard.tasks.low_rank_adapters import check_adapters
 from regard.tasks.recipe_fields import check_effect_on_trained_model, to_json_fields
 from regard.text.encoder_tokenizer import ENCODER_TOKENIZERS
 from regard.text.token_masking import SHARE, check_share
@@ -36,6 +37,8 @@ class MaskedLanguageModelRecipe:
         mask_share: the share of the tokens that are masked.
         block: tokens of a training example; None is the size's. It is the limit of a new model.
         batch: blocks of a batch; None is the size's.
+        lora: the rank of low-rank adapters, which are trained instead of the weights; None trains all weights.
+        lora_alpha: their scale, None is twice the rank.
 
     Raises OptionError for values of the wrong type and numbers out of range.
     """
@@ -54,6 +57,8 @@ class MaskedLanguageModelRecipe:
     mask_share: float = SHARE
     block: int | None = None
     batch: int | None = None
+    lora: int | None = None
+    lora_alpha: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("data", "validation"):
@@ -75,6 +80,7 @@ class MaskedLanguageModelRecipe:
         for name in ("vocabulary", "block", "batch"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))
+        check_adapters(self.lora, self.lora_alpha, start=self.start)
 
     def fields(self) -> dict[str, Any]:
         """The fields as JSON values, except those of the model, which the data may decide."""

@@ -15,6 +15,7 @@ from regard.generation.masked_scores import TokenIds, encode_document
 from regard.models.masked_language_model import MaskedLanguageModel
 from regard.tasks.language_modelling.blocks import BlockBatch, Blocks, RandomBlocks, make_blocks
 from regard.tasks.language_modelling.data import split_documents
+from regard.tasks.low_rank_adapters import add_adapters, merge_adapters
 from regard.tasks.masked_language_modelling.loss import MaskedBlocks, mask_blocks, masked_loss
 from regard.tasks.masked_language_modelling.new_model import (
     check_hyperparameters,
@@ -22,12 +23,14 @@ from regard.tasks.masked_language_modelling.new_model import (
     describe_model,
     load_start,
     new_model,
+    with_head,
 )
 from regard.tasks.masked_language_modelling.presets import (
     CHARACTERS,
     FINE_TUNING_EPOCHS,
     FINE_TUNING_PEAK,
     FINE_TUNING_WARMUP,
+    LORA_PEAK,
     SIZES,
     Size,
     choose_size,
@@ -89,12 +92,18 @@ class MaskedLanguageModelTask(Task):
         if recipe.start is None:
             check_hyperparameters(recipe)
         # Settings that are invalid even with the shortest warm-up fail here, before data is read.
-        _complete_settings(context.settings, self._size, fine_tuned=recipe.start is not None)
-        start = load_start(recipe, say)
+        _complete_settings(context.settings, self._size, recipe)
+        start = load_start(recipe)
         texts, validation_texts = split_documents(recipe, seed=seed, say=say)
         self._size, self._held_out = choose_size(sum(map(len, texts)), recipe.size), len(validation_texts)
         block = choose_block(recipe, self._size, start)
-        self.model = start or new_model(recipe, self._size, self._choose_tokenizer(texts, context))
+        if start is None:
+            self.model = new_model(recipe, self._size, self._choose_tokenizer(texts, context))
+        else:
+            self.model = with_head(start)
+        has_new_head = start is not None and start.head is None
+        if has_new_head:
+            say(f"{recipe.start} has no masked-language head: a new one, with random weights, is trained")
         tokenizer = self.model.tokenizer
         assert tokenizer is not None
         self.masking = TokenMasking.of(tokenizer, share=recipe.mask_share)
@@ -104,12 +113,15 @@ class MaskedLanguageModelTask(Task):
         if not self.validation.texts:
             raise _nothing_to_mask_error("validation", validation_texts)
         say(f"the model: {describe_model(recipe, self._size, self.model, block)}")
+        if recipe.lora is not None:
+            new_head = [self.model.head] if has_new_head else []
+            say(add_adapters(self.model, rank=recipe.lora, alpha=recipe.lora_alpha, trained=new_head))
         say(_describe_blocks(self.blocks))
         _report_unknown(*count_unknown(held_out, tokenizer.unknown_id), say)
 
     def complete(self, settings: Settings) -> Settings:
         """Fill in the learning rate and the warm-up where they are None, and the epochs of fine-tuning."""
-        return _complete_settings(settings, self._size, fine_tuned=self._recipe.start is not None)
+        return _complete_settings(settings, self._size, self._recipe)
 
     def recipe(self) -> dict[str, Any]:
         """The recipe's fields, with the model and the blocks that were chosen, and a hash of the documents."""
@@ -152,6 +164,7 @@ class MaskedLanguageModelTask(Task):
         """Write the model folder, replacing an older model in it and keeping other files."""
         assert isinstance(model, MaskedLanguageModel)
         counts = {"documents": len(self.blocks.documents), "held_out": self._held_out}
+        model = merge_adapters(model)
         model.metadata = {**counts, "start": self._recipe.fields()["start"], **about}
         model.save(folder, overwrite=True, keep_others=True)
 
@@ -219,8 +232,10 @@ def _report_unknown(count: int, tokens: int, say: Callable[[str], None]) -> None
         say(f"{count / tokens:.2%} of the held-out tokens are unknown, and are not predicted".replace("%", " %"))
 
 
-def _complete_settings(settings: Settings, size: Size, *, fine_tuned: bool) -> Settings:
+def _complete_settings(settings: Settings, size: Size, recipe: MaskedLanguageModelRecipe) -> Settings:
+    fine_tuned = recipe.start is not None
     peak, warmup = (FINE_TUNING_PEAK, FINE_TUNING_WARMUP) if fine_tuned else (size.peak, size.warmup)
+    peak = peak if recipe.lora is None else LORA_PEAK
     if settings.schedule.steps is not None:  # a cosine, which ends after its warm-up
         warmup = min(warmup, settings.schedule.steps // _WARMUP_SHARE)
     settings = replace(settings, schedule=settings.schedule.complete(peak=peak, warmup=warmup))

@@ -1,0 +1,101 @@
+"""Low-rank adapters (LoRA): train a small product of matrices beside each linear layer, instead of the layer.
+
+    y = x W^T + b + (alpha / r) (x A^T) B^T         W (out, in) is fixed; A (r, in) and B (out, r) are trained
+
+B is 0 at first, so training begins with the model as it is. Afterwards B A is added to W, so the model that is saved is
+an ordinary one, as fast as before. Hu et al. 2021, "LoRA: low-rank adaptation of large language models", section 4.1;
+the layers themselves are those of the library ``peft``.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from torch import nn
+
+from regard.errors import MissingPackageError, OptionError, check_count, check_number
+
+Model = TypeVar("Model", bound=nn.Module)
+_LAYERS = "layers"
+"""The name of the list of layers in all models."""
+
+
+def check_adapters(rank: object, alpha: object, *, start: str | None) -> None:
+    """Raise OptionError for a rank or alpha out of range, and where they have no effect: ``start`` is None."""
+    if rank is not None:
+        check_count("lora", rank)
+        if start is None:
+            raise OptionError(
+                "low-rank adapters need a trained model",
+                expected="start=... (--from) with lora=... (--lora)",
+                got="a new model with random weights",
+                do="leave lora (--lora) out, or name the model to fine-tune",
+            )
+    if alpha is not None:
+        check_number("lora_alpha", alpha, above=0.0)
+        if rank is None:
+            raise OptionError(
+                "lora_alpha (--lora-alpha) has no effect without adapters",
+                expected="lora=... (--lora) as well",
+                got=f"lora_alpha={alpha}",
+                do="leave it out, or give the rank: lora=8 (--lora 8)",
+            )
+
+
+def add_adapters(
+    model: nn.Module, *, rank: int, alpha: float | None = None, trained: Sequence[nn.Module | None] = ()
+) -> str:
+    """Add adapters to all linear layers of the model's layers, in place, and freeze all other weights.
+
+    ``alpha`` None is twice the rank. The modules ``trained`` are trained as a whole, such as a new head. Returns a
+    sentence about it. Raises MissingPackageError without ``peft``, OptionError for a model without such layers.
+    """
+    try:
+        from peft import LoraConfig, inject_adapter_in_model
+    except ImportError:
+        raise MissingPackageError(
+            "low-rank adapters need a package",
+            expected="peft",
+            got="it is not installed",
+            do="pip install 'regard[lora]'",
+        ) from None
+    names = [name for name, module in model.named_modules() if type(module) is nn.Linear and _LAYERS in name.split(".")]
+    if not names:
+        raise OptionError(
+            "the model has no linear layers that can have adapters",
+            expected="a Transformer",
+            got=type(model).__name__,
+            do="leave lora (--lora) out",
+        )
+    scale = 2.0 * rank if alpha is None else float(alpha)
+    inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=scale, target_modules=names), model)
+    for module in trained:
+        if module is not None:
+            module.requires_grad_(True)
+    counts = [(weight.numel(), weight.requires_grad) for weight in model.parameters()]
+    whole, own = sum(count for count, _ in counts) / 1e6, sum(count for count, is_own in counts if is_own) / 1e6
+    layers = f"adapters of rank {rank} in {len(names)} linear layers"
+    return f"{layers}: {own:.2f} of {whole:.1f} million weights are trained"
+
+
+def merge_adapters(model: Model) -> Model:
+    """A copy of the model with its adapters added to the weights, without adapters; the model itself if it has none."""
+    if not any(map(_is_adapted, model.modules())):
+        return model
+    merged = copy.deepcopy(model)
+    for module in list(merged.modules()):
+        for name, child in list(module.named_children()):
+            if _is_adapted(child):
+                adapted: Any = child
+                adapted.merge()
+                setattr(module, name, adapted.get_base_layer())
+    for weight in merged.parameters():
+        weight.requires_grad_(True)
+    return merged
+
+
+def _is_adapted(module: nn.Module) -> bool:
+    """Whether a layer has adapters, without an import of ``peft``."""
+    return isinstance(getattr(module, "base_layer", None), nn.Module)
