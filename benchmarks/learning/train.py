@@ -32,13 +32,26 @@ def train_table(out: Path, runs: Mapping[str, Sequence[str]], test: Sequence[str
 
 
 def train_and_evaluate(model: Path, options: Sequence[str], test: Sequence[str]) -> dict[str, Any]:
-    """Train by ``options``, or resume an interrupted run, then evaluate by ``test``, options with the test data.
+    """Train a classifier by ``options``, then evaluate by ``test``, options with the test data.
 
-    Returns accuracy, macro F1, calibration error, what the model folder says about its training, the steps and seconds
-    of training, those before an interruption included, the peak memory of this process in GB, and the processor time of
-    all its threads: what training costs, whatever else ran beside it. None for a run that was interrupted.
+    Returns accuracy, macro F1, calibration error, and what ``train_model`` measures.
     """
-    command = [sys.executable, "-m", "regard", "train", "classify", "--out", str(model), *options]
+    measured = train_model(model, "classify", options)
+    evaluate = [sys.executable, "-m", "regard", "evaluate", "classify", "--model", str(model), *test]
+    done = subprocess.run([*evaluate, "--format", "json"], stdout=subprocess.PIPE, text=True, check=True)
+    scores = json.loads(done.stdout)
+    names = ("texts", "accuracy", "baseline", "macro_f1", "loss", "calibration_error")
+    return {"options": " ".join(options), **{name: scores[name] for name in names}, **measured}
+
+
+def train_model(model: Path, task: str, options: Sequence[str]) -> dict[str, Any]:
+    """Train by the options of ``regard train TASK``, or resume an interrupted run.
+
+    Returns what the model folder says about its training, the steps and seconds of training, those before an
+    interruption included, the peak memory of this process in GB, and the processor time of all its threads: what
+    training costs, whatever else ran beside it. None for a run that was interrupted.
+    """
+    command = [sys.executable, "-m", "regard", "train", task, "--out", str(model), *options]
     run = RunFolder(model.with_name(f"{model.name}.run"))
     resumed = run.has_run
     if resumed:
@@ -46,15 +59,8 @@ def train_and_evaluate(model: Path, options: Sequence[str], test: Sequence[str])
     memory, processor_seconds = run_and_measure(command)
     last = run.load_last()
     assert last is not None  # a run that ends writes a checkpoint
-    evaluate = [sys.executable, "-m", "regard", "evaluate", "classify", "--model", str(model), *test]
-    done = subprocess.run([*evaluate, "--format", "json"], stdout=subprocess.PIPE, text=True, check=True)
-    scores = json.loads(done.stdout)
-    about = json.loads((model / "about.json").read_text(encoding="utf-8"))
-    names = ("texts", "accuracy", "baseline", "macro_f1", "loss", "calibration_error")
     return {
-        "options": " ".join(options),
-        **{name: scores[name] for name in names},
-        "training": about,
+        "training": json.loads((model / "about.json").read_text(encoding="utf-8")),
         "steps": last.progress.step,
         "seconds": round(last.progress.seconds, 1),
         "processor seconds": None if resumed else round(processor_seconds, 1),

@@ -13,13 +13,15 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
-from benchmarks.learning import results, train_listops, train_sst2
+from benchmarks.learning import language_report, results, train_listops, train_sst2
 from benchmarks.learning.classification_report import LISTOPS, SST2
 from benchmarks.learning.listops import write_tables
 from benchmarks.learning.mechanisms import choose_mechanisms, mechanism_options
 from regard import catalogue
 from regard.errors import OptionError
+from regard.models import load
 from regard.train.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -137,3 +139,52 @@ def test_a_killed_table_is_resumed_to_the_same_results(tmp_path):
         weights = [(out / name / "model.safetensors").read_bytes() for out in (whole, killed)]
         assert weights[0] == weights[1]
     assert actual["linear"]["seconds"] > interrupted.progress.seconds
+
+
+def test_sections_of_language_models():
+    """The best first; the time of the encoder beside that of its classifier; how to measure even without results."""
+    one = {"machine": {"threads": 2, "processor": "P"}, "versions": {"regard": "1", "commit": "c", "torch": "2"}}
+    one |= {"seconds": 90.0, "memory GB": 0.5, "steps": 1234}
+    scores = {"perplexity": 61.0, "perplexity per word": 211.25}
+    wikitext = {
+        "gpt2": one | scores | {"bits_per_byte": 1.75},
+        "llama": one | scores | {"bits_per_byte": 1.625},
+    }
+    pretraining = {
+        "pre-trained": one | {"accuracy": 0.75, "validation accuracy": 0.7, "run": "encoder, 3e-4", "encoder": one},
+        "random": one | {"accuracy": 0.625, "validation accuracy": 0.6, "run": "untrained, 1e-3"},
+    }
+    lines = "\n".join(language_report.render_sections(wikitext, pretraining)).splitlines()
+    rows = [line for line in lines if line.startswith("| ") and "minutes" not in line]
+    assert rows == [
+        "| llama | 61.0 | 211.2 | 1.625 | 1,234 | 1.5 | 0.50 |",
+        "| gpt2 | 61.0 | 211.2 | 1.750 | 1,234 | 1.5 | 0.50 |",
+        "| pre-trained | 75.0 % | 70.0 % | 3e-4 | 1.5 | 1.5 |",
+        "| random | 62.5 % | 60.0 % | 1e-3 | 1.5 |  |",
+    ]
+    assert lines.count("On 2 threads of P.") == 2
+    assert "train_pretraining" in "\n".join(language_report.render_sections({}, {}))
+
+
+@pytest.mark.slow
+def test_pretraining_is_measured_on_the_same_model(tmp_path):
+    sentences = [f"{word} {noun} {number}\t{int(word == 'good')}" for number in range(7)
+                 for word in ("good", "bad") for noun in ("film", "book", "song")]  # fmt: skip
+    for part in ("train", "dev", "test"):
+        (tmp_path / f"sst2_{part}.tsv.gz").write_bytes(gzip.compress("".join(f"{one}\n" for one in sentences).encode()))
+    for part in ("valid", "test"):
+        text = "".join(f" The {part} film {number} was <unk> .\n" for number in range(31))
+        (tmp_path / f"wikitext2_{part}.txt.gz").write_bytes(gzip.compress(text.encode()))
+    options = ["--data", tmp_path, "--out", tmp_path / "out", "--device", "cpu"]
+    own = [*options, "--mlm-steps", 3, "--epochs", 1, "--rates", "1e-3"]
+    for program, more in (("train_pretraining", own), ("train_wikitext", [*options, "--steps", 2, "--model", "llama"])):
+        command = [sys.executable, "-m", f"benchmarks.learning.{program}", *map(str, more)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert "| minutes |" in done.stdout
+    encoder, untrained = (load(tmp_path / "out" / name) for name in ("encoder", "untrained"))
+    assert encoder.config == untrained.config
+    assert encoder.tokenizer.to_json() == untrained.tokenizer.to_json()
+    assert not torch.equal(encoder.token_embedding.weight, untrained.token_embedding.weight)
+    found = results.read(tmp_path / "out" / "results.json")
+    assert {"encoder, 1e-3", "untrained, 1e-3"} <= found.keys()
