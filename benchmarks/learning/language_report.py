@@ -26,9 +26,10 @@ _PRETRAINING_TEXT = """\
 ## Pre-training
 
 A BERT of 4 layers of width 128 first learns to fill in masked tokens of text without labels, `regard train mlm`, and
-then to classify, `regard train classify --from`. It is compared with the same model with random weights: same tokenizer,
-data, epochs and learning rates, of which each model takes the one with the best accuracy on the validation texts. The
-texts without labels are the validation and test set of WikiText-2, and the sentences of the training set of SST-2.
+then to classify, `regard train classify --from`. It is compared with the same model with random weights: same
+tokenizer, data, epochs and learning rates, of which each model takes the one with the best accuracy on the validation
+texts. The texts without labels are the validation and test set of WikiText-2, and the sentences of the training set of
+SST-2.
 
 ```console
 pip install -e '.[train,bench]'

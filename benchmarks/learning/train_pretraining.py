@@ -27,6 +27,8 @@ from regard.models import Bert
 
 MOST_TOKENS = 96
 SIZES = {"layers": 4, "width": 128, "heads": 4}
+STARTS = ("encoder", "untrained")
+"""The folders that classifiers start from."""
 ENCODER = {"vocabulary": 8000, "block": MOST_TOKENS, "batch": 32, "rate": 1e-3, "validate-every": 500, "patience": 0}
 
 
@@ -57,16 +59,14 @@ def main() -> int:
     common += ["--epochs", str(asked.epochs), "--pooling", asked.pooling, "--device", asked.device]
     runs = {
         f"{name}, {rate}": ["--from", str(asked.out / name), "--rate", rate, *common]
-        for name in ("encoder", "untrained")
+        for name in STARTS
         for rate in asked.rates.split(",")
     }
     found = train_table(asked.out, runs, ["--data", str(asked.data / "sst2_test.tsv.gz"), "--truncate"])
-    best = {
-        name: choose_best(found, [run for run in runs if run.startswith(name)]) for name in ("encoder", "untrained")
-    }
+    pretrained, random = (choose_best(found, [run for run in runs if run.startswith(name)]) for name in STARTS)
     summary = {
-        "pre-trained by masked language modelling": best["encoder"] | {"encoder": encoder},
-        "the same model with random weights": best["untrained"],
+        "pre-trained by masked language modelling": pretrained | {"encoder": encoder},
+        "the same model with random weights": random,
     }
     if asked.publish:
         for name, result in summary.items():

@@ -167,7 +167,7 @@ def test_sections_of_language_models():
 
 
 @pytest.mark.slow
-def test_pretraining_is_measured_on_the_same_model(tmp_path):
+def test_language_models_are_trained_and_measured(tmp_path):
     sentences = [f"{word} {noun} {number}\t{int(word == 'good')}" for number in range(7)
                  for word in ("good", "bad") for noun in ("film", "book", "song")]  # fmt: skip
     for part in ("train", "dev", "test"):
@@ -175,10 +175,12 @@ def test_pretraining_is_measured_on_the_same_model(tmp_path):
     for part in ("valid", "test"):
         text = "".join(f" The {part} film {number} was <unk> .\n" for number in range(31))
         (tmp_path / f"wikitext2_{part}.txt.gz").write_bytes(gzip.compress(text.encode()))
-    options = ["--data", tmp_path, "--out", tmp_path / "out", "--device", "cpu"]
-    own = [*options, "--mlm-steps", 3, "--epochs", 1, "--rates", "1e-3"]
-    for program, more in (("train_pretraining", own), ("train_wikitext", [*options, "--steps", 2, "--model", "llama"])):
-        command = [sys.executable, "-m", f"benchmarks.learning.{program}", *map(str, more)]
+    programs = {
+        "train_pretraining": ["--out", tmp_path / "out", "--mlm-steps", 3, "--epochs", 1, "--rates", "1e-3"],
+        "train_wikitext": ["--out", tmp_path / "wikitext", "--steps", 2, "--model", "llama"],
+    }
+    for program, options in programs.items():
+        command = [sys.executable, "-m", f"benchmarks.learning.{program}", "--data", tmp_path, *map(str, options)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert "| minutes |" in done.stdout
