@@ -20,10 +20,12 @@ from regard.cli.shared_options import (
     Device,
     Fields,
     LengthPenalty,
+    Prefix,
     drop_none,
     make_search,
     parse_columns,
     parse_fields,
+    report_prefix,
 )
 from regard.cli.stderr import say
 from regard.cli.verb import TaskGroup, Verb
@@ -51,6 +53,8 @@ other scripts without spaces, 13a for the rest. Use --tokenize none for text tha
   regard evaluate translate --hypotheses mine.en --data test.tsv --target en
 
   regard evaluate translate --model de-en/ --data test.tsv --gold test.talp --format json
+
+  regard evaluate translate --model t5/ --prefix "translate English to German: " --data test.tsv
 """
 
 
@@ -114,6 +118,7 @@ def translate(
     ] = None,
     columns: Columns = None,
     fields: Fields = None,
+    prefix: Prefix = None,
     beam: BeamWidth = None,
     length_penalty: LengthPenalty = None,
     batch_tokens: BatchTokens = None,
@@ -169,7 +174,7 @@ def translate(
     from regard.translation import Scorer, Translator
 
     searching = drop_none({"width": beam, "length_penalty": length_penalty})
-    loading = drop_none({"device": device, "tokens": batch_tokens})
+    loading = drop_none({"device": device, "tokens": batch_tokens, "prefix": prefix})
     of_gold = drop_none({"form": gold_format, "first": gold_first})
     _check(model, hypotheses, gold, form)
     _check_unused_options(model, gold, {"--beam": beam, "--length-penalty": length_penalty}, loading, of_gold)
@@ -177,6 +182,7 @@ def translate(
     keep_freed_memory()
     translator = None if model is None else Translator.load(model, **loading)
     if translator is not None:
+        report_prefix(translator.prefix, prefix)
         source, target = source or translator.model.languages[0], target or translator.model.languages[1]
     where = PairFormat(source, target, columns=parse_columns(columns), fields=parse_fields(fields))
     entries = read_and_report(data, where, say)
@@ -217,7 +223,13 @@ def _check_unused_options(
     model: str | None, gold: Path | None, of_search: dict[str, Any], of_model: dict[str, Any], of_gold: dict[str, Any]
 ) -> None:
     """Raise OptionError for model options without ``--model``, and gold file options without ``--gold``."""
-    names = {"device": "--device", "tokens": "--batch-tokens", "form": "--gold-format", "first": "--gold-first"}
+    names = {
+        "device": "--device",
+        "tokens": "--batch-tokens",
+        "prefix": "--prefix",
+        "form": "--gold-format",
+        "first": "--gold-first",
+    }
     without_model = [*drop_none(of_search), *(names[name] for name in of_model)] if model is None else []
     without_gold = [names[name] for name in of_gold] if gold is None else []
     for idle, needed in ((without_model, "--model"), (without_gold, "--gold")):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.completion import choice_completer, model_completer
+from regard.cli.stderr import say
 from regard.errors import OptionError
 
 if TYPE_CHECKING:
@@ -134,6 +135,16 @@ ClassifierBatchTokens = Annotated[
     ),
 ]
 
+Prefix = Annotated[
+    str | None,
+    typer.Option(
+        "--prefix",
+        metavar="TEXT",
+        help="Text before each source that names the task of a T5, such as 'translate English to German: '. Default: "
+        "the one that the model was fine-tuned with, if any.",
+        show_default=False,
+    ),
+]
 BeamWidth = Annotated[
     int | None, typer.Option("--beam", min=1, help="Beam width; 1 is greedy search. Default: 5.", show_default=False)
 ]
@@ -198,6 +209,12 @@ def load_classifier(folder: str, device: str | None, tokens: int | None, thresho
 def drop_none(options: dict[str, Any]) -> dict[str, Any]:
     """Keep the options that were set."""
     return {name: value for name, value in options.items() if value is not None}
+
+
+def report_prefix(prefix: str, asked: str | None) -> None:
+    """Report a model's own prefix, which nobody asked for."""
+    if prefix and asked is None:
+        say(f"the model's prefix is put before each source: {prefix!r} (--prefix '' leaves it out)")
 
 
 def make_search(options: dict[str, Any], *, best: int = 1) -> Search:

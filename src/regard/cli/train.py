@@ -13,6 +13,7 @@ from regard.cli.shared_options import (
     Columns,
     Fields,
     Overwrite,
+    Prefix,
     Resume,
     check_resume,
     parse_columns,
@@ -43,6 +44,7 @@ from regard.cli.training_options import (
     run_task,
 )
 from regard.cli.verb import TaskGroup, Verb
+from regard.errors import OptionError
 
 NOTES = """
 [bold]Data.[/bold] FILE.tsv, FILE.jsonl, FILE.tmx, FILE.po, FILE.mo, a folder of .po or .mo, or several of these with \
@@ -71,7 +73,11 @@ of `accelerate config` (DDP or FSDP, one machine or several that share a disk). 
 
   regard train translate --data locale/fr/ --out fr/ --model gru --attention luong_general
 
-  regard train translate --data new.tmx --source en --target fr --model old/ --out tuned/
+  regard train translate --data new.tmx --source en --target fr --from old/ --out tuned/
+
+  regard train translate --data pairs.tsv --from t5/ --prefix "translate English to German: " --out tuned/
+
+  regard train translate --data pairs.tsv --model t5 --set layers=3 --out model/
 """
 
 
@@ -132,12 +138,23 @@ def translate(
         typer.Option(
             "--model",
             metavar="MODEL",
-            help="tiny, small, base or big (Transformers), gru or lstm, or the folder of a model to fine-tune. "
+            help="tiny, small, base or big (Transformers), gru or lstm, or t5; the folder of a model means --from. "
             "Default: chosen by the size of the data.",
             show_default=False,
-            autocompletion=model_completer(("tiny", "small", "base", "big", "gru", "lstm")),
+            autocompletion=model_completer(("tiny", "small", "base", "big", "gru", "lstm", "t5")),
         ),
     ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="MODEL",
+            help="Fine-tune this model: the folder of a translator or of a T5, or its name on the Hub.",
+            show_default=False,
+            autocompletion=model_completer(),
+        ),
+    ] = None,
+    prefix: Prefix = None,
     attention: Annotated[
         str | None,
         typer.Option(
@@ -219,7 +236,7 @@ def translate(
         data=tuple(data),
         where=PairFormat(source, target, columns=parse_columns(columns), fields=parse_fields(fields)),
         validation=tuple(valid or ()),
-        model=model,
+        model=_choose_model(model, start),
         hyperparameters=parse_hyperparameters(numbers or []),
         attention=attention,
         vocabulary=vocabulary,
@@ -228,6 +245,7 @@ def translate(
         most_tokens=most_tokens,
         batch_tokens=tokens,
         smoothing=smoothing,
+        prefix=prefix,
     )
     settings = make_settings(
         schedule=schedule,
@@ -249,3 +267,19 @@ def translate(
     done = run_task(TranslationTask(recipe), settings, out, resume=resume, overwrite=overwrite, device=device)
     if done.is_main and done.score is not None:
         say(f'try: regard translate --model {done.out} "..."')
+
+
+def _choose_model(model: str | None, start: str | None) -> str | None:
+    """The new model to train, or the one to fine-tune. Raises OptionError for both."""
+    from regard.tasks.translation.recipe import KINDS
+
+    if start is None:
+        return model
+    if model is not None:
+        raise OptionError(
+            "--model and --from contradict each other",
+            expected="--model for a new model, or --from for one to fine-tune",
+            got="both",
+            do="leave out one",
+        )
+    return f"./{start}" if start in KINDS else start

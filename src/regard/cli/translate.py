@@ -21,9 +21,11 @@ from regard.cli.shared_options import (
     Field,
     LengthPenalty,
     Overwrite,
+    Prefix,
     Texts,
     drop_none,
     make_search,
+    report_prefix,
 )
 from regard.cli.stderr import say
 from regard.cli.text_input import check_text_options, is_stdin_terminal, open_texts
@@ -66,6 +68,8 @@ source word that each word attended to most.
   cat news.de | regard translate --model de-en/ --format jsonl --best 3
 
   regard translate --model de-en/
+
+  regard translate --model t5/ --prefix "translate English to German: " "A dog runs through the snow."
 """
 
 
@@ -81,7 +85,7 @@ def translate(
         typer.Option(
             "--model",
             metavar="FOLDER",
-            help="Folder that `regard train translate` wrote; required.",
+            help="Folder that `regard train translate` wrote, or of a T5; required.",
             show_default=False,
             autocompletion=model_completer(),
         ),
@@ -101,6 +105,7 @@ def translate(
         ),
     ] = "text",
     field: Field = None,
+    prefix: Prefix = None,
     beam: BeamWidth = None,
     length_penalty: LengthPenalty = None,
     coverage_penalty: Annotated[
@@ -170,7 +175,8 @@ def translate(
     from regard.translation import Translator
 
     keep_freed_memory()
-    translator = Translator.load(model, device=device, **drop_none({"tokens": batch_tokens}))
+    translator = Translator.load(model, device=device, **drop_none({"tokens": batch_tokens, "prefix": prefix}))
+    report_prefix(translator.prefix, prefix)
     if form == "pharaoh":
         translator.check_attention()
     if interactive:

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 
 from regard.masks import Mask
 from regard.text.pooling import Pooling
+from regard.text.sentence_tokenizer import SentenceTokenizer
 from regard.text.subword_training import END_ID, PAD_ID, START_ID, UNKNOWN_ID
-from regard.text.subwords import Subwords
 from regard.text.tokenizer import Tokenizer
 
 
@@ -165,7 +165,7 @@ class EncoderDecoder(Decoder, ABC):
     vocab_sizes: tuple[int, int]
     pad_id: int
     start_id: int
-    subwords: tuple[Subwords, Subwords] | None = None
+    subwords: tuple[SentenceTokenizer, SentenceTokenizer] | None = None
     """The tokenizers of source and target; the same object twice if both share one vocabulary."""
 
     metadata: Mapping[str, Any] = MappingProxyType({})
@@ -199,6 +199,12 @@ class EncoderDecoder(Decoder, ABC):
             return None, None
         source, target = (one if isinstance(one, str) else None for one in named)
         return source, target
+
+    @property
+    def prefix(self) -> str:
+        """The text before each source, which names the task, from the metadata; "" if there is none."""
+        prefix = self.metadata.get("prefix")
+        return prefix if isinstance(prefix, str) else ""
 
     @abstractmethod
     def forward(self, source: Tensor, target: Tensor, *, mask: Mask | None = None) -> SequenceOutput:

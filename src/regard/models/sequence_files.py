@@ -19,6 +19,7 @@ from regard.errors import CheckpointError
 from regard.models.checkpoint_writer import config_text, write_folder
 from regard.models.config_file import read_json_object
 from regard.models.weight_names import StoredTensor
+from regard.text.sentence_tokenizer import SentenceTokenizer
 from regard.text.subwords import Subwords
 
 JOINT_FILE, SEPARATE_FILES = "tokenizer.json", ("source.tokenizer.json", "target.tokenizer.json")
@@ -30,7 +31,7 @@ def write(
     *,
     config: Mapping[str, Any],
     weights: Mapping[str, Tensor],
-    subwords: tuple[Subwords, Subwords] | None,
+    subwords: tuple[SentenceTokenizer, SentenceTokenizer] | None,
     metadata: Mapping[str, Any],
     overwrite: bool,
     keep_others: bool,
@@ -38,12 +39,16 @@ def write(
     """Write the model folder atomically. Raises OutputExistsError as ``write_folder`` does."""
     files = {"config.json": config_text(config, next(iter(weights.values())).dtype)}
     files |= subword_texts(subwords)
-    if metadata:
-        files[METADATA_FILE] = json.dumps(metadata, indent=2, ensure_ascii=False) + "\n"
+    files |= metadata_files(metadata)
     write_folder(folder, files, weights, overwrite=overwrite, keep_others=keep_others)
 
 
-def subword_texts(subwords: tuple[Subwords, Subwords] | None) -> dict[str, str]:
+def metadata_files(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """The file of the metadata, as a text by file name; none without metadata."""
+    return {METADATA_FILE: json.dumps(dict(metadata), indent=2, ensure_ascii=False) + "\n"} if metadata else {}
+
+
+def subword_texts(subwords: tuple[SentenceTokenizer, SentenceTokenizer] | None) -> dict[str, str]:
     """The tokenizer files of the subwords, as texts by file name."""
     if subwords is None:
         return {}

@@ -15,7 +15,8 @@ Raffel et al. 2020, "Exploring the limits of transfer learning with a unified te
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast, final
@@ -40,20 +41,26 @@ from regard.layers import (
 from regard.layers.projection import linear_activation
 from regard.masks import Mask
 from regard.mechanisms import DotProduct
-from regard.models import checkpoint_reader, checkpoint_writer
+from regard.models import checkpoint_reader, checkpoint_writer, sequence_files
 from regard.models.base import Encoder, EncoderDecoder, SequenceOutput
 from regard.models.beam_groups import BeamGroups
 from regard.models.causal_language_model import NO_END
 from regard.models.check_mechanisms import check_mechanisms
 from regard.models.check_token_ids import check_step, check_token_ids
-from regard.models.config_file import ConfigFile
+from regard.models.config_file import ConfigFile, read_json_object
 from regard.models.t5_config import T5Config
 from regard.models.weight_names import Row, WeightNames
 from regard.positions import DistanceTable, T5Buckets
 from regard.recording import record
 from regard.tensors import check_tensor
 from regard.text import Pooling, Tokenizer
+from regard.text.pretrained_subwords import PretrainedSubwords
+from regard.text.sentence_tokenizer import SentenceTokenizer
+from regard.text.subword_training import FIXED_TOKENS
+from regard.text.subwords import Subwords
+from regard.text.transformers_files import transformers_files
 
+_TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
 _FIRST_TABLE = 64
 """Tokens that the first table of a decoder's biases is long enough for; each following one is twice as long."""
 
@@ -198,13 +205,17 @@ class T5State:
 class T5(EncoderDecoder):
     """A T5 with random initial weights; ``regard.load`` loads a trained one.
 
-    ``tokenizer`` is that of a loaded model, else None. ``notes`` lists weights that loading skipped.
+    ``tokenizer`` is that of a loaded model, else None; ``subwords`` are the same, as a search and a ``Translator`` use
+    them. ``notes`` lists weights that loading skipped.
     """
 
     config: T5Config
 
     tokenizer: Tokenizer | None = None
     """The tokenizer from the model folder, of source and target; None if there is none."""
+
+    tokenizer_config: Mapping[str, Any] | None = None
+    """The fields of tokenizer_config.json, by which ``transformers`` loads the tokenizer; None if there is none."""
 
     notes: tuple[str, ...] = ()
     """Messages about weights that loading skipped."""
@@ -229,7 +240,14 @@ class T5(EncoderDecoder):
     @property
     def unknown_id(self) -> int | None:
         """The id of the unknown token, from the tokenizer; None if there is none."""
+        if self.subwords is not None:
+            return self.subwords[1].unknown_id
         return None if self.tokenizer is None else self.tokenizer.unknown_id
+
+    @property
+    def model_type(self) -> str:
+        """The field "model_type" in config.json."""
+        return self.config.model_type
 
     def forward(self, source: Tensor, target: Tensor, *, mask: Mask | None = None) -> SequenceOutput:
         """Compute the logits of every position of known targets. See ``EncoderDecoder.forward``."""
@@ -298,6 +316,11 @@ class T5(EncoderDecoder):
             self.output.weight = self.encoder.token_embedding.weight
 
     @property
+    def tied_weights(self) -> dict[str, str]:
+        """Maps the name of a tied weight to the name under which it is saved."""
+        return {"output.weight": "encoder.token_embedding.weight"} if self.config.tied else {}
+
+    @property
     def weight_names(self) -> WeightNames:
         """The table of the model's weight names in a file; old files also name the embedding of each stack."""
         return WeightNames(
@@ -311,7 +334,7 @@ class T5(EncoderDecoder):
                 r"(encoder|decoder)\.embed_tokens\.weight",
                 r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
             ),
-            tied_weights={"output.weight": "encoder.token_embedding.weight"} if self.config.tied else {},
+            tied_weights=self.tied_weights,
         )
 
     def save(
@@ -327,14 +350,29 @@ class T5(EncoderDecoder):
         Weights of more than ``max_shard_bytes`` are written in several files with an index. Raises OutputExistsError as
         ``EncoderDecoder.save`` does, and RefusedError for a model whose mechanism was replaced.
         """
+        files = _folder_files(self, self.config.to_hugging_face(), self.tokenizer)
         checkpoint_writer.write_folder(
             checkpoint_writer.to_folder_path(folder),
-            _folder_files(self, self.config.to_hugging_face(), self.tokenizer),
+            files | self._tokenizer_files() | sequence_files.metadata_files(self.metadata),
             self.weight_names.to_file(self.state_dict()),
             overwrite=overwrite,
             keep_others=keep_others,
             max_shard_bytes=max_shard_bytes,
         )
+
+    def _tokenizer_files(self) -> dict[str, str]:
+        """The tokenizer files, as texts by file name; those of new subwords so that ``transformers`` ends each text."""
+        if self.subwords is not None and isinstance(self.subwords[0], Subwords):
+            return transformers_files(
+                self.subwords[0],
+                pad_id=self.pad_id,
+                start_id=self.start_id,
+                end_id=self.end_id,
+                max_tokens=self.max_tokens,
+            )
+        if self.tokenizer_config is None:
+            return {}
+        return {_TOKENIZER_CONFIG_FILE: json.dumps(dict(self.tokenizer_config), indent=2, ensure_ascii=False) + "\n"}
 
     def _decode(self, source: Tensor, target: Tensor, mask: Mask | None) -> Float[Tensor, "batch length width"]:
         """The decoder's hidden states for a known target, after the last norm."""
@@ -384,15 +422,31 @@ def load_t5(folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> T5 | T5E
     if has_decoder:
         checkpoint_reader.check_layers(hyperparameters.decoder_depth, origins, "decoder")
     checkpoint_reader.load_weights(model, origins, dtype)
-    if isinstance(model, T5):
-        _tie_equal_weights(model)
-    else:
-        model.pooling = Pooling.read(folder)
     model.tokenizer = checkpoint_reader.read_tokenizer(
         folder, pad_id=hyperparameters.pad_id, limit=None, vocabulary=hyperparameters.vocabulary
     )
+    if isinstance(model, T5):
+        _tie_equal_weights(model)
+        model.subwords = _read_subwords(folder, model.tokenizer, model.end_id)
+        path = folder / _TOKENIZER_CONFIG_FILE
+        model.tokenizer_config = read_json_object(path) if path.exists() else None
+        model.metadata = sequence_files.read_metadata(folder)
+    else:
+        model.pooling = Pooling.read(folder)
     model.notes = checkpoint_reader.loading_notes(folder, skipped)
     return model.eval()
+
+
+def _read_subwords(
+    folder: Path, tokenizer: Tokenizer | None, end_id: int
+) -> tuple[SentenceTokenizer, SentenceTokenizer] | None:
+    """The tokenizer of a folder as subwords of sentences: those that regard trained, or of a pretrained model."""
+    if tokenizer is None:
+        return None
+    if tokenizer.has_tokens(FIXED_TOKENS):
+        return sequence_files.read_subwords(folder)
+    own = PretrainedSubwords(tokenizer, end_id=end_id)
+    return own, own
 
 
 def _tie_equal_weights(model: T5) -> None:

@@ -23,7 +23,7 @@ from regard.arguments import explain_arguments
 from regard.errors import DtypeError, OptionError, RefusedError, ShapeError, check_count, short_repr
 from regard.models.base import Decoder
 from regard.tensors import check_tensor
-from regard.text.subwords import Subwords
+from regard.text.sentence_tokenizer import SentenceTokenizer
 
 _LENGTH_RATIO, _EXTRA_TOKENS = 2, 10
 """By default, a target has at most ``_LENGTH_RATIO`` * (tokens of its source) + ``_EXTRA_TOKENS`` tokens."""
@@ -131,7 +131,7 @@ class Search(ABC):
         """
 
 
-def banned_token_ids(model: Decoder, subwords: Subwords | None = None) -> Int[Tensor, " banned"]:
+def banned_token_ids(model: Decoder, subwords: SentenceTokenizer | None = None) -> Int[Tensor, " banned"]:
     """The ids that no strategy writes, sorted: padding, unknown and start tokens, as far as the model has them.
 
     ``subwords`` are those of the target, if the model does not have them itself.

@@ -27,6 +27,9 @@ from typing import final, overload
 TOKENS = tuple(chr(0xE001 + number) for number in range(16))
 """The placeholders: the sixteen private use characters from U+E001."""
 
+UNPROTECTED = TOKENS
+"""The ``kept`` of a text without placeholders: if these characters occur in it, they stand for themselves."""
+
 _UNIT = r"(?:px|pt|em|ms|min|s|m|h|x|kB?)"
 _ADDRESS = r"A-Za-z0-9/\#=&_~+$%*\-\u00c0-\u024f"
 _PROTECTED_STRING = re.compile(

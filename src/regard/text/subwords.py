@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import NamedTuple, final
+from typing import final
 
 import tokenizers
 
 from regard.errors import DataError, check_kind, short_repr
+from regard.text.sentence_tokenizer import Piece, SentenceTokenizer
 from regard.text.subword_file import read_subwords
 from regard.text.subword_training import BYTE_TOKENS, SPECIAL_TOKENS, normalize_text, normalize_texts, train_tokenizer
 from regard.text.words import Splitter, group_into_words, word_spans
@@ -27,20 +28,15 @@ _TOKEN_BYTES = dict.fromkeys(SPECIAL_TOKENS, b"") | {token: bytes([byte]) for by
 
 
 @final
-class Piece(NamedTuple):
-    """A piece of a text, its space included, and the index of its word, from 0; None for special tokens."""
-
-    text: str
-    word: int | None
-
-
-@final
-class Subwords:
+class Subwords(SentenceTokenizer):
     """Subword vocabulary of one language, or of two jointly. Create it with ``train`` or ``from_file``.
 
     ``pad_id``, ``unknown_id``, ``start_id`` and ``end_id`` are the ids of the special tokens: 0 to 3 after ``train``,
     those of the file after ``from_file``.
     """
+
+    has_placeholders = True
+    unknown_id: int
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
         self._backend = backend

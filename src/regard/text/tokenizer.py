@@ -240,6 +240,10 @@ class Tokenizer:
         found = self._backend.id_to_token(number)
         return None if found is None else str(found)
 
+    def has_tokens(self, names: Iterable[str]) -> bool:
+        """Whether all of these tokens are in the vocabulary, as it spells them."""
+        return all(self._backend.token_to_id(name) is not None for name in names)
+
     @property
     def special_tokens(self) -> tuple[str, ...]:
         """The special tokens that are recognised inside a text, as the vocabulary spells them, in order."""

@@ -2,6 +2,9 @@
 
     text -> text with placeholders -> subwords -> search -> subwords -> text -> placeholders replaced
 
+The subwords of a pretrained model, such as a T5, have no placeholders; its sources begin with a prefix, which names the
+task, such as "translate English to German: ".
+
 Sentences are batched by length to reduce padding; translations come in the order of the sentences. ``stream``
 translates any number of sentences in constant memory.
 """
@@ -18,12 +21,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.errors import CheckpointError, DataError, RefusedError, check_count, check_kind
+from regard.errors import CheckpointError, DataError, OptionError, RefusedError, check_count, check_kind
 from regard.models import EncoderDecoder
 from regard.models.load import load_translator
 from regard.search import Beam, Hypothesis, Search
 from regard.text.alignments import Alignment, expand_links, links, word_weights
-from regard.text.placeholders import ProtectedPair, ProtectedText, protect
+from regard.text.placeholders import UNPROTECTED, ProtectedPair, ProtectedText, protect
+from regard.text.sentence_tokenizer import SentenceTokenizer
 from regard.text.tokenizer import check_text, check_texts, iterate_texts
 from regard.text.words import Splitter, word_spans
 from regard.translation.batches import batch_by_length, pad_rows
@@ -100,7 +104,7 @@ class Aligned:
 @final
 @dataclass(frozen=True)
 class _EncodedText:
-    """A sentence with placeholders, and its token ids without the end token."""
+    """A sentence with placeholders, and the token ids of its prefix and its words, without the end token."""
 
     protected: ProtectedText
     ids: list[int]
@@ -111,10 +115,12 @@ class Translator:
     """Translates with ``model``, an ``EncoderDecoder`` from ``regard.load`` or from a training run.
 
     ``tokens`` is the maximum of source tokens in a batch, padding included, for a search with up to 5 hypotheses of a
-    source; batches are smaller for a search with more. Raises CheckpointError for a model without subwords.
+    source; batches are smaller for a search with more. ``prefix`` is a text to put before each source, for a pretrained
+    model of several tasks; None is the model's own. Raises CheckpointError for a model without subwords, OptionError
+    for a prefix to a model that has a single task.
     """
 
-    def __init__(self, model: EncoderDecoder, *, tokens: int = BATCH_TOKENS) -> None:
+    def __init__(self, model: EncoderDecoder, *, tokens: int = BATCH_TOKENS, prefix: str | None = None) -> None:
         check_count("tokens", tokens)
         check_kind("model", model, EncoderDecoder, do="Translator.load(folder), or regard.load(folder)")
         if model.subwords is None:
@@ -122,16 +128,21 @@ class Translator:
                 "the model has no subwords, so it cannot read text",
                 expected="tokenizer.json, or source.tokenizer.json and target.tokenizer.json, in its folder",
                 got="neither",
-                do="use the whole folder that `regard train translate` wrote",
+                do="use the whole folder; in one of transformers, write tokenizer.json: "
+                "transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(folder)",
             )
         self.model, self.tokens = model, tokens
         self.source, self.target = model.subwords
+        self.prefix = model.prefix if prefix is None else prefix
+        check_prefix(self.prefix, self.source)
         self.limit = min(MAX_TOKENS, model.max_tokens or MAX_TOKENS)
 
     @classmethod
-    def load(cls, folder: str | Path, *, device: str | None = None, tokens: int = BATCH_TOKENS) -> Translator:
+    def load(
+        cls, folder: str | Path, *, device: str | None = None, tokens: int = BATCH_TOKENS, prefix: str | None = None
+    ) -> Translator:
         """Load a translator from a model folder. Raises CheckpointError if the folder holds no translation model."""
-        return cls(load_translator(folder, device=device), tokens=tokens)
+        return cls(load_translator(folder, device=device), tokens=tokens, prefix=prefix)
 
     def translate(self, texts: Sequence[str], *, search: Search | None = None) -> list[Translation]:
         """Translate texts, and return the translations in their order. ``search`` None is a beam of 5.
@@ -204,6 +215,19 @@ class Translator:
         """Cross-attention weights between the subwords of a pair: (target + 1, source + 1), end tokens included."""
         return cross_attention_weights(self.model, [(source, target)], tokens=self.tokens)[0]
 
+    def encode_source(self, text: str) -> tuple[ProtectedText, list[int]]:
+        """A source with placeholders, and its ids, those of the prefix included; no ids for a text without words.
+
+        Raises DataError for a text that is too long for the model.
+        """
+        (found,) = self._encode_texts([text])
+        return found.protected, found.ids
+
+    def encode_pair(self, source: str, target: str) -> tuple[ProtectedPair, list[int], list[int]]:
+        """A pair with placeholders, and the ids of both sides, as ``encode_source`` gives them."""
+        protected, (read,), (written,) = self._encode_pairs([(source, target)], ())
+        return protected[0], read, written
+
     def check(self, text: str, name: str) -> None:
         """Raise DataError if ``text`` is too long for the model; ``name`` is the text's name in the message."""
         self.check_all([text], [name])
@@ -259,18 +283,20 @@ class Translator:
             for subwords, ids in ((self.target, target), (self.source, source))
         )
         restore = ProtectedText("", kept).restore
+        # The words of the prefix are left out. Without a space at its end, its last word is part of the source's first.
+        first = len(split(self.prefix + "x")) - 1
         return Aligned(
-            tuple(map(restore, self.source.words_of(source, split))),
+            tuple(map(restore, self.source.words_of(source, split)))[first:],
             tuple(map(restore, self.target.words_of(target, split))),
-            word_weights(weights[: len(target), : len(source)], of_target, of_source),
+            word_weights(weights[: len(target), : len(source)], of_target, of_source)[:, first:],
         )
 
     def _encode_texts(self, texts: Sequence[str], *, first: int = 1, names: Sequence[str] = ()) -> list[_EncodedText]:
         """Protect and encode texts. Messages use their ``names``, or else numbers from ``first``."""
         for number, text in enumerate(texts, start=first):
             check_text(text, number)
-        protected = [protect(text) for text in texts]
-        encoded = self.source.encode([one.text for one in protected])
+        protected = [self._protect(text) for text in texts]
+        encoded = self._encode_sources([one.text for one in protected])
         for number, ids in enumerate(encoded, start=first):
             self.check_length(ids, names[number - 1] if names else f"text {number:,}")
         return [_EncodedText(one, ids) for one, ids in zip(protected, encoded, strict=True)]
@@ -279,14 +305,24 @@ class Translator:
         self, pairs: Sequence[tuple[str, str]], places: Sequence[str]
     ) -> tuple[list[ProtectedPair], list[list[int]], list[list[int]]]:
         """Protect and encode pairs, and return the ids of both sides; ``places`` as for ``aligned_pairs``."""
-        protected = [protect(source, target) for source, target in pairs]
-        sources = self.source.encode([pair.source for pair in protected])
+        protected = [self._protect_pair(source, target) for source, target in pairs]
+        sources = self._encode_sources([pair.source for pair in protected])
         targets = self.target.encode([pair.target for pair in protected])
         for side, sequences in (("source", sources), ("target", targets)):
             for number, ids in enumerate(sequences, start=1):
                 place = f" in {places[number - 1]}" if places else "" if len(pairs) == 1 else f" of pair {number:,}"
                 self.check_length(ids, f"the {side}{place}")
         return protected, sources, targets
+
+    def _protect(self, text: str) -> ProtectedText:
+        return protect(text) if self.source.has_placeholders else ProtectedText(text, UNPROTECTED)
+
+    def _protect_pair(self, source: str, target: str) -> ProtectedPair:
+        has_placeholders = self.source.has_placeholders
+        return protect(source, target) if has_placeholders else ProtectedPair(source, target, UNPROTECTED)
+
+    def _encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
+        return self.source.encode([add_prefix(self.prefix, text) for text in texts])
 
     def _make_batches(self, lengths: Sequence[int], search: Search) -> Iterator[list[int]]:
         """Batch sources by length. Memory grows with the search's rows of a source, so more rows mean fewer sources."""
@@ -308,6 +344,23 @@ class Translator:
             log_probability=one.log_probability,
             finished=one.finished,
             missing=protected.missing(written),
+        )
+
+
+def add_prefix(prefix: str, text: str) -> str:
+    """Put the prefix before a source, unless it has no words."""
+    return prefix + text if text.strip() else text
+
+
+def check_prefix(prefix: object, subwords: SentenceTokenizer) -> None:
+    """Raise OptionError for a prefix that is not a string, and for one to a model of a single task."""
+    check_kind("prefix", prefix, str, do='for example prefix="translate English to German: "')
+    if prefix and subwords.has_placeholders:
+        raise OptionError(
+            "this model has a single task, so a prefix would be translated like other words",
+            expected="a prefix only for a pretrained model of several tasks, such as a T5",
+            got=repr(prefix),
+            do="leave out the prefix (--prefix)",
         )
 
 

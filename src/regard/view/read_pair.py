@@ -18,8 +18,7 @@ from torch import Tensor
 
 from regard.errors import DataError, check_kind
 from regard.recording import record
-from regard.text.placeholders import protect
-from regard.text.subwords import Subwords
+from regard.text.sentence_tokenizer import SentenceTokenizer
 from regard.translation import Translator
 from regard.view.attention_layer import AttentionLayer
 from regard.view.from_recording import layers_of
@@ -28,7 +27,7 @@ from regard.view.subword_tokens import ids_to_tokens
 
 _LAYER_NAME_PATTERNS = {
     ALIGNMENT: re.compile(r"decoder\.(\d+\.cross_)?attention"),
-    SOURCE: re.compile(r"encoder\.\d+\.attention"),
+    SOURCE: re.compile(r"encoder\.(layers\.)?\d+\.attention"),
     TARGET: re.compile(r"decoder\.\d+\.attention"),
 }
 """Layer names of ``EncoderDecoder`` models by kind of attention."""
@@ -73,15 +72,13 @@ class _TokenizedPair:
 
 
 def _translate(translator: Translator, source: str) -> _TokenizedPair:
-    protected = protect(source)
-    (ids,) = translator.source.encode([protected.text])
+    protected, ids = translator.encode_source(source)
     (translation,) = translator.translate([source])
     return _TokenizedPair(ids, list(translation.renderings[0].ids), protected.kept)
 
 
 def _encode_target(translator: Translator, source: str, target: str) -> _TokenizedPair:
-    pair = protect(source, target)
-    (read,), (written,) = translator.source.encode([pair.source]), translator.target.encode([pair.target])
+    pair, read, written = translator.encode_pair(source, target)
     return _TokenizedPair(read, written, pair.kept)
 
 
@@ -124,7 +121,7 @@ def _build_reading(
     )
 
 
-def _token_name(subwords: Subwords, number: int) -> str:
+def _token_name(subwords: SentenceTokenizer, number: int) -> str:
     """The text of a token."""
     return subwords.pieces_of([number])[0].text
 

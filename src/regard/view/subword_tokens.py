@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
 from regard.text.placeholders import TOKENS
+from regard.text.sentence_tokenizer import Piece, SentenceTokenizer
 from regard.text.subword_training import BYTE_TOKENS
-from regard.text.subwords import Piece, Subwords
 from regard.view.reading import Tokens
 
 _BYTE_BY_NAME = {name: bytes([byte]) for byte, name in enumerate(BYTE_TOKENS)}
@@ -22,7 +22,12 @@ _SPACE = "␣"
 
 
 def ids_to_tokens(
-    subwords: Subwords, ids: Sequence[int], kept: Sequence[str], *, start: str | None = None, end: str | None = None
+    subwords: SentenceTokenizer,
+    ids: Sequence[int],
+    kept: Sequence[str],
+    *,
+    start: str | None = None,
+    end: str | None = None,
 ) -> Tokens:
     """Convert ``ids`` to tokens, between the special tokens ``start`` and ``end``.
 

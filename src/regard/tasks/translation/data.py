@@ -10,14 +10,14 @@ import numpy as np
 from regard.errors import DataError
 from regard.tasks.sentences import Sentences
 from regard.tasks.translation.corpus import Corpus
-from regard.tasks.translation.new_subwords import SubwordPair
 from regard.tasks.translation.recipe import TranslationRecipe
 from regard.tasks.translation.validation_split import hold_out
 from regard.text.pairs import Pair, PairFormat
 from regard.text.pairs.read_and_report import read_and_report_pairs
 from regard.text.placeholders import ProtectedPair, protect
+from regard.text.sentence_tokenizer import SentenceTokenizer
 from regard.text.subword_training import normalize_text
-from regard.text.subwords import Subwords
+from regard.translation.translator import add_prefix
 
 _ENCODING_BATCH = 10_000
 """Sentences to encode at a time."""
@@ -67,15 +67,22 @@ def _make_examples(pairs: Sequence[Pair]) -> list[Example]:
 
 
 def encode_pairs(
-    pairs: Sequence[Example], subwords: SubwordPair, most: int, say: Callable[[str], None]
+    pairs: Sequence[Example],
+    subwords: tuple[SentenceTokenizer, SentenceTokenizer],
+    most: int,
+    say: Callable[[str], None],
+    *,
+    prefix: str = "",
 ) -> tuple[Corpus, list[Pair]]:
     """Encode pairs as subwords, without those with a side of more than ``most`` tokens; return also their texts.
 
-    Raises DataError if no pair is left.
+    Strings to be copied are placeholders, if the subwords have any. ``prefix`` is put before each source. Raises
+    DataError if no pair is left.
     """
+    texts = [one.text if subwords[0].has_placeholders else one.pair for one in pairs]
+    both = [add_prefix(prefix, one.source) for one in texts], [one.target for one in texts]
     sides = [
-        Sentences.from_ids(_encode_texts([getattr(one.text, side) for one in pairs], own), own.vocabulary)
-        for side, own in zip(("source", "target"), subwords, strict=True)
+        Sentences.from_ids(_encode_texts(side, own), own.vocabulary) for side, own in zip(both, subwords, strict=True)
     ]
     fits = np.maximum(sides[0].lengths, sides[1].lengths) <= most
     kept = [one.pair for one, fit in zip(pairs, fits, strict=True) if fit]
@@ -94,7 +101,7 @@ def encode_pairs(
     return Corpus(*(side.select(fits) for side in sides)), kept
 
 
-def _encode_texts(texts: Sequence[str], subwords: Subwords) -> Iterator[list[int]]:
+def _encode_texts(texts: Sequence[str], subwords: SentenceTokenizer) -> Iterator[list[int]]:
     """Yield the ids of each text. Encodes in batches: lists of ints take 20 times the memory of the result."""
     for first in range(0, len(texts), _ENCODING_BATCH):
         yield from subwords.encode(texts[first : first + _ENCODING_BATCH])

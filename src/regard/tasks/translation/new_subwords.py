@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from regard.errors import check_choice
 from regard.tasks.translation.presets import choose_vocab_size
-from regard.tasks.translation.recipe import TranslationRecipe
+from regard.tasks.translation.recipe import T5_MODEL, TranslationRecipe
 from regard.text.placeholders import ProtectedPair
 from regard.text.subword_training import min_vocab_size
 from regard.text.subwords import Subwords
@@ -31,7 +31,7 @@ def new_subwords(recipe: TranslationRecipe, pairs: Sequence[ProtectedPair], say:
     sharing, algorithm = recipe.sharing or "auto", recipe.algorithm or "bpe"
     check_choice("way of sharing subwords", sharing, SHARING)
     sides = [[one.source for one in pairs], [one.target for one in pairs]]
-    joint = sharing == "joint" or (sharing == "auto" and _share_letters(*sides))
+    joint = sharing == "joint" or recipe.model == T5_MODEL or (sharing == "auto" and _share_letters(*sides))
     groups = [sides[0] + sides[1]] if joint else sides
     trained = [
         Subwords.train(texts, size=recipe.vocabulary or _choose_subword_count(texts, len(pairs)), algorithm=algorithm)

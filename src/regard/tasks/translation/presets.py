@@ -73,6 +73,9 @@ SIZES = {
 
 _SIZE_LIMITS = ((20_000, "tiny"), (500_000, "small"))
 _VOCABULARY_LIMITS = ((5_000, 2_000), (20_000, 4_000), (200_000, 8_000), (1_000_000, 16_000))
+FINE_TUNING_PEAK, FINE_TUNING_WARMUP = 3e-4, 100
+"""Learning rate and warm-up for a pretrained T5. Raffel et al. 2020, section 3.1.3, have a constant rate of 1e-3 for
+Adafactor, whose steps are relative to the size of the weights; Adam's need a lower one."""
 _FEW_PAIRS = 10_000
 """Training from scratch with fewer pairs does not give a useful translator: Koehn and Knowles 2017, section 3.2."""
 

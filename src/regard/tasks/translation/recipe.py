@@ -6,14 +6,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
-from regard.errors import check_count, check_kind, check_number
+from regard.errors import OptionError, check_count, check_kind, check_number
 from regard.tasks.recipe_fields import check_effect_on_trained_model, to_json_fields
 from regard.tasks.translation.presets import SIZES
 from regard.text.pairs import PairFormat
 
 CELLS = ("gru", "lstm")
 """The cells of new recurrent models."""
-KINDS = (*SIZES, *CELLS)
+T5_MODEL = "t5"
+"""The name of a new T5."""
+KINDS = (*SIZES, *CELLS, T5_MODEL)
 """The names of new models."""
 
 
@@ -27,8 +29,8 @@ class TranslationRecipe:
         where: columns or fields of the files, and the languages; languages that it does not name are those of the model
             to fine-tune.
         validation: files of validation pairs; without any, some of ``data`` are held out.
-        model: a size of ``SIZES``, a cell of ``CELLS`` for a recurrent model, the folder of a model to fine-tune, or
-            None for the size that suits the data.
+        model: a size of ``SIZES``, a cell of ``CELLS`` for a recurrent model, "t5" for a T5 of the size that suits the
+            data, the folder of a model to fine-tune or its name on the Hub, or None for the size that suits the data.
         hyperparameters: values that override those of the model's config.
         attention: the attention mechanism: of a Transformer's self-attention, by default dot_product; of a recurrent
             model, by default additive.
@@ -37,6 +39,8 @@ class TranslationRecipe:
         most_tokens: maximum tokens of a side; pairs with a longer side are skipped.
         batch_tokens: maximum tokens of a batch on its longer side, padding included; None is the size's.
         smoothing: label smoothing factor, from 0 to 1.
+        prefix: text before each source that names the task, if a pretrained model of several tasks is fine-tuned, such
+            as a T5; None is the one that it was fine-tuned with before.
 
     Raises OptionError for values of the wrong type and numbers out of range. Fine-tuning cannot change the model:
     ``check_effect`` refuses hyperparameters, attention and subwords together with a folder in ``model``.
@@ -54,6 +58,7 @@ class TranslationRecipe:
     most_tokens: int = 250
     batch_tokens: int | None = None
     smoothing: float = 0.1
+    prefix: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("data", "validation"):
@@ -62,7 +67,7 @@ class TranslationRecipe:
                 check_kind(name, path, Path, do=f'for example {name}=(Path("pairs.tsv"),)')
         check_kind("where", self.where, PairFormat, do='for example PairFormat(source="de", target="en")')
         check_kind("hyperparameters", self.hyperparameters, dict, do='for example hyperparameters={"layers": 4}')
-        for name in ("model", "attention", "algorithm", "sharing"):
+        for name in ("model", "attention", "algorithm", "sharing", "prefix"):
             if getattr(self, name) is not None:
                 check_kind(name, getattr(self, name), str, do=f"leave {name} out for the default")
         check_count("most_tokens", self.most_tokens)
@@ -73,18 +78,19 @@ class TranslationRecipe:
 
     @property
     def start(self) -> str | None:
-        """The folder of the model to fine-tune; None if a new model is trained."""
+        """The folder of the model to fine-tune, or its name on the Hub; None if a new model is trained."""
         return None if self.model in KINDS else self.model
 
     def fields(self) -> dict[str, Any]:
         """The fields as JSON values, except those of the model, which the data may decide."""
-        left_open = ("model", "hyperparameters", "attention", "batch_tokens")
+        left_open = ("model", "hyperparameters", "attention", "batch_tokens", "prefix")
         fields = to_json_fields(self, left_out=left_open)
         return fields | {"start": None if self.start is None else Path(self.start).name}
 
     def check_effect(self) -> None:
-        """Raise OptionError for fields that have no effect when a model is fine-tuned."""
+        """Raise OptionError for fields that have no effect: on a model that is fine-tuned, or on a new one."""
         if self.start is None:
+            self._check_effect_on_new_model()
             return
         useless = {
             "hyperparameters (--set)": bool(self.hyperparameters),
@@ -94,3 +100,24 @@ class TranslationRecipe:
             "sharing (--sharing)": self.sharing is not None,
         }
         check_effect_on_trained_model(self.start, useless, parts="the architecture or the subwords")
+
+    def _check_effect_on_new_model(self) -> None:
+        if self.prefix:
+            raise OptionError(
+                "a new model has a single task, so a prefix would tell it nothing",
+                expected="a prefix only for a pretrained model of several tasks, such as a T5",
+                got=f"prefix={self.prefix!r} (--prefix)",
+                do="leave it out, or name a T5 to fine-tune: --from t5/",
+            )
+        fixed = {
+            "attention (--attention)": self.attention is not None,
+            "sharing='separate'": self.sharing == "separate",
+        }
+        useless = ", ".join(name for name, is_given in fixed.items() if is_given)
+        if self.model == T5_MODEL and useless:
+            raise OptionError(
+                "a T5 has scaled dot-product attention and one vocabulary",
+                expected="a recipe that leaves them as they are",
+                got=useless,
+                do=f"leave out {useless}, or train a Transformer: model='small'",
+            )

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 from regard.errors import unknown_name_error
-from regard.models import EncoderDecoder, Recurrent, Transformer
+from regard.models import T5, EncoderDecoder, Recurrent, Transformer
 from regard.models.config_file import ConfigFile
-from regard.tasks.translation.presets import SIZES, Size, choose_size
+from regard.tasks.translation.presets import FINE_TUNING_PEAK, FINE_TUNING_WARMUP, SIZES, Size, choose_size
 from regard.tasks.translation.recipe import CELLS, KINDS, TranslationRecipe
 from regard.translation import Translator
 
+_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+")
+"""An owner and a model, and so not a name of ``KINDS``."""
+
 
 def load_start(recipe: TranslationRecipe) -> EncoderDecoder | None:
-    """Load the model to fine-tune; None if the recipe trains a new one. Raises OptionError if the folder is missing."""
+    """Load the model to fine-tune, whose metadata has the prefix of the recipe; None if the recipe trains a new one.
+
+    Raises OptionError if the folder is missing, or for a prefix to a model that has a single task; CheckpointError for
+    another kind of model.
+    """
     if recipe.start is None:
         return None
-    if not Path(recipe.start).expanduser().is_dir():
+    if not Path(recipe.start).expanduser().is_dir() and not _HUB_NAME.fullmatch(recipe.start):
         raise unknown_name_error("model to train", recipe.start, (*KINDS, "or a model's folder"))
-    return Translator.load(recipe.start).model
+    translator = Translator.load(recipe.start, prefix=recipe.prefix)
+    translator.model.metadata = {**translator.model.metadata, "prefix": translator.prefix}
+    return translator.model
 
 
 def layer_kind(recipe: TranslationRecipe) -> str:
@@ -36,9 +47,11 @@ def layer_kind(recipe: TranslationRecipe) -> str:
 
 
 def choose_model_size(recipe: TranslationRecipe, start: EncoderDecoder | None, pairs: int) -> Size:
-    """Choose the preset: by the Transformer to fine-tune, by the recipe's name, or by the number of pairs."""
-    if isinstance(start, Transformer):
-        return next((size for size in SIZES.values() if size.width >= start.config.width), SIZES["big"])
+    """Choose the preset: by the Transformer or T5 to fine-tune, by the recipe's name, or by the number of pairs."""
+    if isinstance(start, Transformer | T5):
+        size = next((size for size in SIZES.values() if size.width >= start.config.width), SIZES["big"])
+        is_t5 = isinstance(start, T5)
+        return replace(size, peak=FINE_TUNING_PEAK, warmup=FINE_TUNING_WARMUP) if is_t5 else size
     return choose_size(pairs, recipe.model if recipe.model in SIZES else None)
 
 

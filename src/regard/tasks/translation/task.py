@@ -67,18 +67,22 @@ class TranslationTask(Task):
         if warning:
             say(warning)
         self.size = starting_model.choose_model_size(recipe, start, len(pairs))
-        subwords = None if start is None else start.subwords
-        if subwords is None and context.folder is not None:
-            subwords = sequence_files.read_subwords(context.folder)
-        subwords = subwords or new_subwords(recipe, [one.text for one in pairs], say)
-        self.model = start or new_model(recipe, self.size, subwords)
-        self.model.subwords = subwords
         if start is None:
+            own = None if context.folder is None else sequence_files.read_subwords(context.folder)
+            own = own or new_subwords(recipe, [one.text for one in pairs], say)
+            self.model = new_model(recipe, self.size, own)
+            self.model.subwords = own
             say(f"the model: {describe_model(recipe, self.size, self.model)}")
+        else:
+            self.model = start
+        subwords, prefix = self.model.subwords, self.model.prefix
+        assert subwords is not None  # a model to fine-tune was loaded with them
+        if prefix:
+            say(f"the prefix of each source: {prefix!r}")
         # Leave a position for the end token; validation sources must fit the translator.
         most = min(recipe.most_tokens, MAX_TOKENS - 1, (self.model.max_tokens or MAX_TOKENS) - 1)
-        corpus, _ = encode_pairs(pairs, subwords, most, say)
-        validation_corpus, kept = encode_pairs(validation_pairs, subwords, most, say)
+        corpus, _ = encode_pairs(pairs, subwords, most, say, prefix=prefix)
+        validation_corpus, kept = encode_pairs(validation_pairs, subwords, most, say, prefix=prefix)
         ids = {name: getattr(self.model, name) for name in ("pad_id", "start_id", "end_id")}
         options = {"tokens": recipe.batch_tokens or self.size.tokens, "seed": seed, **ids}
         self.batches = Batches(corpus, **options)
@@ -97,7 +101,8 @@ class TranslationTask(Task):
         """The recipe's fields, with the model and batch size that were chosen, and a hash of the pairs."""
         model = {"type": self.model.model_type, **asdict(self.model.config)}
         pairs = self.batches.corpus.digest + self.validation.batches.corpus.digest
-        return {**self._recipe.fields(), "tokens": self.batches.tokens, "model": model, "pairs": pairs}
+        prefix = {"prefix": self.model.prefix} if self.model.prefix else {}
+        return {**self._recipe.fields(), **prefix, "tokens": self.batches.tokens, "model": model, "pairs": pairs}
 
     def files(self) -> Mapping[str, str]:
         """The subwords as texts, by file name."""
@@ -129,7 +134,8 @@ class TranslationTask(Task):
         """Write the model folder, replacing an older model in it and keeping other files."""
         assert isinstance(model, EncoderDecoder)
         counts = {"pairs": len(self.batches.corpus), "held_out": len(self.validation.pairs)}
-        model.metadata = {"languages": list(self._languages), **counts, **about}
+        prefix = {"prefix": model.prefix} if model.prefix else {}
+        model.metadata = {"languages": list(self._languages), **prefix, **counts, **about}
         model.save(folder, overwrite=True, keep_others=True)
 
     def describe(self, score: float) -> str:

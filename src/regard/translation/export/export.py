@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from regard.errors import RefusedError, check_choice
+from regard.errors import OptionError, RefusedError, check_choice, short_repr
 from regard.models.base import EncoderDecoder
 from regard.models.check_mechanisms import check_mechanisms
 from regard.models.checkpoint_writer import atomic_model_folder, check_not_exists, write_folder
 from regard.models.sequence_files import subword_texts
 from regard.models.transformer import Transformer
+from regard.text.sentence_tokenizer import SentenceTokenizer
 from regard.text.subwords import Subwords
 from regard.translation.export import ctranslate2, hugging_face, subword_files
 
@@ -24,7 +25,9 @@ _FAMILIES = {family.name: family for family in (hugging_face.MARIAN, hugging_fac
 FORMS = ("ctranslate2", *_FAMILIES)
 
 
-def export(model: EncoderDecoder, subwords: tuple[Subwords, Subwords], folder: str | Path, *, form: str) -> None:
+def export(
+    model: EncoderDecoder, subwords: tuple[SentenceTokenizer, SentenceTokenizer], folder: str | Path, *, form: str
+) -> None:
     """Write ``model`` into a new folder, in one of ``FORMS``. The folder appears complete or not at all.
 
     Args:
@@ -47,16 +50,24 @@ def export(model: EncoderDecoder, subwords: tuple[Subwords, Subwords], folder: s
             do="translate with regard, or train a Transformer",
         )
     check_mechanisms(model, model.config)
-    tokens = subword_files.list_tokens(subwords, model.vocab_sizes)
+    source, target = subwords
+    if not (isinstance(source, Subwords) and isinstance(target, Subwords)):
+        raise OptionError(
+            "these subwords cannot be exported",
+            expected="Subwords of source and target",
+            got=short_repr(subwords),
+            do="pass model.subwords of a model from `regard train translate`",
+        )
+    tokens = subword_files.list_tokens((source, target), model.vocab_sizes)
     if form in _FAMILIES:
         family = _FAMILIES[form]
         hugging_face.check_config(model.config, family)
-        files = hugging_face.config_files(model, family, subwords[1]) | subword_files.tokenizer_files(
-            model.config, subwords, tokens
+        files = hugging_face.config_files(model, family, target) | subword_files.tokenizer_files(
+            model.config, (source, target)
         )
         write_folder(folder, files, hugging_face.tensors(model))
         return
     with atomic_model_folder(folder) as aside:
-        ctranslate2.write(model, subwords[1], tokens, aside)
+        ctranslate2.write(model, target, tokens, aside)
         for name, content in subword_texts(subwords).items():
             (aside / name).write_text(content, encoding="utf-8")
