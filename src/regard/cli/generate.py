@@ -1,4 +1,4 @@
-"""``regard generate``: continue texts from arguments, a file or a pipe with a language model."""
+"""``regard generate``: continue texts from arguments, a file or a pipe with a language model, or answer them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from regard.cli.verb import Verb
 from regard.errors import DataError, OptionError, check_choice
 
 if TYPE_CHECKING:
-    from regard.generation import Continuation, Generator
+    from regard.generation import Continuation, TextGenerator
     from regard.search import TokenSearch
     from regard.text.line_reader import Line, LineReader
 
@@ -44,6 +44,8 @@ reported. --cache-memory bounds it, and a prompt that needs more is refused.
 [bold]Ends.[/bold] A text ends with the model's end token, before a --stop string, or at --max-tokens or the model's \
 context; what did not end by itself is reported.
 
+[bold]Text to text.[/bold] A T5 answers a prompt that names its task, and the output is the answer alone.
+
 [bold]Chat.[/bold] With --chat the prompt is a message, which the chat template of the model's folder formats. \
 Templates run in a sandbox.
 
@@ -59,6 +61,8 @@ Templates run in a sandbox.
   regard generate --model chat-model/ --chat "Name three rivers."
 
   regard generate --model model/ --data prompts.txt -o texts.jsonl
+
+  regard generate --model t5/ "summarize: A dog ran through the snow, and then .." --greedy
 """
 
 
@@ -74,7 +78,7 @@ def generate(
         typer.Option(
             "--model",
             metavar="MODEL",
-            help="Folder of a language model, or a name on the Hub; required.",
+            help="Folder of a language model or a T5, or a name on the Hub; required.",
             show_default=False,
             autocompletion=model_completer(),
         ),
@@ -89,8 +93,8 @@ def generate(
         typer.Option(
             "--format",
             metavar="FORMAT",
-            help="Output format: text (prompt and continuation) or jsonl. Default: text for prompts as arguments, "
-            "jsonl for files.",
+            help="Output format: text (prompt and continuation, or a T5's answer) or jsonl. "
+            "Default: text for prompts as arguments, jsonl for files.",
             show_default=False,
             autocompletion=choice_completer(FORMATS),
         ),
@@ -180,7 +184,7 @@ def generate(
     device: Device = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Continue texts with a language model."""
+    """Continue texts with a language model, or answer them with a T5."""
     texts = texts or []
     form = form or ("text" if texts else "jsonl")
     check_choice("format of texts", form, FORMATS)
@@ -194,17 +198,18 @@ def generate(
         "prefix_cache_bytes": prefix_memory * 2**20,
     }
     generator = _load(model, device, dtype, weights, batch_tokens, memory)
+    shows_prompt = generator.continues_prompt and not chat
     options: dict[str, Any] = {"search": search, "max_tokens": max_tokens, "stop": stop or []}
     ends = _Ends(stop or [])
     with open_texts(texts, data, field) as lines, open_output_file(out) as file:
         if form == "text" and len(texts) == 1 and samples == 1 and out is None:
             prompt = _prompt(generator, texts[0], system, chat=chat)
-            _print_stream(generator, prompt, ends, options, shows_prompt=not chat)
+            _print_stream(generator, prompt, ends, options, shows_prompt=shows_prompt)
         else:
             for found in _continue_lines(generator, lines, system, options, chat=chat):
                 for one in found:
                     ends.add(one)
-                    file.write(_format(one, form, shows_prompt=not chat))
+                    file.write(_format(one, form, shows_prompt=shows_prompt))
                 file.flush()  # a program at the other end of the pipe may wait for these
     ends.report(max_tokens, generator.model.max_tokens)
     if generator.num_reused_tokens:
@@ -279,10 +284,10 @@ def _load(
     weights: str | None,
     tokens: int | None,
     memory: dict[str, int | None],
-) -> Generator:
+) -> TextGenerator:
     import torch
 
-    from regard.generation import Generator
+    from regard.generation import load_generator
     from regard.generation.generator import BATCH_TOKENS
     from regard.layers.precision import say_if_slower
     from regard.models.int8_weights import WEIGHT_FORMATS, convert_weights
@@ -291,19 +296,19 @@ def _load(
     if weights is not None:
         check_choice("format of weights", weights, WEIGHT_FORMATS)
     options: dict[str, Any] = {"tokens": tokens or BATCH_TOKENS, **memory}
-    generator = Generator.load(model, device=device, dtype=getattr(torch, dtype), **options)
+    generator = load_generator(model, device=device, dtype=getattr(torch, dtype), **options)
     if weights is not None:
         convert_weights(generator.model, weights)
     say_if_slower(dtype, generator.model.device, say)
     return generator
 
 
-def _prompt(generator: Generator, text: str, system: str | None, *, chat: bool) -> str:
+def _prompt(generator: TextGenerator, text: str, system: str | None, *, chat: bool) -> str:
     return generator.chat_prompt(text, system=system) if chat else text
 
 
 def _print_stream(
-    generator: Generator, prompt: str, ends: _Ends, options: dict[str, Any], *, shows_prompt: bool
+    generator: TextGenerator, prompt: str, ends: _Ends, options: dict[str, Any], *, shows_prompt: bool
 ) -> None:
     """Print a text while it is written."""
     from regard.generation import Continuation
@@ -330,7 +335,7 @@ def _print_part(text: str) -> None:
 
 
 def _continue_lines(
-    generator: Generator,
+    generator: TextGenerator,
     lines: LineReader | list[Line],
     system: str | None,
     options: dict[str, Any],
@@ -353,7 +358,7 @@ def _continue_lines(
 
 
 def _usable_prompts(
-    generator: Generator, lines: Sequence[Line], system: str | None, options: dict[str, Any], *, chat: bool
+    generator: TextGenerator, lines: Sequence[Line], system: str | None, options: dict[str, Any], *, chat: bool
 ) -> tuple[list[str], DataError | None]:
     """The prompts up to the first unusable line, and its error."""
     prompts: list[str] = []

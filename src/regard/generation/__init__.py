@@ -1,7 +1,19 @@
-"""Language models with text in and text out: continue texts, and measure how well a model predicts them."""
+"""Language models with text in and text out: continue texts, and measure how well a model predicts them; and T5."""
 
 from regard.generation.chat_template import ChatTemplate
 from regard.generation.generator import Continuation, Generator
+from regard.generation.load_generator import load_generator
 from regard.generation.scores import LanguageModelScores, score_texts
+from regard.generation.text_generator import TextGenerator
+from regard.generation.text_to_text import TextToText
 
-__all__ = ["ChatTemplate", "Continuation", "Generator", "LanguageModelScores", "score_texts"]
+__all__ = [
+    "ChatTemplate",
+    "Continuation",
+    "Generator",
+    "LanguageModelScores",
+    "TextGenerator",
+    "TextToText",
+    "load_generator",
+    "score_texts",
+]

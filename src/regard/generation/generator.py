@@ -19,6 +19,7 @@ from regard.errors import CheckpointError, DataError, OptionError, check_count, 
 from regard.generation.chat_template import ChatTemplate
 from regard.generation.continuous_batching import ContinuousBatching, Request, Row
 from regard.generation.paged_memory import PagedMemory
+from regard.generation.text_generator import MAX_TOKENS, TextGenerator
 from regard.generation.text_stream import TextStream
 from regard.models.causal_language_model import CausalLanguageModel
 from regard.models.load import LANGUAGE_MODEL, load_language_model, resolve_folder
@@ -27,8 +28,6 @@ from regard.search.greedy import Greedy
 from regard.search.token_by_token import TokenSearch
 from regard.text.tokenizer import check_text, check_texts
 
-MAX_TOKENS = 256
-"""Default of the most new tokens."""
 BATCH_TOKENS = 8192
 """Default tokens of a batch: prompts with their longest continuations, padding included."""
 PREFIX_CACHE_BYTES = 2**28
@@ -52,7 +51,7 @@ class Continuation:
 
 
 @final
-class Generator:
+class Generator(TextGenerator):
     """Continues texts with ``model``, a ``CausalLanguageModel`` from ``regard.load`` or from a training run.
 
     ``tokens`` is the most tokens of a batch: prompts and continuations, padding included. ``chat_template`` is that of
@@ -65,6 +64,8 @@ class Generator:
 
     Raises CheckpointError for a model without tokenizer, OptionError for numbers that do not fit.
     """
+
+    continues_prompt = True
 
     def __init__(
         self,
@@ -94,7 +95,8 @@ class Generator:
                 got="none",
                 do="add tokenizer.json of the same model to the folder",
             )
-        self.model, self.tokenizer, self.chat_template, self.tokens = model, model.tokenizer, chat_template, tokens
+        self.model: CausalLanguageModel = model
+        self.tokenizer, self.chat_template, self.tokens = model.tokenizer, chat_template, tokens
         self.cache_bytes, self.prefix_cache_bytes = cache_bytes, prefix_cache_bytes
         self.num_prompt_tokens = self.num_reused_tokens = 0
         self._memory: PagedMemory | None = None
@@ -121,26 +123,6 @@ class Generator:
             prefix_cache_bytes=prefix_cache_bytes,
         )
 
-    def generate(
-        self,
-        prompts: Sequence[str],
-        *,
-        search: TokenSearch | None = None,
-        max_tokens: int = MAX_TOKENS,
-        stop: Sequence[str] = (),
-    ) -> list[list[Continuation]]:
-        """Continue each prompt; ``search.rows`` continuations of each, the most probable first.
-
-        Args:
-            prompts: texts; an empty one begins a text, if the model has a start token.
-            search: ``Greedy()``, the default, or ``Sampling(seed=...)``.
-            max_tokens: the most new tokens, end token included.
-            stop: strings that end a continuation, and are not part of it.
-
-        Raises DataError for a prompt that is too long or has no tokens, OptionError for arguments that do not fit.
-        """
-        return list(self.generate_each(prompts, search=search, max_tokens=max_tokens, stop=stop))
-
     def generate_each(
         self,
         prompts: Sequence[str],
@@ -149,7 +131,9 @@ class Generator:
         max_tokens: int = MAX_TOKENS,
         stop: Sequence[str] = (),
     ) -> Iterator[list[Continuation]]:
-        """Continue each prompt, as ``generate`` does, and yield its continuations when those before it are complete."""
+        """Continue each prompt. See ``TextGenerator.generate_each``; an empty prompt begins a text, if the model has a
+        start token. A prompt's continuations are yielded when those before it are complete.
+        """
         check_texts("prompts", prompts)
         search = self._check_options(search, max_tokens, stop)
         ids = [self.prompt_ids(prompt, f"prompt {number}") for number, prompt in enumerate(prompts, start=1)]
@@ -167,10 +151,7 @@ class Generator:
         max_tokens: int = MAX_TOKENS,
         stop: Sequence[str] = (),
     ) -> Iterator[str | Continuation]:
-        """Continue a prompt, and yield its text in parts as it is written; then the ``Continuation``.
-
-        Arguments and errors as for ``generate``; ``search`` writes a single continuation.
-        """
+        """Continue a prompt, part by part. See ``TextGenerator.stream``; ``search`` writes a single continuation."""
         check_text(prompt, 1)
         search = self._check_options(search, max_tokens, stop)
         if search.rows != 1:
@@ -215,12 +196,12 @@ class Generator:
     def check_prompt(
         self, prompt: str, name: str, *, search: TokenSearch | None = None, max_tokens: int = MAX_TOKENS
     ) -> None:
-        """Raise DataError if ``generate`` refuses a prompt with these options; ``name`` is its name in messages."""
+        """See ``TextGenerator.check_prompt``."""
         search = self._check_options(search, max_tokens, ())
         self._make_requests([self.prompt_ids(prompt, name)], [name], max_tokens, search.rows)
 
     def prompt_ids(self, prompt: str, name: str) -> list[int]:
-        """Encode a prompt, called ``name`` in messages. Raises DataError if it has no tokens, or too many."""
+        """See ``TextGenerator.prompt_ids``."""
         check_text(prompt, 1)
         (ids,) = self.tokenizer.ids([prompt])
         start = self.model.start_id

@@ -97,7 +97,7 @@ MASKED_LANGUAGE_MODEL = ModelKind(
     "check the path; to make one: regard train mlm --data text.txt --out model/",
 )
 LANGUAGE_MODEL = ModelKind(
-    "the folder of a language model, such as `regard train lm` writes, or a name on the Hub such as 'openai/gpt2'",
+    "the folder of a language model, such as `regard train lm` writes, or a T5; or a name on the Hub: 'openai/gpt2'",
     "check the path; to make one: regard train lm --data text.txt --out model/",
 )
 

@@ -1,0 +1,51 @@
+"""Load the text generator of a model folder: a language model, or an encoder-decoder such as a T5."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from regard.errors import OptionError
+from regard.generation.generator import BATCH_TOKENS, PREFIX_CACHE_BYTES, Generator
+from regard.generation.text_generator import TextGenerator
+from regard.generation.text_to_text import TextToText
+from regard.models.config_file import ConfigFile
+from regard.models.load import LANGUAGE_MODEL, resolve_folder
+from regard.models.t5_config import MODEL_TYPES as T5_TYPES
+
+
+def load_generator(
+    folder: str | Path,
+    *,
+    device: str | None = None,
+    dtype: torch.dtype | None = None,
+    tokens: int = BATCH_TOKENS,
+    cache_bytes: int | None = None,
+    prefix_cache_bytes: int = PREFIX_CACHE_BYTES,
+) -> TextGenerator:
+    """Load the generator of a folder, whose type config.json says.
+
+    ``tokens`` is the most tokens of a batch: prompts and texts, padding included. ``cache_bytes`` and
+    ``prefix_cache_bytes`` are those of ``Generator``; an encoder-decoder keeps no prompts. Raises CheckpointError for
+    another kind of model, OptionError for an encoder-decoder with ``cache_bytes``.
+    """
+    path = resolve_folder(folder, LANGUAGE_MODEL)
+    model_type = ConfigFile.read(path).model_type
+    if model_type not in T5_TYPES:
+        return Generator.load(
+            path,
+            device=device,
+            dtype=dtype,
+            tokens=tokens,
+            cache_bytes=cache_bytes,
+            prefix_cache_bytes=prefix_cache_bytes,
+        )
+    if cache_bytes is not None:
+        raise OptionError(
+            "the memory of an encoder-decoder's cache has no bound of its own",
+            expected=f"no bound for a model of type {model_type}",
+            got=f"{cache_bytes:,} bytes",
+            do="bound the tokens of a batch instead: --batch-tokens, or tokens=",
+        )
+    return TextToText.load(path, device=device, dtype=dtype, tokens=tokens)

@@ -1,0 +1,86 @@
+"""The interface of models that write texts for prompts; ``load_generator`` chooses one for a model folder.
+
+Generator     a decoder continues the prompt                   "Once upon" -> " a time .."
+TextToText    an encoder-decoder answers the prompt, as a T5   "summarize: .." -> ".."
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from regard.models.base import EncoderDecoder
+from regard.models.causal_language_model import CausalLanguageModel
+
+if TYPE_CHECKING:
+    from regard.generation.generator import Continuation
+    from regard.search.token_by_token import TokenSearch
+
+MAX_TOKENS = 256
+"""Default of the most new tokens."""
+
+
+class TextGenerator(ABC):
+    """Writes texts for prompts with ``model``."""
+
+    model: CausalLanguageModel | EncoderDecoder
+
+    continues_prompt: bool
+    """Whether a text continues its prompt; else it is an answer, which is shown without the prompt."""
+
+    num_prompt_tokens: int = 0
+    """The tokens of all prompts so far."""
+    num_reused_tokens: int = 0
+    """Those of them that were not computed, since an earlier prompt began alike."""
+
+    def generate(
+        self,
+        prompts: Sequence[str],
+        *,
+        search: TokenSearch | None = None,
+        max_tokens: int = MAX_TOKENS,
+        stop: Sequence[str] = (),
+    ) -> list[list[Continuation]]:
+        """Write ``search.rows`` texts for each prompt, the most probable first.
+
+        Args:
+            prompts: texts.
+            search: ``Greedy()``, the default, or ``Sampling(seed=...)``.
+            max_tokens: the most new tokens, end token included.
+            stop: strings that end a text, and are not part of it.
+
+        Raises DataError for a prompt that is too long or has no tokens, OptionError for arguments that do not fit.
+        """
+        return list(self.generate_each(prompts, search=search, max_tokens=max_tokens, stop=stop))
+
+    @abstractmethod
+    def generate_each(
+        self,
+        prompts: Sequence[str],
+        *,
+        search: TokenSearch | None = None,
+        max_tokens: int = MAX_TOKENS,
+        stop: Sequence[str] = (),
+    ) -> Iterator[list[Continuation]]:
+        """Write texts for each prompt, as ``generate`` does, and yield those of each in its turn."""
+
+    @abstractmethod
+    def check_prompt(
+        self, prompt: str, name: str, *, search: TokenSearch | None = None, max_tokens: int = MAX_TOKENS
+    ) -> None:
+        """Raise DataError if ``generate`` refuses a prompt with these options; ``name`` is its name in messages."""
+
+    @abstractmethod
+    def stream(
+        self, prompt: str, *, search: TokenSearch | None = None, max_tokens: int = MAX_TOKENS, stop: Sequence[str] = ()
+    ) -> Iterator[str | Continuation]:
+        """Write one text for a prompt, and yield it in parts as it is written; then the ``Continuation``."""
+
+    @abstractmethod
+    def prompt_ids(self, prompt: str, name: str) -> list[int]:
+        """Encode a prompt, called ``name`` in messages. Raises DataError if it has no tokens, or too many."""
+
+    @abstractmethod
+    def chat_prompt(self, text: str, *, system: str | None = None) -> str:
+        """Format a message by the chat template of the model's folder. Raises CheckpointError if it has none."""

@@ -1,0 +1,223 @@
+"""Answer prompts with an encoder-decoder such as a T5: text in, text out.
+
+    prompt -> tokens, </s> -> search -> tokens of the answer -> text, up to a stop string
+
+The prompt names the task, as in "summarize: ..". Prompts are batched by length; answers come in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator as Steps
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import final
+
+import torch
+
+from regard.errors import CheckpointError, DataError, OptionError, RefusedError, check_count, check_kind
+from regard.generation.generator import BATCH_TOKENS, Continuation
+from regard.generation.text_generator import MAX_TOKENS, TextGenerator
+from regard.generation.text_stream import TextStream
+from regard.models.base import EncoderDecoder
+from regard.models.load import LANGUAGE_MODEL, load, resolve_folder
+from regard.search.base import Hypothesis
+from regard.search.greedy import Greedy
+from regard.search.token_by_token import TokenSearch
+from regard.text.length_batches import cut_batches
+from regard.text.pretrained_subwords import PretrainedSubwords
+from regard.text.tokenizer import check_text, check_texts
+
+
+@final
+class TextToText(TextGenerator):
+    """Answers prompts with ``model``, an ``EncoderDecoder`` with the tokenizer of its folder, such as a T5.
+
+    ``tokens`` is the most tokens of a batch: prompts and answers, padding included. Raises CheckpointError for a model
+    without tokenizer, RefusedError for a translator whose subwords were trained here: use ``regard.translation``.
+    """
+
+    continues_prompt = False
+
+    def __init__(self, model: EncoderDecoder, *, tokens: int = BATCH_TOKENS) -> None:
+        check_kind("model", model, EncoderDecoder, do="TextToText.load(folder), or regard.load(folder)")
+        check_count("tokens", tokens)
+        if model.subwords is None:
+            raise CheckpointError(
+                "the model has no tokenizer, so it cannot read text",
+                expected="tokenizer.json in its folder",
+                got="none",
+                do="write it: transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(folder)",
+            )
+        if not isinstance(model.subwords[0], PretrainedSubwords):
+            raise RefusedError(
+                "this model is a translator that `regard train translate` trained",
+                expected="a pretrained text-to-text model, such as a T5",
+                got=f"a {type(model).__name__} with placeholders among its subwords",
+                do='use it with: regard translate --model FOLDER "..." (--sample draws translations at random)',
+            )
+        self.model: EncoderDecoder = model
+        self.tokens, self._subwords = tokens, model.subwords[0]
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | Path,
+        *,
+        device: str | None = None,
+        dtype: torch.dtype | None = None,
+        tokens: int = BATCH_TOKENS,
+    ) -> TextToText:
+        """Load a model of a folder. Raises CheckpointError if the folder holds no encoder-decoder."""
+        model = load(resolve_folder(folder, LANGUAGE_MODEL), device=device, dtype=dtype)
+        if not isinstance(model, EncoderDecoder):
+            raise CheckpointError(
+                f"{folder} is another kind of model",
+                expected="an encoder-decoder, such as a T5 with its decoder",
+                got=type(model).__name__,
+                do="load another model; an encoder alone is used with: regard embed, regard view",
+            )
+        return cls(model, tokens=tokens)
+
+    def generate_each(
+        self,
+        prompts: Sequence[str],
+        *,
+        search: TokenSearch | None = None,
+        max_tokens: int = MAX_TOKENS,
+        stop: Sequence[str] = (),
+    ) -> Iterator[list[Continuation]]:
+        """Answer each prompt. See ``TextGenerator.generate_each``; answers are yielded when all are complete."""
+        check_texts("prompts", prompts)
+        search = _check_options(search, max_tokens, stop)
+        ids = [self.prompt_ids(prompt, f"prompt {number}") for number, prompt in enumerate(prompts, start=1)]
+        order = sorted(range(len(ids)), key=lambda index: -len(ids[index]))
+        sizes = [(len(ids[index]) + max_tokens) * search.rows for index in order]
+        found: list[list[Continuation]] = [[] for _ in prompts]
+        for cut in cut_batches(sizes, tokens=self.tokens):
+            batch = order[cut]
+            steps = self._steps([ids[index] for index in batch], search, max_tokens, stop, reads=bool(stop))
+            hypotheses = _run_to_end(steps)
+            for index, own in zip(batch, hypotheses, strict=True):
+                found[index] = [self._continuation(prompts[index], one, max_tokens, stop) for one in own]
+        return iter(found)
+
+    def check_prompt(
+        self, prompt: str, name: str, *, search: TokenSearch | None = None, max_tokens: int = MAX_TOKENS
+    ) -> None:
+        """See ``TextGenerator.check_prompt``."""
+        _check_options(search, max_tokens, ())
+        self.prompt_ids(prompt, name)
+
+    def stream(
+        self,
+        prompt: str,
+        *,
+        search: TokenSearch | None = None,
+        max_tokens: int = MAX_TOKENS,
+        stop: Sequence[str] = (),
+    ) -> Iterator[str | Continuation]:
+        """Answer a prompt, part by part. See ``TextGenerator.stream``; ``search`` writes a single answer."""
+        check_text(prompt, 1)
+        search = _check_options(search, max_tokens, stop)
+        if search.rows != 1:
+            raise OptionError(
+                "a stream has a single answer",
+                expected="a search with best=1",
+                got=repr(search),
+                do="use TextToText.generate for several",
+            )
+        return self._stream(prompt, self.prompt_ids(prompt, "the prompt"), search, max_tokens, stop)
+
+    def prompt_ids(self, prompt: str, name: str) -> list[int]:
+        """Encode a prompt, end token included. See ``TextGenerator.prompt_ids``."""
+        check_text(prompt, 1)
+        (ids,) = self._subwords.encode([prompt])
+        if not ids:
+            raise DataError(
+                f"{name} has no tokens", expected="a text", got=repr(prompt[:30]), do="write the task in it"
+            )
+        limit = self.model.max_tokens
+        if limit is not None and len(ids) + 1 > limit:
+            raise DataError(
+                f"{name} is too long for the model",
+                expected=f"at most {limit - 1:,} tokens",
+                got=f"{len(ids):,} tokens",
+                do="shorten it",
+            )
+        return [*ids, self.model.end_id]
+
+    def chat_prompt(self, text: str, *, system: str | None = None) -> str:
+        """Raise CheckpointError: the turns of a chat have no meaning for a model that answers one text."""
+        del text, system
+        raise CheckpointError(
+            "the model has no chat template",
+            expected="a decoder that was fine-tuned for chats",
+            got=f"a {type(self.model).__name__}, which answers one text",
+            do='leave out --chat, and write the task into the text: "summarize: ..."',
+        )
+
+    def _steps(
+        self, prompts: Sequence[list[int]], search: TokenSearch, max_tokens: int, stop: Sequence[str], *, reads: bool
+    ) -> Steps[str, None, list[list[Hypothesis]]]:
+        """Run the search, and stop rows at a stop string; yield the new text of the first row of each step.
+
+        Without ``reads`` no token is decoded, and the texts are empty.
+        """
+        streams = [TextStream(self._subwords.tokenizer, stop) for _ in range(len(prompts) * search.rows)]
+        lengths = torch.tensor([len(ids) for ids in prompts], device=self.model.device)
+        rows = [torch.tensor(ids) for ids in prompts]
+        source = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=self.model.pad_id)
+        steps = search.stream(self.model, source.to(self.model.device), lengths, most=max_tokens)
+        try:
+            step = next(steps)
+            while True:
+                parts = [
+                    "" if token == self.model.end_id or not reads else streams[row].push(token)
+                    for row, token in zip(step.rows, step.tokens, strict=True)
+                ]
+                yield parts[0]
+                step = steps.send({row for row in step.rows if streams[row].stopped_by is not None})
+        except StopIteration as ended:
+            hypotheses: list[list[Hypothesis]] = ended.value
+        if reads and len(streams) == 1:
+            yield streams[0].close()
+        return hypotheses
+
+    def _stream(
+        self, prompt: str, ids: list[int], search: TokenSearch, max_tokens: int, stop: Sequence[str]
+    ) -> Iterator[str | Continuation]:
+        steps = self._steps([ids], search, max_tokens, stop, reads=True)
+        try:
+            while True:
+                part = next(steps)
+                if part:
+                    yield part
+        except StopIteration as ended:
+            ((best, *_),) = ended.value
+        yield self._continuation(prompt, best, max_tokens, stop)
+
+    def _continuation(self, prompt: str, one: Hypothesis, max_tokens: int, stop: Sequence[str]) -> Continuation:
+        stream = TextStream(self._subwords.tokenizer, stop)
+        text = "".join(stream.push(token) for token in one.ids) + stream.close()
+        cut = "max_tokens" if len(one.ids) >= max_tokens else "context"
+        ended_by = "stop" if stream.stopped_by is not None else "end" if one.finished else cut
+        return Continuation(prompt, text, ended_by, len(one.ids), one.log_probability)
+
+
+def _run_to_end(steps: Steps[str, None, list[list[Hypothesis]]]) -> list[list[Hypothesis]]:
+    try:
+        while True:
+            next(steps)
+    except StopIteration as ended:
+        hypotheses: list[list[Hypothesis]] = ended.value
+        return hypotheses
+
+
+def _check_options(search: TokenSearch | None, max_tokens: int, stop: Sequence[str]) -> TokenSearch:
+    search = Greedy() if search is None else search
+    check_kind("search", search, TokenSearch, do="Greedy() or Sampling(seed=1)")
+    check_count("max_tokens", max_tokens, most=2**20)
+    check_texts("stop", stop)
+    if not all(stop):
+        raise OptionError("a stop string is empty", expected="one character or more", got="''", do="leave it out")
+    return search
