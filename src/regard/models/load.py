@@ -28,7 +28,7 @@ from regard.models.masked_language_model import MaskedLanguageModel
 from regard.models.modernbert import ModernBert
 from regard.models.recurrent import Recurrent
 from regard.models.roberta import ROBERTA_TYPES, Roberta
-from regard.models.t5 import load_t5
+from regard.models.t5 import T5, load_t5
 from regard.models.t5_config import MODEL_TYPES as T5_TYPES
 from regard.models.text_classifier import TextClassifier
 from regard.models.transformer import Transformer
@@ -173,9 +173,13 @@ def has_loader(model_type: str) -> bool:
 def load_encoder(folder_or_name: str | Path, *, dtype: torch.dtype | None = None) -> Encoder:
     """Load a text encoder, without a masked-language head, which takes time for each token of a large vocabulary.
 
+    Of a T5 it is the encoder.
+
     Raises CheckpointError for another kind of model, and what ``load`` raises.
     """
     model = load(folder_or_name, dtype=dtype)
+    if isinstance(model, T5):
+        return model.encoder
     if not isinstance(model, Encoder):
         raise _wrong_kind_error(folder_or_name, "a text encoder, such as a BERT", model)
     if isinstance(model, MaskedLanguageModel):

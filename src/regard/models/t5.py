@@ -431,8 +431,8 @@ def load_t5(folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> T5 | T5E
         path = folder / _TOKENIZER_CONFIG_FILE
         model.tokenizer_config = read_json_object(path) if path.exists() else None
         model.metadata = sequence_files.read_metadata(folder)
-    else:
-        model.pooling = Pooling.read(folder)
+    encoder = model.encoder if isinstance(model, T5) else model
+    encoder.tokenizer, encoder.pooling = model.tokenizer, Pooling.read(folder)
     model.notes = checkpoint_reader.loading_notes(folder, skipped)
     return model.eval()
 
