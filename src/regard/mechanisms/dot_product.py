@@ -137,17 +137,18 @@ class DotProduct(ScoredMechanism):
     ) -> tuple[Tensor, State]:
         """Compute one step of decoding, as ``Mechanism.step`` does.
 
-        A ``PagedCache`` is read in place, unless a forward hook needs contiguous keys and values, or there is a bias,
-        a softcap, sinks or dropout.
+        Pages (a ``PagedCache`` or ``RaggedPages``) are read in place, unless a forward hook needs contiguous keys and
+        values, or there is a bias, a softcap, sinks or dropout.
         """
         has_hooks = self._forward_pre_hooks or self._forward_hooks
         has_terms = bias is not None or self.softcap is not None or self.sinks is not None
-        is_paged = isinstance(state, PagedCache | RaggedPages)
-        if not is_paged or has_hooks or has_terms or inputs or self.active_dropout:
+        if has_hooks or has_terms or inputs or self.active_dropout:
             return super().step(query, key, value, state, mask, bias=bias, **inputs)
         if isinstance(state, RaggedPages):
             state.write(key, value)
             return state.attention(query, mask=mask, scale=self.factor, impl=self.impl), state
+        if not isinstance(state, PagedCache):
+            return super().step(query, key, value, state, mask, bias=bias)
         state = state.extended(key, value)
         return state.attention(query, mask=mask, scale=self.factor, impl=self.impl), state
 
