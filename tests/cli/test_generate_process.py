@@ -103,3 +103,28 @@ def test_int8_weights(folder):
     refused = regard(folder, "generate", "--model", "m", "the cat", "--weights", "int3")
     assert refused.returncode == 2
     assert "format of weights" in refused.stderr
+
+
+def test_prompts_that_begin_alike_are_computed_once_and_reported(folder):
+    lines = [f"the cat sees the dog and a horse {name}" for name in ("eats", "sees", "falls")]
+    (folder / "p.txt").write_text("\n".join(lines) + "\n")
+    options = ["generate", "--model", "m", "--data", "p.txt", "--max-tokens", 3]
+    done = regard(folder, *options)
+    generator = Generator.load(folder / "m")
+    total = sum(len(generator.prompt_ids(line, "")) for line in lines)
+    assert f"64 of {total} prompt tokens reused" in done.stderr
+    without = regard(folder, *options, "--prefix-memory", 0, "--batch-tokens", 1, "--cache-memory", 1)
+    assert "reused" not in without.stderr
+    texts = [[json.loads(line)["text"] for line in run.stdout.splitlines()] for run in (done, without)]
+    assert texts[0] == texts[1]
+
+
+def test_a_prompt_that_the_cache_cannot_hold_is_refused_and_leaves_no_file(folder):
+    (folder / "p.txt").write_text("the cat\n")
+    options = ["generate", "--model", "m", "--data", "p.txt", "--cache-memory", 1, "-o", "out.jsonl"]
+    done = regard(folder, *options, "--samples", 100)
+    assert done.returncode == 3
+    assert "p.txt, line 1 needs more memory for keys and values than there is" in done.stderr
+    assert "bytes, for 100 texts of" in done.stderr
+    assert not (folder / "out.jsonl").exists()
+    assert regard(folder, *options, "--samples", 50).returncode == 0
