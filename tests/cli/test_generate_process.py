@@ -124,7 +124,7 @@ def test_a_prompt_that_the_cache_cannot_hold_is_refused_and_leaves_no_file(folde
     options = ["generate", "--model", "m", "--data", "p.txt", "--cache-memory", 1, "-o", "out.jsonl"]
     done = regard(folder, *options, "--samples", 100)
     assert done.returncode == 3
-    assert "p.txt, line 1 needs more memory for keys and values than there is" in done.stderr
+    assert "line 1 of p.txt needs more memory for keys and values than there is" in done.stderr
     assert "bytes, for 100 texts of" in done.stderr
     assert not (folder / "out.jsonl").exists()
     assert regard(folder, *options, "--samples", 50).returncode == 0
