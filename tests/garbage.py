@@ -935,7 +935,7 @@ def _alignments() -> Iterator[PublicCall]:
 
 def _translation() -> Iterator[PublicCall]:
     translator = Translator(transformer())
-    yield PublicCall("Translator()", Translator, lambda: {"model": transformer(), "tokens": 100})
+    yield PublicCall("Translator()", Translator, lambda: {"model": transformer(), "tokens": 100, "prefix": ""})
     make_texts = lambda: {"texts": ["zwei hunde"], "search": Greedy()}  # noqa: E731
     yield PublicCall("Translator.translate", translator.translate, make_texts)
     yield PublicCall("Translator.stream", lambda **arguments: list(translator.stream(**arguments)), make_texts)

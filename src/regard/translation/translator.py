@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.errors import CheckpointError, DataError, OptionError, RefusedError, check_count, check_kind
+from regard.errors import CheckpointError, DataError, OptionError, RefusedError, check_count, check_kind, short_repr
 from regard.models import EncoderDecoder
 from regard.models.load import load_translator
 from regard.search import Beam, Hypothesis, Search
@@ -359,7 +359,7 @@ def check_prefix(prefix: object, subwords: SentenceTokenizer) -> None:
         raise OptionError(
             "this model has a single task, so a prefix would be translated like other words",
             expected="a prefix only for a pretrained model of several tasks, such as a T5",
-            got=repr(prefix),
+            got=short_repr(prefix),
             do="leave out the prefix (--prefix)",
         )
 

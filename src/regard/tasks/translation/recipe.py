@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
-from regard.errors import OptionError, check_count, check_kind, check_number
+from regard.errors import OptionError, check_count, check_kind, check_number, short_repr
 from regard.tasks.recipe_fields import check_effect_on_trained_model, to_json_fields
 from regard.tasks.translation.presets import SIZES
 from regard.text.pairs import PairFormat
@@ -106,7 +106,7 @@ class TranslationRecipe:
             raise OptionError(
                 "a new model has a single task, so a prefix would tell it nothing",
                 expected="a prefix only for a pretrained model of several tasks, such as a T5",
-                got=f"prefix={self.prefix!r} (--prefix)",
+                got=f"prefix={short_repr(self.prefix)} (--prefix)",
                 do="leave it out, or name a T5 to fine-tune: --from t5/",
             )
         fixed = {
