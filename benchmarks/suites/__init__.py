@@ -7,6 +7,7 @@ from benchmarks.suites import (
     additive,
     decode,
     forward,
+    generation,
     hashing,
     hf_models,
     long_inputs,
@@ -44,6 +45,7 @@ SUITES: dict[str, Suite] = {
         softcap_sinks,
         model,
         hf_models,
+        generation,
         translator,
     )
 }

@@ -1,0 +1,228 @@
+"""Greedy generation with GPT-2 small, random weights: regard, transformers and llama.cpp on the same weights.
+
+    steps      64 tokens after a prompt of 960, so that the last one has a context of 1,024; the prompt is not timed
+    prompt     a prompt of 1,024 tokens and the token after it
+
+A step reads each weight once, whatever the batch, and the keys and values of each text. So the rate of a step is
+compared with the rate of reading memory; the rate of a prompt with that of multiplying. transformers generates with its
+static cache, and with its dynamic one. llama.cpp reads float16 weights, converted from the same ones, in all cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from benchmarks.accuracy import Deviation, deviation
+from benchmarks.case import Case, Contestant, PreparedCase, Suite, Work
+from benchmarks.llama_cpp import LlamaCpp
+from benchmarks.optional_imports import import_transformers
+from benchmarks.peaks import READ_MEMORY, arithmetic_peak
+from benchmarks.problem import DTYPE_NAMES
+from benchmarks.targets import Faster, Target
+from regard.models.gpt2 import Gpt2, Gpt2Config
+from regard.models.int8_weights import convert_weights
+from regard.search import Greedy
+
+_CONTEXT, _NEW = 1024, 64
+_BATCHES = (1, 8)
+_TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 5e-2}
+"""Tolerances of the logits after a prompt, for twelve layers in that dtype."""
+_INT8_TOLERANCE = 5e-2
+_LLAMA_TOLERANCE = 1e-2
+"""Tolerance of its float16 weights and activations."""
+_PEERS = ("static", "dynamic", "llama.cpp")
+
+
+@cache
+def _make_model(dtype: torch.dtype, weights: str | None = None) -> Gpt2:
+    """Make GPT-2 small with one position more than the context, for the token after a prompt, and no end token."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(2019)
+        model = Gpt2(Gpt2Config(max_length=_CONTEXT + 1)).eval().to(dtype)
+    if weights is not None:
+        convert_weights(model, weights)
+    return model
+
+
+@cache
+def _make_peer(dtype: torch.dtype) -> Any:
+    """Load the same weights into transformers' model."""
+    transformers, model = import_transformers(), _make_model(torch.float32)
+    fields = {**model.config_fields(), "bos_token_id": None, "eos_token_id": None}
+    peer = transformers.GPT2LMHeadModel(transformers.GPT2Config(**fields))
+    peer.load_state_dict(model.weight_names.to_file(model.state_dict()), strict=False)  # its deviation is checked
+    peer.tie_weights()
+    peer.generation_config.pad_token_id = 0
+    return peer.eval().to(dtype)
+
+
+def _draw_prompt(batch: int, length: int) -> Tensor:
+    return torch.randint(50257, (batch, length), generator=torch.Generator().manual_seed(batch))
+
+
+@final
+class _ReadPrompt:
+    """A model that has read a prompt: its search begins with the step after it."""
+
+    def __init__(self, model: Gpt2, prompt: Tensor) -> None:
+        self._model = model
+        with torch.no_grad():
+            self._start = model.prefill(prompt)
+
+    def prefill(self, *_: object, **__: object) -> Any:
+        """Return the last token of the prompt, and the state before it."""
+        return self._start
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+
+def _continue_ours(model: Any, prompt: Tensor, new: int) -> Tensor:
+    """Write ``new`` tokens after each prompt by regard's greedy search."""
+    lengths = torch.full((len(prompt),), prompt.shape[1])
+    with torch.no_grad():
+        found = Greedy().decode(model, prompt, lengths, torch.full((len(prompt),), new))
+    return torch.tensor([hypotheses[0].ids for hypotheses in found])
+
+
+def _prepare_ours(dtype: torch.dtype, weights: str | None, prompt: Tensor, new: int, *, read: bool) -> Contestant:
+    model = _make_model(dtype, weights)
+    begun = _ReadPrompt(model, prompt) if read else model
+
+    def deviations() -> Iterator[Deviation]:
+        with torch.no_grad():
+            logits, _ = model.step(*model.prefill(prompt[:1]))
+        yield _compare(logits[0], prompt, _INT8_TOLERANCE if weights else _TOLERANCES[dtype])
+
+    return Contestant(partial(_continue_ours, begun, prompt, new), deviations)
+
+
+def _prepare_peer(kind: str, dtype: torch.dtype, prompt: Tensor, new: int, *, read: bool) -> Contestant:
+    peer, transformers = _make_peer(dtype), import_transformers()
+    make = partial(transformers.StaticCache, config=peer.config, max_cache_len=prompt.shape[1] + new)
+    cache_of_calls = make() if kind == "static" else transformers.DynamicCache(config=peer.config)
+    options: dict[str, Any] = {"do_sample": False, "max_new_tokens": new, "min_new_tokens": new, "use_cache": True}
+    generate = partial(peer.generate, prompt, attention_mask=torch.ones_like(prompt), **options)
+
+    def run_whole() -> Tensor:
+        with torch.no_grad():
+            found: Tensor = generate(cache_implementation=kind)
+        return found[:, prompt.shape[1] :]
+
+    def run_after_prompt() -> Tensor:
+        with torch.no_grad():
+            found: Tensor = generate(past_key_values=cache_of_calls)
+            forget()
+        return found[:, prompt.shape[1] :]
+
+    def forget() -> None:
+        """Take the new tokens out of the cache; their memory is used again."""
+        if kind == "dynamic":
+            cache_of_calls.crop(prompt.shape[1] - 1 - cache_of_calls.get_seq_length())
+        for layer in cache_of_calls.layers if kind == "static" else ():
+            layer.cumulative_length.fill_(prompt.shape[1] - 1)
+
+    def deviations() -> Iterator[Deviation]:
+        with torch.no_grad():
+            yield _compare(peer(prompt[:1]).logits[0, -1], prompt, _TOLERANCES[dtype])
+
+    if read:
+        with torch.no_grad():
+            peer(prompt[:, :-1], past_key_values=cache_of_calls, use_cache=True, logits_to_keep=1)
+    return Contestant(run_after_prompt if read else run_whole, deviations)
+
+
+def _prepare_llama(prompt: Tensor, new: int, *, read: bool) -> Contestant:
+    llama = LlamaCpp(_make_model(torch.float32), prompt, new)
+
+    def deviations() -> Iterator[Deviation]:
+        yield _compare(llama.logits_after_prompt(), prompt, _LLAMA_TOLERANCE)
+
+    return Contestant(llama.run_steps if read else llama.run_whole, deviations)
+
+
+@cache
+def _expected_logits(length: int, batch: int) -> Tensor:
+    """The logits after the first prompt, by transformers' eager code in float64."""
+    with torch.no_grad():
+        peer = _make_peer(torch.float32).double()
+        peer.set_attn_implementation("eager")
+        expected: Tensor = peer(_draw_prompt(batch, length)[:1], logits_to_keep=1).logits[0, -1]
+    _make_peer.cache_clear()  # it was converted in place
+    return expected
+
+
+def _compare(logits: Tensor, prompt: Tensor, allowed: float) -> Deviation:
+    return deviation("logits", logits, _expected_logits(prompt.shape[1], len(prompt)), allowed)
+
+
+def _read_bytes(dtype: torch.dtype, batch: int, weights: str | None = None) -> float:
+    """Bytes of weights, keys and values that a step reads, in the middle of the steps."""
+    config = _make_model(torch.float32).config
+    linear = config.width * (config.vocabulary + config.layers * (4 * config.width + 2 * config.inner_width))
+    context = 2 * batch * config.layers * config.width * (_CONTEXT - _NEW / 2)
+    return float(linear * (1 if weights else dtype.itemsize) + context * dtype.itemsize)
+
+
+def _operations(batch: int) -> float:
+    """Multiplications and additions of a prompt; the logits are of its last token."""
+    config = _make_model(torch.float32).config
+    linear = config.width * config.layers * (4 * config.width + 2 * config.inner_width)
+    return (
+        2.0 * batch * (_CONTEXT * (linear + config.layers * config.width * _CONTEXT) + config.width * config.vocabulary)
+    )
+
+
+def _case(dtype: torch.dtype, batch: int, what: str, targets: tuple[Target, ...]) -> Case:
+    read = what == "steps"
+    length, new = (_CONTEXT - _NEW, _NEW) if read else (_CONTEXT, 1)
+    sizes = f"{batch} x {new} tokens after {length}" if read else f"{batch} x {length} tokens"
+
+    def prepare() -> PreparedCase:
+        prompt = _draw_prompt(batch, length)
+        _expected_logits(length, batch)
+        makers: dict[str, Callable[[], Contestant]] = {
+            "native": partial(_prepare_ours, dtype, None, prompt, new, read=read),
+            "native-int8": partial(_prepare_ours, dtype, "int8", prompt, new, read=read),
+            "static": partial(_prepare_peer, "static", dtype, prompt, new, read=read),
+            "dynamic": partial(_prepare_peer, "dynamic", dtype, prompt, new, read=read),
+            "llama.cpp": partial(_prepare_llama, prompt, new, read=read),
+        }
+        if read:
+            return PreparedCase(Work(new * _read_bytes(dtype, batch), "GB/s", (READ_MEMORY,)), makers)
+        return PreparedCase(Work(_operations(batch), "GFLOP/s", (arithmetic_peak(dtype),)), makers)
+
+    contestants = ("native", *(("native-int8",) if read else ()), *_PEERS)
+    name = f"{DTYPE_NAMES[dtype]} batch-{batch} {what}"
+    return Case(name, sizes, prepare, contestants, targets, quick=batch == 1 and read)
+
+
+def _targets(what: str, batch: int, dtype: torch.dtype) -> tuple[Target, ...]:
+    """The targets; llama.cpp reads float16, so only bfloat16 is compared with it."""
+    static = Faster("static", 2.0 if what == "steps" else 1.5)
+    return (static, Faster("llama.cpp", 1.0)) if dtype == torch.bfloat16 else (static,)
+
+
+SUITE = Suite(
+    name="generation",
+    title="Generation: GPT-2 small",
+    description="Greedy generation with GPT-2 small (12 layers of 768), compared with transformers and llama.cpp.",
+    cases=tuple(
+        _case(dtype, batch, what, _targets(what, batch, dtype))
+        for what in ("steps", "prompt")
+        for dtype in (torch.float32, torch.bfloat16)
+        for batch in _BATCHES
+    ),
+    notes=(
+        "steps: 64 tokens after a prompt of 960, which is not timed. The bytes are those of the weights that a step "
+        "multiplies, and of keys and values, in the dtype of the case, also where a contestant reads fewer (int8) or "
+        "others (llama.cpp, float16): their rates compare times.",
+        "static and dynamic: transformers' generate with that cache. native-int8: regard with int8 weights.",
+        "prompt: 1,024 tokens and the token after them.",
+    ),
+)
