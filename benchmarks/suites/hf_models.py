@@ -218,7 +218,7 @@ class _ModelProblem:
 
     def _part(self, name: str) -> Contestant:
         """Return the calls of all layers as a contestant."""
-        calls = self._scan_calls(name == _OUR_PART) if self.kind.scans else self._attention_calls(name == _OUR_PART)
+        calls = self._calls(ours=name == _OUR_PART)
         grads = [torch.randn_like(call.compute(*call.tensors)) for call in calls]
 
         def run() -> object:
@@ -232,17 +232,22 @@ class _ModelProblem:
             ]
 
         def compared() -> Iterator[Deviation]:
-            first, right = calls[0], (self._scan_calls(False) if self.kind.scans else self._attention_calls(False))[0]
-            with torch.no_grad():
-                expected = right.compute(*(tensor.double() for tensor in right.tensors))
-                found = first.compute(*first.tensors)
-            shown = self.tokens if found.shape[:2] == self.tokens.shape else ...
-            yield deviation("first layer", found[shown], expected.double()[shown], _TOLERANCES[self.dtype][0])
+            right = self._calls(ours=False)
+            for layer in (0, -1):
+                with torch.no_grad():
+                    expected = right[layer].compute(*(tensor.double() for tensor in right[layer].tensors)).double()
+                    found = calls[layer].compute(*calls[layer].tensors)
+                shown = self.tokens if found.shape[:2] == self.tokens.shape else ...
+                yield deviation("a layer", found[shown], expected[shown], _TOLERANCES[self.dtype][0])
 
         return Contestant(run, lambda: list(compared()))
 
+    def _calls(self, *, ours: bool) -> list[_Call]:
+        """The calls of all layers, with the tensors that they get."""
+        return [*self._attention_calls(ours), *self._scan_calls(ours)]
+
     def _attention_calls(self, ours: bool) -> list[_Call]:
-        """The calls of all attention layers, with the tensors that they get."""
+        """The calls of all attention layers."""
         from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
         from regard.hf.read_mask import read_mask
@@ -277,8 +282,10 @@ class _ModelProblem:
         return calls
 
     def _scan_calls(self, ours: bool) -> list[_Call]:
-        """The calls of all scans, with the tensors that they get."""
+        """The calls of all scans."""
         calls: list[_Call] = []
+        if not self.kind.scans:
+            return calls
 
         def record(function: Callable[..., Any], their: Callable[..., Any], *given: Any, **options: Any) -> Any:
             named = {name: one for name, one in options.items() if isinstance(one, Tensor)}
