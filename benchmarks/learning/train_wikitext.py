@@ -21,6 +21,8 @@ from benchmarks.learning import language_report, results
 from benchmarks.learning.train import train_model
 
 SIZES = {"layers": 4, "width": 192, "heads": 6, "dropout": 0.2, "embedding_dropout": 0.2, "attention_dropout": 0.1}
+GPT2_DROPOUT = ("dropout", "embedding_dropout")
+"""Settings that a Llama does not have."""
 VOCABULARY, BLOCK, BATCH, RATE, WEIGHT_DECAY = 3000, 128, 16, 1e-3, 0.1
 
 
@@ -56,13 +58,13 @@ def main() -> int:
 def measure(asked: argparse.Namespace, name: str) -> dict[str, Any]:
     """Train a model of this architecture, and measure it on the test set."""
     training, test = (asked.data / f"wikitext2_{part}.txt.gz" for part in ("valid", "test"))
-    settings = {"vocabulary": VOCABULARY, "block": BLOCK, "batch": BATCH, "rate": RATE, "weight-decay": WEIGHT_DECAY}
-    settings |= {"steps": asked.steps, "seed": asked.seed, "dtype": asked.dtype, "device": asked.device, "patience": 0}
+    settings: dict[str, Any] = {"vocabulary": VOCABULARY, "block": BLOCK, "batch": BATCH, "rate": RATE}
+    settings |= {"weight-decay": WEIGHT_DECAY, "patience": 0}
+    settings |= {"steps": asked.steps, "seed": asked.seed, "dtype": asked.dtype, "device": asked.device}
     settings |= {"validate-every": max(1, asked.steps // 10), "model": name}
     options = [part for key, value in settings.items() for part in (f"--{key}", str(value))]
-    kept = {key: value for key, value in SIZES.items() if name == "gpt2" or not key.endswith("dropout")}
-    kept |= {} if name == "gpt2" else {"attention_dropout": SIZES["attention_dropout"]}
-    options += [part for key, value in kept.items() for part in ("--set", f"{key}={value}")]
+    sizes = {key: value for key, value in SIZES.items() if name == "gpt2" or key not in GPT2_DROPOUT}
+    options += [part for key, value in sizes.items() for part in ("--set", f"{key}={value}")]
     measured = train_model(asked.out / name, "lm", ["--data", str(training), *options])
     command = [sys.executable, "-m", "regard", "evaluate", "lm", "--model", str(asked.out / name), "--data", str(test)]
     done = subprocess.run([*command, "--format", "json"], stdout=subprocess.PIPE, text=True, check=True)

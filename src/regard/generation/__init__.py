@@ -3,6 +3,7 @@
 from regard.generation.chat_template import ChatTemplate
 from regard.generation.generator import Continuation, Generator
 from regard.generation.load_generator import load_generator
+from regard.generation.masked_scores import MaskedLanguageModelScores, score_masked_texts
 from regard.generation.scores import LanguageModelScores, score_texts
 from regard.generation.text_generator import TextGenerator
 from regard.generation.text_to_text import TextToText
@@ -12,8 +13,10 @@ __all__ = [
     "Continuation",
     "Generator",
     "LanguageModelScores",
+    "MaskedLanguageModelScores",
     "TextGenerator",
     "TextToText",
     "load_generator",
+    "score_masked_texts",
     "score_texts",
 ]
