@@ -37,7 +37,7 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.learning.train_pretraining", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="folder of sst2_train.tsv.gz, ..")
     parser.add_argument("--out", type=Path, default=Path("trained/pretraining"), metavar="FOLDER")
-    parser.add_argument("--mlm-steps", type=int, default=6000, help="steps of masked language modelling")
+    parser.add_argument("--mlm-steps", type=int, default=4000, help="steps of masked language modelling")
     parser.add_argument("--epochs", type=int, default=6, help="epochs of each classifier")
     parser.add_argument("--rates", default="1e-4,3e-4,1e-3", metavar="RATES", help="peak learning rates of classifiers")
     parser.add_argument("--pooling", default="mean", choices=("mean", "cls"))

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Self, final
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.errors import DtypeError, RefusedError, ShapeError, check_kind
@@ -114,7 +114,7 @@ class MaskedLanguageModel(Encoder, ABC):
 
     @final
     def select_logits(
-        self, hidden: Float[Tensor, "batch length width"], at: Bool[Tensor, "batch length"] | None
+        self, hidden: Float[Tensor, "batch length width"], at: Tensor | None
     ) -> Float[Tensor, "*rows vocabulary"] | None:
         """Compute the logits at the positions ``at``, in their order; at all, or None without a head, if it is None.
 

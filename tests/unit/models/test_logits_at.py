@@ -1,4 +1,4 @@
-"""``logits_at`` and ``positions`` of masked language models: part of the usual output, and refused if they do not fit."""
+"""``logits_at`` and ``positions`` of masked language models: part of the usual output, refused if they do not fit."""
 
 import pytest
 import torch
