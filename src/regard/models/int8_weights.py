@@ -11,6 +11,7 @@ from torch import nn
 
 from regard.errors import RefusedError, check_choice
 from regard.layers.int8_linear import Int8Linear
+from regard.models.base import EncoderDecoder
 from regard.models.causal_language_model import CausalLanguageModel
 
 WEIGHT_FORMATS = ("int8",)
@@ -18,7 +19,7 @@ WEIGHT_FORMATS = ("int8",)
 _ROUTER = "router"
 
 
-def convert_weights(model: CausalLanguageModel, weights: str) -> None:
+def convert_weights(model: CausalLanguageModel | EncoderDecoder, weights: str) -> None:
     """Convert the linear layers of a loaded model to the named format, in place.
 
     Raises OptionError for an unknown format, RefusedError for a model in training and for weights that are not finite.
