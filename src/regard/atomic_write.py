@@ -3,7 +3,8 @@
 So each is either complete or absent, however the process ends. A killed process may leave these beside NAME:
 
     .NAME.partial              an incomplete file; the next write overwrites it
-    .NAME.TOKEN.partial        an incomplete folder, or the rest of a folder that was being removed
+    .NAME.TOKEN.partial        an incomplete file of one of several writers
+    .NAME.TOKEN.partial        or an incomplete folder, or the rest of a folder that was being removed
     .NAME.TOKEN.replaced       a complete folder that was renamed to make room for its replacement
 
 A folder cannot be renamed onto a non-empty folder. So replacing one takes two renames, and between them no folder is
@@ -28,9 +29,13 @@ _LEFTOVER_NAME = re.compile(r"\.(?P<name>.+)\.[a-z0-9_]{8}\.(?P<kind>partial|rep
 
 
 @contextmanager
-def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield a temporary path to write to; rename it to ``path`` at the end of the block, or remove it on an error."""
-    aside = path.with_name(f".{path.name}.partial")
+def atomic_write(path: Path, *, writers: int = 1) -> Iterator[Path]:
+    """Yield a temporary path to write to; rename it to ``path`` at the end of the block, or remove it on an error.
+
+    If other processes may write the same file at that time (``writers`` above 1), each has a temporary path of its own.
+    """
+    token = f"{secrets.token_hex(4)}." if writers > 1 else ""
+    aside = path.with_name(f".{path.name}.{token}partial")
     try:
         yield aside
         sync_file(aside)

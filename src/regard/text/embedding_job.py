@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -44,6 +44,15 @@ class EmbeddingOptions:
     batch: int = 32
     truncate: bool = False
     skip_bad: bool = False
+
+
+@final
+@dataclass(frozen=True)
+class LineChunk:
+    """Lines of a chunk, and the SHA-256 of all lines of the input up to its end."""
+
+    lines: tuple[Line, ...]
+    digest: str
 
 
 @final
@@ -109,18 +118,47 @@ def embed_chunks(
     Raises DataError for an unusable line unless ``skip_bad``, and OutputExistsError if the lines before are not those
     of the record.
     """
+    for chunk in cut_chunks(lines, options, after):
+        yield embed_chunk(chunk, embedder, options)
+
+
+def cut_chunks(
+    lines: Iterable[Line], options: EmbeddingOptions, after: ShardRecord | None = None
+) -> Iterator[LineChunk]:
+    """Cut the lines into chunks, starting after the lines of the record ``after``.
+
+    Unless ``skip_bad``, a line with a problem ends its chunk, since nothing beyond it is embedded. Raises
+    OutputExistsError if the lines before are not those of the record.
+    """
     digest = hashlib.sha256()
     taken: list[Line] = []
     size = 0
     for line in _skip_finished_lines(lines, digest, after):
         taken.append(line)
         size += len(line.text)
-        ends_here = line.problem is not None and not options.skip_bad  # no need to read beyond it
+        ends_here = line.problem is not None and not options.skip_bad
         if ends_here or len(taken) == CHUNK_LINES or size >= CHUNK_CHARACTERS[options.tokens]:
-            yield _embed_chunk(taken, digest.hexdigest(), embedder, options)
+            yield LineChunk(tuple(taken), digest.hexdigest())
             taken, size = [], 0
     if taken:
-        yield _embed_chunk(taken, digest.hexdigest(), embedder, options)
+        yield LineChunk(tuple(taken), digest.hexdigest())
+
+
+def embed_chunk(chunk: LineChunk, embedder: Embedder, options: EmbeddingOptions) -> Chunk:
+    """Embed the lines of one chunk. Raises DataError for an unusable line unless ``skip_bad``."""
+    good, skipped = _tokenize_lines(chunk.lines, embedder, options)
+    texts = tuple(text for _, text in good)
+    vectors = _compute_vectors(texts, embedder, options)
+    check_finite(vectors)
+    record = ShardRecord(
+        lines=chunk.lines[-1].number,
+        digest=chunk.digest,
+        lengths=tuple(len(text) if options.tokens else 1 for text in texts),
+        skipped=tuple(skipped),
+        truncated=tuple(line.number for line, text in good if text.dropped),
+        unknown=tuple(line.number for line, text in good if is_mostly_unknown(text)),
+    )
+    return Chunk(texts, vectors, record)
 
 
 def write_output(
@@ -133,6 +171,11 @@ def write_output(
     for chunk in found:
         parts.add(chunk.record, partial(form.write, texts=chunk.texts, vectors=chunk.vectors))
         progress(chunk.record.lines)
+    return join_output(parts, form)
+
+
+def join_output(parts: Shards, form: VectorFormat) -> EmbeddingSummary:
+    """Join all shards into the output, remove them, and return the summary. Raises DataError if no row was written."""
     summary = EmbeddingSummary()
     for record in parts.records():
         summary.add(record)
@@ -177,24 +220,8 @@ def _skip_finished_lines(lines: Iterable[Line], digest: Any, after: ShardRecord 
         yield line
 
 
-def _embed_chunk(lines: list[Line], digest: str, embedder: Embedder, options: EmbeddingOptions) -> Chunk:
-    good, skipped = _tokenize_lines(lines, embedder, options)
-    texts = tuple(text for _, text in good)
-    vectors = _compute_vectors(texts, embedder, options)
-    check_finite(vectors)
-    record = ShardRecord(
-        lines=lines[-1].number,
-        digest=digest,
-        lengths=tuple(len(text) if options.tokens else 1 for text in texts),
-        skipped=tuple(skipped),
-        truncated=tuple(line.number for line, text in good if text.dropped),
-        unknown=tuple(line.number for line, text in good if is_mostly_unknown(text)),
-    )
-    return Chunk(texts, vectors, record)
-
-
 def _tokenize_lines(
-    lines: list[Line], embedder: Embedder, options: EmbeddingOptions
+    lines: Sequence[Line], embedder: Embedder, options: EmbeddingOptions
 ) -> tuple[list[tuple[Line, TokenizedText]], list[SkippedLine]]:
     """Tokenize the usable lines and collect the others. Raises the first problem unless ``skip_bad``."""
     tokenizer = embedder.tokenizer

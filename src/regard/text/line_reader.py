@@ -47,11 +47,12 @@ class LineReader:
     """Reads a file (``-`` is standard input) line by line; gzip is recognised by its first bytes.
 
     ``field`` names the field that holds the text in JSON lines; with None each line is a text, a blank one an empty
-    text. Raises DataError for a file that cannot be read or is empty.
+    text. ``name`` is the file's name in messages; None takes the path. Raises DataError for a file that cannot be read
+    or is empty.
     """
 
-    def __init__(self, path: Path | str, *, field: str | None = None) -> None:
-        self.name = _STANDARD_INPUT if str(path) == "-" else str(path)
+    def __init__(self, path: Path | str, *, field: str | None = None, name: str | None = None) -> None:
+        self.name = name or (_STANDARD_INPUT if str(path) == "-" else str(path))
         self.field = field
         self._file = _open_standard_input() if str(path) == "-" else open_raw(Path(path))
         # A file is complete. For a pipe, ``PipeReader`` tracks how much has arrived.

@@ -6,6 +6,8 @@
 
 Every file is written under a temporary name, synced to the disk, then renamed. A record is written after its data: a
 shard with a record is complete, one without is written again. A folder without manifest can be deleted.
+
+Several processes may write shards, in any order; one process that resumes their run continues at the first gap.
 """
 
 from __future__ import annotations
@@ -69,7 +71,7 @@ class Shards:
     @property
     def is_empty(self) -> bool:
         """Whether no complete shard is on the disk."""
-        return not self._path("json", 0).exists()
+        return not any(path.stem.isdecimal() for path in self.folder.glob("*.json"))
 
     def start(self, asked: Mapping[str, Any]) -> None:
         """Start a new run with the options ``asked``, removing earlier shards."""
@@ -91,11 +93,35 @@ class Shards:
 
     def add(self, record: ShardRecord, write: Callable[[BinaryIO], object]) -> None:
         """Write the next shard: its data with ``write``, then its record."""
-        with atomic_write(self._path("data", self.count)) as aside, aside.open("wb") as file:
-            write(file)
-        with atomic_write(self._path("json", self.count)) as aside:
-            aside.write_text(json.dumps(asdict(record)), encoding="utf-8")
+        self._write(self.count, record, write, writers=1)
         self.count += 1
+
+    def add_at(self, part: int, record: ShardRecord, write: Callable[[BinaryIO], object]) -> None:
+        """Write the shard ``part`` as ``add`` does, while other processes write others, or the same one."""
+        self._write(part, record, write, writers=2)
+
+    def has(self, part: int) -> bool:
+        """Whether the shard ``part`` is complete."""
+        return self._path("json", part).exists()
+
+    def complete(self) -> set[int]:
+        """Numbers of the complete shards, which need not follow one another."""
+        return {int(path.stem) for path in self.folder.glob("*.json") if path.stem.isdecimal()}
+
+    def count_attempt(self, part: int) -> int:
+        """Count one more attempt to compute the shard ``part``, and return how many there were before.
+
+        The count is on the disk, since an attempt may end with its process.
+        """
+        with self._path("attempts", part).open("ab") as file:
+            before = file.tell()
+            file.write(b"x")
+        return before
+
+    def forget_attempts(self) -> None:
+        """Set the number of attempts of every shard to 0."""
+        for path in self.folder.glob("*.attempts"):
+            path.unlink(missing_ok=True)
 
     def record(self, part: int) -> ShardRecord:
         """Read the record of a shard. Raises OutputExistsError if it is damaged."""
@@ -125,6 +151,12 @@ class Shards:
         self._manifest.unlink(missing_ok=True)
         if self.folder.exists():
             shutil.rmtree(self.folder)
+
+    def _write(self, part: int, record: ShardRecord, write: Callable[[BinaryIO], object], *, writers: int) -> None:
+        with atomic_write(self._path("data", part), writers=writers) as aside, aside.open("wb") as file:
+            write(file)
+        with atomic_write(self._path("json", part), writers=writers) as aside:
+            aside.write_text(json.dumps(asdict(record)), encoding="utf-8")
 
     def _path(self, kind: str, part: int) -> Path:
         return self.folder / f"{part:08d}.{kind}"
