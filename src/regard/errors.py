@@ -108,6 +108,12 @@ class MissingPackageError(RegardError, ImportError):
     exit_code = 6
 
 
+class ClusterError(RegardError, RuntimeError):
+    """A cluster of machines, or a worker on it, that failed."""
+
+    exit_code = 7
+
+
 class UnknownWordsWarning(UserWarning):
     """Most words of a text are missing from the model's vocabulary, so its vector carries little information."""
 

@@ -37,6 +37,7 @@ IMPORT_ORDER = (
     "recording",
     "text",
     "models",
+    "ray_embedding",
     "search",
     "translation",
     "classification",

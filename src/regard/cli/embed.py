@@ -1,4 +1,4 @@
-"""``regard embed``: texts to vectors, for inputs of any size."""
+"""``regard embed``: texts to vectors, for inputs of any size, on this machine or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from regard.cli.progress import line_progress
 from regard.cli.shared_options import (
     DEFAULT_MODEL,
     PRECISIONS,
-    Data,
     Dtype,
     Field,
     ModelName,
@@ -55,6 +54,10 @@ included. A text may be as long as the model allows (MiniLM: 512 tokens); senten
 model at 256 tokens, so its vectors of longer texts differ. With --dtype bfloat16 the model computes with 8 \
 significant bits; the output is float32 all the same.
 
+[bold]Many files, many machines.[/bold] --data FOLDER, or a pattern in quotes, embeds each file into an output of its \
+own, in the folder --out. With --ray the work is done by the machines of a Ray cluster, which share the disk; a worker \
+that dies is replaced. --ray alone starts a cluster of this machine; --ray auto or HOST:PORT uses one that runs.
+
 [bold]Interrupted?[/bold] Finished parts are kept in OUT.parts; repeat the command with --resume to continue.
 
 [bold]Examples[/bold]
@@ -66,6 +69,8 @@ significant bits; the output is float32 all the same.
   zcat reviews.jsonl.gz | regard embed --field text -o reviews.parquet
 
   regard embed --data reviews.txt -o reviews.npy --resume
+
+  regard embed --ray auto --data "corpus/*.jsonl.gz" --field text -o vectors --format npy
 """
 
 
@@ -76,7 +81,16 @@ def register(app: typer.Typer) -> None:
 
 def embed(
     texts: Texts = None,
-    data: Data = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data",
+            metavar="FILE",
+            help="Input file, one text per line, plain or gzip; - is standard input. A pipe is read without --data. "
+            "A folder, or a pattern in quotes, names several files.",
+            show_default=False,
+        ),
+    ] = None,
     field: Field = None,
     out: Annotated[
         Path | None,
@@ -84,7 +98,7 @@ def embed(
             "--out",
             "-o",
             metavar="FILE",
-            help="Output file. Default: JSON lines on standard output.",
+            help="Output file, or folder for several input files. Default: JSON lines on standard output.",
             show_default=False,
         ),
     ] = None,
@@ -106,6 +120,15 @@ def embed(
     batch: Annotated[int, typer.Option("--batch", min=1, help="Texts per batch.")] = 32,
     truncate: Truncate = False,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip unusable lines and report them.")] = False,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            "--ray",
+            metavar="[ADDRESS]",
+            help="Use a Ray cluster: HOST:PORT, auto (started here by ray start), or by default a new one here.",
+            show_default=False,
+        ),
+    ] = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
 ) -> None:
@@ -114,9 +137,13 @@ def embed(
     check_choice("precision", dtype, PRECISIONS)
     check_text_options(texts, data, field)
     check_resume(resume=resume, overwrite=overwrite)
+    from regard.text.embedding_files import names_several_files
     from regard.text.embedding_job import EmbeddingOptions, format_count
 
     options = EmbeddingOptions(tokens=tokens, batch=batch, truncate=truncate, skip_bad=skip_bad)
+    if ray is not None or names_several_files(data):
+        _embed_files(data, field, out, form, model, dtype, options, ray, resume=resume, overwrite=overwrite)
+        return
     name = _choose_format(form, out)
     parts = None if out is None else _open_parts(out, name, options, data, resume=resume, overwrite=overwrite)
     if out is None and (resume or overwrite):
@@ -139,6 +166,82 @@ def embed(
             rows, vectors = format_count(summary.rows, "row"), format_count(summary.vectors, "vector")
             say(f"{out}: {rows}, {vectors} of {written.width} float32 ({kind})")
     _report(summary, out)
+
+
+def _embed_files(
+    data: str | None,
+    field: str | None,
+    out: Path | None,
+    form: str | None,
+    model: str,
+    dtype: str,
+    options: EmbeddingOptions,
+    ray: str | None,
+    *,
+    resume: bool,
+    overwrite: bool,
+) -> None:
+    """Embed several files, or a single one on a Ray cluster."""
+    from regard.cli import embed_files
+    from regard.text.embedding_files import FileToEmbed, names_several_files
+    from regard.text.embedding_job import EmbeddingSummary, format_count
+    from regard.text.vector_files import find_format
+
+    address = None
+    if ray is not None:
+        from regard.ray_embedding.supervisor import check_ray
+
+        embed_files.check_ray_input(data, out)
+        address = check_ray(ray)
+    assert data is not None
+    several = names_several_files(data)
+    if several:
+        files = embed_files.plan_files(data, out, form)
+        assert out is not None
+        name = str(form)
+        kept = embed_files.open_run(
+            out, files, find_format(name)(tokens=options.tokens), resume=resume, overwrite=overwrite
+        )
+    else:
+        assert out is not None
+        name = _choose_format(form, out)
+        files = [FileToEmbed(Path(data), out)]
+        kept = _open_parts(out, name, options, data, resume=resume, overwrite=overwrite)
+        with open_texts([], data, field):  # an unreadable file is refused before a cluster is started
+            pass
+    embedder, written = _load_embedder(model, dtype, name, options)
+    settings = _run_settings(name, field, dtype, embedder, options)
+    run = embed_files.FilesRun(files, settings, written, options, field)
+    if several:
+        left = embed_files.start_files(kept, run, resume=resume)
+    else:
+        left = files
+        embed_files.start_file(files[0], settings, resume=resume)
+    with embed_files.explain_early_end(left, kept if several else None):
+        found = (
+            embed_files.embed_here(left, run, embedder)
+            if address is None
+            else embed_files.embed_on_ray(
+                left,
+                run,
+                address,
+                model=model,
+                fingerprint=str(settings["fingerprint of the model"]),
+                dtype=dtype,
+                name=name,
+            )
+        )
+        total = EmbeddingSummary()
+        for number, summary in found:
+            total.rows, total.vectors = total.rows + summary.rows, total.vectors + summary.vectors
+            _report(summary, left[number].out, left[number].source if several else None)
+    if several:
+        kept.remove()
+    kind = model if dtype == "float32" else f"{model} in {dtype}"
+    kind += ", last layer" if options.tokens else f", {embedder.pooling}"
+    counts = [format_count(total.rows, "row"), f"{format_count(total.vectors, 'vector')} of {written.width} float32"]
+    counts = [format_count(len(left), "file"), *counts] if several else counts
+    say(f"{out}: {', '.join(counts)} ({kind})")
 
 
 def _choose_format(form: str | None, out: Path | None) -> str:
@@ -318,10 +421,12 @@ def _describe_kept_parts(parts: Shards) -> str:
     return f"finished parts are kept in {parts.folder}"
 
 
-def _report(summary: EmbeddingSummary, out: Path | None) -> None:
-    """Report truncated texts, texts of unknown words, and skipped lines."""
+def _report(summary: EmbeddingSummary, out: Path | None, source: Path | None = None) -> None:
+    """Report truncated texts, texts of unknown words, and skipped lines, of ``source`` if there are several files."""
     from regard.text.embedding_job import format_count, skipped_path
 
+    if source is not None and (summary.truncated or summary.unknown or summary.skipped):
+        say(f"{source}:")
     if summary.truncated:
         say(
             f"truncated at the model's limit: {format_count(summary.truncated, 'text')}, "

@@ -33,6 +33,20 @@ def count_progress(total: int, things: str) -> Iterator[Callable[[int], None]]:
 
 
 @contextmanager
+def byte_progress(total: int) -> Iterator[Callable[[int, int], None]]:
+    """Show progress over ``total`` bytes of lines. Call the yielded function with the new bytes and lines."""
+    with _progress_bar("lines", total) as update:
+        done = [0, 0]
+
+        def advance(more_bytes: int, more_lines: int) -> None:
+            done[0] += more_bytes
+            done[1] += more_lines
+            update(*done)
+
+        yield advance
+
+
+@contextmanager
 def indeterminate_progress(what: str) -> Iterator[None]:
     """Show that work goes on, without a count."""
     with _progress_bar("", None, what=what):

@@ -6,6 +6,7 @@ last value wins, as is usual: a shell alias may set a ``--model`` that the user 
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, final
 
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
@@ -33,12 +34,22 @@ class Verb(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the options. Raises OptionError for stray words, and for a second ``--data`` of a single-file verb."""
+        args = self._fill_optional_values(args)
         if not ctx.resilient_parsing:  # true during shell completion
             self._check_single_data(ctx, args)
         rest = super().parse_args(ctx, args)
         if rest and not self._has_arguments and not ctx.resilient_parsing:
             raise self._stray_words_error(rest)
         return rest
+
+    def _fill_optional_values(self, args: list[str]) -> list[str]:
+        """Give an empty value to each option that may stand alone, such as ``--ray``: its metavar is in brackets."""
+        optional = {name for one in self.params if (one.metavar or "").startswith("[") for name in one.opts}
+        filled = []
+        for word, following in pairwise([*args, "--"]):
+            alone = word in optional and following.startswith("-")
+            filled.append(f"{word}=" if alone else word)
+        return filled
 
     def _check_single_data(self, ctx: Any, args: list[str]) -> None:
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
