@@ -1,7 +1,7 @@
 // Huge pages for memory that is written for the first time.
 //
-// New memory costs a page fault for each page, and with pages of 4 KiB these take a large part of the time of a kernel
-// that reads and writes each number a few times. Linux gives pages of 2 MiB to memory for which they are asked, with its usual
+// New memory costs a page fault for each page, and with pages of 4 KiB that takes a third of the time of a kernel that
+// reads and writes each number a few times. Linux gives pages of 2 MiB to memory for which they are asked, with its usual
 // setting "madvise" of transparent huge pages. NumPy asks for them from the same size on. Results are new memory in each
 // call: above 32 MiB the C library returns what is freed to the system.
 #pragma once
