@@ -7,8 +7,6 @@
 #include <string>
 #include <utility>
 
-#include "huge_pages.h"
-
 namespace nb = nanobind;
 
 namespace regard {
@@ -276,16 +274,6 @@ const char* dtype_name(Dtype dtype) {
     return "nothing";
 }
 
-// The bytes from the first to the last number of an array without negative strides.
-static size_t extent_bytes(const Array& array) {
-    int64_t last = 0;
-    for (int axis = 0; axis < 4; ++axis) {
-        if (array.shape[axis] == 0 || array.stride[axis] < 0) return 0;
-        last += (array.shape[axis] - 1) * array.stride[axis];
-    }
-    return dtype_size(array.dtype) * static_cast<size_t>(last + 1);
-}
-
 Array BorrowedArrays::take(nb::handle object, const char* name, Access use) {
     if (object.is_none()) return {};
     const ArrayType type = array_type(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())));
@@ -313,7 +301,6 @@ Array BorrowedArrays::take(nb::handle object, const char* name, Access use) {
         array = capsule_to_array(capsule, name, use);
         held_.push_back(std::move(capsule));
     }
-    if (use == Access::write && array) advise_huge_pages(array.data, extent_bytes(array));
     if (is_aligned(array)) return array;
     if (use == Access::write)
         throw_value_error(name, "it is to be written and its memory is not aligned to its elements");
