@@ -47,7 +47,7 @@ def complete(line):
         ("regard translate --format j", ["jsonl"]),
         ("regard export m", ["model"]),
         ("regard export model --format mar", ["marian"]),
-        ("regard train translate --model ", ["tiny", "small", "base", "big", "gru", "lstm", "model"]),
+        ("regard train translate --model ", ["tiny", "small", "base", "big", "gru", "lstm", "t5", "model"]),
         ("regard train translate --attention luong_", ["luong_dot", "luong_general", "luong_concat"]),
         ("regard train translate --dtype ", ["float32", "bfloat16", "auto"]),
         ("regard evaluate translate --format ", ["text", "json"]),
@@ -62,7 +62,7 @@ def test_bash_completions(line, expected):
 def test_completions_are_the_supported_values():
     assert set(complete("regard embed --format ")) == set(vector_files._FORMATS)
     assert set(complete("regard translate --model m --format ")) == set(translation_formats.FORMATS)
-    assert {*SIZES, "gru", "lstm", "model"} == set(complete("regard train translate --model "))
+    assert {*SIZES, "gru", "lstm", "t5", "model"} == set(complete("regard train translate --model "))
 
 
 def test_completion_after_a_repeated_option():

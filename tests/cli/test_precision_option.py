@@ -10,6 +10,7 @@ from regard.cli.app import app
 from regard.layers import precision
 from regard.train import precision as precision_of_training
 from small_language_models import language_model
+from small_masked_language_models import masked_language_model
 
 REASON = "a product in bfloat16 takes 5.00 of float32's time on this processor"
 
@@ -19,6 +20,7 @@ def run_with_dtype(tmp_path, monkeypatch, tiny_model):
     """Return a function that runs a command with --dtype and a faked measurement, and returns its stderr."""
     monkeypatch.chdir(tmp_path)
     language_model().save(tmp_path / "lm")
+    masked_language_model().save(tmp_path / "mlm")
     (tmp_path / "t.txt").write_text("a horse")
 
     def run(verb, dtype, *, faster):
@@ -31,8 +33,10 @@ def run_with_dtype(tmp_path, monkeypatch, tiny_model):
             "train translate": ["train", "translate", "--data", "none.tsv", "--out", "m"],  # is read after the check
             "train classify": ["train", "classify", "--data", "none.tsv", "--out", "m"],
             "train lm": ["train", "lm", "--data", "none.txt", "--out", "m"],
+            "train mlm": ["train", "mlm", "--data", "none.txt", "--out", "m"],
             "generate": ["generate", "a", "--model", "lm", "--max-tokens", "1"],
             "evaluate lm": ["evaluate", "lm", "--data", "t.txt", "--model", "lm"],
+            "evaluate mlm": ["evaluate", "mlm", "--data", "t.txt", "--model", "mlm"],
         }
         return CliRunner().invoke(app, [*words[verb], "--dtype", dtype]).stderr
 

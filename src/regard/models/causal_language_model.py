@@ -286,9 +286,10 @@ class CausalLanguageModel(Decoder, ABC):
                 do="use model.prefill and model.step, which decode texts in a batch",
             )
         attention = self._blocks[0].attention
-        weight = attention.query_projection.weight
         heads = attention.key_value_heads * len(self.layers)
-        return PagePool(heads, attention.head_dim, page_size=page_size, limit=limit, dtype=weight.dtype)
+        # Not the dtype of a projection, whose weights may be stored as int8.
+        dtype = self.token_embedding.weight.dtype
+        return PagePool(heads, attention.head_dim, page_size=page_size, limit=limit, dtype=dtype)
 
     @property
     def pages_refusal(self) -> str | None:

@@ -23,7 +23,7 @@ functions = st.one_of(
     windows.map(masking_utils.sliding_window_causal_mask_function),
     windows.map(masking_utils.sliding_window_bidirectional_mask_function),
     windows.map(masking_utils.sliding_window_overlay),
-    st.just(masking_utils.and_masks()),
+    st.just(masking_utils.and_masks(masking_utils.causal_mask_function)),
 )
 
 
