@@ -19,6 +19,7 @@ import socket
 import sys
 import threading
 import time
+from functools import partial
 from typing import Any, TextIO
 
 from regard.errors import ClusterError
@@ -98,11 +99,11 @@ def _build_pipeline(plan: str, workers: int, threads: int) -> Any:
     context.target_min_block_size = context.target_max_block_size = 1
     files = [{"file": number} for number in range(len(Plan.from_json(plan).files))]
     readers = ray.data.TaskPoolStrategy(size=min(len(files), workers))
-    table = {"batch_size": 1, "batch_format": "pyarrow"}
+    table: dict[str, Any] = {"batch_size": 1, "batch_format": "pyarrow"}
     return (
         ray.data.from_items(files, override_num_blocks=len(files))
         # Readers mostly wait, for the disk and for embedders. With a processor each, none would be left for them.
-        .map_batches(read_files, fn_kwargs={"plan": plan}, num_cpus=0, compute=readers, **table)
+        .map_batches(partial(read_files, plan=plan), num_cpus=0, compute=readers, **table)
         .map_batches(
             ChunkEmbedder,
             fn_constructor_args=(plan, threads),

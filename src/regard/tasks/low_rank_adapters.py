@@ -70,7 +70,9 @@ def add_adapters(
             do="leave lora (--lora) out",
         )
     scale = 2.0 * rank if alpha is None else float(alpha)
-    inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=scale, target_modules=names), model)
+    # Any: peft declares alpha as an int, and computes with floats.
+    options: dict[str, Any] = {"r": rank, "lora_alpha": scale, "target_modules": names}
+    inject_adapter_in_model(LoraConfig(**options), model)
     for module in trained:
         if module is not None:
             module.requires_grad_(True)
