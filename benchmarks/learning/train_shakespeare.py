@@ -3,7 +3,9 @@
 The data are tinyshakespeare.txt.gz or the same text unpacked, 1.1 million characters; nine tenths are for training, as
 in https://github.com/karpathy/nanoGPT, whose README gives for this configuration: blocks of 64 characters, 12 in a
 batch, 4 layers of 4 heads and width 128, 2,000 steps, no dropout; a validation loss of 1.88. The target here is 1.85 in
-3 minutes on 2 cores. Prints the loss on all of the last tenth, in blocks of 64, and the processor time.
+3 minutes on 2 cores. nanoGPT's learning rate is 1e-3 (``--rate 1e-3``); the default here is three times as high, since
+these steps leave the lower one far from the end. Prints the loss on all of the last tenth, in blocks of 64, and the
+processor time.
 """
 
 from __future__ import annotations
@@ -13,12 +15,14 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
+from benchmarks.learning import results, shakespeare_report
 from benchmarks.machine import machine, versions
 from regard.tasks.language_modelling import LanguageModelRecipe, LanguageModelTask
 from regard.train import Schedule, Settings, run
 
-BLOCK, BATCH, STEPS, PEAK, WARMUP, FLOOR = 64, 12, 2000, 1e-3, 100, 0.1
+BLOCK, BATCH, STEPS, PEAK, WARMUP, FLOOR = 64, 12, 2000, 3e-3, 100, 0.1
 SIZES = {"layers": 4, "heads": 4, "width": 128, "dropout": 0.0, "embedding_dropout": 0.0, "attention_dropout": 0.0}
 
 
@@ -31,6 +35,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=PEAK, help="peak learning rate")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--dtype", default="auto", choices=("auto", "float32", "bfloat16"))
+    parser.add_argument("--publish", action="store_true", help="write the result to this repository too")
     return parser.parse_args()
 
 
@@ -56,7 +61,7 @@ def main() -> int:
     began = time.process_time()
     result = run(LanguageModelTask(recipe), settings, asked.out, overwrite=True, device="cpu")
     assert result.score is not None
-    found = {
+    found: dict[str, Any] = {
         "validation loss": round(-result.score, 4),
         "steps": result.steps,
         "tokens": result.tokens,
@@ -64,7 +69,10 @@ def main() -> int:
         "processor seconds": round(time.process_time() - began, 1),
         "tokens per second": round(result.tokens / result.seconds),
     }
-    print(json.dumps({**found, "machine": machine(), "versions": versions()}, indent=2))
+    found |= {"machine": machine(), "versions": versions()}
+    if asked.publish:
+        results.add(shakespeare_report.RESULTS, f"{asked.rate:g}", found)
+    print(json.dumps(found, indent=2))
     return 0
 
 

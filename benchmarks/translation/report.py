@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import atomic_write
-from benchmarks.learning import duplication_report, language_report, recall_report
+from benchmarks.learning import duplication_report, language_report, recall_report, shakespeare_report
 from benchmarks.learning import results as learning_results
 from benchmarks.learning.classification_report import LISTOPS, SST2
 from benchmarks.translation import results
@@ -29,8 +29,8 @@ _INTRODUCTION = """\
 
 What models of this project learn: translation first, then with each mechanism
 [recall by distance](#recall-by-distance), [ListOps](#listops), the [sentiment of sentences](#sentiment-of-sentences),
-and Reformer's [duplication](#duplication); and then language models on [WikiText-2](#wikitext-2), and what
-[pre-training](#pre-training) is worth.
+and Reformer's [duplication](#duplication); and then language models on [WikiText-2](#wikitext-2) and
+[TinyShakespeare](#tinyshakespeare), and what [pre-training](#pre-training) is worth.
 
 ## Translation quality
 
@@ -96,6 +96,7 @@ def render_page(found: list[Result]) -> str:
     parts += duplication_report.render_section(learning_results.read(duplication_report.RESULTS))
     published = (learning_results.read(path) for path in (language_report.WIKITEXT, language_report.PRETRAINING))
     parts += language_report.render_sections(*published)
+    parts += shakespeare_report.render_section(learning_results.read(shakespeare_report.RESULTS))
     return "\n".join(parts)
 
 

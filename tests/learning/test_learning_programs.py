@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.learning import language_report, results, train_listops, train_sst2
+from benchmarks.learning import language_report, results, shakespeare_report, train_listops, train_sst2
 from benchmarks.learning.classification_report import LISTOPS, SST2
 from benchmarks.learning.listops import write_tables
 from benchmarks.learning.mechanisms import choose_mechanisms, mechanism_options
@@ -164,6 +164,19 @@ def test_sections_of_language_models():
     ]
     assert lines.count("On 2 threads of P.") == 2
     assert "train_pretraining" in "\n".join(language_report.render_sections({}, {}))
+
+
+def test_section_of_shakespeare():
+    one = {"machine": {"threads": 2, "processor": "P"}, "versions": {"regard": "1", "commit": "c", "torch": "2"}}
+    one |= {"seconds": 90.0, "tokens per second": 12345}
+    found = {"0.001": one | {"validation loss": 1.9162}, "0.003": one | {"validation loss": 1.75}}
+    lines = "\n".join(shakespeare_report.render_section(found)).splitlines()
+    assert [line for line in lines if line.startswith("| ")][1:] == [
+        "| 0.003 | 1.750 | 1.5 | 12,345 |",
+        "| 0.001 | 1.916 | 1.5 | 12,345 |",
+        "| published, 1e-3 | 1.88 | | |",
+    ]
+    assert "train_shakespeare" in "\n".join(shakespeare_report.render_section({}))
 
 
 @pytest.mark.slow

@@ -1,0 +1,113 @@
+"""``python -m benchmarks.learning.time_shakespeare``: tokens per second beside nanoGPT's own loop, in turns.
+
+Both train the configuration of ``train_shakespeare`` in float32: nanoGPT by its ``train.py`` in a clone of
+https://github.com/karpathy/nanoGPT, ours by the loop of ``regard train lm``. Each turn is a process of
+its own with the same number of threads; a rate is the median over the logged steps of all turns, the first quarter of
+each turn apart. Prints JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import pickle
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.learning.train_shakespeare import BATCH, BLOCK, PEAK, SIZES
+from benchmarks.machine import machine, versions
+
+_TOKENS = BLOCK * BATCH
+_EVERY = 10
+"""Steps from one logged step to the next, in both loops."""
+
+
+def parse_options() -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.learning.time_shakespeare", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, metavar="FILE", help="tinyshakespeare.txt.gz")
+    parser.add_argument("--nanogpt", type=Path, required=True, metavar="FOLDER", help="clone of nanoGPT")
+    parser.add_argument("--steps", type=int, default=400, help="steps of a turn")
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--compile", action="store_true", help="time nanoGPT with compile=True too, which needs g++")
+    return parser.parse_args()
+
+
+def write_characters(text: str, folder: Path) -> None:
+    """Write the text as nanoGPT's ``prepare.py`` does: ids of characters by rank, nine tenths for training."""
+    characters = sorted(set(text))
+    ids = np.array([characters.index(one) for one in text], dtype=np.uint16)
+    folder.mkdir(parents=True, exist_ok=True)
+    cut = len(ids) * 9 // 10
+    ids[:cut].tofile(folder / "train.bin")
+    ids[cut:].tofile(folder / "val.bin")
+    (folder / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": len(characters)}))
+
+
+def time_nanogpt(clone: Path, out: Path, steps: int, *, compiled: bool) -> list[float]:
+    """The seconds of each logged step of nanoGPT's loop."""
+    options = {
+        "dataset": "shakespeare_char", "out_dir": str(out), "device": "cpu", "dtype": "float32", "compile": compiled,
+        "eval_interval": 10**9, "eval_iters": 1, "log_interval": _EVERY, "block_size": BLOCK, "batch_size": BATCH,
+        "gradient_accumulation_steps": 1, "n_layer": SIZES["layers"], "n_head": SIZES["heads"],
+        "n_embd": SIZES["width"], "max_iters": steps, "lr_decay_iters": steps, "dropout": 0.0, "learning_rate": PEAK,
+        "min_lr": PEAK / 10, "beta2": 0.99, "warmup_iters": steps // 10,
+    }  # fmt: skip
+    command = [sys.executable, "train.py", *(f"--{name}={value}" for name, value in options.items())]
+    done = subprocess.run(command, cwd=clone, stdout=subprocess.PIPE, text=True, check=True)
+    return [float(one) / 1000 for one in re.findall(r"^iter \d+: .*time ([\d.]+)ms", done.stdout, re.MULTILINE)]
+
+
+def time_regard(data: Path, out: Path, steps: int) -> list[float]:
+    """The mean seconds of a step between logged steps of our loop."""
+    command = [sys.executable, "-m", "benchmarks.learning.train_shakespeare", "--data", str(data), "--out", str(out)]
+    command += ["--steps", str(steps), "--dtype", "float32"]
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+    lines = (out.with_name(f"{out.name}.run") / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return list(_seconds_per_step(lines, validated=steps // 4))
+
+
+def _seconds_per_step(lines: list[str], *, validated: int) -> Iterator[float]:
+    """The seconds of a step from one logged step to the next, unless there was a validation between them."""
+    logged = [(one["step"], one["time"]) for one in map(json.loads, lines) if one["kind"] == "train"]
+    for (step, began), (next_step, ended) in pairwise(logged):
+        if step // validated == next_step // validated:
+            yield (ended - began) / (next_step - step)
+
+
+def main() -> int:
+    """Time the loops in turns, and print the result as JSON."""
+    asked = parse_options()
+    text = gzip.decompress(asked.data.read_bytes()).decode() if asked.data.suffix == ".gz" else asked.data.read_text()
+    write_characters(text, asked.nanogpt / "data" / "shakespeare_char")
+    kinds = ["regard", "nanoGPT", *(["nanoGPT, compiled"] if asked.compile else [])]
+    seconds: dict[str, list[float]] = {kind: [] for kind in kinds}
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder).resolve()
+        for turn in range(asked.turns):
+            for kind in kinds:
+                print(f"turn {turn + 1}: {kind}", file=sys.stderr)
+                if kind == "regard":
+                    found = time_regard(asked.data, out / f"regard-{turn}", asked.steps)
+                else:
+                    found = time_nanogpt(asked.nanogpt, out / "nanogpt", asked.steps, compiled=kind != "nanoGPT")
+                seconds[kind] += found[len(found) // 4 :]
+    rates = {kind: round(_TOKENS / statistics.median(found)) for kind, found in seconds.items()}
+    ratios = {kind: round(rates["regard"] / rate, 2) for kind, rate in rates.items() if kind != "regard"}
+    shown = {"tokens per second": rates, "as fast as": ratios, "threads": os.environ.get("OMP_NUM_THREADS")}
+    print(json.dumps({**shown, "machine": machine(), "versions": versions()}, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
