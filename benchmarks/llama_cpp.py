@@ -45,6 +45,8 @@ class LlamaCpp:
         self._llama: Any = llama_cpp
         self._prompt, self._new, self._vocabulary = prompt, new, model.config.vocabulary
         batch, length = prompt.shape
+        self._log = llama_cpp.llama_log_callback(lambda *_: None)  # hundreds of lines otherwise; C keeps no reference
+        llama_cpp.llama_log_set(self._log, None)
         llama_cpp.llama_backend_init()
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.gguf"
