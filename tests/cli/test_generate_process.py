@@ -100,6 +100,9 @@ def test_int8_weights(folder):
     assert abs(exact - rounded) < 0.02 * exact
     done = regard(folder, "generate", "--model", "m", "the cat", "--greedy", "--max-tokens", 5, "--weights", "int8")
     assert (done.returncode, done.stdout[:7]) == (0, "the cat")
+    (folder / "p.txt").write_text("the cat\nthe cat sees\n")
+    done = regard(folder, "generate", "--model", "m", "--data", "p.txt", "--max-tokens", 5, "--weights", "int8")
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 2)
     refused = regard(folder, "generate", "--model", "m", "the cat", "--weights", "int3")
     assert refused.returncode == 2
     assert "format of weights" in refused.stderr

@@ -1,13 +1,19 @@
 """Linear layers with int8 weights: rounding bounds, both ways to compute, and models with them."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
 
 from regard.errors import OptionError, RefusedError
+from regard.generation import Generator
 from regard.layers.int8_linear import Int8Linear
 from regard.models.gpt2 import Gpt2, Gpt2Config
 from regard.models.int8_weights import convert_weights
+from regard.models.t5 import T5
+from regard.models.t5_config import T5Config
+from small_language_models import language_model
 
 
 def make_model():
@@ -79,6 +85,30 @@ def test_router_of_experts_is_not_converted():
     model.layers[0].router = nn.Linear(68, 4)
     convert_weights(model, "int8")
     assert type(model.layers[0].router) is nn.Linear
+
+
+@torch.no_grad()
+def test_pages_hold_keys_and_values_in_the_dtype_of_the_tokens():
+    model = language_model("gpt2")
+    for dtype in (torch.float32, torch.bfloat16):
+        converted = copy.deepcopy(model).to(dtype)
+        convert_weights(converted, "int8")
+        prompts = ["the cat sees", "the cat sees the dog", "a horse"]
+        alone = [Generator(converted).generate([prompt], max_tokens=7)[0][0].text for prompt in prompts]
+        together = Generator(converted).generate(prompts, max_tokens=7)
+        if dtype is torch.float32:  # bfloat16 rounds sums of other sizes differently
+            assert [found.text for (found,) in together] == alone
+        assert converted.page_pool(page_size=3).key.dtype == dtype
+
+
+@pytest.mark.parametrize("part", ["model", "encoder"])
+def test_a_t5_with_int8_weights_is_not_saved(tmp_path, part):
+    model = T5(T5Config(vocabulary=29, width=12, layers=1, heads=3, head_dim=4, inner=7)).eval()
+    convert_weights(model, "int8")
+    saved = model if part == "model" else model.encoder
+    with pytest.raises(RefusedError, match="with int8 weights cannot be saved"):
+        saved.save(tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_refusals(tmp_path):
