@@ -37,6 +37,7 @@ from regard.comparison import (
     sample_rows,
     top_agreement,
 )
+from regard.generation import Generator, TextToText, load_generator
 from regard.layers import (
     DecoderCache,
     Dropout,
@@ -58,14 +59,18 @@ from regard.layers import (
 from regard.mechanisms import DotProduct
 from regard.mechanisms.differential import pair_heads
 from regard.models import (
+    T5,
     Bert,
     BertConfig,
+    Gpt2,
+    Gpt2Config,
     ModernBert,
     ModernBertConfig,
     Recurrent,
     RecurrentConfig,
     Roberta,
     RobertaConfig,
+    T5Config,
     TextClassifier,
     TextClassifierConfig,
     Transformer,
@@ -80,6 +85,7 @@ from regard.tasks.translation import TranslationRecipe
 from regard.text import Embedder, Pooling, Tokenizer
 from regard.text.alignments import Alignment, symmetrized
 from regard.text.labelled import LabelFormat
+from regard.text.pretrained_subwords import PretrainedSubwords
 from regard.text.subwords import Subwords
 from regard.text.tokenizer_training import train_text_tokenizer
 from regard.train import RankShard, RunContext, Schedule, Settings, Task, Validation, run
@@ -304,6 +310,21 @@ def text_classifier() -> TextClassifier:
 
 
 @cache
+def t5() -> T5:
+    model = T5(T5Config(vocabulary=41, width=6, layers=1, heads=2, head_dim=3, inner=7)).eval()
+    model.tokenizer = tokenizer()
+    model.subwords = (PretrainedSubwords(tokenizer(), end_id=model.end_id),) * 2
+    return model
+
+
+@cache
+def gpt2() -> Gpt2:
+    model = Gpt2(Gpt2Config(vocabulary=41, width=6, layers=1, heads=2, inner=7, max_length=17)).eval()
+    model.tokenizer = tokenizer()
+    return model
+
+
+@cache
 def torch_layer() -> torch.nn.MultiheadAttention:
     return torch.nn.MultiheadAttention(6, 2, batch_first=True)
 
@@ -322,6 +343,12 @@ def key_value_cache() -> KeyValueCache:
 
 def new_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="garbage-")) / "new"
+
+
+def saved(model: T5 | Gpt2) -> Path:
+    folder = new_folder()
+    model.save(folder)
+    return folder
 
 
 def record_bert() -> Any:
@@ -944,6 +971,26 @@ def _translation() -> Iterator[PublicCall]:
     yield PublicCall("score", score, lambda: score_arguments | {"hypotheses": ["a b c d e"]})
 
 
+def _generation() -> Iterator[PublicCall]:
+    options = {"search": Sampling(seed=1), "max_tokens": 3, "stop": ["dog"]}
+    memory = {"cache_bytes": None, "prefix_cache_bytes": 2**20}
+    yield PublicCall("TextToText()", TextToText, lambda: {"model": t5(), "tokens": 100})
+    yield PublicCall("Generator()", Generator, lambda: {"model": gpt2(), "tokens": 100} | memory)
+    for generator in (TextToText(t5()), Generator(gpt2())):
+        name = type(generator).__name__
+        yield PublicCall(f"{name}.generate", generator.generate, lambda: {"prompts": ["a dog"]} | options)
+        yield PublicCall(
+            f"{name}.stream",
+            lambda generator=generator, **arguments: list(generator.stream(**arguments)),
+            lambda: {"prompt": "a dog"} | options,
+        )
+        yield PublicCall(
+            f"load_generator, {name}",
+            load_generator,
+            lambda model=generator.model: {"folder": saved(model), "device": None, "dtype": None, "tokens": 9} | memory,
+        )
+
+
 def _classification() -> Iterator[PublicCall]:
     model = Classifier(text_classifier())
     yield PublicCall("Classifier()", Classifier, lambda: {"model": text_classifier(), "tokens": 100, "threshold": 0.5})
@@ -1118,6 +1165,7 @@ def targets() -> list[PublicCall]:
         *_training(),
         *_alignments(),
         *_translation(),
+        *_generation(),
         *_classification(),
         *_comparisons(),
         *_benchmarks(),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from regard.errors import OptionError
+from regard.errors import OptionError, check_count
 from regard.generation.generator import BATCH_TOKENS, PREFIX_CACHE_BYTES, Generator
 from regard.generation.text_generator import TextGenerator
 from regard.generation.text_to_text import TextToText
@@ -28,8 +28,11 @@ def load_generator(
 
     ``tokens`` is the most tokens of a batch: prompts and texts, padding included. ``cache_bytes`` and
     ``prefix_cache_bytes`` are those of ``Generator``; an encoder-decoder keeps no prompts. Raises CheckpointError for
-    another kind of model, OptionError for an encoder-decoder with ``cache_bytes``.
+    another kind of model, OptionError for numbers out of range, and for an encoder-decoder with ``cache_bytes``.
     """
+    check_count("prefix_cache_bytes", prefix_cache_bytes, least=0)
+    if cache_bytes is not None:
+        check_count("cache_bytes", cache_bytes)
     path = resolve_folder(folder, LANGUAGE_MODEL)
     model_type = ConfigFile.read(path).model_type
     if model_type not in T5_TYPES:
@@ -46,6 +49,6 @@ def load_generator(
             "the memory of an encoder-decoder's cache has no bound of its own",
             expected=f"no bound for a model of type {model_type}",
             got=f"{cache_bytes:,} bytes",
-            do="bound the tokens of a batch instead: --batch-tokens, or tokens=",
+            do="leave it out (--cache-memory), and bound the tokens of a batch instead: tokens= (--batch-tokens)",
         )
     return TextToText.load(path, device=device, dtype=dtype, tokens=tokens)
