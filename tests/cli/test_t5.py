@@ -148,10 +148,16 @@ class TestNewT5:
     def test_refused(self, arguments, words):
         assert words in refusal(OptionError, "train", "translate", *arguments, "--out", "x", *FAST)
 
-    @pytest.mark.parametrize("name", ["decoder", "encoder"])
-    def test_another_kind_of_model(self, name):
+    @pytest.mark.parametrize("name", ["gru", "missing/", "no/such"])
+    def test_a_missing_folder_is_named(self, name):
+        message = refusal(CheckpointError, "train", "translate", "--from", name, "--out", "x", *FAST)
+        assert "the folder of a translator" in message
+
+    @pytest.mark.parametrize(("name", "command"), [("decoder", "regard generate"), ("encoder", "regard embed")])
+    def test_another_kind_of_model(self, name, command):
         message = refusal(CheckpointError, "train", "translate", "--from", name, "--out", "x", *FAST)
         assert "another kind of model" in message
+        assert command in message
 
 
 class TestTranslate:

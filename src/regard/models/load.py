@@ -233,8 +233,21 @@ def _wrong_kind_error(name: str | Path, expected: str, model: object) -> Checkpo
         f"{name} is another kind of model",
         expected=expected,
         got=type(model).__name__,
-        do="load another model",
+        do=f"load another model; this one is used with: {_commands_of(model)}",
     )
+
+
+def _commands_of(model: object) -> str:
+    """The commands that use a model of this kind."""
+    if isinstance(model, EncoderDecoder):
+        return "regard translate, regard evaluate translate, regard view --source"
+    if isinstance(model, TextClassifier):
+        return "regard classify, regard evaluate classify, regard view"
+    if isinstance(model, CausalLanguageModel):
+        return "regard generate, regard evaluate lm, regard view"
+    if isinstance(model, MaskedLanguageModel):
+        return "regard embed, regard view, regard evaluate mlm, regard train classify --from"
+    return "regard embed, regard view"
 
 
 def resolve_folder(folder_or_name: str | Path, kind: ModelKind = ANY_MODEL) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,19 +12,16 @@ from regard.tasks.translation.presets import FINE_TUNING_PEAK, FINE_TUNING_WARMU
 from regard.tasks.translation.recipe import CELLS, KINDS, TranslationRecipe
 from regard.translation import Translator
 
-_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+")
-"""An owner and a model, and so not a name of ``KINDS``."""
-
 
 def load_start(recipe: TranslationRecipe) -> EncoderDecoder | None:
     """Load the model to fine-tune, whose metadata has the prefix of the recipe; None if the recipe trains a new one.
 
-    Raises OptionError if the folder is missing, or for a prefix to a model that has a single task; CheckpointError for
-    another kind of model.
+    Raises OptionError for a name that is neither a folder here nor a kind of model, or for a prefix to a model that has
+    a single task; CheckpointError if a path is no folder, and for another kind of model.
     """
     if recipe.start is None:
         return None
-    if not Path(recipe.start).expanduser().is_dir() and not _HUB_NAME.fullmatch(recipe.start):
+    if Path(recipe.start).name == recipe.start and not Path(recipe.start).expanduser().is_dir():
         raise unknown_name_error("model to train", recipe.start, (*KINDS, "or a model's folder"))
     translator = Translator.load(recipe.start, prefix=recipe.prefix)
     translator.model.metadata = {**translator.model.metadata, "prefix": translator.prefix}
