@@ -185,9 +185,11 @@ def check_replaceable(folder: Path, *, overwrite: bool, keep_others: bool = Fals
     """Raise OutputExistsError unless ``folder`` is new, or may be replaced without losing other files."""
     if not os.path.lexists(folder):
         return
+    is_folder = folder.is_dir() and not folder.is_symlink()
     if not overwrite:
-        check_not_exists(folder, do="choose another name, or pass overwrite=True")
-    if folder.is_symlink() or not folder.is_dir():
+        more = ", or pass overwrite=True (--overwrite)" if is_folder else ""
+        check_not_exists(folder, do=f"choose another name{more}")
+    if not is_folder:
         raise OutputExistsError(
             f"{folder} is not a folder",
             expected="a folder to replace",

@@ -50,7 +50,8 @@ def add_adapters(
     """Add adapters to all linear layers of the model's layers, in place, and freeze all other weights.
 
     ``alpha`` None is twice the rank. The modules ``trained`` are trained as a whole, such as a new head. Returns a
-    sentence about it. Raises MissingPackageError without ``peft``, OptionError for a model without such layers.
+    sentence about it. Raises MissingPackageError without ``peft``, OptionError for a model without such layers, and for
+    a rank above that of all their weights, which would only take memory.
     """
     try:
         from peft import LoraConfig, inject_adapter_in_model
@@ -61,25 +62,37 @@ def add_adapters(
             got="it is not installed",
             do="pip install 'regard[lora]'",
         ) from None
-    names = [name for name, module in model.named_modules() if type(module) is nn.Linear and _LAYERS in name.split(".")]
-    if not names:
+    layers = {
+        name: module
+        for name, module in model.named_modules()
+        if type(module) is nn.Linear and _LAYERS in name.split(".")
+    }
+    if not layers:
         raise OptionError(
             "the model has no linear layers that can have adapters",
             expected="a Transformer",
             got=type(model).__name__,
             do="leave lora (--lora) out",
         )
+    largest = max(min(layer.weight.shape) for layer in layers.values())
+    if rank > largest:
+        raise OptionError(
+            "the rank of the adapters is too high",
+            expected=f"lora (--lora) of at most {largest:,}, the largest rank of a weight matrix of this model",
+            got=f"{rank:,}",
+            do="for example lora=8 (--lora 8), or leave it out to train all weights",
+        )
     scale = 2.0 * rank if alpha is None else float(alpha)
     # Any: peft declares alpha as an int, and computes with floats.
-    options: dict[str, Any] = {"r": rank, "lora_alpha": scale, "target_modules": names}
+    options: dict[str, Any] = {"r": rank, "lora_alpha": scale, "target_modules": list(layers)}
     inject_adapter_in_model(LoraConfig(**options), model)
     for module in trained:
         if module is not None:
             module.requires_grad_(True)
     counts = [(weight.numel(), weight.requires_grad) for weight in model.parameters()]
     whole, own = sum(count for count, _ in counts) / 1e6, sum(count for count, is_own in counts if is_own) / 1e6
-    layers = f"adapters of rank {rank} in {len(names)} linear layers"
-    return f"{layers}: {own:.2f} of {whole:.1f} million weights are trained"
+    adapters = f"adapters of rank {rank} in {len(layers)} linear layers"
+    return f"{adapters}: {own:.2f} of {whole:.1f} million weights are trained"
 
 
 def merge_adapters(model: Model) -> Model:

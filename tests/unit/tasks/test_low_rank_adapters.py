@@ -84,6 +84,14 @@ def test_a_run_trains_adapters_and_saves_an_ordinary_model(tmp_path, monkeypatch
     assert all((name.startswith("layers.") and "projection" in name) or "feed_forward" in name for name in different)
 
 
+def test_a_rank_above_that_of_the_weights_is_refused():
+    model = language_model()  # its matrices have 20 and 13 rows or columns
+    with pytest.raises(OptionError, match=r"(?s)rank of the adapters is too high.*at most 20") as refused:
+        add_adapters(model, rank=10**6)
+    assert "1,000,000" in str(refused.value)
+    add_adapters(model, rank=20)
+
+
 def test_adapters_without_effect_are_refused():
     with pytest.raises(OptionError, match="need a trained model"):
         check_adapters(8, None, start=None)

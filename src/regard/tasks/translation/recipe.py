@@ -111,7 +111,7 @@ class TranslationRecipe:
             )
         fixed = {
             "attention (--attention)": self.attention is not None,
-            "sharing='separate'": self.sharing == "separate",
+            "sharing='separate' (--sharing separate)": self.sharing == "separate",
         }
         useless = ", ".join(name for name, is_given in fixed.items() if is_given)
         if self.model == T5_MODEL and useless:
@@ -119,5 +119,5 @@ class TranslationRecipe:
                 "a T5 has scaled dot-product attention and one vocabulary",
                 expected="a recipe that leaves them as they are",
                 got=useless,
-                do=f"leave out {useless}, or train a Transformer: model='small'",
+                do=f"leave out {useless}, or train a Transformer: model='small' (--model small)",
             )
