@@ -169,6 +169,8 @@ def check_top(top: object, keys: int) -> None:
 
 def check_tokens(name: str, tokens: Any, shape: str) -> None:
     """Raise DtypeError unless ``tokens`` is a dense floating-point tensor; the error says which ``shape`` to pass."""
+    if isinstance(tokens, Tensor) and is_dense(tokens) and tokens.dtype in FLOATS:  # nearly always
+        return
     do = "pass a mask by name: mask=..." if isinstance(tokens, Mask) else "use torch.as_tensor"
     check_tensor(name, tokens, f"a tensor {shape}", do=do)
     if tokens.dtype not in FLOATS:

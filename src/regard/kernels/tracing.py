@@ -14,12 +14,13 @@ from torch.nn import Parameter
 
 def is_eager(*tensors: Tensor | None) -> bool:
     """Whether torch runs eagerly on these tensors: no tracing, dispatch modes, torch.func or tensor subclasses."""
-    if torch.compiler.is_compiling() or _has_transform() or torch._C._is_tracing():
+    if torch.compiler.is_compiling() or torch._C._is_tracing():
         return False
-    if torch._C._len_torch_dispatch_stack() > 0:
+    if torch._C._functorch.peek_interpreter_stack() is not None or torch._C._len_torch_dispatch_stack() > 0:
         return False
-    for tensor in tensors:  # noqa: SIM110  (a generator takes twice as long, and every call runs this)
-        if tensor is not None and type(tensor) not in (Tensor, Parameter):
+    for tensor in tensors:  # a generator takes twice as long, and every call runs this
+        kind = type(tensor)
+        if kind is not Tensor and kind is not Parameter and tensor is not None:
             return False
     return True
 

@@ -51,18 +51,19 @@ class FeedForward(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Transform tokens (batch, length, width) to the same shape. Raises ShapeError for another width."""
-        check_tokens("tokens", tokens, f"(batch, length, {self.up.in_features})")
-        if tokens.dim() < 1 or tokens.shape[-1] != self.up.in_features:
+        up, gate = self.up, self.gate
+        check_tokens("tokens", tokens, f"(batch, length, {up.in_features})")
+        if tokens.dim() < 1 or tokens.shape[-1] != up.in_features:
             raise ShapeError(
                 "tokens do not fit the feed-forward layer",
-                expected=f"(batch, length, {self.up.in_features})",
+                expected=f"(batch, length, {up.in_features})",
                 got=str(tuple(tokens.shape)),
                 do="build the layer with the width of its tokens",
             )
-        if self.gate is None:
-            inner = linear_activation(tokens, self.up, self.activation)
+        if gate is None:
+            inner = linear_activation(tokens, up, self.activation)
         else:
-            inner = linear_activation(tokens, self.gate, _GATED[self.activation]) * linear_activation(tokens, self.up)
+            inner = linear_activation(tokens, gate, _GATED[self.activation]) * linear_activation(tokens, up)
         return linear_activation(self.dropout(inner), self.down)
 
     def extra_repr(self) -> str:

@@ -20,18 +20,20 @@ def check_layer_input(name: str, tokens: Tensor, projection: nn.Linear) -> None:
             got=str(tuple(tokens.shape)),
             do="put the batch first, and build the layer with the width of its tokens",
         )
-    if tokens.device != projection.weight.device:
+    weight = projection.weight
+    if tokens.device != weight.device:
         raise DeviceError(
             f"{name} tokens and the layer are on different devices",
-            expected=str(projection.weight.device),
+            expected=str(weight.device),
             got=str(tokens.device),
             do="move the tokens, or the layer, with .to(device)",
         )
-    is_quantized = isinstance(projection, Int8Linear)  # which multiplies tokens of any dtype
-    if tokens.dtype != projection.weight.dtype and not is_quantized and not is_in_autocast(tokens.device):
+    if tokens.dtype == weight.dtype or isinstance(projection, Int8Linear):  # which multiplies tokens of any dtype
+        return
+    if not is_in_autocast(tokens.device):
         raise DtypeError(
             f"{name} tokens and the layer have different dtypes",
-            expected=str(projection.weight.dtype),
+            expected=str(weight.dtype),
             got=str(tokens.dtype),
             do="convert the tokens, or the layer with .to(dtype)",
         )

@@ -194,26 +194,25 @@ class MultiHeadAttention(nn.Module):
             raise wrong_state_error(cache, type(self.mechanism.empty_state()), type(self.mechanism).__name__)
         queries = self._project_queries(query)
         # The same tensor if queries are keys, so that a mechanism need not hash it twice, for example.
-        same = self.key_projection is None and key is query
+        same = key is query and self.key_projection is None
         keys = queries if same else self._project_keys(key)
         values = self._project_heads(value, self.value_projection, "value")
         known = (0,) if cache is None else cache.next_positions
-        starts = (
-            known
-            if isinstance(known, Tensor)
-            else [Frame(query.shape[1], start + key.shape[1]).offset for start in known]
-        )
+        ahead = 0 if key is query else key.shape[1] - query.shape[1]
+        starts = known if ahead == 0 or isinstance(known, Tensor) else [start + ahead for start in known]
         queries = self._rotate(queries, starts)
         keys = queries if same else self._rotate(keys, known)
-        # With a cache all are projected, so that each step has the same inputs.
-        frame = Frame(query.shape[1], key.shape[1]) if cache is None else None
-        inputs |= self._project_inputs("query", query, starts, frame, inputs) | self._project_inputs(
-            "key", key, known, frame, inputs
-        )
+        mechanism = self.mechanism
+        if mechanism.extra_inputs:
+            # With a cache all are projected, so that each step has the same inputs.
+            frame = Frame(query.shape[1], key.shape[1]) if cache is None else None
+            inputs |= self._project_inputs("query", query, starts, frame, inputs) | self._project_inputs(
+                "key", key, known, frame, inputs
+            )
         if cache is None:
-            return self._attend(queries, keys, values, mask, bias, inputs)
-        mixed, cache = self.mechanism.step(queries, keys, values, cache, mask, bias=bias, **inputs)
-        return self._merge_heads(mixed), cache
+            return self._merge_heads(mechanism(queries, keys, values, mask, bias=bias, **inputs), mechanism)
+        mixed, cache = mechanism.step(queries, keys, values, cache, mask, bias=bias, **inputs)
+        return self._merge_heads(mixed, mechanism), cache
 
     def empty_cache(self, *, window: int | None = None) -> State:
         """Make the cache before the first token, to pass as ``cache=``: the empty state of the mechanism.
@@ -250,7 +249,9 @@ class MultiHeadAttention(nn.Module):
         start = Frame(query.shape[1], memory.length).offset if offset is None else offset
         queries = self._rotate(queries, (start,))
         inputs = self._project_inputs("query", query, (start,)) | memory.inputs
-        return self._attend(queries, memory.key, memory.value, mask, self._bias, inputs)
+        mechanism = self.mechanism
+        mixed = mechanism(queries, memory.key, memory.value, mask, bias=self._bias, **inputs)
+        return self._merge_heads(mixed, mechanism)
 
     @classmethod
     def from_torch(cls, module: nn.MultiheadAttention, *, batch_first: bool | None = None) -> MultiHeadAttention:
@@ -317,7 +318,9 @@ class MultiHeadAttention(nn.Module):
         """Project tokens and split heads: (batch, length, width) -> (batch, heads, length, size); None is head_dim."""
         check_layer_input(name, tokens, projection)
         size = self.head_dim if size is None else size
-        return linear_activation(tokens, projection).unflatten(-1, (-1, size)).transpose(1, 2)
+        projected = linear_activation(tokens, projection)
+        batch, length, width = projected.shape
+        return projected.view(batch, length, width // size, size).transpose(1, 2)
 
     def _project_queries(self, tokens: Tensor) -> Tensor:
         """Project tokens to queries (batch, heads, length, head_dim), and normalise them if there is a norm."""
@@ -326,41 +329,34 @@ class MultiHeadAttention(nn.Module):
 
     def _project_keys(self, tokens: Tensor) -> Tensor:
         """Project tokens to keys (batch, heads, length, head_dim), as queries are if the mechanism shares the two."""
-        projection = self.query_projection if self.key_projection is None else self.key_projection
+        own = self.key_projection
+        projection = self.query_projection if own is None else own
         keys = self._project_heads(tokens, projection, "key")
         return keys if self.key_norm is None else self.key_norm(keys)
 
     def _rotate(self, tokens: Tensor, offsets: Sequence[int] | Tensor) -> Tensor:
         """Rotate tokens by their positions: a tensor of them, or one offset per entry, or one for all."""
-        if not isinstance(self.position, Rotation):
+        position = self.position
+        if not isinstance(position, Rotation):
             return tokens
-        return rotate_tokens(self.position, tokens, offsets, parts=self.mechanism.score_parts)
-
-    def _attend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask: Mask | None,
-        bias: Bias | None,
-        inputs: Mapping[str, Tensor],
-    ) -> Tensor:
-        return self._merge_heads(self.mechanism(query, key, value, mask, bias=bias, **inputs))
+        return rotate_tokens(position, tokens, offsets, parts=self.mechanism.score_parts)
 
     def _choose_bias(self, passed: Bias | None) -> Bias | None:
         """The bias of a call: the layer's own, or the one passed. Raises OptionError if there are both."""
-        if passed is not None and self._bias is not None:
-            raise two_biases_error(self._bias)
-        return self._bias if passed is None else passed
+        own = self._bias
+        if passed is not None and own is not None:
+            raise two_biases_error(own)
+        return own if passed is None else passed
 
     @property
     def _bias(self) -> PairBias | None:
         """The position if it is added to scores, else None."""
-        return self.position if isinstance(self.position, PairBias) else None
+        position = self.position
+        return position if isinstance(position, PairBias) else None
 
-    def _merge_heads(self, heads: Tensor) -> Tensor:
+    def _merge_heads(self, heads: Tensor, mechanism: Mechanism) -> Tensor:
         """Merge heads and project: (batch, heads, length, head_dim) -> (batch, length, width)."""
-        heads = self.mechanism.normalize_heads(heads)
+        heads = mechanism.normalize_heads(heads)
         return linear_activation(heads.transpose(1, 2).flatten(2), self.output_projection)
 
     def _init_weights(self) -> None:

@@ -68,9 +68,10 @@ def linear_activation(tokens: Tensor, projection: nn.Module, activation: str = "
     form = ACTIVATIONS[activation]
     if not _is_plain_linear(projection):
         return form.apply(projection(tokens))
-    weight, bias = projection.weight, projection.bias
+    weight, bias = _read_parameters(projection)
     if _uses_own_kernel() and can_project(tokens, weight, bias):
-        return form.apply(project(tokens, weight, bias))
+        output = project(tokens, weight, bias)
+        return output if activation == "identity" else form.apply(output)
     if not _should_use_onednn(tokens, projection, form) or _find_onednn() is None:
         return form.apply(projection(tokens))
     if any_requires_grad(tokens, weight, bias):
@@ -78,6 +79,14 @@ def linear_activation(tokens: Tensor, projection: nn.Module, activation: str = "
     if form.onednn_name is None:
         return form.apply(projection(tokens))
     return _onednn_linear(tokens, weight, bias, *form.onednn_name)
+
+
+def _read_parameters(projection: nn.Linear) -> tuple[Tensor, Tensor | None]:
+    """Return weight and bias of a plain linear layer, in a third of the time that its attributes take."""
+    parameters = projection._parameters
+    weight = parameters["weight"]
+    assert weight is not None, "a plain linear layer has a weight"
+    return weight, parameters["bias"]
 
 
 @final
@@ -180,6 +189,8 @@ def _is_plain_linear(projection: nn.Module) -> TypeGuard[nn.Linear]:
         and not (global_hooks._global_forward_pre_hooks or global_hooks._global_forward_hooks)
         and not (global_hooks._global_backward_pre_hooks or global_hooks._global_backward_hooks)
         and "forward" not in projection.__dict__
+        and "weight" in projection._parameters
+        and "bias" in projection._parameters
     )
 
 

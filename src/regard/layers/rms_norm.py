@@ -12,7 +12,6 @@ from typing import final
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from regard.arguments import explain_arguments
 from regard.errors import ShapeError, check_number, check_size
@@ -37,22 +36,24 @@ class RMSNorm(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Normalise tokens (.., width). Raises ShapeError for another width."""
-        check_tokens("tokens", tokens, f"(.., {len(self.weight)})")
-        if tokens.dim() < 1 or tokens.shape[-1] != len(self.weight):
+        weight = self.weight
+        width = weight.shape[0]
+        check_tokens("tokens", tokens, f"(.., {width})")
+        if tokens.dim() < 1 or tokens.shape[-1] != width:
             raise ShapeError(
                 "tokens do not fit the norm",
-                expected=f"(.., {len(self.weight)})",
+                expected=f"(.., {width})",
                 got=str(tuple(tokens.shape)),
                 do="build the norm with the width of its tokens",
             )
         if self.offset == 0.0:
-            gain: Tensor = self.weight
+            gain: Tensor = weight
         else:  # a half precision sum would lose the last digits of a weight near 0
-            gain = self.offset + (self.weight.float() if self.weight.dtype.itemsize < 4 else self.weight)
+            gain = self.offset + (weight.float() if weight.dtype.itemsize < 4 else weight)
         if tokens.dtype == gain.dtype:
-            return functional.rms_norm(tokens, self.weight.shape, gain, self.epsilon)
+            return torch.rms_norm(tokens, (width,), gain, self.epsilon)
         wide = torch.promote_types(tokens.dtype, torch.float32)
-        normalised = functional.rms_norm(tokens.to(wide), self.weight.shape, None, self.epsilon)
+        normalised = torch.rms_norm(tokens.to(wide), (width,), None, self.epsilon)
         return (normalised * gain).to(tokens.dtype)
 
     def extra_repr(self) -> str:

@@ -25,6 +25,8 @@ MAX_TOKENS = 16
 _MIN_WEIGHTS = 2**14
 """Number of weights from which it is faster: of fewer, a call takes longer than the products."""
 _DTYPES = (torch.float32, torch.bfloat16)
+_MAX_DIMENSIONS = 4
+"""Dimensions of tokens that the kernel takes; all but the last are rows."""
 
 
 def can_project(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
@@ -32,11 +34,11 @@ def can_project(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
 
     The dtype of weights other than int8 must be that of the tokens.
     """
-    inputs = weight.shape[-1]
+    dtype, inputs = tokens.dtype, weight.shape[-1]
     return (
         0 < tokens.numel() <= MAX_TOKENS * inputs
-        and tokens.dtype in _DTYPES
-        and weight.dtype in (tokens.dtype, torch.int8)
+        and dtype in _DTYPES
+        and (weight.dtype is dtype or weight.dtype is torch.int8)
         and weight.numel() >= _MIN_WEIGHTS
         and tokens.shape[-1] == inputs
         and weight.dim() == 2
@@ -44,9 +46,9 @@ def can_project(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         and tokens.is_cpu
         and weight.is_cpu
         and tokens.layout is weight.layout is torch.strided
-        and is_eager(tokens, weight, bias)
         and weight.is_contiguous()
-        and (bias is None or (bias.dtype is tokens.dtype and bias.is_cpu and bias.is_contiguous()))
+        and (bias is None or (bias.dtype is dtype and bias.is_cpu and bias.is_contiguous()))
+        and is_eager(tokens, weight, bias)
         and forward_ad._current_level < 0
         and not torch.is_autocast_enabled("cpu")
         and _is_fast()
@@ -60,10 +62,10 @@ def project(
     scale: Float[Tensor, " outputs"] | None = None,
 ) -> Float[Tensor, "*rows outputs"]:
     """Compute a call for which ``can_project`` holds. ``scale`` (outputs,) is float32, for int8 weights only."""
-    rows = tokens.reshape(-1, tokens.shape[-1]).contiguous()
-    output = tokens.new_empty(rows.shape[0], weight.shape[0])
+    rows = tokens.contiguous() if tokens.dim() <= _MAX_DIMENSIONS else tokens.flatten(end_dim=-2).contiguous()
+    output = rows.new_empty((*rows.shape[:-1], weight.shape[0]))
     native.project(rows, weight, scale, bias, output, threads=torch.get_num_threads())
-    return output.view(*tokens.shape[:-1], weight.shape[0])
+    return output if rows.dim() == tokens.dim() else output.view(*tokens.shape[:-1], weight.shape[0])
 
 
 @cache
