@@ -28,9 +28,10 @@ def check_layer_input(name: str, tokens: Tensor, projection: nn.Linear) -> None:
             got=str(tokens.device),
             do="move the tokens, or the layer, with .to(device)",
         )
-    if tokens.dtype == weight.dtype or isinstance(projection, Int8Linear):  # which multiplies tokens of any dtype
+    if tokens.dtype == weight.dtype:
         return
-    if not is_in_autocast(tokens.device):
+    is_quantized = isinstance(projection, Int8Linear)  # which multiplies tokens of any dtype
+    if not is_quantized and not is_in_autocast(tokens.device):
         raise DtypeError(
             f"{name} tokens and the layer have different dtypes",
             expected=str(weight.dtype),

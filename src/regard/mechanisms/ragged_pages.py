@@ -102,11 +102,11 @@ class RaggedStep:
         self.starts = (ends - number).tolist()
         self.single = torch.from_numpy(np.flatnonzero(number == 1))
         self.several = np.flatnonzero(number > 1).tolist()
-        self._key, self._value = (pages.unflatten(1, (layers, -1)) for pages in (pool.key, pool.value))
+        self._key, self._value = (pages.unflatten(1, (layers, -1)).unbind(1) for pages in (pool.key, pool.value))
 
     def layer(self, number: int) -> RaggedPages:
         """Make the state of the layer with this number, counted from 0."""
-        return RaggedPages(self, self._key[:, number], self._value[:, number])
+        return RaggedPages(self, self._key[number], self._value[number])
 
 
 @final

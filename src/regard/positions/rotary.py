@@ -8,7 +8,8 @@ Su et al. 2021 (RoFormer), equations 14, 15 and 34. ``layout="pairs"`` pairs nei
 
 from __future__ import annotations
 
-from typing import Literal, final
+from collections.abc import Callable, Hashable
+from typing import Any, Literal, final
 
 import torch
 from jaxtyping import Float, Int
@@ -17,6 +18,7 @@ from torch import Tensor
 from regard.errors import OptionError, ShapeError, check_choice, check_count, check_number, check_size, short_repr
 from regard.positions.base import Rotation, check_positions
 from regard.positions.scaling import Scaling, YarnScaling, plain_frequencies
+from regard.tensors import has_values
 
 
 @final
@@ -44,6 +46,7 @@ class Rotary(Rotation):
         _check_scaling(scaling, base)
         self.head_dim, self.base, self.layout, self.scaling = head_dim, float(base), layout, scaling
         self.rotated = head_dim if rotated is None else rotated
+        self._latest: tuple[Hashable, tuple[Tensor, Tensor]] | None = None
         check_count("rotated", self.rotated, least=0)
         if self.rotated % 2 or not 0 < self.rotated <= head_dim:
             raise OptionError(
@@ -66,7 +69,12 @@ class Rotary(Rotation):
                 got=str(sizes) if sizes else type(tensor).__name__,
                 do="build positions.Rotary with the head_dim of the queries (width / heads)",
             )
-        return self._turn(tensor, *self._angles(tensor, offset))
+        length = offset + sizes[-2]
+
+        def compute() -> tuple[Tensor, Tensor]:
+            return self._factors(tensor, torch.arange(offset, length, dtype=torch.float64), length)
+
+        return self._turn(tensor, *self._reuse(tensor, ("from", offset, length), compute))
 
     @property
     def depends_on_length(self) -> bool:
@@ -79,33 +87,61 @@ class Rotary(Rotation):
         """Rotate tokens at any ``positions``."""
         if self.depends_on_length:
             return super().rotate_at(tensor, positions)
-        return self._turn(tensor, *self._angles_at(tensor, positions.cpu().double(), 1))
+
+        def compute() -> tuple[Tensor, Tensor]:
+            return self._factors(tensor, positions.cpu().double(), 1)
+
+        factors = self._reuse(tensor, tuple(positions.tolist()), compute) if has_values(positions) else compute()
+        return self._turn(tensor, *factors)
 
     def _turn(self, tensor: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-        """Rotate by angles (length, rotated / 2), given by their cosines and sines."""
-        turned, rest = tensor[..., : self.rotated], tensor[..., self.rotated :]
+        """Rotate by ``_factors``: each element times its cosine, plus the other element of its pair times the sine."""
+        turned = tensor if self.rotated == self.head_dim else tensor[..., : self.rotated]
         if self.layout == "halves":
-            first, second = turned.chunk(2, dim=-1)
+            others = turned.roll(self.rotated // 2, -1)
         else:
-            first, second = turned[..., 0::2], turned[..., 1::2]
-        parts = (first * cosine - second * sine, first * sine + second * cosine)
-        out = torch.cat(parts, dim=-1) if self.layout == "halves" else torch.stack(parts, dim=-1).flatten(-2)
-        return torch.cat([out, rest], dim=-1) if rest.shape[-1] else out
+            others = turned.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+        out = turned * cosine + others * sine
+        return out if turned is tensor else torch.cat([out, tensor[..., self.rotated :]], dim=-1)
 
-    def _angles(self, tensor: Tensor, offset: int) -> tuple[Tensor, Tensor]:
-        """Compute cosines and sines (length, rotated / 2) in float64, and round them to the tensor's dtype."""
-        length = offset + tensor.shape[-2]
-        return self._angles_at(tensor, torch.arange(offset, length, dtype=torch.float64), length)
+    def _reuse(
+        self, tensor: Tensor, key: Hashable, compute: Callable[[], tuple[Tensor, Tensor]]
+    ) -> tuple[Tensor, Tensor]:
+        """Return the factors of the latest call if its positions, named by ``key``, were the same; else compute them.
 
-    def _angles_at(self, tensor: Tensor, positions: Float[Tensor, " tokens"], length: int) -> tuple[Tensor, Tensor]:
-        """Compute cosines and sines at positions of a text of ``length`` tokens."""
+        The layers of a model share one rotation, and so the factors of a step.
+        """
+        if not has_values(tensor):
+            return compute()
+        key = (key, tensor.dtype, tensor.device)
+        latest = self._latest  # one tuple, replaced as a whole, so that threads may share the rotation
+        if latest is None or latest[0] != key:
+            with torch.inference_mode(False):
+                latest = self._latest = (key, compute())
+        return latest[1]
+
+    def _factors(self, tensor: Tensor, positions: Float[Tensor, " tokens"], length: int) -> tuple[Tensor, Tensor]:
+        """Compute the factors of each element, (tokens, rotated), at positions of a text of ``length`` tokens.
+
+        These are the cosines, and the sines with the sign of the other element of the pair. They are computed in
+        float64, and rounded to the tensor's dtype.
+        """
         if self.scaling is None:
             frequencies, magnitude = plain_frequencies(self.base, self.rotated), 1.0
         else:
             frequencies = self.scaling.frequencies(self.base, self.rotated, length)
             magnitude = self.scaling.magnitude
         angles = positions[:, None] * frequencies
-        return (angles.cos() * magnitude).to(tensor), (angles.sin() * magnitude).to(tensor)
+        cosine, sine = (angles.cos() * magnitude).to(tensor), (angles.sin() * magnitude).to(tensor)
+        if self.layout == "halves":
+            return torch.cat([cosine, cosine], dim=-1), torch.cat([-sine, sine], dim=-1)
+        pairs = ((cosine, cosine), (-sine, sine))
+        first, second = (torch.stack(pair, dim=-1).flatten(-2) for pair in pairs)
+        return first, second
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The state to copy or store, without the factors of the latest call."""
+        return {**self.__dict__, "_latest": None}
 
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""
