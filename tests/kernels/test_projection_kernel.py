@@ -168,3 +168,12 @@ def test_tokens_of_any_shape_and_stride():
     expected = run_native(tokens, weight, None, bias)
     assert torch.equal(project(tokens.view(2, 3, 331), weight, bias), expected.view(2, 3, 367))
     assert torch.equal(project(tokens.t().contiguous().t(), weight, bias), expected)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("shape", [(331,), (1, 331), (6, 1, 331), (1, 2, 3, 331), (3, 1, 1, 2, 331)])
+def test_all_dimensions_but_the_last_are_rows(shape):
+    rows = torch.Size(shape[:-1]).numel()
+    tokens, weight, _, bias = make_problem(rows, 331, 367, torch.float32)
+    expected = run_native(tokens, weight, None, bias)
+    assert torch.equal(project(tokens.view(shape), weight, bias), expected.view(*shape[:-1], 367))
