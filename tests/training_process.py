@@ -7,8 +7,9 @@ import random
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -100,18 +101,38 @@ def assert_ctrl_c_saves_a_checkpoint(folder: Path, options: Sequence[object], st
     assert list((folder / "m.run" / "checkpoints").glob("step-*"))
 
 
-def assert_two_processes_have_the_losses_of_one(folder: Path, options: Sequence[object]) -> None:
-    """Two processes, by DDP, have the losses of one, and only one of them prints."""
-    one = train(folder, "one", options, start=fork_command())
-    assert one.returncode == 0, one.stderr
+@contextmanager
+def two_ranks(launcher: Mapping[str, str] | None = None) -> Iterator[list[dict[str, str]]]:
+    """Yield the environment variables of two processes that find each other, with those of the ``launcher``."""
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
               "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}  # fmt: skip
-    with ThreadPoolExecutor(2) as together:
-        ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank), **shared} for rank in range(2)]
-        runs = [together.submit(train, folder, "two", options, start=fork_command(), environment=rank)
-                for rank in ranks]  # fmt: skip
-        result = [run.result() for run in runs]
+    yield [{"RANK": str(rank), "LOCAL_RANK": str(rank), **shared, **(launcher or {})} for rank in range(2)]
+    del store  # the processes need it until they end
+
+
+def train_in_two(
+    folder: Path,
+    out: str,
+    options: Sequence[object],
+    launcher: Mapping[str, str] | None = None,
+    *,
+    start: Sequence[str] | None = None,
+) -> list[subprocess.CompletedProcess[str]]:
+    """Run ``regard train`` in two processes, by default two forks, and wait for both."""
+    with two_ranks(launcher) as ranks, ThreadPoolExecutor(2) as together:
+        start = start or fork_command()
+        runs = [together.submit(train, folder, out, options, start=start, environment=rank) for rank in ranks]
+        return [run.result() for run in runs]
+
+
+def assert_two_processes_have_the_losses_of_one(
+    folder: Path, options: Sequence[object], launcher: Mapping[str, str] | None = None
+) -> None:
+    """Two processes, by DDP or what ``launcher`` asks for, have the losses of one, and only one of them prints."""
+    one = train(folder, "one", options, start=fork_command())
+    assert one.returncode == 0, one.stderr
+    result = train_in_two(folder, "two", options, launcher)
     said = "".join(one.stderr for one in result)
     assert [one.returncode for one in result] == [0, 0], said
     assert losses(folder / "one.run") == pytest.approx(losses(folder / "two.run"), rel=1e-4)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from regard.errors import MissingPackageError, OptionError, short_repr
 from regard.mechanisms import Mechanism
+from regard.train.sharding import check_shardable, check_sharding, shard_on_cpus
 from regard.train.task import RankShard
 
 _TIMEOUT = timedelta(days=1)
@@ -48,8 +49,10 @@ class Processes:
             gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
             kwargs_handlers=[InitProcessGroupKwargs(timeout=_TIMEOUT)],
         )
-        plugin = getattr(self._accelerator.state, "fsdp_plugin", None)
+        shard_on_cpus(self._accelerator)
+        plugin = self._sharding
         if plugin is not None:
+            check_sharding(plugin)
             # Each process has built the model. Loading it again from the main process would untie tied weights.
             plugin.cpu_ram_efficient_loading = False
         self.shard = RankShard(self._accelerator.process_index, self._accelerator.num_processes)
@@ -76,7 +79,12 @@ class Processes:
         return str(self._accelerator.distributed_type).endswith("FSDP")
 
     def prepare(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
-        """Wrap the model and the optimizer for this process, by DDP or FSDP where there are several."""
+        """Wrap the model and the optimizer for this process, by DDP or FSDP where there are several.
+
+        Raises RefusedError for a model that FSDP would train otherwise than one process.
+        """
+        if self._sharding is not None:
+            check_shardable(model, self._sharding)
         if not all(one.uses_all_parameters for one in model.modules() if isinstance(one, Mechanism)):
             from accelerate.utils import DistributedDataParallelKwargs
 
@@ -84,6 +92,11 @@ class Processes:
             self._accelerator.ddp_handler = DistributedDataParallelKwargs(find_unused_parameters=True)
         model, prepared = self._accelerator.prepare(model, optimizer)
         return model, prepared.optimizer
+
+    @property
+    def _sharding(self) -> Any:
+        """Accelerate's settings of FSDP; None without FSDP."""
+        return getattr(self._accelerator.state, "fsdp_plugin", None) if self.is_sharded else None
 
     def unwrap(self, model: nn.Module) -> nn.Module:
         """Remove the wrapper that ``prepare`` added; a model with sharded weights is returned as it is."""
