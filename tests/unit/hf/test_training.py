@@ -139,6 +139,40 @@ def test_trainer(tmp_path):
     torch.testing.assert_close(losses["regard"], losses["eager"], atol=1e-4, rtol=0)
 
 
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # peft
+def test_lora(name):
+    """The losses of adapters by peft, and their gradients, equal those of eager; other weights have no gradient."""
+    import peft
+
+    kind = BY_NAME[name]
+    inputs = kind.inputs("right")
+    labels = inputs["input_ids"].masked_fill(inputs["attention_mask"] == 0, -100)
+    results = {}
+    for implementation in ("eager", "regard"):
+        model = kind.build()
+        model.set_attn_implementation(implementation)
+        torch.manual_seed(5)
+        targets = ["c_attn"] if name == "gpt2" else ["q_proj", "v_proj"]
+        config = peft.LoraConfig(r=3, target_modules=targets, init_lora_weights=False, fan_in_fan_out=name == "gpt2")
+        adapted = peft.get_peft_model(model, config).eval()  # without dropout
+        optimizer = torch.optim.SGD([weight for weight in adapted.parameters() if weight.requires_grad], lr=0.1)
+        losses = []
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = adapted(**inputs, labels=labels, use_cache=False).loss
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+        gradients = {one: weight.grad for one, weight in adapted.named_parameters() if weight.grad is not None}
+        results[implementation] = torch.stack(losses), gradients
+    (losses, gradients), (expected, expected_gradients) = results["regard"], results["eager"]
+    torch.testing.assert_close(losses, expected, atol=1e-5, rtol=0)
+    assert gradients
+    assert all("lora_" in one for one in gradients)
+    torch.testing.assert_close(gradients, expected_gradients, atol=1e-5, rtol=1e-4)
+
+
 def test_saved_and_loaded_with_the_name(tmp_path):
     model = BY_NAME["llama"].build()
     model.save_pretrained(tmp_path)
