@@ -290,7 +290,7 @@ def test_layers_project_only_global_tokens(is_global, positions_of_global_tokens
     every = {name: layer._project_heads(tokens, one, "query") for name, one in layer.input_projections.items()}
     triple = (layer.query_projection, layer.key_projection, layer.value_projection)
     expected = layer.mechanism(*(layer._project_heads(tokens, one, "query") for one in triple), **every, **inputs)
-    torch.testing.assert_close(actual, layer._merge_heads(expected))
+    torch.testing.assert_close(actual, layer._merge_heads(expected, layer.mechanism))
     state, parts = layer.empty_cache(), []
     for at in range(9):
         part, state = layer(tokens[:, at : at + 1], mask=masks.causal(), cache=state)
