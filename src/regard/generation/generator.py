@@ -19,12 +19,11 @@ from regard.errors import CheckpointError, DataError, OptionError, check_count, 
 from regard.generation.chat_template import ChatTemplate
 from regard.generation.continuous_batching import ContinuousBatching, Request, Row
 from regard.generation.paged_memory import PagedMemory
-from regard.generation.text_generator import MAX_TOKENS, TextGenerator
+from regard.generation.text_generator import MAX_TOKENS, TextGenerator, check_options
 from regard.generation.text_stream import TextStream
 from regard.models.causal_language_model import CausalLanguageModel
 from regard.models.load import LANGUAGE_MODEL, load_language_model, resolve_folder
 from regard.search.base import Hypothesis, eval_mode
-from regard.search.greedy import Greedy
 from regard.search.token_by_token import TokenSearch
 from regard.text.tokenizer import check_text, check_texts
 
@@ -135,7 +134,7 @@ class Generator(TextGenerator):
         start token. A prompt's continuations are yielded when those before it are complete.
         """
         check_texts("prompts", prompts)
-        search = self._check_options(search, max_tokens, stop)
+        search = check_options(search, max_tokens, stop)
         ids = [self.prompt_ids(prompt, f"prompt {number}") for number, prompt in enumerate(prompts, start=1)]
         names = [f"prompt {number}" for number in range(1, len(ids) + 1)]
         requests = self._make_requests(ids, names, max_tokens, search.rows)
@@ -153,7 +152,7 @@ class Generator(TextGenerator):
     ) -> Iterator[str | Continuation]:
         """Continue a prompt, part by part. See ``TextGenerator.stream``; ``search`` writes a single continuation."""
         check_text(prompt, 1)
-        search = self._check_options(search, max_tokens, stop)
+        search = check_options(search, max_tokens, stop)
         if search.rows != 1:
             raise OptionError(
                 "a stream has a single continuation",
@@ -197,7 +196,7 @@ class Generator(TextGenerator):
         self, prompt: str, name: str, *, search: TokenSearch | None = None, max_tokens: int = MAX_TOKENS
     ) -> None:
         """See ``TextGenerator.check_prompt``."""
-        search = self._check_options(search, max_tokens, ())
+        search = check_options(search, max_tokens, ())
         self._make_requests([self.prompt_ids(prompt, name)], [name], max_tokens, search.rows)
 
     def prompt_ids(self, prompt: str, name: str) -> list[int]:
@@ -413,15 +412,6 @@ class Generator(TextGenerator):
                 ended_by = "max_tokens" if len(one.ids) >= max_tokens else "context"
             found.append(Continuation(prompt, text, ended_by, len(one.ids), one.log_probability))
         return found
-
-    def _check_options(self, search: TokenSearch | None, max_tokens: int, stop: Sequence[str]) -> TokenSearch:
-        search = Greedy() if search is None else search
-        check_kind("search", search, TokenSearch, do="Greedy() or Sampling(seed=1)")
-        check_count("max_tokens", max_tokens, most=2**20)
-        check_texts("stop", stop)
-        if not all(stop):
-            raise OptionError("a stop string is empty", expected="one character or more", got="''", do="leave it out")
-        return search
 
     def _pad(self, prompts: Sequence[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
         lengths = [len(one) for one in prompts]

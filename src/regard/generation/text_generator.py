@@ -10,12 +10,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from regard.errors import OptionError, check_count, check_kind
 from regard.models.base import EncoderDecoder
 from regard.models.causal_language_model import CausalLanguageModel
+from regard.search.greedy import Greedy
+from regard.search.token_by_token import TokenSearch
+from regard.text.tokenizer import check_texts
 
 if TYPE_CHECKING:
     from regard.generation.generator import Continuation
-    from regard.search.token_by_token import TokenSearch
 
 MAX_TOKENS = 256
 """Default of the most new tokens."""
@@ -84,3 +87,14 @@ class TextGenerator(ABC):
     @abstractmethod
     def chat_prompt(self, text: str, *, system: str | None = None) -> str:
         """Format a message by the chat template of the model's folder. Raises CheckpointError if it has none."""
+
+
+def check_options(search: TokenSearch | None, max_tokens: int, stop: Sequence[str]) -> TokenSearch:
+    """Return the search, ``Greedy()`` for None. Raises OptionError for arguments of ``generate`` that do not fit."""
+    search = Greedy() if search is None else search
+    check_kind("search", search, TokenSearch, do="Greedy() or Sampling(seed=1)")
+    check_count("max_tokens", max_tokens, most=2**20)
+    check_texts("stop", stop)
+    if not all(stop):
+        raise OptionError("a stop string is empty", expected="one character or more", got="''", do="leave it out")
+    return search

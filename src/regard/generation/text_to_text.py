@@ -16,12 +16,11 @@ import torch
 
 from regard.errors import CheckpointError, DataError, OptionError, RefusedError, check_count, check_kind
 from regard.generation.generator import BATCH_TOKENS, Continuation
-from regard.generation.text_generator import MAX_TOKENS, TextGenerator
+from regard.generation.text_generator import MAX_TOKENS, TextGenerator, check_options
 from regard.generation.text_stream import TextStream
 from regard.models.base import EncoderDecoder
 from regard.models.load import LANGUAGE_MODEL, load, resolve_folder
 from regard.search.base import Hypothesis
-from regard.search.greedy import Greedy
 from regard.search.token_by_token import TokenSearch
 from regard.text.length_batches import cut_batches
 from regard.text.pretrained_subwords import PretrainedSubwords
@@ -88,7 +87,7 @@ class TextToText(TextGenerator):
     ) -> Iterator[list[Continuation]]:
         """Answer each prompt. See ``TextGenerator.generate_each``; answers are yielded when all are complete."""
         check_texts("prompts", prompts)
-        search = _check_options(search, max_tokens, stop)
+        search = check_options(search, max_tokens, stop)
         ids = [self.prompt_ids(prompt, f"prompt {number}") for number, prompt in enumerate(prompts, start=1)]
         order = sorted(range(len(ids)), key=lambda index: -len(ids[index]))
         sizes = [(len(ids[index]) + max_tokens) * search.rows for index in order]
@@ -105,7 +104,7 @@ class TextToText(TextGenerator):
         self, prompt: str, name: str, *, search: TokenSearch | None = None, max_tokens: int = MAX_TOKENS
     ) -> None:
         """See ``TextGenerator.check_prompt``."""
-        _check_options(search, max_tokens, ())
+        check_options(search, max_tokens, ())
         self.prompt_ids(prompt, name)
 
     def stream(
@@ -118,7 +117,7 @@ class TextToText(TextGenerator):
     ) -> Iterator[str | Continuation]:
         """Answer a prompt, part by part. See ``TextGenerator.stream``; ``search`` writes a single answer."""
         check_text(prompt, 1)
-        search = _check_options(search, max_tokens, stop)
+        search = check_options(search, max_tokens, stop)
         if search.rows != 1:
             raise OptionError(
                 "a stream has a single answer",
@@ -211,13 +210,3 @@ def _run_to_end(steps: Steps[str, None, list[list[Hypothesis]]]) -> list[list[Hy
     except StopIteration as ended:
         hypotheses: list[list[Hypothesis]] = ended.value
         return hypotheses
-
-
-def _check_options(search: TokenSearch | None, max_tokens: int, stop: Sequence[str]) -> TokenSearch:
-    search = Greedy() if search is None else search
-    check_kind("search", search, TokenSearch, do="Greedy() or Sampling(seed=1)")
-    check_count("max_tokens", max_tokens, most=2**20)
-    check_texts("stop", stop)
-    if not all(stop):
-        raise OptionError("a stop string is empty", expected="one character or more", got="''", do="leave it out")
-    return search

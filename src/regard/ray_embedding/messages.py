@@ -56,7 +56,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
-        """Read the plan back."""
+        """Read a plan from what ``to_json`` wrote."""
         fields = json.loads(text)
         fields["options"] = EmbeddingOptions(**fields["options"])
         fields["files"] = tuple(PlannedFile(**{**one, "others": tuple(one["others"])}) for one in fields["files"])
