@@ -20,6 +20,7 @@ evaluated with other numbers of rounds, which need no training of their own: mor
 ```console
 pip install -e '.[bench]'
 python -m benchmarks.learning.train_duplication --length 1024 --minutes 8 --publish
+python -m benchmarks.learning.train_duplication --length 4096 --batch 4 --minutes 20 --publish
 ```
 """
 
