@@ -36,6 +36,7 @@ IMPORT_ORDER = (
     "layers",
     "recording",
     "text",
+    "vision",
     "models",
     "ray_embedding",
     "search",

@@ -4,6 +4,7 @@ from regard.models.base import Decoder, Encoder, EncoderDecoder, SequenceOutput
 from regard.models.bert import Bert, BertConfig, BertOutput
 from regard.models.causal_language_model import CausalLanguageModel, CausalOutput, CausalState
 from regard.models.gpt2 import Gpt2, Gpt2Config, gpt2_large, gpt2_medium, gpt2_small, gpt2_xl
+from regard.models.image_encoder import ImageEncoder, ImageOutput, TokenGrid
 from regard.models.llama import (
     Llama,
     gemma_2_2b,
@@ -68,6 +69,8 @@ __all__ = [
     "EncoderDecoder",
     "Gpt2",
     "Gpt2Config",
+    "ImageEncoder",
+    "ImageOutput",
     "Llama",
     "LlamaConfig",
     "ModernBert",
@@ -84,6 +87,7 @@ __all__ = [
     "T5EncoderOutput",
     "TextClassifier",
     "TextClassifierConfig",
+    "TokenGrid",
     "Transformer",
     "TransformerConfig",
     "TransformerEncoder",

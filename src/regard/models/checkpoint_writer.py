@@ -41,6 +41,7 @@ _MODEL_FILES = {
     "source.tokenizer.json",
     "target.tokenizer.json",
     "about.json",
+    "preprocessor_config.json",
     "modules.json",
     "sentence_bert_config.json",
     "1_Pooling/config.json",

@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypeVar, final, get_origin, get_type_hints
+from typing import Any, TypeVar, cast, final, get_origin, get_type_hints
 
 from regard.errors import LARGEST_SIZE, CheckpointError, RegardError
 
@@ -75,6 +76,18 @@ class ConfigFile:
     def optional_index(self, field: str, *, default: int | None = None, below: str) -> int | None:
         """Read an integer from 0 to one less than the value of the field ``below``; None if it is null."""
         return None if self.fields.get(field, default) is None else self.index(field, default=default or 0, below=below)
+
+    def size_pair(self, field: str, *, default: int | None = None) -> tuple[int, int]:
+        """Read (height, width): a list of two integers, or one for both, from 1 to ``LARGEST_SIZE``."""
+        value = self.fields.get(field, default)
+        if isinstance(value, int):
+            return self.size(field, default=default), self.size(field, default=default)
+        valid = isinstance(value, list) and all(
+            isinstance(one, int) and not isinstance(one, bool) and 1 <= one <= LARGEST_SIZE for one in value
+        )
+        if not valid or len(value) != 2:
+            raise self._field_error(field, f"an integer or a list of two, 1 to {LARGEST_SIZE}")
+        return value[0], value[1]
 
     def flag(self, field: str, *, default: bool) -> bool:
         """Read true or false; null is the default."""
@@ -158,6 +171,12 @@ class ConfigFile:
                 got=error.got,
                 do="check that the file belongs to this model",
             ) from error
+
+    def build_again(self, built: Config, **values: Any) -> Config:
+        """Build a copy of a dataclass with other ``values``. Raises CheckpointError for values that it refuses."""
+        kind: type[Config] = type(built)
+        old = {field.name: getattr(built, field.name) for field in fields(cast("Any", built))}
+        return self.build(kind, **(old | values))
 
     def _read_field(self, field: str, kind: Any) -> object:
         if kind is str:

@@ -22,6 +22,7 @@ from regard.models.bert import Bert
 from regard.models.causal_language_model import CausalLanguageModel
 from regard.models.config_file import ConfigFile
 from regard.models.gpt2 import Gpt2
+from regard.models.image_encoder import ImageEncoder
 from regard.models.llama import Llama
 from regard.models.llama_config import MODEL_TYPES
 from regard.models.masked_language_model import MaskedLanguageModel
@@ -39,7 +40,7 @@ from regard.validation import FLOATS, resolve_device
 class FolderReader(Protocol):
     """A function that loads a model from its folder, in eval mode."""
 
-    def __call__(self, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Encoder | Decoder:
+    def __call__(self, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Encoder | Decoder | ImageEncoder:
         """Load the model of ``folder``, whose config.json is ``config``. Raises CheckpointError for unusable files."""
         ...
 
@@ -96,6 +97,10 @@ MASKED_LANGUAGE_MODEL = ModelKind(
     "'google-bert/bert-base-uncased'",
     "check the path; to make one: regard train mlm --data text.txt --out model/",
 )
+IMAGE_ENCODER = ModelKind(
+    "the folder of a model that reads pictures, or a name on the Hub such as 'google/vit-base-patch16-224'",
+    "check the path; a folder has config.json and model.safetensors",
+)
 LANGUAGE_MODEL = ModelKind(
     "the folder of a language model, such as `regard train lm` writes, or a T5; or a name on the Hub: 'openai/gpt2'",
     "check the path; to make one: regard train lm --data text.txt --out model/",
@@ -119,6 +124,7 @@ _HUB_FILES = [
     "model.safetensors.index.json",
     "tokenizer.json",
     "tokenizer_config.json",
+    "preprocessor_config.json",
     "chat_template.jinja",
     "modules.json",
     "1_Pooling/config.json",
@@ -130,11 +136,11 @@ _HUB_FILES = [
 @explain_arguments
 def load(
     folder_or_name: str | Path, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
-) -> Encoder | Decoder:
+) -> Encoder | Decoder | ImageEncoder:
     """Load a trained model in eval mode.
 
-    The model has ``.config``; an ``Encoder``, a ``CausalLanguageModel`` and a ``T5`` also have ``.tokenizer``, and an
-    ``EncoderDecoder`` ``.subwords``, which are None if the folder has none.
+    The model has ``.config``; an ``Encoder``, a ``CausalLanguageModel`` and a ``T5`` also have ``.tokenizer``, an
+    ``EncoderDecoder`` ``.subwords``, and an ``ImageEncoder`` ``.processor``, which are None if the folder has none.
 
     Args:
         folder_or_name: "minilm"; a folder in Hugging Face layout; or a name on the Hub, such as
@@ -228,6 +234,37 @@ def load_masked_language_model(
     return model
 
 
+def load_image_encoder(
+    folder_or_name: str | Path, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+) -> ImageEncoder:
+    """Load a model that reads pictures, with its head if the folder holds one.
+
+    Raises CheckpointError for another kind of model, and what ``load`` raises.
+    """
+    model = load(resolve_folder(folder_or_name, IMAGE_ENCODER), device=device, dtype=dtype)
+    if not isinstance(model, ImageEncoder):
+        raise _wrong_kind_error(folder_or_name, "a model that reads pictures, such as a ViT", model)
+    return model
+
+
+def load_image_classifier(
+    folder_or_name: str | Path, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+) -> ImageEncoder:
+    """Load a model that classifies pictures.
+
+    Raises CheckpointError for one without a head, and what ``load`` raises.
+    """
+    model = load_image_encoder(folder_or_name, device=device, dtype=dtype)
+    if not model.labels:
+        raise CheckpointError(
+            f"{folder_or_name} has no labels",
+            expected="an image encoder with a classification head",
+            got=f"a {type(model).__name__} without a head",
+            do="train a head on it, or load the folder of a classifier",
+        )
+    return model
+
+
 def _wrong_kind_error(name: str | Path, expected: str, model: object) -> CheckpointError:
     return CheckpointError(
         f"{name} is another kind of model",
@@ -238,7 +275,9 @@ def _wrong_kind_error(name: str | Path, expected: str, model: object) -> Checkpo
 
 
 def _commands_of(model: object) -> str:
-    """The commands that use a model of this kind."""
+    """The commands, or the function, that use a model of this kind."""
+    if isinstance(model, ImageEncoder):
+        return "model(pixels)"
     if isinstance(model, EncoderDecoder):
         return "regard translate, regard evaluate translate, regard view --source"
     if isinstance(model, TextClassifier):

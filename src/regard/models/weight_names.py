@@ -5,6 +5,7 @@ A row maps modules of a file to modules of a model, many to many:
     Row("pooler.dense", "pooler")                             one to one
     Row("attn.c_attn", ("q", "k", "v"), transposed=True)      fused in the file, and transposed
     Row(("w1", "w3"), "gate_and_up")                          fused in the model
+    Row("embeddings.cls_token", "class_token", tensors=True)  a tensor of its own
 
 The tensors of either side are concatenated along their first dimension, a layer's output, in the order of the row.
 """
@@ -43,12 +44,14 @@ class Row:
     """A row of the table: modules of a file whose concatenated tensors equal those of modules of a model.
 
     ``{n}`` is a placeholder for a layer's number and ``{path}`` for any path of submodules. ``transposed`` matrices are
-    (in, out) in the file. If several modules of a file map to one of the model, they have equal sizes.
+    (in, out) in the file. If several modules of a file map to one of the model, they have equal sizes. With ``tensors``
+    the names are those of single tensors, not of modules with a weight and a bias.
     """
 
     stored: str | tuple[str, ...]
     names: str | tuple[str, ...]
     transposed: bool = False
+    tensors: bool = False
 
 
 @final
@@ -200,8 +203,8 @@ def _group_by_row(
     two tensors in the same part.
     """
     patterns = [
-        (re.compile(_name_pattern(name)), number, part)
-        for number, (names, _) in enumerate(sides)
+        (re.compile(_name_pattern(name, tensor=row.tensors)), number, part)
+        for number, (names, row) in enumerate(sides)
         for part, name in enumerate(names)
     ]
     found: dict[tuple[int, str, str, str], dict[int, _Part]] = {}
@@ -225,12 +228,12 @@ def _group_by_row(
     return [(sides[key[0]][1], parts, _make_name_filler(*key[1:])) for key, parts in found.items()], other
 
 
-def _name_pattern(name: str) -> str:
-    """The regular expression of the names of a module's tensors."""
+def _name_pattern(name: str, *, tensor: bool) -> str:
+    """The regular expression of the names of a module's tensors, or of one ``tensor``."""
     pattern = re.escape(name)
     for placeholder, expression in _PLACEHOLDERS.items():
         pattern = pattern.replace(placeholder, expression)
-    return pattern + r"(?P<kind>\.\w+)"
+    return pattern + (r"(?P<kind>)" if tensor else r"(?P<kind>\.\w+)")
 
 
 def _make_name_filler(n: str, path: str, kind: str) -> Callable[[str], str]:
