@@ -21,6 +21,7 @@ from regard.cli.shared_options import (
     Fields,
     LengthPenalty,
     Prefix,
+    ScoreFormat,
     drop_none,
     make_search,
     parse_columns,
@@ -156,15 +157,7 @@ def translate(
             show_default=False,
         ),
     ] = None,
-    form: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            metavar="FORMAT",
-            help="Output format: text or json.",
-            autocompletion=choice_completer(("text", "json")),
-        ),
-    ] = "text",
+    form: ScoreFormat = "text",
     device: Device = None,
 ) -> None:
     """Measure translations by BLEU and chrF, and word alignments by their error rate (AER)."""

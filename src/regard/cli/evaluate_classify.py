@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.completion import choice_completer, model_completer
+from regard.cli.completion import model_completer
 from regard.cli.shared_options import (
     ClassifierBatchTokens,
     Device,
     LabelColumns,
+    ScoreFormat,
     Threshold,
     Truncate,
     load_classifier,
@@ -81,15 +82,7 @@ def classify(
     bins: Annotated[int, typer.Option("--bins", min=1, max=1000, help="Bins of the calibration.")] = 10,
     truncate: Truncate = False,
     batch_tokens: ClassifierBatchTokens = None,
-    form: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            metavar="FORMAT",
-            help="Output format: text or json.",
-            autocompletion=choice_completer(("text", "json")),
-        ),
-    ] = "text",
+    form: ScoreFormat = "text",
     device: Device = None,
 ) -> None:
     """Measure a classifier: accuracy, F1, each label, the confusion matrix, and calibration."""

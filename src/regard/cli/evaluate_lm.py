@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.completion import choice_completer, model_completer
-from regard.cli.shared_options import Device, Dtype, Weights
+from regard.cli.completion import model_completer
+from regard.cli.document_options import Documents, Lines, TextField, TokensPerBatch
+from regard.cli.shared_options import Device, Dtype, ScoreFormat, Weights
 from regard.cli.stderr import say
 from regard.cli.verb import Verb
 from regard.errors import OptionError, check_choice
@@ -40,15 +40,7 @@ def register(evaluate: typer.Typer) -> None:
 
 
 def lm(
-    data: Annotated[
-        list[Path],
-        typer.Option(
-            "--data",
-            metavar="PATH",
-            help="Texts: a file of plain text, JSON lines, or a folder of these; repeat for more.",
-            show_default=False,
-        ),
-    ],
+    data: Documents,
     model: Annotated[
         str,
         typer.Option(
@@ -59,10 +51,8 @@ def lm(
             autocompletion=model_completer(),
         ),
     ] = "",
-    field: Annotated[str, typer.Option("--field", metavar="NAME", help="For JSON lines: the field of the text.")] = (
-        "text"
-    ),
-    lines: Annotated[bool, typer.Option("--lines", help="Each line of a plain text is a document.")] = False,
+    field: TextField = "text",
+    lines: Lines = False,
     length: Annotated[
         int | None,
         typer.Option(
@@ -76,18 +66,8 @@ def lm(
         int | None,
         typer.Option("--stride", min=1, help="Tokens by which it moves. Default: half of it.", show_default=False),
     ] = None,
-    batch_tokens: Annotated[
-        int, typer.Option("--batch-tokens", min=1, help="Tokens per batch; lower it to save memory.")
-    ] = 8192,
-    form: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            metavar="FORMAT",
-            help="Output format: text or json.",
-            autocompletion=choice_completer(("text", "json")),
-        ),
-    ] = "text",
+    batch_tokens: TokensPerBatch = 8192,
+    form: ScoreFormat = "text",
     dtype: Dtype = "float32",
     weights: Weights = None,
     device: Device = None,

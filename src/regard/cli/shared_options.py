@@ -156,6 +156,15 @@ LengthPenalty = Annotated[
         show_default=False,
     ),
 ]
+ScoreFormat = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        help="Output format: text or json.",
+        autocompletion=choice_completer(("text", "json")),
+    ),
+]
 MaskShare = Annotated[
     float, typer.Option("--mask-share", help="Share of the tokens that are masked, above 0 and at most 1.")
 ]

@@ -2,46 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, final
 
 import typer
 
 from regard.cli import train_classify, train_lm, train_mlm
 from regard.cli.completion import choice_completer, complete_mechanism, model_completer
-from regard.cli.shared_options import (
-    Columns,
-    Fields,
-    Overwrite,
-    Prefix,
-    Resume,
-    check_resume,
-    parse_columns,
-    parse_fields,
-)
+from regard.cli.option_group import expand_option_group
+from regard.cli.shared_options import Columns, Fields, Prefix, parse_columns, parse_fields
 from regard.cli.stderr import say
 from regard.cli.training_options import (
-    Accumulate,
-    Average,
-    Clip,
-    Epochs,
     Hyperparameters,
-    Minutes,
     Out,
-    Precision,
-    Rate,
-    SaveSeconds,
     ScheduleName,
-    Seed,
     Smoothing,
-    Steps,
-    TrainingDevice,
-    ValidateEvery,
-    Warmup,
+    TrainingOptions,
     WeightDecay,
-    make_settings,
     parse_hyperparameters,
-    run_task,
 )
 from regard.cli.verb import TaskGroup, Verb
 from regard.errors import OptionError
@@ -98,6 +77,25 @@ def _group_callback() -> None:
     """Train a model from your data."""
 
 
+@final
+@dataclass(frozen=True)
+class TranslationTrainingOptions(TrainingOptions):
+    """How a translator is trained."""
+
+    schedule: ScheduleName = "inverse_sqrt"
+    smoothing: Smoothing = 0.1
+    weight_decay: WeightDecay = 0.0
+    patience: Annotated[
+        int,
+        typer.Option("--patience", min=0, help="Early stopping: validations without a better BLEU; 0 disables it."),
+    ] = 10
+
+    def choose_schedule(self) -> str:
+        """The schedule of the option."""
+        return self.schedule
+
+
+@expand_option_group
 def translate(
     data: Annotated[
         list[Path],
@@ -205,30 +203,10 @@ def translate(
             "--batch-tokens", min=1, help="Tokens per batch. Default: chosen by the model size.", show_default=False
         ),
     ] = None,
-    accumulate: Accumulate = 1,
-    schedule: ScheduleName = "inverse_sqrt",
-    rate: Rate = None,
-    warmup: Warmup = None,
-    smoothing: Smoothing = 0.1,
-    clip: Clip = 1.0,
-    weight_decay: WeightDecay = 0.0,
-    precision: Precision = "auto",
-    epochs: Epochs = None,
-    steps: Steps = None,
-    minutes: Minutes = None,
-    patience: Annotated[
-        int, typer.Option("--patience", min=0, help="Early stopping: validations without a better BLEU; 0 disables it.")
-    ] = 10,
-    validate_every: ValidateEvery = None,
-    average: Average = 5,
-    save_seconds: SaveSeconds = 120.0,
-    device: TrainingDevice = None,
-    seed: Seed = 1,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
+    *,
+    training: TranslationTrainingOptions,
 ) -> None:
     """Train a translator from sentence pairs."""
-    check_resume(resume=resume, overwrite=overwrite)
     from regard.tasks.translation import TranslationRecipe, TranslationTask
     from regard.text.pairs import PairFormat
 
@@ -244,27 +222,10 @@ def translate(
         sharing=sharing,
         most_tokens=most_tokens,
         batch_tokens=tokens,
-        smoothing=smoothing,
+        smoothing=training.smoothing,
         prefix=prefix,
     )
-    settings = make_settings(
-        schedule=schedule,
-        rate=rate,
-        warmup=warmup,
-        steps=steps,
-        seed=seed,
-        accumulate=accumulate,
-        clip=clip,
-        weight_decay=weight_decay,
-        precision=precision,
-        epochs=epochs,
-        minutes=minutes,
-        patience=patience,
-        validate_every=validate_every,
-        save_seconds=save_seconds,
-        average=average,
-    )
-    done = run_task(TranslationTask(recipe), settings, out, resume=resume, overwrite=overwrite, device=device)
+    done = training.run(TranslationTask(recipe), out)
     if done.is_main and done.score is not None:
         say(f'try: regard translate --model {done.out} "..."')
 

@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, final
 
 import typer
 
 from regard.cli.completion import choice_completer, complete_mechanism, model_completer
-from regard.cli.shared_options import LabelColumns, Labels, Overwrite, Resume, check_resume, parse_label_columns
+from regard.cli.option_group import expand_option_group
+from regard.cli.shared_options import LabelColumns, Labels, parse_label_columns
 from regard.cli.stderr import say
 from regard.cli.training_options import (
-    Accumulate,
-    Average,
-    Clip,
-    Epochs,
     Hyperparameters,
     LoraAlpha,
     LoraRank,
-    Minutes,
     Out,
-    Precision,
-    Rate,
-    SaveSeconds,
     ScheduleName,
-    Seed,
     Smoothing,
-    Steps,
-    TrainingDevice,
-    ValidateEvery,
-    Warmup,
-    WeightDecay,
-    make_settings,
+    TrainingOptions,
+    Vocabulary,
     parse_hyperparameters,
-    run_task,
 )
 from regard.cli.verb import Verb
 
@@ -76,6 +64,26 @@ def register(train: typer.Typer) -> None:
     train.command("classify", cls=Verb, epilog=NOTES)(classify)
 
 
+@final
+@dataclass(frozen=True)
+class ClassificationTrainingOptions(TrainingOptions):
+    """How a classifier is trained."""
+
+    schedule: ScheduleName = "inverse_sqrt"
+    smoothing: Smoothing = 0.0
+    lora: LoraRank = None
+    lora_alpha: LoraAlpha = None
+    patience: Annotated[
+        int,
+        typer.Option("--patience", min=0, help="Early stopping: validations without a better score; 0 disables it."),
+    ] = 10
+
+    def choose_schedule(self) -> str:
+        """The schedule of the option."""
+        return self.schedule
+
+
+@expand_option_group
 def classify(
     data: Annotated[
         list[Path],
@@ -160,12 +168,7 @@ def classify(
             autocompletion=choice_completer(("bpe", "unigram", "words", "characters")),
         ),
     ] = None,
-    vocabulary: Annotated[
-        int | None,
-        typer.Option(
-            "--vocabulary", min=1, help="Size of its vocabulary. Default: chosen by the data.", show_default=False
-        ),
-    ] = None,
+    vocabulary: Vocabulary = None,
     most_tokens: Annotated[
         int | None,
         typer.Option(
@@ -188,7 +191,6 @@ def classify(
             show_default=False,
         ),
     ] = None,
-    accumulate: Accumulate = 1,
     class_weights: Annotated[
         str,
         typer.Option(
@@ -209,32 +211,10 @@ def classify(
             autocompletion=choice_completer(("accuracy", "macro_f1", "micro_f1", "loss")),
         ),
     ] = None,
-    schedule: ScheduleName = "inverse_sqrt",
-    rate: Rate = None,
-    warmup: Warmup = None,
-    smoothing: Smoothing = 0.0,
-    clip: Clip = 1.0,
-    weight_decay: WeightDecay = 0.01,
-    lora: LoraRank = None,
-    lora_alpha: LoraAlpha = None,
-    precision: Precision = "auto",
-    epochs: Epochs = None,
-    steps: Steps = None,
-    minutes: Minutes = None,
-    patience: Annotated[
-        int,
-        typer.Option("--patience", min=0, help="Early stopping: validations without a better score; 0 disables it."),
-    ] = 10,
-    validate_every: ValidateEvery = None,
-    average: Average = 5,
-    save_seconds: SaveSeconds = 120.0,
-    device: TrainingDevice = None,
-    seed: Seed = 1,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
+    *,
+    training: ClassificationTrainingOptions,
 ) -> None:
     """Train a text classifier, with one label per text or several."""
-    check_resume(resume=resume, overwrite=overwrite)
     from regard.tasks.classification import ClassificationRecipe, ClassificationTask
     from regard.text.labelled import LabelFormat
 
@@ -255,28 +235,11 @@ def classify(
         batch=batch,
         batch_tokens=tokens,
         class_weights=class_weights,
-        smoothing=smoothing,
+        smoothing=training.smoothing,
         metric=metric,
-        lora=lora,
-        lora_alpha=lora_alpha,
+        lora=training.lora,
+        lora_alpha=training.lora_alpha,
     )
-    settings = make_settings(
-        schedule=schedule,
-        rate=rate,
-        warmup=warmup,
-        steps=steps,
-        seed=seed,
-        accumulate=accumulate,
-        clip=clip,
-        weight_decay=weight_decay,
-        precision=precision,
-        epochs=epochs,
-        minutes=minutes,
-        patience=patience,
-        validate_every=validate_every,
-        save_seconds=save_seconds,
-        average=average,
-    )
-    done = run_task(ClassificationTask(recipe), settings, out, resume=resume, overwrite=overwrite, device=device)
+    done = training.run(ClassificationTask(recipe), out)
     if done.is_main and done.score is not None:
         say(f'try: regard classify --model {done.out} "..."')

@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from regard.cli.completion import choice_completer, model_completer
-from regard.cli.shared_options import Overwrite, Resume, check_resume
-from regard.cli.stderr import say
-from regard.cli.training_options import (
-    Accumulate,
-    Average,
-    Clip,
-    Epochs,
-    Hyperparameters,
-    LoraAlpha,
-    LoraRank,
-    Minutes,
-    Out,
-    Precision,
-    Rate,
-    SaveSeconds,
-    Seed,
-    Steps,
-    TrainingDevice,
-    ValidateEvery,
-    Warmup,
-    WeightDecay,
-    make_settings,
-    parse_hyperparameters,
-    run_task,
+from regard.cli.document_options import (
+    BlocksPerBatch,
+    Documents,
+    DocumentTrainingOptions,
+    Lines,
+    ModelSize,
+    TextField,
+    ValidationDocuments,
 )
+from regard.cli.option_group import expand_option_group
+from regard.cli.stderr import say
+from regard.cli.training_options import Hyperparameters, Out, Vocabulary, parse_hyperparameters
 from regard.cli.verb import Verb
 
 NOTES = """
@@ -74,30 +60,13 @@ def register(train: typer.Typer) -> None:
     train.command("lm", cls=Verb, epilog=NOTES)(lm)
 
 
+@expand_option_group
 def lm(
-    data: Annotated[
-        list[Path],
-        typer.Option(
-            "--data",
-            metavar="PATH",
-            help="Texts: a file of plain text, JSON lines, or a folder of these; repeat for more.",
-            show_default=False,
-        ),
-    ],
+    data: Documents,
     out: Out,
-    valid: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--valid",
-            metavar="PATH",
-            help="Validation texts. Default: a tenth is held out, of one text its end, of several some documents.",
-            show_default=False,
-        ),
-    ] = None,
-    field: Annotated[str, typer.Option("--field", metavar="NAME", help="For JSON lines: the field of the text.")] = (
-        "text"
-    ),
-    lines: Annotated[bool, typer.Option("--lines", help="Each line of a plain text is a document.")] = False,
+    valid: ValidationDocuments = None,
+    field: TextField = "text",
+    lines: Lines = False,
     start: Annotated[
         str | None,
         typer.Option(
@@ -118,16 +87,7 @@ def lm(
             autocompletion=choice_completer(("gpt2", "llama")),
         ),
     ] = None,
-    size: Annotated[
-        str | None,
-        typer.Option(
-            "--size",
-            metavar="SIZE",
-            help="Size of a new model: tiny, small or base. Default: chosen by the size of the data.",
-            show_default=False,
-            autocompletion=choice_completer(("tiny", "small", "base")),
-        ),
-    ] = None,
+    size: ModelSize = None,
     numbers: Hyperparameters = None,
     tokenizer: Annotated[
         str | None,
@@ -139,12 +99,7 @@ def lm(
             autocompletion=choice_completer(("bpe", "bytes", "characters")),
         ),
     ] = None,
-    vocabulary: Annotated[
-        int | None,
-        typer.Option(
-            "--vocabulary", min=1, help="Size of its vocabulary. Default: chosen by the data.", show_default=False
-        ),
-    ] = None,
+    vocabulary: Vocabulary = None,
     block: Annotated[
         int | None,
         typer.Option(
@@ -154,46 +109,11 @@ def lm(
             show_default=False,
         ),
     ] = None,
-    batch: Annotated[
-        int | None,
-        typer.Option("--batch", min=1, help="Blocks per batch. Default: chosen by the model size.", show_default=False),
-    ] = None,
-    accumulate: Accumulate = 1,
-    schedule: Annotated[
-        str | None,
-        typer.Option(
-            "--schedule",
-            metavar="NAME",
-            help="Learning rate schedule: inverse_sqrt, cosine or constant. Default: cosine with --steps, else "
-            "inverse_sqrt.",
-            show_default=False,
-            autocompletion=choice_completer(("inverse_sqrt", "cosine", "constant")),
-        ),
-    ] = None,
-    rate: Rate = None,
-    warmup: Warmup = None,
-    clip: Clip = 1.0,
-    weight_decay: WeightDecay = 0.01,
-    lora: LoraRank = None,
-    lora_alpha: LoraAlpha = None,
-    precision: Precision = "auto",
-    epochs: Epochs = None,
-    steps: Steps = None,
-    minutes: Minutes = None,
-    patience: Annotated[
-        int,
-        typer.Option("--patience", min=0, help="Early stopping: validations without a better loss; 0 disables it."),
-    ] = 10,
-    validate_every: ValidateEvery = None,
-    average: Average = 5,
-    save_seconds: SaveSeconds = 120.0,
-    device: TrainingDevice = None,
-    seed: Seed = 1,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
+    batch: BlocksPerBatch = None,
+    *,
+    training: DocumentTrainingOptions,
 ) -> None:
     """Train a language model that continues texts, a new one or one to fine-tune."""
-    check_resume(resume=resume, overwrite=overwrite)
     from regard.tasks.language_modelling import LanguageModelRecipe, LanguageModelTask
 
     recipe = LanguageModelRecipe(
@@ -209,26 +129,9 @@ def lm(
         vocabulary=vocabulary,
         block=block,
         batch=batch,
-        lora=lora,
-        lora_alpha=lora_alpha,
+        lora=training.lora,
+        lora_alpha=training.lora_alpha,
     )
-    settings = make_settings(
-        schedule=schedule or ("inverse_sqrt" if steps is None else "cosine"),
-        rate=rate,
-        warmup=warmup,
-        steps=steps,
-        seed=seed,
-        accumulate=accumulate,
-        clip=clip,
-        weight_decay=weight_decay,
-        precision=precision,
-        epochs=epochs,
-        minutes=minutes,
-        patience=patience,
-        validate_every=validate_every,
-        save_seconds=save_seconds,
-        average=average,
-    )
-    done = run_task(LanguageModelTask(recipe), settings, out, resume=resume, overwrite=overwrite, device=device)
+    done = training.run(LanguageModelTask(recipe), out)
     if done.is_main and done.score is not None:
         say(f'try: regard generate --model {done.out} "..."')

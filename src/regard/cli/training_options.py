@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from regard.cli.completion import choice_completer
-from regard.cli.shared_options import PRECISIONS
+from regard.cli.shared_options import PRECISIONS, Overwrite, Resume, check_resume
 from regard.cli.stderr import say
 from regard.errors import OptionError
 
 if TYPE_CHECKING:
-    from regard.train import RunResult, Settings, Task
+    from regard.train import RunResult, Task
 
 Out = Annotated[
     Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder to write the model to.", show_default=False)
@@ -30,7 +32,12 @@ Hyperparameters = Annotated[
         show_default=False,
     ),
 ]
-Accumulate = Annotated[int, typer.Option("--accumulate", min=1, help="Gradient accumulation: batches per step.")]
+Vocabulary = Annotated[
+    int | None,
+    typer.Option(
+        "--vocabulary", min=1, help="Size of its vocabulary. Default: chosen by the data.", show_default=False
+    ),
+]
 ScheduleName = Annotated[
     str,
     typer.Option(
@@ -40,51 +47,8 @@ ScheduleName = Annotated[
         autocompletion=choice_completer(("inverse_sqrt", "cosine", "constant")),
     ),
 ]
-Rate = Annotated[
-    float | None,
-    typer.Option("--rate", help="Peak learning rate. Default: chosen by the model size.", show_default=False),
-]
-Warmup = Annotated[
-    int | None,
-    typer.Option("--warmup", min=0, help="Warm-up steps. Default: chosen by the model size.", show_default=False),
-]
 Smoothing = Annotated[float, typer.Option("--smoothing", min=0.0, max=0.99, help="Label smoothing factor.")]
-Clip = Annotated[float, typer.Option("--clip", min=0.0, help="Maximum gradient norm; 0 disables clipping.")]
 WeightDecay = Annotated[float, typer.Option("--weight-decay", min=0.0, help="Weight decay of AdamW.")]
-Precision = Annotated[
-    str,
-    typer.Option(
-        "--dtype",
-        metavar="DTYPE",
-        help="Precision to compute in: float32, bfloat16, or auto (the faster one on this machine).",
-        autocompletion=choice_completer((*PRECISIONS, "auto")),
-    ),
-]
-Epochs = Annotated[int | None, typer.Option("--epochs", min=1, help="Maximum epochs.", show_default=False)]
-Steps = Annotated[int | None, typer.Option("--steps", min=1, help="Maximum steps.", show_default=False)]
-Minutes = Annotated[
-    float | None, typer.Option("--minutes", min=0.0, help="Maximum training time, in minutes.", show_default=False)
-]
-ValidateEvery = Annotated[
-    int | None,
-    typer.Option(
-        "--validate-every",
-        min=1,
-        help="Steps between validations. Default: one epoch, but at least 200 and at most 2,000.",
-        show_default=False,
-    ),
-]
-Average = Annotated[int, typer.Option("--average", min=1, help="Number of best checkpoints to average at the end.")]
-SaveSeconds = Annotated[float, typer.Option("--save-seconds", min=0.0, help="Seconds between checkpoints.")]
-TrainingDevice = Annotated[
-    str | None,
-    typer.Option(
-        "--device",
-        metavar="DEVICE",
-        help="cpu to train on the CPU. Default: a GPU if there is one.",
-        show_default=False,
-    ),
-]
 LoraRank = Annotated[
     int | None,
     typer.Option(
@@ -100,32 +64,112 @@ LoraAlpha = Annotated[
     float | None,
     typer.Option("--lora-alpha", help="Scale of the adapters. Default: twice the rank.", show_default=False),
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Random seed of data order, dropout and initial weights.")]
 
 
-def make_settings(
-    *, schedule: str, rate: float | None, warmup: int | None, steps: int | None, **settings: Any
-) -> Settings:
-    """Make the settings of a run from the values of the options. Raises OptionError as ``Settings`` does."""
-    from regard.train import Schedule, Settings
+@dataclass(frozen=True)
+class TrainingOptions(ABC):
+    """How a model is trained, whatever the task, in the order of the help.
 
-    made = Schedule(schedule, peak=rate, warmup=warmup, steps=steps if schedule == "cosine" else None)
-    return Settings(schedule=made, steps=steps, **settings)
+    A field whose type is not ``Annotated`` is an option only for tasks that declare it again with one: their subclass
+    says what differs, and the field keeps its place. Raises OptionError for ``--resume`` with ``--overwrite``.
+    """
 
+    accumulate: Annotated[int, typer.Option("--accumulate", min=1, help="Gradient accumulation: batches per step.")] = 1
+    schedule: str | None = None
+    rate: Annotated[
+        float | None,
+        typer.Option("--rate", help="Peak learning rate. Default: chosen by the model size.", show_default=False),
+    ] = None
+    warmup: Annotated[
+        int | None,
+        typer.Option("--warmup", min=0, help="Warm-up steps. Default: chosen by the model size.", show_default=False),
+    ] = None
+    smoothing: float = 0.0
+    clip: Annotated[float, typer.Option("--clip", min=0.0, help="Maximum gradient norm; 0 disables clipping.")] = 1.0
+    weight_decay: WeightDecay = 0.01
+    lora: int | None = None
+    lora_alpha: float | None = None
+    precision: Annotated[
+        str,
+        typer.Option(
+            "--dtype",
+            metavar="DTYPE",
+            help="Precision to compute in: float32, bfloat16, or auto (the faster one on this machine).",
+            autocompletion=choice_completer((*PRECISIONS, "auto")),
+        ),
+    ] = "auto"
+    epochs: Annotated[int | None, typer.Option("--epochs", min=1, help="Maximum epochs.", show_default=False)] = None
+    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Maximum steps.", show_default=False)] = None
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", min=0.0, help="Maximum training time, in minutes.", show_default=False)
+    ] = None
+    patience: int = 10
+    validate_every: Annotated[
+        int | None,
+        typer.Option(
+            "--validate-every",
+            min=1,
+            help="Steps between validations. Default: one epoch, but at least 200 and at most 2,000.",
+            show_default=False,
+        ),
+    ] = None
+    average: Annotated[
+        int, typer.Option("--average", min=1, help="Number of best checkpoints to average at the end.")
+    ] = 5
+    save_seconds: Annotated[float, typer.Option("--save-seconds", min=0.0, help="Seconds between checkpoints.")] = 120.0
+    device: Annotated[
+        str | None,
+        typer.Option(
+            "--device",
+            metavar="DEVICE",
+            help="cpu to train on the CPU. Default: a GPU if there is one.",
+            show_default=False,
+        ),
+    ] = None
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Random seed of data order, dropout and initial weights.")
+    ] = 1
+    resume: Resume = False
+    overwrite: Overwrite = False
 
-def run_task(
-    task: Task, settings: Settings, out: Path, *, resume: bool, overwrite: bool, device: str | None
-) -> RunResult:
-    """Run the training; an interruption exits with code 130 and says how to resume."""
-    from regard.train import run
+    def __post_init__(self) -> None:
+        check_resume(resume=self.resume, overwrite=self.overwrite)
 
-    try:
-        return run(task, settings, out, resume=resume, overwrite=overwrite, device=device)
-    except KeyboardInterrupt as interruption:
-        if not interruption.args:
-            raise
-        say(f"regard: {interruption}")
-        sys.exit(130)
+    @abstractmethod
+    def choose_schedule(self) -> str:
+        """The name of the learning rate schedule."""
+
+    def run(self, task: Task, out: Path) -> RunResult:
+        """Run the training; an interruption exits with code 130 and says how to resume.
+
+        Raises OptionError as ``Settings`` does, and what ``regard.train.run`` raises.
+        """
+        from regard.train import Schedule, Settings, run
+
+        schedule = self.choose_schedule()
+        steps = self.steps if schedule == "cosine" else None
+        settings = Settings(
+            seed=self.seed,
+            schedule=Schedule(schedule, peak=self.rate, warmup=self.warmup, steps=steps),
+            accumulate=self.accumulate,
+            clip=self.clip,
+            weight_decay=self.weight_decay,
+            precision=self.precision,
+            epochs=self.epochs,
+            steps=self.steps,
+            minutes=self.minutes,
+            patience=self.patience,
+            validate_every=self.validate_every,
+            save_seconds=self.save_seconds,
+            average=self.average,
+        )
+        try:
+            return run(task, settings, out, resume=self.resume, overwrite=self.overwrite, device=self.device)
+        except KeyboardInterrupt as interruption:
+            if not interruption.args:
+                raise
+            say(f"regard: {interruption}")
+            sys.exit(130)
 
 
 def parse_hyperparameters(assignments: list[str]) -> dict[str, Any]:
