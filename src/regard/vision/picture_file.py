@@ -1,0 +1,216 @@
+"""Read pictures from files of unknown origin, by Pillow.
+
+    open        the format is recognised by the content, one of ``FORMATS``; no format runs another program
+    check       the size is read from the header, and a picture of more than ``MAX_PIXELS`` is refused before its pixels
+                are decoded: a file of a few kilobytes may hold gigabytes of pixels
+    decode      the first frame; a truncated file is an error
+    turn        by the orientation of the EXIF data, as viewers do; unreadable EXIF data counts as none
+    convert     to 8 bits: L (grey) or RGB
+
+    1, L, LA, I;16          grey; 16 bits keep the upper 8
+    P, RGB, RGBA, CMYK ..   RGB
+    LA, PA, RGBA, P with transparency       laid on white, so what is invisible has no influence
+
+Colour profiles are not applied. 32-bit pixels (modes I and F) are refused, since no value of theirs is agreed to be
+white; the exception are PNG files, which some versions of Pillow open as I, and which have 16 bits.
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from regard.errors import DataError, MissingPackageError, short_repr
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+MAX_PIXELS = 2**26
+"""Most pixels of a picture, 8,192 x 8,192; decoded they take 200 MB."""
+FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
+"""Formats that are read, by Pillow's names; MPO are JPEG files of phones. EPS, for one, would run a program."""
+SUFFIXES = (
+    ".avif", ".bmp", ".gif", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif",
+    ".tiff", ".webp",
+)  # fmt: skip
+"""Endings of the names of picture files."""
+
+Picture: TypeAlias = "Path | str | bytes | npt.NDArray[np.uint8] | Image.Image"
+"""A file, its bytes, an array of uint8 (height, width) or (height, width, 1, 3 or 4), or a picture of Pillow."""
+
+_WHITE = (255, 255, 255, 255)
+_LISTED = ", ".join(name.lower() for name in FORMATS)
+
+
+def read_picture(picture: Picture, *, name: str | None = None, channels: int | None = None) -> Image.Image:
+    """Decode a picture: 8 bits per channel, turned upright, without transparency.
+
+    Args:
+        picture: a path, the bytes of a file, an array of uint8, or a picture of Pillow.
+        name: what messages call the picture; None is its path.
+        channels: 1 makes it grey, 3 makes it RGB; None leaves grey pictures grey and makes all others RGB.
+
+    Raises DataError for a file that is missing, no picture, broken, truncated or too large; MissingPackageError without
+    Pillow.
+    """
+    load_pillow()
+    from PIL import Image
+
+    name = name or (str(picture) if isinstance(picture, str | Path) else "the picture")
+    if isinstance(picture, np.ndarray):
+        return _convert(_from_array(picture, name), channels, name, is_png=False)
+    if isinstance(picture, Image.Image):
+        _check_pixels(picture, name)
+        return _convert(_decode(picture, name), channels, name, is_png=picture.format == "PNG")
+    if not isinstance(picture, str | Path | bytes):
+        raise DataError(
+            f"{name} is not a picture",
+            expected="a path, bytes, an array of uint8, or a picture of Pillow",
+            got=short_repr(picture),
+            do="pass the path of a picture",
+        )
+    with _open(picture, name) as opened:
+        _check_pixels(opened, name)
+        return _convert(_decode(opened, name), channels, name, is_png=opened.format == "PNG")
+
+
+def is_picture_name(path: Path) -> bool:
+    """Whether the name of a file ends like that of a picture."""
+    return path.suffix.lower() in SUFFIXES
+
+
+def load_pillow() -> None:
+    """Import Pillow. Raises MissingPackageError if it is not installed."""
+    try:
+        import PIL.Image  # noqa: F401
+    except ImportError:
+        raise MissingPackageError(
+            "reading pictures needs a package",
+            expected="pillow",
+            got="it is not installed",
+            do="pip install 'regard[vision]'",
+        ) from None
+
+
+def _open(picture: Path | str | bytes, name: str) -> Image.Image:
+    """Open a file and read its header."""
+    from PIL import Image, UnidentifiedImageError
+
+    Image.init()  # so that the names of all formats are known
+    formats = [one for one in FORMATS if one in Image.OPEN]
+    source: Any = io.BytesIO(picture) if isinstance(picture, bytes) else picture
+    try:
+        return Image.open(source, formats=formats)
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise _too_large_error(name, str(error)) from None
+    except UnidentifiedImageError:
+        raise _not_a_picture_error(picture, name) from None
+    except (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError) as error:
+        raise DataError(
+            f"cannot read {name}", expected="a picture", got=error.strerror or str(error), do="check the path"
+        ) from None
+    except MemoryError:
+        raise
+    except Exception as error:  # the readers of Pillow raise many kinds for broken headers
+        raise _broken_error(name, error) from error
+
+
+def _check_pixels(picture: Image.Image, name: str) -> None:
+    width, height = picture.size
+    if width * height > MAX_PIXELS:
+        raise _too_large_error(name, f"{width:,} x {height:,} pixels")
+    if width * height == 0:
+        raise DataError(f"{name} has no pixels", expected="a picture", got=f"{width} x {height}", do="leave it out")
+
+
+def _decode(picture: Image.Image, name: str) -> Image.Image:
+    """Decode the first frame and turn it upright."""
+    from PIL import ImageOps
+
+    try:
+        if getattr(picture, "n_frames", 1) > 1:
+            picture.seek(0)
+        picture.load()
+    except MemoryError:
+        raise
+    except Exception as error:  # OSError, SyntaxError, ValueError, struct.error, zlib.error ..
+        raise _broken_error(name, error) from error
+    try:
+        return ImageOps.exif_transpose(picture)
+    except Exception:  # broken EXIF data; the pixels are fine
+        return picture
+
+
+def _convert(picture: Image.Image, channels: int | None, name: str, *, is_png: bool) -> Image.Image:
+    """Convert to mode L or RGB."""
+    from PIL import Image
+
+    if picture.mode.startswith("I;16") or (picture.mode == "I" and is_png):
+        picture = Image.fromarray((np.asarray(picture).astype(np.int64) >> 8).astype(np.uint8))
+    if picture.mode in ("I", "F"):
+        raise DataError(
+            f"{name} has 32 bits per pixel, and which number is white is not known",
+            expected="8 or 16 bits per channel",
+            got=f"mode {picture.mode}",
+            do="convert it to 8 bits",
+        )
+    if picture.has_transparency_data:
+        visible = Image.new("RGBA", picture.size, _WHITE)
+        visible.alpha_composite(picture.convert("RGBA"))
+        is_grey = picture.mode in ("LA", "La", "L", "1")
+        picture = visible.convert("L" if is_grey else "RGB")
+    grey = channels == 1 or (channels is None and picture.mode in ("L", "1"))
+    mode = "L" if grey else "RGB"
+    return picture if picture.mode == mode else picture.convert(mode)
+
+
+def _from_array(array: npt.NDArray[Any], name: str) -> Image.Image:
+    from PIL import Image
+
+    shaped = array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (1, 3, 4))
+    if array.dtype != np.uint8 or not shaped or array.size == 0:
+        raise DataError(
+            f"{name} is not an array of a picture",
+            expected="uint8 (height, width), or (height, width, channels) with 1, 3 or 4 channels",
+            got=f"{array.dtype} {array.shape}",
+            do="convert it, for example (255 * array).astype('uint8')",
+        )
+    if array.shape[0] * array.shape[1] > MAX_PIXELS:
+        raise _too_large_error(name, f"{array.shape[1]:,} x {array.shape[0]:,} pixels")
+    return Image.fromarray(np.ascontiguousarray(array[..., 0] if array.ndim == 3 and array.shape[2] == 1 else array))
+
+
+def _too_large_error(name: str, got: str) -> DataError:
+    return DataError(
+        f"{name} has too many pixels",
+        expected=f"at most {MAX_PIXELS:,} pixels, as 8,192 x 8,192",
+        got=got,
+        do="make it smaller, or leave it out",
+    )
+
+
+def _not_a_picture_error(picture: Path | str | bytes, name: str) -> DataError:
+    begin = picture[:8] if isinstance(picture, bytes) else b""
+    if not isinstance(picture, bytes):
+        with Path(picture).open("rb") as file:
+            begin = file.read(8)
+    return DataError(
+        f"{name} is not a picture that can be read",
+        expected=f"one of the formats {_LISTED}",
+        got=f"a file that begins with {begin!r}" if begin else "an empty file",
+        do="convert it to PNG or JPEG, or leave it out",
+    )
+
+
+def _broken_error(name: str, error: Exception) -> DataError:
+    reason = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+    return DataError(
+        f"{name} is broken or truncated",
+        expected="a complete picture",
+        got=reason[:200],
+        do="replace it, or leave it out",
+    )
