@@ -52,7 +52,7 @@ class PatchEmbedding(nn.Module):
         if self.bias is not None:
             nn.init.uniform_(self.bias, -bound, bound)
 
-    def forward(self, pixels: Float[Tensor, "batch channels height columns"]) -> Float[Tensor, "batch patches width"]:
+    def forward(self, pixels: Tensor) -> Float[Tensor, "batch patches width"]:
         """Project the patches of pictures (batch, channels, height, width) to tokens (batch, patches, width).
 
         Raises ShapeError for other channels and for sides that are no multiple of those of a patch, DtypeError for

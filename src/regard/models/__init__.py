@@ -3,6 +3,7 @@
 from regard.models.base import Decoder, Encoder, EncoderDecoder, SequenceOutput
 from regard.models.bert import Bert, BertConfig, BertOutput
 from regard.models.causal_language_model import CausalLanguageModel, CausalOutput, CausalState
+from regard.models.deit import Deit, DeitConfig, deit_base, deit_small, deit_tiny
 from regard.models.gpt2 import Gpt2, Gpt2Config, gpt2_large, gpt2_medium, gpt2_small, gpt2_xl
 from regard.models.image_encoder import ImageEncoder, ImageOutput, TokenGrid
 from regard.models.llama import (
@@ -54,6 +55,7 @@ from regard.models.transformer_encoder import (
     TransformerEncoderConfig,
     TransformerEncoderOutput,
 )
+from regard.models.vit import Vit, VitConfig, vit_base, vit_large, vit_small, vit_tiny
 
 __all__ = [
     "T5",
@@ -65,6 +67,8 @@ __all__ = [
     "CausalState",
     "ClassifierOutput",
     "Decoder",
+    "Deit",
+    "DeitConfig",
     "Encoder",
     "EncoderDecoder",
     "Gpt2",
@@ -93,7 +97,12 @@ __all__ = [
     "TransformerEncoder",
     "TransformerEncoderConfig",
     "TransformerEncoderOutput",
+    "Vit",
+    "VitConfig",
     "bahdanau",
+    "deit_base",
+    "deit_small",
+    "deit_tiny",
     "gemma_2_2b",
     "gemma_3_1b",
     "gpt2_large",
@@ -123,5 +132,9 @@ __all__ = [
     "transformer_base",
     "transformer_big",
     "transformer_tiny",
+    "vit_base",
+    "vit_large",
+    "vit_small",
+    "vit_tiny",
     "xlm_roberta_base",
 ]

@@ -21,6 +21,7 @@ from regard.models.base import Decoder, Encoder, EncoderDecoder
 from regard.models.bert import Bert
 from regard.models.causal_language_model import CausalLanguageModel
 from regard.models.config_file import ConfigFile
+from regard.models.deit import Deit
 from regard.models.gpt2 import Gpt2
 from regard.models.image_encoder import ImageEncoder
 from regard.models.llama import Llama
@@ -34,6 +35,8 @@ from regard.models.t5_config import MODEL_TYPES as T5_TYPES
 from regard.models.text_classifier import TextClassifier
 from regard.models.transformer import Transformer
 from regard.models.transformer_encoder import TransformerEncoder
+from regard.models.vision_transformer import OWN_TYPE
+from regard.models.vit import Vit
 from regard.validation import FLOATS, resolve_device
 
 
@@ -49,6 +52,8 @@ _MODELS: Mapping[str, FolderReader] = {
     "bert": Bert.from_folder,
     "gpt2": Gpt2.from_folder,
     "modernbert": ModernBert.from_folder,
+    **dict.fromkeys(("vit", OWN_TYPE + "vit"), Vit.from_folder),
+    **dict.fromkeys(("deit", OWN_TYPE + "deit"), Deit.from_folder),
     **dict.fromkeys(MODEL_TYPES, Llama.from_folder),
     **dict.fromkeys(ROBERTA_TYPES, Roberta.from_folder),
     **dict.fromkeys(T5_TYPES, load_t5),

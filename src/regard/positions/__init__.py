@@ -4,6 +4,7 @@ from regard.positions.absolute import Learned, Sinusoidal
 from regard.positions.alibi import ALiBi
 from regard.positions.base import AbsolutePosition, DistanceBias, PairBias, Rotation
 from regard.positions.distance_table import DistanceTable
+from regard.positions.learned_grid import LearnedGrid
 from regard.positions.rotary import Rotary
 from regard.positions.scaling import (
     DynamicScaling,
@@ -23,6 +24,7 @@ __all__ = [
     "DistanceTable",
     "DynamicScaling",
     "Learned",
+    "LearnedGrid",
     "LinearScaling",
     "Llama3Scaling",
     "LongRopeScaling",

@@ -1,0 +1,347 @@
+"""The encoder that a ViT and a DeiT have in common: patches, tokens before them, positions and pre-norm blocks.
+
+    h_0 = dropout([before; patches(pixels)] + positions)       before: the class token and, in a DeiT, another one
+    a   = h + MultiHead(norm(h)),   h' = a + FFN(norm(a))       for each layer
+    hidden = norm(h_L)
+
+Dosovitskiy et al. 2021, "An image is worth 16x16 words", section 3.1 and equations 1 to 4.
+pixels (batch, channels, height, width) -> hidden (batch, tokens, width); the tokens of patches are row by row.
+Positions are learned for pictures of one size, and interpolated for any other (``positions.LearnedGrid``).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, ClassVar, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.errors import OptionError, check_choice, check_count, check_flag, check_number, check_size, check_weights
+from regard.layers import ACTIVATIONS, Dropout, EncoderBlock, FeedForward, MultiHeadAttention, PatchEmbedding, PreNorm
+from regard.layers.patch_embedding import check_side_pair
+from regard.masks import Mask
+from regard.models.activation_names import ACTIVATIONS as HUGGING_FACE_ACTIVATIONS
+from regard.models.activation_names import activation_to_hugging_face
+from regard.models.config_file import MAX_LAYERS, ConfigFile
+from regard.models.image_encoder import ImageEncoder, TokenGrid
+from regard.models.label_names import check_labels, label_fields
+from regard.models.layer_mechanism import options_at_depth
+from regard.models.weight_names import Row
+from regard.positions import LearnedGrid
+from regard.positions.learned_grid import init_truncated_normal
+from regard.validation import check_dropout, check_mask
+
+ROWS = (
+    Row("embeddings.cls_token", "class_token", tensors=True),
+    Row("embeddings.position_embeddings", "positions.weight", tensors=True),
+    Row("embeddings.patch_embeddings.projection", "patches"),
+    Row("encoder.layer.{n}.layernorm_before", "layers.{n}.attention_residual.norm"),
+    Row("encoder.layer.{n}.attention.attention.query", "layers.{n}.attention.query_projection"),
+    Row("encoder.layer.{n}.attention.attention.key", "layers.{n}.attention.key_projection"),
+    Row("encoder.layer.{n}.attention.attention.value", "layers.{n}.attention.value_projection"),
+    Row("encoder.layer.{n}.attention.output.dense", "layers.{n}.attention.output_projection"),
+    Row("encoder.layer.{n}.attention.{path}", "layers.{n}.attention.{path}"),
+    Row("encoder.layer.{n}.layernorm_after", "layers.{n}.feed_forward_residual.norm"),
+    Row("encoder.layer.{n}.intermediate.dense", "layers.{n}.feed_forward.up"),
+    Row("encoder.layer.{n}.intermediate.gate", "layers.{n}.feed_forward.gate"),
+    Row("encoder.layer.{n}.output.dense", "layers.{n}.feed_forward.down"),
+    Row("layernorm", "norm"),
+    Row("pooler.dense", "pooler"),
+)
+"""Weight names in Hugging Face files, and in this model; those of mechanisms and gates are in our own folders."""
+HEADS = ("decoder.", "embeddings.mask_token")
+"""Weights of masked image modelling, which are skipped."""
+OWN_TYPE = "regard-"
+"""What precedes the ``model_type`` of a folder with another mechanism, which Hugging Face's config.json cannot say."""
+
+
+@dataclass(frozen=True)
+class VisionTransformerConfig(ABC):
+    """The hyperparameters that a ViT and a DeiT have in common. Defaults are ViT base with patches of 16 x 16.
+
+    Args:
+        picture_size: (height, width) in pixels of the pictures that positions are learned for.
+        patch_size: (height, width) in pixels of a patch; a picture has a whole number of them.
+        channels: number of channels of a picture.
+        width: size of hidden states.
+        layers: number of layers.
+        heads: number of heads.
+        inner: hidden size of the feed-forward layers.
+        activation: that of the feed-forward layers.
+        epsilon: that of the layer norms.
+        dropout: dropout of the embedding and of the output of each sublayer.
+        attention_dropout: dropout of attention weights.
+        projection_bias: whether the projections to queries, keys and values have biases.
+        deviation: standard deviation of the initial weights.
+        mechanism: the mechanism of attention, a name in the catalogue.
+        mechanism_options: its options, as for ``regard.mechanism``.
+        labels: the names of the labels, in the order of the logits; () is a model without a head.
+        pooler: whether there is a pooler, tanh(W h + b) of the class token; only without labels.
+
+    Raises OptionError for values out of range.
+    """
+
+    picture_size: tuple[int, int] = (224, 224)
+    patch_size: tuple[int, int] = (16, 16)
+    channels: int = 3
+    width: int = 768
+    layers: int = 12
+    heads: int = 12
+    inner: int = 3072
+    activation: str = "gelu"
+    epsilon: float = 1e-12
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    projection_bias: bool = True
+    deviation: float = 0.02
+    mechanism: str = "dot_product"
+    mechanism_options: Mapping[str, Any] = field(default_factory=dict)
+    labels: tuple[str, ...] = ()
+    pooler: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("picture_size", "patch_size"):
+            check_side_pair(name, getattr(self, name))
+        for name in ("channels", "width", "heads", "inner"):
+            check_size(name, getattr(self, name))
+        check_count("layers", self.layers, most=MAX_LAYERS)
+        check_weights(width=self.width, inner=self.inner)
+        for name in ("dropout", "attention_dropout"):
+            check_dropout(getattr(self, name))
+        for name in ("epsilon", "deviation"):
+            check_number(name, getattr(self, name), least=0.0)
+        for name in ("projection_bias", "pooler"):
+            check_flag(name, getattr(self, name))
+        check_choice("activation", self.activation, ACTIVATIONS)
+        check_labels(self.labels)
+        self._check_divisors()
+        if self.labels and self.pooler:
+            raise OptionError(
+                "a model has a pooler or a head of labels, as published",
+                expected="labels=(), or pooler=False",
+                got=f"{len(self.labels)} labels, and pooler=True",
+                do="leave the pooler out: the head reads the class token",
+            )
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """The rows and columns of patches that positions are learned for."""
+        return self.picture_size[0] // self.patch_size[0], self.picture_size[1] // self.patch_size[1]
+
+    @abstractmethod
+    def to_hugging_face(self) -> dict[str, Any]:
+        """The fields of a config.json.
+
+        With another mechanism than dot_product, or an activation that ``transformers`` lacks, the ``model_type`` is one
+        that only regard reads.
+        """
+
+    @final
+    def write_fields(self, model_type: str, architecture: str) -> dict[str, Any]:
+        """The fields of a config.json; ``architecture`` is the name of the class of ``transformers``."""
+        fields = {
+            "architectures": [architecture],
+            "model_type": model_type,
+            "image_size": _write_pair(self.picture_size),
+            "patch_size": _write_pair(self.patch_size),
+            "num_channels": self.channels,
+            "hidden_size": self.width,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "intermediate_size": self.inner,
+            "hidden_act": self.activation,
+            "layer_norm_eps": self.epsilon,
+            "hidden_dropout_prob": self.dropout,
+            "attention_probs_dropout_prob": self.attention_dropout,
+            "qkv_bias": self.projection_bias,
+            "initializer_range": self.deviation,
+            **label_fields(self.labels),
+        }
+        own = _Mechanism(self.mechanism, self.mechanism_options, self.activation)
+        if own == _Mechanism(activation=self.activation) and self.activation in HUGGING_FACE_ACTIVATIONS.values():
+            return fields | {"hidden_act": activation_to_hugging_face(self.activation)}
+        del fields["architectures"], fields["hidden_act"]
+        return fields | {
+            "model_type": OWN_TYPE + model_type,
+            "mechanism": self.mechanism,
+            "mechanism_options": dict(self.mechanism_options),
+            "activation": self.activation,
+        }
+
+    def _check_divisors(self) -> None:
+        if self.width % self.heads:
+            raise OptionError(
+                "width is not divisible by heads",
+                expected="a multiple of heads",
+                got=f"width={self.width}, heads={self.heads}",
+                do="choose another number of heads",
+            )
+        for side, patch in zip(self.picture_size, self.patch_size, strict=True):
+            if side % patch:
+                raise OptionError(
+                    "patches do not fill the picture",
+                    expected="a picture_size that is a multiple of patch_size in both directions",
+                    got=f"picture_size={self.picture_size}, patch_size={self.patch_size}",
+                    do="choose another size of the picture or of the patches",
+                )
+
+
+def read_fields(config: ConfigFile) -> dict[str, Any]:
+    """Read what both models have in common from config.json. Raises CheckpointError for missing or unusable fields."""
+    heads = config.size("num_attention_heads", default=12)
+    width = config.size("hidden_size", default=768)
+    config.require("head_dim", width // heads, default=width // heads)
+    if config.fields.get("pooler_output_size") is not None:
+        config.require("pooler_output_size", width, default=width)
+    config.require("pooler_act", "tanh", default="tanh")
+    if config.model_type.startswith(OWN_TYPE):
+        own = config.parse_dataclass(_Mechanism)
+    else:
+        names = HUGGING_FACE_ACTIVATIONS
+        own = _Mechanism(activation=names[config.choice("hidden_act", names, default="gelu")])
+    return {
+        "picture_size": config.size_pair("image_size", default=224),
+        "patch_size": config.size_pair("patch_size", default=16),
+        "channels": config.size("num_channels", default=3),
+        "width": width,
+        "layers": config.size("num_hidden_layers", default=12),
+        "heads": heads,
+        "inner": config.size("intermediate_size", default=3072),
+        "activation": own.activation,
+        "epsilon": config.number("layer_norm_eps", default=1e-12),
+        "dropout": config.number("hidden_dropout_prob", default=0.0, below=1.0),
+        "attention_dropout": config.number("attention_probs_dropout_prob", default=0.0, below=1.0),
+        "projection_bias": config.flag("qkv_bias", default=True),
+        "deviation": config.number("initializer_range", default=0.02),
+        "mechanism": own.mechanism,
+        "mechanism_options": own.mechanism_options,
+    }
+
+
+class VisionTransformer(ImageEncoder, ABC):
+    """The encoder of a ViT or a DeiT, with an optional pooler and an optional ``head``."""
+
+    prefix: ClassVar[tuple[str, ...]]
+    """The names of the tokens before the patches."""
+
+    config: VisionTransformerConfig
+    optional_parts: ClassVar[Mapping[str, str]] = MappingProxyType({"pooler": "pooler.weight"})
+
+    @abstractmethod
+    def __init__(self, config: VisionTransformerConfig) -> None:
+        super().__init__(config)
+        self.class_token = nn.Parameter(torch.empty(1, 1, config.width))
+        self.patches = PatchEmbedding(config.channels, config.width, config.patch_size)
+        self.positions = LearnedGrid(
+            *config.grid, config.width, prefix=len(self.prefix), deviation=float(config.deviation)
+        )
+        self.dropout = Dropout(config.dropout)
+        self.layers = nn.ModuleList(_make_layer(config, depth) for depth in range(config.layers))
+        self.norm = nn.LayerNorm(config.width, eps=config.epsilon)
+        self.pooler = nn.Linear(config.width, config.width) if config.pooler else None
+        self.head = nn.Linear(config.width, len(config.labels)) if config.labels else None
+
+    @property
+    def picture_size(self) -> tuple[int, int]:
+        """The height and width, in pixels, that positions were learned for; for others they are interpolated."""
+        return self.config.picture_size
+
+    @property
+    def channels(self) -> int:
+        """The number of channels of a picture."""
+        return self.config.channels
+
+    @property
+    def width(self) -> int:
+        """The number of components of a hidden state."""
+        return self.config.width
+
+    @final
+    def token_grids(self, height: int, width: int) -> tuple[TokenGrid, ...]:
+        """How tokens lie over a picture of this size, the same in each layer.
+
+        Raises ShapeError for a side that is no multiple of that of a patch.
+        """
+        return (TokenGrid(*self.patches.grid(height, width), self.prefix),) * self.config.layers
+
+    @abstractmethod
+    def _prefix_tokens(self) -> list[Tensor]:
+        """The tokens before the patches, each (1, 1, width)."""
+
+    @final
+    def _encode(
+        self, pixels: Tensor, mask: Mask | None, *, keep_layers: bool
+    ) -> tuple[Float[Tensor, "batch tokens width"], tuple[Tensor, ...] | None]:
+        """Compute the hidden states after the last norm, and with ``keep_layers`` those of all layers before it."""
+        check_flag("keep_layers", keep_layers)
+        check_mask(mask)
+        tokens = self._embed(pixels)
+        kept = [tokens]
+        for layer in self.layers:
+            tokens = layer(tokens, mask=mask)
+            if keep_layers:
+                kept.append(tokens)
+        return self.norm(tokens), tuple(kept) if keep_layers else None
+
+    @final
+    def _embed(self, pixels: Tensor) -> Float[Tensor, "batch tokens width"]:
+        patches = self.patches(pixels)
+        before = [token.expand(len(patches), -1, -1) for token in self._prefix_tokens()]
+        positions = self.positions(*self.patches.grid(*pixels.shape[2:]))
+        embedded: Tensor = self.dropout(torch.cat([*before, patches], dim=1) + positions)
+        return embedded
+
+    @final
+    def _pool(self, hidden: Float[Tensor, "batch tokens width"]) -> Float[Tensor, "batch width"]:
+        """The vector of the class token, through the pooler if there is one."""
+        pooled = hidden[:, 0]
+        return pooled if self.pooler is None else torch.tanh(self.pooler(pooled))
+
+    @final
+    def _init_weights(self) -> None:
+        """Initialise as the published code does: truncated normal weights, biases of 0. Positions are drawn already."""
+        deviation = float(self.config.deviation)
+        for module in self.modules():
+            if isinstance(module, nn.Linear | PatchEmbedding):
+                init_truncated_normal(module.weight, deviation)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+        for token in self._prefix_tokens():
+            init_truncated_normal(token, deviation)
+
+
+@final
+@dataclass(frozen=True)
+class _Mechanism:
+    """What config.json of ``transformers`` cannot say: the mechanism, and activations that only regard has."""
+
+    mechanism: str = "dot_product"
+    mechanism_options: Mapping[str, Any] = field(default_factory=dict)
+    activation: str = "gelu"
+
+
+def _make_layer(config: VisionTransformerConfig, depth: int) -> EncoderBlock:
+    return EncoderBlock(
+        attention=MultiHeadAttention(
+            config.width,
+            config.heads,
+            mechanism=config.mechanism,
+            mechanism_options=options_at_depth(config.mechanism, config.mechanism_options, depth),
+            dropout=config.attention_dropout,
+            bias=config.projection_bias,
+            output_bias=True,
+        ),
+        feed_forward=FeedForward(config.width, config.inner, activation=config.activation),
+        attention_residual=PreNorm(nn.LayerNorm(config.width, eps=config.epsilon), dropout=config.dropout),
+        feed_forward_residual=PreNorm(nn.LayerNorm(config.width, eps=config.epsilon), dropout=config.dropout),
+    )
+
+
+def _write_pair(pair: tuple[int, int]) -> int | list[int]:
+    """Write (height, width) as Hugging Face does: one integer for a square."""
+    return pair[0] if pair[0] == pair[1] else list(pair)

@@ -1,0 +1,63 @@
+"""Learned positions of the patches of a picture, for pictures of any size.
+
+    P[r, c] = a trained vector for each place of a grid of rows x columns, and one for each token before it
+
+For another grid of R x C, the vector of place (r, c) is interpolated at ((r + 1/2) rows / R - 1/2, (c + 1/2) columns /
+C - 1/2) by cubic convolution of the 4 x 4 nearest trained vectors (Keys 1981, with a = -0.75); beyond the border they
+are those of the border. In the trained grid these are the trained vectors themselves. The tokens before the grid keep
+their vectors.
+Dosovitskiy et al. 2021, "An image is worth 16x16 words", section 3.2. Returns (1, tokens before + R * C, width).
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard.errors import check_count, check_number, check_size, check_weights
+
+
+@final
+class LearnedGrid(nn.Module):
+    """Learned vectors for a grid of ``rows`` x ``columns`` places, interpolated for other grids.
+
+    ``prefix`` is the number of tokens before those of the grid, such as 1 for a class token; ``deviation`` is the
+    standard deviation of the initial vectors, which are cut at two deviations.
+    """
+
+    def __init__(self, rows: int, columns: int, width: int, *, prefix: int = 0, deviation: float = 0.02) -> None:
+        super().__init__()
+        for name, size in {"rows": rows, "columns": columns, "width": width}.items():
+            check_size(name, size)
+        check_count("prefix", prefix, least=0)
+        check_number("deviation", deviation, least=0.0)
+        check_weights(rows=rows, columns=columns, width=width)
+        self.rows, self.columns, self.prefix = rows, columns, prefix
+        self.weight = nn.Parameter(torch.empty(1, prefix + rows * columns, width))
+        init_truncated_normal(self.weight, float(deviation))
+
+    def forward(self, rows: int, columns: int) -> Float[Tensor, "1 tokens width"]:
+        """Return the vectors of the tokens before the grid, and of a grid of ``rows`` x ``columns``, row by row."""
+        if (rows, columns) == (self.rows, self.columns):
+            return self.weight
+        for name, size in {"rows": rows, "columns": columns}.items():
+            check_size(name, size)
+        before, trained = self.weight[:, : self.prefix], self.weight[:, self.prefix :]
+        grid = trained.unflatten(1, (self.rows, self.columns)).permute(0, 3, 1, 2)
+        # In half precision the sum of 16 products would be rounded at each step.
+        wide = grid.to(torch.promote_types(grid.dtype, torch.float32))
+        placed = functional.interpolate(wide, size=(rows, columns), mode="bicubic", align_corners=False)
+        return torch.cat([before, placed.flatten(2).transpose(1, 2).to(before.dtype)], dim=1)
+
+    def extra_repr(self) -> str:
+        """Format the options for ``repr``."""
+        return f"rows={self.rows}, columns={self.columns}, width={self.weight.shape[2]}, prefix={self.prefix}"
+
+
+def init_truncated_normal(weight: Tensor, deviation: float) -> None:
+    """Draw a weight from a normal distribution, cut at two standard deviations."""
+    nn.init.trunc_normal_(weight, std=deviation, a=-2.0 * deviation, b=2.0 * deviation)
