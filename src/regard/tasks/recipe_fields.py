@@ -1,21 +1,49 @@
-"""Fields of a recipe: as JSON values for ``run.json``, and refused where they cannot have an effect."""
+"""Fields of a recipe: checked, as JSON values for ``run.json``, and refused where they cannot have an effect."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar, Protocol
 
-from regard.errors import OptionError
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+from regard.errors import OptionError, check_count, check_kind
 
 
-def to_json_fields(recipe: DataclassInstance, *, left_out: Collection[str]) -> dict[str, Any]:
-    """Convert the fields of a recipe to JSON values by name, except those ``left_out``."""
-    return {name: to_json_value(value) for name, value in asdict(recipe).items() if name not in left_out}
+class Recipe(Protocol):
+    """A dataclass of the data and the model of a task, and the model that training starts from, if any."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def start(self) -> str | None:
+        """The folder of a trained model, or its name on the Hub."""
+        ...
+
+
+def check_paths(recipe: object, *, example: str) -> None:
+    """Raise OptionError unless ``data`` and ``validation`` are tuples of paths, of files such as ``example``."""
+    for name in ("data", "validation"):
+        paths, do = getattr(recipe, name), f'for example {name}=(Path("{example}"),)'
+        check_kind(name, paths, tuple, do=do)
+        for path in paths:
+            check_kind(name, path, Path, do=do)
+
+
+def check_optional(recipe: object, *, texts: Collection[str], counts: Collection[str]) -> None:
+    """Raise OptionError unless the fields ``texts`` are strings and ``counts`` numbers from 1, or None."""
+    for name in texts:
+        if getattr(recipe, name) is not None:
+            check_kind(name, getattr(recipe, name), str, do=f"leave {name} out for the default")
+    for name in counts:
+        if getattr(recipe, name) is not None:
+            check_count(name, getattr(recipe, name))
+
+
+def to_json_fields(recipe: Recipe, *, left_out: Collection[str]) -> dict[str, Any]:
+    """Convert the fields of a recipe to JSON values by name, except those ``left_out``; of ``start`` the last part."""
+    fields = {name: to_json_value(value) for name, value in asdict(recipe).items() if name not in left_out}
+    return fields | {"start": None if recipe.start is None else Path(recipe.start).name}
 
 
 def check_effect_on_trained_model(start: str, given: Mapping[str, bool], *, parts: str) -> None:

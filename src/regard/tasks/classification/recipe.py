@@ -8,14 +8,13 @@ from typing import Any, final
 
 from regard.errors import check_choice, check_count, check_flag, check_kind, check_number
 from regard.tasks.low_rank_adapters import check_adapters
-from regard.tasks.recipe_fields import check_effect_on_trained_model, to_json_fields
+from regard.tasks.recipe_fields import check_effect_on_trained_model, check_optional, check_paths, to_json_fields
 from regard.text.labelled import LabelFormat
 from regard.text.pooling import MODES
 from regard.text.tokenizer_training import TOKENIZERS
 
 CLASS_WEIGHTS = ("none", "balanced")
 METRICS = ("accuracy", "macro_f1", "micro_f1", "loss")
-_PATHS_EXAMPLE = 'for example {}=(Path("texts.tsv"),)'
 
 
 @final
@@ -71,15 +70,14 @@ class ClassificationRecipe:
     lora_alpha: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("data", "validation"):
-            check_kind(name, getattr(self, name), tuple, do=_PATHS_EXAMPLE.format(name))
-            for path in getattr(self, name):
-                check_kind(name, path, Path, do=_PATHS_EXAMPLE.format(name))
+        check_paths(self, example="texts.tsv")
         check_kind("where", self.where, LabelFormat, do='for example LabelFormat(columns=("text", "label"))')
         check_kind("hyperparameters", self.hyperparameters, dict, do='for example hyperparameters={"layers": 4}')
-        for name in ("model", "start", "attention", "position", "tokenizer", "metric"):
-            if getattr(self, name) is not None:
-                check_kind(name, getattr(self, name), str, do=f"leave {name} out for the default")
+        check_optional(
+            self,
+            texts=("model", "start", "attention", "position", "tokenizer", "metric"),
+            counts=("vocabulary", "most_tokens", "batch_tokens"),
+        )
         if self.tokenizer is not None:
             check_choice("kind of tokenizer", self.tokenizer, TOKENIZERS)
         if self.metric is not None:
@@ -88,17 +86,12 @@ class ClassificationRecipe:
         check_choice("class weights", self.class_weights, CLASS_WEIGHTS)
         check_flag("truncate", self.truncate)
         check_count("batch", self.batch)
-        for name in ("vocabulary", "most_tokens", "batch_tokens"):
-            if getattr(self, name) is not None:
-                check_count(name, getattr(self, name))
         check_number("smoothing", self.smoothing, least=0.0, most=1.0)
         check_adapters(self.lora, self.lora_alpha, start=self.start)
 
     def fields(self) -> dict[str, Any]:
         """The fields as JSON values, except those of the model, which the data may decide."""
-        left_open = ("model", "hyperparameters", "attention", "position", "most_tokens")
-        fields = to_json_fields(self, left_out=left_open)
-        return fields | {"start": None if self.start is None else Path(self.start).name}
+        return to_json_fields(self, left_out=("model", "hyperparameters", "attention", "position", "most_tokens"))
 
     def check_effect(self) -> None:
         """Raise OptionError for fields that have no effect with a trained encoder."""

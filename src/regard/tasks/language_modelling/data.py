@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
 from regard.errors import DataError
+from regard.tasks.document_recipe import DocumentRecipe
 from regard.text.documents import read_and_report_documents
 
 MAX_HELD_OUT_CHARACTERS = 200_000
@@ -20,31 +20,7 @@ MAX_HELD_OUT_CHARACTERS = 200_000
 _HELD_OUT_SHARE = 0.1
 
 
-class DocumentFiles(Protocol):
-    """The fields of a recipe that say which files hold its documents."""
-
-    @property
-    def data(self) -> tuple[Path, ...]:
-        """The files of the training texts."""
-        ...
-
-    @property
-    def validation(self) -> tuple[Path, ...]:
-        """The files of the validation texts; without any, some of ``data`` are held out."""
-        ...
-
-    @property
-    def text_field(self) -> str:
-        """The field of the text in JSON lines."""
-        ...
-
-    @property
-    def lines(self) -> bool:
-        """Whether each line of a plain text is a document."""
-        ...
-
-
-def split_documents(recipe: DocumentFiles, *, seed: int, say: Callable[[str], None]) -> tuple[list[str], list[str]]:
+def split_documents(recipe: DocumentRecipe, *, seed: int, say: Callable[[str], None]) -> tuple[list[str], list[str]]:
     """Read the recipe's files, and return training and validation texts.
 
     Raises DataError for files without text, and for too little text to hold any out.
@@ -91,7 +67,7 @@ def hold_out_documents(texts: Sequence[str], *, seed: int) -> tuple[list[str], l
     return [text for text in texts if text not in held_out], [text for text in texts if text in held_out]
 
 
-def _read(recipe: DocumentFiles, paths: Sequence[Path], say: Callable[[str], None]) -> list[str]:
+def _read(recipe: DocumentRecipe, paths: Sequence[Path], say: Callable[[str], None]) -> list[str]:
     return [one.text for one in read_and_report_documents(paths, say, field=recipe.text_field, lines=recipe.lines)]
 
 

@@ -9,8 +9,9 @@ import torch
 
 from regard.errors import CheckpointError, OptionError
 from regard.models import CausalLanguageModel, Gpt2, Gpt2Config, Llama, LlamaConfig, load
+from regard.tasks.document_presets import MAX_START_BLOCK, Size
 from regard.tasks.hyperparameters import apply_hyperparameters
-from regard.tasks.language_modelling.presets import MAX_START_BLOCK, Size, choose_size
+from regard.tasks.language_modelling.presets import PRESETS
 from regard.tasks.language_modelling.recipe import LanguageModelRecipe
 from regard.text.language_tokenizer import DOCUMENT_ID
 from regard.text.tokenizer import Tokenizer
@@ -67,7 +68,7 @@ def new_model(recipe: LanguageModelRecipe, size: Size, tokenizer: Tokenizer) -> 
 def check_hyperparameters(recipe: LanguageModelRecipe) -> None:
     """Raise OptionError for hyperparameters that no new model accepts, before the data decide its size."""
     with torch.device("meta"):
-        _make_model(_make_config(recipe, choose_size(0, recipe.size), vocabulary=8))
+        _make_model(_make_config(recipe, PRESETS.choose_size(0, recipe.size), vocabulary=8))
 
 
 def describe_model(recipe: LanguageModelRecipe, size: Size, model: CausalLanguageModel, block: int) -> str:

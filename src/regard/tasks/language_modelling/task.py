@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, final
 
@@ -23,17 +23,7 @@ from regard.tasks.language_modelling.new_model import (
     load_start,
     new_model,
 )
-from regard.tasks.language_modelling.presets import (
-    CHARACTERS,
-    FINE_TUNING_EPOCHS,
-    FINE_TUNING_PEAK,
-    FINE_TUNING_WARMUP,
-    LORA_PEAK,
-    SIZES,
-    Size,
-    choose_size,
-    choose_vocab_size,
-)
+from regard.tasks.language_modelling.presets import PRESETS
 from regard.tasks.language_modelling.recipe import LanguageModelRecipe
 from regard.tasks.language_modelling.validation import DocumentValidation
 from regard.tasks.low_rank_adapters import add_adapters, merge_adapters
@@ -44,8 +34,6 @@ from regard.text.tokenizer import Tokenizer
 from regard.train import RankShard, RunContext, Settings, Task, Validation
 
 _TOKENIZER_FILE = "tokenizer.json"
-_WARMUP_SHARE = 10
-"""A warm-up that is not given takes at most this part of a schedule with a number of steps."""
 
 
 @final
@@ -62,7 +50,7 @@ class LanguageModelTask(Task):
 
     def __init__(self, recipe: LanguageModelRecipe) -> None:
         self._recipe = recipe
-        self._size = SIZES["tiny"]
+        self._size = PRESETS.choose_size(0)
         self._cached_epoch: tuple[int, list[BlockBatch]] = (-1, [])
 
     def prepare(self, context: RunContext) -> None:
@@ -76,10 +64,10 @@ class LanguageModelTask(Task):
         if recipe.start is None:
             check_hyperparameters(recipe)
         # Settings that are invalid even with the shortest warm-up fail here, before data is read.
-        _complete_settings(context.settings, self._size, recipe)
+        PRESETS.complete(context.settings, self._size, recipe)
         start = load_start(recipe)
         texts, validation_texts = split_documents(recipe, seed=seed, say=say)
-        self._size = choose_size(sum(map(len, texts)), recipe.size)
+        self._size = PRESETS.choose_size(sum(map(len, texts)), recipe.size)
         block = choose_block(recipe, self._size, start)
         self.model = start or new_model(recipe, self._size, self._choose_tokenizer(texts, context))
         documents = self._encode(texts)
@@ -102,7 +90,7 @@ class LanguageModelTask(Task):
 
     def complete(self, settings: Settings) -> Settings:
         """Fill in the learning rate and the warm-up where they are None, and the epochs of fine-tuning."""
-        return _complete_settings(settings, self._size, self._recipe)
+        return PRESETS.complete(settings, self._size, self._recipe)
 
     def recipe(self) -> dict[str, Any]:
         """The recipe's fields, with the model and the blocks that were chosen, and a hash of the documents."""
@@ -164,8 +152,8 @@ class LanguageModelTask(Task):
         if context.folder is not None and (context.folder / _TOKENIZER_FILE).exists():
             return Tokenizer.from_file(context.folder / _TOKENIZER_FILE)
         kind = self._recipe.tokenizer or "bpe"
-        default = CHARACTERS if kind == "characters" else choose_vocab_size(sum(map(len, texts)))
-        tokenizer = train_language_tokenizer(texts, kind=kind, size=self._recipe.vocabulary or default)
+        size = self._recipe.vocabulary or PRESETS.choose_vocab_size(sum(map(len, texts)), kind)
+        tokenizer = train_language_tokenizer(texts, kind=kind, size=size)
         names = {"bytes": "bytes", "characters": "characters"}
         context.say(f"a vocabulary of {tokenizer.vocabulary:,} {names.get(kind, 'subwords')}, special tokens included")
         return tokenizer
@@ -193,14 +181,3 @@ def _describe_blocks(blocks: Blocks, block: int) -> str:
         return f"{len(blocks.documents):,} documents packed into blocks; a token attends only to its own document"
     short = f", shortened from {block}, since the text has no more" if blocks.length < block else ""
     return f"blocks of {blocks.length} tokens{short}, at random offsets of the text of {blocks.predictions:,} tokens"
-
-
-def _complete_settings(settings: Settings, size: Size, recipe: LanguageModelRecipe) -> Settings:
-    fine_tuned = recipe.start is not None
-    peak, warmup = (FINE_TUNING_PEAK, FINE_TUNING_WARMUP) if fine_tuned else (size.peak, size.warmup)
-    peak = peak if recipe.lora is None else LORA_PEAK
-    if settings.schedule.steps is not None:  # a cosine, which ends after its warm-up
-        warmup = min(warmup, settings.schedule.steps // _WARMUP_SHARE)
-    settings = replace(settings, schedule=settings.schedule.complete(peak=peak, warmup=warmup))
-    unlimited = (settings.epochs, settings.steps, settings.minutes) == (None, None, None)
-    return replace(settings, epochs=FINE_TUNING_EPOCHS) if fine_tuned and unlimited else settings

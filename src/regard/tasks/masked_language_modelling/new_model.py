@@ -22,8 +22,9 @@ from regard.models import (
     load,
 )
 from regard.models.masked_language_model import MaskedLanguageModel
+from regard.tasks.document_presets import MAX_START_BLOCK, Size
 from regard.tasks.hyperparameters import apply_hyperparameters
-from regard.tasks.masked_language_modelling.presets import MAX_START_BLOCK, Size, choose_size
+from regard.tasks.masked_language_modelling.presets import PRESETS
 from regard.tasks.masked_language_modelling.recipe import MaskedLanguageModelRecipe
 from regard.text.encoder_tokenizer import PAD_ID
 from regard.text.tokenizer import Tokenizer
@@ -103,7 +104,7 @@ def new_model(recipe: MaskedLanguageModelRecipe, size: Size, tokenizer: Tokenize
 def check_hyperparameters(recipe: MaskedLanguageModelRecipe) -> None:
     """Raise OptionError for hyperparameters that no new model accepts, before the data decide its size."""
     with torch.device("meta"):
-        _make_model(recipe, choose_size(0, recipe.size), _MIN_VOCAB_SIZE)
+        _make_model(recipe, PRESETS.choose_size(0, recipe.size), _MIN_VOCAB_SIZE)
 
 
 def describe_model(recipe: MaskedLanguageModelRecipe, size: Size, model: MaskedLanguageModel, block: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, final
 
@@ -25,17 +25,7 @@ from regard.tasks.masked_language_modelling.new_model import (
     new_model,
     with_head,
 )
-from regard.tasks.masked_language_modelling.presets import (
-    CHARACTERS,
-    FINE_TUNING_EPOCHS,
-    FINE_TUNING_PEAK,
-    FINE_TUNING_WARMUP,
-    LORA_PEAK,
-    SIZES,
-    Size,
-    choose_size,
-    choose_vocab_size,
-)
+from regard.tasks.masked_language_modelling.presets import PRESETS
 from regard.tasks.masked_language_modelling.recipe import MaskedLanguageModelRecipe
 from regard.tasks.masked_language_modelling.validation import MaskedValidation, count_unknown
 from regard.tasks.recipe_fields import to_json_value
@@ -46,8 +36,6 @@ from regard.text.tokenizer import Tokenizer
 from regard.train import RankShard, RunContext, Settings, Task, Validation
 
 _TOKENIZER_FILE = "tokenizer.json"
-_WARMUP_SHARE = 10
-"""A warm-up that is not given takes at most this part of a schedule with a number of steps."""
 _NAMES = {"wordpiece": "word pieces", "bpe": "subwords", "bytes": "bytes", "characters": "characters"}
 
 
@@ -77,7 +65,7 @@ class MaskedLanguageModelTask(Task):
 
     def __init__(self, recipe: MaskedLanguageModelRecipe) -> None:
         self._recipe = recipe
-        self._size = SIZES["tiny"]
+        self._size = PRESETS.choose_size(0)
         self._held_out = 0
         self._cached_epoch: tuple[int, list[MaskedBatch]] = (-1, [])
 
@@ -92,10 +80,10 @@ class MaskedLanguageModelTask(Task):
         if recipe.start is None:
             check_hyperparameters(recipe)
         # Settings that are invalid even with the shortest warm-up fail here, before data is read.
-        _complete_settings(context.settings, self._size, recipe)
+        PRESETS.complete(context.settings, self._size, recipe)
         start = load_start(recipe)
         texts, validation_texts = split_documents(recipe, seed=seed, say=say)
-        self._size, self._held_out = choose_size(sum(map(len, texts)), recipe.size), len(validation_texts)
+        self._size, self._held_out = PRESETS.choose_size(sum(map(len, texts)), recipe.size), len(validation_texts)
         block = choose_block(recipe, self._size, start)
         if start is None:
             self.model = new_model(recipe, self._size, self._choose_tokenizer(texts, context))
@@ -121,7 +109,7 @@ class MaskedLanguageModelTask(Task):
 
     def complete(self, settings: Settings) -> Settings:
         """Fill in the learning rate and the warm-up where they are None, and the epochs of fine-tuning."""
-        return _complete_settings(settings, self._size, self._recipe)
+        return PRESETS.complete(settings, self._size, self._recipe)
 
     def recipe(self) -> dict[str, Any]:
         """The recipe's fields, with the model and the blocks that were chosen, and a hash of the documents."""
@@ -203,10 +191,8 @@ class MaskedLanguageModelTask(Task):
         if context.folder is not None and (context.folder / _TOKENIZER_FILE).exists():
             return Tokenizer.from_file(context.folder / _TOKENIZER_FILE)
         kind = self._recipe.tokenizer or "wordpiece"
-        default = CHARACTERS if kind == "characters" else choose_vocab_size(sum(map(len, texts)))
-        tokenizer = train_encoder_tokenizer(
-            texts, kind=kind, size=self._recipe.vocabulary or default, lowercase=self._recipe.lowercase
-        )
+        size = self._recipe.vocabulary or PRESETS.choose_vocab_size(sum(map(len, texts)), kind)
+        tokenizer = train_encoder_tokenizer(texts, kind=kind, size=size, lowercase=self._recipe.lowercase)
         context.say(f"a vocabulary of {tokenizer.vocabulary:,} {_NAMES[kind]}, special tokens included")
         return tokenizer
 
@@ -230,14 +216,3 @@ def _report_unknown(count: int, tokens: int, say: Callable[[str], None]) -> None
     """Report held-out text outside the vocabulary, which is never masked."""
     if count:
         say(f"{count / tokens:.2%} of the held-out tokens are unknown, and are not predicted".replace("%", " %"))
-
-
-def _complete_settings(settings: Settings, size: Size, recipe: MaskedLanguageModelRecipe) -> Settings:
-    fine_tuned = recipe.start is not None
-    peak, warmup = (FINE_TUNING_PEAK, FINE_TUNING_WARMUP) if fine_tuned else (size.peak, size.warmup)
-    peak = peak if recipe.lora is None else LORA_PEAK
-    if settings.schedule.steps is not None:  # a cosine, which ends after its warm-up
-        warmup = min(warmup, settings.schedule.steps // _WARMUP_SHARE)
-    settings = replace(settings, schedule=settings.schedule.complete(peak=peak, warmup=warmup))
-    unlimited = (settings.epochs, settings.steps, settings.minutes) == (None, None, None)
-    return replace(settings, epochs=FINE_TUNING_EPOCHS) if fine_tuned and unlimited else settings

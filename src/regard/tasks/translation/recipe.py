@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, final
 
 from regard.errors import OptionError, check_count, check_kind, check_number, short_repr
-from regard.tasks.recipe_fields import check_effect_on_trained_model, to_json_fields
+from regard.tasks.recipe_fields import check_effect_on_trained_model, check_optional, check_paths, to_json_fields
 from regard.tasks.translation.presets import SIZES
 from regard.text.pairs import PairFormat
 
@@ -61,19 +61,12 @@ class TranslationRecipe:
     prefix: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("data", "validation"):
-            check_kind(name, getattr(self, name), tuple, do=f'for example {name}=(Path("pairs.tsv"),)')
-            for path in getattr(self, name):
-                check_kind(name, path, Path, do=f'for example {name}=(Path("pairs.tsv"),)')
+        check_paths(self, example="pairs.tsv")
         check_kind("where", self.where, PairFormat, do='for example PairFormat(source="de", target="en")')
         check_kind("hyperparameters", self.hyperparameters, dict, do='for example hyperparameters={"layers": 4}')
-        for name in ("model", "attention", "algorithm", "sharing", "prefix"):
-            if getattr(self, name) is not None:
-                check_kind(name, getattr(self, name), str, do=f"leave {name} out for the default")
+        texts = ("model", "attention", "algorithm", "sharing", "prefix")
+        check_optional(self, texts=texts, counts=("vocabulary", "batch_tokens"))
         check_count("most_tokens", self.most_tokens)
-        for name in ("vocabulary", "batch_tokens"):
-            if getattr(self, name) is not None:
-                check_count(name, getattr(self, name))
         check_number("smoothing", self.smoothing, least=0.0, most=1.0)
 
     @property
@@ -83,9 +76,7 @@ class TranslationRecipe:
 
     def fields(self) -> dict[str, Any]:
         """The fields as JSON values, except those of the model, which the data may decide."""
-        left_open = ("model", "hyperparameters", "attention", "batch_tokens", "prefix")
-        fields = to_json_fields(self, left_out=left_open)
-        return fields | {"start": None if self.start is None else Path(self.start).name}
+        return to_json_fields(self, left_out=("model", "hyperparameters", "attention", "batch_tokens", "prefix"))
 
     def check_effect(self) -> None:
         """Raise OptionError for fields that have no effect: on a model that is fine-tuned, or on a new one."""
