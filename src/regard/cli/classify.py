@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,6 +16,7 @@ from regard.cli.shared_options import (
     Data,
     Device,
     Field,
+    OutputFile,
     Overwrite,
     Texts,
     Threshold,
@@ -24,11 +24,11 @@ from regard.cli.shared_options import (
     load_classifier,
 )
 from regard.cli.stderr import say
-from regard.cli.text_input import check_text_options, open_texts
+from regard.cli.text_input import check_text_options, open_texts, read_usable
 from regard.cli.translation_formats import to_one_line
 from regard.cli.truncation_counts import TruncationCounts
 from regard.cli.verb import Verb
-from regard.errors import DataError, check_choice
+from regard.errors import check_choice
 
 if TYPE_CHECKING:
     from regard.classification import Classifier, Prediction
@@ -72,10 +72,7 @@ def classify(
         ),
     ] = "",
     data: Data = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Output file. Default: standard output.", show_default=False),
-    ] = None,
+    out: OutputFile = None,
     form: Annotated[
         str,
         typer.Option(
@@ -131,39 +128,19 @@ def _classify_lines(
     from regard.text.line_reader import chunk_lines
 
     done, truncated = 0, TruncationCounts()
+
+    def read(line: Line) -> str:
+        classifier.check(line.text, line.name, truncate=truncate)
+        if truncate and classifier.is_too_long(line.text):
+            truncated.add(line.name)
+        return line.text
+
     with line_progress(lines) as advance:
         for some in chunk_lines(lines, CHUNK_TEXTS):
-            texts, problem = _usable_texts(
-                classifier, some, skip_bad=skip_bad, truncated=truncated if truncate else None
-            )
+            texts, problem = read_usable(some, read, skipped="without a label" if skip_bad else None)
             yield classifier.classify(texts, truncate=truncate)
             if problem is not None:
                 raise problem
             done += len(some)
             advance(done)
     truncated.report()
-
-
-def _usable_texts(
-    classifier: Classifier, lines: Iterable[Line], *, skip_bad: bool, truncated: TruncationCounts | None
-) -> tuple[list[str], DataError | None]:
-    """Return the texts up to the first unusable line, and its error; with ``skip_bad`` such a line is an empty text.
-
-    ``truncated`` counts long texts, which will be truncated; None makes them unusable.
-    """
-    texts: list[str] = []
-    for line in lines:
-        try:
-            if line.problem is not None:
-                raise line.problem
-            classifier.check(line.text, line.name, truncate=truncated is not None)
-        except DataError as problem:
-            if not skip_bad:
-                return texts, problem
-            say(f"without a label: {problem.what}")
-            texts.append("")
-        else:
-            texts.append(line.text)
-            if truncated is not None and classifier.is_too_long(line.text):
-                truncated.add(line.name)
-    return texts, None

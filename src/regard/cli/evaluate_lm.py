@@ -10,7 +10,7 @@ import typer
 
 from regard.cli.completion import model_completer
 from regard.cli.document_options import Documents, Lines, TextField, TokensPerBatch
-from regard.cli.shared_options import Device, Dtype, ScoreFormat, Weights
+from regard.cli.shared_options import Device, Dtype, ScoreFormat, Weights, check_number_formats, convert_loaded_model
 from regard.cli.stderr import say
 from regard.cli.verb import Verb
 from regard.errors import OptionError, check_choice
@@ -74,7 +74,7 @@ def lm(
 ) -> None:
     """Measure a language model: loss, perplexity, bits per byte and per character."""
     check_choice("format", form, ("text", "json"))
-    check_choice("precision", dtype, ("float32", "bfloat16"))
+    check_number_formats(dtype, weights)
     if not model:
         raise OptionError(
             "no model was given",
@@ -86,17 +86,11 @@ def lm(
 
     from regard.cli.progress import count_progress
     from regard.generation import score_texts
-    from regard.layers.precision import say_if_slower
-    from regard.models.int8_weights import WEIGHT_FORMATS, convert_weights
     from regard.models.load import load_language_model
     from regard.text.documents import read_and_report_documents
 
-    if weights is not None:
-        check_choice("format of weights", weights, WEIGHT_FORMATS)
     loaded = load_language_model(model, device=device, dtype=getattr(torch, dtype))
-    if weights is not None:
-        convert_weights(loaded, weights)
-    say_if_slower(dtype, loaded.device, say)
+    convert_loaded_model(loaded, dtype, weights)
     texts = [one.text for one in read_and_report_documents(data, say, field=field, lines=lines)]
     with count_progress(sum(map(len, texts)), "tokens") as advance:
         scores = score_texts(loaded, texts, length=length, stride=stride, batch_tokens=batch_tokens, advance=advance)

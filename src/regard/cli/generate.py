@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
@@ -13,11 +12,22 @@ import typer
 from regard.cli.completion import choice_completer, model_completer
 from regard.cli.output_file import check_output_file, open_output_file
 from regard.cli.progress import line_progress
-from regard.cli.shared_options import Data, Device, Dtype, Field, Overwrite, Texts, Weights
+from regard.cli.shared_options import (
+    Data,
+    Device,
+    Dtype,
+    Field,
+    OutputFile,
+    Overwrite,
+    Texts,
+    Weights,
+    check_number_formats,
+    convert_loaded_model,
+)
 from regard.cli.stderr import say
-from regard.cli.text_input import check_text_options, open_texts
+from regard.cli.text_input import check_text_options, open_texts, read_usable
 from regard.cli.verb import Verb
-from regard.errors import DataError, OptionError, check_choice
+from regard.errors import OptionError, check_choice
 
 if TYPE_CHECKING:
     from regard.generation import Continuation, TextGenerator
@@ -84,10 +94,7 @@ def generate(
         ),
     ] = "",
     data: Data = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Output file. Default: standard output.", show_default=False),
-    ] = None,
+    out: OutputFile = None,
     form: Annotated[
         str | None,
         typer.Option(
@@ -285,21 +292,15 @@ def _load(
     tokens: int | None,
     memory: dict[str, int | None],
 ) -> TextGenerator:
+    check_number_formats(dtype, weights)
     import torch
 
     from regard.generation import load_generator
     from regard.generation.generator import BATCH_TOKENS
-    from regard.layers.precision import say_if_slower
-    from regard.models.int8_weights import WEIGHT_FORMATS, convert_weights
 
-    check_choice("precision", dtype, ("float32", "bfloat16"))
-    if weights is not None:
-        check_choice("format of weights", weights, WEIGHT_FORMATS)
     options: dict[str, Any] = {"tokens": tokens or BATCH_TOKENS, **memory}
     generator = load_generator(model, device=device, dtype=getattr(torch, dtype), **options)
-    if weights is not None:
-        convert_weights(generator.model, weights)
-    say_if_slower(dtype, generator.model.device, say)
+    convert_loaded_model(generator.model, dtype, weights)
     return generator
 
 
@@ -345,33 +346,21 @@ def _continue_lines(
     """Continue the prompts as they arrive, with a progress bar over the file; yield the texts of each in its turn."""
     from regard.text.line_reader import chunk_lines
 
+    def read(line: Line) -> str:
+        prompt = _prompt(generator, line.text, system, chat=chat)
+        generator.check_prompt(prompt, line.name, search=options["search"], max_tokens=options["max_tokens"])
+        return prompt
+
     done = 0
     with line_progress(lines) as advance:
         for some in chunk_lines(lines, _CHUNK):
-            prompts, problem = _usable_prompts(generator, some, system, options, chat=chat)
+            prompts, problem = read_usable(some, read)
             for number, found in enumerate(generator.generate_each(prompts, **options), start=1):
                 yield found
                 advance(done + number)
             if problem is not None:
                 raise problem
             done += len(some)
-
-
-def _usable_prompts(
-    generator: TextGenerator, lines: Sequence[Line], system: str | None, options: dict[str, Any], *, chat: bool
-) -> tuple[list[str], DataError | None]:
-    """The prompts up to the first unusable line, and its error."""
-    prompts: list[str] = []
-    for line in lines:
-        try:
-            if line.problem is not None:
-                raise line.problem
-            prompt = _prompt(generator, line.text, system, chat=chat)
-            generator.check_prompt(prompt, line.name, search=options["search"], max_tokens=options["max_tokens"])
-        except DataError as problem:
-            return prompts, problem
-        prompts.append(prompt)
-    return prompts, None
 
 
 def _format(one: Continuation, form: str, *, shows_prompt: bool) -> str:

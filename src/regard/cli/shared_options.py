@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from regard.cli.completion import choice_completer, model_completer
 from regard.cli.stderr import say
-from regard.errors import OptionError
+from regard.errors import OptionError, check_choice
 
 if TYPE_CHECKING:
     from regard.classification import Classifier
+    from regard.models import CausalLanguageModel, EncoderDecoder
     from regard.search import Search
 
 DEFAULT_MODEL = "minilm"
 """Text encoder used without ``--model``."""
 PRECISIONS = ("float32", "bfloat16")
+WEIGHT_FORMATS = ("int8",)
 
 Texts = Annotated[
     list[str] | None,
@@ -45,6 +48,10 @@ ModelName = Annotated[
         autocompletion=model_completer(["minilm"]),
     ),
 ]
+OutputFile = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", metavar="FILE", help="Output file. Default: standard output.", show_default=False),
+]
 Truncate = Annotated[
     bool,
     typer.Option(
@@ -72,7 +79,7 @@ Weights = Annotated[
         help="Format of the weights of linear layers: int8 (rounded; less memory, faster generation). "
         "Default: that of --dtype.",
         show_default=False,
-        autocompletion=choice_completer(("int8",)),
+        autocompletion=choice_completer(WEIGHT_FORMATS),
     ),
 ]
 
@@ -191,6 +198,23 @@ def check_resume(*, resume: bool, overwrite: bool) -> None:
         raise OptionError(
             "--resume and --overwrite contradict each other", expected="one of them", got="both", do="leave out one"
         )
+
+
+def check_number_formats(dtype: str, weights: str | None) -> None:
+    """Raise OptionError for an unknown ``--dtype`` or ``--weights``, before a model is loaded."""
+    check_choice("precision", dtype, PRECISIONS)
+    if weights is not None:
+        check_choice("format of weights", weights, WEIGHT_FORMATS)
+
+
+def convert_loaded_model(model: CausalLanguageModel | EncoderDecoder, dtype: str, weights: str | None) -> None:
+    """Convert the weights of a model to ``--weights``, and report a ``--dtype`` that is slower on this machine."""
+    from regard.layers.precision import say_if_slower
+    from regard.models.int8_weights import convert_weights
+
+    if weights is not None:
+        convert_weights(model, weights)
+    say_if_slower(dtype, model.device, say)
 
 
 def load_classifier(folder: str, device: str | None, tokens: int | None, threshold: float | None) -> Classifier:

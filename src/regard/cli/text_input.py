@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
-from regard.errors import OptionError
+from regard.cli.stderr import say
+from regard.errors import DataError, OptionError
 
 if TYPE_CHECKING:
     from regard.text.line_reader import Line, LineReader
@@ -52,3 +53,25 @@ def open_texts(texts: list[str], data: str | None, field: str | None) -> Iterato
     with closing(LineReader("-" if data is None else data, field=field)) as source:
         source.check_field()
         yield source
+
+
+def read_usable(
+    lines: Iterable[Line], read: Callable[[Line], str], *, skipped: str | None = None
+) -> tuple[list[str], DataError | None]:
+    """Return the texts of lines up to the first unusable one, and its error.
+
+    ``read`` returns the text of a line for the model, or raises DataError. With ``skipped`` an unusable line is an
+    empty text, and is reported in these words.
+    """
+    texts: list[str] = []
+    for line in lines:
+        try:
+            if line.problem is not None:
+                raise line.problem
+            texts.append(read(line))
+        except DataError as problem:
+            if skipped is None:
+                return texts, problem
+            say(f"{skipped}: {problem.what}")
+            texts.append("")
+    return texts, None

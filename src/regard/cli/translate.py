@@ -20,6 +20,7 @@ from regard.cli.shared_options import (
     Device,
     Field,
     LengthPenalty,
+    OutputFile,
     Overwrite,
     Prefix,
     Texts,
@@ -28,10 +29,10 @@ from regard.cli.shared_options import (
     report_prefix,
 )
 from regard.cli.stderr import say
-from regard.cli.text_input import check_text_options, is_stdin_terminal, open_texts
+from regard.cli.text_input import check_text_options, is_stdin_terminal, open_texts, read_usable
 from regard.cli.translation_formats import FORMATS, format_translation, remarks
 from regard.cli.verb import Verb
-from regard.errors import DataError, OptionError, check_choice
+from regard.errors import OptionError, check_choice
 
 if TYPE_CHECKING:
     from regard.search import Search
@@ -91,10 +92,7 @@ def translate(
         ),
     ] = "",
     data: Data = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Output file. Default: standard output.", show_default=False),
-    ] = None,
+    out: OutputFile = None,
     form: Annotated[
         str,
         typer.Option(
@@ -252,35 +250,19 @@ def _translate_lines(
     from regard.text.line_reader import chunk_lines
     from regard.translation.translator import CHUNK_SENTENCES
 
+    def read(line: Line) -> str:
+        translator.check(line.text, line.name)
+        return line.text
+
     done = 0
     with line_progress(lines) as advance:
         for some in chunk_lines(lines, CHUNK_SENTENCES):
-            texts, problem = _usable_texts(translator, some, skip_bad=skip_bad)
+            texts, problem = read_usable(some, read, skipped="left empty" if skip_bad else None)
             yield _add_alignments(translator, translator.translate(texts, search=search), form)
             if problem is not None:
                 raise problem
             done += len(some)
             advance(done)
-
-
-def _usable_texts(
-    translator: Translator, lines: Iterable[Line], *, skip_bad: bool
-) -> tuple[list[str], DataError | None]:
-    """Return the texts up to the first unusable line, and its error; with ``skip_bad`` such a line is an empty text."""
-    texts: list[str] = []
-    for line in lines:
-        try:
-            if line.problem is not None:
-                raise line.problem
-            translator.check(line.text, line.name)
-        except DataError as problem:
-            if not skip_bad:
-                return texts, problem
-            say(f"left empty: {problem.what}")
-            texts.append("")
-        else:
-            texts.append(line.text)
-    return texts, None
 
 
 def _add_alignments(
