@@ -9,14 +9,15 @@ Continuations come in the order of the prompts. Many prompts are continued at a 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
 import torch
 
 from regard.errors import CheckpointError, DataError, OptionError, check_count, check_kind
+from regard.generation.batch_search import search_batch, stream_search
 from regard.generation.chat_template import ChatTemplate
+from regard.generation.continuation import Continuation, make_continuation
 from regard.generation.continuous_batching import ContinuousBatching, Request, Row
 from regard.generation.paged_memory import PagedMemory
 from regard.generation.text_generator import MAX_TOKENS, TextGenerator, check_options
@@ -31,22 +32,6 @@ BATCH_TOKENS = 8192
 """Default tokens of a batch: prompts with their longest continuations, padding included."""
 PREFIX_CACHE_BYTES = 2**28
 """Default bytes of prompts that are kept for later prompts."""
-
-
-@final
-@dataclass(frozen=True)
-class Continuation:
-    """How the model continues a ``prompt``: ``text``, of ``tokens`` tokens, without the prompt and the stop string.
-
-    ``ended_by`` is "end" (the model wrote an end token), "stop" (a stop string), "max_tokens", or "context" (the model
-    has no more positions). ``log_probability`` is the model's, in nats, of all tokens written.
-    """
-
-    prompt: str
-    text: str
-    ended_by: str
-    tokens: int
-    log_probability: float
 
 
 @final
@@ -286,9 +271,7 @@ class Generator(TextGenerator):
                 request = requests[number]
                 hypotheses = request.hypotheses()
                 search.check_found([hypotheses])
-                yield self._continuations(
-                    prompts[number], len(request.ids), hypotheses, stop=stop, max_tokens=max_tokens
-                )
+                yield self._continuations(prompts[number], hypotheses, stop, max_tokens)
                 number += 1
 
     def _stream_request(
@@ -302,7 +285,7 @@ class Generator(TextGenerator):
         if rest:
             yield rest
         search.check_found([request.hypotheses()])
-        yield self._continuations(prompt, len(request.ids), request.hypotheses(), stop=stop, max_tokens=max_tokens)[0]
+        yield self._continuations(prompt, request.hypotheses(), stop, max_tokens)[0]
 
     def _run(
         self,
@@ -348,76 +331,25 @@ class Generator(TextGenerator):
         found: list[list[Continuation]] = [[] for _ in prompts]
         self.num_prompt_tokens += sum(map(len, ids))
         for batch in self._batches([len(one) for one in ids], max_tokens, search.rows):
-            hypotheses = self._search([ids[index] for index in batch], search, max_tokens, stop)
-            for place, index in enumerate(batch):
-                found[index] = self._continuations(
-                    prompts[index], len(ids[index]), hypotheses[place], stop=stop, max_tokens=max_tokens
-                )
+            rows = [ids[index] for index in batch]
+            hypotheses = search_batch(
+                search, self.model, rows, self.tokenizer, pad_id=0, stop=stop, max_tokens=max_tokens
+            )
+            for index, own in zip(batch, hypotheses, strict=True):
+                found[index] = self._continuations(prompts[index], own, stop, max_tokens)
         yield from found
-
-    def _search(
-        self, prompts: Sequence[list[int]], search: TokenSearch, max_tokens: int, stop: Sequence[str]
-    ) -> list[list[Hypothesis]]:
-        """Run the search for a batch, and stop each row at a stop string."""
-        streams = [TextStream(self.tokenizer, stop) for _ in range(len(prompts) * search.rows)]
-        steps = search.stream(self.model, *self._pad(prompts), most=max_tokens)
-        try:
-            step = next(steps)
-            while True:
-                stopped: set[int] = set()
-                for row, token in zip(step.rows, step.tokens, strict=True) if stop else ():
-                    if token != self.model.end_id:
-                        streams[row].push(token)
-                    if streams[row].stopped_by is not None:
-                        stopped.add(row)
-                step = steps.send(stopped)
-        except StopIteration as ended:
-            hypotheses: list[list[Hypothesis]] = ended.value
-            return hypotheses
 
     def _stream_batch(
         self, prompt: str, ids: list[int], search: TokenSearch, max_tokens: int, stop: Sequence[str]
     ) -> Iterator[str | Continuation]:
-        stream = TextStream(self.tokenizer, stop)
-        steps = search.stream(self.model, *self._pad([ids]), most=max_tokens)
-        try:
-            step = next(steps)
-            while True:
-                (token,) = step.tokens
-                part = "" if token == self.model.end_id else stream.push(token)
-                if part:
-                    yield part
-                step = steps.send({0} if stream.stopped_by is not None else set())
-        except StopIteration as ended:
-            hypotheses: list[list[Hypothesis]] = ended.value
-        rest = stream.close()
-        if rest:
-            yield rest
-        (found,) = self._continuations(prompt, len(ids), hypotheses[0], stop=stop, max_tokens=max_tokens)
-        yield found
+        hypothesis = yield from stream_search(search, self.model, ids, self.tokenizer, stop=stop, max_tokens=max_tokens)
+        yield make_continuation(prompt, hypothesis, self.tokenizer, stop=stop, max_tokens=max_tokens)
 
     def _continuations(
-        self, prompt: str, length: int, hypotheses: Sequence[Hypothesis], *, stop: Sequence[str], max_tokens: int
+        self, prompt: str, hypotheses: Sequence[Hypothesis], stop: Sequence[str], max_tokens: int
     ) -> list[Continuation]:
-        """The texts of hypotheses for a prompt of ``length`` tokens."""
-        found = []
-        for one in hypotheses:
-            stream = TextStream(self.tokenizer, stop)
-            text = "".join(stream.push(token) for token in one.ids) + stream.close()
-            if stream.stopped_by is not None:
-                ended_by = "stop"
-            elif one.finished:
-                ended_by = "end"
-            else:
-                ended_by = "max_tokens" if len(one.ids) >= max_tokens else "context"
-            found.append(Continuation(prompt, text, ended_by, len(one.ids), one.log_probability))
-        return found
-
-    def _pad(self, prompts: Sequence[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-        lengths = [len(one) for one in prompts]
-        rows = [one + [0] * (max(lengths) - len(one)) for one in prompts]
-        device = self.model.device
-        return torch.tensor(rows, device=device), torch.tensor(lengths, device=device)
+        """The texts of the hypotheses for a prompt."""
+        return [make_continuation(prompt, one, self.tokenizer, stop=stop, max_tokens=max_tokens) for one in hypotheses]
 
     def _batches(self, lengths: Sequence[int], new: int, each: int) -> Iterator[list[int]]:
         """Group prompts of similar length into batches of at most ``tokens`` tokens, or a single prompt."""

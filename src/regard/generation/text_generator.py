@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from regard.errors import OptionError, check_count, check_kind
+from regard.generation.continuation import Continuation
 from regard.models.base import EncoderDecoder
 from regard.models.causal_language_model import CausalLanguageModel
 from regard.search.greedy import Greedy
 from regard.search.token_by_token import TokenSearch
 from regard.text.tokenizer import check_texts
-
-if TYPE_CHECKING:
-    from regard.generation.generator import Continuation
 
 MAX_TOKENS = 256
 """Default of the most new tokens."""

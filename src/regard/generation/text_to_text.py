@@ -7,7 +7,6 @@ The prompt names the task, as in "summarize: ..". Prompts are batched by length;
 
 from __future__ import annotations
 
-from collections.abc import Generator as Steps
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import final
@@ -15,12 +14,12 @@ from typing import final
 import torch
 
 from regard.errors import CheckpointError, DataError, OptionError, RefusedError, check_count, check_kind
-from regard.generation.generator import BATCH_TOKENS, Continuation
+from regard.generation.batch_search import search_batch, stream_search
+from regard.generation.continuation import Continuation, make_continuation
+from regard.generation.generator import BATCH_TOKENS
 from regard.generation.text_generator import MAX_TOKENS, TextGenerator, check_options
-from regard.generation.text_stream import TextStream
 from regard.models.base import EncoderDecoder
 from regard.models.load import LANGUAGE_MODEL, load, resolve_folder
-from regard.search.base import Hypothesis
 from regard.search.token_by_token import TokenSearch
 from regard.text.length_batches import cut_batches
 from regard.text.pretrained_subwords import PretrainedSubwords
@@ -89,15 +88,20 @@ class TextToText(TextGenerator):
         check_texts("prompts", prompts)
         search = check_options(search, max_tokens, stop)
         ids = [self.prompt_ids(prompt, f"prompt {number}") for number, prompt in enumerate(prompts, start=1)]
+        tokenizer = self._subwords.tokenizer
         order = sorted(range(len(ids)), key=lambda index: -len(ids[index]))
         sizes = [(len(ids[index]) + max_tokens) * search.rows for index in order]
         found: list[list[Continuation]] = [[] for _ in prompts]
         for cut in cut_batches(sizes, tokens=self.tokens):
             batch = order[cut]
-            steps = self._steps([ids[index] for index in batch], search, max_tokens, stop, reads=bool(stop))
-            hypotheses = _run_to_end(steps)
+            rows = [ids[index] for index in batch]
+            hypotheses = search_batch(
+                search, self.model, rows, tokenizer, pad_id=self.model.pad_id, stop=stop, max_tokens=max_tokens
+            )
             for index, own in zip(batch, hypotheses, strict=True):
-                found[index] = [self._continuation(prompts[index], one, max_tokens, stop) for one in own]
+                found[index] = [
+                    make_continuation(prompts[index], one, tokenizer, stop=stop, max_tokens=max_tokens) for one in own
+                ]
         return iter(found)
 
     def check_prompt(
@@ -155,58 +159,9 @@ class TextToText(TextGenerator):
             do='leave out --chat, and write the task into the text: "summarize: ..."',
         )
 
-    def _steps(
-        self, prompts: Sequence[list[int]], search: TokenSearch, max_tokens: int, stop: Sequence[str], *, reads: bool
-    ) -> Steps[str, None, list[list[Hypothesis]]]:
-        """Run the search, and stop rows at a stop string; yield the new text of the first row of each step.
-
-        Without ``reads`` no token is decoded, and the texts are empty.
-        """
-        streams = [TextStream(self._subwords.tokenizer, stop) for _ in range(len(prompts) * search.rows)]
-        lengths = torch.tensor([len(ids) for ids in prompts], device=self.model.device)
-        rows = [torch.tensor(ids) for ids in prompts]
-        source = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=self.model.pad_id)
-        steps = search.stream(self.model, source.to(self.model.device), lengths, most=max_tokens)
-        try:
-            step = next(steps)
-            while True:
-                parts = [
-                    "" if token == self.model.end_id or not reads else streams[row].push(token)
-                    for row, token in zip(step.rows, step.tokens, strict=True)
-                ]
-                yield parts[0]
-                step = steps.send({row for row in step.rows if streams[row].stopped_by is not None})
-        except StopIteration as ended:
-            hypotheses: list[list[Hypothesis]] = ended.value
-        if reads and len(streams) == 1:
-            yield streams[0].close()
-        return hypotheses
-
     def _stream(
         self, prompt: str, ids: list[int], search: TokenSearch, max_tokens: int, stop: Sequence[str]
     ) -> Iterator[str | Continuation]:
-        steps = self._steps([ids], search, max_tokens, stop, reads=True)
-        try:
-            while True:
-                part = next(steps)
-                if part:
-                    yield part
-        except StopIteration as ended:
-            ((best, *_),) = ended.value
-        yield self._continuation(prompt, best, max_tokens, stop)
-
-    def _continuation(self, prompt: str, one: Hypothesis, max_tokens: int, stop: Sequence[str]) -> Continuation:
-        stream = TextStream(self._subwords.tokenizer, stop)
-        text = "".join(stream.push(token) for token in one.ids) + stream.close()
-        cut = "max_tokens" if len(one.ids) >= max_tokens else "context"
-        ended_by = "stop" if stream.stopped_by is not None else "end" if one.finished else cut
-        return Continuation(prompt, text, ended_by, len(one.ids), one.log_probability)
-
-
-def _run_to_end(steps: Steps[str, None, list[list[Hypothesis]]]) -> list[list[Hypothesis]]:
-    try:
-        while True:
-            next(steps)
-    except StopIteration as ended:
-        hypotheses: list[list[Hypothesis]] = ended.value
-        return hypotheses
+        tokenizer = self._subwords.tokenizer
+        hypothesis = yield from stream_search(search, self.model, ids, tokenizer, stop=stop, max_tokens=max_tokens)
+        yield make_continuation(prompt, hypothesis, tokenizer, stop=stop, max_tokens=max_tokens)

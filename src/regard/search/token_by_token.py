@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Generator, Sequence
-from typing import NamedTuple, TypeAlias, final
+from typing import Any, NamedTuple, TypeAlias, TypeVar, final
 
 import torch
 from jaxtyping import Float, Int
@@ -21,6 +21,8 @@ from regard.errors import check_number
 from regard.models.base import Decoder, EncoderDecoder
 from regard.search.base import Hypothesis, Search, banned_token_ids, eval_mode
 from regard.search.blockwise_topk import log_probabilities
+
+Value = TypeVar("Value")
 
 
 @final
@@ -63,13 +65,7 @@ class TokenSearch(Search):
         most: Int[Tensor, " batch"],
     ) -> list[list[Hypothesis]]:
         """Choose the tokens of each source, step by step. See ``Search.decode``."""
-        steps = self._steps(model, source, lengths, most)
-        try:
-            while True:
-                next(steps)
-        except StopIteration as stop:
-            hypotheses: list[list[Hypothesis]] = stop.value
-            return hypotheses
+        return run_to_end(self._steps(model, source, lengths, most))
 
     @abstractmethod
     def draw_numbers(self, ids: Sequence[int], most: int) -> Float[Tensor, "rows most"]:
@@ -133,6 +129,16 @@ class TokenSearch(Search):
             if len(going) < len(rows):
                 rows, tokens, state = rows[going], tokens[going], state.reordered(going)
         return _make_hypotheses(written, log_probability, limits, stopped, model.end_id, each)
+
+
+def run_to_end(steps: Generator[object, Any, Value]) -> Value:
+    """Run a generator to its end, without what it yields, and return its value."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as ended:
+        value: Value = ended.value
+        return value
 
 
 def check_repetition_penalty(penalty: float) -> float:
