@@ -1,7 +1,7 @@
 """Models, one file each, built from ``layers``; ``load`` loads trained ones."""
 
 from regard.models.base import Decoder, Encoder, EncoderDecoder, SequenceOutput
-from regard.models.bert import Bert, BertConfig, BertOutput
+from regard.models.bert import Bert, BertConfig
 from regard.models.causal_language_model import CausalLanguageModel, CausalOutput, CausalState
 from regard.models.deit import Deit, DeitConfig, deit_base, deit_small, deit_tiny
 from regard.models.gpt2 import Gpt2, Gpt2Config, gpt2_large, gpt2_medium, gpt2_small, gpt2_xl
@@ -25,6 +25,7 @@ from regard.models.modernbert import (
     modernbert_base,
     modernbert_large,
 )
+from regard.models.post_norm_encoder import BertOutput
 from regard.models.recurrent import Recurrent, RecurrentConfig, bahdanau, luong, recurrent_small
 from regard.models.roberta import Roberta, RobertaConfig, roberta_base, roberta_large, xlm_roberta_base
 from regard.models.rotary_config import RotaryConfig

@@ -13,182 +13,49 @@ layer norm epsilon of 1e-12 are from the published code. ids (batch, length) -> 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, final
 
-import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.arguments import explain_arguments
-from regard.errors import (
-    OptionError,
-    ShapeError,
-    check_choice,
-    check_count,
-    check_flag,
-    check_number,
-    check_size,
-    check_weights,
-)
-from regard.layers import Dropout, EncoderBlock, FeedForward, MultiHeadAttention, PostNorm
+from regard.errors import ShapeError, check_flag
 from regard.masks import Mask
-from regard.models.activation_names import ACTIVATIONS, activation_to_hugging_face
 from regard.models.check_token_ids import check_token_ids, check_token_positions
-from regard.models.config_file import MAX_LAYERS, ConfigFile
-from regard.models.initial_weights import init_from_normal
-from regard.models.masked_language_head import MaskedLanguageHead
-from regard.models.masked_language_model import MaskedLanguageModel, tied_head_weights
-from regard.models.weight_names import Row, WeightNames
+from regard.models.config_file import ConfigFile
+from regard.models.post_norm_encoder import BertOutput, PostNormEncoder, PostNormEncoderConfig
+from regard.models.weight_names import Row
 from regard.positions import Learned
-from regard.validation import check_dropout
-
-ROWS = (
-    Row("embeddings.word_embeddings", "token_embedding"),
-    Row("embeddings.position_embeddings", "positions"),
-    Row("embeddings.token_type_embeddings", "segments"),
-    Row("embeddings.LayerNorm", "norm"),
-    Row("encoder.layer.{n}.attention.self.query", "layers.{n}.attention.query_projection"),
-    Row("encoder.layer.{n}.attention.self.key", "layers.{n}.attention.key_projection"),
-    Row("encoder.layer.{n}.attention.self.value", "layers.{n}.attention.value_projection"),
-    Row("encoder.layer.{n}.attention.output.dense", "layers.{n}.attention.output_projection"),
-    Row("encoder.layer.{n}.attention.output.LayerNorm", "layers.{n}.attention_residual.norm"),
-    Row("encoder.layer.{n}.intermediate.dense", "layers.{n}.feed_forward.up"),
-    Row("encoder.layer.{n}.output.dense", "layers.{n}.feed_forward.down"),
-    Row("encoder.layer.{n}.output.LayerNorm", "layers.{n}.feed_forward_residual.norm"),
-    Row("pooler.dense", "pooler"),
-)
-_HEAD_ROWS = (
-    Row("cls.predictions.transform.dense", "head.transform"),
-    Row("cls.predictions.transform.LayerNorm", "head.norm"),
-)
-_TIED_ROW, _UNTIED_ROW = Row("cls.predictions", "head.output"), Row("cls.predictions.decoder", "head.output")
-"""Weight names in Hugging Face files, and in this model."""
 
 
 @final
 @explain_arguments
 @dataclass(frozen=True)
-class BertConfig:
-    """The hyperparameters of a BERT. Defaults are BERT base, uncased.
-
-    ``vocabulary`` tokens, ``max_length`` positions, ``segments`` token types; ``inner`` is the hidden size of the
-    feed-forward layers; ``deviation`` is the standard deviation of the initial weights; ``epsilon`` is that of layer
-    norm. ``pooler`` and ``head`` say whether there is a pooler and a masked-language head; ``tied``, whether the output
-    layer of the head shares the matrix of the embedding. Raises OptionError for values out of range.
-    """
+class BertConfig(PostNormEncoderConfig):
+    """The hyperparameters of a BERT: see ``PostNormEncoderConfig``. Defaults are BERT base, uncased."""
 
     vocabulary: int = 30522
-    width: int = 768
-    layers: int = 12
-    heads: int = 12
-    inner: int = 3072
-    max_length: int = 512
-    segments: int = 2
-    activation: str = "gelu"
-    epsilon: float = 1e-12
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
-    deviation: float = 0.02
-    pad_id: int = 0
-    pooler: bool = True
-    head: bool = False
-    tied: bool = True
 
-    def __post_init__(self) -> None:
-        for name in ("vocabulary", "width", "heads", "inner", "max_length", "segments"):
-            check_size(name, getattr(self, name))
-        check_count("layers", self.layers, most=MAX_LAYERS)
-        check_weights(vocabulary=self.vocabulary, width=self.width)
-        check_count("pad_id", self.pad_id, least=0, most=self.vocabulary - 1)
-        for name in ("dropout", "attention_dropout"):
-            check_dropout(getattr(self, name))
-        check_number("epsilon", self.epsilon, least=0.0)
-        check_number("deviation", self.deviation, least=0.0)
-        for name in ("pooler", "head", "tied"):
-            check_flag(name, getattr(self, name))
-        check_choice("activation of a BERT", self.activation, set(ACTIVATIONS.values()))
-        if self.width % self.heads:
-            raise OptionError(
-                "width is not divisible by heads",
-                expected="a multiple of heads",
-                got=f"width={self.width}, heads={self.heads}",
-                do="BERT's heads are of equal size; choose another number of heads",
-            )
+    kind = "BERT"
+
+    @property
+    def head_activation(self) -> str:
+        """The activation of the masked-language head: that of the feed-forward layers."""
+        return self.activation
 
     @classmethod
     def from_hugging_face(cls, config: ConfigFile) -> BertConfig:
         """Read the config from a Hugging Face config.json. Raises CheckpointError for missing or unusable fields."""
-        config.require("position_embedding_type", "absolute", default="absolute")
-        config.require("is_decoder", False, default=False)
-        return config.build(
-            cls,
-            vocabulary=config.size("vocab_size"),
-            width=config.size("hidden_size"),
-            layers=config.size("num_hidden_layers"),
-            heads=config.size("num_attention_heads", divides="hidden_size"),
-            inner=config.size("intermediate_size"),
-            max_length=config.size("max_position_embeddings"),
-            segments=config.size("type_vocab_size", default=2),
-            activation=ACTIVATIONS[config.choice("hidden_act", ACTIVATIONS, default="gelu")],
-            epsilon=config.number("layer_norm_eps", default=1e-12),
-            dropout=config.number("hidden_dropout_prob", default=0.1, below=1.0),
-            attention_dropout=config.number("attention_probs_dropout_prob", default=0.1, below=1.0),
-            deviation=config.number("initializer_range", default=0.02),
-            pad_id=config.index("pad_token_id", default=0, below="vocab_size"),
-            tied=config.flag("tie_word_embeddings", default=True),
-        )
+        return config.build(cls, **cls.read_fields(config))
 
     def to_hugging_face(self) -> dict[str, Any]:
         """The fields of a config.json for ``transformers``."""
-        return {
-            "architectures": ["BertForMaskedLM" if self.head else "BertModel"],
-            "model_type": "bert",
-            "vocab_size": self.vocabulary,
-            "hidden_size": self.width,
-            "num_hidden_layers": self.layers,
-            "num_attention_heads": self.heads,
-            "intermediate_size": self.inner,
-            "max_position_embeddings": self.max_length,
-            "type_vocab_size": self.segments,
-            "hidden_act": activation_to_hugging_face(self.activation),
-            "layer_norm_eps": self.epsilon,
-            "hidden_dropout_prob": self.dropout,
-            "attention_probs_dropout_prob": self.attention_dropout,
-            "initializer_range": self.deviation,
-            "pad_token_id": self.pad_id,
-            "position_embedding_type": "absolute",
-            "tie_word_embeddings": self.tied,
-        }
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class BertOutput:
-    """The output of a BERT.
-
-    hidden  (batch, length, width)           hidden states after the last layer
-    layers  layers + 1 of the same shape     the embedding, then each layer's output; None without ``keep_layers``
-    pooled  (batch, width)                   the pooler's output for the first token; None if there is no pooler
-    logits  (batch, length, vocabulary)      of the token at each position, or (positions, vocabulary) with
-                                             ``logits_at``; None if there is no masked-language head
-    """
-
-    hidden: Float[Tensor, "batch length width"]
-    layers: tuple[Float[Tensor, "batch length width"], ...] | None = None
-    pooled: Float[Tensor, "batch width"] | None = None
-    logits: Float[Tensor, "*rows vocabulary"] | None = None
-
-    def __repr__(self) -> str:
-        layers = "None" if self.layers is None else f"{len(self.layers)} like it"
-        pooled, logits = (None if one is None else tuple(one.shape) for one in (self.pooled, self.logits))
-        return f"BertOutput(hidden {tuple(self.hidden.shape)}, layers {layers}, pooled {pooled}, logits {logits})"
+        return self.write_fields(model_type="bert", name="Bert", position_rows=self.max_length)
 
 
 @final
 @explain_arguments
-class Bert(MaskedLanguageModel):
+class Bert(PostNormEncoder):
     """A BERT with random initial weights; ``regard.load`` loads a trained one.
 
     ``tokenizer`` and ``pooling`` are those of a loaded model, else None. ``notes`` lists weights that loading skipped.
@@ -196,21 +63,21 @@ class Bert(MaskedLanguageModel):
 
     config: BertConfig
     config_class = BertConfig
-    has_absolute_positions = True
-    optional_parts = MappingProxyType({"pooler": "pooler.weight", "head": "head.transform.weight"})
+    positions: Learned
+    file_prefix = "bert."
+    head_rows = (
+        Row("cls.predictions.transform.dense", "head.transform"),
+        Row("cls.predictions.transform.LayerNorm", "head.norm"),
+    )
+    head_name = "cls.predictions"
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
-        self.token_embedding = nn.Embedding(config.vocabulary, config.width)
-        self.positions = Learned(config.max_length, config.width)
-        self.segments = nn.Embedding(config.segments, config.width)
-        self.norm = nn.LayerNorm(config.width, eps=config.epsilon)
-        self.dropout = Dropout(config.dropout)
-        self.layers = nn.ModuleList(_make_layer(config) for _ in range(config.layers))
-        self.pooler = nn.Linear(config.width, config.width) if config.pooler else None
-        self.head = _make_head(config) if config.head else None
-        self._init_weights()
-        self.tie()
+        nn.init.normal_(self.positions.weight, std=float(config.deviation))
+
+    def make_positions(self) -> Learned:
+        """Make the table of positions."""
+        return Learned(self.config.max_length, self.config.width)
 
     def forward(
         self,
@@ -238,40 +105,7 @@ class Bert(MaskedLanguageModel):
         """
         check_flag("keep_layers", keep_layers)
         tokens = self._embed(ids, segments, positions)
-        kept = [tokens]
-        for layer in self.layers:
-            tokens = layer(tokens, mask=mask)
-            if keep_layers:
-                kept.append(tokens)
-        pooled = None if self.pooler is None else torch.tanh(self.pooler(tokens[:, 0]))
-        logits = self.select_logits(tokens, logits_at)
-        return BertOutput(tokens, tuple(kept) if keep_layers else None, pooled, logits)
-
-    @classmethod
-    def read_config(cls, config: ConfigFile) -> BertConfig:
-        """Read the hyperparameters from config.json. Raises CheckpointError for missing or unusable fields."""
-        return BertConfig.from_hugging_face(config)
-
-    @classmethod
-    def make_weight_names(cls, config: BertConfig) -> WeightNames:
-        """Make the table of the names of weights in a file, for a model with these hyperparameters.
-
-        Files hold the head's bias twice, and old ones the tied matrix too.
-        """
-        head_rows = (*_HEAD_ROWS, _TIED_ROW if config.tied else _UNTIED_ROW) if config.head else ()
-        copies = r"cls\.predictions\.decoder\.(weight|bias)" if config.tied else r"cls\.predictions\.bias"
-        return WeightNames(
-            ROWS + head_rows,
-            prefix="bert.",
-            outer=tuple(str(row.stored) for row in head_rows),
-            ignored_patterns=(r"embeddings\.(position|token_type)_ids", *([copies] if config.head else [])),
-            heads=("cls.", "classifier.", "qa_outputs."),
-            tied_weights=tied_head_weights(config),
-        )
-
-    def config_fields(self) -> dict[str, Any]:
-        """The fields of a config.json for ``transformers``."""
-        return self.config.to_hugging_face()
+        return self.encode_tokens(tokens, mask=mask, logits_at=logits_at, keep_layers=keep_layers)
 
     def _embed(self, ids: Tensor, segments: Tensor | None, positions: Tensor | None) -> Tensor:
         self.check_ids(ids)
@@ -288,26 +122,6 @@ class Bert(MaskedLanguageModel):
             segment = self.segments(segments)
         embedded: Tensor = self.dropout(self.norm(words + segment))
         return embedded
-
-    def _init_weights(self) -> None:
-        """Initialise weights from a normal distribution and biases with 0, as in the published code."""
-        init_from_normal(self, float(self.config.deviation))
-        nn.init.normal_(self.positions.weight, std=float(self.config.deviation))
-
-
-def _make_layer(config: BertConfig) -> EncoderBlock:
-    """Build one layer. As in the published code, dropout is on attention weights, not inside the feed-forward."""
-    return EncoderBlock(
-        attention=MultiHeadAttention(config.width, config.heads, dropout=config.attention_dropout),
-        feed_forward=FeedForward(config.width, config.inner, activation=config.activation),
-        attention_residual=PostNorm(nn.LayerNorm(config.width, eps=config.epsilon), dropout=config.dropout),
-        feed_forward_residual=PostNorm(nn.LayerNorm(config.width, eps=config.epsilon), dropout=config.dropout),
-    )
-
-
-def _make_head(config: BertConfig) -> MaskedLanguageHead:
-    norm = nn.LayerNorm(config.width, eps=config.epsilon)
-    return MaskedLanguageHead(config.width, config.vocabulary, activation=config.activation, norm=norm)
 
 
 def _check_same_shape(ids: Tensor, segments: Tensor) -> None:

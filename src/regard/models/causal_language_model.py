@@ -167,14 +167,17 @@ class CausalLanguageModel(Decoder, ABC):
     def layer_masks(self) -> Sequence[Mask]:
         """The mask of each layer, without padding: causal, or a causal window."""
 
-    @abstractmethod
+    @final
     def config_fields(self) -> dict[str, Any]:
         """The fields of a config.json for ``transformers``."""
+        fields: dict[str, Any] = self.config.to_hugging_face()
+        return fields
 
     @classmethod
-    @abstractmethod
+    @final
     def read_config(cls, config: ConfigFile) -> Any:
         """Read the hyperparameters from config.json. Raises CheckpointError for missing or unusable fields."""
+        return cls.config_class.from_hugging_face(config)
 
     @property
     @abstractmethod

@@ -256,15 +256,6 @@ class Gpt2(CausalLanguageModel):
             tied_weights=self.tied_weights,
         )
 
-    @classmethod
-    def read_config(cls, config: ConfigFile) -> Gpt2Config:
-        """Read the hyperparameters from config.json. Raises CheckpointError for missing or unusable fields."""
-        return Gpt2Config.from_hugging_face(config)
-
-    def config_fields(self) -> dict[str, Any]:
-        """The fields of a config.json for ``transformers``."""
-        return self.config.to_hugging_face()
-
     def _init_weights(self) -> None:
         """Initialise weights as published: those of residual layers are smaller by sqrt(number of residual layers)."""
         deviation = float(self.config.deviation)

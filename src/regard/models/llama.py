@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, final
+from typing import final
 
 import torch
 from jaxtyping import Float, Int
@@ -36,7 +36,6 @@ from regard.layers import (
 from regard.masks import Mask
 from regard.mechanisms import DotProduct
 from regard.models.causal_language_model import CausalLanguageModel
-from regard.models.config_file import ConfigFile
 from regard.models.initial_weights import init_from_normal
 from regard.models.llama_config import MODEL_TYPES, LlamaConfig
 from regard.models.rotary_config import RotaryConfig
@@ -146,15 +145,6 @@ class Llama(CausalLanguageModel):
             heads=("score.",),
             tied_weights=self.tied_weights,
         )
-
-    @classmethod
-    def read_config(cls, config: ConfigFile) -> LlamaConfig:
-        """Read the hyperparameters from config.json. Raises CheckpointError for missing or unusable fields."""
-        return LlamaConfig.from_hugging_face(config)
-
-    def config_fields(self) -> dict[str, Any]:
-        """The fields of a config.json for ``transformers``."""
-        return self.config.to_hugging_face()
 
 
 def _make_layer(config: LlamaConfig, rotary: Rotary) -> DecoderBlock:

@@ -63,18 +63,21 @@ class MaskedLanguageModel(Encoder, ABC):
         self.config = config
 
     @classmethod
-    @abstractmethod
+    @final
     def read_config(cls, config: ConfigFile) -> Any:
         """Read the hyperparameters from config.json. Raises CheckpointError for missing or unusable fields."""
+        return cls.config_class.from_hugging_face(config)
 
     @classmethod
     @abstractmethod
     def make_weight_names(cls, config: Any) -> WeightNames:
         """Make the table of the names of weights in a file, for a model with these hyperparameters."""
 
-    @abstractmethod
+    @final
     def config_fields(self) -> dict[str, Any]:
         """The fields of a config.json for ``transformers``."""
+        fields: dict[str, Any] = self.config.to_hugging_face()
+        return fields
 
     @property
     def weight_names(self) -> WeightNames:

@@ -323,11 +323,6 @@ class ModernBert(MaskedLanguageModel):
         return ModernBertOutput(hidden, tuple(kept) if keep_layers else None, logits)
 
     @classmethod
-    def read_config(cls, config: ConfigFile) -> ModernBertConfig:
-        """Read the hyperparameters from config.json. Raises CheckpointError for missing or unusable fields."""
-        return ModernBertConfig.from_hugging_face(config)
-
-    @classmethod
     def make_weight_names(cls, config: ModernBertConfig) -> WeightNames:
         """Make the table of the names of weights in a file; old files hold the tied matrix too."""
         tied = config.head and config.tied
@@ -339,10 +334,6 @@ class ModernBert(MaskedLanguageModel):
             heads=("head.", "decoder.", "classifier."),
             tied_weights=tied_head_weights(config),
         )
-
-    def config_fields(self) -> dict[str, Any]:
-        """The fields of a config.json for ``transformers``."""
-        return self.config.to_hugging_face()
 
     def _layer_mask(self, layer: int, mask: Mask | None) -> Mask | None:
         """The mask of a layer: that of the call, in a layer with a window joined with it."""
