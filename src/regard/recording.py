@@ -27,6 +27,7 @@ from regard.arguments import explain_arguments
 from regard.contract import Observation
 from regard.errors import MissingLayerError, OptionError, check_kind, short_repr
 from regard.kernels.request import Bias
+from regard.layers.activation_checkpoint import is_recomputing
 from regard.masks.base import Mask
 from regard.mechanisms.base import Mechanism
 from regard.mechanisms.extra_input import select_side
@@ -202,6 +203,8 @@ def _make_pre_hook(add: Callable[[LayerCall], None], name: str) -> Any:
     layer = "" if name == "mechanism" else name.removesuffix(".mechanism")
 
     def listen(module: Mechanism, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if is_recomputing():  # the same call as before, in the backward pass
+            return
         arguments = dict(zip(("query", "key", "value", "mask"), args, strict=False)) | kwargs
         add(
             LayerCall(

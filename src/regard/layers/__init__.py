@@ -1,5 +1,6 @@
 """Layers: multi-head attention, feed-forward, and the encoder and decoder blocks of models."""
 
+from regard.layers.activation_checkpoint import checkpoint_activations
 from regard.layers.block import DecoderBlock, DecoderCache, EncoderBlock, decoder_block, encoder_block
 from regard.layers.deepseek import latent_attention_from_deepseek
 from regard.layers.dropout import Dropout
@@ -43,6 +44,7 @@ __all__ = [
     "ReversibleStack",
     "SandwichNorm",
     "WindowCache",
+    "checkpoint_activations",
     "decoder_block",
     "encoder_block",
     "latent_attention_from_deepseek",

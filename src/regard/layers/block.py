@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, RefusedError, ShapeError, check_choice, check_flag, check_number, check_size
 from regard.kernels.request import Bias
+from regard.layers.activation_checkpoint import CheckpointedBlock
 from regard.layers.feed_forward import FeedForward
 from regard.layers.mixture_of_experts import MixtureOfExperts
 from regard.layers.multi_head import MultiHeadAttention
@@ -30,7 +31,7 @@ _RESIDUALS: dict[str, type[Residual]] = {"post": PostNorm, "pre": PreNorm}
 
 @final
 @explain_arguments
-class EncoderBlock(nn.Module):
+class EncoderBlock(CheckpointedBlock):
     """Encoder block: self-attention, then feed-forward. Each residual is a ``PreNorm`` or ``PostNorm``."""
 
     def __init__(
@@ -50,9 +51,13 @@ class EncoderBlock(nn.Module):
 
         ``bias`` is added to the scores of self-attention, which then has no position that is a bias.
         """
-        tokens = self.attention_residual(tokens, lambda inner: self.attention(inner, mask=mask, bias=bias))
-        output: Tensor = self.feed_forward_residual(tokens, self.feed_forward)
-        return output
+
+        def transform(tokens: Tensor) -> Tensor:
+            tokens = self.attention_residual(tokens, lambda inner: self.attention(inner, mask=mask, bias=bias))
+            output: Tensor = self.feed_forward_residual(tokens, self.feed_forward)
+            return output
+
+        return self.run_checkpointed(transform, tokens)
 
 
 @final
@@ -104,7 +109,7 @@ class SharedEntries(Protocol):
 
 @final
 @explain_arguments
-class DecoderBlock(nn.Module):
+class DecoderBlock(CheckpointedBlock):
     """Decoder block: self-attention, cross-attention to a memory (if the block has one), then feed-forward."""
 
     def __init__(
@@ -216,18 +221,26 @@ class DecoderBlock(nn.Module):
             output, own = self.attention(inner, mask=mask, bias=bias, cache=own)
             return output
 
-        tokens = self.attention_residual(tokens, _group_by_entry(attend, own_shared))
-        if self.cross_attention is not None and self.cross_attention_residual is not None:
-            if remembered is None:
-                remembered = self.cross_attention.project_memory(_require_memory(memory))
-            known, cross = remembered, self.cross_attention
+        def transform(tokens: Tensor) -> Tensor:
+            nonlocal remembered
+            tokens = self.attention_residual(tokens, _group_by_entry(attend, own_shared))
+            if self.cross_attention is not None and self.cross_attention_residual is not None:
+                cross = self.cross_attention
+                known = cross.project_memory(_require_memory(memory)) if remembered is None else remembered
+                if cache is not None:  # else a checkpointed block computes it again
+                    remembered = known
 
-            def attend_across(inner: Tensor) -> Tensor:
-                return cross.attend_memory(inner, known, mask=memory_mask, offset=offset)
+                def attend_across(inner: Tensor) -> Tensor:
+                    return cross.attend_memory(inner, known, mask=memory_mask, offset=offset)
 
-            tokens = self.cross_attention_residual(tokens, _group_by_entry(attend_across, memory_shared))
-        tokens = self.feed_forward_residual(tokens, self.feed_forward)
-        return tokens if cache is None else (tokens, DecoderCache(own, remembered))
+                tokens = self.cross_attention_residual(tokens, _group_by_entry(attend_across, memory_shared))
+            output: Tensor = self.feed_forward_residual(tokens, self.feed_forward)
+            return output
+
+        if cache is None:
+            return self.run_checkpointed(transform, tokens)
+        output = transform(tokens)
+        return output, DecoderCache(own, remembered)
 
     def empty_cache(self, memory: Tensor | None = None) -> DecoderCache:
         """Make the cache before the first token, with the keys and values of ``memory`` if there is cross-attention.

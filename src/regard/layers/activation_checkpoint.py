@@ -1,0 +1,90 @@
+"""Activation checkpointing: a block's activations are not stored for the backward pass but computed again in it.
+
+Without it, a stack of L blocks stores what each of them needs for its gradients: some dozen tensors of the size of its
+tokens. With it, only the tokens between blocks are stored, and the forward pass of each block is computed once more in
+the backward pass, which costs about a third more time. Random numbers are those of the first time, so the gradients are
+the same, bit for bit where the layers' results are.
+Chen et al. 2016, "Training deep nets with sublinear memory cost", section 4; the computation is that of
+``torch.utils.checkpoint``.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint, noop_context_fn
+
+from regard.arguments import explain_arguments
+from regard.errors import RefusedError, check_flag, check_kind
+
+_thread = threading.local()
+
+
+class CheckpointedBlock(nn.Module, ABC):
+    """A block whose activations can be checkpointed: it calls ``run_checkpointed`` in its forward pass."""
+
+    checkpointed: bool = False
+    """Whether the activations are computed again in the backward pass: see ``checkpoint_activations``."""
+
+    @abstractmethod
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Transform tokens (batch, length, width) to the same shape."""
+
+    def run_checkpointed(self, function: Callable[[Tensor], Tensor], tokens: Tensor) -> Tensor:
+        """Compute ``function(tokens)``, without storing its activations if the block is ``checkpointed``."""
+        if not self.checkpointed or not torch.is_grad_enabled():
+            return function(tokens)
+        # A compiler cannot trace the contexts, and no recording is open in a graph.
+        contexts = noop_context_fn if torch.compiler.is_compiling() else _contexts
+        output: Tensor = checkpoint(function, tokens, use_reentrant=False, context_fn=contexts)
+        return output
+
+
+@explain_arguments
+def checkpoint_activations(model: nn.Module, *, enabled: bool = True) -> int:
+    """Switch activation checkpointing of every block of ``model`` on, or off, and return the number of blocks.
+
+    The blocks are those of all Transformer models of ``regard.models``, and any ``EncoderBlock`` or ``DecoderBlock`` in
+    a model of yours. Only training changes: without gradients, and in decoding with a cache, nothing is computed again.
+
+    Raises RefusedError for a model without such blocks, OptionError if ``model`` is not a module.
+    """
+    check_kind("model", model, nn.Module, do="pass the model to be trained")
+    check_flag("enabled", enabled)
+    blocks = [module for module in model.modules() if isinstance(module, CheckpointedBlock)]
+    if not blocks:
+        raise RefusedError(
+            f"{type(model).__name__} has no blocks whose activations can be checkpointed",
+            expected="a model with an EncoderBlock or a DecoderBlock",
+            got="none among its modules",
+            do="build it from regard.layers, or use torch.utils.checkpoint in your own model",
+        )
+    for block in blocks:
+        block.checkpointed = bool(enabled)
+    return len(blocks)
+
+
+def is_recomputing() -> bool:
+    """Whether this thread computes a block again, in the backward pass."""
+    return getattr(_thread, "recomputing", False)
+
+
+def _contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+    """The contexts of the first computation and of the second, for ``torch.utils.checkpoint``."""
+    return nullcontext(), _recomputing()
+
+
+@contextmanager
+def _recomputing() -> Iterator[None]:
+    before = is_recomputing()
+    _thread.recomputing = True
+    try:
+        yield
+    finally:
+        _thread.recomputing = before
