@@ -2,6 +2,7 @@
 
 from regard.layers.activation_checkpoint import checkpoint_activations
 from regard.layers.block import DecoderBlock, DecoderCache, EncoderBlock, decoder_block, encoder_block
+from regard.layers.cross_block import CrossAttentionBlock
 from regard.layers.deepseek import latent_attention_from_deepseek
 from regard.layers.dropout import Dropout
 from regard.layers.feed_forward import ACTIVATIONS, FeedForward
@@ -13,6 +14,7 @@ from regard.layers.mixture_of_experts import MixtureOfExperts
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.patch_embedding import PatchEmbedding
 from regard.layers.residual import PostNorm, PreNorm, Residual, SandwichNorm
+from regard.layers.residual import NoResidual, PostNorm, PreNorm, Residual, SandwichNorm
 from regard.layers.reversible import ReversibleBlock, ReversibleStack
 from regard.layers.rms_norm import RMSNorm
 from regard.layers.scan_mixer import MixerCache
@@ -20,6 +22,7 @@ from regard.mechanisms import KeyValueCache, PagedCache, PagePool, WindowCache
 
 __all__ = [
     "ACTIVATIONS",
+    "CrossAttentionBlock",
     "DecoderBlock",
     "DecoderCache",
     "Dropout",
@@ -33,6 +36,7 @@ __all__ = [
     "MixerCache",
     "MixtureOfExperts",
     "MultiHeadAttention",
+    "NoResidual",
     "PagePool",
     "PagedCache",
     "PatchEmbedding",

@@ -57,6 +57,8 @@ class MultiHeadAttention(nn.Module):
         bias: whether the projections have a bias.
         output_bias: whether the output projection has a bias; None is ``bias``.
         head_dim: size of a head; None is width / heads.
+        value_head_dim: size of the values of a head, and so of its output; None is ``head_dim``. Jaegle et al. 2021,
+            "Perceiver IO", appendix E, has values of another size than queries and keys.
         key_width: size of the tokens that keys are computed from; None is ``width``.
         value_width: size of the tokens that values are computed from; None is ``key_width``.
         query_norm: a module that normalises the queries of each head (batch, heads, queries, head_dim), before any
@@ -85,6 +87,7 @@ class MultiHeadAttention(nn.Module):
         bias: bool = True,
         output_bias: bool | None = None,
         head_dim: int | None = None,
+        value_head_dim: int | None = None,
         key_width: int | None = None,
         value_width: int | None = None,
         query_norm: nn.Module | None = None,
@@ -106,11 +109,14 @@ class MultiHeadAttention(nn.Module):
         check_dropout(dropout)
         self.width, self.heads, self.key_value_heads = width, heads, key_value_heads
         self.head_dim = width // heads if head_dim is None else head_dim
-        check_weights(width=max(width, key_width, value_width), heads=heads, head_dim=self.head_dim)
+        self.value_head_dim = self.head_dim if value_head_dim is None else value_head_dim
+        check_size("value_head_dim", self.value_head_dim)
+        largest_head = max(self.head_dim, self.value_head_dim)
+        check_weights(width=max(width, key_width, value_width), heads=heads, head_dim=largest_head)
         self.query_projection = nn.Linear(width, heads * self.head_dim, bias=bias)
         self.key_projection: nn.Linear | None = nn.Linear(key_width, key_value_heads * self.head_dim, bias=bias)
-        self.value_projection = nn.Linear(value_width, key_value_heads * self.head_dim, bias=bias)
-        self.output_projection = nn.Linear(heads * self.head_dim, width, bias=bool(output_bias))
+        self.value_projection = nn.Linear(value_width, key_value_heads * self.value_head_dim, bias=bias)
+        self.output_projection = nn.Linear(heads * self.value_head_dim, width, bias=bool(output_bias))
         self.mechanism = resolve_mechanism(mechanism, mechanism_options, heads, self.head_dim, dropout)
         if self.mechanism.shares_query_key:
             check_shared_projection(self.mechanism, width, key_width, heads, key_value_heads)
@@ -196,7 +202,7 @@ class MultiHeadAttention(nn.Module):
         # The same tensor if queries are keys, so that a mechanism need not hash it twice, for example.
         same = key is query and self.key_projection is None
         keys = queries if same else self._project_keys(key)
-        values = self._project_heads(value, self.value_projection, "value")
+        values = self._project_heads(value, self.value_projection, "value", size=self.value_head_dim)
         known = (0,) if cache is None else cache.next_positions
         ahead = 0 if key is query else key.shape[1] - query.shape[1]
         starts = known if ahead == 0 or isinstance(known, Tensor) else [start + ahead for start in known]
@@ -231,7 +237,7 @@ class MultiHeadAttention(nn.Module):
         if self.key_projection is None:
             raise shared_memory_error(self.mechanism)
         keys = self._rotate(self._project_keys(memory), (0,))
-        values = self._project_heads(memory, self.value_projection, "value")
+        values = self._project_heads(memory, self.value_projection, "value", size=self.value_head_dim)
         return KeyValueCache.empty().extended(keys, values, self._project_inputs("key", memory, (0,)))
 
     def attend_memory(
@@ -355,7 +361,7 @@ class MultiHeadAttention(nn.Module):
         return position if isinstance(position, PairBias) else None
 
     def _merge_heads(self, heads: Tensor, mechanism: Mechanism) -> Tensor:
-        """Merge heads and project: (batch, heads, length, head_dim) -> (batch, length, width)."""
+        """Merge heads and project: (batch, heads, length, value_head_dim) -> (batch, length, width)."""
         heads = mechanism.normalize_heads(heads)
         return linear_activation(heads.transpose(1, 2).flatten(2), self.output_projection)
 
@@ -374,8 +380,10 @@ class MultiHeadAttention(nn.Module):
 
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""
+        values = "" if self.value_head_dim == self.head_dim else f", value_head_dim={self.value_head_dim}"
         return (
             f"width={self.width}, heads={self.heads}, key_value_heads={self.key_value_heads}, head_dim={self.head_dim}"
+            + values
         )
 
 

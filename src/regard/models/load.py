@@ -28,6 +28,9 @@ from regard.models.llama import Llama
 from regard.models.llama_config import MODEL_TYPES
 from regard.models.masked_language_model import MaskedLanguageModel
 from regard.models.modernbert import ModernBert
+from regard.models.perceiver import Perceiver
+from regard.models.perceiver_config import MODEL_TYPE as PERCEIVER_TYPE
+from regard.models.perceiver_config import OWN_MODEL_TYPE as OWN_PERCEIVER_TYPE
 from regard.models.recurrent import Recurrent
 from regard.models.roberta import ROBERTA_TYPES, Roberta
 from regard.models.t5 import T5, load_t5
@@ -43,7 +46,9 @@ from regard.validation import FLOATS, resolve_device
 class FolderReader(Protocol):
     """A function that loads a model from its folder, in eval mode."""
 
-    def __call__(self, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Encoder | Decoder | ImageEncoder:
+    def __call__(
+        self, folder: Path, config: ConfigFile, *, dtype: torch.dtype
+    ) -> Encoder | Decoder | ImageEncoder | Perceiver:
         """Load the model of ``folder``, whose config.json is ``config``. Raises CheckpointError for unusable files."""
         ...
 
@@ -57,6 +62,8 @@ _MODELS: Mapping[str, FolderReader] = {
     **dict.fromkeys(MODEL_TYPES, Llama.from_folder),
     **dict.fromkeys(ROBERTA_TYPES, Roberta.from_folder),
     **dict.fromkeys(T5_TYPES, load_t5),
+    PERCEIVER_TYPE: Perceiver.from_folder,
+    OWN_PERCEIVER_TYPE: Perceiver.from_folder,
     Transformer.model_type: Transformer.from_folder,
     Recurrent.model_type: Recurrent.from_folder,
     TransformerEncoder.model_type: TransformerEncoder.from_folder,
@@ -141,7 +148,7 @@ _HUB_FILES = [
 @explain_arguments
 def load(
     folder_or_name: str | Path, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
-) -> Encoder | Decoder | ImageEncoder:
+) -> Encoder | Decoder | ImageEncoder | Perceiver:
     """Load a trained model in eval mode.
 
     The model has ``.config``; an ``Encoder``, a ``CausalLanguageModel`` and a ``T5`` also have ``.tokenizer``, an
@@ -291,6 +298,8 @@ def _commands_of(model: object) -> str:
         return "regard generate, regard evaluate lm, regard view"
     if isinstance(model, MaskedLanguageModel):
         return "regard embed, regard view, regard evaluate mlm, regard train classify --from"
+    if isinstance(model, Perceiver):
+        return "Python: model = regard.load(folder), then model(inputs)"
     return "regard embed, regard view"
 
 

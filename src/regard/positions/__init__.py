@@ -5,6 +5,7 @@ from regard.positions.alibi import ALiBi
 from regard.positions.base import AbsolutePosition, DistanceBias, PairBias, Rotation
 from regard.positions.distance_table import DistanceTable
 from regard.positions.learned_grid import LearnedGrid
+from regard.positions.fourier import FourierFeatures, grid_positions
 from regard.positions.rotary import Rotary
 from regard.positions.scaling import (
     DynamicScaling,
@@ -23,6 +24,7 @@ __all__ = [
     "DistanceBias",
     "DistanceTable",
     "DynamicScaling",
+    "FourierFeatures",
     "Learned",
     "LearnedGrid",
     "LinearScaling",
@@ -36,4 +38,5 @@ __all__ = [
     "Sinusoidal",
     "T5Buckets",
     "YarnScaling",
+    "grid_positions",
 ]
