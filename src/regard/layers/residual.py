@@ -3,8 +3,8 @@
 post-norm   norm(x + dropout(sublayer(x)))      Vaswani et al. 2017, section 5.4
 pre-norm    x + dropout(sublayer(norm(x)))      Xiong et al. 2020, figure 1b; a stack of them ends with one more norm
 sandwich    x + dropout(output_norm(sublayer(norm(x))))         Ding et al. 2021 (CogView), section 2.4; as pre-norm
-none        dropout(sublayer(norm(x)))          Jaegle et al. 2021 (Perceiver IO), appendix E: queries are positions, and
-                                                outputs something else
+none        dropout(sublayer(norm(x)))          Jaegle et al. 2021 (Perceiver IO), appendix E: queries are positions,
+                                                and outputs something else
 """
 
 from __future__ import annotations

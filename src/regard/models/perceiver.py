@@ -2,7 +2,7 @@
 
     z_0 = latents
     z   = Cross(z_0, input)                       a block of cross-attention from latents to all tokens of the input
-    z   = Self_L(.. Self_1(z))                    blocks of self-attention, applied ``repeats`` times, with equal weights
+    z   = Self_L(.. Self_1(z))                    blocks of self-attention, ``repeats`` times with the same weights
     out = Cross(queries, z)                       a block of cross-attention from output queries to latents
     Cross(x, y) = a + FFN(norm(a)),   a = [x +] MultiHead(norm(x), norm(y))        Self(x) = Cross(x, x)
 

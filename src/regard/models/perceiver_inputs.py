@@ -82,8 +82,8 @@ class InputLayer(nn.Module, ABC):
     def forward(self, inputs: Any, *, mask: Any = None) -> InputTokens:
         """Turn raw data into tokens. ``mask`` says which tokens may be attended to.
 
-        Raises ShapeError, DtypeError or OptionError for data that do not fit, RefusedError for a mask that hides a token
-        from some latents only.
+        Raises ShapeError, DtypeError or OptionError for data that do not fit, RefusedError for a mask that hides a
+        token from some latents only.
         """
 
 
@@ -166,8 +166,8 @@ class TextInput(PerceiverInput):
 class PixelInput(PerceiverInput):
     """Pixels of pictures (batch, channels, height, width), each with ``bands`` Fourier features of its position.
 
-    ``size`` is (height, width): its Nyquist frequencies are the largest. Pictures of other sizes are read too: positions
-    always run from -1 to 1.
+    ``size`` is (height, width): its Nyquist frequencies are the largest. Pictures of other sizes are read too:
+    positions always run from -1 to 1.
     """
 
     kind: ClassVar[str] = "pixels"

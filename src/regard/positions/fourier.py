@@ -5,13 +5,13 @@
                                                                       that the last is the Nyquist frequency
     features(p) = (p, sin(pi f_k p_i), cos(pi f_k p_i))               d + 2 d K numbers
 
-Jaegle et al. 2021, "Perceiver: general perception with iterative attention", section 3.2 and appendix D; after Mildenhall
-et al. 2020 (NeRF), section 5.1. Positions (n, d) -> features (n, d + 2 d K): the positions, all sines, all cosines, each
-axis by axis. They are concatenated with the input, not added.
+Jaegle et al. 2021, "Perceiver: general perception with iterative attention", section 3.2 and appendix D; after
+Mildenhall et al. 2020 (NeRF), section 5.1. Positions (n, d) -> features (n, d + 2 d K): the positions, all sines, all
+cosines, each axis by axis. They are concatenated with the input, not added.
 
 They are computed in float32, also for models in other dtypes, as by the published code: at 30,720 samples the last
-frequency times pi is near 48,000, where float32 angles are rounded by up to 0.002, and trained weights have seen exactly
-these numbers.
+frequency times pi is near 48,000, where float32 angles are rounded by up to 0.002, and trained weights have seen
+exactly these numbers.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
                4     201  175  39    5              byte + 6
 
 Jaegle et al. 2021, "Perceiver IO", section 4.1 and appendix F; the ids are those of ``PerceiverTokenizer`` in
-transformers: [PAD] 0, [BOS] 1, [EOS] 2, [MASK] 3, [CLS] 4, [SEP] 5. Special tokens that are spelt in a text are recognised,
-as for a BERT.
+transformers: [PAD] 0, [BOS] 1, [EOS] 2, [MASK] 3, [CLS] 4, [SEP] 5. Special tokens that are spelt in a text are
+recognised, as for a BERT.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PAD_ID, _CLS_ID, _SEP_ID = (SPECIAL_TOKENS.index(name) for name in ("[PAD]", "[
 
 
 def byte_tokenizer(*, limit: int | None = None) -> Tokenizer:
-    """Make the tokenizer of bytes. ``limit`` is the most tokens of a text, [CLS] and [SEP] included; None is no limit."""
+    """Make the tokenizer of bytes. ``limit`` is the most tokens of a text, special ones included; None is no limit."""
     vocabulary = {name: number for number, name in enumerate(SPECIAL_TOKENS)}
     vocabulary |= {letter: byte + len(SPECIAL_TOKENS) for byte, letter in enumerate(_letters())}
     backend = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
@@ -39,7 +39,7 @@ def byte_tokenizer(*, limit: int | None = None) -> Tokenizer:
 
 
 def _letters() -> list[str]:
-    """The letter that stands for each byte in a ``tokenizer.json``: printable Latin-1 for itself, others from 256 on."""
+    """The letter of each byte in a ``tokenizer.json``: itself for printable Latin-1, from 256 on for others."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = iter(range(0x100, 0x200))
     return [chr(byte if byte in printable else next(others)) for byte in range(256)]
