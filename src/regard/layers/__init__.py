@@ -13,7 +13,6 @@ from regard.layers.mamba2_mixer import Mamba2Mixer
 from regard.layers.mixture_of_experts import MixtureOfExperts
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.patch_embedding import PatchEmbedding
-from regard.layers.residual import PostNorm, PreNorm, Residual, SandwichNorm
 from regard.layers.residual import NoResidual, PostNorm, PreNorm, Residual, SandwichNorm
 from regard.layers.reversible import ReversibleBlock, ReversibleStack
 from regard.layers.rms_norm import RMSNorm

@@ -25,7 +25,6 @@ from regard.models.modernbert import (
     modernbert_base,
     modernbert_large,
 )
-from regard.models.post_norm_encoder import BertOutput
 from regard.models.perceiver import (
     Perceiver,
     PerceiverOutput,
@@ -60,6 +59,7 @@ from regard.models.perceiver_outputs import (
     TextOutput,
     VideoOutput,
 )
+from regard.models.post_norm_encoder import BertOutput
 from regard.models.recurrent import Recurrent, RecurrentConfig, bahdanau, luong, recurrent_small
 from regard.models.roberta import Roberta, RobertaConfig, roberta_base, roberta_large, xlm_roberta_base
 from regard.models.rotary_config import RotaryConfig
@@ -152,10 +152,10 @@ __all__ = [
     "TransformerEncoder",
     "TransformerEncoderConfig",
     "TransformerEncoderOutput",
-    "Vit",
-    "VitConfig",
     "VideoInput",
     "VideoOutput",
+    "Vit",
+    "VitConfig",
     "bahdanau",
     "deit_base",
     "deit_small",

@@ -35,7 +35,6 @@ from regard.masks import Mask
 from regard.models import checkpoint_reader, checkpoint_writer, sequence_files
 from regard.models.check_mechanisms import check_mechanisms
 from regard.models.config_file import ConfigFile
-from regard.models.initial_weights import init_from_normal
 from regard.models.perceiver_blocks import BlockOptions, make_cross_block, make_self_block
 from regard.models.perceiver_config import OWN_MODEL_TYPE, PerceiverConfig
 from regard.models.perceiver_inputs import (
@@ -135,8 +134,7 @@ class Perceiver(nn.Module):
             for _ in range(config.layers)
         )
         self.output = None if config.output is None else config.output.build(options, self.input)
-        init_from_normal(self, config.deviation)
-        nn.init.normal_(self.latents.latents, std=config.deviation)
+        self._init_weights()
         if isinstance(config.input, TextInput) and config.input.vocabulary == VOCABULARY:
             self.tokenizer = byte_tokenizer(limit=config.input.max_length if config.input.max_length > 2 else None)
 
@@ -225,6 +223,19 @@ class Perceiver(nn.Module):
     def probabilities(self, logits: Float[Tensor, "batch labels"]) -> Float[Tensor, "batch labels"]:
         """Probabilities of the labels, in float64, which sum to 1."""
         return logits.double().softmax(dim=-1)
+
+    def _init_weights(self) -> None:
+        """Draw linear layers by the number of their inputs, whatever the widths: LeCun et al. 1998, section 4.6.
+
+        Latents and embeddings have the deviation of the config, and so have trained positions and queries.
+        """
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.normal_(module.weight, std=module.in_features**-0.5)
+                nn.init.zeros_(module.bias)
+            elif isinstance(module, nn.Embedding):
+                nn.init.normal_(module.weight, std=self.config.deviation)
+        nn.init.normal_(self.latents.latents, std=self.config.deviation)
 
     @property
     def labels(self) -> tuple[str, ...]:

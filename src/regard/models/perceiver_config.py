@@ -103,7 +103,8 @@ class PerceiverConfig:
         cross_widening: the same for the block of cross-attention.
         activation: that of the feed-forward layers.
         dropout: dropout of attention weights.
-        deviation: standard deviation of the initial weights.
+        deviation: standard deviation of the initial latents, embeddings and trained positions and queries; that of
+            linear layers follows from their widths.
 
     Raises OptionError for values out of range.
     """

@@ -4,8 +4,8 @@ from regard.positions.absolute import Learned, Sinusoidal
 from regard.positions.alibi import ALiBi
 from regard.positions.base import AbsolutePosition, DistanceBias, PairBias, Rotation
 from regard.positions.distance_table import DistanceTable
-from regard.positions.learned_grid import LearnedGrid
 from regard.positions.fourier import FourierFeatures, grid_positions
+from regard.positions.learned_grid import LearnedGrid
 from regard.positions.rotary import Rotary
 from regard.positions.scaling import (
     DynamicScaling,
