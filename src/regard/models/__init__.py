@@ -36,6 +36,7 @@ from regard.models.perceiver import (
     perceiver_pictures_trained,
 )
 from regard.models.perceiver_config import PerceiverConfig
+from regard.models.perceiver_image_encoder import PerceiverImageEncoder
 from regard.models.perceiver_inputs import (
     AudioInput,
     ConvolutionInput,
@@ -128,6 +129,7 @@ __all__ = [
     "OutputQueries",
     "Perceiver",
     "PerceiverConfig",
+    "PerceiverImageEncoder",
     "PerceiverInput",
     "PerceiverOutput",
     "PixelInput",

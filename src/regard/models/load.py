@@ -31,6 +31,7 @@ from regard.models.modernbert import ModernBert
 from regard.models.perceiver import Perceiver
 from regard.models.perceiver_config import MODEL_TYPE as PERCEIVER_TYPE
 from regard.models.perceiver_config import OWN_MODEL_TYPE as OWN_PERCEIVER_TYPE
+from regard.models.perceiver_image_encoder import PerceiverImageEncoder, reads_pictures
 from regard.models.recurrent import Recurrent
 from regard.models.roberta import ROBERTA_TYPES, Roberta
 from regard.models.t5 import T5, load_t5
@@ -254,6 +255,8 @@ def load_image_encoder(
     Raises CheckpointError for another kind of model, and what ``load`` raises.
     """
     model = load(resolve_folder(folder_or_name, IMAGE_ENCODER), device=device, dtype=dtype)
+    if isinstance(model, Perceiver) and reads_pictures(model):
+        return PerceiverImageEncoder(model).eval()
     if not isinstance(model, ImageEncoder):
         raise _wrong_kind_error(folder_or_name, "a model that reads pictures, such as a ViT", model)
     return model

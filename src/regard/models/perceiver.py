@@ -34,7 +34,7 @@ from regard.layers import NoResidual, PreNorm
 from regard.masks import Mask
 from regard.models import checkpoint_reader, checkpoint_writer, sequence_files
 from regard.models.check_mechanisms import check_mechanisms
-from regard.models.config_file import ConfigFile
+from regard.models.config_file import ConfigFile, read_json_object
 from regard.models.perceiver_blocks import BlockOptions, make_cross_block, make_self_block
 from regard.models.perceiver_config import OWN_MODEL_TYPE, PerceiverConfig
 from regard.models.perceiver_inputs import (
@@ -64,6 +64,8 @@ from regard.models.perceiver_weights import stored_counts, weight_names_of
 from regard.models.weight_names import WeightNames
 from regard.text.byte_tokenizer import VOCABULARY, byte_tokenizer
 from regard.text.tokenizer import Tokenizer
+from regard.vision import ImageProcessor
+from regard.vision.image_processor import FILE as PROCESSOR_FILE
 
 
 @final
@@ -97,14 +99,15 @@ class PerceiverOutput:
 class Perceiver(nn.Module):
     """A Perceiver IO with random initial weights; ``regard.load`` loads a trained one.
 
-    ``tokenizer`` is that of bytes for a ``TextInput`` with its vocabulary, else None. ``metadata`` is that of the
-    training, empty for a new model.
+    ``tokenizer`` is that of bytes for a ``TextInput`` with its vocabulary, else None. ``processor`` makes pixels from
+    pictures; None if the model folder does not say how. ``metadata`` is that of the training, empty for a new model.
     """
 
     tokenizer: Tokenizer | None = None
+    processor: ImageProcessor | None = None
     metadata: Mapping[str, Any] = MappingProxyType({})
     notes: tuple[str, ...] = ()
-    """Messages about weights that loading skipped; there are none."""
+    """Messages about files that loading skipped."""
 
     def __init__(self, config: PerceiverConfig) -> None:
         super().__init__()
@@ -267,36 +270,55 @@ class Perceiver(nn.Module):
         """The table of the model's weight names in a file."""
         return weight_names_of(self.config)
 
+    def config_fields(self) -> dict[str, Any]:
+        """The fields of config.json: for ``transformers`` if it has a class with this input and output."""
+        return self.config.to_fields() if self.config.architecture is None else self.config.to_hugging_face()
+
+    @classmethod
+    def read_config(cls, config: ConfigFile) -> PerceiverConfig:
+        """Read the hyperparameters from config.json. Raises CheckpointError for missing or unusable fields."""
+        own = config.model_type == OWN_MODEL_TYPE
+        return PerceiverConfig.from_fields(config) if own else PerceiverConfig.from_hugging_face(config)
+
     @classmethod
     def from_folder(cls, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Perceiver:
         """Load the model of ``folder``, whose config.json is ``config``, in eval mode on the CPU.
 
         Raises CheckpointError for files that do not belong together.
         """
-        own = config.model_type == OWN_MODEL_TYPE
-        read = PerceiverConfig.from_fields(config) if own else PerceiverConfig.from_hugging_face(config)
+        read = cls.read_config(config)
         stored = checkpoint_reader.stored_tensors(folder)
         sequence_files.check_depth(read.layers, stored)
         with checkpoint_reader.init_on_meta():
             model = config.build(cls, config=read)
         origins, _ = weight_names_of(read).origins(stored)
         checkpoint_reader.load_weights(model, origins, dtype)
+        model.processor, model.notes = _read_processor(folder)
         model.metadata = sequence_files.read_metadata(folder)
         return model.eval()
 
-    def save(self, folder: str | Path, *, overwrite: bool = False, keep_others: bool = False) -> None:
+    def save(
+        self,
+        folder: str | Path,
+        *,
+        overwrite: bool = False,
+        keep_others: bool = False,
+        max_shard_bytes: int = checkpoint_writer.MAX_SHARD_BYTES,
+    ) -> None:
         """Write a folder that ``regard.load`` reads; it appears complete or not at all.
 
-        ``transformers`` reads it too if it has a class with the same input and output (``config.architecture``). Raises
-        OutputExistsError if the folder exists, unless ``overwrite``; and with ``overwrite`` if it holds files that are
-        not of a model, unless ``keep_others``, which keeps them. Raises RefusedError for a replaced mechanism.
+        ``transformers`` reads it too if it has a class with the same input and output (``config.architecture``).
+        Weights of more than ``max_shard_bytes`` are written in several files with an index. Raises OutputExistsError if
+        the folder exists, unless ``overwrite``; and with ``overwrite`` if it holds files that are not of a model,
+        unless ``keep_others``, which keeps them. Raises RefusedError for a replaced mechanism.
         """
         check_mechanisms(self, self.config)
-        theirs = self.config.architecture is not None
-        written = self.config.to_hugging_face() if theirs else self.config.to_fields()
         tensors = self.weight_names.to_file(self.state_dict())
-        files = {"config.json": checkpoint_writer.config_text(written, self.latents.latents.dtype)}
-        if theirs and self.tokenizer is not None:
+        dtype = self.latents.latents.dtype
+        files = {"config.json": checkpoint_writer.config_text(self.config_fields(), dtype)}
+        if self.processor is not None:
+            files[PROCESSOR_FILE] = json.dumps(self.processor.fields(), indent=2) + "\n"
+        if self.config.architecture is not None and self.tokenizer is not None:
             named = {"tokenizer_class": "PerceiverTokenizer", "model_max_length": self.max_tokens}
             files["tokenizer_config.json"] = json.dumps(named, indent=2) + "\n"
         checkpoint_writer.write_folder(
@@ -305,7 +327,23 @@ class Perceiver(nn.Module):
             tensors | stored_counts(tensors),
             overwrite=overwrite,
             keep_others=keep_others,
+            max_shard_bytes=max_shard_bytes,
         )
+
+
+def _read_processor(folder: Path) -> tuple[ImageProcessor | None, tuple[str, ...]]:
+    """Read how pixels are made from pictures, or say in a note why that was not read.
+
+    The processor of the published Perceivers cuts out the centre and then resizes it, an order that ``ImageProcessor``
+    has not: reading it would make other pixels.
+    """
+    path = folder / PROCESSOR_FILE
+    named = read_json_object(path) if path.exists() else {}
+    kinds = [str(named.get(field, "")) for field in ("image_processor_type", "feature_extractor_type")]
+    if any(kind.startswith("Perceiver") for kind in kinds):
+        note = f"{path}: skipped, since a PerceiverImageProcessor crops pictures before it resizes them"
+        return None, (note,)
+    return ImageProcessor.from_folder(folder), ()
 
 
 @final
