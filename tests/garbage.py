@@ -855,6 +855,7 @@ def _positions() -> Iterator[PublicCall]:
         positions.Rotary: {"head_dim": 6, "base": 10.0, "layout": "halves", "rotated": 4, "scaling": None},
         positions.ALiBi: {"heads": 3},
         positions.T5Buckets: {"heads": 3, "buckets": 32, "max_distance": 128, "bidirectional": True},
+        positions.Relative2d: {"heads": 3, "window": 4, "deviation": 0.1},
         positions.ShawRelative: {"head_dim": 7, "max_distance": 4, "value_dim": 3, "values": True},
         positions.DistanceTable: {"biases": torch.zeros(3, 5), "lowest": -2},
     }

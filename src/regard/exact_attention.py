@@ -44,7 +44,7 @@ def attention(
             key. The output of a query that may attend to no key is exactly 0.
         bias: added to the scaled scores: a float tensor of 4 dimensions that broadcasts to (batch, heads,
             queries, keys), trained if it requires grad, or a position (``positions.ALiBi``, ``T5Buckets``,
-            ``ShawRelative``).
+            ``ShawRelative``, ``Relative2d``).
         scale: factor of the scores; None is 1/sqrt(head_dim).
         softcap: bound of the scores: a scaled score s becomes softcap * tanh(s / softcap), before the bias is added and
             the mask applied, as in Gemma 2. A number above 0; None: no bound.

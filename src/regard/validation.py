@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.contract import Frame
 from regard.errors import DeviceError, DtypeError, OptionError, ShapeError, check_count, is_number, short_repr
 from regard.kernels.request import Bias, Request
 from regard.masks.as_tensor import as_device
 from regard.masks.base import Mask
-from regard.positions.base import PairBias
+from regard.positions.base import DenseBias, PairBias
 from regard.tensors import check_dense, check_tensor, has_values, is_dense
 
 _MAX_TOP = 1024
@@ -41,7 +42,7 @@ def make_request(
         check_mask(mask)
         batch, heads, queries, _ = query.shape
         mask.check(batch, heads, queries, key.shape[2])
-    _check_bias(bias, query, key, value)
+    bias = _resolve_bias(bias, query, key, value)
     check_dropout(dropout)
     check_scale(scale)
     check_softcap(softcap)
@@ -296,6 +297,16 @@ def _shape_problem(query: torch.Size, key: torch.Size, value: torch.Size) -> str
     return "head_dim is 0" if query[3] == 0 else ""
 
 
+def _resolve_bias(bias: Any, query: Tensor, key: Tensor, value: Tensor) -> Bias | None:
+    """Check a bias; a DenseBias becomes its tensor, which every implementation takes."""
+    if isinstance(bias, DenseBias):
+        bias.check(query, value)
+        bias = bias.dense(Frame(query.shape[2], key.shape[2]))
+    _check_bias(bias, query, key, value)
+    checked: Bias | None = bias
+    return checked
+
+
 def _check_bias(bias: Bias | None, query: Tensor, key: Tensor, value: Tensor) -> None:
     if bias is None:
         return
@@ -306,7 +317,7 @@ def _check_bias(bias: Bias | None, query: Tensor, key: Tensor, value: Tensor) ->
         raise OptionError(
             "bias is neither a tensor nor a position",
             expected="a float tensor that broadcasts to (batch, heads, queries, keys), or a position of scores "
-            "(ALiBi, T5Buckets, ShawRelative)",
+            "(ALiBi, T5Buckets, ShawRelative, Relative2d)",
             got=type(bias).__name__,
             do="add absolute positions to embeddings, and apply Rotary to queries and keys before attention",
         )

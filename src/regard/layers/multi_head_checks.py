@@ -37,7 +37,7 @@ def check_position(position: object) -> None:
     name = position.__name__ + ", a class" if isinstance(position, type) else type(position).__name__
     raise OptionError(
         f"{name} is not a position inside attention",
-        expected="an instance of positions.Rotary, ALiBi, T5Buckets or ShawRelative, or None",
+        expected="an instance of positions.Rotary, ALiBi, T5Buckets, ShawRelative or Relative2d, or None",
         got=name,
         do="Sinusoidal and Learned positions are added to the embeddings, before the layer",
     )

@@ -39,7 +39,7 @@ Rule: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 _MAX_DENSE_QUERIES = 8  # up to here a tile map takes longer to build than it saves
-_TILE_SIZE = 64  # within a single tile there is nothing to skip
+TILE_SIZE = 64  # within a single tile there is nothing to skip
 CPU = torch.device("cpu")
 """The device on which kernels expect masks."""
 
@@ -80,9 +80,9 @@ class Mask(ABC):
         """Convert the mask, or its ``part`` called ``name``, to tiles or a dense tensor. Tile maps are cached here."""
         part = self if part is None else part
         # Check for a trace first: comparing symbolic lengths would specialize the trace to their present values.
-        if is_traced() or frame.queries <= _MAX_DENSE_QUERIES or max(frame.queries, frame.keys) <= _TILE_SIZE:
+        if is_traced() or frame.queries <= _MAX_DENSE_QUERIES or max(frame.queries, frame.keys) <= TILE_SIZE:
             return KernelMask(dense=part.dense(frame.queries, frame.keys, device=CPU))
-        return KernelMask(tiles=self._get_tile_map(part, name, frame, _TILE_SIZE))
+        return KernelMask(tiles=self._get_tile_map(part, name, frame, TILE_SIZE))
 
     def lower_without_tiles(self, frame: Frame) -> KernelMask | None:
         """Convert the mask for a kernel if that is cheap (no tile map is built), else return None."""

@@ -2,10 +2,11 @@
 
 from regard.positions.absolute import Learned, Sinusoidal
 from regard.positions.alibi import ALiBi
-from regard.positions.base import AbsolutePosition, DistanceBias, PairBias, Rotation
+from regard.positions.base import AbsolutePosition, DenseBias, DistanceBias, PairBias, Rotation
 from regard.positions.distance_table import DistanceTable
 from regard.positions.fourier import FourierFeatures, grid_positions
 from regard.positions.learned_grid import LearnedGrid
+from regard.positions.relative_2d import Relative2d
 from regard.positions.rotary import Rotary
 from regard.positions.scaling import (
     DynamicScaling,
@@ -21,6 +22,7 @@ from regard.positions.t5 import T5Buckets
 __all__ = [
     "ALiBi",
     "AbsolutePosition",
+    "DenseBias",
     "DistanceBias",
     "DistanceTable",
     "DynamicScaling",
@@ -31,6 +33,7 @@ __all__ = [
     "Llama3Scaling",
     "LongRopeScaling",
     "PairBias",
+    "Relative2d",
     "Rotary",
     "Rotation",
     "Scaling",

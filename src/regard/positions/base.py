@@ -2,7 +2,8 @@
 
 AbsolutePosition   a vector added to each token's embedding
 Rotation           a rotation of queries and keys, so that their dot product depends on distance
-PairBias           a term added to the score of each (query, key) pair; DistanceBias if it depends on distance only
+PairBias           a term added to the score of each (query, key) pair; DistanceBias if it depends on distance only,
+                   DenseBias if it depends on both positions, but not on the queries
 """
 
 from __future__ import annotations
@@ -84,13 +85,7 @@ class DistanceBias(PairBias):
     def check(self, query: Tensor, value: Tensor) -> None:
         """Raise ShapeError unless the bias has the query's number of heads, or one head for all."""
         del value
-        if self.heads != 1 and self.heads != query.shape[1]:
-            raise ShapeError(
-                f"bias {type(self).__name__} was made for another number of heads",
-                expected=f"{query.shape[1]} heads, as the query has",
-                got=f"{self.heads} heads",
-                do="build it with the query's number of heads",
-            )
+        _check_heads(self, self.heads, query)
 
     @abstractmethod
     def table(self, lowest: int, highest: int) -> Float[Tensor, "heads distances"]:
@@ -111,6 +106,50 @@ class DistanceBias(PairBias):
         # pair would sum it by atomic additions, in the order in which threads arrive.
         first_distance = -frame.query_positions(rows.to(query.device))
         return table.unfold(1, frame.keys, 1).index_select(1, first_distance - lowest)[None]
+
+
+class DenseBias(PairBias):
+    """A PairBias that depends on the positions of query and key, one tensor for each pair of lengths.
+
+    For short sequences, such as windows of a picture: ``regard.attention`` computes the tensor once for all batch
+    entries, and every implementation and mechanism that takes a tensor as a bias takes it.
+    """
+
+    heads: int
+
+    def check(self, query: Tensor, value: Tensor) -> None:
+        """Raise ShapeError unless the bias has the query's number of heads, or one head for all."""
+        del value
+        _check_heads(self, self.heads, query)
+
+    @abstractmethod
+    def dense(self, frame: Frame) -> Float[Tensor, "1 heads queries keys"]:
+        """Return the bias of each pair, in the dtype and on the device of the bias.
+
+        Raises ShapeError for lengths that the bias was not made for.
+        """
+
+    def scores(
+        self,
+        query: Float[Tensor, "batch heads rows head_dim"],
+        frame: Frame,
+        rows: Int[Tensor, " rows"],
+        scale: float,
+    ) -> Float[Tensor, "1 #heads rows keys"]:
+        """Select the rows of the dense bias."""
+        del scale
+        return self.dense(frame).index_select(2, rows.to(query.device)).to(query)
+
+
+def _check_heads(bias: PairBias, heads: int, query: Tensor) -> None:
+    """Raise ShapeError unless ``heads`` are the query's number of heads, or one head for all."""
+    if heads != 1 and heads != query.shape[1]:
+        raise ShapeError(
+            f"bias {type(bias).__name__} was made for another number of heads",
+            expected=f"{query.shape[1]} heads, as the query has",
+            got=f"{heads} heads",
+            do="build it with the query's number of heads",
+        )
 
 
 MAX_POSITION = 2**53
