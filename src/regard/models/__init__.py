@@ -64,6 +64,7 @@ from regard.models.post_norm_encoder import BertOutput
 from regard.models.recurrent import Recurrent, RecurrentConfig, bahdanau, luong, recurrent_small
 from regard.models.roberta import Roberta, RobertaConfig, roberta_base, roberta_large, xlm_roberta_base
 from regard.models.rotary_config import RotaryConfig
+from regard.models.swin import Swin, SwinConfig, swin_base, swin_small, swin_tiny
 from regard.models.t5 import (
     T5,
     T5Encoder,
@@ -139,6 +140,8 @@ __all__ = [
     "RobertaConfig",
     "RotaryConfig",
     "SequenceOutput",
+    "Swin",
+    "SwinConfig",
     "T5Config",
     "T5Encoder",
     "T5EncoderOutput",
@@ -188,6 +191,9 @@ __all__ = [
     "recurrent_small",
     "roberta_base",
     "roberta_large",
+    "swin_base",
+    "swin_small",
+    "swin_tiny",
     "t5_1_1_base",
     "t5_1_1_large",
     "t5_1_1_small",

@@ -89,6 +89,13 @@ class ConfigFile:
             raise self._field_error(field, f"an integer or a list of two, 1 to {LARGEST_SIZE}")
         return value[0], value[1]
 
+    def sizes(self, field: str, *, default: tuple[int, ...]) -> tuple[int, ...]:
+        """Read a list of one or more integers, each from 1 to ``LARGEST_SIZE``."""
+        listed = self.fields.get(field, list(default))
+        if not isinstance(listed, list) or not listed or not all(_is_size(one) for one in listed):
+            raise self._field_error(field, f"a list of integers, 1 to {LARGEST_SIZE}")
+        return tuple(listed)
+
     def flag(self, field: str, *, default: bool) -> bool:
         """Read true or false; null is the default."""
         return default if self.fields.get(field) is None else self._read_bool(field)
@@ -231,6 +238,10 @@ class ConfigFile:
             got=json.dumps(self.fields.get(field))[:80],
             do="check that the file belongs to this model",
         )
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= LARGEST_SIZE
 
 
 def read_json_object(path: Path) -> dict[str, Any]:

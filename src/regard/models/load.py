@@ -34,6 +34,7 @@ from regard.models.perceiver_config import OWN_MODEL_TYPE as OWN_PERCEIVER_TYPE
 from regard.models.perceiver_image_encoder import PerceiverImageEncoder, reads_pictures
 from regard.models.recurrent import Recurrent
 from regard.models.roberta import ROBERTA_TYPES, Roberta
+from regard.models.swin import Swin
 from regard.models.t5 import T5, load_t5
 from regard.models.t5_config import MODEL_TYPES as T5_TYPES
 from regard.models.text_classifier import TextClassifier
@@ -60,6 +61,7 @@ _MODELS: Mapping[str, FolderReader] = {
     "modernbert": ModernBert.from_folder,
     **dict.fromkeys(("vit", OWN_TYPE + "vit"), Vit.from_folder),
     **dict.fromkeys(("deit", OWN_TYPE + "deit"), Deit.from_folder),
+    "swin": Swin.from_folder,
     **dict.fromkeys(MODEL_TYPES, Llama.from_folder),
     **dict.fromkeys(ROBERTA_TYPES, Roberta.from_folder),
     **dict.fromkeys(T5_TYPES, load_t5),

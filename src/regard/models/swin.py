@@ -1,0 +1,489 @@
+"""Swin Transformer: an image encoder whose tokens attend within windows, which are shifted in every second layer.
+
+    h = norm(patches(pixels)) [+ positions]
+    in each stage, for each block, with windows of M x M tokens, shifted by M // 2 in every second block:
+        a  = h + join(MultiHead(split(norm(h)), bias B))
+        h  = a + FFN(norm(a))
+    between stages: h = merge(h), half as many rows and columns, of twice the width
+    hidden = norm(h),   pooled = mean of hidden,   logits = W pooled + b
+
+Liu et al. 2021, "Swin Transformer: hierarchical vision transformer using shifted windows", sections 3.1 to 3.3. pixels
+(batch, channels, height, width) -> hidden (batch, tokens, 2^(stages - 1) width).
+
+Windows are entries of a batch (``layers.window_partition``), since a kernel computes many short sequences faster than
+one long sequence whose mask divides it. The relative position bias B is ``positions.Relative2d``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, cast, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard.arguments import explain_arguments
+from regard.errors import (
+    OptionError,
+    RefusedError,
+    check_choice,
+    check_count,
+    check_flag,
+    check_kind,
+    check_number,
+    check_size,
+    check_weights,
+)
+from regard.layers import Dropout, FeedForward, MultiHeadAttention, PreNorm
+from regard.layers.patch_embedding import PatchEmbedding
+from regard.layers.patch_merging import PatchMerging
+from regard.layers.pixel_input import check_pixels
+from regard.layers.stochastic_depth import StochasticDepth
+from regard.layers.window_partition import WindowPartition
+from regard.masks import Mask
+from regard.masks.memo import Memo
+from regard.models.activation_names import ACTIVATIONS, activation_to_hugging_face
+from regard.models.config_file import MAX_LAYERS, ConfigFile
+from regard.models.image_encoder import ImageEncoder, ImageOutput, TokenGrid
+from regard.models.label_names import check_labels, label_fields
+from regard.models.weight_names import Row, WeightNames
+from regard.positions import Relative2d
+from regard.tensors import is_traced
+from regard.validation import check_dropout, check_mask
+
+_MAX_STAGES = 16
+_STORED_TABLE = "encoder.layers.{path}.attention.self.relative_position_bias_table"
+_ROWS = (
+    Row("embeddings.patch_embeddings.projection", "patches"),
+    Row("embeddings.norm", "embedding_norm"),
+    Row("embeddings.position_embeddings", "positions.weight", tensors=True),
+    Row("encoder.layers.{path}.layernorm_before", "stages.{path}.attention_residual.norm"),
+    Row(_STORED_TABLE, "stages.{path}.attention.position.weight", tensors=True),
+    Row("encoder.layers.{path}.attention.self.query", "stages.{path}.attention.query_projection"),
+    Row("encoder.layers.{path}.attention.self.key", "stages.{path}.attention.key_projection"),
+    Row("encoder.layers.{path}.attention.self.value", "stages.{path}.attention.value_projection"),
+    Row("encoder.layers.{path}.attention.output.dense", "stages.{path}.attention.output_projection"),
+    Row("encoder.layers.{path}.layernorm_after", "stages.{path}.feed_forward_residual.norm"),
+    Row("encoder.layers.{path}.intermediate.dense", "stages.{path}.feed_forward.up"),
+    Row("encoder.layers.{path}.output.dense", "stages.{path}.feed_forward.down"),
+    Row("encoder.layers.{n}.downsample.norm", "stages.{n}.merging.norm"),
+    Row("encoder.layers.{n}.downsample.reduction", "stages.{n}.merging.reduction"),
+    Row("layernorm", "norm"),
+    Row("classifier", "head"),
+)
+"""Weight names in Hugging Face files, and in this model. A path is that of a block: "0.blocks.1"."""
+
+
+@final
+@explain_arguments
+@dataclass(frozen=True)
+class SwinConfig:
+    """The hyperparameters of a Swin. Defaults are Swin-T for pictures of 224 x 224 pixels.
+
+    Args:
+        picture_size: height and width of the pictures of the training, in pixels.
+        patch_size: height and width of a patch, in pixels.
+        channels: channels of a picture.
+        width: components of a token in the first stage; each stage doubles them.
+        depths: layers in each stage.
+        heads: heads in each stage; they divide its width.
+        window: rows and columns of a window, in tokens.
+        inner_ratio: size of the inner feed-forward layer, in widths.
+        activation: activation of the feed-forward layers.
+        attention_bias: whether the projections of queries, keys and values have a bias.
+        absolute_positions: whether a trained vector is added to each patch, beside the relative positions.
+        epsilon: epsilon of the norms of the layers; those of patches have 1e-5.
+        dropout: dropout of the embedding and of each sublayer.
+        attention_dropout: dropout of attention weights.
+        stochastic_depth: probability of skipping a sublayer of the last layer in training; that of the others rises
+            with the number of the layer, from 0.
+        deviation: standard deviation of the initial weights.
+        labels: names of the labels, in the order of the logits; () is a model without a head.
+
+    Raises OptionError for values out of range.
+    """
+
+    picture_size: tuple[int, int] = (224, 224)
+    patch_size: tuple[int, int] = (4, 4)
+    channels: int = 3
+    width: int = 96
+    depths: tuple[int, ...] = (2, 2, 6, 2)
+    heads: tuple[int, ...] = (3, 6, 12, 24)
+    window: int = 7
+    inner_ratio: float = 4.0
+    activation: str = "gelu"
+    attention_bias: bool = True
+    absolute_positions: bool = False
+    epsilon: float = 1e-5
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    stochastic_depth: float = 0.1
+    deviation: float = 0.02
+    labels: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("channels", "width", "window"):
+            check_size(name, getattr(self, name))
+        for name in ("picture_size", "patch_size"):
+            _check_sizes(name, getattr(self, name), count=2)
+        _check_sizes("depths", self.depths)
+        _check_sizes("heads", self.heads, count=len(self.depths))
+        check_count("number of stages", len(self.depths), most=_MAX_STAGES)
+        check_count("layers", self.layers, most=MAX_LAYERS)
+        check_number("inner_ratio", self.inner_ratio, above=0.0)
+        check_size("inner", self.inner_of(self.width))
+        check_weights(width=self.last_width, inner=self.inner_of(self.last_width))
+        for name in ("attention_bias", "absolute_positions"):
+            check_flag(name, getattr(self, name))
+        for name in ("dropout", "attention_dropout", "stochastic_depth"):
+            check_dropout(getattr(self, name))
+        check_number("epsilon", self.epsilon, least=0.0)
+        check_number("deviation", self.deviation, least=0.0)
+        check_choice("activation of a Swin", self.activation, set(ACTIVATIONS.values()))
+        check_labels(self.labels)
+        for number, heads in enumerate(self.heads):
+            if self.width * 2**number % heads:
+                raise OptionError(
+                    f"the width of stage {number} is not divisible by its heads",
+                    expected="a multiple of heads",
+                    got=f"width={self.width * 2**number}, heads={heads}",
+                    do="the heads of a Swin are of equal size; choose another number of heads",
+                )
+
+    @property
+    def layers(self) -> int:
+        """The number of layers, over all stages."""
+        return sum(self.depths)
+
+    @property
+    def last_width(self) -> int:
+        """The width of the last stage."""
+        return self.width * 2 ** (len(self.depths) - 1)
+
+    def inner_of(self, width: int) -> int:
+        """The size of the inner feed-forward layer of tokens of ``width``."""
+        return int(float(self.inner_ratio) * width)
+
+    def skip_probabilities(self, stage: int) -> list[float]:
+        """The probability of skipping a sublayer, for each layer of a stage: linear in the number of the layer."""
+        first = sum(self.depths[:stage])
+        last = max(self.layers - 1, 1)
+        return [float(self.stochastic_depth) * (first + number) / last for number in range(self.depths[stage])]
+
+    @classmethod
+    def from_hugging_face(cls, config: ConfigFile) -> SwinConfig:
+        """Read the config from a Hugging Face config.json. Raises CheckpointError for missing or unusable fields."""
+        return config.build(
+            cls,
+            picture_size=config.size_pair("image_size", default=224),
+            patch_size=config.size_pair("patch_size", default=4),
+            channels=config.size("num_channels", default=3),
+            width=config.size("embed_dim", default=96),
+            depths=config.sizes("depths", default=(2, 2, 6, 2)),
+            heads=config.sizes("num_heads", default=(3, 6, 12, 24)),
+            window=config.size("window_size", default=7),
+            inner_ratio=config.number("mlp_ratio", default=4.0),
+            activation=ACTIVATIONS[config.choice("hidden_act", ACTIVATIONS, default="gelu")],
+            attention_bias=config.flag("qkv_bias", default=True),
+            absolute_positions=config.flag("use_absolute_embeddings", default=False),
+            epsilon=config.number("layer_norm_eps", default=1e-5),
+            dropout=config.number("hidden_dropout_prob", default=0.0, below=1.0),
+            attention_dropout=config.number("attention_probs_dropout_prob", default=0.0, below=1.0),
+            stochastic_depth=config.number("drop_path_rate", default=0.1, below=1.0),
+            deviation=config.number("initializer_range", default=0.02),
+        )
+
+    def to_hugging_face(self) -> dict[str, Any]:
+        """The fields of a config.json for ``transformers``."""
+        return {
+            "architectures": ["SwinForImageClassification" if self.labels else "SwinModel"],
+            "model_type": "swin",
+            "image_size": _one_or_two(self.picture_size),
+            "patch_size": _one_or_two(self.patch_size),
+            "num_channels": self.channels,
+            "embed_dim": self.width,
+            "depths": list(self.depths),
+            "num_heads": list(self.heads),
+            "window_size": self.window,
+            "mlp_ratio": self.inner_ratio,
+            "hidden_act": activation_to_hugging_face(self.activation),
+            "qkv_bias": self.attention_bias,
+            "use_absolute_embeddings": self.absolute_positions,
+            "layer_norm_eps": self.epsilon,
+            "hidden_dropout_prob": self.dropout,
+            "attention_probs_dropout_prob": self.attention_dropout,
+            "drop_path_rate": self.stochastic_depth,
+            "initializer_range": self.deviation,
+            **label_fields(self.labels),
+        }
+
+
+def _one_or_two(sizes: tuple[int, int]) -> int | list[int]:
+    """One integer for a square, which is what most readers of config.json expect."""
+    return sizes[0] if sizes[0] == sizes[1] else list(sizes)
+
+
+def _check_sizes(name: str, sizes: object, *, count: int | None = None) -> None:
+    """Raise OptionError unless ``sizes`` is a tuple of sizes, ``count`` of them if that is given."""
+    check_kind(name, sizes, tuple, do=f"for example {name}=(2, 2)")
+    assert isinstance(sizes, tuple)
+    for size in sizes:
+        check_size(f"number in {name}", size)
+    if not sizes or (count is not None and len(sizes) != count):
+        raise OptionError(
+            f"wrong number of sizes in {name}",
+            expected="1 or more" if count is None else f"{count}",
+            got=f"{len(sizes)}",
+            do="pass height and width" if name.endswith("_size") else "depths and heads have a number for each stage",
+        )
+
+
+@final
+class SwinBlock(nn.Module):
+    """One layer of a Swin: attention within windows, then feed-forward, each with a norm before it."""
+
+    def __init__(self, config: SwinConfig, width: int, heads: int, *, skip: float) -> None:
+        super().__init__()
+        epsilon, dropout = config.epsilon, config.dropout
+        self.attention = MultiHeadAttention(
+            width,
+            heads,
+            position=Relative2d(heads, config.window, deviation=config.deviation),
+            dropout=config.attention_dropout,
+            bias=config.attention_bias,
+            output_bias=True,
+        )
+        self.feed_forward = FeedForward(width, config.inner_of(width), activation=config.activation)
+        self.attention_residual = PreNorm(nn.LayerNorm(width, eps=epsilon), dropout=dropout)
+        self.feed_forward_residual = PreNorm(nn.LayerNorm(width, eps=epsilon), dropout=dropout)
+        self.stochastic_depth = StochasticDepth(skip)
+
+    def forward(
+        self, tokens: Float[Tensor, "batch tokens width"], windows: WindowPartition, mask: Mask | None
+    ) -> Float[Tensor, "batch tokens width"]:
+        """Transform the tokens of a map to the same shape; ``mask`` is over the tokens of each window."""
+
+        def attend(inner: Tensor) -> Tensor:
+            mixed = windows.join(self.attention(windows.split(inner), mask=mask))
+            skipped: Tensor = self.stochastic_depth(mixed)
+            return skipped
+
+        tokens = self.attention_residual(tokens, attend)
+        output: Tensor = self.feed_forward_residual(
+            tokens, lambda inner: self.stochastic_depth(self.feed_forward(inner))
+        )
+        return output
+
+
+@final
+class SwinStage(nn.Module):
+    """The blocks of one resolution, and the merging of tokens after them, if there is a next stage."""
+
+    def __init__(self, config: SwinConfig, number: int) -> None:
+        super().__init__()
+        width, heads, skips = config.width * 2**number, config.heads[number], config.skip_probabilities(number)
+        self.window = config.window
+        self.blocks = nn.ModuleList(SwinBlock(config, width, heads, skip=skip) for skip in skips)
+        self.merging = PatchMerging(width) if number + 1 < len(config.depths) else None
+        self._masks = Memo()
+
+    def forward(self, tokens: Float[Tensor, "batch tokens width"], rows: int, columns: int) -> Tensor:
+        """Transform the tokens of a map of ``rows`` x ``columns``, and merge them if there is a next stage."""
+        for windows, block in zip(self.windows(rows, columns), self.blocks, strict=True):
+            tokens = block(tokens, windows, self._find_mask(windows, tokens.shape[0]))
+        return tokens if self.merging is None else self.merging(tokens, rows, columns)
+
+    def windows(self, rows: int, columns: int) -> tuple[WindowPartition, ...]:
+        """The windows of each block: shifted by half a window in every second one."""
+        shifts = [self.window // 2 if number % 2 else 0 for number in range(len(self.blocks))]
+        return tuple(WindowPartition.of(rows, columns, window=self.window, shift=shift) for shift in shifts)
+
+    def _find_mask(self, windows: WindowPartition, pictures: int) -> Mask | None:
+        """The mask of shifted windows. It is kept with its tile map, since all calls for one size need the same."""
+        if windows.shift == 0 or is_traced():
+            return windows.mask(pictures)
+        return self._masks.get_or_compute((windows, pictures), lambda: windows.mask(pictures))
+
+
+@final
+@explain_arguments
+class Swin(ImageEncoder):
+    """A Swin with random initial weights; ``regard.load`` loads a trained one.
+
+    It reads pictures of any size: incomplete patches, incomplete windows and odd maps are padded with zeros at the
+    right and at the bottom, as in ``transformers``, and tokens attend to the padding of their window. Absolute
+    positions, where a model has them, are interpolated for other sizes than ``picture_size`` (bicubic).
+    """
+
+    config: SwinConfig
+    config_class = SwinConfig
+
+    def __init__(self, config: SwinConfig) -> None:
+        super().__init__(config)
+        self.patches = PatchEmbedding(config.channels, config.width, config.patch_size)
+        self.embedding_norm = nn.LayerNorm(config.width)
+        self.positions = _MapPositions(config) if config.absolute_positions else None
+        self.dropout = Dropout(config.dropout)
+        self.stages = nn.ModuleList(SwinStage(config, number) for number in range(len(config.depths)))
+        self.norm = nn.LayerNorm(config.last_width, eps=config.epsilon)
+        self.head = nn.Linear(config.last_width, len(config.labels)) if config.labels else None
+        self._init_weights()
+
+    def forward(self, pixels: Tensor, *, mask: Mask | None = None, keep_layers: bool = False) -> ImageOutput:
+        """Compute the hidden states of pictures (batch, channels, height, width).
+
+        ``keep_layers`` returns the embedding and the output of each stage, after merging, in ``.layers``: their numbers
+        of tokens and widths differ. Raises ShapeError or DtypeError for pixels that do not fit, and RefusedError for a
+        mask.
+        """
+        check_flag("keep_layers", keep_layers)
+        _refuse_mask(mask)
+        tokens, (rows, columns) = self._embed(pixels)
+        kept = [tokens]
+        for stage in self.stages:
+            tokens = stage(tokens, rows, columns)
+            rows, columns = _halve(rows), _halve(columns)
+            kept.append(tokens)
+        hidden = self.norm(tokens)
+        pooled = hidden.mean(dim=1)
+        logits = None if self.head is None else self.head(pooled)
+        return ImageOutput(hidden, pooled, logits, tuple(kept) if keep_layers else None)
+
+    @property
+    def picture_size(self) -> tuple[int, int]:
+        """The height and width, in pixels, of the pictures that the model was trained for."""
+        return self.config.picture_size
+
+    @property
+    def channels(self) -> int:
+        """The number of channels of a picture."""
+        return self.config.channels
+
+    @property
+    def width(self) -> int:
+        """The number of components of a hidden state after the last layer."""
+        return self.config.last_width
+
+    def token_grids(self, height: int, width: int) -> tuple[TokenGrid, ...]:
+        """How tokens lie over a picture of this size, for each attention layer.
+
+        They are those of the whole map; ``windows`` says which of them are in which window.
+        """
+        return tuple(TokenGrid(windows.rows, windows.columns) for windows in self.windows(height, width))
+
+    def windows(self, height: int, width: int) -> tuple[WindowPartition, ...]:
+        """The windows of each attention layer for a picture of this size, in the order of their calls.
+
+        A layer sees each window as an entry of its batch: entry ``picture * n + w`` is window w of n. Its token i is
+        cell ``windows[layer].cells[w, i]`` of the map, y * columns + x, or padding where that is -1.
+        """
+        rows, columns = self._map_size(height, width)
+        found: list[WindowPartition] = []
+        for stage in cast("Iterable[SwinStage]", self.stages):
+            found += stage.windows(rows, columns)
+            rows, columns = _halve(rows), _halve(columns)
+        return tuple(found)
+
+    @classmethod
+    def read_config(cls, config: ConfigFile) -> SwinConfig:
+        """Read the hyperparameters from config.json. Raises CheckpointError for missing or unusable fields."""
+        return SwinConfig.from_hugging_face(config)
+
+    @classmethod
+    def make_weight_names(cls, config: SwinConfig) -> WeightNames:
+        """Make the table of the names of weights in a file. Files of old versions also hold indices of the windows."""
+        return WeightNames(
+            _ROWS,
+            prefix="swin.",
+            outer=("classifier",) if config.labels else (),
+            ignored_patterns=(r"encoder\.layers\.\d+\.blocks\.\d+\.attention\.self\.relative_position_index",),
+            heads=("decoder.", "embeddings.mask_token"),
+        )
+
+    def config_fields(self) -> dict[str, Any]:
+        """The fields of a config.json for ``transformers``."""
+        return self.config.to_hugging_face()
+
+    def _embed(self, pixels: Tensor) -> tuple[Tensor, tuple[int, int]]:
+        """Compute the tokens of the patches (batch, rows * columns, width), and the size of their map."""
+        check_pixels(pixels, self.patches.weight, self.config.channels)
+        height, width = pixels.shape[2:]
+        rows, columns = self._map_size(height, width)
+        below, beside = (count * side for count, side in zip((rows, columns), self.config.patch_size, strict=True))
+        if (below, beside) != (height, width):
+            pixels = functional.pad(pixels, (0, beside - width, 0, below - height))
+        tokens = self.embedding_norm(self.patches(pixels))
+        if self.positions is not None:
+            tokens = tokens + self.positions(rows, columns)
+        return self.dropout(tokens), (rows, columns)
+
+    def _map_size(self, height: int, width: int) -> tuple[int, int]:
+        """The rows and columns of the patches of a picture; the last ones may be incomplete."""
+        check_size("height", height)
+        check_size("width", width)
+        rows, columns = (-(-side // patch) for side, patch in zip((height, width), self.config.patch_size, strict=True))
+        return rows, columns
+
+    def _init_weights(self) -> None:
+        """Initialise matrices from a truncated normal distribution and biases with 0, as in the published code."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear | PatchEmbedding):
+                nn.init.trunc_normal_(module.weight, std=float(self.config.deviation))
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+
+
+@final
+class _MapPositions(nn.Module):
+    """A trained vector for each patch of a picture; for other sizes they are interpolated."""
+
+    def __init__(self, config: SwinConfig) -> None:
+        super().__init__()
+        sides = zip(config.picture_size, config.patch_size, strict=True)
+        self.rows, self.columns = (max(1, side // patch) for side, patch in sides)
+        check_weights(rows=self.rows, columns=self.columns, width=config.width)
+        self.weight = nn.Parameter(torch.empty(1, self.rows * self.columns, config.width))
+        nn.init.trunc_normal_(self.weight, std=float(config.deviation))
+
+    def forward(self, rows: int, columns: int) -> Float[Tensor, "1 tokens width"]:
+        """Return the vectors of a map of ``rows`` x ``columns``."""
+        if (rows, columns) == (self.rows, self.columns):
+            return self.weight
+        grid = self.weight.unflatten(1, (self.rows, self.columns)).permute(0, 3, 1, 2)
+        resized = functional.interpolate(grid, size=(rows, columns), mode="bicubic", align_corners=False)
+        return resized.flatten(2).transpose(1, 2)
+
+
+def _halve(side: int) -> int:
+    """The side of a map after merging 2 x 2 tokens; an odd one is padded."""
+    return (side + 1) // 2
+
+
+def _refuse_mask(mask: Mask | None) -> None:
+    check_mask(mask)
+    if mask is not None:
+        raise RefusedError(
+            "a Swin takes no mask",
+            expected="mask=None: its layers attend within windows, and its stages merge tokens, so no token is hidden "
+            "from the others after the first stage",
+            got=repr(mask),
+            do="fill the part of the picture to be hidden with a constant, or use a ViT",
+        )
+
+
+def swin_tiny() -> Swin:
+    """Swin-T, untrained: 12 layers, width 96. Liu et al. 2021, section 3.3."""
+    return Swin(SwinConfig(stochastic_depth=0.2))
+
+
+def swin_small() -> Swin:
+    """Swin-S, untrained: 24 layers, width 96. Liu et al. 2021, section 3.3."""
+    return Swin(SwinConfig(depths=(2, 2, 18, 2), stochastic_depth=0.3))
+
+
+def swin_base() -> Swin:
+    """Swin-B, untrained: 24 layers, width 128. Liu et al. 2021, section 3.3."""
+    return Swin(SwinConfig(width=128, depths=(2, 2, 18, 2), heads=(4, 8, 16, 32), stochastic_depth=0.5))
