@@ -51,8 +51,10 @@ from regard.layers import (
     MultiHeadAttention,
     PagedCache,
     PagePool,
+    PatchEmbedding,
     PostNorm,
     WindowCache,
+    checkpoint_activations,
     decoder_block,
     encoder_block,
 )
@@ -62,6 +64,8 @@ from regard.models import (
     T5,
     Bert,
     BertConfig,
+    Deit,
+    DeitConfig,
     Gpt2,
     Gpt2Config,
     ModernBert,
@@ -77,6 +81,8 @@ from regard.models import (
     TransformerConfig,
     TransformerEncoder,
     TransformerEncoderConfig,
+    Vit,
+    VitConfig,
 )
 from regard.models.base import EncoderDecoder
 from regard.search import Beam, Greedy, Sampling
@@ -93,6 +99,7 @@ from regard.train.averaging import average_states
 from regard.train.loss import smoothed_cross_entropy
 from regard.translation import Scorer, Translator, score
 from regard.view import read, read_pair, read_side_by_side, write_page, write_side_by_side
+from regard.vision import ImageProcessor
 
 
 def _without_warnings(make: Callable[[], Any]) -> Callable[[], Any]:
@@ -517,6 +524,19 @@ def _layers() -> Iterator[PublicCall]:
     experts = MixtureOfExperts(6, 7, experts=3, chosen=2)
     yield PublicCall("MixtureOfExperts.forward", experts, lambda: {"tokens": tokens(2, 5, 6)})
     yield PublicCall("FeedForward.forward", FeedForward(6, 7), lambda: {"tokens": tokens(2, 5, 6)})
+    yield PublicCall(
+        "PatchEmbedding()",
+        PatchEmbedding,
+        lambda: {"channels": 3, "width": 6, "patch_size": (7, 5), "bias": True},
+    )
+    patches = PatchEmbedding(3, 6, (7, 5))
+    yield PublicCall("PatchEmbedding.forward", patches, lambda: {"pixels": tokens(2, 3, 14, 5)})
+    yield PublicCall("PatchEmbedding.grid", patches.grid, lambda: {"height": 14, "width": 5})
+    yield PublicCall(
+        "checkpoint_activations",
+        checkpoint_activations,
+        lambda: {"model": encoder_block(6, 2, 7), "enabled": True},
+    )
     yield PublicCall("Dropout()", Dropout, lambda: {"p": 0.1})
     yield PublicCall("Dropout.forward", Dropout(0.5), lambda: {"tokens": tokens(2, 5, 6)})
     yield PublicCall("PostNorm()", PostNorm, lambda: {"norm": torch.nn.LayerNorm(6), "dropout": 0.0})
@@ -609,6 +629,39 @@ def _caches() -> Iterator[PublicCall]:
     )
 
 
+def _image_models() -> Iterator[PublicCall]:
+    fields = {"picture_size": (14, 15), "patch_size": (7, 5), "channels": 3, "width": 6, "layers": 1, "heads": 2,
+              "inner": 7, "activation": "gelu", "epsilon": 1e-12, "dropout": 0.1, "attention_dropout": 0.1,
+              "projection_bias": True, "deviation": 0.02, "mechanism": "dot_product", "mechanism_options": {},
+              "labels": ("a", "b")}  # fmt: skip
+    yield PublicCall("VitConfig", lambda **hyperparameters: Vit(VitConfig(**hyperparameters)), lambda: dict(fields))
+    yield PublicCall(
+        "DeitConfig",
+        lambda **hyperparameters: Deit(DeitConfig(**hyperparameters)),
+        lambda: fields | {"distillation_head": True},
+    )
+    vit = Vit(VitConfig(**fields)).eval()
+    yield PublicCall("Vit()", Vit, lambda: {"config": VitConfig(**fields)})
+    yield PublicCall("Vit.forward", vit, lambda: {"pixels": tokens(2, 3, 14, 15), "mask": None, "keep_layers": False})
+    yield PublicCall("Vit.token_grids", vit.token_grids, lambda: {"height": 14, "width": 15})
+    yield PublicCall(
+        "Vit.save", vit.save, lambda: {"folder": new_folder(), "overwrite": False, "max_shard_bytes": 1000}
+    )
+    yield PublicCall(
+        "LearnedGrid()",
+        positions.LearnedGrid,
+        lambda: {"rows": 2, "columns": 3, "width": 6, "prefix": 1, "deviation": 0.02},
+    )
+    grid = positions.LearnedGrid(2, 3, 6, prefix=1)
+    yield PublicCall("LearnedGrid.forward", grid, lambda: {"rows": 3, "columns": 5})
+    yield PublicCall(
+        "ImageProcessor()",
+        ImageProcessor,
+        lambda: {"size": (14, 15), "channels": 3, "mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5),
+                 "rescale": 1 / 255, "resample": "bilinear", "crop": (7, 5)},
+    )  # fmt: skip
+
+
 def _models() -> Iterator[PublicCall]:
     yield PublicCall(
         "BertConfig",
@@ -661,6 +714,7 @@ def _models() -> Iterator[PublicCall]:
     )  # fmt: skip
     modern = ModernBert(ModernBertConfig(41, 8, 1, 2, 7, 17, pad_id=0, head=True)).eval()
     yield PublicCall("ModernBert.forward", modern, lambda: {"ids": ids(), "mask": None, "keep_layers": False})
+    yield from _image_models()
     shared = {
         "vocabulary": 41,
         "target_vocabulary": None,

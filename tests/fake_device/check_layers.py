@@ -11,7 +11,7 @@ import regard
 from fake_device.device import DEVICE, DeviceTensor
 from regard import masks, positions
 from regard.layers import KeyValueCache, PagedCache, PagePool, decoder_block, encoder_block
-from regard.models import Bert, BertConfig
+from regard.models import Bert, BertConfig, Vit, VitConfig
 
 WIDTH, HEADS = 20, 5
 POSITIONS = {
@@ -111,6 +111,16 @@ def test_blocks(tokens):
             memory = encoder.to(device)(inputs, mask=padding)
             outputs.append(decoder.to(device)(inputs, memory, mask=masks.causal(), memory_mask=padding))
     assert_same(outputs[1], outputs[0])
+
+
+def test_vit_at_two_picture_sizes():
+    model = Vit(VitConfig((14, 21), (7, 7), 3, 22, 2, 2, 13, labels=("a", "b"))).eval()
+    for size in ((14, 21), (21, 7)):
+        pixels, outputs = torch.randn(2, 3, *size), []
+        for device in ("cpu", DEVICE):
+            with torch.no_grad():
+                outputs.append(model.to(device)(pixels.to(device)).logits)
+        assert_same(outputs[1], outputs[0])
 
 
 def test_bert_and_its_recording():

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint, noop_context_fn
+from torch.utils.checkpoint import checkpoint
 
 from regard.arguments import explain_arguments
 from regard.errors import RefusedError, check_flag, check_kind
@@ -40,9 +40,11 @@ class CheckpointedBlock(nn.Module, ABC):
         """Compute ``function(tokens)``, without storing its activations if the block is ``checkpointed``."""
         if not self.checkpointed or not torch.is_grad_enabled():
             return function(tokens)
-        # A compiler cannot trace the contexts, and no recording is open in a graph.
-        contexts = noop_context_fn if torch.compiler.is_compiling() else _contexts
-        output: Tensor = checkpoint(function, tokens, use_reentrant=False, context_fn=contexts)
+        output: Tensor
+        if torch.compiler.is_compiling():  # a compiler cannot trace the contexts, and no recording is open in a graph
+            output = checkpoint(function, tokens, use_reentrant=False)
+        else:
+            output = checkpoint(function, tokens, use_reentrant=False, context_fn=_contexts)
         return output
 
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, ShapeError, check_flag, check_size, check_weights, short_repr
+from regard.errors import OptionError, ShapeError, check_count, check_flag, check_size, check_weights, short_repr
 from regard.layers.pixel_input import check_pixels
 
 
@@ -59,14 +59,23 @@ class PatchEmbedding(nn.Module):
         integers.
         """
         check_pixels(pixels, self.weight, self.channels)
-        rows, columns = self.grid(*pixels.shape[2:])
+        rows, columns = self._grid(*pixels.shape[2:])
         height, width = self.patch_size
-        patches = pixels.reshape(-1, self.channels, rows, height, columns, width).permute(0, 2, 4, 1, 3, 5)
-        flat = patches.reshape(len(pixels), rows * columns, self.channels * height * width)
+        patches = pixels.reshape(pixels.shape[0], self.channels, rows, height, columns, width).permute(0, 2, 4, 1, 3, 5)
+        # The size of a batch is read from the shape: len() would fix it in an exported program.
+        flat = patches.reshape(pixels.shape[0], rows * columns, self.channels * height * width)
         return functional.linear(flat, self.weight.flatten(1), self.bias)
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
-        """Count the rows and columns of patches of a picture. Raises ShapeError for a side that patches do not fill."""
+        """Count the rows and columns of patches of a picture.
+
+        Raises ShapeError for a side that patches do not fill, OptionError for one that is no number of pixels.
+        """
+        for name, side in {"height": height, "width": width}.items():
+            check_count(name, side, least=0)
+        return self._grid(height, width)
+
+    def _grid(self, height: int, width: int) -> tuple[int, int]:
         for side, patch in zip((height, width), self.patch_size, strict=True):
             if side == 0 or side % patch:
                 whole = max(patch, side - side % patch)

@@ -21,7 +21,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.errors import OptionError, check_choice, check_count, check_flag, check_number, check_size, check_weights
+from regard.errors import (
+    OptionError,
+    check_choice,
+    check_count,
+    check_flag,
+    check_kind,
+    check_number,
+    check_size,
+    check_weights,
+)
 from regard.layers import ACTIVATIONS, Dropout, EncoderBlock, FeedForward, MultiHeadAttention, PatchEmbedding, PreNorm
 from regard.layers.patch_embedding import check_side_pair
 from regard.masks import Mask
@@ -118,6 +127,8 @@ class VisionTransformerConfig(ABC):
         for name in ("projection_bias", "pooler"):
             check_flag(name, getattr(self, name))
         check_choice("activation", self.activation, ACTIVATIONS)
+        check_kind("mechanism", self.mechanism, str, do="choose a name in regard.catalogue()")
+        check_kind("mechanism_options", self.mechanism_options, Mapping, do="for example mechanism_options={}")
         check_labels(self.labels)
         self._check_divisors()
         if self.labels and self.pooler:
@@ -291,9 +302,9 @@ class VisionTransformer(ImageEncoder, ABC):
     @final
     def _embed(self, pixels: Tensor) -> Float[Tensor, "batch tokens width"]:
         patches = self.patches(pixels)
-        before = [token.expand(len(patches), -1, -1) for token in self._prefix_tokens()]
-        positions = self.positions(*self.patches.grid(*pixels.shape[2:]))
-        embedded: Tensor = self.dropout(torch.cat([*before, patches], dim=1) + positions)
+        rows, columns = (side // patch for side, patch in zip(pixels.shape[2:], self.config.patch_size, strict=True))
+        before = [token.expand(patches.shape[0], -1, -1) for token in self._prefix_tokens()]
+        embedded: Tensor = self.dropout(torch.cat([*before, patches], dim=1) + self.positions(rows, columns))
         return embedded
 
     @final

@@ -18,7 +18,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.errors import check_count, check_number, check_size, check_weights
+from regard.errors import LARGEST_SIZE, check_count, check_number, check_size, check_weights
+from regard.tensors import is_traced
 
 
 @final
@@ -33,19 +34,22 @@ class LearnedGrid(nn.Module):
         super().__init__()
         for name, size in {"rows": rows, "columns": columns, "width": width}.items():
             check_size(name, size)
-        check_count("prefix", prefix, least=0)
+        check_count("prefix", prefix, least=0, most=LARGEST_SIZE)
         check_number("deviation", deviation, least=0.0)
         check_weights(rows=rows, columns=columns, width=width)
+        check_weights(prefix=max(1, prefix), width=width)
         self.rows, self.columns, self.prefix = rows, columns, prefix
         self.weight = nn.Parameter(torch.empty(1, prefix + rows * columns, width))
         init_truncated_normal(self.weight, float(deviation))
 
     def forward(self, rows: int, columns: int) -> Float[Tensor, "1 tokens width"]:
         """Return the vectors of the tokens before the grid, and of a grid of ``rows`` x ``columns``, row by row."""
+        if not is_traced():
+            for name, size in {"rows": rows, "columns": columns}.items():
+                check_size(name, size)
+            check_weights(rows=rows, columns=columns, width=self.weight.shape[2])
         if (rows, columns) == (self.rows, self.columns):
             return self.weight
-        for name, size in {"rows": rows, "columns": columns}.items():
-            check_size(name, size)
         before, trained = self.weight[:, : self.prefix], self.weight[:, self.prefix :]
         grid = trained.unflatten(1, (self.rows, self.columns)).permute(0, 3, 1, 2)
         # In half precision the sum of 16 products would be rounded at each step.
@@ -60,4 +64,7 @@ class LearnedGrid(nn.Module):
 
 def init_truncated_normal(weight: Tensor, deviation: float) -> None:
     """Draw a weight from a normal distribution, cut at two standard deviations."""
-    nn.init.trunc_normal_(weight, std=deviation, a=-2.0 * deviation, b=2.0 * deviation)
+    if deviation == 0.0:
+        nn.init.zeros_(weight)
+    else:
+        nn.init.trunc_normal_(weight, std=deviation, a=-2.0 * deviation, b=2.0 * deviation)

@@ -494,7 +494,7 @@ class TestTransforms:
         result = run_script(TRACED + script)
         assert result.returncode == 0, result.stderr
 
-    @pytest.mark.parametrize("checkpointed", [False, True])
+    @pytest.mark.parametrize("checkpointed", [False, pytest.param(True, marks=pytest.mark.slow)])
     def test_compile(self, checkpointed):
         """One graph for each picture size, forward and backward."""
         self.run(f"""
