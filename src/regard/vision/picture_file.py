@@ -78,6 +78,22 @@ def read_picture(picture: Picture, *, name: str | None = None, channels: int | N
         return _convert(_decode(opened, name), channels, name, is_png=opened.format == "PNG")
 
 
+def read_header(picture: Picture, *, name: str | None = None) -> tuple[int, int, bool]:
+    """The height and the width of a picture before it is turned, and whether it is grey, without decoding it.
+
+    Raises as ``read_picture``, but for pixels that cannot be decoded.
+    """
+    load_pillow()
+    if isinstance(picture, np.ndarray):
+        return picture.shape[0], picture.shape[1], picture.ndim == 2 or picture.shape[2] == 1
+    if not isinstance(picture, str | Path | bytes):
+        return picture.size[1], picture.size[0], _is_grey(picture)
+    name = name or ("the picture" if isinstance(picture, bytes) else str(picture))
+    with _open(picture, name) as opened:
+        _check_pixels(opened, name)
+        return opened.size[1], opened.size[0], _is_grey(opened)
+
+
 def is_picture_name(path: Path) -> bool:
     """Whether the name of a file ends like that of a picture."""
     return path.suffix.lower() in SUFFIXES
@@ -166,6 +182,10 @@ def _convert(picture: Image.Image, channels: int | None, name: str, *, is_png: b
     grey = channels == 1 or (channels is None and picture.mode in ("L", "1"))
     mode = "L" if grey else "RGB"
     return picture if picture.mode == mode else picture.convert(mode)
+
+
+def _is_grey(picture: Image.Image) -> bool:
+    return picture.mode in ("1", "L", "LA", "La") or picture.mode.startswith("I")
 
 
 def _from_array(array: npt.NDArray[Any], name: str) -> Image.Image:

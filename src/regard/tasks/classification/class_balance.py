@@ -10,8 +10,10 @@ _FEW_TEXTS = 10
 _IMBALANCE = 10
 
 
-def describe_labels(labels: Sequence[str], texts: Sequence[Sequence[str]], *, several: bool) -> Iterator[str]:
-    """Describe the labels of the training texts: their frequency, and those that are rare."""
+def describe_labels(
+    labels: Sequence[str], texts: Sequence[Sequence[str]], *, several: bool, things: str = "texts"
+) -> Iterator[str]:
+    """Describe the labels of the training texts, or other ``things``: their frequency, and those that are rare."""
     counts = Counter(label for one in texts for label in one)
     ranked = sorted(labels, key=lambda label: -counts[label])
     shown = [f"{label} {counts[label]:,} ({counts[label] / len(texts):.1%})".replace("%", " %") for label in ranked]
@@ -24,11 +26,11 @@ def describe_labels(labels: Sequence[str], texts: Sequence[Sequence[str]], *, se
     few = [label for label in ranked if counts[label] < _FEW_TEXTS]
     if few:
         listed = ", ".join(f"{label} ({counts[label]})" for label in few[:_MOST_LISTED])
-        yield f"fewer than {_FEW_TEXTS} texts have the label {listed}{' ..' if len(few) > _MOST_LISTED else ''}"
+        yield f"fewer than {_FEW_TEXTS} {things} have the label {listed}{' ..' if len(few) > _MOST_LISTED else ''}"
     most_frequent, rarest = counts[ranked[0]], counts[ranked[-1]]
     if most_frequent >= _IMBALANCE * rarest:
         yield (
-            f"the labels are imbalanced: {ranked[0]} has {most_frequent / rarest:,.0f} times as many texts as "
+            f"the labels are imbalanced: {ranked[0]} has {most_frequent / rarest:,.0f} times as many {things} as "
             f"{ranked[-1]}; accuracy says little about rare labels, and class_weights='balanced' "
             "(--class-weights balanced) makes them count"
         )

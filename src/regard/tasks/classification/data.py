@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from regard.errors import DataError
 from regard.tasks.classification.recipe import ClassificationRecipe
 from regard.tasks.classification.validation_split import hold_out
+from regard.tasks.label_order import sort_labels
 from regard.tasks.sentences import Sentences
 from regard.text.labelled import LabelledText, read_and_report_labelled
 from regard.text.subword_training import normalize_text
@@ -63,7 +64,7 @@ def find_labels(training: Sequence[LabelledText], *, several: bool) -> tuple[str
             got=f"{len(training):,} texts with the label {', '.join(sorted(found)) or 'none'}",
             do="add texts with another label, or check the column of the label (--columns)",
         )
-    return tuple(sorted(found, key=_sort_key))
+    return sort_labels(found)
 
 
 def encode_texts(
@@ -129,9 +130,3 @@ def _report_conflicts(plain: Sequence[str], texts: Sequence[LabelledText], say: 
     if conflicting:
         occur = "text occurs" if len(conflicting) == 1 else "texts occur"
         say(f"{len(conflicting):,} {occur} with different labels, the first in {places[conflicting[0]]}")
-
-
-def _sort_key(label: str) -> tuple[bool, int, str]:
-    """Integers by size, before names."""
-    is_number = label.lstrip("-").isdecimal() and label.isascii()
-    return not is_number, int(label) if is_number else 0, label

@@ -1,0 +1,125 @@
+"""Batches of pictures, in an order that depends on (seed, epoch), and their augmentation by (seed, epoch, batch).
+
+So an interrupted run resumes with exactly the next batch, changed in exactly the same way. The numbers of a whole batch
+are drawn in each process, and a process changes the rows that it computes and, if pictures are mixed, their partners.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from regard.tasks.image_classification.data import PictureSet
+from regard.tasks.sentences import Indices
+from regard.vision.augmentation import Augmentation, Mix, mix_pictures
+
+_AHEAD = 3
+"""Batches that are decoded ahead."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class BatchIndices:
+    """A batch before its pictures are read: the ``number`` of the batch in its ``epoch``, and indices into a set."""
+
+    epoch: int
+    number: int
+    pictures: Indices
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class PictureBatch:
+    """Pictures to learn from.
+
+    pixels (rows, channels, height, width)      0 to 1, augmented and mixed; ``Batches.normalise`` follows
+    truth (rows, labels)                        True where a picture has a label
+    share, other (rows, labels)                 of mixed pictures the share of their own label, and the other label
+    """
+
+    pixels: Float[Tensor, "rows channels height width"]
+    truth: Bool[Tensor, "rows labels"]
+    share: float = 1.0
+    other: Bool[Tensor, "rows labels"] | None = None
+
+
+@final
+class Batches:
+    """The batches of ``pictures``; ``truth`` (pictures, labels) is True where a picture has a label.
+
+    ``augmented`` counts the seconds that augmentation took.
+    """
+
+    def __init__(
+        self,
+        pictures: PictureSet,
+        truth: Bool[np.ndarray, "pictures labels"],
+        *,
+        size: int,
+        seed: int,
+        augmentation: Augmentation,
+    ) -> None:
+        self.pictures, self.truth, self.size, self.seed = pictures, truth, size, seed
+        self.augmentation, self.augmented = augmentation, 0.0
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all pixels and labels, in order, by which a resumed run recognises its data."""
+        digest = hashlib.sha256("".join(self.pictures.digests).encode())
+        digest.update(np.packbits(self.truth).tobytes())
+        return digest.hexdigest()
+
+    def epoch(self, number: int) -> list[BatchIndices]:
+        """The batches of epoch ``number`` (from 0), in order."""
+        shuffled = np.random.default_rng([self.seed, number]).permutation(len(self.pictures))
+        begins = range(0, len(shuffled), self.size)
+        return [BatchIndices(number, index, shuffled[begin : begin + self.size]) for index, begin in enumerate(begins)]
+
+    def ask(self, epoch: list[BatchIndices], after: int) -> None:
+        """Begin to decode the batches of an epoch that follow the batch number ``after``."""
+        for batch in epoch[after + 1 : after + 1 + _AHEAD]:
+            self.pictures.pixels.ask(self.pictures.chosen[batch.pictures])
+
+    def augment(self, batch: BatchIndices, rows: Indices, device: torch.device) -> PictureBatch:
+        """Read and augment the ``rows`` of a batch."""
+        processor = self.pictures.pixels.processor
+        generator = np.random.default_rng([self.seed, batch.epoch, batch.number])
+        assert processor.picture_size is not None
+        draws = self.augmentation.draw(generator, len(batch), *processor.picture_size)
+        needed = rows if draws.mix is None else np.union1d(rows, draws.mix.partner[rows])
+        pixels = self.read(batch.pictures[needed], device)
+        begin = time.monotonic()
+        fill = tuple(min(max(one, 0.0), 1.0) for one in processor.mean)
+        changed = self.augmentation.apply(pixels, draws, needed, fill=fill)
+        made = self._mix(changed, batch, rows, needed, draws.mix)
+        self.augmented += time.monotonic() - begin
+        return made
+
+    def read(self, pictures: Indices, device: torch.device) -> Float[Tensor, "rows channels height width"]:
+        """The pixels of pictures, 0 to 1, as they are."""
+        pixels = self.pictures.pixels.take(self.pictures.chosen[pictures])
+        return self.pictures.pixels.processor.rescale_pixels(pixels.to(device))
+
+    def normalise(self, pixels: Float[Tensor, "rows channels height width"]) -> Tensor:
+        """Make the model input of pixels."""
+        return self.pictures.pixels.processor.normalise(pixels)
+
+    def _mix(
+        self, changed: Tensor, batch: BatchIndices, rows: Indices, needed: Indices, mix: Mix | None
+    ) -> PictureBatch:
+        truth = torch.from_numpy(self.truth[batch.pictures[rows]]).to(changed.device)
+        if mix is None:
+            return PictureBatch(changed, truth)
+        own, partners = (torch.from_numpy(np.searchsorted(needed, one)) for one in (rows, mix.partner[rows]))
+        other = torch.from_numpy(self.truth[batch.pictures[mix.partner[rows]]]).to(changed.device)
+        return PictureBatch(mix_pictures(changed[own], changed[partners], mix), truth, mix.share, other)

@@ -1,0 +1,152 @@
+"""The model of an image classifier: a new one of a preset size, or a trained one with a head for the labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from regard.errors import CheckpointError
+from regard.models import Deit, DeitConfig, ImageEncoder, Vit, VitConfig
+from regard.models.load import load_image_classifier, load_image_encoder
+from regard.tasks.hyperparameters import apply_hyperparameters
+from regard.tasks.image_classification.presets import Size, choose_model, choose_patch_size
+from regard.tasks.image_classification.recipe import ImageClassificationRecipe
+from regard.vision import ImageProcessor
+
+_DATA_FIELDS = ("picture_size", "channels", "labels")
+"""Fields of a config that the data and other options determine."""
+_HEADS = ("head.", "distillation_head.")
+
+
+def load_start(recipe: ImageClassificationRecipe) -> ImageEncoder | None:
+    """Load the trained model that the recipe starts from, with a processor; None if it trains a new one."""
+    if recipe.start is None:
+        return None
+    model = load_image_encoder(_folder_or_name(recipe.start))
+    if model.processor is None:
+        model.processor = default_processor(model.picture_size, model.channels)
+    return model
+
+
+def load_teacher(recipe: ImageClassificationRecipe) -> ImageEncoder | None:
+    """Load the teacher, without gradients. Raises CheckpointError for a model without a head."""
+    if recipe.teacher is None:
+        return None
+    model = load_image_classifier(_folder_or_name(recipe.teacher))
+    if model.processor is None:
+        model.processor = default_processor(model.picture_size, model.channels)
+    return model.requires_grad_(False)
+
+
+def check_teacher(teacher: ImageEncoder, labels: Sequence[str], name: str) -> torch.Tensor:
+    """The place of each label among those of the teacher. Raises CheckpointError if it lacks one."""
+    missing = [label for label in labels if label not in teacher.labels]
+    if missing:
+        raise CheckpointError(
+            f"the teacher {name} does not know all labels",
+            expected=", ".join(labels[:8]) + (" .." if len(labels) > 8 else ""),
+            got=f"a classifier without {', '.join(missing[:5])}",
+            do="train a teacher on these labels",
+        )
+    return torch.tensor([teacher.labels.index(label) for label in labels])
+
+
+def default_processor(size: tuple[int, int], channels: int) -> ImageProcessor:
+    """The processor of a model without one: resize to its size, and map 0 to 1 to -1 to 1."""
+    return ImageProcessor(size, channels=channels, mean=(0.5,) * channels, std=(0.5,) * channels)
+
+
+def check_hyperparameters(recipe: ImageClassificationRecipe) -> None:
+    """Try hyperparameters before data is read. Raises OptionError for those that no new model accepts."""
+    kind, size = choose_model(0, recipe.model, distilled=recipe.teacher is not None)
+    with torch.device("meta"):
+        _build(recipe, kind, size, recipe.picture_size or (32, 32), channels=3, labels=("a", "b"))
+
+
+def new_model(
+    recipe: ImageClassificationRecipe, size: tuple[int, int], *, pictures: int, channels: int, labels: tuple[str, ...]
+) -> tuple[ImageEncoder, Size]:
+    """Build a model with random weights for ``pictures`` pictures of a (height, width). Raises as its config."""
+    kind, preset = choose_model(pictures, recipe.model, distilled=recipe.teacher is not None)
+    model = _build(recipe, kind, preset, size, channels=channels, labels=labels)
+    model.processor = default_processor(size, channels)
+    return model, preset
+
+
+def with_labels(model: ImageEncoder, labels: tuple[str, ...]) -> ImageEncoder:
+    """The model with a head of random weights for ``labels``; the model itself if it has the same labels.
+
+    The same labels in another order keep the head, and the model's order.
+    """
+    if set(model.labels) == set(labels):
+        return model
+    without_pooler = {"pooler": False} if getattr(model.config, "pooler", False) else {}
+    renewed = type(model)(replace(model.config, labels=labels, **without_pooler))
+    kept = {name: weight for name, weight in model.state_dict().items() if not name.startswith(_HEADS)}
+    own = renewed.state_dict()
+    renewed.load_state_dict(own | {name: weight for name, weight in kept.items() if name in own})
+    renewed.processor = model.processor
+    return renewed
+
+
+def describe_model(recipe: ImageClassificationRecipe, size: Size | None, model: ImageEncoder) -> str:
+    """Describe the model in a line."""
+    weights = sum(weight.numel() for weight in model.parameters()) / 1e6
+    kind = type(model).__name__
+    name = f"{recipe.start}, a {kind}" if size is None else f"{kind} {size.name}"
+    height, width = model.picture_size
+    mechanism = getattr(model.config, "mechanism", "dot_product")
+    attention = "" if mechanism == "dot_product" else f", attention {mechanism}"
+    patches = getattr(model.config, "patch_size", None)
+    shown = "" if patches is None else f" in patches of {patches[0]} x {patches[1]}"
+    colours = {1: "grey", 3: "RGB"}.get(model.channels, f"{model.channels} channels")
+    return f"{name}, {colours} pictures of {height} x {width}{shown}{attention}, {weights:.2f} million weights"
+
+
+def _build(
+    recipe: ImageClassificationRecipe,
+    kind: str,
+    preset: Size,
+    size: tuple[int, int],
+    *,
+    channels: int,
+    labels: tuple[str, ...],
+) -> ImageEncoder:
+    numbers: dict[str, Any] = {name: getattr(preset, name) for name in ("width", "layers", "heads", "inner")}
+    numbers |= {"picture_size": size, "channels": channels, "labels": labels}
+    numbers |= {"patch_size": (choose_patch_size(size[0]), choose_patch_size(size[1]))}
+    numbers |= {} if recipe.attention is None else {"mechanism": recipe.attention}
+    return _BUILDERS[kind](recipe, numbers)
+
+
+def _build_vit(recipe: ImageClassificationRecipe, numbers: Mapping[str, Any]) -> ImageEncoder:
+    return Vit(apply_hyperparameters(VitConfig, numbers, _pairs(recipe.hyperparameters), fixed=_DATA_FIELDS))
+
+
+def _build_deit(recipe: ImageClassificationRecipe, numbers: Mapping[str, Any]) -> ImageEncoder:
+    numbers = {**numbers, "distillation_head": recipe.teacher is not None}
+    return Deit(apply_hyperparameters(DeitConfig, numbers, _pairs(recipe.hyperparameters), fixed=_DATA_FIELDS))
+
+
+_BUILDERS: Mapping[str, Callable[[ImageClassificationRecipe, Mapping[str, Any]], ImageEncoder]] = MappingProxyType(
+    {"vit": _build_vit, "deit": _build_deit}
+)
+"""How a new model of each architecture is built; their names are ``presets.ARCHITECTURES``."""
+
+
+def _pairs(hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Hyperparameters in which a patch size is a pair: a number is both sides, as in patch_size=4."""
+    value = hyperparameters.get("patch_size")
+    if isinstance(value, list) and len(value) == 2:
+        return {**hyperparameters, "patch_size": tuple(value)}
+    return {**hyperparameters, "patch_size": (value, value)} if type(value) is int else dict(hyperparameters)
+
+
+def _folder_or_name(name: str) -> str | Path:
+    folder = Path(name).expanduser()
+    return folder if folder.is_dir() else name

@@ -1,0 +1,84 @@
+"""Sizes of new image classifiers, and training hyperparameters, chosen by the pictures.
+
+    tiny     6 layers of 96       0.45 million weights for pictures of 28 x 28      up to 100,000 pictures
+    small    8 layers of 192      2.4 million                                       up to a million
+    base     12 layers of 384     21 million, the sizes of DeiT small               more
+
+A picture has about 8 x 8 patches; Dosovitskiy et al. 2021 have 14 x 14 of 16 x 16 pixels, which is --picture-size 224
+with --set patch_size=16. Base: Touvron et al. 2021, table 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from regard.errors import check_choice
+
+ARCHITECTURES = ("vit", "deit")
+_PATCHES = 8
+_EDGES = (32, 48, 64, 96, 128)
+"""Edges of the pictures of a new model; the last one for all that are larger."""
+_LARGEST_OWN = 64
+"""Pictures of one size up to this edge are not resized."""
+
+
+@final
+@dataclass(frozen=True)
+class Size:
+    """A preset: the hyperparameters of a new model and of its training for an amount of data."""
+
+    name: str
+    width: int
+    layers: int
+    heads: int
+    inner: int
+    peak: float
+    warmup: int
+
+
+SIZES = {
+    size.name: size
+    for size in (
+        Size("tiny", width=96, layers=6, heads=3, inner=192, peak=1e-3, warmup=200),
+        Size("small", width=192, layers=8, heads=3, inner=384, peak=1e-3, warmup=500),
+        Size("base", width=384, layers=12, heads=6, inner=1536, peak=5e-4, warmup=1000),
+    )
+}
+MODELS = (*SIZES, *ARCHITECTURES, *(f"{kind}-{size}" for kind in ARCHITECTURES for size in SIZES))
+"""Names of new models: a size is that of a ViT, an architecture alone has the size that the data suggests."""
+FINE_TUNING_PEAK, FINE_TUNING_WARMUP, FINE_TUNING_EPOCHS = 1e-4, 100, 10
+
+_SIZE_LIMITS = ((100_000, "tiny"), (1_000_000, "small"))
+
+
+def choose_model(pictures: int, name: str | None = None, *, distilled: bool = False) -> tuple[str, Size]:
+    """The architecture and the size of ``name``, or those for this number of pictures.
+
+    With a teacher the architecture is a DeiT unless it is named. Raises OptionError for an unknown name.
+    """
+    name = name or ""
+    if name:
+        check_choice("model", name, MODELS)
+    kind = next((one for one in ARCHITECTURES if name.startswith(one)), "deit" if distilled else "vit")
+    size = next((one for one in SIZES if name.endswith(one)), None)
+    size = size or next((one for most, one in _SIZE_LIMITS if pictures < most), "base")
+    return kind, SIZES[size]
+
+
+def choose_picture_size(height: int, width: int, *, all_alike: bool) -> tuple[int, int]:
+    """The (height, width) of a new model's pictures, for data whose usual size is this.
+
+    Small pictures that are all of one size keep it, if it can be cut into patches; others become squares.
+    """
+    small = max(height, width) <= _LARGEST_OWN
+    if all_alike and small and choose_patch_size(height) > 1 and choose_patch_size(width) > 1:
+        return height, width
+    edge = next((one for one in _EDGES if min(height, width) <= one), _EDGES[-1])
+    return edge, edge
+
+
+def choose_patch_size(edge: int) -> int:
+    """The divisor of an edge that is closest to an eighth of it, the larger of two."""
+    divisors = [one for one in range(1, edge + 1) if edge % one == 0]
+    return min(divisors, key=lambda one: (abs(one - edge / _PATCHES), -one))

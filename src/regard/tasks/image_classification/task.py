@@ -1,0 +1,278 @@
+"""The task of image classification, for ``regard.train.run``."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from regard.classification import majority_answer
+from regard.models import ImageEncoder
+from regard.tasks.classification.class_balance import describe_labels
+from regard.tasks.classification.loss import balanced_weights
+from regard.tasks.image_classification import new_model
+from regard.tasks.image_classification.batches import Batches, BatchIndices
+from regard.tasks.image_classification.data import (
+    PictureSet,
+    check_labels,
+    find_labels,
+    measure_pictures,
+    read_pictures,
+    split_pictures,
+)
+from regard.tasks.image_classification.loss import picture_loss, teacher_pixels
+from regard.tasks.image_classification.presets import (
+    FINE_TUNING_EPOCHS,
+    FINE_TUNING_PEAK,
+    FINE_TUNING_WARMUP,
+    SIZES,
+    Size,
+    choose_picture_size,
+)
+from regard.tasks.image_classification.recipe import ImageClassificationRecipe
+from regard.tasks.image_classification.validation import PictureValidation
+from regard.tasks.sentences import Indices
+from regard.train import RankShard, RunContext, Settings, Task, Validation
+from regard.vision.augmentation import Augmentation
+from regard.vision.augmentation_operations import load_kornia
+from regard.vision.labelled import LabelledPicture
+
+_IMBALANCED_SHARE = 0.75
+"""The share of the most frequent label above which accuracy hardly tells models apart."""
+
+
+@final
+class ImageClassificationTask(Task):
+    """Training an image classifier by ``recipe``.
+
+    ``prepare`` makes the choices that the recipe leaves open, and reports them. It sets ``batches`` to the training
+    pictures and ``validation`` to the metrics on validation pictures.
+    """
+
+    model: ImageEncoder
+    batches: Batches
+    validation: PictureValidation
+
+    def __init__(self, recipe: ImageClassificationRecipe) -> None:
+        self._recipe = recipe
+        self._size: Size | None = None
+        self._weights: Tensor | None = None
+        self._teacher: ImageEncoder | None = None
+        self._teacher_labels: Tensor | None = None
+        self._cached_epoch: tuple[int, list[BatchIndices]] = (-1, [])
+        self._measured = _Measured()
+
+    def prepare(self, context: RunContext) -> None:
+        """Read and decode the pictures, hold some out, and make or load the model.
+
+        Raises DataError for data that cannot be used, OptionError for an invalid recipe, CheckpointError for a model
+        that cannot be started from, RefusedError for a model whose pictures have no fixed size.
+        """
+        recipe, say, seed = self._recipe, context.say, context.settings.seed
+        recipe.check_effect()
+        if recipe.start is None:
+            new_model.check_hyperparameters(recipe)
+        if recipe.augmentation(32).policy != "none":
+            load_kornia("enhance")  # fails here if it is not installed, before data is read
+        # Settings that are invalid even with the shortest warm-up fail here, too.
+        _complete_settings(context.settings, SIZES["tiny"], recipe)
+        start, self._teacher = new_model.load_start(recipe), new_model.load_teacher(recipe)
+        pictures = read_pictures(recipe, recipe.data, say)
+        others = read_pictures(recipe, recipe.validation, say) if recipe.validation else []
+        labels = find_labels(pictures)
+        if start is None:
+            pictures = self._build_model(pictures, labels, say)
+        else:
+            self.model = new_model.with_labels(start, labels)
+        labels = self.model.labels
+        say(f"the model: {new_model.describe_model(recipe, self._size, self.model)}")
+        check_labels(others, labels, "the training data")
+        processor = self.model.processor
+        assert processor is not None
+        training, held_out = split_pictures(recipe, pictures, others, processor, seed=seed, say=say)
+        find_labels(training.pictures)
+        for sentence in describe_labels(labels, [(one,) for one in training.labels], several=False, things="pictures"):
+            say(sentence)
+        augmentation = recipe.augmentation(min(self.model.picture_size))
+        say(
+            f"augmentation: {augmentation}"
+            + ("; --no-flip if mirrored pictures mean another" if recipe.flip is None and augmentation.flip else "")
+        )
+        self.batches, held = (
+            Batches(one, _truth(one, labels), size=recipe.batch, seed=seed, augmentation=own)
+            for one, own in ((training, augmentation), (held_out, Augmentation()))
+        )
+        self.validation = PictureValidation(held, metric=_choose_metric(recipe, held.truth, labels, say))
+        if recipe.class_weights == "balanced":
+            self._weights = balanced_weights(self.batches.truth, several=False)
+        if self._teacher is not None:
+            self._teacher_labels = new_model.check_teacher(self._teacher, labels, str(recipe.teacher))
+            self._teacher.to(context.device)
+            self._teacher_labels = self._teacher_labels.to(context.device)
+        self._try_model()
+
+    def complete(self, settings: Settings) -> Settings:
+        """Fill in the learning rate and the warm-up where they are None, and the epochs of fine-tuning."""
+        return _complete_settings(settings, self._size or SIZES["tiny"], self._recipe)
+
+    def recipe(self) -> dict[str, Any]:
+        """The recipe's fields, with the model that was chosen, and a hash of the pictures and of the teacher."""
+        processor = self.model.processor
+        assert processor is not None
+        return {
+            **self._recipe.fields(),
+            "metric": self.validation.metric,
+            "model": self.model.config_fields() | {"processor": processor.fields()},
+            "pictures": self.batches.digest + self.validation.batches.digest,
+            "teacher_weights": None if self._teacher is None else _weights_digest(self._teacher),
+        }
+
+    def epoch(self, number: int) -> list[BatchIndices]:
+        """The batches of an epoch."""
+        if self._cached_epoch[0] != number:
+            self._cached_epoch = number, self.batches.epoch(number)
+        return self._cached_epoch[1]
+
+    def tokens(self, batch: BatchIndices) -> int:
+        """The number of pictures of a batch."""
+        return len(batch)
+
+    @property
+    def unit(self) -> str:
+        """What ``tokens`` counts."""
+        return "pictures"
+
+    def loss(self, model: nn.Module, batch: BatchIndices, shard: RankShard) -> Tensor:
+        """The sum of the losses of a shard of a batch, a scalar with a gradient."""
+        self._measured.begin()
+        own: Indices = shard.rows(np.arange(len(batch)))
+        loss = self._loss(model, batch, own if len(own) else np.arange(1))
+        self.batches.ask(self.epoch(batch.epoch), batch.number)
+        return loss if len(own) else loss * 0.0  # every process takes part in each step, even without rows
+
+    def metrics(self) -> dict[str, float]:
+        """The shares of the time in which training waited for decoded pictures, and augmented them."""
+        return self._measured.shares(self.batches.pictures.pixels.waited, self.batches.augmented)
+
+    def validate(self, model: nn.Module) -> Validation:
+        """Measure accuracy, F1, loss and calibration error on the validation pictures."""
+        assert isinstance(model, ImageEncoder)
+        return self.validation.measure(model)
+
+    def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> None:
+        """Write the model folder, replacing an older model in it and keeping other files."""
+        assert isinstance(model, ImageEncoder)
+        counts = {"pictures": len(self.batches.pictures), "held_out": len(self.validation.batches.pictures)}
+        model.processor = self.model.processor
+        model.metadata = {**counts, "start": self._recipe.fields()["start"], **about}
+        model.save(folder, overwrite=True, keep_others=True)
+
+    def describe(self, score: float) -> str:
+        """Format a score, for example "accuracy 0.914 on held-out pictures"."""
+        name = self.validation.metric.replace("_f1", " F1")
+        return f"{name} {abs(score):.3f} on held-out pictures"
+
+    def _loss(self, model: nn.Module, batch: BatchIndices, rows: Indices) -> Tensor:
+        device = next(model.parameters()).device
+        made = self.batches.augment(batch, rows, device)
+        teacher = None if self._teacher is None else self._ask_teacher(self._teacher, made.pixels)
+        return picture_loss(
+            model(self.batches.normalise(made.pixels)),
+            made,
+            smoothing=self._recipe.smoothing,
+            weights=self._weights,
+            teacher=teacher,
+            distill=self._recipe.distill or "hard",
+        )
+
+    @torch.no_grad()
+    def _ask_teacher(self, teacher: ImageEncoder, pixels: Tensor) -> Float[Tensor, "rows labels"]:
+        """The teacher's logits for the augmented pictures, in the order of the model's labels."""
+        assert teacher.processor is not None
+        seen = teacher_pixels(pixels, teacher.channels, teacher.picture_size)
+        logits: Tensor = teacher(teacher.processor.normalise(seen)).logits
+        return logits[:, self._teacher_labels]
+
+    def _build_model(
+        self, pictures: Sequence[LabelledPicture], labels: tuple[str, ...], say: Callable[[str], None]
+    ) -> list[LabelledPicture]:
+        """Build a new model for these pictures, and return those whose headers can be read."""
+        recipe = self._recipe
+        good, (height, width), all_alike, all_grey = measure_pictures(pictures, skip_bad=recipe.skip_bad, say=say)
+        size = recipe.picture_size or choose_picture_size(height, width, all_alike=all_alike)
+        labels = find_labels(good)
+        self.model, self._size = new_model.new_model(
+            recipe, size, pictures=len(good), channels=1 if all_grey else 3, labels=labels
+        )
+        return good
+
+    def _try_model(self) -> None:
+        """Classify a picture, so that a model that cannot compute it fails before training."""
+        self.model.eval()
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            self.model(self.batches.normalise(self.batches.read(np.arange(1), torch.device("cpu"))))
+
+
+@final
+class _Measured:
+    """Shares of the time since the last report."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._before = (0.0, 0.0)
+
+    def begin(self) -> None:
+        """Begin with the first step: what comes before is no training."""
+        self._since = time.monotonic() if self._since is None else self._since
+
+    def shares(self, waited: float, augmented: float) -> dict[str, float]:
+        """The shares since the last call, of the seconds counted so far."""
+        now, before = time.monotonic(), self._before
+        seconds = max(now - (self._since or now), 1e-9)
+        self._since, self._before = now, (waited, augmented)
+        return {
+            "waiting_for_data": min(1.0, (waited - before[0]) / seconds),
+            "augmenting": min(1.0, (augmented - before[1]) / seconds),
+        }
+
+
+def _truth(pictures: PictureSet, labels: Sequence[str]) -> Bool[np.ndarray, "pictures labels"]:
+    number = {label: index for index, label in enumerate(labels)}
+    return np.eye(len(labels), dtype=bool)[[number[label] for label in pictures.labels]]
+
+
+def _weights_digest(model: nn.Module) -> str:
+    digest = hashlib.sha256()
+    for weight in model.state_dict().values():
+        digest.update(weight.detach().float().cpu().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _choose_metric(
+    recipe: ImageClassificationRecipe,
+    truth: Bool[np.ndarray, "pictures labels"],
+    labels: Sequence[str],
+    say: Callable[[str], None],
+) -> str:
+    """Choose the metric that decides which weights are best, and report the score of the most frequent answer."""
+    answer, share = majority_answer(truth, labels)
+    metric = recipe.metric or ("macro_f1" if share > _IMBALANCED_SHARE else "accuracy")
+    shown = f"always answering {answer} is right for {share:.1%} of the validation pictures".replace("%", " %")
+    say(f"{shown}; the best model is chosen by {metric.replace('_f1', ' F1')}")
+    return metric
+
+
+def _complete_settings(settings: Settings, size: Size, recipe: ImageClassificationRecipe) -> Settings:
+    fine_tuned = recipe.start is not None
+    peak, warmup = (FINE_TUNING_PEAK, FINE_TUNING_WARMUP) if fine_tuned else (size.peak, size.warmup)
+    settings = replace(settings, schedule=settings.schedule.complete(peak=peak, warmup=warmup))
+    unlimited = (settings.epochs, settings.steps, settings.minutes) == (None, None, None)
+    return replace(settings, epochs=FINE_TUNING_EPOCHS) if fine_tuned and unlimited else settings

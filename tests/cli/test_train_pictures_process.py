@@ -1,0 +1,88 @@
+"""``regard train classify`` with pictures as processes: broken files, kill -9 and --resume, two processes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cli_process import fork_command
+from picture_files import write_folders
+from training_process import (
+    assert_killed_run_ends_with_the_same_weights,
+    assert_two_processes_have_the_losses_of_one,
+    losses,
+    train,
+)
+
+SMALL = ["classify", "--data", "shapes", "--set", "layers=1", "--set", "width=32", "--set", "heads=2", "--warmup", "10",
+         "--batch", "16", "--validate-every", "20", "--dtype", "float32"]  # fmt: skip
+
+
+@pytest.fixture
+def data(tmp_path):
+    write_folders(tmp_path / "shapes", count=23)
+    return tmp_path
+
+
+def test_broken_files_are_named_or_skipped(data):
+    whole = (data / "shapes" / "rows" / "000.png").read_bytes()
+    (data / "shapes" / "rows" / "cut.png").write_bytes(whole[: len(whole) // 2])
+    (data / "shapes" / "plain" / "empty.jpg").write_bytes(b"")
+    (data / "shapes" / "plain" / "notes.txt").write_text("x")
+    refused = train(data, "m", [*SMALL, "--steps", 3], start=fork_command())
+    assert refused.returncode == 3
+    assert "cut.png" in refused.stderr or "empty.jpg" in refused.stderr
+    assert "--skip-bad" in refused.stderr
+    assert not (data / "m").exists()
+    skipped = train(data, "m", [*SMALL, "--steps", 40, "--rate", 3e-3, "--no-flip", "--skip-bad"], start=fork_command())
+    assert skipped.returncode == 0, skipped.stderr
+    assert "empty.jpg" in skipped.stderr
+    assert "cut.png" in skipped.stderr
+    assert "skipped 1 because a file is not named like a picture" in skipped.stderr
+    assert json.loads((data / "m" / "about.json").read_text())["pictures"] == 63
+    assert {"model.safetensors", "config.json", "preprocessor_config.json"} <= {
+        one.name for one in (data / "m").iterdir()
+    }
+    last = (data / "m.run" / "metrics.jsonl").read_text().splitlines()
+    reported = [json.loads(line) for line in last if '"train"' in line]
+    assert all(0 <= line["waiting_for_data"] <= 1 for line in reported)
+
+
+@pytest.mark.parametrize(
+    "more", [["--augment", "strong"], pytest.param(["--memory", "0", "--mixup", "1"], marks=pytest.mark.slow)]
+)
+def test_run_killed_at_random_times_ends_with_the_same_weights(regard_command, data, more):
+    """With augmentation by random numbers, and with pictures that are decoded in threads."""
+    assert_killed_run_ends_with_the_same_weights(data, [*SMALL, *more], regard_command)
+
+
+def test_pictures_in_memory_and_decoded_in_threads_give_the_same_losses(data):
+    for out, memory in (("kept", 1), ("decoded", 0)):
+        run = train(data, out, [*SMALL, "--steps", 20, "--memory", memory], start=fork_command())
+        assert run.returncode == 0, run.stderr
+    assert "decoded again in each epoch" in run.stderr
+    assert losses(data / "kept.run") == losses(data / "decoded.run")
+
+
+@pytest.mark.parametrize(
+    "more", [["--augment", "strong"], pytest.param(["--class-weights", "balanced"], marks=pytest.mark.slow)]
+)
+def test_two_processes_have_the_losses_of_one(data, more):
+    """Each process computes some rows of the same augmented and mixed batch; the last batch of an epoch has 15 rows."""
+    options = [*SMALL, *more, "--steps", 30, "--rate", 1e-3, "--average", 1]
+    assert_two_processes_have_the_losses_of_one(data, options)
+
+
+@pytest.mark.slow
+def test_distillation_and_fine_tuning(data):
+    teacher = train(data, "teacher", [*SMALL, "--steps", 20], start=fork_command())
+    assert teacher.returncode == 0, teacher.stderr
+    for distill in ("hard", "soft"):
+        options = [*SMALL, "--teacher", "teacher", "--distill", distill, "--steps", 10]
+        student = train(data, distill, options, start=fork_command())
+        assert student.returncode == 0, student.stderr
+        assert "Deit tiny" in student.stderr
+    tuned = train(data, "tuned", ["classify", "--data", "shapes", "--from", "hard", "--steps", 3], start=fork_command())
+    assert tuned.returncode == 0, tuned.stderr
+    assert json.loads((data / "tuned" / "about.json").read_text())["start"] == "hard"
