@@ -1,6 +1,7 @@
-"""Classification: labels and probabilities of texts, and scores of classifiers."""
+"""Classification: labels and probabilities of texts and pictures, and scores of classifiers."""
 
 from regard.classification.classifier import Classifier, Prediction
+from regard.classification.picture_classifier import PictureClassifier, embed_pictures
 from regard.classification.scores import (
     CalibrationBin,
     ClassificationScores,
@@ -14,7 +15,9 @@ __all__ = [
     "ClassificationScores",
     "Classifier",
     "LabelScores",
+    "PictureClassifier",
     "Prediction",
+    "embed_pictures",
     "majority_answer",
     "score_probabilities",
 ]

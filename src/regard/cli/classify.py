@@ -1,4 +1,4 @@
-"""``regard classify``: labels and probabilities of texts from arguments, a file or a pipe."""
+"""``regard classify``: labels and probabilities of texts, or pictures, from arguments, a file or a pipe."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli.classify_pictures import classify_pictures
 from regard.cli.completion import choice_completer, model_completer
 from regard.cli.output_file import check_output_file, open_output_file
+from regard.cli.picture_input import has_picture_model
+from regard.cli.picture_options import refuse_options
 from regard.cli.progress import line_progress
 from regard.cli.shared_options import (
     ClassifierBatchTokens,
@@ -21,6 +24,7 @@ from regard.cli.shared_options import (
     Texts,
     Threshold,
     Truncate,
+    drop_none,
     load_classifier,
 )
 from regard.cli.stderr import say
@@ -44,6 +48,9 @@ the label alone. Several labels of a text are joined by a vertical bar, the most
 not grow with the length of the input. Lines from a pipe are answered as they arrive. With --skip-bad an unusable line \
 has no label and gives a message. A run that ends early leaves the finished lines in OUT.partial.
 
+[bold]Pictures.[/bold] If the model reads pictures, the arguments are their paths, and a folder is all pictures in it; \
+--data names a folder, or a file with one path per line. In jsonl the path is the field picture.
+
 [bold]Examples[/bold]
 
   regard classify --model model/ "A moving story, beautifully told."
@@ -51,6 +58,8 @@ has no label and gives a message. A run that ends early leaves the finished line
   regard classify --model model/ --data reviews.txt -o labels.tsv
 
   cat reviews.jsonl | regard classify --model model/ --field body --format jsonl
+
+  regard classify --model flowers-model/ photo.jpg holiday/*.png
 """
 
 
@@ -92,11 +101,16 @@ def classify(
     device: Device = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Classify texts with a trained model."""
+    """Classify texts, or pictures, with a trained model."""
     texts = texts or []
     check_choice("format of predictions", form, FORMATS)
     check_output_file(out, overwrite=overwrite)
     check_text_options(texts, data, field)
+    if model and has_picture_model(model):
+        given = drop_none({"--threshold": threshold, "--batch-tokens": batch_tokens, "--truncate": truncate or None})
+        refuse_options(list(given), "pictures", "texts")
+        classify_pictures(texts, data, field, out, form, model=model, device=device, skip_bad=skip_bad)
+        return
     classifier = load_classifier(model, device, batch_tokens, threshold)
     with open_texts(texts, data, field) as lines, open_output_file(out) as file:
         for some in _classify_lines(classifier, lines, skip_bad=skip_bad, truncate=truncate):

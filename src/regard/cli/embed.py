@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.completion import choice_completer
+from regard.cli.embed_pictures import embed_pictures
+from regard.cli.picture_input import has_picture_model
+from regard.cli.picture_options import refuse_options
 from regard.cli.progress import line_progress
 from regard.cli.shared_options import (
     DEFAULT_MODEL,
@@ -58,6 +61,10 @@ significant bits; the output is float32 all the same.
 own, in the folder --out. With --ray the work is done by the machines of a Ray cluster, which share the disk; a worker \
 that dies is replaced. --ray alone starts a cluster of this machine; --ray auto or HOST:PORT uses one that runs.
 
+[bold]Pictures.[/bold] If the model reads pictures, the arguments are their paths, and --data names a folder, or a \
+file with one path per line. A row is the pooled vector of a picture; the column text of .jsonl and .parquet is its \
+path.
+
 [bold]Interrupted?[/bold] Finished parts are kept in OUT.parts; repeat the command with --resume to continue.
 
 [bold]Examples[/bold]
@@ -71,6 +78,8 @@ that dies is replaced. --ray alone starts a cluster of this machine; --ray auto 
   regard embed --data reviews.txt -o reviews.npy --resume
 
   regard embed --ray auto --data "corpus/*.jsonl.gz" --field text -o vectors --format npy
+
+  regard embed --model flowers-model/ holiday/*.jpg -o holiday.npy
 """
 
 
@@ -132,11 +141,19 @@ def embed(
     resume: Resume = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Turn texts into vectors: one per text, or with --tokens one contextual vector per token."""
+    """Turn texts or pictures into vectors: one each, or with --tokens one contextual vector per token."""
     texts, model = texts or [], DEFAULT_MODEL if model is None else model
     check_choice("precision", dtype, PRECISIONS)
     check_text_options(texts, data, field)
     check_resume(resume=resume, overwrite=overwrite)
+    if has_picture_model(model):
+        given = {"--tokens": tokens, "--truncate": truncate, "--ray": ray is not None, "--resume": resume}
+        refuse_options([name for name, is_given in given.items() if is_given], "pictures", "texts")
+        name = _choose_format(form, out)
+        embed_pictures(
+            texts, data, field, out, name, model=model, dtype=dtype, batch=batch, skip_bad=skip_bad, overwrite=overwrite
+        )
+        return
     from regard.text.embedding_files import names_several_files
     from regard.text.embedding_job import EmbeddingOptions, format_count
 

@@ -1,4 +1,4 @@
-"""``regard evaluate classify``: measure a classifier on labelled texts."""
+"""``regard evaluate classify``: measure a classifier on labelled texts or pictures."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.completion import model_completer
+from regard.cli.evaluate_pictures import score_pictures
+from regard.cli.picture_input import has_picture_model
+from regard.cli.picture_options import SkipBad, refuse_options
 from regard.cli.shared_options import (
     ClassifierBatchTokens,
     Device,
@@ -17,6 +20,7 @@ from regard.cli.shared_options import (
     ScoreFormat,
     Threshold,
     Truncate,
+    drop_none,
     load_classifier,
     parse_label_columns,
 )
@@ -49,6 +53,8 @@ is a prediction of its own.
   regard evaluate classify --model model/ --data test.csv
 
   regard evaluate classify --model model/ --data test.tsv --columns 2,1 --format json
+
+  regard evaluate classify --model flowers-model/ --data flowers/test
 """
 
 
@@ -63,7 +69,7 @@ def classify(
         typer.Option(
             "--data",
             metavar="PATH",
-            help="Labelled texts, in any format of the training data; repeat for more.",
+            help="Labelled texts or pictures, in any format of the training data; repeat for more.",
             show_default=False,
         ),
     ],
@@ -82,12 +88,20 @@ def classify(
     bins: Annotated[int, typer.Option("--bins", min=1, max=1000, help="Bins of the calibration.")] = 10,
     truncate: Truncate = False,
     batch_tokens: ClassifierBatchTokens = None,
+    skip_bad: SkipBad = False,
     form: ScoreFormat = "text",
     device: Device = None,
 ) -> None:
     """Measure a classifier: accuracy, F1, each label, the confusion matrix, and calibration."""
     check_choice("format", form, ("text", "json"))
     parsed = parse_label_columns(columns)
+    if model and has_picture_model(model):
+        given = drop_none({"--threshold": threshold, "--batch-tokens": batch_tokens, "--truncate": truncate or None})
+        refuse_options(list(given), "pictures", "texts")
+        scores, names = score_pictures(model, data, parsed, bins=bins, skip_bad=skip_bad, device=device)
+        _show(scores, names, form, "pictures")
+        return
+    refuse_options(["--skip-bad"] * skip_bad, "texts", "pictures")
     from regard.classification import score_probabilities
     from regard.text.labelled import LabelFormat, label_matrix, read_and_report_labelled
 
@@ -100,16 +114,21 @@ def classify(
     scores = score_probabilities(
         probabilities, truth, classifier.labels, several=several, threshold=classifier.threshold, bins=bins
     )
+    _show(scores, classifier.labels, form, "texts")
+
+
+def _show(scores: ClassificationScores, labels: tuple[str, ...], form: str, things: str) -> None:
+    """Print the scores of ``things``, such as "texts", as tables or as JSON."""
     if form == "json":
-        print(json.dumps(_to_json(scores, classifier.labels), indent=2, ensure_ascii=False))
+        print(json.dumps(_to_json(scores, labels, things), indent=2, ensure_ascii=False))
         return
     from regard.cli.broken_pipe import PipedConsole
 
-    print_scores(scores, PipedConsole(highlight=False, markup=False))
+    print_scores(scores, PipedConsole(highlight=False, markup=False), things=things)
 
 
-def print_scores(scores: ClassificationScores, console: Console) -> None:
-    """Print the scores as tables."""
+def print_scores(scores: ClassificationScores, console: Console, *, things: str = "texts") -> None:
+    """Print the scores as tables; ``things`` is what was classified."""
     from rich.text import Text
 
     console.print(
@@ -117,17 +136,19 @@ def print_scores(scores: ClassificationScores, console: Console) -> None:
         f"loss {scores.loss:.4f}"
     )
     console.print(
-        _plain(f"{scores.texts:,} texts; always answering {scores.majority} has an accuracy of {scores.baseline:.4f}\n")
+        _plain(
+            f"{scores.texts:,} {things}; always answering {scores.majority} has an accuracy of {scores.baseline:.4f}\n"
+        )
     )
-    console.print(_label_table(scores))
+    console.print(_label_table(scores, things))
     console.print()
     if scores.confusion is not None and len(scores.labels) <= _MOST_COLUMNS:
         console.print(Text("Confusion: true label in rows, predicted label in columns", style="bold"))
         console.print(_confusion_table(scores))
         console.print()
     elif scores.confusion is not None:
-        console.print(Text("Largest confusions: true label, predicted label, texts", style="bold"))
-        console.print(_confusion_list(scores))
+        console.print(Text(f"Largest confusions: true label, predicted label, {things}", style="bold"))
+        console.print(_confusion_list(scores, things))
         console.print()
     console.print(Text(f"Calibration: expected error {scores.calibration_error:.4f}", style="bold"))
     console.print(_calibration_table(scores))
@@ -155,8 +176,8 @@ def _predict(classifier: Classifier, texts: list[LabelledText], *, truncate: boo
     return np.concatenate(found)
 
 
-def _to_json(scores: ClassificationScores, labels: tuple[str, ...]) -> dict[str, Any]:
-    fields = asdict(scores)
+def _to_json(scores: ClassificationScores, labels: tuple[str, ...], things: str) -> dict[str, Any]:
+    fields = {things if name == "texts" else name: value for name, value in asdict(scores).items()}
     confusion = fields.pop("confusion")
     if confusion is not None:
         fields["confusion"] = {"labels": list(labels), "true_by_predicted": confusion}
@@ -180,10 +201,10 @@ def _make_table(*columns: str) -> Table:
     return table
 
 
-def _label_table(scores: ClassificationScores) -> Table:
+def _label_table(scores: ClassificationScores, things: str) -> Table:
     from rich.text import Text
 
-    table = _make_table("label", "precision", "recall", "F1", "texts", "predicted")
+    table = _make_table("label", "precision", "recall", "F1", things, "predicted")
     for one in scores.labels:
         numbers = (f"{one.precision:.4f}", f"{one.recall:.4f}", f"{one.f1:.4f}")
         table.add_row(Text(_plain(one.label)), *numbers, f"{one.support:,}", f"{one.predicted:,}")
@@ -200,7 +221,7 @@ def _confusion_table(scores: ClassificationScores) -> Table:
     return table
 
 
-def _confusion_list(scores: ClassificationScores) -> Table:
+def _confusion_list(scores: ClassificationScores, things: str) -> Table:
     from rich.text import Text
 
     names = [one.label for one in scores.labels]
@@ -210,7 +231,7 @@ def _confusion_list(scores: ClassificationScores) -> Table:
         for predicted, count in enumerate(row)
         if true != predicted and count
     ]
-    table = _make_table("true", "predicted", "texts")
+    table = _make_table("true", "predicted", things)
     for count, true, predicted in sorted(wrong, reverse=True)[:_MOST_CONFUSIONS]:
         table.add_row(Text(_plain(names[true])), Text(_plain(names[predicted])), f"{count:,}")
     return table

@@ -155,12 +155,12 @@ def has_pictures(kind: str | None, data: Sequence[Path]) -> bool:
     return are_pictures(data)
 
 
-def refuse_options(names: Sequence[str], what: str, other: str) -> None:
-    """Raise OptionError for options that have no effect on ``what``, such as "pictures"."""
+def refuse_options(names: Sequence[str], what: str, other: str, *, with_kind: bool = False) -> None:
+    """Raise OptionError for options that have no effect on ``what``, such as "pictures", but on ``other``."""
     if names:
         raise OptionError(
             f"options of {other} have no effect on {what}",
             expected=f"options of {what}",
             got=", ".join(names),
-            do=f"leave {', '.join(names)} out, or say what the data is: --kind {other}",
+            do=f"leave {', '.join(names)} out" + (f", or say what the data is: --kind {other}" if with_kind else ""),
         )

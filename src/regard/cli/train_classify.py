@@ -264,10 +264,10 @@ def classify(
     are_pictures = has_pictures(kind, data)
     if are_pictures:
         given = [f"--{name.replace('_', '-')}" for name in drop_none(own)]
-        refuse_options(given + ["--labels"] * (labels == "several"), "pictures", "texts")
+        refuse_options(given + ["--labels"] * (labels == "several"), "pictures", "texts", with_kind=True)
         task = _picture_task(parse_label_columns(columns), shared | pictures.recipe_fields())
     else:
-        refuse_options(pictures.given(), "texts", "pictures")
+        refuse_options(pictures.given(), "texts", "pictures", with_kind=True)
         task = _text_task(parse_label_columns(columns), labels, shared | drop_none(own))
     done = training.run(task, out)
     if done.is_main and done.score is not None:

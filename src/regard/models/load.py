@@ -191,6 +191,13 @@ def has_loader(model_type: str) -> bool:
     return model_type in _MODELS
 
 
+def reads_pictures(folder_or_name: str | Path) -> bool:
+    """Whether a model reads pictures, by its config.json. Raises CheckpointError if there is no such model."""
+    loader = _MODELS.get(ConfigFile.read(resolve_folder(folder_or_name)).model_type)
+    kind = getattr(loader, "__self__", None)
+    return isinstance(kind, type) and issubclass(kind, ImageEncoder)
+
+
 def load_encoder(folder_or_name: str | Path, *, dtype: torch.dtype | None = None) -> Encoder:
     """Load a text encoder, without a masked-language head, which takes time for each token of a large vocabulary.
 
@@ -294,7 +301,7 @@ def _wrong_kind_error(name: str | Path, expected: str, model: object) -> Checkpo
 def _commands_of(model: object) -> str:
     """The commands, or the function, that use a model of this kind."""
     if isinstance(model, ImageEncoder):
-        return "model(pixels)"
+        return "regard classify, regard evaluate classify, regard embed, regard train classify --from"
     if isinstance(model, EncoderDecoder):
         return "regard translate, regard evaluate translate, regard view --source"
     if isinstance(model, TextClassifier):

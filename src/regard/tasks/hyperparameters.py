@@ -13,12 +13,19 @@ Config = TypeVar("Config")
 
 
 def apply_hyperparameters(
-    kind: type[Config], numbers: Mapping[str, Any], overrides: Mapping[str, Any], *, fixed: Sequence[str]
+    kind: type[Config],
+    numbers: Mapping[str, Any],
+    overrides: Mapping[str, Any],
+    *,
+    fixed: Sequence[str],
+    fixed_by: str = "the tokenizer",
+    instead: str = "set the size of the vocabulary with vocabulary=... (--vocabulary)",
 ) -> Config:
     """Build the config ``kind``, a dataclass, from ``numbers``, overridden by a recipe's hyperparameters.
 
-    An override "name.option" sets an entry of a mapping. ``fixed`` are the fields that the tokenizer determines. Raises
-    OptionError for an override of them, and for one that the config does not have.
+    An override "name.option" sets an entry of a mapping; an integer sets all integers of a tuple, such as both sides of
+    a patch. ``fixed`` are the fields that the tokenizer, or other data, determines, and ``instead`` is what to do in
+    place of setting them. Raises OptionError for an override of them, and for one that the config does not have.
     """
     fields = dataclasses.fields(kind)  # type: ignore[arg-type]
     free = [one.name for one in fields if one.name not in fixed]
@@ -28,10 +35,10 @@ def apply_hyperparameters(
         name, dot, option = name.partition(".")
         if name in fixed:
             raise OptionError(
-                f"{name} is determined by the tokenizer",
+                f"{name} is determined by {fixed_by}",
                 expected=f"hyperparameters (--set) without {name}",
                 got=repr(value),
-                do="set the size of the vocabulary with vocabulary=... (--vocabulary)",
+                do=instead,
             )
         if name not in free:
             raise unknown_name_error(f"setting of a {kind.__name__.removesuffix('Config')}", name, free)
@@ -45,6 +52,9 @@ def apply_hyperparameters(
         if dot:
             own[name] = {**own.get(name, {}), option: value}
             continue
+        if get_origin(types[name]) is tuple:
+            own[name] = _read_tuple(name, value, len(get_args(types[name])))
+            continue
         wanted = get_args(types[name]) or (types[name],)
         if type(value) not in wanted and not (float in wanted and type(value) is int):
             words = " or ".join("None" if one is NoneType else one.__name__ for one in wanted)
@@ -53,3 +63,16 @@ def apply_hyperparameters(
             )
         own[name] = float(value) if types[name] is float else value
     return kind(**{**numbers, **own})
+
+
+def _read_tuple(name: str, value: Any, count: int) -> tuple[int, ...]:
+    """A tuple of ``count`` integers, of a list or of one integer. Raises OptionError for anything else."""
+    listed = [value] * count if type(value) is int else value
+    if not isinstance(listed, list | tuple) or len(listed) != count or any(type(one) is not int for one in listed):
+        raise OptionError(
+            f"wrong {name}",
+            expected=f"an integer, or a list of {count}",
+            got=repr(value),
+            do=f"for example {name}={[8] * count}",
+        )
+    return tuple(listed)

@@ -64,8 +64,8 @@ def _class_logits(output: ImageOutput, *, distilled: bool) -> Float[Tensor, "row
 
 
 def teacher_pixels(
-    pixels: Float[Tensor, "rows channels height width"], channels: int, size: tuple[int, int]
-) -> Float[Tensor, "rows channels height width"]:
+    pixels: Float[Tensor, "rows _ _ _"], channels: int, size: tuple[int, int]
+) -> Float[Tensor, "rows _ _ _"]:
     """Pictures, 0 to 1, with the channels and in the size that a teacher reads; antialiased, bilinear."""
     if pixels.shape[1] != channels:
         pixels = pixels.expand(-1, 3, -1, -1) if channels == 3 else pixels.mean(1, keepdim=True)

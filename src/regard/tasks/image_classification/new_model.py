@@ -13,7 +13,7 @@ import torch
 from regard.errors import CheckpointError
 from regard.models import Deit, DeitConfig, ImageEncoder, Vit, VitConfig
 from regard.models.load import load_image_classifier, load_image_encoder
-from regard.tasks.hyperparameters import apply_hyperparameters
+from regard.tasks.hyperparameters import Config, apply_hyperparameters
 from regard.tasks.image_classification.presets import Size, choose_model, choose_patch_size
 from regard.tasks.image_classification.recipe import ImageClassificationRecipe
 from regard.vision import ImageProcessor
@@ -64,8 +64,12 @@ def default_processor(size: tuple[int, int], channels: int) -> ImageProcessor:
 def check_hyperparameters(recipe: ImageClassificationRecipe) -> None:
     """Try hyperparameters before data is read. Raises OptionError for those that no new model accepts."""
     kind, size = choose_model(0, recipe.model, distilled=recipe.teacher is not None)
+    patches = recipe.hyperparameters.get("patch_size", 4)
+    # The data decide whether patches fill the picture; here they do.
+    height, width = patches if isinstance(patches, list) and len(patches) == 2 else (patches, patches)
+    fitting = (8 * height, 8 * width) if type(height) is type(width) is int and min(height, width) > 0 else (32, 32)
     with torch.device("meta"):
-        _build(recipe, kind, size, recipe.picture_size or (32, 32), channels=3, labels=("a", "b"))
+        _build(recipe, kind, size, recipe.picture_size or fitting, channels=3, labels=("a", "b"))
 
 
 def new_model(
@@ -124,27 +128,30 @@ def _build(
     return _BUILDERS[kind](recipe, numbers)
 
 
+def _make_config(kind: type[Config], recipe: ImageClassificationRecipe, numbers: Mapping[str, Any]) -> Config:
+    return apply_hyperparameters(
+        kind,
+        numbers,
+        recipe.hyperparameters,
+        fixed=_DATA_FIELDS,
+        fixed_by="the data",
+        instead="set the size of the pictures with picture_size=... (--picture-size)",
+    )
+
+
 def _build_vit(recipe: ImageClassificationRecipe, numbers: Mapping[str, Any]) -> ImageEncoder:
-    return Vit(apply_hyperparameters(VitConfig, numbers, _pairs(recipe.hyperparameters), fixed=_DATA_FIELDS))
+    return Vit(_make_config(VitConfig, recipe, numbers))
 
 
 def _build_deit(recipe: ImageClassificationRecipe, numbers: Mapping[str, Any]) -> ImageEncoder:
     numbers = {**numbers, "distillation_head": recipe.teacher is not None}
-    return Deit(apply_hyperparameters(DeitConfig, numbers, _pairs(recipe.hyperparameters), fixed=_DATA_FIELDS))
+    return Deit(_make_config(DeitConfig, recipe, numbers))
 
 
 _BUILDERS: Mapping[str, Callable[[ImageClassificationRecipe, Mapping[str, Any]], ImageEncoder]] = MappingProxyType(
     {"vit": _build_vit, "deit": _build_deit}
 )
 """How a new model of each architecture is built; their names are ``presets.ARCHITECTURES``."""
-
-
-def _pairs(hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Hyperparameters in which a patch size is a pair: a number is both sides, as in patch_size=4."""
-    value = hyperparameters.get("patch_size")
-    if isinstance(value, list) and len(value) == 2:
-        return {**hyperparameters, "patch_size": tuple(value)}
-    return {**hyperparameters, "patch_size": (value, value)} if type(value) is int else dict(hyperparameters)
 
 
 def _folder_or_name(name: str) -> str | Path:

@@ -1,0 +1,150 @@
+"""Classification of pictures with a trained model.
+
+picture -> pixels -> logits -> probabilities of the labels
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import final
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.classification.classifier import Prediction
+from regard.errors import CheckpointError, OptionError, check_count, check_kind, short_repr
+from regard.models import ImageEncoder
+from regard.models.load import load_image_classifier
+from regard.vision import ImageProcessor
+from regard.vision.picture_file import Picture
+
+BATCH = 64
+"""Default pictures of a batch."""
+
+
+@final
+class PictureClassifier:
+    """Classifies pictures with ``model``, an image encoder with a head; ``batch`` is the number of pictures at a time.
+
+    Raises CheckpointError for a model without labels or without a processor.
+    """
+
+    def __init__(self, model: ImageEncoder, *, batch: int = BATCH) -> None:
+        check_kind("model", model, ImageEncoder, do="PictureClassifier.load(folder), or regard.load(folder)")
+        check_count("batch", batch)
+        if not model.labels:
+            raise CheckpointError(
+                "the model has no head, so it cannot classify",
+                expected="a model with labels",
+                got="a model without labels",
+                do="train a head on it: regard train classify --from FOLDER --data pictures/",
+            )
+        self.model, self.processor, self.batch = model, get_processor(model), batch
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: str | None = None, batch: int = BATCH) -> PictureClassifier:
+        """Load a classifier from a model folder. Raises CheckpointError if the folder holds no image classifier."""
+        return cls(load_image_classifier(folder, device=device), batch=batch)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the labels."""
+        return self.model.labels
+
+    def classify(self, pictures: Sequence[Picture]) -> list[Prediction]:
+        """Predict the labels of pictures: paths, bytes, arrays of uint8, or pictures of Pillow.
+
+        The ``text`` of a prediction is the path, or "picture 1" and so on. Raises DataError for a picture that cannot
+        be read, OptionError if ``pictures`` is not a list.
+        """
+        rows = self.probabilities(pictures).tolist()
+        names = [str(one) if isinstance(one, str | Path) else f"picture {n}" for n, one in enumerate(pictures, start=1)]
+        return [self.predict(name, row) for name, row in zip(names, rows, strict=True)]
+
+    def predict(self, name: str, probabilities: Sequence[float]) -> Prediction:
+        """The prediction that follows from the probabilities of the labels, in the order of ``labels``."""
+        named = dict(zip(self.labels, probabilities, strict=True))
+        return Prediction(name, (max(named, key=lambda label: named[label]),), named)
+
+    def probabilities(self, pictures: Sequence[Picture]) -> Float[Tensor, "pictures labels"]:
+        """Compute the probabilities of the labels of each picture, in float64 on the CPU; they sum to 1.
+
+        Raises DataError for a picture that cannot be read.
+        """
+        _check_list(pictures)
+        found = [self.probabilities_of_pixels(some) for some in _read_batches(pictures, self.processor, self.batch)]
+        return torch.cat(found) if found else self.probabilities_of_pixels([])
+
+    @torch.no_grad()
+    def probabilities_of_pixels(self, pixels: Sequence[np.ndarray]) -> Float[Tensor, "pictures labels"]:
+        """The same for pictures that ``processor.to_pixels`` has made: uint8 (channels, height, width)."""
+        found = [torch.zeros(0, len(self.labels), dtype=torch.float64)]
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            for some in batch_pixels(self.model, pixels, self.batch):
+                logits: Tensor = self.model(some).logits
+                found.append(logits.double().softmax(1).cpu())
+        finally:
+            self.model.train(was_training)
+        return torch.cat(found)
+
+
+@torch.no_grad()
+def embed_pictures(
+    model: ImageEncoder, pictures: Sequence[Picture], *, batch: int = BATCH
+) -> Float[Tensor, "pictures width"]:
+    """The pooled vectors of pictures, in float32 on the CPU. Raises DataError for a picture that cannot be read."""
+    _check_list(pictures)
+    found = [embed_pixels(model, some, batch=batch) for some in _read_batches(pictures, get_processor(model), batch)]
+    return torch.cat(found) if found else torch.zeros(0, model.width)
+
+
+@torch.no_grad()
+def embed_pixels(
+    model: ImageEncoder, pixels: Sequence[np.ndarray], *, batch: int = BATCH
+) -> Float[Tensor, "pictures width"]:
+    """The pooled vectors of pictures that ``processor.to_pixels`` has made: uint8 (channels, height, width)."""
+    found = [model(some).pooled.float().cpu() for some in batch_pixels(model, pixels, batch)]
+    return torch.cat(found) if found else torch.zeros(0, model.width)
+
+
+def get_processor(model: ImageEncoder) -> ImageProcessor:
+    """The model's processor. Raises CheckpointError if it has none."""
+    if model.processor is None:
+        raise CheckpointError(
+            "the model does not say how its pixels are made from pictures",
+            expected="preprocessor_config.json in its folder",
+            got="none",
+            do="use the whole folder of the model, or set model.processor = regard.vision.ImageProcessor(...)",
+        )
+    return model.processor
+
+
+def batch_pixels(model: ImageEncoder, pixels: Sequence[np.ndarray], batch: int) -> Iterator[Tensor]:
+    """Make model input of pixels, at most ``batch`` pictures at a time, which have the same size."""
+    processor, dtype = get_processor(model), next(model.parameters()).dtype
+    for _, group in groupby(pixels, key=lambda one: one.shape):
+        some = list(group)
+        for begin in range(0, len(some), batch):
+            made = torch.from_numpy(np.stack(some[begin : begin + batch])).to(model.device)
+            yield processor.normalise(processor.rescale_pixels(made)).to(dtype)
+
+
+def _read_batches(pictures: Sequence[Picture], processor: ImageProcessor, batch: int) -> Iterator[list[np.ndarray]]:
+    for begin in range(0, len(pictures), batch):
+        yield [processor.to_pixels(one) for one in pictures[begin : begin + batch]]
+
+
+def _check_list(pictures: object) -> None:
+    if isinstance(pictures, str | bytes) or not isinstance(pictures, Sequence):
+        raise OptionError(
+            "pictures is not a list of pictures",
+            expected="a list of paths, bytes, arrays of uint8, or pictures of Pillow",
+            got=short_repr(pictures),
+            do="put a single picture into a list",
+        )

@@ -1,0 +1,304 @@
+"""The task of image classification: choices by the data, splits, batches, losses, heads, and errors."""
+
+import dataclasses
+import time
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from picture_files import random_pixels, shape_picture, write_folders, write_idx
+from regard.errors import CheckpointError, DataError, OptionError
+from regard.models import Deit, DeitConfig, ImageOutput, Vit, VitConfig
+from regard.models.load import load_image_classifier
+from regard.tasks.image_classification import ImageClassificationRecipe, ImageClassificationTask
+from regard.tasks.image_classification.batches import PictureBatch
+from regard.tasks.image_classification.loss import picture_loss, teacher_pixels
+from regard.tasks.image_classification.new_model import with_labels
+from regard.tasks.image_classification.presets import (
+    MODELS,
+    choose_model,
+    choose_patch_size,
+    choose_picture_size,
+)
+from regard.train import RankShard, RunContext, Settings
+
+TINY = {"layers": 1, "width": 12, "heads": 2, "inner": 13}
+
+
+def prepare(*paths, **options):
+    said: list[str] = []
+    numbers = {} if "start" in options else {"hyperparameters": TINY}
+    recipe = ImageClassificationRecipe(tuple(paths), **{**numbers, "batch": 7, **options})
+    task = ImageClassificationTask(recipe)
+    torch.manual_seed(1)
+    task.prepare(RunContext(Settings(steps=1, precision="float32"), said.append))
+    return task, "\n".join(said)
+
+
+@pytest.fixture
+def shapes(tmp_path):
+    write_folders(tmp_path / "shapes", count=11)
+    return tmp_path / "shapes"
+
+
+def test_presets():
+    """Tiny models of 28 x 28 have at most half a million weights, as their page says."""
+    assert choose_model(60_000)[1].name == "tiny"
+    assert choose_model(500_000, "deit")[0] == "deit"
+    assert choose_model(500_000)[1].name == "small"
+    assert choose_model(5, "deit-base") == ("deit", choose_model(5, "base")[1])
+    assert choose_model(5, distilled=True)[0] == "deit"
+    assert choose_model(5, "vit-small", distilled=True)[0] == "vit"
+    size = choose_model(0, "tiny")[1]
+    numbers = {name: getattr(size, name) for name in ("width", "layers", "heads", "inner")}
+    model = Vit(VitConfig((28, 28), (4, 4), channels=1, labels=tuple("0123456789"), **numbers))
+    assert 0.4e6 < sum(weight.numel() for weight in model.parameters()) < 0.5e6
+    for name in MODELS:
+        choose_model(0, name)
+
+
+@pytest.mark.parametrize(("edge", "patch"), [(28, 4), (32, 4), (48, 6), (64, 8), (96, 12), (128, 16), (30, 3), (29, 1)])
+def test_patches_divide_the_edge(edge, patch):
+    assert choose_patch_size(edge) == patch
+
+
+def test_picture_sizes():
+    assert choose_picture_size(28, 28, all_alike=True) == (28, 28)
+    assert choose_picture_size(28, 36, all_alike=True) == (28, 36)
+    assert choose_picture_size(29, 29, all_alike=True) == (32, 32)
+    assert choose_picture_size(28, 28, all_alike=False) == (32, 32)
+    assert choose_picture_size(480, 640, all_alike=True) == (128, 128)
+    assert choose_picture_size(70, 100, all_alike=True) == (96, 96)
+
+
+def test_new_model_by_the_data(shapes):
+    """Grey pictures of one size give a model of that size; one RGB picture makes it RGB."""
+    task, said = prepare(shapes)
+    assert (task.model.picture_size, task.model.channels, task.model.labels) == (
+        (12, 12),
+        1,
+        ("columns", "plain", "rows"),
+    )
+    assert "Vit tiny, grey pictures of 12 x 12 in patches of 2 x 2" in said
+    Image.fromarray(random_pixels(40, 50)).save(shapes / "rows" / "x.png")
+    task, _ = prepare(shapes)
+    assert (task.model.picture_size, task.model.channels) == ((32, 32), 3)
+    task, _ = prepare(shapes, picture_size=(20, 20), model="deit")
+    assert isinstance(task.model, Deit)
+    assert task.model.picture_size == (20, 20)
+    task, _ = prepare(shapes, picture_size=(20, 20), hyperparameters={**TINY, "patch_size": [5, 4]})
+    assert task.model.config.patch_size == (5, 4)
+
+
+def test_every_picture_is_in_one_batch_of_an_epoch(shapes):
+    task, _ = prepare(shapes)
+    for number in range(2):
+        epoch = task.epoch(number)
+        assert sorted(np.concatenate([one.pictures for one in epoch]).tolist()) == list(
+            range(len(task.batches.pictures))
+        )
+        assert [len(one) for one in epoch] == [7] * (len(task.batches.pictures) // 7) + [len(task.batches.pictures) % 7]
+    first, again = task.epoch(3)[0].pictures, task.batches.epoch(3)[0].pictures
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, task.epoch(4)[0].pictures)
+
+
+def test_copies_are_held_out_together(tmp_path):
+    """Each picture occurs three times; no picture of the validation set is among the training pictures."""
+    for label in ("rows", "plain"):
+        (tmp_path / label).mkdir()
+        for number in range(30):
+            Image.fromarray(shape_picture(label, number // 3)).save(tmp_path / label / f"{number}.png")
+    task, _ = prepare(tmp_path)
+    held = task.validation.batches.pictures
+    assert len(held) == 6
+    assert not set(held.digests) & set(task.batches.pictures.digests)
+
+
+def test_conflicts_and_known_pictures_are_reported(tmp_path, shapes):
+    (shapes / "rows" / "000.png").replace(shapes / "plain" / "zz.png")
+    (shapes / "rows" / "copy.png").write_bytes((shapes / "plain" / "zz.png").read_bytes())
+    _, said = prepare(shapes, validation=(shapes,))
+    assert "1 picture occurs with different labels" in said
+    assert "validation pictures also occur in the training data" in said
+
+
+def test_batches_read_the_pixels_and_labels(tmp_path):
+    """Without augmentation a batch holds the pictures of its indices, and mixing blends their partners'."""
+    pixels = random_pixels(23 * 12, 12, 1).reshape(23, 12, 12)
+    write_idx(tmp_path / "train-images-idx3-ubyte", pixels)
+    write_idx(tmp_path / "train-labels-idx1-ubyte", np.arange(23) % 3)
+    for memory in (1.0, 0.0):
+        task, _ = prepare(tmp_path, augment="none", memory=memory)
+        batch = task.epoch(0)[0]
+        made = task.batches.augment(batch, np.arange(0, 7, 2), torch.device("cpu"))
+        chosen = task.batches.pictures.chosen[batch.pictures[::2]]
+        np.testing.assert_allclose(made.pixels[:, 0] * 255, pixels[chosen], atol=1e-4)
+        assert made.truth.int().argmax(1).tolist() == (chosen % 3).tolist()
+        assert made.other is None
+    task, _ = prepare(tmp_path, augment="none", mixup=1.0)
+    batch = task.epoch(0)[1]
+    whole = task.batches.augment(batch, np.arange(7), torch.device("cpu"))
+    part = task.batches.augment(batch, np.array([5, 6]), torch.device("cpu"))
+    torch.testing.assert_close(part.pixels, whole.pixels[5:])
+    assert torch.equal(part.other, whole.other[5:])
+    assert 0 < part.share < 1
+
+
+def test_losses_of_shards_add_up(shapes):
+    task, _ = prepare(shapes, augment="strong", flip=False, smoothing=0.1, class_weights="balanced")
+    batch = task.epoch(0)[-1]
+    whole = task.loss(task.model, batch, RankShard())
+    parts = [task.loss(task.model, batch, RankShard(rank, 11)) for rank in range(11)]
+    torch.testing.assert_close(sum(parts), whole)
+    assert parts[-1] == 0  # the batch has fewer rows than processes
+    assert task.tokens(batch) == len(batch) < 11
+
+
+def log_softmax(logits):
+    shifted = logits - logits.max(1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
+
+
+def test_loss_of_mixed_pictures_and_of_a_teacher():
+    """The equations, in NumPy and float64."""
+    generator = np.random.default_rng(1)
+    logits, taught, teacher = generator.standard_normal((3, 5, 7))
+    first, second, share = generator.integers(0, 7, 5), generator.integers(0, 7, 5), 0.3
+    hidden = torch.zeros(5, 1, 1, dtype=torch.float64)
+
+    def loss(output, **options):
+        truth, other = (torch.from_numpy(np.eye(7, dtype=bool)[labels]) for labels in (first, second))
+        batch = PictureBatch(torch.zeros(5, 1, 2, 2), truth, share, other)
+        return picture_loss(output, batch, **options).item()
+
+    def cross_entropy(values, labels):
+        return -log_softmax(values)[np.arange(5), labels].sum()
+
+    mixed = share * cross_entropy(logits, first) + (1 - share) * cross_entropy(logits, second)
+    plain = ImageOutput(hidden, hidden[:, 0], torch.from_numpy(logits))
+    assert loss(plain) == pytest.approx(mixed)
+    hard = (mixed + cross_entropy(taught, teacher.argmax(1))) / 2
+    mean = torch.from_numpy((logits + taught) / 2)
+    both = dataclasses.replace(
+        plain, logits=mean, class_logits=torch.from_numpy(logits), distillation_logits=torch.from_numpy(taught)
+    )
+    answers = torch.from_numpy(teacher)
+    assert loss(both, teacher=answers, distill="hard") == pytest.approx(hard, rel=1e-5)
+    t, z = log_softmax(teacher / 3), log_softmax(taught / 3)
+    soft = 0.9 * mixed + 0.1 * 9 * (np.exp(t) * (t - z)).sum()
+    assert loss(both, teacher=answers, distill="soft") == pytest.approx(soft, rel=1e-5)
+    own = (mixed + cross_entropy(logits, teacher.argmax(1))) / 2
+    assert loss(plain, teacher=answers, distill="hard") == pytest.approx(own, rel=1e-5)
+
+
+def test_pixels_of_a_teacher():
+    grey = torch.rand(2, 1, 8, 8)
+    assert torch.equal(teacher_pixels(grey, 3, (8, 8)), grey.repeat(1, 3, 1, 1))
+    assert teacher_pixels(grey.repeat(1, 3, 1, 1), 1, (16, 4)).shape == (2, 1, 16, 4)
+    torch.testing.assert_close(
+        teacher_pixels(torch.full((1, 3, 8, 8), 0.25), 3, (5, 13)), torch.full((1, 3, 5, 13), 0.25)
+    )
+
+
+@pytest.mark.parametrize("kind", ["vit", "deit"])
+def test_head_is_kept_for_the_same_labels(kind):
+    numbers = {"picture_size": (8, 8), "patch_size": (4, 4), "labels": ("b", "a"), **TINY}
+    model = Vit(VitConfig(**numbers)) if kind == "vit" else Deit(DeitConfig(distillation_head=True, **numbers))
+    assert with_labels(model, ("a", "b")) is model
+    other = with_labels(model, ("a", "b", "c"))
+    assert other.labels == ("a", "b", "c")
+    for name, weight in other.state_dict().items():
+        is_head = name.startswith(("head.", "distillation_head."))
+        assert is_head != (name in model.state_dict() and torch.equal(weight, model.state_dict()[name]))
+    pixels = torch.randn(2, 3, 8, 8)
+    torch.testing.assert_close(other.eval()(pixels).hidden, model.eval()(pixels).hidden)
+
+
+def test_saved_model_starts_and_teaches(shapes, tmp_path):
+    task, _ = prepare(shapes)
+    task.save(task.model, tmp_path / "m", {"steps": 1})
+    loaded = load_image_classifier(tmp_path / "m")
+    assert loaded.processor == task.model.processor
+    assert task.validate(loaded).metrics == task.validate(task.model).metrics
+    tuned, said = prepare(shapes, start=str(tmp_path / "m"))
+    assert torch.equal(tuned.model.head.weight, task.model.head.weight)
+    assert "a Vit" in said
+    (shapes / "rows").rename(shapes / "lines")
+    tuned, _ = prepare(shapes, start=str(tmp_path / "m"))
+    assert tuned.model.labels == ("columns", "lines", "plain")
+    with pytest.raises(CheckpointError, match="does not know all labels"):
+        prepare(shapes, teacher=str(tmp_path / "m"))
+    (shapes / "lines").rename(shapes / "rows")
+    student, _ = prepare(shapes, teacher=str(tmp_path / "m"), distill="soft")
+    assert isinstance(student.model, Deit)
+    assert student.loss(student.model.train(), student.epoch(0)[0], RankShard()).isfinite()
+    assert student.recipe()["teacher_weights"] != task.recipe()["teacher_weights"]
+
+
+def test_data_that_cannot_be_used(tmp_path, shapes):
+    for label in ("columns", "plain"):
+        (shapes / label).rename(tmp_path / label)
+    with pytest.raises(DataError, match="all have the same label"):
+        prepare(shapes)
+    (tmp_path / "plain").rename(shapes / "plain")
+    for picture in (shapes / "plain").iterdir():
+        picture.write_bytes(b"x")
+    with pytest.raises(DataError, match="11 of 22 pictures cannot be used"):
+        prepare(shapes)
+    with pytest.raises(DataError, match="all have the same label"):
+        prepare(shapes, skip_bad=True)
+    for picture in (shapes / "rows").iterdir():
+        picture.write_bytes(b"x")
+    with pytest.raises(DataError, match="22 of 22 pictures cannot be used"):
+        prepare(shapes, skip_bad=True)
+
+
+def test_validation_labels_must_be_known(tmp_path, shapes):
+    write_folders(tmp_path / "other", count=2)
+    (tmp_path / "other" / "rows").rename(tmp_path / "other" / "dots")
+    with pytest.raises(DataError, match="'dots'"):
+        prepare(shapes, validation=(tmp_path / "other",))
+
+
+@pytest.mark.usefixtures("without_shape_checks")
+@pytest.mark.parametrize(
+    "options",
+    [{"model": "huge"}, {"augment": "much"}, {"policy": "auto"}, {"erase": 2.0}, {"crop": -1}, {"batch": 0},
+     {"distill": "hard"}, {"teacher": "m", "distill": "warm"}, {"metric": "f1"}, {"memory": -1.0},
+     {"picture_size": (0, 3)}, {"smoothing": 1.5}, {"class_weights": "some"}, {"data": "x"}],
+)  # fmt: skip
+def test_recipes_out_of_range(tmp_path, options):
+    with pytest.raises(OptionError):
+        ImageClassificationRecipe(**{"data": (tmp_path,), **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"hyperparameters": {"depth": 3}}, "depth"),
+        ({"hyperparameters": {"channels": 3}}, "channels is determined by the data"),
+        ({"attention": "linaer"}, "linear"),
+        ({"hyperparameters": {"patch_size": 5}, "picture_size": (12, 12)}, "picture_size"),
+        ({"hyperparameters": {"patch_size": [3, 4, 5]}}, "patch_size"),
+        ({"start": "m", "model": "tiny"}, "--model"),
+        ({"start": "m", "picture_size": (8, 8)}, "--picture-size"),
+    ],
+)
+def test_wrong_hyperparameters_fail_before_data_is_read(tmp_path, options, words):
+    with pytest.raises(OptionError, match=words):
+        prepare(tmp_path / "none", **options)
+
+
+def test_shares_of_the_time(shapes):
+    task, _ = prepare(shapes)
+    batch = task.epoch(0)[0]
+    task.loss(task.model, batch, RankShard())
+    task.metrics()
+    task.batches.pictures.pixels.waited += 0.05
+    time.sleep(0.1)
+    found = task.metrics()
+    assert 0.2 < found["waiting_for_data"] <= 0.5
+    assert found["augmenting"] == 0
