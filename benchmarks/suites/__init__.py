@@ -20,6 +20,7 @@ from benchmarks.suites import (
     short,
     sigmoid,
     softcap_sinks,
+    swin,
     training,
     translator,
     window,
@@ -45,6 +46,7 @@ SUITES: dict[str, Suite] = {
         softcap_sinks,
         model,
         hf_models,
+        swin,
         generation,
         translator,
     )
