@@ -64,12 +64,16 @@ from regard.models import (
     T5,
     Bert,
     BertConfig,
+    ClassOutput,
     Deit,
     DeitConfig,
     Gpt2,
     Gpt2Config,
     ModernBert,
     ModernBertConfig,
+    Perceiver,
+    PerceiverConfig,
+    PixelInput,
     Recurrent,
     RecurrentConfig,
     Roberta,
@@ -77,6 +81,8 @@ from regard.models import (
     T5Config,
     TextClassifier,
     TextClassifierConfig,
+    TextInput,
+    TokenInput,
     Transformer,
     TransformerConfig,
     TransformerEncoder,
@@ -712,6 +718,20 @@ def _models() -> Iterator[PublicCall]:
                  "output_bias": True, "dropout": 0.0, "attention_dropout": 0.0, "inner_dropout": 0.0,
                  "deviation": 0.02, "pad_id": 0, "head": True, "tied": True},
     )  # fmt: skip
+    yield PublicCall(
+        "PerceiverConfig",
+        lambda **hyperparameters: Perceiver(PerceiverConfig(**hyperparameters)),
+        lambda: {"input": TokenInput(7), "output": ClassOutput(("a", "b")), "latents": 3, "width": 6, "layers": 1,
+                 "repeats": 1, "heads": 2, "cross_heads": 1, "query_key_width": 4, "value_width": 4,
+                 "cross_width": "inputs", "query_residual": True, "widening": 1, "cross_widening": 1,
+                 "activation": "gelu", "dropout": 0.0, "deviation": 0.02},
+    )  # fmt: skip
+    yield PublicCall("PixelInput", PixelInput, lambda: {"size": (5, 7), "channels": 1, "bands": 3})
+    yield PublicCall("FourierFeatures", positions.FourierFeatures, lambda: {"resolution": (5, 7), "bands": 3})
+    perceiver = Perceiver.classifier(TextInput(41, 17, 7), ("a", "b"), latents=3, width=6, layers=1, heads=2).eval()
+    yield PublicCall(
+        "Perceiver.forward", perceiver, lambda: {"inputs": ids(), "mask": None, "at": None, "keep_layers": False}
+    )
     modern = ModernBert(ModernBertConfig(41, 8, 1, 2, 7, 17, pad_id=0, head=True)).eval()
     yield PublicCall("ModernBert.forward", modern, lambda: {"ids": ids(), "mask": None, "keep_layers": False})
     yield from _image_models()
