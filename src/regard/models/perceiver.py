@@ -113,8 +113,10 @@ class Perceiver(nn.Module):
         super().__init__()
         check_kind("config", config, PerceiverConfig, do="for example PerceiverConfig(TextInput())")
         self.config = config
-        options = BlockOptions(config.width, config.activation, config.dropout, config.cross_width, config.deviation)
-        self.input = config.input.build(config.deviation)
+        options = BlockOptions(
+            config.width, config.activation, config.dropout, config.cross_width, float(config.deviation)
+        )
+        self.input = config.input.build(float(config.deviation))
         self.latents = _Latents(config.latents, config.width)
         self.cross = make_cross_block(
             options,
@@ -237,8 +239,8 @@ class Perceiver(nn.Module):
                 nn.init.normal_(module.weight, std=module.in_features**-0.5)
                 nn.init.zeros_(module.bias)
             elif isinstance(module, nn.Embedding):
-                nn.init.normal_(module.weight, std=self.config.deviation)
-        nn.init.normal_(self.latents.latents, std=self.config.deviation)
+                nn.init.normal_(module.weight, std=float(self.config.deviation))
+        nn.init.normal_(self.latents.latents, std=float(self.config.deviation))
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import ShapeError, check_count, check_size
+from regard.errors import ShapeError, check_count, check_kind, check_size
 from regard.tensors import check_tensor
 
 
@@ -39,10 +39,8 @@ class FourierFeatures(nn.Module):
 
     def __init__(self, resolution: Sequence[int], bands: int) -> None:
         super().__init__()
+        _check_axes("resolution", resolution)
         self.resolution = tuple(resolution)
-        check_count("number of axes", len(self.resolution), most=8)
-        for size in self.resolution:
-            check_size("resolution", size)
         check_size("bands", bands)
         self.bands = bands
 
@@ -76,7 +74,15 @@ class FourierFeatures(nn.Module):
 
 def grid_positions(shape: Sequence[int], *, device: torch.device | str | None = None) -> Float[Tensor, "n axes"]:
     """The positions of all cells of a grid, row by row: (product of ``shape``, axes), from -1 to 1 along each axis."""
-    for size in shape:
-        check_size("shape", size)
+    _check_axes("shape", shape)
     axes = [torch.linspace(-1.0, 1.0, size, dtype=torch.float32, device=device) for size in shape]
     return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).reshape(-1, len(axes))
+
+
+def _check_axes(name: str, sizes: object) -> None:
+    """Raise OptionError unless ``sizes`` are a tuple or list of 1 to 8 sizes."""
+    check_kind(name, sizes, (tuple, list), do=f"for example {name}=(28, 28)")
+    listed: Sequence[object] = sizes  # type: ignore[assignment]
+    check_count("number of axes", len(listed), most=8)
+    for size in listed:
+        check_size(name, size)
