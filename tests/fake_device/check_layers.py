@@ -12,6 +12,19 @@ from fake_device.device import DEVICE, DeviceTensor
 from regard import masks, positions
 from regard.layers import KeyValueCache, PagedCache, PagePool, decoder_block, encoder_block
 from regard.models import Bert, BertConfig, Vit, VitConfig
+from regard.models import (
+    AudioInput,
+    AudioOutput,
+    Bert,
+    BertConfig,
+    JoinedInput,
+    JoinedOutput,
+    LabelOutput,
+    Perceiver,
+    PerceiverConfig,
+    PixelInput,
+    TrainedPixelInput,
+)
 
 WIDTH, HEADS = 20, 5
 POSITIONS = {
@@ -121,6 +134,32 @@ def test_vit_at_two_picture_sizes():
             with torch.no_grad():
                 outputs.append(model.to(device)(pixels.to(device)).logits)
         assert_same(outputs[1], outputs[0])
+def test_perceivers():
+    sizes = {"latents": 5, "width": 12, "layers": 1, "heads": 3}
+    pixels = Perceiver.classifier(PixelInput((5, 7), channels=1, bands=3), ("a", "b"), **sizes).eval()
+    trained = Perceiver.classifier(TrainedPixelInput((3, 4), channels=1, width=6), ("a", "b"), **sizes).eval()
+    joined = Perceiver(
+        PerceiverConfig(
+            JoinedInput({"sound": AudioInput(15, 3, 5), "picture": PixelInput((5, 7), channels=1, bands=3)}),
+            JoinedOutput({"sound": AudioOutput(15, 3, 5), "label": LabelOutput(("a", "b"), 7)}, width=13),
+            cross_heads=1,
+            **sizes,
+        )
+    ).eval()
+    picture, sound, at = torch.randn(2, 1, 5, 7), torch.randn(2, 15), torch.tensor([4, 0])
+    results = []
+    for device in ("cpu", DEVICE):
+        data = {"sound": sound.to(device), "picture": picture.to(device)}
+        with torch.no_grad():
+            seen = [
+                model.to(device)(data["picture"], mask=masks.padding([35, 6])).logits for model in (pixels, trained)
+            ]
+            for chosen in (None, {"sound": at}, {"sound": at.to(device)}):
+                logits = joined.to(device)(data, mask={"sound": masks.padding([5, 3])}, at=chosen).logits
+                seen += [logits["sound"], logits["label"]]
+        results.append(seen)
+    for on_cpu, on_device in zip(*results, strict=True):
+        assert_same(on_device, on_cpu)
 
 
 def test_bert_and_its_recording():

@@ -165,7 +165,7 @@ class PerceiverConfig:
         """Read the config from a Hugging Face config.json. Raises CheckpointError for missing or unusable fields."""
         named = config.fields.get("architectures")
         name = named[0] if isinstance(named, list) and len(named) == 1 else None
-        if name not in _ARCHITECTURES:
+        if not isinstance(name, str) or name not in _ARCHITECTURES:
             raise CheckpointError(
                 f"{config.path} does not say what this Perceiver reads and returns",
                 expected='"architectures", a list of one of ' + ", ".join(_ARCHITECTURES),
@@ -294,9 +294,10 @@ def _read_part(config: ConfigFile, field: str, value: Any, kinds: Mapping[str, t
             got=", ".join(unknown)[:80],
             do="check that the file belongs to this model",
         )
-    if found in (JoinedInput, JoinedOutput) and isinstance(given.get("parts"), dict):
+    parts = given.get("parts")
+    if isinstance(parts, dict):
         inner = _INPUTS if found is JoinedInput else _PARTS
-        given["parts"] = {name: _read_part(config, name, one, inner) for name, one in given["parts"].items()}
+        given["parts"] = {name: _read_part(config, name, one, inner) for name, one in parts.items()}
     try:
         return config.build(found, **given)
     except TypeError as error:  # a missing field, or a list in place of a number

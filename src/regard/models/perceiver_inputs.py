@@ -101,7 +101,6 @@ class TokenwiseLayer(InputLayer):
     def embed(self, features: Tensor, grid: tuple[int, ...]) -> Float[Tensor, "batch tokens width"]:
         """Compute the tokens from their features and their places in the grid."""
 
-    @final
     def forward(self, inputs: Any, *, mask: Any = None) -> InputTokens:
         """Cut, hide and embed."""
         features, grid = self.cut(inputs)
@@ -578,6 +577,8 @@ class _BatchNorm(nn.Module):
         self.weight, self.bias = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
         self.register_buffer("running_mean", torch.zeros(channels))
         self.register_buffer("running_var", torch.ones(channels))
+        self.running_mean: Tensor
+        self.running_var: Tensor
 
     def forward(self, features: Tensor) -> Tensor:
         return functional.batch_norm(

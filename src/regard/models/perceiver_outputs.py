@@ -156,10 +156,10 @@ class FlowOutput(OutputQueries):
 
     def build(self, options: BlockOptions, source: InputLayer) -> OutputLayer:
         """Make the block and the last layer."""
-        grid = getattr(getattr(source, "options", None), "size", None)
-        if not isinstance(getattr(source, "options", None), FlowInput):
+        read = getattr(source, "options", None)
+        if not isinstance(read, FlowInput):
             raise _wrong_input_error(self, "a FlowInput", source)
-        return _FlowLayer(self, options, source, grid)
+        return _FlowLayer(self, options, source, read.size)
 
 
 class PartOutput(ABC):
