@@ -2,7 +2,8 @@
 
 from regard.models.base import Decoder, Encoder, EncoderDecoder, SequenceOutput
 from regard.models.bert import Bert, BertConfig
-from regard.models.causal_language_model import CausalLanguageModel, CausalOutput, CausalState
+from regard.models.causal_language_model import CausalLanguageModel
+from regard.models.causal_state import CausalOutput, CausalState
 from regard.models.deit import Deit, DeitConfig, deit_base, deit_small, deit_tiny
 from regard.models.gpt2 import Gpt2, Gpt2Config, gpt2_large, gpt2_medium, gpt2_small, gpt2_xl
 from regard.models.image_encoder import ImageEncoder, ImageOutput, TokenGrid
@@ -67,8 +68,6 @@ from regard.models.rotary_config import RotaryConfig
 from regard.models.swin import Swin, SwinConfig, swin_base, swin_small, swin_tiny
 from regard.models.t5 import (
     T5,
-    T5Encoder,
-    T5EncoderOutput,
     mt5_base,
     mt5_small,
     t5_1_1_base,
@@ -79,6 +78,7 @@ from regard.models.t5 import (
     t5_small,
 )
 from regard.models.t5_config import T5Config
+from regard.models.t5_encoder import T5Encoder, T5EncoderOutput
 from regard.models.text_classifier import ClassifierOutput, TextClassifier, TextClassifierConfig
 from regard.models.transformer import (
     Transformer,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, cast, final
@@ -23,93 +23,26 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard import masks
-from regard.errors import OptionError, RefusedError, ShapeError, check_count, check_flag, check_kind, short_repr
+from regard.errors import OptionError, RefusedError, ShapeError, check_flag, check_kind, short_repr
 from regard.kernels.support import unsupported_reason
 from regard.layers import DecoderBlock, DecoderCache
 from regard.layers.projection import linear_activation
 from regard.masks import Mask
 from regard.masks.band import Band
-from regard.mechanisms.key_value_cache import take_rows
 from regard.mechanisms.page_pool import PagePool
 from regard.mechanisms.ragged_pages import RaggedStep
 from regard.models import checkpoint_reader, checkpoint_writer, sequence_files
 from regard.models.base import Decoder
+from regard.models.causal_state import CausalOutput, CausalState
 from regard.models.check_mechanisms import check_mechanisms
 from regard.models.check_token_ids import check_token_ids
 from regard.models.config_file import ConfigFile
+from regard.models.special_ids import NO_END
 from regard.models.weight_names import WeightNames
 from regard.positions.base import Rotation
 from regard.tensors import check_tensor
 from regard.text import Tokenizer
 from regard.validation import check_mask
-
-NO_END = -1
-"""The ``end_id`` of a model without an end token; no token has this id."""
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class CausalOutput:
-    """The output of a causal language model.
-
-    hidden  (batch, length, width)           hidden states after the last norm
-    logits  (batch, length, vocabulary)      of the token after each position
-    layers  layers + 1 of hidden's shape     the embedding, then each layer's output, the last one normalised and so
-                                             equal to ``hidden``; None without ``keep_layers``
-    """
-
-    hidden: Float[Tensor, "batch length width"]
-    logits: Float[Tensor, "batch length vocabulary"]
-    layers: tuple[Float[Tensor, "batch length width"], ...] | None = None
-
-    def __repr__(self) -> str:
-        layers = "None" if self.layers is None else f"{len(self.layers)} like it"
-        return f"CausalOutput(hidden {tuple(self.hidden.shape)}, layers {layers}, logits {tuple(self.logits.shape)})"
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class CausalState:
-    """The state of a causal language model between two steps.
-
-    ``caches`` hold the keys and values of ``length`` tokens in each layer. ``padding`` (rows,) counts the padded tokens
-    at the left of each row; None if there are none. ``model`` is the one that computed them; None is unknown.
-    """
-
-    caches: tuple[DecoderCache, ...]
-    rows: int
-    padding: Int[Tensor, " rows"] | None = None
-    model: CausalLanguageModel | None = field(default=None, repr=False)
-
-    @property
-    def length(self) -> int:
-        """The number of tokens in the state, padding included."""
-        return self.caches[0].length
-
-    def reordered(self, entries: Int[Tensor, " rows"]) -> CausalState:
-        """Select the rows ``entries`` of the state, in that order; a row may be selected more than once."""
-        padding = None if self.padding is None else take_rows(self.padding, entries)
-        return CausalState(tuple(cache.reordered(entries) for cache in self.caches), len(entries), padding, self.model)
-
-    def next_positions(self, new: int) -> Int[Tensor, "#rows new"]:
-        """The positions of the next ``new`` tokens in their texts; 0 for padding."""
-        slots = torch.arange(self.length, self.length + new)
-        if self.padding is None:
-            return slots[None]
-        return (slots.to(self.padding) - self.padding[:, None]).clamp(min=0)
-
-    def next_masks(self, new: int) -> list[Mask | None]:
-        """The mask of the padding for the next ``new`` tokens in each layer; None where a cache holds no padding."""
-        if self.padding is None:
-            return [None] * len(self.caches)
-        length = self.length + new
-        unpadded = length - int(self.padding.max()) if self.rows else 0
-        by_keys: dict[int, Mask | None] = {}
-        for keys in {cache.visible_keys(new) for cache in self.caches}:
-            own = (length - self.padding).clamp(min=0, max=keys)
-            by_keys[keys] = None if keys <= unpadded else masks.padding(own, side="left")
-        return [by_keys[cache.visible_keys(new)] for cache in self.caches]
 
 
 class CausalLanguageModel(Decoder, ABC):
@@ -464,21 +397,6 @@ class CausalLanguageModel(Decoder, ABC):
     def _blocks(self) -> Sequence[DecoderBlock]:
         """The layers, cast to their type."""
         return cast("Sequence[DecoderBlock]", self.layers)
-
-
-def check_special_ids(vocabulary: int, *, pad_id: object, start_id: object, end_ids: tuple[int, ...]) -> None:
-    """Raise OptionError unless the ids of special tokens are in the vocabulary; None is no such token."""
-    for name, number in (("pad_id", pad_id), ("start_id", start_id)):
-        if number is not None:
-            check_count(name, number, least=0, most=vocabulary - 1)
-    check_kind("end_ids", end_ids, tuple, do="for example end_ids=(2,), or () for a model without an end token")
-    for number in end_ids:
-        check_count("end_ids", number, least=0, most=vocabulary - 1)
-
-
-def join_end_ids(end_ids: tuple[int, ...]) -> int | list[int] | None:
-    """Return the field "eos_token_id" of a config.json: an integer, a list of them, or null."""
-    return end_ids[0] if len(end_ids) == 1 else list(end_ids) or None
 
 
 def _check_lengths(lengths: Tensor, prompts: Tensor) -> Tensor:

@@ -35,10 +35,12 @@ from regard.layers import DecoderBlock, Dropout, FeedForward, MultiHeadAttention
 from regard.masks import Mask
 from regard.mechanisms import DotProduct
 from regard.models.activation_names import ACTIVATIONS, activation_to_hugging_face
-from regard.models.causal_language_model import CausalLanguageModel, CausalOutput, check_special_ids, join_end_ids
+from regard.models.causal_language_model import CausalLanguageModel
+from regard.models.causal_state import CausalOutput
 from regard.models.check_token_ids import check_token_positions
 from regard.models.config_file import MAX_LAYERS, ConfigFile
 from regard.models.initial_weights import init_from_normal
+from regard.models.special_ids import check_special_ids, join_end_ids
 from regard.models.weight_names import Row, WeightNames
 from regard.positions import Learned
 from regard.validation import check_dropout

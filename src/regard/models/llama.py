@@ -37,7 +37,8 @@ from regard.masks import Mask
 from regard.mechanisms import DotProduct
 from regard.models.causal_language_model import CausalLanguageModel
 from regard.models.initial_weights import init_from_normal
-from regard.models.llama_config import MODEL_TYPES, LlamaConfig
+from regard.models.llama_config import LlamaConfig
+from regard.models.llama_types import MODEL_TYPES
 from regard.models.rotary_config import RotaryConfig
 from regard.models.weight_names import Row, WeightNames
 from regard.positions import DynamicScaling, Llama3Scaling, Rotary

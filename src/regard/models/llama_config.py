@@ -1,13 +1,4 @@
-"""The hyperparameters of a Llama-type decoder, and the config.json of the model types that it covers.
-
-    llama         rotary positions, grouped queries, RMS norm before each sublayer, gated feed-forward (SwiGLU)
-    mistral       and a window in every layer
-    qwen2         and biases of queries, keys and values
-    qwen3         norms of queries and keys instead of biases
-    phi3          fused weights, LongRoPE, rotation of a part of each head
-    gemma2        GELU, norms on both sides of a sublayer, scaled embedding, windows in every second layer, softcaps
-    gemma3_text   norms of queries and keys instead of softcaps, two bases of the rotation
-    gpt_oss       sinks, biases, windows in every second layer, YaRN, a mixture of experts
+"""The hyperparameters of a Llama-type decoder, and its config.json; ``llama_types`` lists the model types.
 
 Touvron et al. 2023 (Llama), section 2.2; Grattafiori et al. 2024 (Llama 3), section 3.2; Jiang et al. 2023 (Mistral),
 section 2; Yang et al. 2024 (Qwen2), section 2.2.1; Yang et al. 2025 (Qwen3), section 2; Abdin et al. 2024 (Phi-3),
@@ -17,7 +8,6 @@ section 2; Gemma team 2024 (Gemma 2), section 2, and 2025 (Gemma 3), section 2; 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, final
 
@@ -34,9 +24,11 @@ from regard.errors import (
     short_repr,
 )
 from regard.models.activation_names import ACTIVATIONS
-from regard.models.causal_language_model import check_special_ids, join_end_ids
 from regard.models.config_file import MAX_LAYERS, ConfigFile
+from regard.models.llama_fields import read_free_fields, read_windows
+from regard.models.llama_types import FULL, MODEL_TYPES, PLAIN, WINDOW, ModelType
 from regard.models.rotary_config import RotaryConfig
+from regard.models.special_ids import check_special_ids, join_end_ids
 from regard.positions import DynamicScaling
 from regard.validation import check_dropout
 
@@ -45,117 +37,6 @@ _GATES = {"silu": "swiglu", "gelu_tanh": "geglu_tanh", "gelu": "geglu", "relu": 
 _GATED = {name: _GATES[ours] for name, ours in ACTIVATIONS.items() if ours in _GATES}
 """Gated feed-forward layers, by Hugging Face's name of the activation."""
 _ACTIVATION_NAMES = {"swiglu": "silu", "geglu_tanh": "gelu_pytorch_tanh", "geglu": "gelu", "reglu": "relu"}
-
-_WINDOW = "sliding_attention"
-_FULL = "full_attention"
-"""Hugging Face's names of the types of layers."""
-
-
-@final
-@dataclass(frozen=True)
-class ModelType:
-    """What the config.json of a model type can say.
-
-    Args:
-        architecture: the class in ``transformers``.
-        fixed: hyperparameters that the type has, by name; all others of ``_PLAIN`` have the value there.
-        free: names of ``_PLAIN`` that a file of this type may set.
-        has_window: for a type whose files do not list them, the layers with a window.
-        window: the default size of the window; None is none.
-        tied: the default of "tie_word_embeddings".
-        head_dim: the default of "head_dim"; None is width / heads.
-        activation_field: the field of the activation.
-        base: the default base of the rotation.
-        fused: whether queries, keys and values are one weight, and gate and up another.
-    """
-
-    architecture: str
-    fixed: Mapping[str, object] = field(default_factory=dict)
-    free: frozenset[str] = frozenset()
-    has_window: Callable[[ConfigFile, int], bool] | None = None
-    window: int | None = None
-    tied: bool = False
-    head_dim: int | None = None
-    activation_field: str = "hidden_act"
-    base: float = 10000.0
-    fused: bool = False
-
-
-_PLAIN: Mapping[str, object] = {
-    "query_key_norm": False,
-    "sandwich_norms": False,
-    "norm_offset": 0.0,
-    "scale": None,
-    "scale_embedding": False,
-    "logit_softcap": None,
-    "softcap": None,
-    "sinks": False,
-    "experts": None,
-    "chosen_experts": None,
-    "attention_bias": False,
-    "output_bias": False,
-    "feed_forward_bias": False,
-    "windows": (),
-    "window_rotary": None,
-}
-_GEMMA = {"sandwich_norms": True, "norm_offset": 1.0, "scale_embedding": True}
-_BIASES = frozenset({"attention_bias", "output_bias"})
-
-MODEL_TYPES: Mapping[str, ModelType] = {
-    "llama": ModelType("LlamaForCausalLM", free=_BIASES | {"feed_forward_bias"}),
-    "mistral": ModelType(
-        "MistralForCausalLM", free=frozenset({"windows"}), has_window=lambda config, layer: True, window=4096
-    ),
-    "qwen2": ModelType(
-        "Qwen2ForCausalLM",
-        fixed={"attention_bias": True},
-        free=frozenset({"windows"}),
-        has_window=lambda config, layer: layer >= _read_first_window(config),
-        window=4096,
-    ),
-    "qwen3": ModelType(
-        "Qwen3ForCausalLM",
-        fixed={"query_key_norm": True},
-        free=_BIASES | {"windows"},
-        has_window=lambda config, layer: layer >= _read_first_window(config),
-        window=4096,
-        head_dim=128,
-    ),
-    "phi3": ModelType(
-        "Phi3ForCausalLM", free=frozenset({"windows"}), has_window=lambda config, layer: True, fused=True
-    ),
-    "gemma2": ModelType(
-        "Gemma2ForCausalLM",
-        fixed=_GEMMA,
-        free=_BIASES | {"windows", "scale", "softcap", "logit_softcap"},
-        has_window=lambda config, layer: layer % 2 == 0,
-        window=4096,
-        tied=True,
-        head_dim=256,
-        activation_field="hidden_activation",
-    ),
-    "gemma3_text": ModelType(
-        "Gemma3ForCausalLM",
-        fixed=_GEMMA | {"query_key_norm": True},
-        free=_BIASES | {"windows", "window_rotary", "scale", "logit_softcap"},
-        has_window=lambda config, layer: (layer + 1) % config.size("sliding_window_pattern", default=6) != 0,
-        window=4096,
-        tied=True,
-        head_dim=256,
-        activation_field="hidden_activation",
-        base=1_000_000.0,
-    ),
-    "gpt_oss": ModelType(
-        "GptOssForCausalLM",
-        fixed={"sinks": True},
-        free=_BIASES | {"windows", "experts", "chosen_experts"},
-        has_window=lambda config, layer: layer % 2 == 0,
-        window=128,
-        head_dim=64,
-        base=150_000.0,
-    ),
-}
-"""The model types that ``Llama`` reads and writes, by the field "model_type" in config.json."""
 
 
 @final
@@ -292,8 +173,8 @@ class LlamaConfig:
         if "experts" in kind.free:  # the published weights are quantised to 4 bits, which is not supported
             for name, only in (("quantization_config", None), ("swiglu_limit", 7.0), ("swiglu_alpha", 1.702)):
                 config.require(name, only, default=only)
-        windows = _read_windows(config, kind, layers)
-        section = _FULL if "window_rotary" in kind.free else None
+        windows = read_windows(config, kind, layers)
+        section = FULL if "window_rotary" in kind.free else None
         rotary = RotaryConfig.from_hugging_face(config, head_dim=head_width, base=kind.base, section=section)
         return config.build(
             cls,
@@ -316,7 +197,7 @@ class LlamaConfig:
             start_id=config.optional_index("bos_token_id", below="vocab_size"),
             end_ids=config.indices("eos_token_id", default=(), below="vocab_size"),
             model_type=config.model_type,
-            **{**_read_free(config, kind, head_width), **kind.fixed},
+            **{**read_free_fields(config, kind, head_width), **kind.fixed},
         )
 
     def to_hugging_face(self) -> dict[str, Any]:
@@ -355,8 +236,8 @@ class LlamaConfig:
         if "window_rotary" in kind.free:
             of_windows = self.rotary if self.window_rotary is None else self.window_rotary
             written["rope_parameters"] = {
-                _FULL: written["rope_parameters"],
-                _WINDOW: of_windows.to_hugging_face(self.head_width),
+                FULL: written["rope_parameters"],
+                WINDOW: of_windows.to_hugging_face(self.head_width),
             }
         if self.model_type == "phi3" and "original_max_position_embeddings" in written["rope_parameters"]:
             written["original_max_position_embeddings"] = written["rope_parameters"]["original_max_position_embeddings"]
@@ -370,7 +251,7 @@ class LlamaConfig:
         size = next((one for one in self.windows if one is not None), None)
         if self.model_type in ("mistral", "phi3"):
             return {"sliding_window": size}
-        listed = [_FULL if self.layer_window(layer) is None else _WINDOW for layer in range(self.layers)]
+        listed = [FULL if self.layer_window(layer) is None else WINDOW for layer in range(self.layers)]
         if self.model_type.startswith("qwen"):
             return {"sliding_window": size, "use_sliding_window": size is not None, "layer_types": listed}
         return {"sliding_window": kind.window if size is None else size, "layer_types": listed}
@@ -397,7 +278,7 @@ class LlamaConfig:
     def _check_model_type(self) -> None:
         """Raise OptionError for a value that the config.json of the model type cannot say."""
         kind = MODEL_TYPES[self.model_type]
-        for name, plain in {**_PLAIN, **kind.fixed}.items():
+        for name, plain in {**PLAIN, **kind.fixed}.items():
             if name not in kind.free and getattr(self, name) != plain:
                 others = [one for one, other in MODEL_TYPES.items() if name in other.free or name in other.fixed]
                 raise OptionError(
@@ -439,61 +320,5 @@ class LlamaConfig:
         return None
 
 
-def _read_first_window(config: ConfigFile) -> int:
-    """Read the number of layers without a window, below those with one."""
-    layers = config.optional_integer("max_window_layers")
-    return 28 if layers is None else layers
-
-
 def _default_activation(kind: ModelType) -> str:
     return "gelu_pytorch_tanh" if kind.activation_field == "hidden_activation" else "silu"
-
-
-def _read_free(config: ConfigFile, kind: ModelType, head_width: int) -> dict[str, object]:
-    """Read the hyperparameters that files of this type may set."""
-    found: dict[str, object] = {}
-    if "attention_bias" in kind.free:
-        found["attention_bias"] = found["output_bias"] = config.flag(
-            "attention_bias", default=config.model_type == "gpt_oss"
-        )
-    if "experts" in kind.free:
-        found |= {"experts": config.size("num_local_experts"), "chosen_experts": config.size("num_experts_per_tok")}
-    if "feed_forward_bias" in kind.free:
-        found["feed_forward_bias"] = config.flag("mlp_bias", default=False)
-    if "scale" in kind.free:
-        found["scale"] = config.size("query_pre_attn_scalar", default=256) ** -0.5
-    for name, written, default in (
-        ("softcap", "attn_logit_softcapping", 50.0),
-        ("logit_softcap", "final_logit_softcapping", 30.0),
-    ):
-        if name in kind.free:
-            absent = default if config.model_type == "gemma2" else None
-            value = config.fields.get(written, absent)
-            found[name] = None if value is None else config.number(written, default=default)
-    if "window_rotary" in kind.free:
-        found["window_rotary"] = _read_window_rotary(config, head_width)
-    return found
-
-
-def _read_window_rotary(config: ConfigFile, head_width: int) -> RotaryConfig:
-    """Read the positions of layers with a window, whose base older files of Gemma 3 have in a field of its own."""
-    if config.section("rope_parameters") is None:
-        return RotaryConfig(base=config.number("rope_local_base_freq", default=10000.0))
-    return RotaryConfig.from_hugging_face(config, head_dim=head_width, section=_WINDOW)
-
-
-def _read_windows(config: ConfigFile, kind: ModelType, layers: int) -> tuple[int | None, ...]:
-    """Read the window of each layer; () if no layer has one."""
-    if kind.has_window is None or not config.flag(
-        "use_sliding_window", default=not config.model_type.startswith("qwen")
-    ):
-        return ()
-    size = kind.window
-    if "sliding_window" in config.fields:
-        size = None if config.fields["sliding_window"] is None else config.size("sliding_window")
-    listed = config.layer_types(layers, (_FULL, _WINDOW)) if config.model_type not in ("mistral", "phi3") else None
-    if listed is None:
-        has = tuple(kind.has_window(config, layer) for layer in range(layers))
-    else:
-        has = tuple(one == _WINDOW for one in listed)
-    return tuple(size if one else None for one in has) if size is not None and any(has) else ()

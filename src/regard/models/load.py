@@ -25,7 +25,8 @@ from regard.models.deit import Deit
 from regard.models.gpt2 import Gpt2
 from regard.models.image_encoder import ImageEncoder
 from regard.models.llama import Llama
-from regard.models.llama_config import MODEL_TYPES
+from regard.models.llama_types import MODEL_TYPES
+from regard.models.load_t5 import load_t5
 from regard.models.masked_language_model import MaskedLanguageModel
 from regard.models.modernbert import ModernBert
 from regard.models.perceiver import Perceiver
@@ -35,7 +36,7 @@ from regard.models.perceiver_image_encoder import PerceiverImageEncoder, reads_p
 from regard.models.recurrent import Recurrent
 from regard.models.roberta import ROBERTA_TYPES, Roberta
 from regard.models.swin import Swin
-from regard.models.t5 import T5, load_t5
+from regard.models.t5 import T5
 from regard.models.t5_config import MODEL_TYPES as T5_TYPES
 from regard.models.text_classifier import TextClassifier
 from regard.models.transformer import Transformer

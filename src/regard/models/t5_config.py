@@ -25,8 +25,8 @@ from regard.errors import (
     check_weights,
 )
 from regard.models.activation_names import ACTIVATIONS, activation_to_hugging_face
-from regard.models.causal_language_model import check_special_ids, join_end_ids
 from regard.models.config_file import MAX_LAYERS, ConfigFile
+from regard.models.special_ids import check_special_ids, join_end_ids
 from regard.positions import T5Buckets
 from regard.validation import check_dropout
 

@@ -24,7 +24,7 @@ from regard import masks
 from regard.errors import CheckpointError, OptionError
 from regard.models import Llama, LlamaConfig, RotaryConfig, load
 from regard.models import llama as sizes
-from regard.models.llama_config import MODEL_TYPES
+from regard.models.llama_types import MODEL_TYPES
 from regard.positions import DynamicScaling, LinearScaling
 from regard.search import Beam, Greedy
 

@@ -1,0 +1,80 @@
+"""What a causal language model returns: its output, and its state between two steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard import masks
+from regard.layers import DecoderCache
+from regard.masks import Mask
+from regard.mechanisms.key_value_cache import take_rows
+from regard.models.base import Decoder
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class CausalOutput:
+    """The output of a causal language model.
+
+    hidden  (batch, length, width)           hidden states after the last norm
+    logits  (batch, length, vocabulary)      of the token after each position
+    layers  layers + 1 of hidden's shape     the embedding, then each layer's output, the last one normalised and so
+                                             equal to ``hidden``; None without ``keep_layers``
+    """
+
+    hidden: Float[Tensor, "batch length width"]
+    logits: Float[Tensor, "batch length vocabulary"]
+    layers: tuple[Float[Tensor, "batch length width"], ...] | None = None
+
+    def __repr__(self) -> str:
+        layers = "None" if self.layers is None else f"{len(self.layers)} like it"
+        return f"CausalOutput(hidden {tuple(self.hidden.shape)}, layers {layers}, logits {tuple(self.logits.shape)})"
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class CausalState:
+    """The state of a causal language model between two steps.
+
+    ``caches`` hold the keys and values of ``length`` tokens in each layer. ``padding`` (rows,) counts the padded tokens
+    at the left of each row; None if there are none. ``model`` is the one that computed them; None is unknown.
+    """
+
+    caches: tuple[DecoderCache, ...]
+    rows: int
+    padding: Int[Tensor, " rows"] | None = None
+    model: Decoder | None = field(default=None, repr=False)
+
+    @property
+    def length(self) -> int:
+        """The number of tokens in the state, padding included."""
+        return self.caches[0].length
+
+    def reordered(self, entries: Int[Tensor, " rows"]) -> CausalState:
+        """Select the rows ``entries`` of the state, in that order; a row may be selected more than once."""
+        padding = None if self.padding is None else take_rows(self.padding, entries)
+        return CausalState(tuple(cache.reordered(entries) for cache in self.caches), len(entries), padding, self.model)
+
+    def next_positions(self, new: int) -> Int[Tensor, "#rows new"]:
+        """The positions of the next ``new`` tokens in their texts; 0 for padding."""
+        slots = torch.arange(self.length, self.length + new)
+        if self.padding is None:
+            return slots[None]
+        return (slots.to(self.padding) - self.padding[:, None]).clamp(min=0)
+
+    def next_masks(self, new: int) -> list[Mask | None]:
+        """The mask of the padding for the next ``new`` tokens in each layer; None where a cache holds no padding."""
+        if self.padding is None:
+            return [None] * len(self.caches)
+        length = self.length + new
+        unpadded = length - int(self.padding.max()) if self.rows else 0
+        by_keys: dict[int, Mask | None] = {}
+        for keys in {cache.visible_keys(new) for cache in self.caches}:
+            own = (length - self.padding).clamp(min=0, max=keys)
+            by_keys[keys] = None if keys <= unpadded else masks.padding(own, side="left")
+        return [by_keys[cache.visible_keys(new)] for cache in self.caches]

@@ -1,0 +1,138 @@
+"""The model types that ``Llama`` covers, and what the config.json of each can say.
+
+    llama         rotary positions, grouped queries, RMS norm before each sublayer, gated feed-forward (SwiGLU)
+    mistral       and a window in every layer
+    qwen2         and biases of queries, keys and values
+    qwen3         norms of queries and keys instead of biases
+    phi3          fused weights, LongRoPE, rotation of a part of each head
+    gemma2        GELU, norms on both sides of a sublayer, scaled embedding, windows in every second layer, softcaps
+    gemma3_text   norms of queries and keys instead of softcaps, two bases of the rotation
+    gpt_oss       sinks, biases, windows in every second layer, YaRN, a mixture of experts
+
+The sources are those of ``llama_config``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import final
+
+from regard.models.config_file import ConfigFile
+
+WINDOW = "sliding_attention"
+FULL = "full_attention"
+"""Hugging Face's names of the types of layers."""
+
+
+@final
+@dataclass(frozen=True)
+class ModelType:
+    """What the config.json of a model type can say.
+
+    Args:
+        architecture: the class in ``transformers``.
+        fixed: hyperparameters that the type has, by name; all others of ``PLAIN`` have the value there.
+        free: names of ``PLAIN`` that a file of this type may set.
+        has_window: for a type whose files do not list them, the layers with a window.
+        window: the default size of the window; None is none.
+        tied: the default of "tie_word_embeddings".
+        head_dim: the default of "head_dim"; None is width / heads.
+        activation_field: the field of the activation.
+        base: the default base of the rotation.
+        fused: whether queries, keys and values are one weight, and gate and up another.
+    """
+
+    architecture: str
+    fixed: Mapping[str, object] = field(default_factory=dict)
+    free: frozenset[str] = frozenset()
+    has_window: Callable[[ConfigFile, int], bool] | None = None
+    window: int | None = None
+    tied: bool = False
+    head_dim: int | None = None
+    activation_field: str = "hidden_act"
+    base: float = 10000.0
+    fused: bool = False
+
+
+PLAIN: Mapping[str, object] = {
+    "query_key_norm": False,
+    "sandwich_norms": False,
+    "norm_offset": 0.0,
+    "scale": None,
+    "scale_embedding": False,
+    "logit_softcap": None,
+    "softcap": None,
+    "sinks": False,
+    "experts": None,
+    "chosen_experts": None,
+    "attention_bias": False,
+    "output_bias": False,
+    "feed_forward_bias": False,
+    "windows": (),
+    "window_rotary": None,
+}
+_GEMMA = {"sandwich_norms": True, "norm_offset": 1.0, "scale_embedding": True}
+_BIASES = frozenset({"attention_bias", "output_bias"})
+
+MODEL_TYPES: Mapping[str, ModelType] = {
+    "llama": ModelType("LlamaForCausalLM", free=_BIASES | {"feed_forward_bias"}),
+    "mistral": ModelType(
+        "MistralForCausalLM", free=frozenset({"windows"}), has_window=lambda config, layer: True, window=4096
+    ),
+    "qwen2": ModelType(
+        "Qwen2ForCausalLM",
+        fixed={"attention_bias": True},
+        free=frozenset({"windows"}),
+        has_window=lambda config, layer: layer >= _read_first_window(config),
+        window=4096,
+    ),
+    "qwen3": ModelType(
+        "Qwen3ForCausalLM",
+        fixed={"query_key_norm": True},
+        free=_BIASES | {"windows"},
+        has_window=lambda config, layer: layer >= _read_first_window(config),
+        window=4096,
+        head_dim=128,
+    ),
+    "phi3": ModelType(
+        "Phi3ForCausalLM", free=frozenset({"windows"}), has_window=lambda config, layer: True, fused=True
+    ),
+    "gemma2": ModelType(
+        "Gemma2ForCausalLM",
+        fixed=_GEMMA,
+        free=_BIASES | {"windows", "scale", "softcap", "logit_softcap"},
+        has_window=lambda config, layer: layer % 2 == 0,
+        window=4096,
+        tied=True,
+        head_dim=256,
+        activation_field="hidden_activation",
+    ),
+    "gemma3_text": ModelType(
+        "Gemma3ForCausalLM",
+        fixed=_GEMMA | {"query_key_norm": True},
+        free=_BIASES | {"windows", "window_rotary", "scale", "logit_softcap"},
+        has_window=lambda config, layer: (layer + 1) % config.size("sliding_window_pattern", default=6) != 0,
+        window=4096,
+        tied=True,
+        head_dim=256,
+        activation_field="hidden_activation",
+        base=1_000_000.0,
+    ),
+    "gpt_oss": ModelType(
+        "GptOssForCausalLM",
+        fixed={"sinks": True},
+        free=_BIASES | {"windows", "experts", "chosen_experts"},
+        has_window=lambda config, layer: layer % 2 == 0,
+        window=128,
+        head_dim=64,
+        base=150_000.0,
+    ),
+}
+"""The model types that ``Llama`` reads and writes, by the field "model_type" in config.json."""
+
+
+def _read_first_window(config: ConfigFile) -> int:
+    """Read the number of layers without a window, below those with one."""
+    layers = config.optional_integer("max_window_layers")
+    return 28 if layers is None else layers

@@ -1,0 +1,131 @@
+"""The encoder of a T5: see ``t5`` for its equations. ids (batch, length) -> hidden (batch, length, width)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.arguments import explain_arguments
+from regard.errors import check_flag
+from regard.layers import Dropout, RMSNorm
+from regard.masks import Mask
+from regard.models import checkpoint_writer
+from regard.models.base import Encoder
+from regard.models.t5_config import T5Config
+from regard.models.t5_files import encoder_rows, folder_files
+from regard.models.t5_layers import (
+    check_config,
+    check_ids,
+    compute_tables,
+    init_weights,
+    make_biases,
+    make_encoder_layer,
+    tables_of_layers,
+)
+from regard.models.weight_names import Row, WeightNames
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class T5EncoderOutput:
+    """The output of a T5 encoder.
+
+    hidden  (batch, length, width)           hidden states after the last norm
+    layers  layers + 1 of the same shape     the embedding, then each layer's output, the last one normalised and so
+                                             equal to ``hidden``; None without ``keep_layers``
+    """
+
+    hidden: Float[Tensor, "batch length width"]
+    layers: tuple[Float[Tensor, "batch length width"], ...] | None = None
+
+    def __repr__(self) -> str:
+        layers = "None" if self.layers is None else f"{len(self.layers)} like it"
+        return f"T5EncoderOutput(hidden {tuple(self.hidden.shape)}, layers {layers})"
+
+
+@final
+@explain_arguments
+class T5Encoder(Encoder):
+    """The encoder of a T5 with random initial weights: ``model.encoder`` of a ``T5``, or a model of its own."""
+
+    config: T5Config
+
+    def __init__(self, config: T5Config) -> None:
+        super().__init__()
+        check_config(config)
+        self.config = config
+        self.token_embedding = nn.Embedding(config.vocabulary, config.width)
+        self.biases = make_biases(config, config.layers, bidirectional=True)
+        self.layers = nn.ModuleList(make_encoder_layer(config) for _ in range(config.layers))
+        self.norm = RMSNorm(config.width, epsilon=config.epsilon)
+        self.dropout = Dropout(config.dropout)
+        init_weights(self, config)
+
+    def forward(self, ids: Tensor, *, mask: Mask | None = None, keep_layers: bool = False) -> T5EncoderOutput:
+        """Compute the hidden states of token ids.
+
+        Args:
+            ids: token ids (batch, length), 0 to vocabulary - 1.
+            mask: which tokens may attend to which, from ``regard.masks``; for padded ids ``masks.padding(lengths)``.
+            keep_layers: return the embedding and the output of each layer too, in ``.layers``.
+
+        Raises ShapeError, DtypeError or OptionError for ids that do not fit.
+        """
+        check_flag("keep_layers", keep_layers)
+        check_ids("ids", ids, self.config.vocabulary)
+        tokens = self.dropout(self.token_embedding(ids))
+        kept = [tokens]
+        tables = compute_tables(self.biases, 1 - ids.shape[1], ids.shape[1] - 1)
+        for layer, bias in zip(self.layers, tables_of_layers(tables, len(self.layers)), strict=True):
+            tokens = layer(tokens, mask=mask, bias=bias)
+            if keep_layers:
+                kept.append(tokens)
+        kept[-1] = hidden = self.dropout(self.norm(tokens))
+        return T5EncoderOutput(hidden, tuple(kept) if keep_layers else None)
+
+    @property
+    def pad_id(self) -> int:
+        """The id of the padding token."""
+        return self.config.pad_id
+
+    @property
+    def max_tokens(self) -> None:
+        """The maximum length of a text: none, since all large distances are in one bucket."""
+        return None
+
+    @property
+    def width(self) -> int:
+        """The number of components of a hidden state."""
+        return self.config.width
+
+    @property
+    def weight_names(self) -> WeightNames:
+        """The table of the encoder's weight names in a file."""
+        return WeightNames(
+            (Row("shared", "token_embedding"), *encoder_rows(self.config, "")),
+            ignored_patterns=(r"encoder\.embed_tokens\.weight",),
+        )
+
+    def save(
+        self,
+        folder: str | Path,
+        *,
+        overwrite: bool = False,
+        max_shard_bytes: int = checkpoint_writer.MAX_SHARD_BYTES,
+    ) -> None:
+        """Write a folder that ``transformers`` and ``regard.load`` read, as ``T5.save`` does."""
+        fields = self.config.to_hugging_face(decoder=False)
+        files = folder_files(self, self.config, fields, self.tokenizer)
+        if self.pooling is not None and not self.pooling.others:
+            files |= self.pooling.files(self.config.width, None)
+        checkpoint_writer.write_folder(
+            checkpoint_writer.to_folder_path(folder),
+            files,
+            self.weight_names.to_file(self.state_dict()),
+            overwrite=overwrite,
+            max_shard_bytes=max_shard_bytes,
+        )

@@ -1,0 +1,62 @@
+"""The files of a T5: the names of its weights, and the texts of a model folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from regard.models import checkpoint_writer
+from regard.models.check_mechanisms import check_mechanisms
+from regard.models.t5_config import T5Config
+from regard.models.weight_names import Row
+from regard.text import Tokenizer
+
+TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
+
+
+def folder_files(
+    model: nn.Module, config: T5Config, fields: dict[str, Any], tokenizer: Tokenizer | None
+) -> dict[str, str]:
+    """The texts of a model folder by file name. Raises RefusedError for a model whose mechanism was replaced."""
+    check_mechanisms(model, config)
+    files = {"config.json": checkpoint_writer.config_text(fields, next(model.parameters()).dtype)}
+    return files if tokenizer is None else files | {"tokenizer.json": tokenizer.to_json()}
+
+
+def encoder_rows(config: T5Config, prefix: str) -> tuple[Row, ...]:
+    """Rows of the weight names of the encoder, whose names in the model begin with ``prefix``."""
+    file, model = "encoder.block.{n}.layer.", prefix + "layers.{n}."
+    return (
+        Row(file + "0.SelfAttention.relative_attention_bias", prefix + "biases.{n}"),
+        *_attention_rows(file + "0.SelfAttention.", model + "attention."),
+        Row(file + "0.layer_norm", model + "attention_residual.norm"),
+        *_feed_forward_rows(config, file + "1.DenseReluDense.", model + "feed_forward."),
+        Row(file + "1.layer_norm", model + "feed_forward_residual.norm"),
+        Row("encoder.final_layer_norm", prefix + "norm"),
+    )
+
+
+def decoder_rows(config: T5Config) -> tuple[Row, ...]:
+    """Rows of the weight names of the decoder."""
+    file, model = "decoder.block.{n}.layer.", "decoder.{n}."
+    return (
+        Row(file + "0.SelfAttention.relative_attention_bias", "decoder_biases.{n}"),
+        *_attention_rows(file + "0.SelfAttention.", model + "attention."),
+        Row(file + "0.layer_norm", model + "attention_residual.norm"),
+        *_attention_rows(file + "1.EncDecAttention.", model + "cross_attention."),
+        Row(file + "1.layer_norm", model + "cross_attention_residual.norm"),
+        *_feed_forward_rows(config, file + "2.DenseReluDense.", model + "feed_forward."),
+        Row(file + "2.layer_norm", model + "feed_forward_residual.norm"),
+        Row("decoder.final_layer_norm", "decoder_norm"),
+    )
+
+
+def _attention_rows(file: str, model: str) -> tuple[Row, ...]:
+    sides = {"q": "query", "k": "key", "v": "value", "o": "output"}
+    return tuple(Row(file + short, f"{model}{side}_projection") for short, side in sides.items())
+
+
+def _feed_forward_rows(config: T5Config, file: str, model: str) -> tuple[Row, ...]:
+    first = {"wi_0": "gate", "wi_1": "up"} if config.is_gated else {"wi": "up"}
+    return tuple(Row(file + stored, model + name) for stored, name in (first | {"wo": "down"}).items())

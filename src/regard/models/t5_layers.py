@@ -1,0 +1,110 @@
+"""The layers of a T5: encoder and decoder blocks, biases of positions, and initial weights.
+
+    MultiHead: softmax(q . k + bias[bucket(j - i)])                        without 1 / sqrt(head_dim)
+
+Raffel et al. 2020, section 2.1; ``t5`` has the rest of the model, and ``t5_config`` the other sources.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from torch import Tensor, nn
+
+from regard.errors import ShapeError, check_kind
+from regard.layers import DecoderBlock, EncoderBlock, FeedForward, MultiHeadAttention, PreNorm, RMSNorm
+from regard.mechanisms import DotProduct
+from regard.models.check_token_ids import check_token_ids
+from regard.models.t5_config import T5Config
+from regard.positions import DistanceTable, T5Buckets
+
+
+def make_biases(config: T5Config, layers: int, *, bidirectional: bool) -> nn.ModuleList:
+    """Build the position biases of a stack: one for all its layers, or one for each."""
+    return nn.ModuleList(
+        T5Buckets(config.heads, buckets=config.buckets, max_distance=config.max_distance, bidirectional=bidirectional)
+        for _ in range(layers if config.layer_biases else 1)
+    )
+
+
+def compute_tables(biases: nn.ModuleList, lowest: int, highest: int) -> tuple[DistanceTable, ...]:
+    """Compute the biases of the distances from ``lowest`` to ``highest``, once for all layers that share them."""
+    return tuple(DistanceTable.of(cast("T5Buckets", bias), lowest, highest) for bias in biases)
+
+
+def tables_of_layers(tables: tuple[DistanceTable, ...], layers: int) -> tuple[DistanceTable, ...]:
+    """Return a table for each layer: the one that all share, or each layer's own."""
+    return tables if len(tables) == layers else tables * layers
+
+
+def make_encoder_layer(config: T5Config) -> EncoderBlock:
+    """Build a layer of the encoder."""
+    return EncoderBlock(
+        attention=_make_attention(config),
+        feed_forward=_make_feed_forward(config),
+        attention_residual=_make_residual(config),
+        feed_forward_residual=_make_residual(config),
+    )
+
+
+def make_decoder_layer(config: T5Config) -> DecoderBlock:
+    """Build a layer of the decoder, which attends to the encoder's output too."""
+    return DecoderBlock(
+        attention=_make_attention(config),
+        cross_attention=_make_attention(config),
+        feed_forward=_make_feed_forward(config),
+        attention_residual=_make_residual(config),
+        cross_attention_residual=_make_residual(config),
+        feed_forward_residual=_make_residual(config),
+    )
+
+
+def _make_attention(config: T5Config) -> MultiHeadAttention:
+    """Build an attention layer; its scores are not scaled, since the initial weights of queries are smaller."""
+    mechanism = DotProduct(heads=config.heads, head_dim=config.head_dim, scale=1.0, dropout=config.dropout)
+    return MultiHeadAttention(config.width, config.heads, head_dim=config.head_dim, mechanism=mechanism, bias=False)
+
+
+def _make_feed_forward(config: T5Config) -> FeedForward:
+    return FeedForward(config.width, config.inner, activation=config.activation, dropout=config.dropout, bias=False)
+
+
+def _make_residual(config: T5Config) -> PreNorm:
+    return PreNorm(RMSNorm(config.width, epsilon=config.epsilon), dropout=config.dropout)
+
+
+def init_weights(model: nn.Module, config: T5Config) -> None:
+    """Initialise weights as published: normal, so that all projections of normalised tokens but queries have size 1.
+
+    Queries are smaller by sqrt(head_dim), in place of the scale of scores.
+    """
+    factor = float(config.deviation)
+    for module in model.modules():
+        if isinstance(module, nn.Embedding):
+            nn.init.normal_(module.weight, std=factor)
+        elif isinstance(module, nn.Linear):
+            nn.init.normal_(module.weight, std=factor * module.in_features**-0.5)
+        elif isinstance(module, T5Buckets):
+            nn.init.normal_(module.weight, std=factor * config.width**-0.5)
+        elif isinstance(module, RMSNorm):
+            nn.init.constant_(module.weight, factor)
+    for module in model.modules():
+        if isinstance(module, MultiHeadAttention):
+            nn.init.normal_(module.query_projection.weight, std=factor * (config.width * config.head_dim) ** -0.5)
+
+
+def check_config(config: object) -> None:
+    """Raise OptionError unless it is a ``T5Config``."""
+    check_kind("config", config, T5Config, do="for example T5Config(width=128, layers=2, heads=2, inner=512)")
+
+
+def check_ids(name: str, ids: Tensor, vocabulary: int) -> None:
+    """Raise DtypeError, ShapeError or OptionError unless ``ids`` are (batch, length) of 1 or more, and valid."""
+    check_token_ids(name, ids, vocabulary)
+    if ids.shape[1] == 0:
+        raise ShapeError(
+            f"{name} have no tokens",
+            expected=f"{name} (batch, length) with a length of 1 or more",
+            got=str(tuple(ids.shape)),
+            do="a source ends with the end token, and a target begins with model.start_id",
+        )
