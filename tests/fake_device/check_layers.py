@@ -11,7 +11,6 @@ import regard
 from fake_device.device import DEVICE, DeviceTensor
 from regard import masks, positions
 from regard.layers import KeyValueCache, PagedCache, PagePool, decoder_block, encoder_block
-from regard.models import Bert, BertConfig, Vit, VitConfig
 from regard.models import (
     AudioInput,
     AudioOutput,
@@ -24,6 +23,8 @@ from regard.models import (
     PerceiverConfig,
     PixelInput,
     TrainedPixelInput,
+    Vit,
+    VitConfig,
 )
 
 WIDTH, HEADS = 20, 5
@@ -134,6 +135,8 @@ def test_vit_at_two_picture_sizes():
             with torch.no_grad():
                 outputs.append(model.to(device)(pixels.to(device)).logits)
         assert_same(outputs[1], outputs[0])
+
+
 def test_perceivers():
     sizes = {"latents": 5, "width": 12, "layers": 1, "heads": 3}
     pixels = Perceiver.classifier(PixelInput((5, 7), channels=1, bands=3), ("a", "b"), **sizes).eval()

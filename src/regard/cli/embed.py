@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regard.cli.completion import choice_completer
+from regard.cli.embed_output import FORMATS, choose_format, explain_early_end, open_parts, start_or_resume
 from regard.cli.embed_pictures import embed_pictures
+from regard.cli.embed_report import report_summary
 from regard.cli.picture_input import has_picture_model
 from regard.cli.picture_options import refuse_options
 from regard.cli.progress import line_progress
@@ -31,7 +30,7 @@ from regard.cli.shared_options import (
 from regard.cli.stderr import say
 from regard.cli.text_input import check_text_options, open_texts
 from regard.cli.verb import Verb
-from regard.errors import DataError, OptionError, OutputExistsError, RegardError, check_choice, write_error
+from regard.errors import OptionError, check_choice
 
 if TYPE_CHECKING:
     from regard.text.embedding import Embedder
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from regard.text.resumable_shards import ShardRecord, Shards
     from regard.text.vector_files import VectorFormat
 
-FORMATS = ("npy", "jsonl", "parquet")
 
 NOTES = """
 [bold]Rows.[/bold] One row per text, in input order. A blank line counts as an empty text and keeps its row, so row \
@@ -161,8 +159,8 @@ def embed(
     if ray is not None or names_several_files(data):
         _embed_files(data, field, out, form, model, dtype, options, ray, resume=resume, overwrite=overwrite)
         return
-    name = _choose_format(form, out)
-    parts = None if out is None else _open_parts(out, name, options, data, resume=resume, overwrite=overwrite)
+    name = choose_format(form, out)
+    parts = None if out is None else open_parts(out, name, options, data, resume=resume, overwrite=overwrite)
     if out is None and (resume or overwrite):
         raise OptionError(
             "--resume and --overwrite need an output file",
@@ -175,14 +173,14 @@ def embed(
         if parts is None:
             summary = _print_vectors(lines, embedder, options, written)
         else:
-            after = _start_or_resume(parts, _run_settings(name, field, dtype, embedder, options), resume=resume)
-            with _explain_early_end(parts):
+            after = start_or_resume(parts, _run_settings(name, field, dtype, embedder, options), resume=resume)
+            with explain_early_end(parts):
                 summary = _write_vectors(lines, embedder, options, written, parts, after)
             kind = model if dtype == "float32" else f"{model} in {dtype}"
             kind += ", last layer" if tokens else f", {embedder.pooling}"
             rows, vectors = format_count(summary.rows, "row"), format_count(summary.vectors, "vector")
             say(f"{out}: {rows}, {vectors} of {written.width} float32 ({kind})")
-    _report(summary, out)
+    report_summary(summary, out)
 
 
 def _embed_files(
@@ -221,9 +219,9 @@ def _embed_files(
         )
     else:
         assert out is not None
-        name = _choose_format(form, out)
+        name = choose_format(form, out)
         files = [FileToEmbed(Path(data), out)]
-        kept = _open_parts(out, name, options, data, resume=resume, overwrite=overwrite)
+        kept = open_parts(out, name, options, data, resume=resume, overwrite=overwrite)
         with open_texts([], data, field):  # an unreadable file is refused before a cluster is started
             pass
     embedder, written = _load_embedder(model, dtype, name, options)
@@ -251,7 +249,7 @@ def _embed_files(
         total = EmbeddingSummary()
         for number, summary in found:
             total.rows, total.vectors = total.rows + summary.rows, total.vectors + summary.vectors
-            _report(summary, left[number].out, left[number].source if several else None)
+            report_summary(summary, left[number].out, left[number].source if several else None)
     if several:
         kept.remove()
     kind = model if dtype == "float32" else f"{model} in {dtype}"
@@ -259,84 +257,6 @@ def _embed_files(
     counts = [format_count(total.rows, "row"), f"{format_count(total.vectors, 'vector')} of {written.width} float32"]
     counts = [format_count(len(left), "file"), *counts] if several else counts
     say(f"{out}: {', '.join(counts)} ({kind})")
-
-
-def _choose_format(form: str | None, out: Path | None) -> str:
-    """Choose the format by ``--format``, else by the suffix of the output. Raises OptionError for an unknown format."""
-    from regard.text.vector_files import ALTERNATIVE_FORMATS, find_format
-
-    if form is not None:
-        find_format(form)
-    if out is None and form not in (None, "jsonl"):
-        raise OptionError(
-            f"{form} cannot be written to standard output",
-            expected="--out FILE",
-            got="no --out",
-            do=f"add -o vectors.{form}",
-        )
-    suffix = "" if out is None else out.suffix.lower().removeprefix(".")
-    known = suffix in FORMATS
-    if form is not None and known and form != suffix:
-        raise OptionError(
-            f"--format {form} and the name {str(out)!r} contradict each other",
-            expected="one format",
-            got=f"{form} and .{suffix}",
-            do=f"name the output .{form}, or leave out --format",
-        )
-    if form is None and out is not None and not known:
-        raise OptionError(
-            f"the name {out.name!r} does not say which format to write",
-            expected="a name ending in .npy, .jsonl or .parquet",
-            got=f"the suffix {out.suffix!r}" if suffix else "no suffix",
-            do=ALTERNATIVE_FORMATS.get(suffix, "rename the output, or add --format"),
-        )
-    name = form or suffix or "jsonl"
-    find_format(name).check_installed()
-    return name
-
-
-def _open_parts(
-    out: Path, name: str, options: EmbeddingOptions, data: str | None, *, resume: bool, overwrite: bool
-) -> Shards:
-    """Open the output's shards. Raises OutputExistsError if it exists, without ``resume`` or ``overwrite``."""
-    from regard.text.embedding_job import skipped_path
-    from regard.text.resumable_shards import Shards
-    from regard.text.vector_files import find_format
-
-    if not out.absolute().parent.is_dir():
-        raise OptionError(
-            f"there is no folder {out.parent}",
-            expected="an existing folder",
-            got=str(out),
-            do="create the folder first",
-        )
-    if data not in (None, "-") and out.exists() and out.samefile(str(data)):
-        raise OptionError(
-            "input and output are the same file", expected="two files", got=str(out), do="choose another --out"
-        )
-    written = (out, *find_format(name)(tokens=options.tokens).companions(out), skipped_path(out))
-    for path in written:
-        if path.is_dir():
-            raise OptionError(
-                f"{path} is a folder", expected="the name of a file", got="a folder", do="choose another name"
-            )
-    parts = Shards(out)
-    if parts.has_earlier_run and not (resume or overwrite):
-        raise OutputExistsError(
-            f"{parts.folder} holds the output of an interrupted run",
-            expected="--resume or --overwrite",
-            got="neither",
-            do="add --resume to continue that run, or --overwrite to start again",
-        )
-    existing = [path for path in (written if options.skip_bad else written[:-1]) if os.path.lexists(path)]
-    if existing and not overwrite and not parts.has_earlier_run:
-        raise OutputExistsError(
-            f"{existing[0]} already exists",
-            expected="a new file",
-            got="an existing file" + (", which is complete: there is nothing to resume" if resume else ""),
-            do="choose another name, or add --overwrite",
-        )
-    return parts
 
 
 def _load_embedder(model: str, dtype: str, name: str, options: EmbeddingOptions) -> tuple[Embedder, VectorFormat]:
@@ -364,17 +284,6 @@ def _run_settings(
 
     of_model = {"dtype": dtype, "fingerprint of the model": fingerprint(embedder)}
     return {"format": name, "field": field, **of_model, **asdict(options)}
-
-
-def _start_or_resume(parts: Shards, settings: dict[str, object], *, resume: bool) -> ShardRecord | None:
-    """Start a run, or resume one and return the record of its last complete shard (None: start at line 1)."""
-    if not (resume and parts.has_earlier_run):
-        parts.start(settings)
-        return None
-    after = parts.resume(settings)
-    if after is not None:
-        say(f"resuming after line {after.lines:,}")
-    return after
 
 
 def _write_vectors(
@@ -406,63 +315,3 @@ def _print_vectors(
             advance(chunk.record.lines)
     summary.check()
     return summary
-
-
-@contextmanager
-def _explain_early_end(parts: Shards) -> Iterator[None]:
-    """If the run ends early, report what is kept and how to continue; remove the folder if it is empty."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        kept = _describe_kept_parts(parts)
-        say("regard: interrupted" + (f"; {kept}: repeat the command with --resume to continue" if kept else ""))
-        sys.exit(130)
-    except DataError:  # the same command would stop at the same line again
-        kept = _describe_kept_parts(parts)
-        if kept:
-            say(f"{kept}: correct the line, or skip it with --skip-bad, and continue with --resume")
-        raise
-    except RegardError:
-        raise  # its message already says what to do
-    except OSError as error:
-        kept = _describe_kept_parts(parts)
-        then = "repeat the command with --resume to continue" if kept else "run the command again"
-        raise write_error("the output cannot be written", error, then=f"{kept}: {then}" if kept else then) from error
-
-
-def _describe_kept_parts(parts: Shards) -> str:
-    """Say where finished shards are kept; without a complete shard, remove the folder and return an empty text."""
-    if parts.is_empty:
-        parts.remove()
-        return ""
-    return f"finished parts are kept in {parts.folder}"
-
-
-def _report(summary: EmbeddingSummary, out: Path | None, source: Path | None = None) -> None:
-    """Report truncated texts, texts of unknown words, and skipped lines, of ``source`` if there are several files."""
-    from regard.text.embedding_job import format_count, skipped_path
-
-    if source is not None and (summary.truncated or summary.unknown or summary.skipped):
-        say(f"{source}:")
-    if summary.truncated:
-        say(
-            f"truncated at the model's limit: {format_count(summary.truncated, 'text')}, "
-            + _format_line_numbers(summary.first_truncated, summary.truncated)
-        )
-    if summary.unknown:
-        from regard.text.unknown_words import UNKNOWN_WORDS_ADVICE, unknown_words_warning
-
-        lacks = unknown_words_warning(summary.unknown, _format_line_numbers(summary.first_unknown, summary.unknown))
-        say(f"{lacks}. {UNKNOWN_WORDS_ADVICE}")
-    if summary.skipped:
-        first = [skipped.line for skipped in summary.first_skipped]
-        say(f"skipped: {format_count(summary.skipped, 'line')}, {_format_line_numbers(first, summary.skipped)}")
-        for skipped in summary.first_skipped[:3]:
-            say("  " + skipped.problem.splitlines()[0])
-        if out is not None:
-            say(f"  full list: {skipped_path(out)}")
-
-
-def _format_line_numbers(first: list[int], count: int) -> str:
-    more = f" and {count - len(first):,} more" if count > len(first) else ""
-    return f"line{'s' if count > 1 else ''} " + ", ".join(map(str, first)) + more

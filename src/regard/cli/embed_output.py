@@ -1,0 +1,138 @@
+"""The output of ``regard embed``: its format, its files, and the parts that an interrupted run keeps."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from regard.cli.stderr import say
+from regard.errors import DataError, OptionError, OutputExistsError, RegardError, write_error
+
+if TYPE_CHECKING:
+    from regard.text.embedding_job import EmbeddingOptions
+    from regard.text.resumable_shards import ShardRecord, Shards
+
+FORMATS = ("npy", "jsonl", "parquet")
+
+
+def choose_format(form: str | None, out: Path | None) -> str:
+    """Choose the format by ``--format``, else by the suffix of the output. Raises OptionError for an unknown format."""
+    from regard.text.vector_files import ALTERNATIVE_FORMATS, find_format
+
+    if form is not None:
+        find_format(form)
+    if out is None and form not in (None, "jsonl"):
+        raise OptionError(
+            f"{form} cannot be written to standard output",
+            expected="--out FILE",
+            got="no --out",
+            do=f"add -o vectors.{form}",
+        )
+    suffix = "" if out is None else out.suffix.lower().removeprefix(".")
+    known = suffix in FORMATS
+    if form is not None and known and form != suffix:
+        raise OptionError(
+            f"--format {form} and the name {str(out)!r} contradict each other",
+            expected="one format",
+            got=f"{form} and .{suffix}",
+            do=f"name the output .{form}, or leave out --format",
+        )
+    if form is None and out is not None and not known:
+        raise OptionError(
+            f"the name {out.name!r} does not say which format to write",
+            expected="a name ending in .npy, .jsonl or .parquet",
+            got=f"the suffix {out.suffix!r}" if suffix else "no suffix",
+            do=ALTERNATIVE_FORMATS.get(suffix, "rename the output, or add --format"),
+        )
+    name = form or suffix or "jsonl"
+    find_format(name).check_installed()
+    return name
+
+
+def open_parts(
+    out: Path, name: str, options: EmbeddingOptions, data: str | None, *, resume: bool, overwrite: bool
+) -> Shards:
+    """Open the output's shards. Raises OutputExistsError if it exists, without ``resume`` or ``overwrite``."""
+    from regard.text.embedding_job import skipped_path
+    from regard.text.resumable_shards import Shards
+    from regard.text.vector_files import find_format
+
+    if not out.absolute().parent.is_dir():
+        raise OptionError(
+            f"there is no folder {out.parent}",
+            expected="an existing folder",
+            got=str(out),
+            do="create the folder first",
+        )
+    if data not in (None, "-") and out.exists() and out.samefile(str(data)):
+        raise OptionError(
+            "input and output are the same file", expected="two files", got=str(out), do="choose another --out"
+        )
+    written = (out, *find_format(name)(tokens=options.tokens).companions(out), skipped_path(out))
+    for path in written:
+        if path.is_dir():
+            raise OptionError(
+                f"{path} is a folder", expected="the name of a file", got="a folder", do="choose another name"
+            )
+    parts = Shards(out)
+    if parts.has_earlier_run and not (resume or overwrite):
+        raise OutputExistsError(
+            f"{parts.folder} holds the output of an interrupted run",
+            expected="--resume or --overwrite",
+            got="neither",
+            do="add --resume to continue that run, or --overwrite to start again",
+        )
+    existing = [path for path in (written if options.skip_bad else written[:-1]) if os.path.lexists(path)]
+    if existing and not overwrite and not parts.has_earlier_run:
+        raise OutputExistsError(
+            f"{existing[0]} already exists",
+            expected="a new file",
+            got="an existing file" + (", which is complete: there is nothing to resume" if resume else ""),
+            do="choose another name, or add --overwrite",
+        )
+    return parts
+
+
+def start_or_resume(parts: Shards, settings: dict[str, object], *, resume: bool) -> ShardRecord | None:
+    """Start a run, or resume one and return the record of its last complete shard (None: start at line 1)."""
+    if not (resume and parts.has_earlier_run):
+        parts.start(settings)
+        return None
+    after = parts.resume(settings)
+    if after is not None:
+        say(f"resuming after line {after.lines:,}")
+    return after
+
+
+@contextmanager
+def explain_early_end(parts: Shards) -> Iterator[None]:
+    """If the run ends early, report what is kept and how to continue; remove the folder if it is empty."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        kept = _describe_kept_parts(parts)
+        say("regard: interrupted" + (f"; {kept}: repeat the command with --resume to continue" if kept else ""))
+        sys.exit(130)
+    except DataError:  # the same command would stop at the same line again
+        kept = _describe_kept_parts(parts)
+        if kept:
+            say(f"{kept}: correct the line, or skip it with --skip-bad, and continue with --resume")
+        raise
+    except RegardError:
+        raise  # its message already says what to do
+    except OSError as error:
+        kept = _describe_kept_parts(parts)
+        then = "repeat the command with --resume to continue" if kept else "run the command again"
+        raise write_error("the output cannot be written", error, then=f"{kept}: {then}" if kept else then) from error
+
+
+def _describe_kept_parts(parts: Shards) -> str:
+    """Say where finished shards are kept; without a complete shard, remove the folder and return an empty text."""
+    if parts.is_empty:
+        parts.remove()
+        return ""
+    return f"finished parts are kept in {parts.folder}"
