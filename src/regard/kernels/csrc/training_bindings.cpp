@@ -1,0 +1,69 @@
+// Dropout and cross-entropy in the Python module.
+#include "bindings.h"
+#include "drivers.h"
+
+namespace regard {
+namespace {
+
+void bind_dropout(nb::module_& module) {
+    module.def(
+        "dropout",
+        [](nb::handle tokens, nb::handle output, double probability, int64_t seed, int threads) {
+            Options options;
+            options.dropout = probability;
+            options.seed = seed;
+            options.threads = threads;
+            Call call(options);
+            const DropoutArguments dropout_arguments = call.read_dropout(tokens, output);
+            const nb::gil_scoped_release unlocked;
+            dropout(dropout_arguments, threads);
+        },
+        "tokens"_a, "output"_a, nb::kw_only(), "probability"_a, "seed"_a, "threads"_a = 1, "Dropout of an array.");
+}
+
+void bind_cross_entropy(nb::module_& module) {
+    module.def(
+        "cross_entropy",
+        [](nb::handle logits, nb::handle targets, nb::handle loss, nb::handle normalizer, double smoothing,
+           int64_t ignored, int threads) {
+            Options options;
+            options.threads = threads;
+            Call call(options);
+            const CrossEntropyArguments arguments = call.read_cross_entropy(logits, targets, smoothing, ignored);
+            const CrossEntropyResults results = {
+                call.write_contiguous(loss, "loss", {arguments.rows}, call.accumulation_dtype()),
+                call.write_contiguous(normalizer, "normalizer", {arguments.rows, 2}, call.accumulation_dtype())};
+            const nb::gil_scoped_release unlocked;
+            cross_entropy(arguments, results, threads);
+        },
+        "logits"_a, "targets"_a, "loss"_a, "normalizer"_a, nb::kw_only(), "smoothing"_a = 0.0,
+        "ignored"_a = -1, "threads"_a = 1, "Cross-entropy of each row of logits.");
+    module.def(
+        "cross_entropy_backward",
+        [](nb::handle grad_loss, nb::handle logits, nb::handle targets, nb::handle normalizer,
+           nb::handle grad_logits, double smoothing, int64_t ignored, int threads) {
+            Options options;
+            options.threads = threads;
+            Call call(options);
+            const CrossEntropyArguments arguments = call.read_cross_entropy(logits, targets, smoothing, ignored);
+            CrossEntropyGradients gradients;
+            gradients.loss = call.read_contiguous(grad_loss, "grad_loss", {arguments.rows}, call.accumulation_dtype());
+            gradients.normalizer =
+                call.read_contiguous(normalizer, "normalizer", {arguments.rows, 2}, call.accumulation_dtype());
+            gradients.logits =
+                call.write_contiguous(grad_logits, "grad_logits", {arguments.rows, arguments.classes}, call.dtype());
+            const nb::gil_scoped_release unlocked;
+            cross_entropy_backward(arguments, gradients, threads);
+        },
+        "grad_loss"_a, "logits"_a, "targets"_a, "normalizer"_a, "grad_logits"_a, nb::kw_only(),
+        "smoothing"_a = 0.0, "ignored"_a = -1, "threads"_a = 1, "Gradients of cross-entropy.");
+}
+
+}  // namespace
+
+void bind_training(nb::module_& module) {
+    bind_dropout(module);
+    bind_cross_entropy(module);
+}
+
+}  // namespace regard
