@@ -1,5 +1,6 @@
 """Translators small enough to build in a test: random weights, and trained subwords."""
 
+import random
 from pathlib import Path
 
 import torch
@@ -54,4 +55,23 @@ def write_pairs(path: Path) -> None:
     words = {"hund": "dog", "katze": "cat", "haus": "house"}
     rows = [(one, other) for one in words for other in words if one != other] * 7
     lines = [f"{one} {other}\t{words[one]} {words[other]}\n" for one, other in rows]
+    path.write_text("".join(lines), encoding="utf-8")
+
+
+ENGLISH_WORDS = {
+    "hund": "dog", "katze": "cat", "haus": "house", "baum": "tree", "auto": "car", "mann": "man", "frau": "woman",
+    "kind": "child", "brot": "bread",
+}  # fmt: skip
+
+
+def word_pairs(count: int, seed: int = 1) -> list[tuple[str, str]]:
+    """Sentences of one to five words, translated word by word, which a small model learns."""
+    rng = random.Random(seed)
+    sentences = [rng.choices(list(ENGLISH_WORDS), k=rng.randint(1, 5)) for _ in range(count)]
+    return [(" ".join(words), " ".join(ENGLISH_WORDS[word] for word in words)) for words in sentences]
+
+
+def write_word_pairs(path: Path, count: int, *, seed: int = 1) -> None:
+    """Write such pairs as TSV."""
+    lines = [f"{source}\t{target}\n" for source, target in word_pairs(count, seed)]
     path.write_text("".join(lines), encoding="utf-8")

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors import safe_open
@@ -55,10 +56,15 @@ def last_weights(run: Path) -> dict[str, bytes]:
     return read_weights(max((run / "checkpoints").iterdir()) / "weights.safetensors")
 
 
+def metrics(run: Path, kind: str = "train") -> list[dict[str, Any]]:
+    """The lines of this kind that a run has reported."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["kind"] == kind]
+
+
 def losses(run: Path) -> list[float]:
     """The training losses that a run has reported."""
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [line["loss"] for line in lines if line["kind"] == "train"]
+    return [line["loss"] for line in metrics(run)]
 
 
 def assert_killed_run_ends_with_the_same_weights(folder: Path, options: Sequence[object], start: Sequence[str]) -> None:
@@ -67,7 +73,7 @@ def assert_killed_run_ends_with_the_same_weights(folder: Path, options: Sequence
     whole = train(folder, "whole", options, start=start)
     assert whole.returncode == 0, whole.stderr
     chance, checkpoints = random.Random(7), folder / "cut.run" / "checkpoints"
-    for least in (5, 29):
+    for least in (5, 17, 29):
         resume = ["--resume"] if (folder / "cut.run" / "run.json").exists() else []
         process = subprocess.Popen(
             command("cut", [*options, *resume], start), cwd=folder, env=ENVIRONMENT, stderr=subprocess.PIPE
@@ -83,6 +89,8 @@ def assert_killed_run_ends_with_the_same_weights(folder: Path, options: Sequence
     assert rest.returncode == 0, rest.stderr
     assert last_weights(folder / "cut.run") == last_weights(folder / "whole.run")
     assert read_weights(folder / "cut" / "model.safetensors") == read_weights(folder / "whole" / "model.safetensors")
+    reported = [line["step"] for line in metrics(folder / "cut.run")]
+    assert reported == sorted(set(reported)) == [line["step"] for line in metrics(folder / "whole.run")]
 
 
 def assert_ctrl_c_saves_a_checkpoint(folder: Path, options: Sequence[object], start: Sequence[str]) -> None:

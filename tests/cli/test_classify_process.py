@@ -1,4 +1,4 @@
-"""``regard train classify`` as processes: killed at random times, interrupted, two processes, and in bfloat16."""
+"""``regard train classify`` as processes: two processes, and in bfloat16."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import pytest
 
 from small_classifiers import write_texts
 from training_process import (
-    assert_ctrl_c_saves_a_checkpoint,
-    assert_killed_run_ends_with_the_same_weights,
     assert_two_processes_have_the_losses_of_one,
     train,
 )
@@ -22,15 +20,6 @@ SMALL = ["classify", "--data", "texts.tsv", "--set", "layers=1", "--set", "width
 def data(tmp_path):
     write_texts(tmp_path / "texts.tsv")
     return tmp_path
-
-
-def test_run_killed_at_random_times_ends_with_the_same_weights(regard_command, data):
-    assert_killed_run_ends_with_the_same_weights(data, SMALL, regard_command)
-
-
-@pytest.mark.slow
-def test_ctrl_c_saves_a_checkpoint_and_suggests_resume(regard_command, data):
-    assert_ctrl_c_saves_a_checkpoint(data, [*SMALL, "--steps", 100000], regard_command)
 
 
 @pytest.mark.slow

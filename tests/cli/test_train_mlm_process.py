@@ -1,4 +1,4 @@
-"""``regard train mlm`` as processes: killed at random times, two processes, and then a classifier from its folder."""
+"""``regard train mlm`` as processes: two processes, and then a classifier from its folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from cli_process import fork_command
 from small_classifiers import write_texts
 from small_language_models import write_documents
 from training_process import (
-    assert_killed_run_ends_with_the_same_weights,
     assert_two_processes_have_the_losses_of_one,
     train,
 )
@@ -23,11 +22,6 @@ SMALL = ["mlm", "--data", "texts", "--set", "layers=1", "--set", "width=32", "--
 def data(tmp_path):
     write_documents(tmp_path / "texts", 211)
     return tmp_path
-
-
-@pytest.mark.parametrize("more", [[], pytest.param(["--model", "modernbert"], marks=pytest.mark.slow)])
-def test_run_killed_at_random_times_ends_with_the_same_weights(regard_command, data, more):
-    assert_killed_run_ends_with_the_same_weights(data, [*SMALL, *more], regard_command)
 
 
 @pytest.mark.slow

@@ -1,28 +1,23 @@
-"""``regard train translate`` as processes: killed at random times, on a full disk, two at once; and the results."""
+"""``regard train translate`` as processes: on a full disk, two at once, and the results."""
 
 from __future__ import annotations
 
 import gzip
 import json
-import random
 import signal
 import subprocess
 import sys
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from safetensors import safe_open
-from torch.distributed import TCPStore
 
 from cli_process import ENVIRONMENT, START_COMMAND, fork_command
+from small_translators import ENGLISH_WORDS, word_pairs, write_word_pairs
+from training_process import assert_two_processes_have_the_losses_of_one, last_weights, losses, metrics, train_in_two
 
-SMALL = ["--model", "tiny", "--set", "layers=1", "--set", "width=32", "--set", "inner=37", "--warmup", "10",
-         "--batch-tokens", "301", "--validate-every", "20", "--dtype", "float32"]  # fmt: skip
-GERMAN = ["hund", "katze", "haus", "baum", "auto", "mann", "frau", "kind", "brot"]
-ENGLISH = ["dog", "cat", "house", "tree", "car", "man", "woman", "child", "bread"]
-WORDS = dict(zip(GERMAN, ENGLISH, strict=True))
+SMALL = ["translate", "--data", "pairs.tsv", "--model", "tiny", "--set", "layers=1", "--set", "width=32", "--set",
+         "inner=37", "--warmup", "10", "--batch-tokens", "301", "--validate-every", "20", "--dtype",
+         "float32"]  # fmt: skip
 FSDP = """
 compute_environment: LOCAL_MACHINE
 distributed_type: FSDP
@@ -43,116 +38,37 @@ use_cpu: true
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "regard"]
 
 
-def pairs(count: int, seed: int = 1) -> list[tuple[str, str]]:
-    rng = random.Random(seed)
-    sentences = [rng.choices(list(WORDS), k=rng.randint(1, 5)) for _ in range(count)]
-    return [(" ".join(words), " ".join(WORDS[word] for word in words)) for words in sentences]
-
-
 @pytest.fixture
 def data(tmp_path) -> Path:
-    (tmp_path / "pairs.tsv").write_text("".join(f"{one}\t{other}\n" for one, other in pairs(211)), encoding="utf-8")
+    write_word_pairs(tmp_path / "pairs.tsv", 211)
     return tmp_path
 
 
-def run(folder: Path, *arguments, start=None, environment=None, **options) -> subprocess.CompletedProcess:
+def run(folder: Path, *arguments, start=None, **options) -> subprocess.CompletedProcess:
     command = [*(start or START_COMMAND), *map(str, arguments)]
-    options |= {"cwd": folder, "env": ENVIRONMENT | (environment or {}), "timeout": 300}
+    options |= {"cwd": folder, "env": ENVIRONMENT, "timeout": 300}
     return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", **options)
 
 
 def train(folder: Path, out: str, *arguments, **options) -> subprocess.CompletedProcess:
-    return run(folder, "train", "translate", "--data", "pairs.tsv", "--out", out, *SMALL, *arguments, **options)
+    return run(folder, "train", *SMALL, *arguments, "--out", out, **options)
 
 
-def weights(folder: Path) -> dict[str, bytes]:
-    with safe_open(folder, framework="np") as file:
-        return {name: file.get_tensor(name).tobytes() for name in file.keys()}  # noqa: SIM118
-
-
-def last_weights(folder: Path) -> dict[str, bytes]:
-    return weights(max((folder / "checkpoints").iterdir()) / "weights.safetensors")
-
-
-def read_step(checkpoint: Path) -> int:
-    return int(checkpoint.name.removeprefix("step-"))
-
-
-def metrics(folder: Path, kind: str = "train") -> list[dict]:
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [line for line in lines if line["kind"] == kind]
-
-
-def test_run_killed_at_random_times_ends_with_the_same_weights(regard_command, data):
-    """After repeated kill -9, --resume ends with the same weights as an uninterrupted run, bit for bit."""
-    whole = train(data, "whole", "--steps", 45, "--save-seconds", 0, start=regard_command)
-    assert whole.returncode == 0, whole.stderr
-    command = [*regard_command, "train", "translate", "--data", "pairs.tsv", "--out", "cut", *SMALL, "--steps", "45",
-               "--save-seconds", "0"]  # fmt: skip
-    rng = random.Random(7)
-    checkpoints = data / "cut.run" / "checkpoints"
-    for least in (5, 17, 29):
-        more = ["--resume"] if (data / "cut.run" / "run.json").exists() else []
-        process = subprocess.Popen([*command, *more], cwd=data, env=ENVIRONMENT, stderr=subprocess.PIPE)
-        while process.poll() is None and max(map(read_step, checkpoints.glob("step-*")), default=0) < least:
-            time.sleep(0.01)
-        time.sleep(rng.random() * 0.1)
-        process.kill()
-        process.communicate()  # waits for the fork too, which has the pipe open
-    resumed = run(data, *command[len(regard_command) :], "--resume", start=regard_command)
-    assert resumed.returncode == 0, resumed.stderr
-    assert last_weights(data / "cut.run") == last_weights(data / "whole.run")
-    assert weights(data / "cut" / "model.safetensors") == weights(data / "whole" / "model.safetensors")
-    steps = [line["step"] for line in metrics(data / "cut.run")]
-    assert steps == sorted(set(steps)) == [line["step"] for line in metrics(data / "whole.run")]
-
-
-def test_ctrl_c_saves_a_checkpoint_and_suggests_resume(regard_command, data):
-    command = [*regard_command, "train", "translate", "--data", "pairs.tsv", "--out", "m", *SMALL, "--steps", "100000"]
-    process = subprocess.Popen(command, cwd=data, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
-    reported = data / "m.run" / "metrics.jsonl"
-    while process.poll() is None and not (reported.exists() and reported.stat().st_size):
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=300)
-    assert process.returncode == 130
-    assert "--resume" in said
-    assert "Traceback" not in said
-    assert list((data / "m.run" / "checkpoints").glob("step-*"))
-
-
-def train_with_torchrun(folder: Path, out: str, *arguments) -> str:
-    """Train with two torchrun processes, and return their output."""
-    result = train(folder, out, *arguments, start=TORCHRUN)
-    assert result.returncode == 0, result.stderr
-    return result.stderr
-
-
-def train_with_forks(folder: Path, out: str, *arguments) -> str:
-    """Train in two forks with torchrun's variables and store, and return their output."""
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
-              "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}  # fmt: skip
-    with ThreadPoolExecutor(2) as together:
-        ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank), **shared} for rank in range(2)]
-        start = fork_command()
-        runs = [together.submit(train, folder, out, *arguments, start=start, environment=rank) for rank in ranks]
-        result = [run.result() for run in runs]
-    said = "".join(one.stderr for one in result)
-    assert [one.returncode for one in result] == [0, 0], said
-    return said
-
-
-@pytest.mark.parametrize("train_two", [train_with_forks, pytest.param(train_with_torchrun, marks=pytest.mark.slow)])
-def test_two_processes_have_the_losses_of_one(train_two, data):
+@pytest.mark.parametrize("launcher", ["forks", pytest.param("torchrun", marks=pytest.mark.slow)])
+def test_two_processes_have_the_losses_of_one(launcher, data):
     """Gradients are summed over processes, so the loss is the same except for rounding."""
     same = ["--set", "dropout=0", "--steps", 40, "--rate", 1e-3, "--average", 1]
     one = train(data, "one", *same, start=fork_command())
     assert one.returncode == 0, one.stderr
-    said = train_two(data, "two", *same)
-    losses = [[line["loss"] for line in metrics(data / f"{name}.run")] for name in ("one", "two")]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
-    assert losses[0] != losses[1]  # there were two processes: their sums have another order of rounding
+    if launcher == "forks":
+        results = train_in_two(data, "two", [*SMALL, *same])
+    else:
+        results = [train(data, "two", *same, start=TORCHRUN)]
+    said = "".join(result.stderr for result in results)
+    assert {result.returncode for result in results} == {0}, said
+    expected, actual = losses(data / "one.run"), losses(data / "two.run")
+    assert expected == pytest.approx(actual, rel=1e-4)
+    assert expected != actual  # there were two processes: their sums have another order of rounding
     assert said.count("subwords for") == 1  # only one process prints
 
 
@@ -160,12 +76,8 @@ def test_two_processes_have_the_losses_of_one(train_two, data):
 def test_two_processes_train_what_leaves_parameters_without_gradients(attention, data):
     """The indexer of dsa, and the compression of nsa for short texts: DDP would wait for their gradients."""
     same = ["--attention", attention, "--set", "dropout=0", "--steps", 20, "--average", 1]
-    one = train(data, "one", *same, start=fork_command())
-    assert one.returncode == 0, one.stderr
-    train_with_forks(data, "two", *same)
-    losses = [[line["loss"] for line in metrics(data / f"{name}.run")] for name in ("one", "two")]
-    assert losses[0]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    assert_two_processes_have_the_losses_of_one(data, [*SMALL, *same])
+    assert losses(data / "one.run")
 
 
 @pytest.mark.slow
@@ -190,8 +102,9 @@ def test_precision_is_chosen_once_and_kept_on_resume(data):
 @pytest.mark.slow
 def test_chrf_replaces_bleu_for_very_short_sentences(data):
     """BLEU counts 4-grams, so even the best translation of a single word has BLEU 0."""
-    lines = [f"{one}\t{WORDS[one]}\n" for one in WORDS] + [
-        f"{one} {two}\t{WORDS[one]} {WORDS[two]}\n" for one, two in zip(GERMAN, reversed(GERMAN), strict=True)
+    lines = [f"{one}\t{other}\n" for one, other in ENGLISH_WORDS.items()] + [
+        f"{one} {two}\t{ENGLISH_WORDS[one]} {ENGLISH_WORDS[two]}\n"
+        for one, two in zip(ENGLISH_WORDS, reversed(ENGLISH_WORDS), strict=True)
     ]
     (data / "pairs.tsv").write_text("".join(lines), encoding="utf-8")
     result = train(data, "m", "--steps", 60, "--rate", 3e-3)
@@ -213,8 +126,7 @@ def test_fsdp_run_of_two_processes_is_resumed_by_one(data):
     sharded = train(data, "spread", *same, "--steps", 20, start=launcher)
     assert sharded.returncode == 0, sharded.stderr
     assert train(data, "one", *same, "--steps", 20).returncode == 0
-    losses = [[line["loss"] for line in metrics(data / f"{name}.run")] for name in ("one", "spread")]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    assert losses(data / "one.run") == pytest.approx(losses(data / "spread.run"), rel=1e-4)
     resumed = train(data, "spread", *same, "--steps", 40, "--resume")
     assert resumed.returncode == 0, resumed.stderr
     assert "resuming after step 20" in resumed.stderr
@@ -242,7 +154,7 @@ def test_full_disk_loses_only_the_steps_since_the_last_checkpoint(data):
 
 @pytest.mark.slow
 def test_training_on_forty_pairs_warns(tmp_path):
-    (tmp_path / "pairs.tsv").write_text("".join(f"{one}\t{other}\n" for one, other in pairs(40)), encoding="utf-8")
+    write_word_pairs(tmp_path / "pairs.tsv", 40)
     result = train(tmp_path, "m", "--steps", 20)
     assert result.returncode == 0, result.stderr
     assert "will not make a translator" in result.stderr
@@ -254,7 +166,7 @@ def test_trained_model_translates_files_in_order(data):
     """Translation is word for word, so a small model learns it: most unseen pairs are translated correctly."""
     result = train(data, "m", "--steps", 400, "--rate", 4e-3, "--set", "dropout=0.1", "--set", "width=64")
     assert result.returncode == 0, result.stderr
-    unseen = pairs(53, seed=99)
+    unseen = word_pairs(53, seed=99)
     lines = [source for source, _ in unseen]
     lines[7] = ""
     with gzip.open(data / "in.txt.gz", "wt", encoding="utf-8") as file:
@@ -281,7 +193,7 @@ def test_trained_model_translates_files_in_order(data):
 @pytest.mark.slow
 def test_resume_with_other_data_is_refused(data):
     assert train(data, "m", "--steps", 20).returncode == 0
-    (data / "pairs.tsv").write_text("".join(f"{one}\t{other}\n" for one, other in pairs(99, seed=5)), encoding="utf-8")
+    write_word_pairs(data / "pairs.tsv", 99, seed=5)
     result = train(data, "m", "--steps", 40, "--resume")
     assert result.returncode == 5
     assert "another pairs" in result.stderr
@@ -295,7 +207,7 @@ def test_trained_model_translates_alike_in_ctranslate2(data):
     assert train(data, "m", "--steps", 150, "--rate", 4e-3, "--set", "dropout=0").returncode == 0
     result = run(data, "export", "m", "--format", "ctranslate2", "--out", "ct2")
     assert result.returncode == 0, result.stderr
-    sources = [source for source, _ in pairs(23, seed=42)]
+    sources = [source for source, _ in word_pairs(23, seed=42)]
     (data / "in.txt").write_text("\n".join(sources) + "\n", encoding="utf-8")
     ours = run(data, "translate", "--model", "m", "--data", "in.txt", "--beam", "1").stdout.splitlines()
     tokenizer = tokenizers.Tokenizer.from_file(str(data / "ct2" / "tokenizer.json"))
