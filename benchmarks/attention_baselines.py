@@ -40,6 +40,7 @@ LABELS = {
     "attention": "regard, exact causal attention",
     "transformers": "transformers",
     "native-part": "regard, attention alone",
+    "transformers-eager": "transformers, unfused attention",
     "transformers-part": "transformers, attention alone",
     "transformers-kept": "transformers, freed memory kept",
     "transformers-fp32": "transformers, fp32",

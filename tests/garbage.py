@@ -78,6 +78,8 @@ from regard.models import (
     RecurrentConfig,
     Roberta,
     RobertaConfig,
+    Swin,
+    SwinConfig,
     T5Config,
     TextClassifier,
     TextClassifierConfig,
@@ -735,6 +737,19 @@ def _models() -> Iterator[PublicCall]:
     modern = ModernBert(ModernBertConfig(41, 8, 1, 2, 7, 17, pad_id=0, head=True)).eval()
     yield PublicCall("ModernBert.forward", modern, lambda: {"ids": ids(), "mask": None, "keep_layers": False})
     yield from _image_models()
+    yield PublicCall(
+        "SwinConfig",
+        lambda **hyperparameters: Swin(SwinConfig(**hyperparameters)),
+        lambda: {"picture_size": (8, 8), "patch_size": (2, 2), "channels": 1, "width": 4, "depths": (1, 2),
+                 "heads": (1, 2), "window": 3, "inner_ratio": 2.0, "activation": "gelu", "attention_bias": True,
+                 "absolute_positions": False, "epsilon": 1e-5, "dropout": 0.1, "attention_dropout": 0.1,
+                 "stochastic_depth": 0.1, "deviation": 0.02, "labels": ("a", "b")},
+    )  # fmt: skip
+    swin = Swin(SwinConfig((8, 8), (2, 2), 1, 4, (1, 2), (1, 2), 3)).eval()
+    yield PublicCall(
+        "Swin.forward", swin, lambda: {"pixels": torch.zeros(1, 1, 8, 8), "mask": None, "keep_layers": False}
+    )
+    yield PublicCall("Swin.windows", swin.windows, lambda: {"height": 8, "width": 6})
     shared = {
         "vocabulary": 41,
         "target_vocabulary": None,

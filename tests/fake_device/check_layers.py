@@ -22,6 +22,8 @@ from regard.models import (
     Perceiver,
     PerceiverConfig,
     PixelInput,
+    Swin,
+    SwinConfig,
     TrainedPixelInput,
     Vit,
     VitConfig,
@@ -173,5 +175,18 @@ def test_bert_and_its_recording():
         with regard.record(model) as layers, torch.no_grad():
             hidden = model(ids.to(device), mask=masks.padding([11, 6])).hidden
             results.append([hidden, layers[1].weights(), layers[1].observe(top=3).entropy])
+    for on_cpu, on_device in zip(*results, strict=True):
+        assert_same(on_device, on_cpu)
+
+
+def test_swin_and_its_recording():
+    sizes = {"picture_size": (26, 22), "patch_size": (2, 2), "width": 6, "depths": (2, 1), "heads": (2, 3), "window": 5}
+    model = Swin(SwinConfig(**sizes, absolute_positions=True, labels=("a", "b", "c"))).eval()
+    pixels, results = torch.randn(2, 3, 34, 22), []
+    for device in ("cpu", DEVICE):
+        model = model.to(device)
+        with regard.record(model) as layers, torch.no_grad():
+            logits = model(pixels.to(device)).logits
+            results.append([logits, layers[1].weights(), layers[1].observe(top=3).entropy])
     for on_cpu, on_device in zip(*results, strict=True):
         assert_same(on_device, on_cpu)

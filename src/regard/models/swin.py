@@ -20,7 +20,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, cast, final
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
@@ -50,7 +49,7 @@ from regard.models.config_file import MAX_LAYERS, ConfigFile
 from regard.models.image_encoder import ImageEncoder, ImageOutput, TokenGrid
 from regard.models.label_names import check_labels, label_fields
 from regard.models.weight_names import Row, WeightNames
-from regard.positions import Relative2d
+from regard.positions import LearnedGrid, Relative2d
 from regard.tensors import is_traced
 from regard.validation import check_dropout, check_mask
 
@@ -325,7 +324,7 @@ class Swin(ImageEncoder):
         super().__init__(config)
         self.patches = PatchEmbedding(config.channels, config.width, config.patch_size)
         self.embedding_norm = nn.LayerNorm(config.width)
-        self.positions = _MapPositions(config) if config.absolute_positions else None
+        self.positions = _make_positions(config) if config.absolute_positions else None
         self.dropout = Dropout(config.dropout)
         self.stages = nn.ModuleList(SwinStage(config, number) for number in range(len(config.depths)))
         self.norm = nn.LayerNorm(config.last_width, eps=config.epsilon)
@@ -428,33 +427,21 @@ class Swin(ImageEncoder):
         return rows, columns
 
     def _init_weights(self) -> None:
-        """Initialise matrices from a truncated normal distribution and biases with 0, as in the published code."""
+        """Initialise matrices from a normal distribution and biases with 0.
+
+        The published code cuts the distribution at +-2, which is 100 standard deviations.
+        """
         for module in self.modules():
             if isinstance(module, nn.Linear | PatchEmbedding):
-                nn.init.trunc_normal_(module.weight, std=float(self.config.deviation))
+                nn.init.normal_(module.weight, std=float(self.config.deviation))
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
 
 
-@final
-class _MapPositions(nn.Module):
-    """A trained vector for each patch of a picture; for other sizes they are interpolated."""
-
-    def __init__(self, config: SwinConfig) -> None:
-        super().__init__()
-        sides = zip(config.picture_size, config.patch_size, strict=True)
-        self.rows, self.columns = (max(1, side // patch) for side, patch in sides)
-        check_weights(rows=self.rows, columns=self.columns, width=config.width)
-        self.weight = nn.Parameter(torch.empty(1, self.rows * self.columns, config.width))
-        nn.init.trunc_normal_(self.weight, std=float(config.deviation))
-
-    def forward(self, rows: int, columns: int) -> Float[Tensor, "1 tokens width"]:
-        """Return the vectors of a map of ``rows`` x ``columns``."""
-        if (rows, columns) == (self.rows, self.columns):
-            return self.weight
-        grid = self.weight.unflatten(1, (self.rows, self.columns)).permute(0, 3, 1, 2)
-        resized = functional.interpolate(grid, size=(rows, columns), mode="bicubic", align_corners=False)
-        return resized.flatten(2).transpose(1, 2)
+def _make_positions(config: SwinConfig) -> LearnedGrid:
+    """Make the vectors of the whole patches of a picture of the training."""
+    rows, columns = (max(1, side // patch) for side, patch in zip(config.picture_size, config.patch_size, strict=True))
+    return LearnedGrid(rows, columns, config.width, deviation=config.deviation)
 
 
 def _halve(side: int) -> int:

@@ -40,7 +40,7 @@ class Relative2d(DenseBias):
         check_weights(offsets=offsets, others=offsets, heads=heads)
         self.heads, self.window = heads, window
         self.weight = nn.Parameter(torch.empty(offsets**2, heads))
-        nn.init.trunc_normal_(self.weight, std=float(deviation))
+        nn.init.normal_(self.weight, std=float(deviation))
 
     def dense(self, frame: Frame) -> Float[Tensor, "1 heads queries keys"]:
         """Return the bias of each pair. Raises ShapeError unless the keys are a window, and the queries among them."""
