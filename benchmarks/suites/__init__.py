@@ -10,6 +10,7 @@ from benchmarks.suites import (
     generation,
     hashing,
     hf_models,
+    images,
     long_inputs,
     low_rank,
     model,
@@ -47,6 +48,7 @@ SUITES: dict[str, Suite] = {
         model,
         hf_models,
         swin,
+        images,
         generation,
         translator,
     )
