@@ -312,6 +312,7 @@ def _read_part(config: ConfigFile, field: str, value: Any, kinds: Mapping[str, t
 _Ends = tuple[PerceiverInput, OutputQueries | None]
 
 
+@final
 class _Architecture(NamedTuple):
     """A class of ``transformers``: how its input and output are read from config.json, and written to it.
 

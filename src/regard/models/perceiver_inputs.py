@@ -24,7 +24,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, ClassVar, final
 
 import torch
@@ -338,7 +337,7 @@ class JoinedInput(PerceiverInput):
 
     def __post_init__(self) -> None:
         check_kind("parts", self.parts, Mapping, do='for example {"sound": AudioInput(), "picture": PixelInput()}')
-        object.__setattr__(self, "parts", MappingProxyType(dict(sorted(self.parts.items()))))
+        object.__setattr__(self, "parts", dict(sorted(self.parts.items())))
         for name, part in self.parts.items():
             check_part_name(name)
             check_kind(f"part {name!r}", part, PerceiverInput, do="for example AudioInput()")
@@ -375,6 +374,7 @@ def check_part_name(name: object) -> None:
         )
 
 
+@final
 class TrainedPositions(nn.Module):
     """Trained vectors (positions, width), normal at first; the parameter has its name in files of ``transformers``."""
 

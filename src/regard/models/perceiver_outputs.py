@@ -21,7 +21,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, ClassVar, final
 
 import torch
@@ -269,7 +268,7 @@ class JoinedOutput(OutputQueries):
 
     def __post_init__(self) -> None:
         check_kind("parts", self.parts, Mapping, do='for example {"sound": AudioOutput()}')
-        object.__setattr__(self, "parts", MappingProxyType(dict(sorted(self.parts.items()))))
+        object.__setattr__(self, "parts", dict(sorted(self.parts.items())))
         for name, part in self.parts.items():
             check_part_name(name)
             check_kind(f"part {name!r}", part, PartOutput, do="for example AudioOutput()")

@@ -1,5 +1,6 @@
 """Perceivers: what a mask hides, parts of outputs, folders, recordings, cost, and inputs that are refused."""
 
+import copy
 import dataclasses
 import json
 import math
@@ -253,6 +254,17 @@ class TestOutputs:
         torch.testing.assert_close(model.probabilities(found.logits).sum(-1), torch.ones(2, dtype=torch.float64))
 
 
+@pytest.mark.parametrize("name", CONFIGS)
+def test_training_in_bfloat16_autocast(name):
+    model, inputs = Perceiver(dataclasses.replace(CONFIGS[name], dropout=0.1)).train(), draw(name)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = values(model(inputs))
+    sum(one.float().square().sum() for one in found.values()).backward()
+    trained = [name for name, one in model.named_parameters() if one.grad is not None and one.grad.isfinite().all()]
+    unused = {"input.hidden_token.film", "input.hidden_token.sound", "input.padding.label"}
+    assert set(dict(model.named_parameters())) - set(trained) <= unused
+
+
 class TestRecording:
     def test_cross_and_self_attention_in_order(self):
         model, inputs = make("pixels"), draw("pixels")
@@ -326,6 +338,12 @@ class TestFolders:
         assert all(torch.equal(found[key], clean[key]) for key in clean)
         fields = json.loads((tmp_path / "model" / "config.json").read_text())
         assert fields["model_type"] == ("perceiver" if model.config.architecture else "regard-perceiver")
+
+    def test_copies(self):
+        for name in CONFIGS:
+            model, inputs = make(name), draw(name)
+            clean, found = values(model(inputs)), values(copy.deepcopy(model)(inputs))
+            assert all(torch.equal(found[key], clean[key]) for key in clean)
 
     @pytest.mark.usefixtures("without_shape_checks")
     def test_damaged_configs_are_refused(self, tmp_path):
