@@ -20,6 +20,8 @@ def count_score_parts(mechanism: str) -> int:
     return 1 if row is None else row.mechanism.score_parts
 
 
-def _find_row(mechanism: str) -> CatalogueRow | None:
-    """Find a mechanism in the catalogue; None for an unknown name, which the layer refuses."""
+def _find_row(mechanism: object) -> CatalogueRow | None:
+    """Find a mechanism in the catalogue; None for anything else, which the layer refuses."""
+    if not isinstance(mechanism, str):
+        return None
     return next((row for row in catalogue() if row.name == mechanism), None)

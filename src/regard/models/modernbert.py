@@ -42,6 +42,7 @@ from regard.models.masked_language_model import MaskedLanguageModel, tied_head_w
 from regard.models.rotary_config import RotaryConfig
 from regard.models.weight_names import Row, WeightNames
 from regard.positions import DynamicScaling, Rotary
+from regard.positions.learned_grid import init_truncated_normal
 from regard.validation import check_dropout, check_mask
 
 _GATES = {"gelu": "geglu", "gelu_pytorch_tanh": "geglu_tanh", "silu": "swiglu", "relu": "reglu"}
@@ -50,8 +51,6 @@ _WINDOW, _FULL = "sliding_attention", "full_attention"
 """Hugging Face's names of the types of layers."""
 _GLOBAL_EVERY = 3
 """In the published models every third layer has no window, from the first on."""
-_INITIAL_CUTOFF = 2.0
-"""Initial weights are within so many standard deviations."""
 _ROWS = (
     Row("embeddings.tok_embeddings", "token_embedding"),
     Row("embeddings.norm", "embedding_norm"),
@@ -348,7 +347,7 @@ class ModernBert(MaskedLanguageModel):
         for name, module in self.named_modules():
             if isinstance(module, nn.Linear | nn.Embedding):
                 own = deviation / math.sqrt(2.0 * self.config.layers) if name.endswith(outer) else deviation
-                nn.init.trunc_normal_(module.weight, std=own, a=-_INITIAL_CUTOFF * own, b=_INITIAL_CUTOFF * own)
+                init_truncated_normal(module.weight, own)
             if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)
 
