@@ -32,7 +32,7 @@ from regard.models.modernbert import ModernBert
 from regard.models.perceiver import Perceiver
 from regard.models.perceiver_config import MODEL_TYPE as PERCEIVER_TYPE
 from regard.models.perceiver_config import OWN_MODEL_TYPE as OWN_PERCEIVER_TYPE
-from regard.models.perceiver_image_encoder import PerceiverImageEncoder, reads_pictures
+from regard.models.perceiver_image_encoder import PerceiverImageEncoder, classifies_pictures
 from regard.models.recurrent import Recurrent
 from regard.models.roberta import ROBERTA_TYPES, Roberta
 from regard.models.swin import Swin
@@ -194,7 +194,10 @@ def has_loader(model_type: str) -> bool:
 
 def reads_pictures(folder_or_name: str | Path) -> bool:
     """Whether a model reads pictures, by its config.json. Raises CheckpointError if there is no such model."""
-    loader = _MODELS.get(ConfigFile.read(resolve_folder(folder_or_name)).model_type)
+    config = ConfigFile.read(resolve_folder(folder_or_name))
+    if config.model_type in (PERCEIVER_TYPE, OWN_PERCEIVER_TYPE):
+        return classifies_pictures(Perceiver.read_config(config))
+    loader = _MODELS.get(config.model_type)
     kind = getattr(loader, "__self__", None)
     return isinstance(kind, type) and issubclass(kind, ImageEncoder)
 
@@ -265,7 +268,7 @@ def load_image_encoder(
     Raises CheckpointError for another kind of model, and what ``load`` raises.
     """
     model = load(resolve_folder(folder_or_name, IMAGE_ENCODER), device=device, dtype=dtype)
-    if isinstance(model, Perceiver) and reads_pictures(model):
+    if isinstance(model, Perceiver) and classifies_pictures(model.config):
         return PerceiverImageEncoder(model).eval()
     if not isinstance(model, ImageEncoder):
         raise _wrong_kind_error(folder_or_name, "a model that reads pictures, such as a ViT", model)

@@ -9,6 +9,7 @@ The wrapper has no weights of its own, and its folder is that of the Perceiver.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, final
 
@@ -31,13 +32,9 @@ from regard.models.weight_names import Row, WeightNames
 _PICTURES = (PixelInput, TrainedPixelInput, ConvolutionInput)
 
 
-def reads_pictures(model: object) -> bool:
-    """Whether a model is a Perceiver that classifies pictures."""
-    return (
-        isinstance(model, Perceiver)
-        and isinstance(model.config.input, _PICTURES)
-        and isinstance(model.config.output, ClassOutput)
-    )
+def classifies_pictures(config: PerceiverConfig) -> bool:
+    """Whether a Perceiver with these hyperparameters classifies pictures."""
+    return isinstance(config.input, _PICTURES) and isinstance(config.output, ClassOutput)
 
 
 @final
@@ -54,7 +51,7 @@ class PerceiverImageEncoder(ImageEncoder):
     def __init__(self, perceiver: Perceiver) -> None:
         check_kind("perceiver", perceiver, Perceiver, do="for example Perceiver.classifier(PixelInput(), labels)")
         super().__init__(perceiver.config)
-        if not reads_pictures(perceiver):
+        if not classifies_pictures(perceiver.config):
             raise OptionError(
                 "this Perceiver is no classifier of pictures",
                 expected="an input of " + ", ".join(one.__name__ for one in _PICTURES) + ", and a ClassOutput",
@@ -74,6 +71,18 @@ class PerceiverImageEncoder(ImageEncoder):
         assert output.pooled is not None, "a ClassOutput has it"
         assert isinstance(output.logits, Tensor), "a ClassOutput has one tensor"
         return ImageOutput(output.hidden, output.pooled, output.logits, output.layers)
+
+    def with_labels(self, labels: tuple[str, ...]) -> PerceiverImageEncoder:
+        """The model with a last layer of random weights for other labels; all other weights are copied."""
+        output = self.config.output
+        assert isinstance(output, ClassOutput), "__init__ checks it"
+        renewed = Perceiver(replace(self.config, output=replace(output, labels=labels))).to(self.device)
+        last = ("output.last.weight", "output.last.bias")
+        kept = {name: weight for name, weight in self.perceiver.state_dict().items() if name not in last}
+        renewed.load_state_dict(renewed.state_dict() | kept)
+        model = PerceiverImageEncoder(renewed)
+        model.processor = self.processor
+        return model
 
     @property
     def picture_size(self) -> tuple[int, int]:

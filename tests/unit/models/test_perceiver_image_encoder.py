@@ -15,7 +15,7 @@ from regard.models import (
     PixelInput,
     TrainedPixelInput,
 )
-from regard.models.load import load_image_classifier, load_image_encoder
+from regard.models.load import load_image_classifier, load_image_encoder, reads_pictures
 from regard.vision import ImageProcessor
 
 LABELS = ("cat", "dog", "owl")
@@ -73,6 +73,23 @@ def test_folders(name, tmp_path):
     assert set(again.weight_names.to_file(again.state_dict())) == set(
         again.perceiver.weight_names.to_file(again.perceiver.state_dict())
     )
+
+
+def test_other_labels_keep_the_other_weights():
+    model = PerceiverImageEncoder(make("pixels"))
+    model.processor = ImageProcessor(size=(5, 7), channels=1, mean=(0.5,), std=(0.5,))
+    renewed, pixels = model.with_labels(("a", "b")).eval(), torch.randn(2, 1, 5, 7)
+    assert renewed.labels == ("a", "b")
+    assert renewed.processor == model.processor
+    assert torch.equal(renewed(pixels).pooled, model(pixels).pooled)
+    assert renewed(pixels).logits.shape == (2, 2)
+
+
+def test_folders_say_whether_a_perceiver_reads_pictures(tmp_path):
+    make("pixels").save(tmp_path / "pictures")
+    Perceiver.classifier(AudioInput(35, 5, 3), LABELS, latents=5, width=12, layers=1, heads=3).save(tmp_path / "sound")
+    assert reads_pictures(tmp_path / "pictures")
+    assert not reads_pictures(tmp_path / "sound")
 
 
 def test_the_processor_of_transformers_is_not_read_as_another(tmp_path):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from regard.errors import CheckpointError
-from regard.models import Deit, DeitConfig, ImageEncoder, Vit, VitConfig
+from regard.models import Deit, DeitConfig, ImageEncoder, PerceiverImageEncoder, Vit, VitConfig
 from regard.models.load import load_image_classifier, load_image_encoder
 from regard.tasks.hyperparameters import Config, apply_hyperparameters
 from regard.tasks.image_classification.presets import Size, choose_model, choose_patch_size
@@ -89,6 +89,8 @@ def with_labels(model: ImageEncoder, labels: tuple[str, ...]) -> ImageEncoder:
     """
     if set(model.labels) == set(labels):
         return model
+    if isinstance(model, PerceiverImageEncoder):
+        return model.with_labels(labels)
     without_pooler = {"pooler": False} if getattr(model.config, "pooler", False) else {}
     renewed = type(model)(replace(model.config, labels=labels, **without_pooler))
     kept = {name: weight for name, weight in model.state_dict().items() if not name.startswith(_HEADS)}
