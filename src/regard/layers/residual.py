@@ -5,18 +5,35 @@ pre-norm    x + dropout(sublayer(norm(x)))      Xiong et al. 2020, figure 1b; a 
 sandwich    x + dropout(output_norm(sublayer(norm(x))))         Ding et al. 2021 (CogView), section 2.4; as pre-norm
 none        dropout(sublayer(norm(x)))          Jaegle et al. 2021 (Perceiver IO), appendix E: queries are positions,
                                                 and outputs something else
+
+They differ in where norms are, so each states its norms, and one equation computes all:
+
+    after(x + dropout(of_output(sublayer(before(x)))))          without x if it is not added
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import final
+from typing import NamedTuple, final
 
 from torch import Tensor, nn
 
 from regard.errors import check_kind
 from regard.layers.dropout import Dropout
+
+
+@final
+class ResidualNorms(NamedTuple):
+    """The norms of a residual connection: before the sublayer, of its output, and after the sum; None is no norm.
+
+    ``adds`` is whether the tokens are added to the output of the sublayer.
+    """
+
+    before: nn.Module | None = None
+    of_output: nn.Module | None = None
+    after: nn.Module | None = None
+    adds: bool = True
 
 
 class Residual(nn.Module, ABC):
@@ -28,29 +45,38 @@ class Residual(nn.Module, ABC):
         self.norm = norm
         self.dropout = Dropout(dropout)
 
+    @property
     @abstractmethod
+    def norms(self) -> ResidualNorms:
+        """Where the norms are."""
+
     def forward(self, tokens: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """Apply the sublayer and its residual connection to tokens (batch, length, width)."""
+        before, of_output, after, adds = self.norms
+        output = sublayer(tokens if before is None else before(tokens))
+        output = self.dropout(output if of_output is None else of_output(output))
+        total: Tensor = tokens + output if adds else output
+        return total if after is None else after(total)
 
 
 @final
 class PostNorm(Residual):
     """Post-norm residual connection: norm(x + dropout(sublayer(x)))."""
 
-    def forward(self, tokens: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """Compute norm(x + dropout(sublayer(x))) of tokens (batch, length, width)."""
-        output: Tensor = self.norm(tokens + self.dropout(sublayer(tokens)))
-        return output
+    @property
+    def norms(self) -> ResidualNorms:
+        """One norm, after the sum."""
+        return ResidualNorms(after=self._modules["norm"])
 
 
 @final
 class PreNorm(Residual):
     """Pre-norm residual connection: x + dropout(sublayer(norm(x)))."""
 
-    def forward(self, tokens: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """Compute x + dropout(sublayer(norm(x))) of tokens (batch, length, width)."""
-        output: Tensor = tokens + self.dropout(sublayer(self.norm(tokens)))
-        return output
+    @property
+    def norms(self) -> ResidualNorms:
+        """One norm, before the sublayer."""
+        return ResidualNorms(before=self._modules["norm"])
 
 
 @final
@@ -62,17 +88,17 @@ class SandwichNorm(Residual):
         check_kind("output_norm", output_norm, nn.Module, do="for example torch.nn.LayerNorm(width)")
         self.output_norm = output_norm
 
-    def forward(self, tokens: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """Compute x + dropout(output_norm(sublayer(norm(x)))) of tokens (batch, length, width)."""
-        output: Tensor = tokens + self.dropout(self.output_norm(sublayer(self.norm(tokens))))
-        return output
+    @property
+    def norms(self) -> ResidualNorms:
+        """One norm before the sublayer, and one of its output."""
+        return ResidualNorms(before=self._modules["norm"], of_output=self._modules["output_norm"])
 
 
 @final
 class NoResidual(Residual):
     """Norm and sublayer without a residual connection: dropout(sublayer(norm(x)))."""
 
-    def forward(self, tokens: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """Compute dropout(sublayer(norm(x))) of tokens (batch, length, width)."""
-        output: Tensor = self.dropout(sublayer(self.norm(tokens)))
-        return output
+    @property
+    def norms(self) -> ResidualNorms:
+        """One norm, before the sublayer."""
+        return ResidualNorms(before=self._modules["norm"], adds=False)
