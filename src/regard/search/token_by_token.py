@@ -112,7 +112,7 @@ class TokenSearch(Search):
                 ranked = log_probabilities(penalize_seen(logits, seen, self.repetition_penalty), banned)
             tokens = self.choose(ranked, numbers[rows, place])
             log_probability = log_probability.to(known).index_add(0, rows, known.gather(1, tokens[:, None])[:, 0])
-            has_ended = torch.isin(tokens, end_ids)
+            has_ended = (tokens[:, None] == end_ids).any(dim=1)  # torch.isin takes ten times as long for so few
             tokens = torch.where(has_ended, model.end_id, tokens)
             written[rows, place] = tokens
             stop = yield TokenStep(rows.tolist(), tokens.tolist())
