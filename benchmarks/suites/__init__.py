@@ -8,6 +8,7 @@ from benchmarks.suites import (
     decode,
     forward,
     generation,
+    generation_t5,
     hashing,
     hf_models,
     images,
@@ -50,6 +51,7 @@ SUITES: dict[str, Suite] = {
         swin,
         images,
         generation,
+        generation_t5,
         translator,
     )
 }
