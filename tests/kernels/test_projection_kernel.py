@@ -143,7 +143,7 @@ def test_arguments_that_do_not_fit():
 
 @torch.no_grad()
 def test_when_it_is_used(monkeypatch):
-    monkeypatch.setattr("regard.kernels.operators.projection_op._is_fast", lambda: True)
+    monkeypatch.setattr("regard.kernels.operators.projection_op.is_fast", lambda: True)
     tokens, weight, _, bias = make_problem(3, 331, 367, torch.float32)
     assert can_project(tokens, weight, bias)
     assert can_project(tokens[:, None], weight, None)

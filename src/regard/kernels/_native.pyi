@@ -27,6 +27,13 @@ from typing import Any, TypeAlias
 
 Array: TypeAlias = Any
 
+LinearLayer: TypeAlias = tuple[Array, Array | None, Array | None]
+"""weight (outputs, inputs) in the dtype of the tokens, or int8 with scale (outputs) in float32; and bias (outputs)."""
+NormLayer: TypeAlias = tuple[Array, Array | None, float, float, bool]
+"""weight and bias (width), epsilon, an offset of the weight, and whether it is a layer norm, else an RMS norm."""
+RotationFactors: TypeAlias = tuple[Array, Array, bool]
+"""cosine and sine (length, rotated), and whether neighbours are pairs."""
+
 interface: int
 """Version of this interface in the compiled module; extension.py says which one it needs."""
 
@@ -352,6 +359,71 @@ def project(
 
     Tokens, bias (outputs) and output are float32 or bfloat16; weight (outputs, inputs) has their dtype, or is int8 with
     scale (outputs) in float32. Sums are float32, and rounded once. It is made for few rows.
+    """
+
+def feed_forward_sublayer(
+    tokens: Array,
+    up: LinearLayer,
+    gate: LinearLayer | None,
+    down: LinearLayer,
+    output: Array,
+    *,
+    activation: str = "identity",
+    before: NormLayer | None = None,
+    of_output: NormLayer | None = None,
+    after: NormLayer | None = None,
+    threads: int = 1,
+) -> None:
+    """Compute output (batch, length, width) = after(tokens + of_output(down(inner))) with x = before(tokens).
+
+    inner is activation(up(x)), or with a gate activation(gate(x)) * up(x). Tokens, norms, biases and output are float32
+    or bfloat16, contiguous. Each norm may be absent. The activation is "identity", "relu", "gelu", "gelu_tanh", "silu",
+    "sigmoid" or "relu_squared". It is made for few rows.
+    """
+
+def attention_sublayer(
+    tokens: Array,
+    query: Array,
+    key: Array,
+    value: Array,
+    mixed: Array,
+    output: Array,
+    *,
+    query_layer: LinearLayer,
+    output_layer: LinearLayer,
+    key_layer: LinearLayer | None = None,
+    value_layer: LinearLayer | None = None,
+    before: NormLayer | None = None,
+    of_output: NormLayer | None = None,
+    after: NormLayer | None = None,
+    query_norm: NormLayer | None = None,
+    key_norm: NormLayer | None = None,
+    rotation: RotationFactors | None = None,
+    softcap: float | None = None,
+    sinks: Array | None = None,
+    low: int | None = None,
+    high: int | None = None,
+    start: Array | None = None,
+    stop: Array | None = None,
+    row_start: Array | None = None,
+    key_tile: Array | None = None,
+    bitmap: Array | None = None,
+    bitmaps: Array | None = None,
+    dense: Array | None = None,
+    scale: float = 1.0,
+    bias: Array | None = None,
+    table: Array | None = None,
+    table_lowest: int = 0,
+    threads: int = 1,
+) -> None:
+    """Compute output = after(tokens + of_output(output_layer(mixed))) with x = before(tokens).
+
+    Tokens and output are (batch, length, width). query_layer(x) are the queries; key_layer(x) and value_layer(x), if
+    they are given, are written to the last length rows of key (batch, key_heads, keys, head_dim) and value. Heads of
+    queries and keys are normalized, then rotated: the first elements of each by (cosine, sine, pairs), of which cosine
+    and sine are (length, rotated). Then mixed is the attention of the queries to key and value. query and mixed (batch,
+    heads, length, head_dim or value_dim) are memory for both, stored as (batch, length, heads, ..). Tokens are float32
+    or bfloat16. It is made for few rows.
     """
 
 def scan(

@@ -20,6 +20,7 @@ from regard.layers.feed_forward import FeedForward
 from regard.layers.mixture_of_experts import MixtureOfExperts
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.residual import PostNorm, PreNorm, Residual
+from regard.layers.sublayer_step import attention_step, can_step, cross_attention_step, feed_forward_step
 from regard.masks.base import Mask
 from regard.mechanisms.base import Mechanism
 from regard.mechanisms.key_value_cache import KeyValueCache
@@ -211,36 +212,85 @@ class DecoderBlock(CheckpointedBlock):
         old = DecoderCache() if cache is None else cache
         if cache is not None:
             _check_positions(cache, self.cross_attention)
-        own = self.attention.empty_cache() if old.own is None else old.own
-        remembered, offset = old.memory, None if memory_shared is not None else old.length
-
-        def attend(inner: Tensor) -> Tensor:
-            nonlocal own
-            if cache is None:
-                return self.attention(inner, mask=mask, bias=bias)
-            output, own = self.attention(inner, mask=mask, bias=bias, cache=own)
-            return output
+        steps, following = cache is not None and can_step(tokens), old
 
         def transform(tokens: Tensor) -> Tensor:
-            nonlocal remembered
-            tokens = self.attention_residual(tokens, _group_by_entry(attend, own_shared))
-            if self.cross_attention is not None and self.cross_attention_residual is not None:
-                cross = self.cross_attention
-                known = cross.project_memory(_require_memory(memory)) if remembered is None else remembered
-                if cache is not None:  # else a checkpointed block computes it again
-                    remembered = known
-
-                def attend_across(inner: Tensor) -> Tensor:
-                    return cross.attend_memory(inner, known, mask=memory_mask, offset=offset)
-
-                tokens = self.cross_attention_residual(tokens, _group_by_entry(attend_across, memory_shared))
-            output: Tensor = self.feed_forward_residual(tokens, self.feed_forward)
+            nonlocal following
+            tokens, own = self._attend(tokens, old.own, mask, bias, own_shared, cached=cache is not None, steps=steps)
+            known = old.memory
+            if self.cross_attention is not None:
+                if known is None:
+                    known = self.cross_attention.project_memory(_require_memory(memory))
+                offset = None if memory_shared is not None else old.length
+                tokens = self._attend_across(tokens, known, memory_mask, memory_shared, offset, steps=steps)
+            if cache is not None:  # else a checkpointed block computes it again
+                following = DecoderCache(own, known)
+            output = feed_forward_step(self.feed_forward, self.feed_forward_residual, tokens) if steps else None
+            if output is None:
+                output = self.feed_forward_residual(tokens, self.feed_forward)
             return output
 
         if cache is None:
             return self.run_checkpointed(transform, tokens)
         output = transform(tokens)
-        return output, DecoderCache(own, remembered)
+        return output, following
+
+    def _attend(
+        self,
+        tokens: Tensor,
+        state: State | None,
+        mask: Mask | None,
+        bias: Bias | None,
+        shared: SharedEntries | None,
+        *,
+        cached: bool,
+        steps: bool,
+    ) -> tuple[Tensor, State | None]:
+        """Compute self-attention with its residual connection, in one native call if it is a step that allows that."""
+        attention, residual = self.attention, self.attention_residual
+        if cached and state is None:
+            state = attention.empty_cache()
+        if steps and state is not None:
+            inner = tokens if shared is None else shared.rows_to_queries(tokens)
+            found = attention_step(attention, residual, inner, state, mask, bias)
+            if found is not None:
+                output, following = found
+                return (output if shared is None else shared.queries_to_rows(output)), following
+
+        def attend(inner: Tensor) -> Tensor:
+            nonlocal state
+            if state is None:
+                return attention(inner, mask=mask, bias=bias)
+            output, state = attention(inner, mask=mask, bias=bias, cache=state)
+            return output
+
+        return residual(tokens, _group_by_entry(attend, shared)), state
+
+    def _attend_across(
+        self,
+        tokens: Tensor,
+        known: KeyValueCache,
+        mask: Mask | None,
+        shared: SharedEntries | None,
+        offset: int | None,
+        *,
+        steps: bool,
+    ) -> Tensor:
+        """Compute cross-attention with its residual connection, in one native call if it is a step that allows that."""
+        cross, residual = self.cross_attention, self.cross_attention_residual
+        assert cross is not None, "known keys and values are those of cross-attention"
+        assert residual is not None, "cross-attention has a residual connection"
+        if steps:
+            inner = tokens if shared is None else shared.rows_to_queries(tokens)
+            found = cross_attention_step(cross, residual, inner, known, mask)
+            if found is not None:
+                return found if shared is None else shared.queries_to_rows(found)
+
+        def attend(inner: Tensor) -> Tensor:
+            return cross.attend_memory(inner, known, mask=mask, offset=offset)
+
+        output: Tensor = residual(tokens, _group_by_entry(attend, shared))
+        return output
 
     def empty_cache(self, memory: Tensor | None = None) -> DecoderCache:
         """Make the cache before the first token, with the keys and values of ``memory`` if there is cross-attention.

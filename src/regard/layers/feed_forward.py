@@ -61,10 +61,15 @@ class FeedForward(nn.Module):
                 do="build the layer with the width of its tokens",
             )
         if gate is None:
-            inner = linear_activation(tokens, up, self.activation)
+            inner = linear_activation(tokens, up, self.inner_activation)
         else:
-            inner = linear_activation(tokens, gate, _GATED[self.activation]) * linear_activation(tokens, up)
+            inner = linear_activation(tokens, gate, self.inner_activation) * linear_activation(tokens, up)
         return linear_activation(self.dropout(inner), self.down)
+
+    @property
+    def inner_activation(self) -> str:
+        """The activation of the inner layer, or of the gate if there is one."""
+        return _GATED.get(self.activation, self.activation)
 
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""

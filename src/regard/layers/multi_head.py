@@ -195,7 +195,7 @@ class MultiHeadAttention(nn.Module):
         key = query if key is None else key
         value = key if value is None else value
         check_mask(mask)
-        bias = self._choose_bias(bias)
+        bias = self.choose_bias(bias)
         if cache is not None and not isinstance(cache, State):
             raise wrong_state_error(cache, type(self.mechanism.empty_state()), type(self.mechanism).__name__)
         queries = self._project_queries(query)
@@ -347,8 +347,8 @@ class MultiHeadAttention(nn.Module):
             return tokens
         return rotate_tokens(position, tokens, offsets, parts=self.mechanism.score_parts)
 
-    def _choose_bias(self, passed: Bias | None) -> Bias | None:
-        """The bias of a call: the layer's own, or the one passed. Raises OptionError if there are both."""
+    def choose_bias(self, passed: Bias | None) -> Bias | None:
+        """Return the bias of a call: the layer's own, or the one passed. Raises OptionError if there are both."""
         own = self._bias
         if passed is not None and own is not None:
             raise two_biases_error(own)

@@ -26,12 +26,12 @@ from typing import Any, NamedTuple, TypeGuard, cast, final
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.modules import module as global_hooks
 
 from regard.errors import unknown_name_error
 from regard.interleaved_timing import least_seconds
 from regard.kernels.operators.projection_op import can_project, project
 from regard.kernels.tracing import any_requires_grad, in_functorch, is_eager, is_eager_backward
+from regard.layers.plain_module import has_global_hooks, is_unmodified
 
 _MIN_ROWS = {torch.float32: 16, torch.bfloat16: 2}
 _MIN_PRODUCTS = 2**21
@@ -69,7 +69,7 @@ def linear_activation(tokens: Tensor, projection: nn.Module, activation: str = "
     if not _is_plain_linear(projection):
         return form.apply(projection(tokens))
     weight, bias = _read_parameters(projection)
-    if _uses_own_kernel() and can_project(tokens, weight, bias):
+    if uses_own_kernel() and can_project(tokens, weight, bias):
         output = project(tokens, weight, bias)
         return output if activation == "identity" else form.apply(output)
     if not _should_use_onednn(tokens, projection, form) or _find_onednn() is None:
@@ -160,7 +160,7 @@ def matmul_libraries() -> tuple[str, ...]:
 
 
 @cache
-def _uses_own_kernel() -> bool:
+def uses_own_kernel() -> bool:
     """Whether regard's own kernel multiplies few tokens: unless REGARD_LINEAR names a library for all linear layers."""
     return not os.environ.get("REGARD_LINEAR")
 
@@ -184,11 +184,8 @@ def _is_plain_linear(projection: nn.Module) -> TypeGuard[nn.Linear]:
     return (
         not torch.compiler.is_compiling()
         and type(projection) is nn.Linear
-        and not (projection._forward_pre_hooks or projection._forward_hooks)
-        and not (projection._backward_pre_hooks or projection._backward_hooks)
-        and not (global_hooks._global_forward_pre_hooks or global_hooks._global_forward_hooks)
-        and not (global_hooks._global_backward_pre_hooks or global_hooks._global_backward_hooks)
-        and "forward" not in projection.__dict__
+        and is_unmodified(projection)
+        and not has_global_hooks()
         and "weight" in projection._parameters
         and "bias" in projection._parameters
     )

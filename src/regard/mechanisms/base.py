@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from regard.arguments import explain_arguments, unknown_argument_error
 from regard.contract import Frame, Observation
 from regard.errors import RefusedError, ShapeError, check_size
+from regard.kernels.operators.kernel_arguments import KernelArguments
 from regard.kernels.reference import attention as reference_attention
 from regard.kernels.reference import observe as reference_observe
 from regard.kernels.request import Bias, Request
@@ -199,6 +200,17 @@ class Mechanism(nn.Module, ABC):
     def reads_pages(self) -> bool:
         """Whether decoding reads the keys and values of many sequences in the pages of a pool, without copies."""
         return False
+
+    def kernel_terms(
+        self, frame: Frame, tokens: Float[Tensor, "batch length width"], mask: Mask | None, bias: Bias | None
+    ) -> KernelArguments | None:
+        """Return the terms by which the native kernel of exact attention computes a call of this mechanism.
+
+        For a layer that projects ``tokens``, and computes attention within a larger kernel, without gradients. None if
+        the mechanism is to be called: the default.
+        """
+        del frame, tokens, mask, bias
+        return None
 
     def step(
         self,

@@ -15,11 +15,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.contract import Observation
+from regard.contract import Frame, Observation
 from regard.errors import check_choice, check_flag
+from regard.kernels.operators.kernel_arguments import KernelArguments, make_kernel_arguments
 from regard.kernels.reference.attention import cap_scores
-from regard.kernels.request import Bias, Request
+from regard.kernels.request import Bias, Request, is_scale_in_range
 from regard.kernels.select import impl_names, select
+from regard.kernels.support import MAX_HEAD_DIM
 from regard.masks.base import Mask
 from regard.mechanisms.base import ScoredMechanism
 from regard.mechanisms.paged_cache import PagedCache
@@ -27,7 +29,8 @@ from regard.mechanisms.ragged_pages import RaggedPages
 from regard.mechanisms.state import State
 from regard.mechanisms.steps import Steps
 from regard.mechanisms.window_cache import WindowCache
-from regard.validation import check_scale, check_softcap, check_top, query_rows
+from regard.positions.base import DistanceBias
+from regard.validation import check_mask, check_scale, check_softcap, check_top, query_rows
 
 
 @final
@@ -114,6 +117,32 @@ class DotProduct(ScoredMechanism):
         check_top(top, request.frame.keys)
         index = query_rows(rows, request.frame.queries, request.device)
         return select("observe", self.impl, request).compute(request, top, index)
+
+    def kernel_terms(
+        self, frame: Frame, tokens: Float[Tensor, "batch length width"], mask: Mask | None, bias: Bias | None
+    ) -> KernelArguments | None:
+        """Return the terms of a call, unless there are hooks, dropout, another implementation or a dense bias."""
+        if self._forward_pre_hooks or self._forward_hooks or "forward" in self.__dict__ or self.active_dropout:
+            return None
+        if self.impl not in ("auto", "native") or not is_scale_in_range(self.factor) or self.head_dim > MAX_HEAD_DIM:
+            return None
+        if bias is not None and not (isinstance(bias, DistanceBias) and bias.heads in (1, self.heads)):
+            return None
+        batch = tokens.shape[0]
+        if mask is not None:
+            check_mask(mask)
+            mask.check(batch, self.heads, frame.queries, frame.keys)
+        sinks = None if self.sinks is None else self.sinks[None, :, None, None]
+        return make_kernel_arguments(
+            frame,
+            batch,
+            tokens.dtype,
+            mask=mask,
+            bias=bias,
+            scale=self.factor,
+            softcap=self.softcap,
+            sinks=sinks,
+        )
 
     def empty_window_state(self, size: int) -> WindowCache:
         """Make the empty cache of a layer in which a query attends to the last ``size`` tokens, its own included."""

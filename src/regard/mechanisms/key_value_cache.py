@@ -127,13 +127,18 @@ class KeyValueCache(TokenCache):
             # Writing in place would change tensors that the backward pass needs, if only for the query's gradient.
             whole = {name: torch.cat([old[name], new[name]], dim=2) for name in old}
             return KeyValueCache(length, Storage(whole, {length: True}))
-        storage = self._storage
-        if not storage.claim(self.length, length):
-            storage = Storage({name: copy_with_room(tensor, 2 * length) for name, tensor in old.items()}, {})
+        storage = self._claim_storage(self._storage, length)
         for name, tensor in storage.tensors.items():
             tensor[:, :, self.length : length] = new[name]
-        storage.unclaimed_lengths[length] = True
         return KeyValueCache(length, storage)
+
+    def reserved(self, new: int) -> KeyValueCache | None:
+        """Return a cache with ``new`` more tokens, which are not written yet. See ``State.reserved``."""
+        storage = self._storage
+        if storage is None or self.length == 0 or len(storage.tensors) > 2 or torch.is_grad_enabled():
+            return None
+        length = self.length + new
+        return KeyValueCache(length, self._claim_storage(storage, length))
 
     def trimmed(self) -> KeyValueCache:
         """Return the cache: later queries may attend to all of its tokens."""
@@ -146,6 +151,14 @@ class KeyValueCache(TokenCache):
         # Includes the free space: beam search appends the next token, which would else need another copy.
         tensors = {name: take_rows(tensor, entries) for name, tensor in self._storage.tensors.items()}
         return KeyValueCache(self.length, Storage(tensors, {self.length: True}))
+
+    def _claim_storage(self, storage: Storage, length: int) -> Storage:
+        """Return a storage of these tokens to which this cache alone may append up to ``length``: a copy if need be."""
+        if not storage.claim(self.length, length):
+            old = {name: tensor[:, :, : self.length] for name, tensor in storage.tensors.items()}
+            storage = Storage({name: copy_with_room(tensor, 2 * length) for name, tensor in old.items()}, {})
+        storage.unclaimed_lengths[length] = True
+        return storage
 
     def _require_storage(self) -> Storage:
         if self._storage is None:

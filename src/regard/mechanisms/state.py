@@ -32,6 +32,15 @@ class State(ABC):
         """The number of keys that the next ``new`` queries are shown: of all tokens, or of those that are kept."""
         return self.length + new
 
+    def reserved(self, new: int) -> State | None:
+        """Return a state with ``new`` more tokens, whose keys and values are not written yet.
+
+        A kernel writes them, to the last rows of ``key`` and ``value``, before anything reads the state. None if the
+        state has no such tensors, or none yet, or holds more than keys and values, and with gradients enabled.
+        """
+        del new
+        return None
+
     @abstractmethod
     def reordered(self, entries: Int[Tensor, " batch"]) -> State:
         """Select batch entries by index, in that order, as beam search does. Raises OptionError for invalid indices."""

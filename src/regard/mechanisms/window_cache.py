@@ -83,7 +83,7 @@ class WindowCache(TokenCache):
         Raises ShapeError if they do not fit the earlier ones.
         """
         new = read_tokens(key, value, inputs)
-        added, kept, begin, end = key.shape[2], self._num_kept, self._end - self._num_kept, self._end + key.shape[2]
+        added, kept, begin = key.shape[2], self._num_kept, self._end - self._num_kept
         if self._storage is None or self.length == 0:
             return WindowCache(self.size, added, 0, added, Storage(new, {added: True}))
         old = {name: tensor[:, :, begin : self._end] for name, tensor in self._storage.tensors.items()}
@@ -92,14 +92,18 @@ class WindowCache(TokenCache):
             # Writing in place would change tensors that the backward pass needs, if only for the query's gradient.
             whole = {name: torch.cat([old[name], new[name]], dim=2) for name in old}
             return self._with(0, kept + added, Storage(whole, {kept + added: True}), added)
-        storage = self._storage
-        if not storage.claim(self._end, end):
-            begin, end = 0, kept + added
-            storage = Storage({name: copy_with_room(tensor, self._capacity(end)) for name, tensor in old.items()}, {})
-        for name, tensor in storage.tensors.items():
+        following = self._with_room(self._storage, added)
+        end = following._end
+        for name, tensor in following._require_storage().tensors.items():
             tensor[:, :, end - added : end] = new[name]
-        storage.unclaimed_lengths[end] = True
-        return self._with(begin, end, storage, added)
+        return following
+
+    def reserved(self, new: int) -> WindowCache | None:
+        """Return a cache with ``new`` more tokens, which are not written yet. See ``State.reserved``."""
+        storage = self._storage
+        if storage is None or self.length == 0 or len(storage.tensors) > 2 or torch.is_grad_enabled():
+            return None
+        return self._with_room(storage, new)
 
     def trimmed(self) -> WindowCache:
         """Return the cache without the tokens that no later query may attend to.
@@ -130,11 +134,24 @@ class WindowCache(TokenCache):
         """The number of tokens that the next query may attend to."""
         return min(self._end - self._begin, self.size - 1)
 
+    def _with_room(self, storage: Storage, added: int) -> WindowCache:
+        """Return a cache with ``added`` more tokens, not written yet, in a storage that it alone appends to."""
+        kept, begin, end = self._num_kept, self._end - self._num_kept, self._end + added
+        if not storage.claim(self._end, end):
+            old = {name: tensor[:, :, begin : self._end] for name, tensor in storage.tensors.items()}
+            begin, end = 0, kept + added
+            storage = Storage({name: copy_with_room(tensor, self._capacity(end)) for name, tensor in old.items()}, {})
+        storage.unclaimed_lengths[end] = True
+        return self._with(begin, end, storage, added)
+
     def _capacity(self, tokens: int) -> int:
         """The size of a new storage for this many tokens: twice as many, until the room is a part of the window."""
         return min(2 * tokens, tokens + max(_LEAST_ROOM, self.size // _WINDOW_SHARE))
 
     def _rows(self, name: str) -> Tensor:
+        return self._require_storage().tensors[name][:, :, self._begin : self._end]
+
+    def _require_storage(self) -> Storage:
         if self._storage is None:
             raise ShapeError(
                 "the cache is empty",
@@ -142,7 +159,7 @@ class WindowCache(TokenCache):
                 got="no tokens",
                 do="check cache.length first",
             )
-        return self._storage.tensors[name][:, :, self._begin : self._end]
+        return self._storage
 
     def _with(self, begin: int, end: int, storage: Storage, added: int = 0) -> WindowCache:
         return WindowCache(self.size, self.length + added, begin, end, storage)

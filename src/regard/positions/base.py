@@ -40,6 +40,17 @@ class Rotation(nn.Module, ABC):
         """Whether the rotation at a position also depends on the length of the text; True if that is not known."""
         return True
 
+    def factors(
+        self, like: Tensor, head_dim: int, offset: int, length: int
+    ) -> tuple[Float[Tensor, "length rotated"], Float[Tensor, "length rotated"], bool] | None:
+        """Return by what a kernel rotates heads at positions ``offset`` to ``offset + length - 1``; None: it cannot.
+
+        Element i of the first ``rotated`` becomes itself times the first factor, plus the other element of its pair
+        times the second, in the dtype of ``like``. True if pairs are neighbours, False if they are rotated / 2 apart.
+        """
+        del like, head_dim, offset, length
+        return None
+
     def rotate_at(
         self, tensor: Float[Tensor, "*batch length head_dim"], positions: Int[Tensor, " length"]
     ) -> Float[Tensor, "*batch length head_dim"]:

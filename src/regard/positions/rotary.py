@@ -69,12 +69,15 @@ class Rotary(Rotation):
                 got=str(sizes) if sizes else type(tensor).__name__,
                 do="build positions.Rotary with the head_dim of the queries (width / heads)",
             )
-        length = offset + sizes[-2]
+        return self._turn(tensor, *self._factors_from(tensor, offset, sizes[-2]))
 
-        def compute() -> tuple[Tensor, Tensor]:
-            return self._factors(tensor, torch.arange(offset, length, dtype=torch.float64), length)
-
-        return self._turn(tensor, *self._reuse(tensor, ("from", offset, length), compute))
+    def factors(
+        self, like: Tensor, head_dim: int, offset: int, length: int
+    ) -> tuple[Float[Tensor, "length rotated"], Float[Tensor, "length rotated"], bool] | None:
+        """Return by what a kernel rotates heads. See ``Rotation.factors``."""
+        if head_dim != self.head_dim:
+            return None
+        return *self._factors_from(like, offset, length), self.layout == "pairs"
 
     @property
     def depends_on_length(self) -> bool:
@@ -93,6 +96,16 @@ class Rotary(Rotation):
 
         factors = self._reuse(tensor, tuple(positions.tolist()), compute) if has_values(positions) else compute()
         return self._turn(tensor, *factors)
+
+    def _factors_from(self, tensor: Tensor, offset: int, length: int) -> tuple[Tensor, Tensor]:
+        """Return the factors at positions ``offset`` to ``offset + length - 1``, for a rotation of ``tensor``."""
+        check_positions(0, offset)
+        stop = offset + length
+
+        def compute() -> tuple[Tensor, Tensor]:
+            return self._factors(tensor, torch.arange(offset, stop, dtype=torch.float64), stop)
+
+        return self._reuse(tensor, ("from", offset, stop), compute)
 
     def _turn(self, tensor: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
         """Rotate by ``_factors``: each element times its cosine, plus the other element of its pair times the sine."""

@@ -8,6 +8,7 @@
 
 #include <initializer_list>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "array.h"
@@ -16,6 +17,7 @@
 #include "problem.h"
 #include "projection_kernels.h"
 #include "sorted_tokens.h"
+#include "sublayer_kernels.h"
 
 namespace regard {
 
@@ -33,6 +35,12 @@ struct Options {
     double dropout = 0;
     int64_t seed = 0;
     int threads = 1;
+};
+
+// The layers and norms of an attention sublayer: see sublayer_arguments.cpp.
+struct AttentionSublayerParts {
+    nanobind::handle query_layer, key_layer, value_layer, output_layer;
+    nanobind::handle before, of_output, after, query_norm, key_norm, rotation;
 };
 
 // One call: the problem, and the arrays that it borrows for its duration. Every method raises ValueError or TypeError,
@@ -66,6 +74,14 @@ public:
     // Reads the arguments of a linear layer of few tokens. The scale of int8 weights, and the bias, may be None.
     ProjectionArguments read_projection(nanobind::handle tokens, nanobind::handle weight, nanobind::handle scale,
                                         nanobind::handle bias, nanobind::handle output);
+
+    // Reads the arguments of a decoder's sublayers: see sublayer_arguments.cpp. That of attention is a problem as well.
+    FeedForwardSublayer read_feed_forward(nanobind::handle tokens, nanobind::handle up, nanobind::handle gate,
+                                          nanobind::handle down, nanobind::handle output, const std::string& activation,
+                                          nanobind::handle before, nanobind::handle of_output, nanobind::handle after);
+    AttentionSublayer read_attention_sublayer(nanobind::handle tokens, nanobind::handle query, nanobind::handle key,
+                                              nanobind::handle value, nanobind::handle mixed, nanobind::handle output,
+                                              const AttentionSublayerParts& parts);
 
     // Reads the arguments of a scan. The last three may be None, and in the dtype of the others or in wide precision.
     ScanArguments read_scan(nanobind::handle query, nanobind::handle key, nanobind::handle value,
@@ -144,6 +160,12 @@ private:
     void read_mask();
     void read_band();
     void read_interval();
+    void read_sublayer(Sublayer& sublayer, nanobind::handle tokens, nanobind::handle output, nanobind::handle before,
+                       nanobind::handle of_output, nanobind::handle after);
+    // Reads a linear layer, whose outputs are of any number if `outputs` is negative.
+    ProjectionArguments read_layer(nanobind::handle layer, const char* name, int64_t inputs, int64_t outputs, Dtype dtype);
+    NormLayer read_norm(nanobind::handle norm, const char* name, int64_t width, Dtype dtype);
+    RotationFactors read_rotation(nanobind::handle rotation, Dtype dtype);
     const int64_t* copy_bounds(nanobind::handle object, const char* name);
     void read_tile_map();
     void read_table();

@@ -3,8 +3,7 @@
 #include <algorithm>
 
 #include "cpu.h"
-#include "parallel.h"
-#include "projection_kernels.h"
+#include "packed_projection.h"
 
 namespace regard {
 
@@ -28,17 +27,27 @@ const ProjectionKernels& kernels_in_use(Dtype tokens, Dtype weight) {
 
 }  // namespace
 
+PackedProjection::PackedProjection(const ProjectionArguments& given)
+    : given_(given), kernels_(kernels_in_use(given.tokens.dtype, given.weight.dtype)) {
+    const auto each = static_cast<int64_t>(kernels_.packed_bytes(given.inputs));
+    packed_ = Scratch::of<char>({given.rows, each});
+    for (int64_t row = 0; row < given.rows; ++row) kernels_.pack(given, row, packed_.as<char>() + row * each);
+    const int64_t rows_of_weights = ceil_div(weights_per_task, std::max<int64_t>(given.inputs, 1));
+    outputs_per_task_ = ceil_div(rows_of_weights, outputs_multiple) * outputs_multiple;
+}
+
+int64_t PackedProjection::tasks() const { return ceil_div(given_.outputs, outputs_per_task_); }
+
+int64_t PackedProjection::stop(int64_t task) const { return std::min(first(task + 1), given_.outputs); }
+
+void PackedProjection::run(int64_t task) const {
+    kernels_.project(given_, packed_.as<char>(), first(task), stop(task));
+}
+
 void project(const ProjectionArguments& given, int threads) {
     if (given.rows == 0 || given.outputs == 0) return;
-    const ProjectionKernels& kernels = kernels_in_use(given.tokens.dtype, given.weight.dtype);
-    const auto each = static_cast<int64_t>(kernels.packed_bytes(given.inputs));
-    const Scratch packed = Scratch::of<char>({given.rows, each});
-    for (int64_t row = 0; row < given.rows; ++row) kernels.pack(given, row, packed.as<char>() + row * each);
-    const int64_t rows_of_weights = ceil_div(weights_per_task, std::max<int64_t>(given.inputs, 1));
-    const int64_t in_task = ceil_div(rows_of_weights, outputs_multiple) * outputs_multiple;
-    parallel_for(ceil_div(given.outputs, in_task), threads, [&](int64_t task, int) {
-        kernels.project(given, packed.as<char>(), task * in_task, std::min((task + 1) * in_task, given.outputs));
-    });
+    const PackedProjection packed(given);
+    parallel_for(packed.tasks(), threads, [&](int64_t task, int) { packed.run(task); });
 }
 
 }  // namespace regard

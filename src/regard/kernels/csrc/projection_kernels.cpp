@@ -1,7 +1,9 @@
-// The kernels of linear layers of few tokens, compiled once for each instruction set, as kernels.cpp is.
+// The kernels of linear layers of few tokens, and of the sublayers around them, compiled once for each instruction set,
+// as kernels.cpp is.
 #include "projection_kernels.h"
 
 #include "projection.h"
+#include "sublayer.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {
@@ -14,6 +16,14 @@ const ProjectionKernels& projection_kernels(Dtype tokens, Dtype weight) {
     if (tokens == Dtype::bfloat16)
         return weight == Dtype::int8 ? projection_table<bfloat16, Int8Weights> : projection_table<bfloat16, Bfloat16Pairs>;
     return weight == Dtype::int8 ? projection_table<float, Int8Weights> : projection_table<float, FloatWeights>;
+}
+
+template <class T>
+static constexpr SublayerKernels sublayer_table = {SublayerFunctions<T>::normalize, SublayerFunctions<T>::activate,
+                                                   SublayerFunctions<T>::add, SublayerFunctions<T>::rotate};
+
+const SublayerKernels& sublayer_kernels(Dtype tokens) {
+    return tokens == Dtype::bfloat16 ? sublayer_table<bfloat16> : sublayer_table<float>;
 }
 
 }  // namespace REGARD_ISA_NAMESPACE

@@ -16,7 +16,9 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor
 
-from regard.kernels.request import Request
+from regard.contract import Frame
+from regard.kernels.request import Bias, Request
+from regard.masks.base import Mask
 from regard.masks.kernel_mask import KernelMask
 from regard.positions.base import DistanceBias, distance_range
 
@@ -90,8 +92,34 @@ def draw_seed(dropout: float) -> Tensor | None:
 
 def to_kernel_arguments(request: Request) -> KernelArguments:
     """Convert a request. The seed of its dropout is drawn from the generator that ``torch.manual_seed`` seeds."""
-    batch = request.query.shape[0]
-    lowered = _NO_MASK if request.mask is None else request.mask.lower(request.frame)
+    query, bias = request.query, request.bias
+    return make_kernel_arguments(
+        request.frame,
+        query.shape[0],
+        query.dtype,
+        mask=request.mask,
+        bias=bias,
+        scale=request.scale,
+        dropout=request.dropout,
+        softcap=request.softcap,
+        sinks=request.sinks,
+    )
+
+
+def make_kernel_arguments(
+    frame: Frame,
+    batch: int,
+    dtype: torch.dtype,
+    *,
+    mask: Mask | None,
+    bias: Bias | None,
+    scale: float,
+    dropout: float = 0.0,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
+) -> KernelArguments:
+    """Convert the terms of scores, for queries of ``dtype``. Draws the seed of dropout, as ``to_kernel_arguments``."""
+    lowered = _NO_MASK if mask is None else mask.lower(frame)
     start, stop = _expand_to_batch(lowered.start, batch), _expand_to_batch(lowered.stop, batch)
     row_start = key_tile = bitmap = bitmaps = None
     if lowered.tiles is not None:
@@ -99,13 +127,13 @@ def to_kernel_arguments(request: Request) -> KernelArguments:
         row_start = tiles.row_start.unflatten(0, (tiles.batch, tiles.heads))
         key_tile, bitmap, bitmaps = tiles.key_tile, tiles.bitmap, tiles.bitmaps.flatten(1)
     dense = None if lowered.dense is None else lowered.dense.cpu()
-    bias, table, lowest = request.bias, None, 0
+    table, lowest = None, 0
     if isinstance(bias, DistanceBias):
-        lowest, highest = distance_range(request.frame)
-        wide = torch.float64 if request.query.dtype == torch.float64 else torch.float32
+        lowest, highest = distance_range(frame)
+        wide = torch.float64 if dtype == torch.float64 else torch.float32
         table, bias = bias.table(lowest, highest).to("cpu", wide).contiguous(), None  # kernels read it along distances
     assert bias is None or isinstance(bias, Tensor), f"{bias} should have been refused"
-    seed = draw_seed(request.dropout)
+    seed = draw_seed(dropout)
     return KernelArguments(
         lowered.low,
         lowered.high,
@@ -116,14 +144,14 @@ def to_kernel_arguments(request: Request) -> KernelArguments:
         bitmap,
         bitmaps,
         dense,
-        request.scale,
+        scale,
         bias,
         table,
         lowest,
-        request.dropout,
+        dropout,
         seed,
-        request.softcap,
-        request.sinks,
+        softcap,
+        sinks,
     )
 
 

@@ -24,7 +24,8 @@ MAX_TOKENS = 16
 """Number of tokens up to which the kernel is faster than matrix products, which share weights between tokens better."""
 _MIN_WEIGHTS = 2**14
 """Number of weights from which it is faster: of fewer, a call takes longer than the products."""
-_DTYPES = (torch.float32, torch.bfloat16)
+DTYPES = (torch.float32, torch.bfloat16)
+"""Dtypes of tokens."""
 _MAX_DIMENSIONS = 4
 """Dimensions of tokens that the kernel takes; all but the last are rows."""
 
@@ -37,7 +38,7 @@ def can_project(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     dtype, inputs = tokens.dtype, weight.shape[-1]
     return (
         0 < tokens.numel() <= MAX_TOKENS * inputs
-        and dtype in _DTYPES
+        and dtype in DTYPES
         and (weight.dtype is dtype or weight.dtype is torch.int8)
         and weight.numel() >= _MIN_WEIGHTS
         and tokens.shape[-1] == inputs
@@ -51,7 +52,7 @@ def can_project(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         and is_eager(tokens, weight, bias)
         and forward_ad._current_level < 0
         and not torch.is_autocast_enabled("cpu")
-        and _is_fast()
+        and is_fast()
     )
 
 
@@ -69,7 +70,7 @@ def project(
 
 
 @cache
-def _is_fast() -> bool:
+def is_fast() -> bool:
     """Whether the kernel was built, and has the vectors of AVX2 or better."""
     if missing_reason is not None:
         return False

@@ -1,0 +1,27 @@
+"""Whether a module computes what its class says, so that a kernel may compute it instead of calling it."""
+
+from __future__ import annotations
+
+from torch import nn
+from torch.nn.modules import module as global_hooks
+
+
+def is_unmodified(module: nn.Module) -> bool:
+    """Whether calling a module runs the ``forward`` of its class and nothing else: no hooks, nothing replaced."""
+    return not (
+        module._forward_pre_hooks
+        or module._forward_hooks
+        or module._backward_pre_hooks
+        or module._backward_hooks
+        or "forward" in module.__dict__
+    )
+
+
+def has_global_hooks() -> bool:
+    """Whether hooks are registered for all modules."""
+    return bool(
+        global_hooks._global_forward_pre_hooks
+        or global_hooks._global_forward_hooks
+        or global_hooks._global_backward_pre_hooks
+        or global_hooks._global_backward_hooks
+    )

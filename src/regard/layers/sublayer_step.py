@@ -1,0 +1,203 @@
+"""The sublayers of a decoder block in a decoding step, each in one native call (``kernels.operators.sublayer_op``).
+
+    y = after(x + of_output(f(before(x))))            x, y (batch, length, width), few tokens, without gradients
+
+Each function returns None if modules have to be called one after the other: for tokens, layers, mechanisms or states
+that the kernel does not compute, and where hooks, adapters or dropout are at work. Parameters are read in each call, so
+none can become stale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from regard.contract import Frame
+from regard.kernels.operators import sublayer_op
+from regard.kernels.operators.sublayer_op import AttentionLayers, LinearLayer, NormLayer, SublayerNorms
+from regard.kernels.request import Bias
+from regard.layers.dropout import Dropout
+from regard.layers.feed_forward import FeedForward
+from regard.layers.int8_linear import Int8Linear
+from regard.layers.multi_head import MultiHeadAttention
+from regard.layers.plain_module import has_global_hooks, is_unmodified
+from regard.layers.projection import uses_own_kernel
+from regard.layers.residual import Residual
+from regard.layers.rms_norm import RMSNorm
+from regard.masks.base import Mask
+from regard.mechanisms.key_value_cache import KeyValueCache, TokenCache
+from regard.mechanisms.state import State
+from regard.positions.base import Rotation
+
+
+def can_step(tokens: Tensor) -> bool:
+    """Whether sublayers of these tokens may be computed in one native call each."""
+    return (
+        not torch.compiler.is_compiling()
+        and isinstance(tokens, Tensor)
+        and sublayer_op.can_compute(tokens)
+        and uses_own_kernel()
+        and not has_global_hooks()
+    )
+
+
+def feed_forward_step(feed_forward: nn.Module, residual: Residual, tokens: Tensor) -> Tensor | None:
+    """Compute a feed-forward sublayer of tokens for which ``can_step`` holds."""
+    if type(feed_forward) is not FeedForward or not is_unmodified(feed_forward):
+        return None
+    modules, dtype = feed_forward._modules, tokens.dtype
+    up, down = _read_linear(modules["up"], dtype), _read_linear(modules["down"], dtype)
+    gate = None if feed_forward.gate is None else _read_linear(feed_forward.gate, dtype)
+    norms = _read_norms(residual, dtype)
+    if up is None or down is None or norms is None or (gate is None) != (feed_forward.gate is None):
+        return None
+    if _is_dropping(modules["dropout"]) or up[0].shape[1] != tokens.shape[2]:
+        return None
+    return sublayer_op.feed_forward(tokens, up, gate, down, feed_forward.inner_activation, norms)
+
+
+def attention_step(
+    attention: MultiHeadAttention,
+    residual: Residual,
+    tokens: Tensor,
+    state: State,
+    mask: Mask | None,
+    bias: Bias | None,
+) -> tuple[Tensor, State] | None:
+    """Compute self-attention of tokens for which ``can_step`` holds; return the output and the extended state."""
+    length = tokens.shape[1]
+    layers, norms = _read_attention(attention, tokens, has_keys=True), _read_norms(residual, tokens.dtype)
+    starts = state.next_positions
+    if layers is None or norms is None or isinstance(starts, Tensor) or len(starts) != 1:
+        return None
+    position, rotation = attention.position, None
+    if isinstance(position, Rotation):
+        rotation = position.factors(tokens, attention.head_dim, starts[0], length)
+        if rotation is None or not is_unmodified(position):
+            return None
+    terms = attention.mechanism.kernel_terms(
+        Frame(length, state.visible_keys(length)), tokens, mask, attention.choose_bias(bias)
+    )
+    if terms is None:
+        return None
+    following = state.reserved(length)
+    if not isinstance(following, TokenCache):
+        return None
+    key, value = following.key, following.value
+    if not _fits(attention, tokens, key, value):
+        return None
+    output = sublayer_op.attention(tokens, key, value, attention.heads, layers, norms, rotation, terms)
+    return output, following.trimmed()
+
+
+def cross_attention_step(
+    attention: MultiHeadAttention, residual: Residual, tokens: Tensor, memory: KeyValueCache, mask: Mask | None
+) -> Tensor | None:
+    """Compute attention to known keys and values, of tokens for which ``can_step`` holds."""
+    layers, norms = _read_attention(attention, tokens, has_keys=False), _read_norms(residual, tokens.dtype)
+    if layers is None or norms is None or attention.position is not None or memory.length == 0 or memory.inputs:
+        return None
+    key, value = memory.key, memory.value
+    if not _fits(attention, tokens, key, value):
+        return None
+    terms = attention.mechanism.kernel_terms(Frame(tokens.shape[1], memory.length), tokens, mask, None)
+    if terms is None:
+        return None
+    return sublayer_op.attention(tokens, key, value, attention.heads, layers, norms, None, terms)
+
+
+def _read_attention(attention: MultiHeadAttention, tokens: Tensor, *, has_keys: bool) -> AttentionLayers | None:
+    """Read the layers of multi-head attention; None if one of them is not plain."""
+    modules, dtype = attention._modules, tokens.dtype
+    if not is_unmodified(attention) or modules["input_projections"]:
+        return None
+    query, output = _read_linear(modules["query_projection"], dtype), _read_linear(modules["output_projection"], dtype)
+    if query is None or output is None or query[0].shape[1] != tokens.shape[2]:
+        return None
+    key = value = key_norm = None
+    query_norm = _read_head_norm(attention.query_norm, dtype)
+    if query_norm is None and attention.query_norm is not None:
+        return None
+    if has_keys:
+        key, value = _read_linear(modules["key_projection"], dtype), _read_linear(modules["value_projection"], dtype)
+        key_norm = _read_head_norm(attention.key_norm, dtype)
+        if key is None or value is None or (key_norm is None and attention.key_norm is not None):
+            return None
+        if not key[0].shape[1] == value[0].shape[1] == tokens.shape[2]:
+            return None
+    return AttentionLayers(query, output, key, value, query_norm, key_norm)
+
+
+def _fits(attention: MultiHeadAttention, tokens: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether keys and values are those of as many texts, in the layer's heads and in the dtype of the tokens."""
+    sizes = (tokens.shape[0], attention.key_value_heads, key.shape[2])
+    return (
+        key.shape == (*sizes, attention.head_dim)
+        and value.shape == (*sizes, attention.value_head_dim)
+        and key.dtype is value.dtype is tokens.dtype
+        and key.is_cpu
+        and value.is_cpu
+        and key.stride(3) == value.stride(3) == 1
+    )
+
+
+def _read_linear(layer: nn.Module | None, dtype: torch.dtype) -> LinearLayer | None:
+    """Read the parameters of a linear layer; None if it is not a plain one that the kernels read."""
+    if layer is None or not is_unmodified(layer):
+        return None
+    kind, scale = type(layer), None
+    stored: Mapping[str, Tensor | None] = layer._buffers if kind is Int8Linear else layer._parameters
+    weight, bias = stored.get("weight"), stored.get("bias")
+    if kind is Int8Linear:
+        scale, dtype_of_weight = stored.get("scale"), torch.int8
+        if scale is None or not sublayer_op.can_read(scale, torch.float32):
+            return None
+    elif kind is nn.Linear:
+        dtype_of_weight = dtype
+    else:
+        return None
+    if weight is None or not sublayer_op.can_read(weight, dtype_of_weight):
+        return None
+    return None if bias is not None and not sublayer_op.can_read(bias, dtype) else (weight, scale, bias)
+
+
+def _read_norms(residual: Residual, dtype: torch.dtype) -> SublayerNorms | None:
+    """Read the norms of a residual connection; None if one is not plain, if nothing is added, or with dropout."""
+    if not is_unmodified(residual) or _is_dropping(residual._modules["dropout"]):
+        return None
+    *norms, adds = residual.norms
+    read: list[NormLayer | None] = []
+    for norm in norms:
+        parameters = None if norm is None else _read_norm(norm, dtype)
+        if parameters is None and norm is not None:
+            return None
+        read.append(parameters)
+    return SublayerNorms(*read) if adds else None
+
+
+def _read_head_norm(norm: nn.Module | None, dtype: torch.dtype) -> NormLayer | None:
+    return None if norm is None else _read_norm(norm, dtype)
+
+
+def _read_norm(norm: nn.Module, dtype: torch.dtype) -> NormLayer | None:
+    """Read the parameters of a norm; None if it is not a plain one that the kernels read."""
+    kind, parameters = type(norm), norm._parameters
+    if kind is not nn.LayerNorm and kind is not RMSNorm:
+        return None
+    numbers = cast("Any", norm)
+    weight, bias = parameters.get("weight"), parameters.get("bias")
+    if weight is None or weight.dim() != 1 or not sublayer_op.can_read(weight, dtype) or not is_unmodified(norm):
+        return None
+    if bias is not None and not sublayer_op.can_read(bias, dtype):
+        return None
+    if kind is RMSNorm:
+        return weight, None, numbers.epsilon, numbers.offset, False
+    return weight, bias, numbers.eps, 0.0, True
+
+
+def _is_dropping(dropout: nn.Module | None) -> bool:
+    """Whether a dropout layer does anything: drops tokens, or has hooks; or is another module."""
+    return type(dropout) is not Dropout or (dropout.training and dropout.p > 0) or not is_unmodified(dropout)
