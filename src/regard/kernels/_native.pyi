@@ -426,6 +426,14 @@ def attention_sublayer(
     or bfloat16. It is made for few rows.
     """
 
+def weight_gradient(
+    tokens: Array, gradient: Array, of_weight: Array, of_bias: Array | None, *, threads: int = 1
+) -> None:
+    """Compute of_weight (outputs, inputs) = gradient^T tokens, and of_bias (outputs) = sum of the rows of gradient.
+
+    tokens (rows, inputs) and gradient (rows, outputs). All are contiguous float32. It is made for many rows.
+    """
+
 def scan(
     query: Array,
     key: Array,

@@ -13,7 +13,8 @@ which of the two a CPU is, unless the environment variable REGARD_LINEAR does: "
 
 Few tokens, as in a decoding step, take as long as reading the weights, and neither library reads them as fast as memory
 allows: MKL and oneDNN reach half of it. regard's own kernel does (``kernels/operators/projection_op.py``), and is used
-without gradients, unless REGARD_LINEAR is set.
+without gradients, unless REGARD_LINEAR is set. In training, where oneDNN is used, a kernel of regard's own computes dW
+and db of many tokens (``kernels/operators/weight_gradient_op.py``): oneDNN would first copy columns to rows.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from torch.nn import functional
 from regard.errors import unknown_name_error
 from regard.interleaved_timing import least_seconds
 from regard.kernels.operators.projection_op import can_project, project
+from regard.kernels.operators.weight_gradient_op import can_compute_weight_gradient, weight_gradient
 from regard.kernels.tracing import any_requires_grad, in_functorch, is_eager, is_eager_backward
 from regard.layers.plain_module import has_global_hooks, is_unmodified
 
@@ -103,11 +105,15 @@ class _OneDNNLinear(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """Compute the gradients of the inputs; by torch if they will be differentiated again."""
         (gradient,), (tokens, weight) = gradients, ctx.saved_tensors
-        multiplied = _onednn_linear if is_eager_backward(gradient) else functional.linear
+        eager = is_eager_backward(gradient)
+        multiplied = _onednn_linear if eager else functional.linear
         of_tokens, of_weight, of_bias = ctx.needs_input_grad
         inputs, outputs = tokens.reshape(-1, tokens.shape[-1]), gradient.reshape(-1, gradient.shape[-1]).contiguous()
+        grad_tokens = multiplied(outputs, weight.t()).view(tokens.shape) if of_tokens else None
+        if of_weight and eager and uses_own_kernel() and can_compute_weight_gradient(inputs, outputs):
+            return (grad_tokens, *weight_gradient(inputs, outputs, of_bias=of_bias))
         return (
-            multiplied(outputs, weight.t()).view(tokens.shape) if of_tokens else None,
+            grad_tokens,
             _transposed_product(outputs, inputs, multiplied) if of_weight else None,
             outputs.sum(dim=0) if of_bias else None,
         )
@@ -161,7 +167,7 @@ def matmul_libraries() -> tuple[str, ...]:
 
 @cache
 def uses_own_kernel() -> bool:
-    """Whether regard's own kernel multiplies few tokens: unless REGARD_LINEAR names a library for all linear layers."""
+    """Whether regard's own kernels multiply: unless REGARD_LINEAR names a library for all linear layers."""
     return not os.environ.get("REGARD_LINEAR")
 
 

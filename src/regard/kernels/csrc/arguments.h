@@ -18,6 +18,7 @@
 #include "projection_kernels.h"
 #include "sorted_tokens.h"
 #include "sublayer_kernels.h"
+#include "weight_gradient_kernels.h"
 
 namespace regard {
 
@@ -82,6 +83,10 @@ public:
     AttentionSublayer read_attention_sublayer(nanobind::handle tokens, nanobind::handle query, nanobind::handle key,
                                               nanobind::handle value, nanobind::handle mixed, nanobind::handle output,
                                               const AttentionSublayerParts& parts);
+
+    // Reads the arguments of the gradient of a linear layer's weight. That of the bias may be None.
+    WeightGradientArguments read_weight_gradient(nanobind::handle tokens, nanobind::handle gradient,
+                                                 nanobind::handle of_weight, nanobind::handle of_bias);
 
     // Reads the arguments of a scan. The last three may be None, and in the dtype of the others or in wide precision.
     ScanArguments read_scan(nanobind::handle query, nanobind::handle key, nanobind::handle value,

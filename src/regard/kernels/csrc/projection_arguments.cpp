@@ -1,4 +1,4 @@
-// The arguments of a linear layer of few tokens.
+// The arguments of a linear layer of few tokens, and of the gradient of its weight.
 #include "argument_checks.h"
 #include "arguments.h"
 
@@ -22,6 +22,20 @@ ProjectionArguments Call::read_projection(nb::handle tokens, nb::handle weight, 
     if (!scale.is_none()) given.scale = read_contiguous(scale, "scale", {given.outputs}, Dtype::float32);
     if (!bias.is_none()) given.bias = read_contiguous(bias, "bias", {given.outputs}, rows.dtype);
     given.output = write_contiguous(output, "output", {outer, middle, inner, given.outputs}, rows.dtype);
+    return given;
+}
+
+WeightGradientArguments Call::read_weight_gradient(nb::handle tokens, nb::handle gradient, nb::handle of_weight,
+                                                   nb::handle of_bias) {
+    WeightGradientArguments given;
+    const Array rows = take(tokens, "tokens"), outputs = take(gradient, "gradient");
+    given.rows = rows.shape[2], given.inputs = rows.shape[3], given.outputs = outputs.shape[3];
+    check_countable({given.rows, given.inputs, static_cast<int64_t>(sizeof(float))});
+    check_countable({given.rows, given.outputs, static_cast<int64_t>(sizeof(float))});
+    given.tokens = read_contiguous(tokens, "tokens", {given.rows, given.inputs}, Dtype::float32);
+    given.gradient = read_contiguous(gradient, "gradient", {given.rows, given.outputs}, Dtype::float32);
+    given.of_weight = write_contiguous(of_weight, "of_weight", {given.outputs, given.inputs}, Dtype::float32);
+    if (!of_bias.is_none()) given.of_bias = write_contiguous(of_bias, "of_bias", {given.outputs}, Dtype::float32);
     return given;
 }
 

@@ -1,4 +1,4 @@
-// Linear layers of few tokens in the Python module.
+// Linear layers of few tokens, and the gradient of their weight, in the Python module.
 #include "bindings.h"
 #include "drivers.h"
 
@@ -16,6 +16,17 @@ void bind_projection(nb::module_& module) {
         },
         "tokens"_a, "weight"_a, "scale"_a.none(), "bias"_a.none(), "output"_a, nb::kw_only(), "threads"_a = 1,
         "A linear layer of few tokens.");
+    module.def(
+        "weight_gradient",
+        [](nb::handle tokens, nb::handle gradient, nb::handle of_weight, nb::handle of_bias, int threads) {
+            const Options options = threads_only(threads);
+            Call call(options);
+            const WeightGradientArguments given = call.read_weight_gradient(tokens, gradient, of_weight, of_bias);
+            const nb::gil_scoped_release unlocked;
+            weight_gradient(given, threads);
+        },
+        "tokens"_a, "gradient"_a, "of_weight"_a, "of_bias"_a.none(), nb::kw_only(), "threads"_a = 1,
+        "The gradients of the weight and the bias of a linear layer.");
 }
 
 }  // namespace regard
