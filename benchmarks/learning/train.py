@@ -32,7 +32,7 @@ def train_table(out: Path, runs: Mapping[str, Sequence[str]], test: Sequence[str
 
 
 def train_and_evaluate(model: Path, options: Sequence[str], test: Sequence[str]) -> dict[str, Any]:
-    """Train a classifier by ``options``, then evaluate by ``test``, options with the test data.
+    """Train a classifier of texts or pictures by ``options``, then evaluate by ``test``, options with the test data.
 
     Returns accuracy, macro F1, calibration error, and what ``train_model`` measures.
     """
@@ -40,7 +40,8 @@ def train_and_evaluate(model: Path, options: Sequence[str], test: Sequence[str])
     evaluate = [sys.executable, "-m", "regard", "evaluate", "classify", "--model", str(model), *test]
     done = subprocess.run([*evaluate, "--format", "json"], stdout=subprocess.PIPE, text=True, check=True)
     scores = json.loads(done.stdout)
-    names = ("texts", "accuracy", "baseline", "macro_f1", "loss", "calibration_error")
+    things = "pictures" if "pictures" in scores else "texts"
+    names = (things, "accuracy", "baseline", "macro_f1", "loss", "calibration_error")
     return {"options": " ".join(options), **{name: scores[name] for name in names}, **measured}
 
 

@@ -21,6 +21,7 @@ import regard
 import regard.bench
 import regard.hf
 import regard.tasks.classification
+import regard.tasks.image_classification
 import regard.tasks.language_modelling
 import regard.tasks.translation
 import regard.text

@@ -12,13 +12,22 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from benchmarks.learning import language_report, results, shakespeare_report, train_listops, train_sst2
+from benchmarks.learning import (
+    language_report,
+    results,
+    shakespeare_report,
+    train_listops,
+    train_pictures,
+    train_sst2,
+)
 from benchmarks.learning.classification_report import LISTOPS, SST2
 from benchmarks.learning.listops import write_tables
 from benchmarks.learning.mechanisms import choose_mechanisms, mechanism_options
+from picture_files import shape_picture, write_idx
 from regard import catalogue
 from regard.errors import OptionError
 from regard.models import load
@@ -104,6 +113,22 @@ def test_a_short_run_of_sentiment(tmp_path, monkeypatch, capfd):
     actual = json.loads((tmp_path / "out" / "results.json").read_text())
     assert set(actual) == {"linear", "minilm, fine-tuned"}
     assert {one["texts"] for one in actual.values()} == {80}
+
+
+@pytest.mark.slow
+def test_a_short_run_of_pictures(tmp_path, monkeypatch, capfd):
+    for part in ("train", "t10k"):
+        labels = np.arange(48) % 3
+        pixels = np.stack([shape_picture(("rows", "columns", "plain")[one], seed) for seed, one in enumerate(labels)])
+        write_idx(tmp_path / f"{part}-images-idx3-ubyte.gz", pixels)
+        write_idx(tmp_path / f"{part}-labels-idx1-ubyte.gz", labels)
+    options = ["--data", str(tmp_path), "--out", str(tmp_path / "out"), "--steps", "3", "--set", "layers=1"]
+    monkeypatch.setattr(sys, "argv", ["train_pictures", *options, "--model", "vit-tiny,deit", "--device", "cpu"])
+    assert train_pictures.main() == 0
+    assert "| deit |" in capfd.readouterr().out
+    actual = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert {one["pictures"] for one in actual.values()} == {48}
+    assert {one["steps"] for one in actual.values()} == {3}
 
 
 @pytest.mark.slow

@@ -1,0 +1,61 @@
+"""``python -m benchmarks.learning.train_pictures``: Fashion-MNIST, with each image model from scratch.
+
+The data are the IDX files train-images-idx3-ubyte, .. t10k-labels-idx1-ubyte, gzipped or not: Xiao et al. 2017,
+"Fashion-MNIST: a novel image dataset for benchmarking machine learning algorithms"; Debian's package
+dataset-fashion-mnist has them in /usr/share/dataset-fashion-mnist. Every model trains for the same minutes, on the same
+batches and augmentation; the validation pictures are held out of the training pictures. The same command resumes
+interrupted runs, and keeps the results that are there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from benchmarks.learning import results
+from benchmarks.learning.train import train_table
+
+DATA = Path("/usr/share/dataset-fashion-mnist")
+_TEST = "t10k-images-idx3-ubyte"
+
+
+def parse_options() -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.learning.train_pictures", description=__doc__)
+    parser.add_argument("--data", type=Path, default=DATA, metavar="FOLDER", help="folder of the IDX files")
+    parser.add_argument("--out", type=Path, default=Path("trained/pictures"), metavar="FOLDER", help="models, results")
+    parser.add_argument("--model", default="vit-tiny", metavar="NAMES", help="vit-tiny,deit-tiny,..")
+    parser.add_argument("--minutes", type=float, default=30.0, help="minutes of each training")
+    parser.add_argument("--steps", type=int, help="most steps of each training; default: no limit")
+    parser.add_argument("--augment", default="light", choices=("none", "light", "strong"))
+    parser.add_argument("--batch", type=int, default=128, help="pictures of a batch")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="of the models' configs")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of matrix products")
+    parser.add_argument("--device", help="cpu; default: a GPU if there is one")
+    return parser.parse_args()
+
+
+def find_test_pictures(folder: Path) -> Path:
+    """The file of the test pictures, gzipped or not."""
+    plain = folder / _TEST
+    return plain if plain.exists() else plain.with_name(f"{_TEST}.gz")
+
+
+def main() -> int:
+    """Train and evaluate all models; write results.json and print the table."""
+    asked = parse_options()
+    common = ["--data", str(asked.data), "--minutes", str(asked.minutes), "--augment", asked.augment]
+    common += ["--batch", str(asked.batch), "--seed", str(asked.seed), "--dtype", asked.dtype, "--patience", "0"]
+    common += [part for one in asked.set for part in ("--set", one)]
+    common += [] if asked.steps is None else ["--steps", str(asked.steps)]
+    common += [] if asked.device is None else ["--device", asked.device]
+    runs = {name: [*common, "--model", name] for name in asked.model.split(",")}
+    found = train_table(asked.out, runs, ["--data", str(find_test_pictures(asked.data))])
+    print(results.table(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
