@@ -41,10 +41,10 @@ def has_picture_model(model: str) -> bool:
     """Whether ``--model`` reads pictures. A model that cannot be found does not: the verb says why."""
     if not Path(model).expanduser().is_dir() and "/" not in model:
         return False
-    from regard.models.load import reads_pictures
+    from regard.models.load import is_image_model
 
     try:
-        return reads_pictures(model)
+        return is_image_model(model)
     except RegardError:
         return False
 

@@ -192,7 +192,7 @@ def has_loader(model_type: str) -> bool:
     return model_type in _MODELS
 
 
-def reads_pictures(folder_or_name: str | Path) -> bool:
+def is_image_model(folder_or_name: str | Path) -> bool:
     """Whether a model reads pictures, by its config.json. Raises CheckpointError if there is no such model."""
     config = ConfigFile.read(resolve_folder(folder_or_name))
     if config.model_type in (PERCEIVER_TYPE, OWN_PERCEIVER_TYPE):
