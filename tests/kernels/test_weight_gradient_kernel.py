@@ -115,7 +115,7 @@ class TestInLayers:
 
         monkeypatch.setattr(projection, "_find_onednn", lambda: compute)
         monkeypatch.setattr(projection, "_is_onednn_faster", lambda: True)
-        monkeypatch.setattr(projection, "_uses_own_kernel", lambda: True)
+        monkeypatch.setattr(projection, "uses_own_kernel", lambda: True)
 
     @pytest.fixture
     def calls(self, monkeypatch):

@@ -147,7 +147,7 @@ def embed(
     if has_picture_model(model):
         given = {"--tokens": tokens, "--truncate": truncate, "--ray": ray is not None, "--resume": resume}
         refuse_options([name for name, is_given in given.items() if is_given], "pictures", "texts")
-        name = _choose_format(form, out)
+        name = choose_format(form, out)
         embed_pictures(
             texts, data, field, out, name, model=model, dtype=dtype, batch=batch, skip_bad=skip_bad, overwrite=overwrite
         )

@@ -237,7 +237,7 @@ class TestTraining:
 
     @pytest.mark.parametrize("sizes", [(SMALLER, LARGER), (LARGER, SMALLER)])
     def test_gradient_of_a_weight_with_rows_in_several_parts(self, sizes, onednn_calls, monkeypatch):
-        monkeypatch.setattr(projection, "_uses_own_kernel", lambda: False)
+        monkeypatch.setattr(projection, "uses_own_kernel", lambda: False)
         linear, rows = nn.Linear(*sizes), 2 * projection._ROWS_AT_ONCE + 1
         tokens, upstream = torch.randn(rows, sizes[0]), torch.randn(rows, sizes[1])
         linear_activation(tokens, linear).backward(upstream)
