@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from regard.errors import MissingPackageError
+from regard.errors import CheckpointError, MissingPackageError
 
 if TYPE_CHECKING:
     from regard.hf.checkpoint import Checkpoint
@@ -20,9 +20,16 @@ def find_checkpoint(model: str, kind: ModelKind) -> Path | None:
     Raises the errors of ``resolve_folder``, and CheckpointError for an unreadable config.json.
     """
     from regard.models.config_file import ConfigFile
-    from regard.models.load import LANGUAGE_MODELS, has_loader, resolve_folder
+    from regard.models.load import LANGUAGE_MODELS, has_loader, resolve_base, resolve_folder
 
     folder = resolve_folder(model, kind)
+    if resolve_base(folder) != folder:
+        raise CheckpointError(
+            f"{folder} holds adapters, which the views do not read",
+            expected="a whole model",
+            got="adapter_config.json, without config.json",
+            do=f"save the model with its adapters first: regard.load({str(folder)!r}).save(new_folder)",
+        )
     model_type = ConfigFile.read(folder).model_type
     return None if has_loader(model_type) and model_type not in LANGUAGE_MODELS else folder
 

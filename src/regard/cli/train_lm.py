@@ -110,6 +110,13 @@ def lm(
         ),
     ] = None,
     batch: BlocksPerBatch = None,
+    keep_adapters: Annotated[
+        bool,
+        typer.Option(
+            "--keep-adapters",
+            help="With --lora: save the adapters alone, in the layout of peft, instead of the whole model.",
+        ),
+    ] = False,
     *,
     training: DocumentTrainingOptions,
 ) -> None:
@@ -131,6 +138,7 @@ def lm(
         batch=batch,
         lora=training.lora,
         lora_alpha=training.lora_alpha,
+        keep_adapters=keep_adapters,
     )
     done = training.run(LanguageModelTask(recipe), out)
     if done.is_main and done.score is not None:

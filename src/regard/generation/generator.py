@@ -23,7 +23,7 @@ from regard.generation.paged_memory import PagedMemory
 from regard.generation.text_generator import MAX_TOKENS, TextGenerator, check_options
 from regard.generation.text_stream import TextStream
 from regard.models.causal_language_model import CausalLanguageModel
-from regard.models.load import LANGUAGE_MODEL, load_language_model, resolve_folder
+from regard.models.load import LANGUAGE_MODEL, load_language_model, resolve_base, resolve_folder
 from regard.search.base import Hypothesis, eval_mode
 from regard.search.token_by_token import TokenSearch
 from regard.text.tokenizer import check_text, check_texts
@@ -101,7 +101,7 @@ class Generator(TextGenerator):
         model = load_language_model(path, device=device, dtype=dtype)
         return cls(
             model,
-            chat_template=ChatTemplate.from_folder(path),
+            chat_template=ChatTemplate.from_folder(path) or ChatTemplate.from_folder(resolve_base(path)),
             tokens=tokens,
             cache_bytes=cache_bytes,
             prefix_cache_bytes=prefix_cache_bytes,

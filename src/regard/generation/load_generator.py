@@ -11,7 +11,7 @@ from regard.generation.generator import BATCH_TOKENS, PREFIX_CACHE_BYTES, Genera
 from regard.generation.text_generator import TextGenerator
 from regard.generation.text_to_text import TextToText
 from regard.models.config_file import ConfigFile
-from regard.models.load import LANGUAGE_MODEL, resolve_folder
+from regard.models.load import LANGUAGE_MODEL, resolve_base, resolve_folder
 from regard.models.t5_config import MODEL_TYPES as T5_TYPES
 
 
@@ -34,7 +34,7 @@ def load_generator(
     if cache_bytes is not None:
         check_count("cache_bytes", cache_bytes)
     path = resolve_folder(folder, LANGUAGE_MODEL)
-    model_type = ConfigFile.read(path).model_type
+    model_type = ConfigFile.read(resolve_base(path)).model_type
     if model_type not in T5_TYPES:
         return Generator.load(
             path,

@@ -46,8 +46,10 @@ _MODEL_FILES = {
     "sentence_bert_config.json",
     "1_Pooling/config.json",
     "1_Pooling",
+    "adapter_config.json",
+    "adapter_model.safetensors",
 }
-"""All files that ``write_folder`` writes, and so all that it may replace; and files of weights in several parts."""
+"""All files of a saved model or adapters, and so all that may be replaced; and files of weights in several parts."""
 _DESKTOP_FILES = {".ds_store", "thumbs.db", "desktop.ini"}
 
 

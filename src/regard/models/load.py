@@ -17,6 +17,7 @@ import torch
 
 from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, DtypeError, MissingPackageError, OptionError, short_repr
+from regard.models import adapter_folder
 from regard.models.base import Decoder, Encoder, EncoderDecoder
 from regard.models.bert import Bert
 from regard.models.causal_language_model import CausalLanguageModel
@@ -135,6 +136,8 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _MAX_HUB_NAME = 2 * 96 + 1  # owner and model, at most 96 characters each
 _HUB_FILES = [
     "config.json",
+    adapter_folder.CONFIG,
+    adapter_folder.WEIGHTS,
     "model.safetensors",
     "model-*.safetensors",
     "model.safetensors.index.json",
@@ -161,6 +164,7 @@ def load(
     Args:
         folder_or_name: "minilm"; a folder in Hugging Face layout; or a name on the Hub, such as
             "google-bert/bert-base-uncased", which needs ``pip install 'regard[hub]'``. Only safetensors are read.
+            A folder of low-rank adapters names the language model to whose weights they are added.
         device: the device of the model; None is the CPU.
         dtype: the dtype of the weights, which are converted to it; None is float32.
 
@@ -175,7 +179,8 @@ def load(
             do="leave dtype out for torch.float32",
         )
     target = resolve_device(device)
-    folder = resolve_folder(folder_or_name)
+    adapters = resolve_folder(folder_or_name)
+    folder = resolve_base(adapters)
     config = ConfigFile.read(folder)
     if config.model_type not in _MODELS:
         raise CheckpointError(
@@ -184,7 +189,48 @@ def load(
             got=f"model_type {config.model_type!r}",
             do="load a model of a supported architecture",
         )
-    return _MODELS[config.model_type](folder, config, dtype=dtype or torch.float32).to(target)
+    model = _MODELS[config.model_type](folder, config, dtype=dtype or torch.float32)
+    if folder != adapters:
+        _add_adapters(adapters, model, folder)
+    return model.to(target)
+
+
+def resolve_base(folder: Path) -> Path:
+    """Find the folder of the model to which the adapters in ``folder`` belong; of a model, it is the folder itself.
+
+    Raises CheckpointError if there is no such model, or if it consists of adapters too.
+    """
+    if not adapter_folder.is_adapter_folder(folder):
+        return folder
+    name = adapter_folder.base_name(folder)
+    beside = folder / name
+    base = beside if beside.is_dir() and not Path(name).is_dir() else resolve_folder(name, _base_kind(folder))
+    if adapter_folder.is_adapter_folder(base):
+        raise CheckpointError(
+            f"the adapters in {folder} are for a model that consists of adapters itself",
+            expected="a model folder with config.json, or a name on the Hub",
+            got=f'"base_model_name_or_path": "{name}"',
+            do=f"load {base} with regard.load, save it as a model, and name that folder",
+        )
+    return base
+
+
+def _base_kind(folder: Path) -> ModelKind:
+    return ModelKind(
+        f'the model to which the adapters in {folder} belong, "base_model_name_or_path" in {adapter_folder.CONFIG}',
+        f"put the model there, or name its folder in {folder / adapter_folder.CONFIG}",
+    )
+
+
+def _add_adapters(folder: Path, model: Encoder | Decoder, base: Path) -> None:
+    if not isinstance(model, CausalLanguageModel):
+        raise CheckpointError(
+            f"the adapters in {folder} are for another kind of model",
+            expected="adapters of a language model, such as a GPT-2 or a Llama",
+            got=f"a base that is a {type(model).__name__}",
+            do="merge them with peft: PeftModel.from_pretrained(model, folder).merge_and_unload().save_pretrained(new)",
+        )
+    adapter_folder.add_adapters_of(folder, model, base)
 
 
 def has_loader(model_type: str) -> bool:

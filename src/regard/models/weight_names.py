@@ -13,7 +13,7 @@ The tensors of either side are concatenated along their first dimension, a layer
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar, final
@@ -86,6 +86,16 @@ class Origin:
 
 @final
 @dataclass(frozen=True)
+class StoredModules:
+    """Modules ``stored`` in a file that hold the weights of the modules ``names`` of a model, as ``Row`` says."""
+
+    stored: tuple[str, ...]
+    names: tuple[str, ...]
+    transposed: bool
+
+
+@final
+@dataclass(frozen=True)
 class WeightNames:
     """The table of weight names of a type of model.
 
@@ -137,26 +147,29 @@ class WeightNames:
         tied = {name: named[other] for name, other in self.tied_weights.items() if other in named}
         return tied | named, skipped
 
+    def stored_modules(self, modules: Iterable[str]) -> list[StoredModules]:
+        """Find the modules of a file that hold the weight matrices of these modules of the model.
+
+        Raises CheckpointError for a module without a name in the file, and if only some of a row's modules are given.
+        """
+        named = ((f"{name}.weight", f"{name}.weight") for name in modules)
+        rows = self._rows_of_model(named, lambda name: name)
+        return [
+            StoredModules(
+                tuple(self._add_prefix(name, fill).removesuffix(".weight") for name in _as_tuple(row.stored)),
+                tuple(found[part].removesuffix(".weight") for part in range(len(found))),
+                row.transposed,
+            )
+            for row, found, fill in rows
+        ]
+
     def to_file(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Convert a model's state dict to the tensors and names of the file.
 
         Raises CheckpointError for a tensor without a name in the file, and if only some of a row's tensors are given.
         """
-        rows, other = _group_by_row(
-            [(_as_tuple(row.names), row) for row in self.rows],
-            ((name, (name, tensor)) for name, tensor in state.items() if name not in self.tied_weights),
-            lambda named: named[0],
-        )
-        unnamed = [name for name, _ in other]
-        parted = [found for row, found, _ in rows if len(found) < len(_as_tuple(row.names))]
-        unnamed += [name for found in parted for name, _ in found.values()]
-        if unnamed:
-            raise CheckpointError(
-                "tensors of the model have no name in a file",
-                expected="the tensors of this architecture",
-                got=abbreviate_names(unnamed),
-                do="add a row for them",
-            )
+        named = ((name, (name, tensor)) for name, tensor in state.items() if name not in self.tied_weights)
+        rows = self._rows_of_model(named, lambda pair: pair[0])
         written: dict[str, Tensor] = {}
         for row, found, fill in rows:
             tensors = [found[part][1] for part in range(len(found))]
@@ -171,9 +184,29 @@ class WeightNames:
                 )
             cut = [whole] if len(parts) == 1 else whole.split(whole.shape[0] // len(parts))
             for name, tensor in zip(parts, cut, strict=True):
-                prefix = self.prefix if self.outer and name not in self.outer else ""
-                written[prefix + fill(name)] = _transpose_matrix(tensor, transposed=row.transposed)
+                written[self._add_prefix(name, fill)] = _transpose_matrix(tensor, transposed=row.transposed)
         return written
+
+    def _rows_of_model(
+        self, named: Iterator[tuple[str, _Part]], name_of: Callable[[_Part], str]
+    ) -> list[_Match[_Part]]:
+        """Group the model's tensors by row. Raises CheckpointError for one without a row, and for a part of a row."""
+        rows, other = _group_by_row([(_as_tuple(row.names), row) for row in self.rows], named, name_of)
+        unnamed = [name for name, _ in other]
+        parted = [found for row, found, _ in rows if len(found) < len(_as_tuple(row.names))]
+        unnamed += [name_of(part) for found in parted for part in found.values()]
+        if unnamed:
+            raise CheckpointError(
+                "tensors of the model have no name in a file",
+                expected="the tensors of this architecture",
+                got=abbreviate_names(unnamed),
+                do="add a row for them",
+            )
+        return rows
+
+    def _add_prefix(self, name: str, fill: Callable[[str], str]) -> str:
+        """The whole name in a written file."""
+        return (self.prefix if self.outer and name not in self.outer else "") + fill(name)
 
     def _is_ignored(self, name: str) -> bool:
         return any(re.fullmatch(pattern, name) for pattern in self.ignored_patterns)

@@ -3,8 +3,8 @@
     y = x W^T + b + (alpha / r) (x A^T) B^T         W (out, in) is fixed; A (r, in) and B (out, r) are trained
 
 B is 0 at first, so training begins with the model as it is. Afterwards B A is added to W, so the model that is saved is
-an ordinary one, as fast as before. Hu et al. 2021, "LoRA: low-rank adaptation of large language models", section 4.1;
-the layers themselves are those of the library ``peft``.
+an ordinary one, as fast as before; or the adapters are saved alone (``models.adapter_folder``). Hu et al. 2021, "LoRA:
+low-rank adaptation of large language models", section 4.1; the layers themselves are those of the library ``peft``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from regard.errors import MissingPackageError, OptionError, check_count, check_number
+from regard.errors import MissingPackageError, OptionError, check_count, check_flag, check_number
+from regard.models.adapter_folder import AdaptedLayer
 
 Model = TypeVar("Model", bound=nn.Module)
 _LAYERS = "layers"
@@ -82,7 +83,7 @@ def add_adapters(
             got=f"{rank:,}",
             do="for example lora=8 (--lora 8), or leave it out to train all weights",
         )
-    scale = 2.0 * rank if alpha is None else float(alpha)
+    scale = default_alpha(rank) if alpha is None else float(alpha)
     # Any: peft declares alpha as an int, and computes with floats.
     options: dict[str, Any] = {"r": rank, "lora_alpha": scale, "target_modules": list(layers)}
     inject_adapter_in_model(LoraConfig(**options), model)
@@ -93,6 +94,11 @@ def add_adapters(
     whole, own = sum(count for count, _ in counts) / 1e6, sum(count for count, is_own in counts if is_own) / 1e6
     adapters = f"adapters of rank {rank} in {len(layers)} linear layers"
     return f"{adapters}: {own:.2f} of {whole:.1f} million weights are trained"
+
+
+def default_alpha(rank: int) -> float:
+    """The alpha of adapters for which none is given: twice the rank."""
+    return 2.0 * rank
 
 
 def merge_adapters(model: Model) -> Model:
@@ -109,6 +115,27 @@ def merge_adapters(model: Model) -> Model:
     for weight in merged.parameters():
         weight.requires_grad_(True)
     return merged
+
+
+def adapted_layers(model: nn.Module) -> dict[str, AdaptedLayer]:
+    """The adapters of each layer that has some, by the layer's name."""
+    adapted: dict[str, Any] = {name: module for name, module in model.named_modules() if _is_adapted(module)}
+    return {
+        name: AdaptedLayer(module.lora_A["default"].weight, module.lora_B["default"].weight)
+        for name, module in adapted.items()
+    }
+
+
+def check_keep_adapters(*, keep: object, rank: int | None) -> None:
+    """Raise OptionError for a wrong flag, and if there are no adapters to keep."""
+    check_flag("keep_adapters", keep)
+    if keep and rank is None:
+        raise OptionError(
+            "keep_adapters (--keep-adapters) has no effect without adapters",
+            expected="lora=... (--lora) as well",
+            got="keep_adapters=True",
+            do="leave it out, or give the rank: lora=8 (--lora 8)",
+        )
 
 
 def _is_adapted(module: nn.Module) -> bool:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from regard.errors import DataError
 from regard.generation.document_ids import model_document_ids
 from regard.models import CausalLanguageModel
+from regard.tasks.kept_adapters import AdapterBase, save_adapters
 from regard.tasks.language_modelling.blocks import BlockBatch, Blocks, RandomBlocks, make_blocks
 from regard.tasks.language_modelling.data import split_documents
 from regard.tasks.language_modelling.loss import block_loss
@@ -51,6 +52,7 @@ class LanguageModelTask(Task):
     def __init__(self, recipe: LanguageModelRecipe) -> None:
         self._recipe = recipe
         self._size = PRESETS.choose_size(0)
+        self._base: AdapterBase | None = None
         self._cached_epoch: tuple[int, list[BlockBatch]] = (-1, [])
 
     def prepare(self, context: RunContext) -> None:
@@ -84,6 +86,8 @@ class LanguageModelTask(Task):
         )
         say(f"the model: {describe_model(recipe, self._size, self.model, block)}")
         if recipe.lora is not None:
+            if recipe.keep_adapters:
+                self._base = AdapterBase.of(recipe.start, self.model)
             say(add_adapters(self.model, rank=recipe.lora, alpha=recipe.lora_alpha))
         say(_describe_blocks(self.blocks, block))
         self._report_unknown(say)
@@ -131,8 +135,12 @@ class LanguageModelTask(Task):
         """Write the model folder, replacing an older model in it and keeping other files."""
         assert isinstance(model, CausalLanguageModel)
         counts = {"documents": len(self.blocks.documents), "held_out": len(self.validation.texts)}
+        metadata = {**counts, "start": self._recipe.fields()["start"], **about}
+        if self._base is not None:
+            save_adapters(model, folder, base=self._base, alpha=self._recipe.lora_alpha, metadata=metadata)
+            return
         model = merge_adapters(model)
-        model.metadata = {**counts, "start": self._recipe.fields()["start"], **about}
+        model.metadata = metadata
         model.save(folder, overwrite=True, keep_others=True)
 
     def describe(self, score: float) -> str:
