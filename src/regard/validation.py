@@ -50,7 +50,7 @@ def make_request(
     if softcap is None and sinks is None:
         return Request(query, key, value, mask, bias, factor, dropout)
     cap = None if softcap is None else float(softcap)
-    of_queries = None if sinks is None else _sinks_by_query(sinks, query)
+    of_queries = None if sinks is None else check_sinks(sinks, query)
     return Request(query, key, value, mask, bias, factor, dropout, softcap=cap, sinks=of_queries)
 
 
@@ -132,7 +132,7 @@ def check_softcap(softcap: object) -> None:
     )
 
 
-def _sinks_by_query(sinks: Any, query: Tensor) -> Tensor:
+def check_sinks(sinks: Any, query: Tensor) -> Tensor:
     """Check sinks, and return them as a tensor (#batch, #heads, #queries, 1)."""
     check_tensor("sinks", sinks, "a tensor (heads,)", do="use torch.as_tensor")
     if sinks.dtype not in FLOATS:

@@ -126,6 +126,45 @@ def test_numbers_of_queries(dtype, group, queries):
         assert_close(ours[entry : entry + 1], exact, lengths[entry])
 
 
+@pytest.mark.usefixtures("poison_scratch_memory")
+@pytest.mark.parametrize("softcap", [None, 1.5])
+@pytest.mark.parametrize("shape", [None, (1, 12, 1, 1), (5, 12, 7, 1)], ids=["no sinks", "sinks", "sinks of queries"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_softcap_and_sinks(dtype, shape, softcap):
+    """12 heads of 7 queries are computed in two parts, since a key head has 64 rows at a time."""
+    lengths, queries, heads = [0, 1, 65, 130, 530], 7, 12
+    inputs, query = sequences(lengths, key_heads=1), sixteenths(len(lengths), heads, queries, HEAD_DIM)
+    sinks = None if shape is None else sixteenths(*shape, seed=9)
+    ours = attend(
+        torch.from_numpy(query).to(dtype),
+        store_in_pages(inputs, 16, dtype),
+        low=-40,
+        high=0,
+        softcap=softcap,
+        sinks=None if sinks is None else torch.from_numpy(sinks).to(dtype),
+    )
+    for entry, (key, value) in enumerate(inputs):
+        distance = np.arange(lengths[entry]) - (np.arange(queries) + lengths[entry] - queries)[:, None]
+        allowed = ((distance >= -40) & (distance <= 0))[None, None]
+        own = None if sinks is None else np.broadcast_to(sinks, (5, heads, queries, 1))[entry : entry + 1]
+        exact, _ = oracle.attention(query[entry : entry + 1], key, value, allowed, softcap=softcap, sinks=own)
+        assert_close(ours[entry : entry + 1], exact, lengths[entry] + 1)
+
+
+@pytest.mark.parametrize("page_size", [1, 7, 16, 64, 100])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_pages_that_are_hidden_from_all_queries_are_not_read(dtype, page_size):
+    """The table names a page of NaN in place of those that lie behind a window of 50 keys."""
+    lengths = [49, 130, 1025]
+    inputs, query = sequences(lengths), torch.from_numpy(sixteenths(3, KEY_HEADS, 2, HEAD_DIM)).to(dtype)
+    pages = store_in_pages(inputs, page_size, dtype)
+    expected = attend(query, pages, low=-49, high=0)
+    unused = set(range(len(pages.key_pages))) - set(pages.page_table.flatten().tolist())
+    for entry, length in enumerate(lengths):
+        pages.page_table[entry, : max(length - 2 - 49, 0) // page_size] = min(unused)
+    assert torch.equal(attend(query, pages, low=-49, high=0), expected)
+
+
 @pytest.mark.parametrize("page_size", [1, 7, 64, 100])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_same_bits_as_without_pages(dtype, page_size):
@@ -274,10 +313,23 @@ def test_sizes_of_zero(empty):
 
 
 def test_operator_passes_opcheck():
+    inputs, query = store_in_pages(sequences([5, 20]), 7, torch.float32), torch.randn(2, 6, 3, HEAD_DIM)
+    for further in ((None, None), (1.5, torch.randn(1, 6, 1, 1))):
+        torch.library.opcheck(torch.ops.regard.paged_attention.default, (query, *inputs, 0.5, -4, 0, *further))
+
+
+@pytest.mark.parametrize(
+    ("further", "message"),
+    [
+        ({"softcap": 0.0}, "softcap: expected a finite number above 0"),
+        ({"sinks": torch.zeros(1, 5, 1, 1)}, "sinks: expected a shape that broadcasts"),
+        ({"sinks": torch.zeros(1, 3, 1, 1, dtype=torch.long)}, "sinks: expected"),
+    ],
+)
+def test_invalid_caps_and_sinks_are_refused(further, message):
     inputs = store_in_pages(sequences([5, 20]), 7, torch.float32)
-    torch.library.opcheck(
-        torch.ops.regard.paged_attention.default, (torch.randn(2, 6, 3, HEAD_DIM), *inputs, 0.5, -4, 0)
-    )
+    with pytest.raises((ValueError, TypeError), match=message):
+        attend(torch.zeros(2, KEY_HEADS, 1, HEAD_DIM), inputs, **further)
 
 
 def test_compiles_to_one_graph():

@@ -19,6 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.generation.prefix_cache import PrefixCache, PrefixPage
+from regard.mechanisms.page_layout import PageLayout
 from regard.mechanisms.page_pool import PagePool
 from regard.mechanisms.ragged_pages import PagedSequence, RaggedStep
 from regard.models.causal_language_model import CausalLanguageModel
@@ -28,6 +29,11 @@ from regard.search.token_by_token import TokenSearch, penalize_seen
 
 _PROMPT_TOKENS = 2048
 """Tokens of prompts to read in one step; longer prompts are read in parts."""
+
+
+def _count_spanned(tokens: int, page_size: int) -> int:
+    """The most pages in which this many consecutive tokens lie."""
+    return (tokens + page_size - 2) // page_size + 1 if tokens else 0
 
 
 @final
@@ -70,10 +76,23 @@ class Request:
         """Whether all of its texts have ended."""
         return bool(self.rows) and all(row.has_ended for row in self.rows)
 
-    def count_pages(self, page_size: int, rows: int) -> int:
-        """The most pages that it takes if it finds none: whole pages of its prompt once, others for each row."""
-        shared = len(self.ids) // page_size
-        return shared + rows * (-(-(len(self.ids) + self.limit) // page_size) - shared)
+    def count_pages(self, page_size: int, layout: PageLayout, *, rows: int, shared: int) -> int:
+        """The most pages that it takes if it finds none: whole pages of its prompt once, others for each row.
+
+        In layers with a window it is as many as its tokens in a step, ``rows`` windows, and at most ``shared`` pages of
+        the prompt, which later prompts may find, have.
+        """
+        whole = len(self.ids) // page_size
+        each = -(-(len(self.ids) + self.limit) // page_size)
+        total = 0
+        for window in layout.windows:
+            most = whole + rows * (each - whole)
+            if window is not None:
+                prompt = _count_spanned(window - 1 + min(len(self.ids), _PROMPT_TOKENS), page_size)
+                texts = rows * (_count_spanned(window, page_size) + 1)  # and one that is copied
+                most = min(most, min(whole, shared) + max(prompt, texts))
+            total += most
+        return total
 
     def hypotheses(self) -> list[Hypothesis]:
         """The texts, the most probable first, without those to which the model gave no finite probability."""
@@ -97,6 +116,7 @@ class ContinuousBatching:
         self, model: CausalLanguageModel, search: TokenSearch, pool: PagePool, prefixes: PrefixCache, *, tokens: int
     ) -> None:
         self.model, self.search, self.pool, self.prefixes, self.tokens = model, search, pool, prefixes, tokens
+        self._layout = model.page_layout
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []
         self._banned = banned_token_ids(model)
@@ -105,6 +125,10 @@ class ContinuousBatching:
     def add(self, request: Request) -> None:
         """Add a request, whose ``count_pages`` the pool can hold."""
         self._waiting.append(request)
+
+    def count_pages(self, request: Request) -> int:
+        """The most pages that a request takes if it finds none."""
+        return request.count_pages(self.pool.page_size, self._layout, rows=self.search.rows, shared=self.prefixes.most)
 
     @property
     def is_done(self) -> bool:
@@ -117,8 +141,10 @@ class ContinuousBatching:
         Any token that ends a text is shown as ``model.end_id``.
         """
         plan = self._plan()
-        step = RaggedStep(self.pool, plan.sequences, plan.counts, layers=len(self.model.layers))
+        step = RaggedStep(self.pool, self._layout, plan.sequences, plan.counts)
         logits = self.model.read_pages(torch.tensor(plan.ids), step)
+        for sequence in plan.sequences if self._layout.has_windows else ():
+            sequence.free_hidden()
         rows: list[Row] = []
         places: list[int] = []
         for place, writer in plan.writers:
@@ -137,10 +163,10 @@ class ContinuousBatching:
         for request in self._running:
             for row in request.rows:
                 if row.has_ended:
-                    row.sequence = PagedSequence(self.pool)
+                    row.sequence = PagedSequence(self.pool, self._layout)
         complete = [request for request in self._running if request.is_complete]
         for request in complete:
-            request.sequence = PagedSequence(self.pool)
+            request.sequence = PagedSequence(self.pool, self._layout)
             self.prefixes.release(request.path, len(request.path) - request.num_found)
             request.path = []  # so that its pages return to the pool while the caller still holds the request
         self._running = [request for request in self._running if not request.is_complete]
@@ -167,17 +193,19 @@ class ContinuousBatching:
             return False
         path = self.prefixes.find(request.ids[:-1])  # at least one token is read, for its logits
         self.prefixes.use(path)
-        needed = request.count_pages(self.pool.page_size, self.search.rows) - len(path)
+        groups = self._layout.num_groups
+        needed = self.count_pages(request) - groups * len(path)
         if self.pool.limit is not None:
-            excess = sum(one.num_pages for one in self._running) + self.prefixes.num_pages + needed - self.pool.limit
+            taken = sum(one.num_pages for one in self._running) + groups * self.prefixes.num_pages
+            excess = -(-(taken + needed - self.pool.limit) // groups)
             if excess > self.prefixes.num_idle and self._running:
                 self.prefixes.release(path, 0)
                 return False
             self.prefixes.drop(excess)
         request.path, request.num_found, request.num_pages = path, len(path), needed
         request.num_read = request.num_reused = len(path) * self.pool.page_size
-        pages = [node.page for node in path if node.page is not None]
-        request.sequence = PagedSequence(self.pool, pages, request.num_read)
+        columns = [node.column for node in path if node.column is not None]
+        request.sequence = PagedSequence(self.pool, self._layout, columns, request.num_read)
         request.numbers = self.search.draw_numbers(request.ids, request.limit)
         return True
 
@@ -192,8 +220,11 @@ class ContinuousBatching:
         plan.add(sequence, request.ids[before : request.num_read], request if is_whole else None)
         while request.is_shared and (len(request.path) + 1) * size <= request.num_read:
             start = len(request.path) * size
-            page = sequence.pages[len(request.path)]
-            request.is_shared = self.prefixes.add(request.path, request.ids[start : start + size], page)
+            column = sequence.columns[len(request.path)]
+            if self._layout.has_windows and self.prefixes.is_full:  # else it would keep all pages behind the windows
+                request.is_shared = False
+            else:
+                request.is_shared = self.prefixes.add(request.path, request.ids[start : start + size], column)
 
     def _write(self, rows: list[Row], logits: Float[Tensor, "rows vocabulary"]) -> list[tuple[Row, int]]:
         """Choose a token for each text."""

@@ -216,16 +216,12 @@ class Generator(TextGenerator):
     ) -> list[Request] | None:
         """Make the requests to decode in pages; None if they are to be decoded in batches.
 
-        A layer with a window keeps its window alone in a batch, and all tokens in pages. So longer texts are decoded in
-        batches, unless the pages have a bound. Raises DataError for a request that needs more than this bound.
+        Raises DataError for a request that needs more than the bound of the pages.
         """
         if self.model.pages_refusal is not None:
             return None
-        context, window = self.model.max_tokens, self.model.window
+        context = self.model.max_tokens
         rooms = [max_tokens if context is None else min(max_tokens, context - len(ids)) for ids in prompts]
-        longest = max((len(ids) + room for ids, room in zip(prompts, rooms, strict=True)), default=0)
-        if self.cache_bytes is None and window is not None and longest > window:
-            return None
         requests = [Request(ids, room) for ids, room in zip(prompts, rooms, strict=True)]
         for request, name in zip(requests if self.cache_bytes is not None else [], names, strict=False):
             self._check_room(request, name, rows)
@@ -235,12 +231,14 @@ class Generator(TextGenerator):
         """Raise DataError if a request needs more memory than the bound."""
         self._memory = memory = self._take_memory()
         size, limit, page_bytes = memory.pool.page_size, memory.pool.limit, memory.page_bytes
-        pages = request.count_pages(size, rows)
+        layout, shared = self.model.page_layout, memory.prefixes.most
+        pages = request.count_pages(size, layout, rows=rows, shared=shared)
         if limit is not None and pages > limit:
             texts = "a text" if rows == 1 else f"{rows} texts"
             raise DataError(
                 f"{name} needs more memory for keys and values than there is",
-                expected=f"at most {limit * page_bytes:,} bytes, the bound of the cache: {limit * size:,} tokens",
+                expected=f"at most {limit * page_bytes:,} bytes, the bound of the cache: "
+                f"{limit // layout.num_groups * size:,} tokens",
                 got=f"{pages * page_bytes:,} bytes, for {texts} of {len(request.ids):,} tokens and "
                 f"{request.limit:,} new ones",
                 do="shorten it, ask for fewer new tokens or samples, or give the cache more memory",

@@ -30,16 +30,17 @@ class PagedMemory:
         self.page_bytes = sum(
             side.element_size() * math.prod(side.shape[1:]) for side in (self.pool.key, self.pool.value)
         )
+        column_bytes = self.page_bytes * model.page_layout.num_groups
         if limit_bytes is not None:
             self.pool.limit = limit_bytes // self.page_bytes
-            if self.pool.limit == 0:
+            if limit_bytes < column_bytes:
                 raise OptionError(
                     "the cache has no room for a page",
-                    expected=f"{self.page_bytes:,} bytes or more: {PAGE_SIZE} tokens in all layers of this model",
+                    expected=f"{column_bytes:,} bytes or more: {PAGE_SIZE} tokens in all layers of this model",
                     got=f"{limit_bytes:,} bytes",
                     do="give the cache more memory",
                 )
-        self.prefixes = PrefixCache(PAGE_SIZE, prefix_bytes // self.page_bytes)
+        self.prefixes = PrefixCache(PAGE_SIZE, prefix_bytes // column_bytes)
         self._weights = _weights_version(model)
 
     def fits(self, model: CausalLanguageModel) -> bool:

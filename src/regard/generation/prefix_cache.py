@@ -13,20 +13,20 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import final
 
-from regard.mechanisms.page_pool import Page
+from regard.mechanisms.ragged_pages import Column
 
 
 @final
 class PrefixPage:
-    """A page in the tree: the ``tokens`` of the page, after those of its ``parent``.
+    """A page in the tree, in each group of layers: its ``tokens``, after those of its ``parent``.
 
     ``num_users`` counts the requests that read it. ``is_owned`` says that one of them has counted the page as its own.
     """
 
-    __slots__ = ("children", "is_owned", "num_users", "page", "parent", "tokens")
+    __slots__ = ("children", "column", "is_owned", "num_users", "parent", "tokens")
 
-    def __init__(self, tokens: tuple[int, ...], page: Page | None, parent: PrefixPage | None) -> None:
-        self.tokens, self.page, self.parent = tokens, page, parent
+    def __init__(self, tokens: tuple[int, ...], column: Column | None, parent: PrefixPage | None) -> None:
+        self.tokens, self.column, self.parent = tokens, column, parent
         self.children: dict[tuple[int, ...], PrefixPage] = {}
         self.num_users, self.is_owned = 0, False
 
@@ -41,11 +41,17 @@ class PrefixCache:
         # Least recently used first. A page is released before its parent, so the first one never has children.
         self._idle: OrderedDict[PrefixPage, None] = OrderedDict()
         self._num_shared = 0  # pages that no request owns, idle ones included
+        self._num_owned = 0
 
     @property
     def num_pages(self) -> int:
         """The number of pages that no running request counts as its own."""
         return self._num_shared
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has as many pages as it may keep, with those that running requests own."""
+        return self._num_shared + self._num_owned >= self.most
 
     @property
     def num_idle(self) -> int:
@@ -69,13 +75,14 @@ class PrefixCache:
             node.num_users += 1
             self._idle.pop(node, None)
 
-    def add(self, path: list[PrefixPage], tokens: Sequence[int], page: Page) -> bool:
+    def add(self, path: list[PrefixPage], tokens: Sequence[int], column: Column) -> bool:
         """Append a page, which the caller owns and uses, to a path in use; False if the tree has these tokens there."""
         parent, key = path[-1] if path else self._root, tuple(tokens)
         if key in parent.children:
             return False
-        node = PrefixPage(key, page, parent)
+        node = PrefixPage(key, column, parent)
         node.num_users, node.is_owned = 1, True
+        self._num_owned += 1
         parent.children[key] = node
         path.append(node)
         return True
@@ -86,6 +93,7 @@ class PrefixCache:
             node.num_users -= 1
             if number >= len(path) - owned:
                 node.is_owned = False
+                self._num_owned -= 1
                 self._num_shared += 1
             if node.num_users == 0 and not node.is_owned:
                 self._idle[node] = None
@@ -97,5 +105,5 @@ class PrefixCache:
             node, _ = self._idle.popitem(last=False)
             assert node.parent is not None
             del node.parent.children[node.tokens]
-            node.page = None  # whoever holds the node does not hold the page
+            node.column = None  # whoever holds the node does not hold the page
             self._num_shared -= 1

@@ -177,6 +177,8 @@ def paged(
     output: Array,
     lse: Array | None,
     *,
+    softcap: float | None = None,
+    sinks: Array | None = None,
     scale: float = 1.0,
     low: int | None = None,
     high: int | None = None,
@@ -185,7 +187,8 @@ def paged(
     """Compute output and lse of attention to a paged cache.
 
     key_pages and value_pages (pages, key_heads, page_size, head_dim or value_dim); page_table int32 or int64 (batch,
-    max_pages) lists the pages of each entry in order; lengths int64 (batch,) is the number of keys of each entry.
+    max_pages) lists the pages of each entry in order; lengths int64 (batch,) is the number of keys of each entry. Pages
+    with keys that the band hides from all queries are not read. softcap and sinks as in ``forward``.
     """
 
 def sigmoid_forward(

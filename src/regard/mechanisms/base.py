@@ -239,7 +239,7 @@ class Mechanism(nn.Module, ABC):
         if isinstance(state, PagedCache):
             return self._step_paged(query, key, value, state, mask, bias, inputs)
         if isinstance(state, RaggedPages) and not inputs:
-            state.write(key, value)
+            state = state.extended(key, value)
             return state.attend_each(query, lambda *one: self(*one, mask, bias=bias)), state
         if not isinstance(state, TokenCache):
             raise wrong_state_error(state, KeyValueCache, type(self).__name__)

@@ -150,8 +150,8 @@ class DotProduct(ScoredMechanism):
 
     @property
     def reads_pages(self) -> bool:
-        """Whether decoding reads pages in place: without softcap and sinks."""
-        return self.softcap is None and self.sinks is None and self.impl in ("auto", "native")
+        """Whether decoding reads pages in place."""
+        return self.impl in ("auto", "native")
 
     def step(
         self,
@@ -167,19 +167,16 @@ class DotProduct(ScoredMechanism):
         """Compute one step of decoding, as ``Mechanism.step`` does.
 
         Pages (a ``PagedCache`` or ``RaggedPages``) are read in place, unless a forward hook needs contiguous keys and
-        values, or there is a bias, a softcap, sinks or dropout.
+        values, or there is a bias or dropout.
         """
         has_hooks = self._forward_pre_hooks or self._forward_hooks
-        has_terms = bias is not None or self.softcap is not None or self.sinks is not None
-        if has_hooks or has_terms or inputs or self.active_dropout:
+        if has_hooks or bias is not None or inputs or self.active_dropout:
             return super().step(query, key, value, state, mask, bias=bias, **inputs)
-        if isinstance(state, RaggedPages):
-            state.write(key, value)
-            return state.attention(query, mask=mask, scale=self.factor, impl=self.impl), state
-        if not isinstance(state, PagedCache):
-            return super().step(query, key, value, state, mask, bias=bias)
+        if not isinstance(state, PagedCache | RaggedPages):
+            return super().step(query, key, value, state, mask)
+        terms: dict[str, Any] = {"scale": self.factor, "softcap": self.softcap, "sinks": self.sinks, "impl": self.impl}
         state = state.extended(key, value)
-        return state.attention(query, mask=mask, scale=self.factor, impl=self.impl), state
+        return state.attention(query, mask=mask, **terms), state
 
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""

@@ -49,7 +49,7 @@ from regard.masks.base import Mask
 from regard.mechanisms.page_pool import Page, PagePool
 from regard.mechanisms.state import State
 from regard.tensors import check_tensor, is_dense
-from regard.validation import check_mask, check_scale
+from regard.validation import check_mask, check_scale, check_sinks, check_softcap
 
 
 @final
@@ -151,6 +151,8 @@ class PagedCache(State):
         *,
         mask: Mask | None = None,
         scale: float | None = None,
+        softcap: float | None = None,
+        sinks: Tensor | None = None,
         impl: str = "auto",
     ) -> Float[Tensor, "batch heads queries value_dim"]:
         """Compute attention from ``query`` to the sequences; the last query is at the last token of its sequence.
@@ -159,6 +161,7 @@ class PagedCache(State):
             query: (batch, heads, queries, head_dim); heads is a multiple of the pool's key_heads.
             mask: a mask over one sequence; with more than one query usually ``causal()``.
             scale: factor of the scores; None: 1/sqrt(head_dim).
+            softcap, sinks: as in ``regard.attention``.
             impl: as in ``regard.attention``. "native" reads the pages in place, for masks that are a band (``causal``,
                 ``window``); all others gather each sequence. "auto" is "native" if that is possible.
 
@@ -167,13 +170,16 @@ class PagedCache(State):
         self._check_query(query)
         check_mask(mask)
         check_scale(scale)
+        check_softcap(softcap)
         check_choice("impl", impl, ("auto", *impl_names("attention")))
         request = PagedRequest(
             query,
             self._make_paged(),
             mask,
             scale=query.shape[3] ** -0.5 if scale is None else float(scale),
-            attend=partial(attention, mask=mask, scale=scale, impl=impl),
+            attend=partial(attention, mask=mask, scale=scale, softcap=softcap, impl=impl),
+            softcap=None if softcap is None else float(softcap),
+            sinks=None if sinks is None else check_sinks(sinks, query),
         )
         output: Tensor = select("paged attention", impl if impl in ("auto", "native") else "gathered", request).compute(
             request

@@ -1,13 +1,14 @@
 """One step of a model over sequences of different lengths, each with any number of new tokens, in pages of one pool.
 
-    new tokens    [ of sequence 1 | of sequence 2 | .. ]          one behind the other, without padding: a batch of one
-    page          (layers * key_heads, page_size, head_dim)       page_size tokens of one sequence, in all layers
+    new tokens    [ of sequence 1 | of sequence 2 | .. ]               one behind the other, without padding: a batch
+    page          (layers_per_page * key_heads, page_size, head_dim)   page_size tokens of a sequence, in some layers
 
 Kwon et al. 2023 (PagedAttention), sections 4.1 to 4.4; tokens of all sequences behind one another: Yu et al. 2022
 (Orca), section 3.2, "selective batching". A ``PagedSequence`` has the pages of one text, which others may share. A
 ``RaggedStep`` finds the places of the new tokens once, and gives each layer its ``RaggedPages``, a state in which the
 layer decodes like in any other. New keys and values of all sequences are written before any is read, so a sequence may
-share pages that another one fills in the same step.
+share pages that another one fills in the same step. Pages behind the windows of all their layers are freed
+(``PagedSequence.free_hidden``).
 """
 
 from __future__ import annotations
@@ -27,53 +28,86 @@ from regard.kernels.implementations.paged import PagedRequest, gather_sequence
 from regard.kernels.operators.paged_attention_op import PagedKeysValues
 from regard.kernels.select import select
 from regard.masks.base import Mask
+from regard.mechanisms.page_layout import PageLayout
 from regard.mechanisms.page_pool import Page, PagePool
 from regard.mechanisms.state import State
 
+Column: TypeAlias = tuple[Page | None, ...]
+"""The pages of the same tokens, one for each group of layers; None where it was freed."""
 Attend: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Attention of one sequence: (query, key, value), each a batch of one, the queries at the end of the keys."""
 
 
 @final
 class PagedSequence:
-    """The pages of a text of ``length`` tokens. ``extend`` takes room; a ``RaggedStep`` fills it."""
+    """The pages of a text of ``length`` tokens. ``extend`` takes room; a ``RaggedStep`` fills it.
 
-    __slots__ = ("_indices", "length", "pages", "pool")
+    ``columns`` are the pages of the same ``page_size`` tokens, one for each group of layers; None where it was freed.
+    """
 
-    def __init__(self, pool: PagePool, pages: Sequence[Page] = (), length: int = 0) -> None:
-        self.pool, self.pages, self.length = pool, list(pages), length
-        self._indices = [page.index for page in self.pages]
+    __slots__ = ("_num_freed", "columns", "layout", "length", "pool", "tables")
 
-    @property
-    def indices(self) -> list[int]:
-        """The numbers of the pages in the pool."""
-        return self._indices
+    def __init__(self, pool: PagePool, layout: PageLayout, columns: Sequence[Column] = (), length: int = 0) -> None:
+        self.pool, self.layout, self.columns, self.length = pool, layout, list(columns), length
+        self.tables = [[0 if page is None else page.index for page in pages] for pages in zip(*columns, strict=True)]
+        """The numbers of the pages in the pool, of each group; 0 where it was freed."""
+        self.tables = self.tables or [[] for _ in layout.windows]
+        self._num_freed = [0] * layout.num_groups
+
+    def num_freed(self, group: int) -> int:
+        """The number of pages at the beginning that a group of layers does not need any more."""
+        return self._num_freed[group]
 
     def extend(self, count: int) -> None:
-        """Take room for ``count`` more tokens. A last page on which another sequence went on is copied.
+        """Take room for ``count`` more tokens. The last pages, if another sequence went on in them, are copied.
 
         Raises RefusedError if the pool is full.
         """
         if count == 0:
             return
-        size, used = self.pool.page_size, self.length % self.pool.page_size
-        is_parted = used > 0 and self.pages[-1].num_written != used
+        size, used, groups = self.pool.page_size, self.length % self.pool.page_size, self.layout.num_groups
+        is_parted = used > 0 and any(page is not None and page.num_written != used for page in self.columns[-1])
         length = self.length + count
-        taken = self.pool.take(-(-length // size) - len(self.pages) + is_parted)
+        taken = self.pool.take(groups * (-(-length // size) - len(self.columns) + is_parted))
         if is_parted:
-            own = taken.pop()
-            self.pool.copy(self.pages[-1], own, used)
-            self.pages[-1], self._indices[-1] = own, own.index
-        for page in reversed(taken):
-            self.pages.append(page)
-            self._indices.append(page.index)
-        for number in range(self.length // size, len(self.pages)):
-            self.pages[number].num_written = min(length - number * size, size)
+            self._replace_last(tuple(taken.pop() for _ in range(groups)), used)
+        while taken:
+            column = tuple(taken.pop() for _ in range(groups))
+            self.columns.append(column)
+            for table, page in zip(self.tables, column, strict=True):
+                table.append(page.index)
+        for number in range(self.length // size, len(self.columns)):
+            for page in self.columns[number]:
+                if page is not None:
+                    page.num_written = min(length - number * size, size)
         self.length = length
+
+    def free_hidden(self) -> None:
+        """Give up the pages of which all tokens are hidden from the next token, by the windows of their layers."""
+        for group, window in enumerate(self.layout.windows):
+            if window is None:
+                continue
+            hidden = max(self.length - window + 1, 0) // self.pool.page_size
+            for number in range(self._num_freed[group], hidden):
+                self.columns[number] = tuple(
+                    None if other == group else page for other, page in enumerate(self.columns[number])
+                )
+                self.tables[group][number] = 0
+            self._num_freed[group] = max(hidden, self._num_freed[group])
 
     def fork(self) -> PagedSequence:
         """Return a sequence of the same tokens, in the same pages."""
-        return PagedSequence(self.pool, self.pages, self.length)
+        forked = PagedSequence(self.pool, self.layout, self.columns, self.length)
+        forked._num_freed = list(self._num_freed)
+        return forked
+
+    def _replace_last(self, column: tuple[Page, ...], used: int) -> None:
+        """Replace the last pages by copies of their first ``used`` tokens."""
+        for table, page, own in zip(self.tables, self.columns[-1], column, strict=True):
+            assert page is not None, "the page of the last token is never freed"
+            self.pool.copy(page, own, used)
+            table[-1] = own.index
+        self.columns[-1] = column
 
 
 @final
@@ -81,43 +115,47 @@ class RaggedStep:
     """New tokens of several sequences: the last ``counts[i]`` tokens of ``sequences[i]``, for which it took room.
 
     ``positions`` (tokens,) are those of the new tokens in their texts, and ``last`` (sequences,) the places of the last
-    token of each sequence among all new tokens. ``layers`` is the number of layers that share the pool.
+    token of each sequence among all new tokens. All sequences have the ``layout``.
     """
 
     def __init__(
-        self, pool: PagePool, sequences: Sequence[PagedSequence], counts: Sequence[int], *, layers: int
+        self, pool: PagePool, layout: PageLayout, sequences: Sequence[PagedSequence], counts: Sequence[int]
     ) -> None:
-        self.sequences, self.counts = list(sequences), list(counts)
-        table = np.zeros((len(sequences), max((len(one.indices) for one in sequences), default=0)), dtype=np.int32)
-        for row, sequence in zip(table, sequences, strict=True):
-            row[: len(sequence.indices)] = sequence.indices
+        self.sequences, self.counts, self.layout = list(sequences), list(counts), layout
+        most = max((len(one.columns) for one in sequences), default=0)
+        tables = np.zeros((layout.num_groups, len(sequences), most), dtype=np.int32)
+        for row, sequence in enumerate(sequences):
+            tables[:, row, : len(sequence.columns)] = sequence.tables
         number, lengths = np.array(counts, dtype=np.int64), np.array([one.length for one in sequences], dtype=np.int64)
         ends = number.cumsum()
         owner = np.repeat(np.arange(len(counts)), number)
         place = np.arange(len(owner)) - (ends - lengths)[owner]  # the position in the text
         self.positions, self.last = torch.from_numpy(place), torch.from_numpy(ends - 1)
-        self.page = torch.from_numpy(table[owner, place // pool.page_size].astype(np.int64))
+        self.pages = torch.from_numpy(tables[:, owner, place // pool.page_size].astype(np.int64))
+        """The page of each new token, (groups, tokens)."""
         self.row = torch.from_numpy(place % pool.page_size)
-        self.table, self.lengths = torch.from_numpy(table), torch.from_numpy(lengths)
+        self.tables, self.lengths = torch.from_numpy(tables), torch.from_numpy(lengths)
         self.starts = (ends - number).tolist()
         self.single = torch.from_numpy(np.flatnonzero(number == 1))
         self.several = np.flatnonzero(number > 1).tolist()
-        self._key, self._value = (pages.unflatten(1, (layers, -1)).unbind(1) for pages in (pool.key, pool.value))
+        slots = layout.layers_per_page
+        self._key, self._value = (side.unflatten(1, (slots, -1)).unbind(1) for side in (pool.key, pool.value))
 
     def layer(self, number: int) -> RaggedPages:
         """Make the state of the layer with this number, counted from 0."""
-        return RaggedPages(self, self._key[number], self._value[number])
+        slot = self.layout.slot[number]
+        return RaggedPages(self, self.layout.group[number], self._key[slot], self._value[slot])
 
 
 @final
 class RaggedPages(State):
-    """The state of one layer in a ``RaggedStep``: its part of the pages.
+    """The state of one layer in a ``RaggedStep``: its part of the pages of its ``group``.
 
     New keys and values are (1, key_heads, tokens, head_dim), the tokens of all sequences behind one another.
     """
 
-    def __init__(self, step: RaggedStep, key_pages: Tensor, value_pages: Tensor) -> None:
-        self.step, self.key_pages, self.value_pages = step, key_pages, value_pages
+    def __init__(self, step: RaggedStep, group: int, key_pages: Tensor, value_pages: Tensor) -> None:
+        self.step, self.group, self.key_pages, self.value_pages = step, group, key_pages, value_pages
         self.length = max((one.length for one in step.sequences), default=0)
 
     @property
@@ -140,49 +178,61 @@ class RaggedPages(State):
             do="make a RaggedStep with the sequences in the order that you need",
         )
 
-    def write(self, key: Float[Tensor, "1 key_heads tokens head_dim"], value: Tensor) -> None:
-        """Write the keys and values of the new tokens into their pages."""
-        self.key_pages[self.step.page, :, self.step.row] = key[0].transpose(0, 1)
-        self.value_pages[self.step.page, :, self.step.row] = value[0].transpose(0, 1)
+    def extended(self, key: Float[Tensor, "1 key_heads tokens head_dim"], value: Tensor) -> RaggedPages:
+        """Write the keys and values of the new tokens into their pages, in place; return the same state."""
+        page = self.step.pages[self.group]
+        self.key_pages[page, :, self.step.row] = key[0].transpose(0, 1)
+        self.value_pages[page, :, self.step.row] = value[0].transpose(0, 1)
+        return self
 
     def attention(
-        self, query: Float[Tensor, "1 heads tokens head_dim"], *, mask: Mask | None, scale: float, impl: str
+        self,
+        query: Float[Tensor, "1 heads tokens head_dim"],
+        *,
+        mask: Mask | None,
+        scale: float,
+        impl: str,
+        softcap: float | None = None,
+        sinks: Float[Tensor, " heads"] | None = None,
     ) -> Float[Tensor, "1 heads tokens value_dim"]:
         """Compute attention of the new tokens, each to its own sequence, by the keys and values written before.
 
         Single queries read the pages in place, if ``impl`` is "auto" or "native"; several queries of one sequence share
         a copy of its keys and values, which costs little beside their products.
         """
-        attend = partial(attention, mask=mask, scale=scale, impl=impl)
         step = self.step
+        by_query = None if sinks is None else sinks[None, :, None, None]
+        attend = partial(attention, mask=mask, scale=scale, softcap=softcap, impl=impl)
+
+        def attend_single(query: Tensor, table: Tensor, lengths: Tensor) -> Tensor:
+            """Attention of one query of each sequence: (1, heads, sequences, head_dim), as if each were an entry."""
+            pages = PagedKeysValues(self.key_pages, self.value_pages, table, lengths)
+            request = PagedRequest(query.transpose(0, 2), pages, mask, scale, attend, softcap, by_query)
+            chosen = select("paged attention", impl if impl in ("auto", "native") else "gathered", request)
+            output: Tensor = chosen.compute(request)
+            return output.transpose(0, 2)
+
+        table = step.tables[self.group]
         if not step.several:
-            return self._attend_single(query, step.table, step.lengths, mask, scale, impl, attend)
-        output = self.attend_each(query, attend, step.several)
+            return attend_single(query, table, step.lengths)
+        output = self.attend_each(query, partial(attend, sinks=by_query), step.several)
         if len(step.single):
             places, rows = step.last[step.single], step.single
-            found = self._attend_single(
-                query[:, :, places], step.table[rows], step.lengths[rows], mask, scale, impl, attend
-            )
-            output[:, :, places] = found
+            output[:, :, places] = attend_single(query[:, :, places], table[rows], step.lengths[rows])
         return output
 
     def attend_each(self, query: Tensor, attend: Attend, sequences: Sequence[int] | None = None) -> Tensor:
-        """Compute ``attend`` for one sequence after the other; the output of tokens of others is not written."""
+        """Compute ``attend`` for one sequence after the other; the output of tokens of others is not written.
+
+        It gets the keys and values of the pages that the sequence still has, at the end of which the queries stand.
+        """
         heads, tokens = query.shape[1], query.shape[2]
         output = query.new_empty(1, tokens, heads, self.value_pages.shape[3]).transpose(1, 2)
         for number in range(len(self.step.sequences)) if sequences is None else sequences:
-            start, length = self.step.starts[number], self.step.sequences[number].length
-            own, row = slice(start, start + self.step.counts[number]), self.step.table[number]
+            start, sequence = self.step.starts[number], self.step.sequences[number]
+            first = sequence.num_freed(self.group)
+            own, row = slice(start, start + self.step.counts[number]), self.step.tables[self.group, number, first:]
+            length = sequence.length - first * self.key_pages.shape[2]
             key, value = (gather_sequence(pages, row, length) for pages in (self.key_pages, self.value_pages))
             output[:, :, own] = attend(query[:, :, own], key, value)
         return output
-
-    def _attend_single(
-        self, query: Tensor, table: Tensor, lengths: Tensor, mask: Mask | None, scale: float, impl: str, attend: Attend
-    ) -> Tensor:
-        """Attention of one query of each sequence: (1, heads, sequences, head_dim), as if each were an entry."""
-        pages = PagedKeysValues(self.key_pages, self.value_pages, table, lengths)
-        request = PagedRequest(query.transpose(0, 2), pages, mask, scale=scale, attend=attend)
-        chosen = select("paged attention", impl if impl in ("auto", "native") else "gathered", request)
-        output: Tensor = chosen.compute(request)
-        return output.transpose(0, 2)

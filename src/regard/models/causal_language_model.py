@@ -15,6 +15,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, cast, final
@@ -29,6 +30,7 @@ from regard.layers import DecoderBlock, DecoderCache
 from regard.layers.projection import linear_activation
 from regard.masks import Mask
 from regard.masks.band import Band
+from regard.mechanisms.page_layout import PageLayout
 from regard.mechanisms.page_pool import PagePool
 from regard.mechanisms.ragged_pages import RaggedStep
 from regard.models import checkpoint_reader, checkpoint_writer, sequence_files
@@ -209,7 +211,7 @@ class CausalLanguageModel(Decoder, ABC):
 
     @final
     def page_pool(self, *, page_size: int, limit: int | None = None) -> PagePool:
-        """Make a pool of pages for the keys and values of ``page_size`` tokens in all layers, for ``read_pages``.
+        """Make a pool of pages for keys and values of ``page_size`` tokens in a group of layers, for ``read_pages``.
 
         Raises RefusedError if ``pages_refusal`` gives a reason.
         """
@@ -222,10 +224,15 @@ class CausalLanguageModel(Decoder, ABC):
                 do="use model.prefill and model.step, which decode texts in a batch",
             )
         attention = self._blocks[0].attention
-        heads = attention.key_value_heads * len(self.layers)
+        heads = attention.key_value_heads * self.page_layout.layers_per_page
         # Not the dtype of a projection, whose weights may be stored as int8.
         dtype = self.token_embedding.weight.dtype
         return PagePool(heads, attention.head_dim, page_size=page_size, limit=limit, dtype=dtype)
+
+    @cached_property
+    def page_layout(self) -> PageLayout:
+        """Which layers share a page."""
+        return PageLayout.of([self._window_size(mask) for mask in self.layer_masks])
 
     @property
     def pages_refusal(self) -> str | None:
@@ -242,12 +249,6 @@ class CausalLanguageModel(Decoder, ABC):
         if len({(attention.key_value_heads, attention.head_dim) for attention in layers}) != 1:
             return "its layers have heads of different numbers or sizes"
         return None
-
-    @property
-    def window(self) -> int | None:
-        """The least number of tokens that a layer with a window attends to; None without such a layer."""
-        sizes = [mask.left + 1 for mask in self.layer_masks if isinstance(mask, Band) and mask.left is not None]
-        return min(sizes, default=None)
 
     @final
     def max_new_tokens(self, lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"] | None:
@@ -372,10 +373,15 @@ class CausalLanguageModel(Decoder, ABC):
 
     def _empty_cache(self, block: DecoderBlock, mask: Mask) -> DecoderCache:
         """Make the cache of a layer; one with a window that is shorter than the context keeps its window alone."""
-        window = mask.left + 1 if isinstance(mask, Band) and mask.left is not None else None
-        if window is None or (self.max_tokens is not None and window >= self.max_tokens):
-            return DecoderCache()
-        return DecoderCache(block.attention.empty_cache(window=window))
+        window = self._window_size(mask)
+        return DecoderCache() if window is None else DecoderCache(block.attention.empty_cache(window=window))
+
+    def _window_size(self, mask: Mask) -> int | None:
+        """The number of tokens that a query of a layer attends to; None for a layer that may need all tokens."""
+        if not isinstance(mask, Band) or mask.left is None or mask.align != "end":
+            return None
+        is_whole = self.max_tokens is not None and mask.left + 1 >= self.max_tokens
+        return None if is_whole else mask.left + 1
 
     def _check_state(self, state: object) -> None:
         if not isinstance(state, CausalState) or len(state.caches) != len(self.layers):

@@ -55,9 +55,10 @@ class Rotation(nn.Module, ABC):
         self, tensor: Float[Tensor, "*batch length head_dim"], positions: Int[Tensor, " length"]
     ) -> Float[Tensor, "*batch length head_dim"]:
         """Rotate tokens at any ``positions``, by default one after the other."""
+        if len(positions) == 0:  # ``split`` would return one part, without tokens
+            return tensor
         parts = zip(tensor.split(1, dim=-2), positions.tolist(), strict=True)
-        rotated = [self(part, offset=position) for part, position in parts]
-        return torch.cat(rotated, dim=-2) if rotated else tensor
+        return torch.cat([self(part, offset=position) for part, position in parts], dim=-2)
 
 
 class PairBias(nn.Module, ABC):

@@ -15,15 +15,23 @@ from regard.generation import Generator, paged_memory
 from regard.generation.continuous_batching import ContinuousBatching, Request
 from regard.generation.prefix_cache import PrefixCache
 from regard.layers import MultiHeadAttention, PagePool
+from regard.mechanisms.page_layout import PageLayout
 from regard.mechanisms.ragged_pages import PagedSequence, RaggedStep
-from regard.models import Llama, LlamaConfig
+from regard.models.llama_config import RotaryConfig
 from regard.search import Greedy, Sampling
 from regard.search.base import banned_token_ids
 from regard.search.blockwise_topk import log_probabilities
 from small_language_models import language_model
 
 SEARCHES = [Greedy(), Greedy(repetition_penalty=1.7), Sampling(seed=3, best=3), Sampling(seed=5, top_p=0.8)]
-MODELS = {kind: language_model(kind, max_length=47, end_ids=(0, 5)).double() for kind in ("gpt2", "llama")}
+GEMMA2 = {"model_type": "gemma2", "softcap": 2.0, "logit_softcap": 5.0, "windows": (5, None), "tied": True,
+          "activation": "geglu_tanh", "sandwich_norms": True, "norm_offset": 1.0, "scale_embedding": True}  # fmt: skip
+GPT_OSS = {"model_type": "gpt_oss", "sinks": True, "windows": (3, None), "experts": 3, "chosen_experts": 2,
+           "attention_bias": True, "output_bias": True, "heads": 10, "key_value_heads": 5, "head_dim": 4}  # fmt: skip
+MODELS = {
+    kind: language_model(kind, max_length=47, end_ids=(0, 5), **options).double()
+    for kind, options in {"gpt2": {}, "llama": {}, "gemma2": GEMMA2, "gpt_oss": GPT_OSS}.items()
+}
 HEADS = ([7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19], [7, 8, 9, 10, 11, 21, 22, 23])
 prompts = st.lists(
     st.builds(
@@ -73,7 +81,7 @@ def make_batching(model, search, *, page_size=5, limit=None, tokens=200, most=30
 def check_no_page_is_lost(batching):
     kept = batching.prefixes.num_pages
     assert kept == batching.prefixes.num_idle <= batching.prefixes.most
-    assert batching.pool.pages - batching.pool.free == kept
+    assert batching.pool.pages - batching.pool.free == kept * batching.model.page_layout.num_groups
 
 
 def written(found):
@@ -95,9 +103,9 @@ def written(found):
 def test_texts_are_those_by_hand(kind, search, ids, new, page_size, spare, tokens, most):
     """With pages of any size, and pools in which some requests must wait; twice, so that prompts are found again."""
     model = MODELS[kind]
-    needed = max(Request(one, new).count_pages(page_size, search.rows) for one in ids)
-    limit = None if spare is None else needed + spare
-    batching = make_batching(model, search, page_size=page_size, limit=limit, tokens=tokens, most=most)
+    batching = make_batching(model, search, page_size=page_size, tokens=tokens, most=most)
+    needed = max(batching.count_pages(Request(one, new)) for one in ids)
+    batching.pool.limit = None if spare is None else needed + spare
     expected = [write_by_hand(model, search, one, new) for one in ids]
     for _ in range(2):
         requests = [Request(one, new) for one in ids]
@@ -187,29 +195,64 @@ def test_a_request_that_the_cache_cannot_hold_is_refused_with_numbers():
 
 
 def test_models_that_do_not_read_pages_decode_in_batches():
-    torch.manual_seed(1)
-    shared = {"vocabulary": 300, "width": 20, "layers": 2, "heads": 2, "head_dim": 10, "inner": 13, "max_length": 43}
-    capped = Llama(LlamaConfig(**shared, softcap=30.0, model_type="gemma2", windows=(5, None), activation="geglu_tanh",
-                               sandwich_norms=True, norm_offset=1.0, scale_embedding=True, tied=True))  # fmt: skip
-    with pytest.raises(RefusedError, match="cannot decode in pages"):
-        capped.page_pool(page_size=3)
-    capped.tokenizer = language_model().tokenizer
-    with pytest.raises(OptionError, match="does not read pages in place"):
-        Generator(capped, cache_bytes=2**20)
-    assert Generator(capped).generate(["a", "the cat"], max_tokens=9)
+    """A rotation that depends on the length of the text: keys that texts share would differ between them."""
+    scaled = language_model("llama", rotary=RotaryConfig(scaling=positions.DynamicScaling(2.0, 43)))
+    with pytest.raises(RefusedError, match=r"(?s)cannot decode in pages: .*depends on the length of the text"):
+        scaled.page_pool(page_size=3)
+    with pytest.raises(OptionError, match="depends on the length of the text"):
+        Generator(scaled, cache_bytes=2**20)
+    assert Generator(scaled).generate(["a", "the cat"], max_tokens=9)
 
 
-@pytest.mark.parametrize("cache_bytes", [None, 2**20])
-def test_a_window_gives_the_same_texts_in_pages_and_in_batches(cache_bytes):
-    model = language_model("llama", windows=(5, 5), model_type="mistral").double()
+@pytest.mark.parametrize("kind", ["mistral", "gemma2", "gpt_oss"])
+def test_pages_give_the_texts_of_the_ordinary_cache(kind):
+    """Each prompt alone, by ``model.step``; in pages all together, with texts that are longer than the windows."""
+    model = MODELS[kind] if kind in MODELS else language_model("llama", windows=(5, 5), model_type=kind).double()
+    model.tokenizer = language_model().tokenizer
     prompts = ["the cat sees", "", "a horse eats here"]
-    generator = Generator(model, cache_bytes=cache_bytes)
-    found = generator.generate(prompts, max_tokens=14)
-    assert (generator._memory is None) == (cache_bytes is None)
-    for prompt, (one,) in zip(prompts, found, strict=True):
-        ids = generator.prompt_ids(prompt, "")
-        ((written, _, _),) = write_by_hand(model, Greedy(), ids, 14)
-        assert one.text == model.tokenizer.decode(list(written))
+    generator = Generator(model)
+    for prompt, (one,) in zip(prompts, generator.generate(prompts, max_tokens=14), strict=True):
+        ids = torch.tensor([generator.prompt_ids(prompt, "")])
+        ((found,),) = Greedy().search(model, ids, torch.tensor([ids.shape[1]]), most=14)
+        assert one.text == model.tokenizer.decode(list(found.ids))
+        assert one.log_probability == pytest.approx(found.log_probability, abs=1e-9)
+    assert generator._memory is not None
+
+
+@pytest.mark.parametrize(("kind", "full"), [("mistral", 0), ("gemma2", 1), ("gpt_oss", 1)])
+def test_pages_behind_the_windows_are_freed(kind, full, monkeypatch):
+    """A text of 43 tokens in pages of 2: layers with a window hold the pages of the window, in prompts too."""
+    model = MODELS[kind] if kind in MODELS else language_model("llama", windows=(5, 5), model_type=kind).double()
+    monkeypatch.setattr("regard.generation.continuous_batching._PROMPT_TOKENS", 4)
+    batching = make_batching(model, Greedy(), page_size=2, most=0)
+    request = Request([*range(7, 33)], 17)
+    batching.add(request)
+    window, used = model.layer_masks[0].left + 1, []
+    with torch.no_grad():
+        while not batching.is_done:
+            batching.step()
+            used.append(batching.pool.pages - batching.pool.free)
+            length = request.sequence.length
+            spanned = -(-length // 2) - max(length - window + 1, 0) // 2
+            assert used[-1] == full * -(-length // 2) + spanned
+            batching.remove_ended()
+    assert len(used) > 10
+    ((written, _, _),) = write_by_hand(model, Greedy(), request.ids, 17)
+    assert request.hypotheses()[0].ids == written
+    assert batching.count_pages(request) >= max(used) + 1
+    assert batching.count_pages(request) < 22 * (full + 1)  # that of a model without windows
+    assert batching.pool.free == batching.pool.pages
+
+
+def test_a_layout_divides_layers_into_groups_of_equal_numbers():
+    alternating = PageLayout.of([8, None, 8, None])
+    assert (alternating.windows, alternating.layers_per_page) == ((8, None), 2)
+    assert (alternating.group, alternating.slot) == ((0, 1, 0, 1), (0, 0, 1, 1))
+    gemma3 = PageLayout.of([8, 8, 8, 8, 8, None, 8, 8, 8, 8, 8, None])
+    assert (gemma3.num_groups, gemma3.layers_per_page, gemma3.windows.count(8)) == (6, 2, 5)
+    assert len(set(zip(gemma3.group, gemma3.slot, strict=True))) == 12
+    assert not PageLayout.of([None] * 5).has_windows
+    assert PageLayout.of([None] * 5).slot == (0, 1, 2, 3, 4)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +279,8 @@ def test_layers_decode_several_sequences_behind_one_another(options, mask, count
     torch.manual_seed(3)
     layer = MultiHeadAttention(20, 4, **options).double().eval()
     pool = PagePool(layer.key_value_heads, layer.head_dim, page_size=page_size, dtype=torch.float64)
-    sequences, outputs = [PagedSequence(pool) for _ in range(3)], [[], [], []]
+    layout = PageLayout.of([None])
+    sequences, outputs = [PagedSequence(pool, layout) for _ in range(3)], [[], [], []]
     totals = [sum(step[number] for step in counts) for number in range(3)]
     texts, read = [torch.randn(1, total, 20, dtype=torch.float64) for total in totals], [0, 0, 0]
     for step in counts:
@@ -247,7 +291,7 @@ def test_layers_decode_several_sequences_behind_one_another(options, mask, count
             continue
         for number in chosen:
             sequences[number].extend(step[number])
-        ragged = RaggedStep(pool, [sequences[number] for number in chosen], [step[n] for n in chosen], layers=1)
+        ragged = RaggedStep(pool, layout, [sequences[number] for number in chosen], [step[n] for n in chosen])
         output, _ = layer(torch.cat([new[n] for n in chosen], dim=1), mask=mask, cache=ragged.layer(0))
         for number, part in zip(chosen, output.split([step[n] for n in chosen], dim=1), strict=True):
             outputs[number].append(part)
@@ -257,11 +301,11 @@ def test_layers_decode_several_sequences_behind_one_another(options, mask, count
 
 
 def test_a_step_has_its_own_order():
-    pool = PagePool(1, 4, page_size=2)
-    sequence = PagedSequence(pool)
+    pool, layout = PagePool(1, 4, page_size=2), PageLayout.of([None])
+    sequence = PagedSequence(pool, layout)
     sequence.extend(1)
     with pytest.raises(RefusedError, match="cannot be reordered"):
-        RaggedStep(pool, [sequence], [1], layers=1).layer(0).reordered(torch.tensor([0]))
+        RaggedStep(pool, layout, [sequence], [1]).layer(0).reordered(torch.tensor([0]))
 
 
 @examples(60)
@@ -282,7 +326,7 @@ def test_the_tree_of_prompts_finds_what_was_added_and_keeps_its_bound(texts, mos
         cache.use(path)
         found = len(path)
         for at in range(2 * found, len(text) - 1, 2):
-            assert cache.add(path, text[at : at + 2], pool.take(1)[0])
+            assert cache.add(path, text[at : at + 2], tuple(pool.take(1)))
         running[number], owned[number] = (path, found), {tuple(text[:at]) for at in range(2, len(text) + 1, 2)}
         for end in [one for one in sorted({*ends}) if one in running and one % 3 == number % 3]:
             path, found = running.pop(end)

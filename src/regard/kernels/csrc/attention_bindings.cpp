@@ -151,8 +151,8 @@ void bind_paged(nb::module_& module) {
     module.def(
         "paged",
         [](nb::handle query, nb::handle key_pages, nb::handle value_pages, nb::handle page_table, nb::handle lengths,
-           nb::handle output_array, nb::handle lse_array, double scale, std::optional<int64_t> low,
-           std::optional<int64_t> high, int threads) {
+           nb::handle output_array, nb::handle lse_array, nb::handle softcap, nb::handle sinks, double scale,
+           std::optional<int64_t> low, std::optional<int64_t> high, int threads) {
             Options options;
             options.low = low;
             options.high = high;
@@ -160,13 +160,14 @@ void bind_paged(nb::module_& module) {
             options.threads = threads;
             Call call(options);
             const Pages pages = call.read_paged_problem(query, key_pages, value_pages, page_table, lengths);
+            call.read_cap_and_sinks(softcap, sinks);
             const ForwardResults results = {write_output(call, output_array), write_lse(call, lse_array), {}, {}};
             const nb::gil_scoped_release unlocked;
             paged(call.problem, pages, results, threads);
         },
         "query"_a, "key_pages"_a, "value_pages"_a, "page_table"_a, "lengths"_a, "output"_a, "lse"_a.none(),
-        nb::kw_only(), "scale"_a = 1.0, "low"_a = nb::none(), "high"_a = nb::none(), "threads"_a = 1,
-        "Attention to keys and values that lie in pages.");
+        nb::kw_only(), "softcap"_a = nb::none(), "sinks"_a = nb::none(), "scale"_a = 1.0, "low"_a = nb::none(),
+        "high"_a = nb::none(), "threads"_a = 1, "Attention to keys and values that lie in pages.");
 }
 
 }  // namespace

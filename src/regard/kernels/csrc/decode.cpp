@@ -112,6 +112,7 @@ void paged(const Problem& p, const Pages& pages, const ForwardResults& results, 
         part.queries = p.queries - first < step ? p.queries - first : step;
         part.offset = first - p.queries;  // from the end of each sequence
         part.query = slice_queries(p.query, 2, first);
+        part.sinks = slice_queries(p.sinks, 2, first);
         decode_chunks(part, &pages, (const int64_t*)pages.lengths.data,
                   {slice_queries(results.output, 2, first), slice_queries(results.lse, 3, first), {}, {}}, threads);
     }

@@ -31,14 +31,18 @@ class PagedRequest:
         pages: the keys and values of the batch.
         mask: over one sequence, or None.
         scale: what scores are multiplied with.
-        attend: attention of a gathered sequence: (query, key, value), each a batch of one, to its output.
+        attend: attention of a gathered sequence: (query, key, value, sinks=), each a batch of one, to its output.
+        softcap: bound of the scores, or None.
+        sinks: logits of sinks that broadcast to (batch, heads, queries, 1), or None.
     """
 
     query: Tensor
     pages: PagedKeysValues
     mask: Mask | None
     scale: float
-    attend: Callable[[Tensor, Tensor, Tensor], Tensor]
+    attend: Callable[..., Tensor]
+    softcap: float | None = None
+    sinks: Tensor | None = None
 
     def describe(self) -> str:
         """The request in one line, for messages."""
@@ -47,7 +51,7 @@ class PagedRequest:
 
 def _refuses_in_place(request: PagedRequest) -> str | None:
     """What the kernel refuses, and masks that are no band at the end of the keys."""
-    reason = paged_attention_op.refuses(request.query, request.pages)
+    reason = paged_attention_op.refuses(request.query, request.pages, request.sinks)
     if reason is not None:
         return reason
     if request.mask is None or (isinstance(request.mask, Band) and request.mask.align == "end"):
@@ -59,7 +63,15 @@ def _attend_in_place(request: PagedRequest) -> Tensor:
     """One call of the kernel."""
     left, right = (request.mask.left, request.mask.right) if isinstance(request.mask, Band) else (None, None)
     low = None if left is None else -left
-    return paged_attention_op.paged_attention(request.query, request.pages, scale=request.scale, low=low, high=right)
+    return paged_attention_op.paged_attention(
+        request.query,
+        request.pages,
+        scale=request.scale,
+        low=low,
+        high=right,
+        softcap=request.softcap,
+        sinks=request.sinks,
+    )
 
 
 def _attend_gathered(request: PagedRequest) -> Tensor:
@@ -67,8 +79,9 @@ def _attend_gathered(request: PagedRequest) -> Tensor:
     query, pages = request.query, request.pages
     if query.shape[0] == 0:
         return query.new_zeros(*query.shape[:3], pages.value_pages.shape[3])
-    sequences = zip(query.split(1), _gather(pages), strict=True)
-    return torch.cat([request.attend(one, key, value) for one, (key, value) in sequences])
+    sinks = [None] * len(query) if request.sinks is None else request.sinks.expand(len(query), -1, -1, -1).split(1)
+    sequences = zip(query.split(1), _gather(pages), sinks, strict=True)
+    return torch.cat([request.attend(one, key, value, sinks=own) for one, (key, value), own in sequences])
 
 
 def _gather(pages: PagedKeysValues) -> Iterator[tuple[Tensor, Tensor]]:
@@ -80,7 +93,7 @@ def _gather(pages: PagedKeysValues) -> Iterator[tuple[Tensor, Tensor]]:
 def gather_sequence(
     pages: Float[Tensor, "pages heads page_size width"], numbers: Int[Tensor, " most_pages"], length: int
 ) -> Float[Tensor, "1 heads length width"]:
-    """The first ``length`` tokens of the pages with these numbers, as a copy."""
+    """The first ``length`` tokens of the pages with these numbers, one page after the other, as a copy."""
     written = numbers[: -(-length // pages.shape[2])].long().to(pages.device)
     return pages[written].transpose(0, 1).flatten(1, 2)[None, :, :length]
 

@@ -4,12 +4,14 @@
     position(i)        i + lengths[b] - queries: the queries are aligned with the end of each sequence
     output_i           sum_j softmax_j(scale * q_i . k_j) v_j    over j < lengths[b] with low <= j - position(i) <= high
 
-Pages are never copied. There are no gradients: if they are needed, the caller gathers the pages.
+A softcap and sinks change the softmax as in ``regard.attention``. Pages are never copied, and those with keys that the
+band hides from all queries are never read, so the table may name any page there. There are no gradients: if they are
+needed, the caller gathers the pages.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple, cast, final
+from typing import Any, NamedTuple, cast, final
 
 import torch
 from jaxtyping import Float, Int
@@ -42,6 +44,8 @@ def paged_attention(
     scale: float,
     low: int | None = None,
     high: int | None = None,
+    softcap: float | None = None,
+    sinks: Float[Tensor, "#batch #heads #queries 1"] | None = None,
 ) -> Float[Tensor, "batch heads queries value_dim"]:
     """Compute the output, through the torch operator if torch is tracing, else by calling the kernel directly."""
     if not is_scale_in_range(scale):
@@ -50,11 +54,11 @@ def paged_attention(
             scale = min(max(scale, -(2.0**64)), 2.0**64)
         else:
             query, scale = rebalance_scale(query, scale)
-    compute = PAGED_ATTENTION.compute if is_eager(query, *paged) else PAGED_ATTENTION.torch_op
-    return cast(Tensor, compute(query, *paged, scale, low, high))
+    compute = PAGED_ATTENTION.compute if is_eager(query, *paged, sinks) else PAGED_ATTENTION.torch_op
+    return cast(Tensor, compute(query, *paged, scale, low, high, softcap, sinks))
 
 
-def refuses(query: Tensor, paged: PagedKeysValues) -> str | None:
+def refuses(query: Tensor, paged: PagedKeysValues, sinks: Tensor | None = None) -> str | None:
     """Return why the kernel cannot compute this; None if it can.
 
     Raises OptionError if REGARD_ISA names an instruction set that does not run here.
@@ -62,7 +66,7 @@ def refuses(query: Tensor, paged: PagedKeysValues) -> str | None:
     reason = unsupported_reason(query)
     if reason is not None:
         return reason
-    if any_requires_grad(query):
+    if any_requires_grad(query, sinks):
         return "native has no gradients through a paged cache"
     if max(query.shape[3], paged.value_pages.shape[3]) > MAX_HEAD_DIM:
         return f"native takes a head_dim and value_dim of at most {MAX_HEAD_DIM}"
@@ -80,19 +84,16 @@ def _paged_attention(
     scale: float,
     low: int | None,
     high: int | None,
+    softcap: float | None,
+    sinks: Tensor | None,
 ) -> Tensor:
     """Compute regard::paged_attention on a CPU."""
     output = _empty_output(query, value_pages)
     if output.numel() > 0:
-        band = {}
-        if low is not None:
-            band["low"] = low
-        if high is not None:
-            band["high"] = high
-        threads = torch.get_num_threads()
-        native.paged(
-            query, key_pages, value_pages, page_table, lengths, output, None, scale=scale, threads=threads, **band
-        )
+        options: dict[str, Any] = {"low": low, "high": high, "softcap": softcap, "sinks": sinks}
+        options = {name: value for name, value in options.items() if value is not None}
+        options |= {"scale": scale, "threads": torch.get_num_threads()}
+        native.paged(query, key_pages, value_pages, page_table, lengths, output, None, **options)
     return output
 
 
@@ -104,7 +105,7 @@ def _empty_output(query: Tensor, value_pages: Tensor) -> Tensor:
 PAGED_ATTENTION = Operator(
     "paged_attention",
     "(Tensor query, Tensor key_pages, Tensor value_pages, Tensor page_table, Tensor lengths, float scale, SymInt? low, "
-    "SymInt? high) -> Tensor",
+    "SymInt? high, float? softcap, Tensor? sinks) -> Tensor",
     compute=_paged_attention,
     fake=lambda query, key_pages, value_pages, *_: _empty_output(query, value_pages),
 )
