@@ -38,7 +38,9 @@ def train_and_evaluate(model: Path, options: Sequence[str], test: Sequence[str])
     """
     measured = train_model(model, "classify", options)
     evaluate = [sys.executable, "-m", "regard", "evaluate", "classify", "--model", str(model), *test]
-    done = subprocess.run([*evaluate, "--format", "json"], stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run([*evaluate, "--format", "json"], stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        sys.exit(done.returncode)  # the command has said why
     scores = json.loads(done.stdout)
     things = "pictures" if "pictures" in scores else "texts"
     names = (things, "accuracy", "baseline", "macro_f1", "loss", "calibration_error")

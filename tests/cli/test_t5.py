@@ -184,6 +184,13 @@ class TestViewAndEmbed:
             assert "Target self-attention" in shown
         assert "attends to" in run("view", "--model", "encoder", "Two dogs run.").stdout
 
+    def test_prefix(self):
+        """The source is shown with its prefix, as it is translated."""
+        arguments = ["view", "--model", "t5", "--source", "Two dogs run."]
+        assert run(*arguments, "--prefix", PREFIX).stdout != run(*arguments).stdout
+        assert "single task" in refusal(OptionError, "view", "--model", "ours", "--source", "hund", "--prefix", PREFIX)
+        assert "--prefix has no effect without --source" in refusal(OptionError, "view", "x", "--prefix", PREFIX)
+
     def test_vectors_are_those_of_the_encoder(self, folders):
         text = "Two dogs run."
         peer = transformers.T5EncoderModel.from_pretrained(folders / "t5").eval()

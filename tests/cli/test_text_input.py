@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from regard.cli import text_input, view
 from regard.cli.app import app
 from regard.cli.text_input import open_texts
-from regard.errors import CheckpointError, DataError, OptionError, OutputExistsError
+from regard.errors import CheckpointError, DataError, OptionError, OutputError, OutputExistsError
 
 VERBS = [("view",), ("embed",), ("translate", "--model", "none")]
 
@@ -50,6 +50,17 @@ def test_terminal_as_standard_input_without_text(verb, monkeypatch):
     monkeypatch.setattr(text_input, "is_stdin_terminal", lambda: True)
     assert "there is no text" in refusal_message(*verb)
     assert "there is no text" in refusal_message(*verb, "--field", "text")
+
+
+@pytest.mark.parametrize("verb", ["generate", "classify", "translate"])
+@pytest.mark.parametrize("out", ["a.txt", "./b/../a.txt", "link.txt"])
+def test_the_input_is_never_replaced(folder, verb, out):
+    (folder / "b").mkdir()
+    (folder / "link.txt").symlink_to("a.txt")
+    result = CliRunner().invoke(app, [verb, "--model", "none", "--data", "a.txt", "--out", out, "--overwrite"])
+    assert isinstance(result.exception, OutputError), result.output
+    assert "is the input, which the output would replace" in str(result.exception)
+    assert (folder / "a.txt").read_text() == "one\n"
 
 
 def test_repeatable_options_may_be_repeated():

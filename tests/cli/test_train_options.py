@@ -8,9 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from regard.cli.app import app
-from regard.errors import DataError, OptionError, OutputExistsError, RefusedError
+from regard.errors import CheckpointError, DataError, OptionError, OutputExistsError, RefusedError
 from regard.layers import precision
 from regard.translation import Translator
+from small_masked_language_models import masked_language_model
 from small_translators import recurrent, transformer, write_pairs
 
 TRAIN = ["train", "translate", "--data", "pairs.tsv", "--out", "m", "--steps", "1"]
@@ -81,6 +82,14 @@ def test_unsupported_precision_is_refused_before_the_data_is_read(folder, monkey
     assert "LSTM" in message
     assert "--dtype float32" in message
     assert sorted(path.name for path in folder.iterdir() if path.name != "old") == ["pairs.tsv"]
+
+
+@pytest.mark.parametrize("task", ["translate", "classify", "lm", "mlm"])
+def test_a_missing_file_is_refused_before_anything_is_timed(folder, monkeypatch, task):
+    monkeypatch.setattr(precision, "precisions", None)
+    message = error_message(DataError, "train", task, "--data", "nowhere.tsv", "--out", "m", "--steps", "1")
+    assert "cannot read nowhere.tsv" in message
+    assert sorted(path.name for path in folder.iterdir()) == ["pairs.tsv"]
 
 
 def test_files_of_different_length_are_refused_with_both_counts(folder):
@@ -242,6 +251,27 @@ def test_resumed_cosine_schedule_refuses_another_number_of_steps(folder):
     assert run(*TRAIN, *cosine).exit_code == 0
     assert "another steps" in error_message(OutputExistsError, *TRAIN[:-1], "3", *cosine, "--resume")
     assert run(*TRAIN, *cosine, "--resume").exit_code == 0
+
+
+def test_other_steps_are_named_where_the_warm_up_follows_from_them(folder):
+    (folder / "texts.txt").write_text("a text of some words\n" * 90)
+    small = ["--set", "layers=1", "--set", "width=32", "--block", "16", "--batch", "2", "--dtype", "float32"]
+    arguments = ["train", "lm", "--data", "texts.txt", "--out", "m", "--tokenizer", "characters", *small]
+    assert run(*arguments, "--steps", "10").exit_code == 0
+    message = error_message(OutputExistsError, *arguments, "--steps", "30", "--resume")
+    assert "another steps" in message
+    assert "expected: 10" in message
+
+
+def test_an_encoder_is_no_start_of_a_language_model(folder):
+    masked_language_model("bert").save("bert")
+    (folder / "texts.txt").write_text("a text\n")
+    arguments = ["train", "lm", "--data", "texts.txt", "--from", "bert", "--out", "m"]
+    assert "regard train mlm --from bert" in error_message(CheckpointError, *arguments)
+    message = error_message(OptionError, *arguments, "--lora", "2", "--lora-alpha", "-1")
+    assert "wrong lora_alpha (--lora-alpha)" in message
+    arguments = ["train", "mlm", "--data", "texts.txt", "--out", "m", "--mask-share", "2"]
+    assert "wrong mask_share (--mask-share)" in error_message(OptionError, *arguments)
 
 
 class TestFineTuning:

@@ -104,7 +104,7 @@ def classify(
     """Classify texts, or pictures, with a trained model."""
     texts = texts or []
     check_choice("format of predictions", form, FORMATS)
-    check_output_file(out, overwrite=overwrite)
+    check_output_file(out, overwrite=overwrite, data=data)
     check_text_options(texts, data, field)
     if model and has_picture_model(model):
         given = drop_none({"--threshold": threshold, "--batch-tokens": batch_tokens, "--truncate": truncate or None})

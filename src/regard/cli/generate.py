@@ -195,7 +195,7 @@ def generate(
     texts = texts or []
     form = form or ("text" if texts else "jsonl")
     check_choice("format of texts", form, FORMATS)
-    check_output_file(out, overwrite=overwrite)
+    check_output_file(out, overwrite=overwrite, data=data)
     _check_options(model, system, chat=chat)
     check_text_options(texts, data, field)
     drawing = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}

@@ -17,10 +17,17 @@ from regard.cli.stderr import say
 from regard.errors import OutputError, OutputExistsError, RegardError, write_error
 
 
-def check_output_file(out: Path | None, *, overwrite: bool) -> None:
-    """Raise OutputExistsError for an existing file unless ``overwrite``, OutputError for a folder."""
+def check_output_file(out: Path | None, *, overwrite: bool, data: str | None = None) -> None:
+    """Raise OutputExistsError for an existing file unless ``overwrite``, OutputError for a folder and for the input."""
     if out is None or not os.path.lexists(out):
         return
+    if data not in (None, "-") and out.is_file() and Path(str(data)).is_file() and out.samefile(str(data)):
+        raise OutputError(
+            f"{out} is the input, which the output would replace",
+            expected="two files",
+            got=f"--data {data} --out {out}",
+            do="choose another --out",
+        )
     if out.is_dir():
         raise OutputError(f"{out} is a folder", expected="the name of a file", got="a folder", do="name a file in it")
     if not overwrite and not _is_device(out):

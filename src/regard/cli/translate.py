@@ -158,7 +158,7 @@ def translate(
 ) -> None:
     """Translate sentences with a trained model."""
     texts = texts or []
-    _check(form, best, model, out, overwrite=overwrite)
+    _check(form, best, model, out, data, overwrite=overwrite)
     interactive = not texts and data is None and is_stdin_terminal()
     if interactive:
         check_interactive_options(out, form, field, skip_bad=skip_bad)
@@ -197,7 +197,7 @@ def translate(
         say(f"{out}: written")
 
 
-def _check(form: str, best: int, model: str, out: Path | None, *, overwrite: bool) -> None:
+def _check(form: str, best: int, model: str, out: Path | None, data: str | None, *, overwrite: bool) -> None:
     check_choice("format of translations", form, FORMATS)
     if not model:
         raise OptionError(
@@ -213,7 +213,7 @@ def _check(form: str, best: int, model: str, out: Path | None, *, overwrite: boo
             got=f"--best {best}",
             do="add --format tsv",
         )
-    check_output_file(out, overwrite=overwrite)
+    check_output_file(out, overwrite=overwrite, data=data)
 
 
 def _choose_search(searching: dict[str, Any], drawing: dict[str, Any], *, sample: bool, best: int) -> Search:

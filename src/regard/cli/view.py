@@ -13,7 +13,7 @@ import typer
 
 from regard.cli.completion import complete_mechanism
 from regard.cli.progress import count_progress, indeterminate_progress
-from regard.cli.shared_options import DEFAULT_MODEL, Data, Field, ModelName, Overwrite, Truncate
+from regard.cli.shared_options import DEFAULT_MODEL, Data, Field, ModelName, Overwrite, Prefix, Truncate, report_prefix
 from regard.cli.text_input import check_text_options, open_texts
 from regard.cli.verb import Verb
 from regard.errors import DataError, OptionError
@@ -81,6 +81,7 @@ def view(
             show_default=False,
         ),
     ] = None,
+    prefix: Prefix = None,
     data: Data = None,
     field: Field = None,
     out: Annotated[
@@ -144,8 +145,15 @@ def view(
     if source or target:
         _check_no_text_options(data, field, truncate=truncate)
         name = _choose_translator(texts or [], model)
-        readings: Sequence[Reading | PairReading] = _read_pairs(name, source or [], target or [])
+        readings: Sequence[Reading | PairReading] = _read_pairs(name, source or [], target or [], prefix)
     else:
+        if prefix is not None:
+            raise OptionError(
+                "--prefix has no effect without --source",
+                expected='--source "..." for a T5',
+                got="--prefix",
+                do="leave out --prefix",
+            )
         name = DEFAULT_MODEL if model is None else model
         named = _collect_texts(texts or [], data, field)
         _hint_at_quotes(texts or [])
@@ -261,9 +269,9 @@ def _make_text_reader(model: str) -> Callable[..., Reading]:
     return partial(read, loaded)
 
 
-def _read_pairs(model: str, sources: list[str], targets: list[str]) -> list[PairReading]:
+def _read_pairs(model: str, sources: list[str], targets: list[str], prefix: str | None) -> list[PairReading]:
     _check_pairs(sources, targets)
-    read = _make_pair_reader(model)
+    read = _make_pair_reader(model, prefix)
     translations: Sequence[str | None] = targets or [None] * len(sources)
     names = ["the source", "the target"] if len(sources) == 1 else ["source {}", "target {}"]
     readings = []
@@ -275,8 +283,11 @@ def _read_pairs(model: str, sources: list[str], targets: list[str]) -> list[Pair
     return readings
 
 
-def _make_pair_reader(model: str) -> Callable[..., PairReading]:
-    """Load an encoder-decoder, and return the function that captures its attention."""
+def _make_pair_reader(model: str, prefix: str | None) -> Callable[..., PairReading]:
+    """Load an encoder-decoder, and return the function that captures its attention.
+
+    Raises OptionError for a ``prefix`` to a model that transformers reads, whose sources are read as they are.
+    """
     from regard.cli.checkpoint_folder import find_checkpoint, load_checkpoint
     from regard.models import EncoderDecoder
     from regard.models.load import TRANSLATOR, load, resolve_folder
@@ -288,13 +299,21 @@ def _make_pair_reader(model: str) -> Callable[..., PairReading]:
         checkpoint = load_checkpoint(folder)
         if not checkpoint.is_encoder_decoder:
             raise _no_translator_error(model, type(checkpoint.model).__name__)
+        if prefix is not None:
+            raise OptionError(
+                f"--prefix has no effect on {model}, which transformers reads",
+                expected="a T5, or a translator of regard",
+                got=f"a {type(checkpoint.model).__name__}",
+                do="write the prefix in --source",
+            )
         from regard.hf.read_source_and_target import read_source_and_target
 
         return partial(read_source_and_target, checkpoint)
     loaded = load(resolve_folder(model, TRANSLATOR))
     if not isinstance(loaded, EncoderDecoder):
         raise _no_translator_error(model, type(loaded).__name__)
-    translator = Translator(loaded)
+    translator = Translator(loaded, prefix=prefix)
+    report_prefix(translator.prefix, prefix)
     translator.check_attention()
     return partial(read_pair, translator)
 

@@ -35,7 +35,7 @@ def check_adapters(rank: object, alpha: object, *, start: str | None) -> None:
                 do="leave lora (--lora) out, or name the model to fine-tune",
             )
     if alpha is not None:
-        check_number("lora_alpha", alpha, above=0.0)
+        check_number("lora_alpha (--lora-alpha)", alpha, above=0.0)
         if rank is None:
             raise OptionError(
                 "lora_alpha (--lora-alpha) has no effect without adapters",

@@ -13,7 +13,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from regard.errors import MissingPackageError, OptionError, short_repr
+from regard.errors import MissingPackageError, OptionError, RegardError, short_repr
 from regard.mechanisms import Mechanism
 from regard.train.sharding import check_shardable, check_sharding, shard_on_cpus
 from regard.train.task import RankShard
@@ -92,6 +92,21 @@ class Processes:
             self._accelerator.ddp_handler = DistributedDataParallelKwargs(find_unused_parameters=True)
         model, prepared = self._accelerator.prepare(model, optimizer)
         return model, prepared.optimizer
+
+    def check_on_main(self, model: nn.Module | None) -> None:
+        """Raise in every process what ``prepare`` would raise for the ``model`` of the main one; others pass None."""
+        if self._sharding is None:
+            return
+        found: list[Any] = [None]
+        if model is not None:
+            try:
+                check_shardable(model, self._sharding)
+            except RegardError as error:
+                found = [(type(error), error.what, {"expected": error.expected, "got": error.got, "do": error.do})]
+        torch.distributed.broadcast_object_list(found, src=0)
+        if found[0] is not None:
+            kind, what, others = found[0]
+            raise kind(what, **others)
 
     @property
     def _sharding(self) -> Any:

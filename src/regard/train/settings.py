@@ -75,14 +75,14 @@ class Settings:
     def lasting(self) -> dict[str, Any]:
         """The settings that must be the same when a run is resumed, as JSON values: all but bounds and intervals.
 
-        The names are schedule, rate, warmup, steps (of a cosine), floor, seed, accumulate, clip, weight_decay,
+        The names are steps (of a cosine), schedule, rate, warmup, floor, seed, accumulate, clip, weight_decay,
         precision and average.
         """
         return {
+            "steps": self.schedule.steps,  # first, since others may follow from it
             "schedule": self.schedule.name,
             "rate": self.schedule.peak,
             "warmup": self.schedule.warmup,
-            "steps": self.schedule.steps,
             "floor": self.schedule.floor,
             **{name: getattr(self, name) for name in _LASTING_FIELDS},
         }

@@ -114,6 +114,9 @@ class Task(ABC):
         """
         return "linear"
 
+    def check(self) -> None:  # noqa: B027 (may be left as it is)
+        """Raise an error for what can be refused at once, such as a missing file: before anything else takes time."""
+
     @abstractmethod
     def prepare(self, context: RunContext) -> None:
         """Read the data, and set ``self.model`` to a model with initial weights, on any device.

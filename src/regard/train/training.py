@@ -213,6 +213,7 @@ def _begin_run(
 
     from regard.train import numeric_backends
 
+    task.check()
     on_cpu = processes.device.type == "cpu"
     torch.manual_seed(settings.seed)  # the initial weights are drawn below, the same in all processes
     if processes.is_main:
@@ -223,10 +224,13 @@ def _begin_run(
         context = RunContext(replace(settings, precision=precision), report.say, processes.device)
         settings = _prepare_task(task, replace(context, folder=folder.path if resume else None))
         run_settings = _run_settings(task, settings)
+        processes.check_on_main(task.model)  # before an earlier run is replaced
         if resume:
             folder.check_same(run_settings, _OLD_RUN_DEFAULTS)
         else:
             folder.begin({**run_settings, "arithmetic": used}, task.files())
+    else:
+        processes.check_on_main(None)
     processes.wait()
     if not processes.is_main:
         if on_cpu:

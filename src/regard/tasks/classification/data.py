@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import final
 
 from regard.errors import DataError
 from regard.tasks.classification.recipe import ClassificationRecipe
@@ -67,27 +68,42 @@ def find_labels(training: Sequence[LabelledText], *, several: bool) -> tuple[str
     return sort_labels(found)
 
 
+@final
+class LengthReport:
+    """Counts the texts that were skipped or cut since they are too long, for one message about all of them."""
+
+    def __init__(self) -> None:
+        self.skipped: list[str] = []
+        self.cut = self.total = 0
+
+    def say(self, say: Callable[[str], None], limit: int | None) -> None:
+        """Report the counts, if there are any, with the ``limit`` of tokens."""
+        if self.cut:
+            say(f"cut {self.cut:,} of {self.total:,} texts at {limit:,} tokens")
+        if self.skipped:
+            rest = len(self.skipped) - _SHOWN
+            shown = ", ".join(self.skipped[:_SHOWN]) + (f" and {rest:,} more" if rest > 0 else "")
+            say(
+                f"skipped {len(self.skipped):,} because the text has more than {limit:,} tokens: {shown}; "
+                "truncate=True (--truncate) cuts them, most_tokens (--most-tokens) sets the limit"
+            )
+
+
 def encode_texts(
-    texts: Sequence[LabelledText], tokenizer: Tokenizer, *, truncate: bool, say: Callable[[str], None]
+    texts: Sequence[LabelledText], tokenizer: Tokenizer, *, truncate: bool, lengths: LengthReport
 ) -> tuple[Sentences, list[LabelledText]]:
     """Encode texts without those that are longer than the tokenizer's limit, or cut these with ``truncate``.
 
     Returns the texts that were kept, too. Raises DataError if there is none.
     """
     limit = tokenizer.limit
-    found = _encode(texts, tokenizer, truncate=truncate, say=say)
+    found = _encode(texts, tokenizer, truncate=truncate, lengths=lengths)
     sentences = Sentences.from_ids(found, tokenizer.vocabulary)
     if limit is None:
         return sentences, list(texts)
     fits = sentences.lengths <= limit
     kept = [one for one, fit in zip(texts, fits, strict=True) if fit]
-    if len(kept) < len(texts):
-        long = [one.place for one, fit in zip(texts, fits, strict=True) if not fit]
-        more = f" and {len(long) - _SHOWN:,} more" if len(long) > _SHOWN else ""
-        say(
-            f"skipped {len(long):,} because the text has more than {limit:,} tokens: {', '.join(long[:_SHOWN])}{more}; "
-            "truncate=True (--truncate) cuts them, most_tokens (--most-tokens) sets the limit"
-        )
+    lengths.skipped += [one.place for one, fit in zip(texts, fits, strict=True) if not fit]
     if not kept:
         raise DataError(
             "every text is too long",
@@ -99,13 +115,13 @@ def encode_texts(
 
 
 def _encode(
-    texts: Sequence[LabelledText], tokenizer: Tokenizer, *, truncate: bool, say: Callable[[str], None]
+    texts: Sequence[LabelledText], tokenizer: Tokenizer, *, truncate: bool, lengths: LengthReport
 ) -> Iterator[list[int]]:
-    """Yield the ids of each text, and report how many were cut.
+    """Yield the ids of each text, and count in ``lengths`` how many were cut.
 
     Encodes in batches: lists of ints take 20 times the memory of the result.
     """
-    cut = 0
+    lengths.total += len(texts)
     for first in range(0, len(texts), _ENCODING_BATCH):
         some = [one.text for one in texts[first : first + _ENCODING_BATCH]]
         found = tokenizer.ids(some)
@@ -113,10 +129,8 @@ def _encode(
             long = [index for index, ids in enumerate(found) if len(ids) > tokenizer.limit]
             for index, ids in zip(long, tokenizer.ids([some[index] for index in long], truncate=True), strict=True):
                 found[index] = ids
-            cut += len(long)
+            lengths.cut += len(long)
         yield from found
-    if cut:
-        say(f"cut {cut:,} of {len(texts):,} texts at {tokenizer.limit:,} tokens")
 
 
 def _report_conflicts(plain: Sequence[str], texts: Sequence[LabelledText], say: Callable[[str], None]) -> None:

@@ -13,11 +13,12 @@ from torch import Tensor, nn
 
 from regard.classification import majority_answer
 from regard.models import Encoder, TextClassifier, TextClassifierConfig
+from regard.tasks.check_data_files import check_data_files
 from regard.tasks.classification import new_model
 from regard.tasks.classification.batches import Batches
 from regard.tasks.classification.class_balance import describe_labels
 from regard.tasks.classification.corpus import LabelledCorpus
-from regard.tasks.classification.data import encode_texts, find_labels, split_texts
+from regard.tasks.classification.data import LengthReport, encode_texts, find_labels, split_texts
 from regard.tasks.classification.loss import balanced_weights, text_loss
 from regard.tasks.classification.presets import (
     FINE_TUNING_EPOCHS,
@@ -65,6 +66,13 @@ class ClassificationTask(Task):
         self._weights: Tensor | None = None
         self._cached_epoch: tuple[int, list[Indices]] = (-1, [])
 
+    def check(self) -> None:
+        """Raise OptionError for an invalid recipe, DataError for a missing file."""
+        self._recipe.check_effect()
+        if self._recipe.start is None:
+            new_model.check_hyperparameters(self._recipe)
+        check_data_files((*self._recipe.data, *self._recipe.validation), kind="labelled texts")
+
     def prepare(self, context: RunContext) -> None:
         """Read the texts, hold some out, make or load tokenizer and encoder, and encode the texts.
 
@@ -72,9 +80,7 @@ class ClassificationTask(Task):
         that cannot be started from, and what the model raises for the longest text.
         """
         recipe, say, seed = self._recipe, context.say, context.settings.seed
-        recipe.check_effect()
-        if recipe.start is None:
-            new_model.check_hyperparameters(recipe)
+        self.check()
         # Settings that are invalid even with the shortest warm-up fail here, before data is read.
         _complete_settings(context.settings, self._size, recipe)
         start = new_model.load_start(recipe)
@@ -83,10 +89,12 @@ class ClassificationTask(Task):
         self._size = choose_size(len(training), recipe.model)
         limit = new_model.most_tokens(recipe, start)
         tokenizer = self._choose_tokenizer(start, [one.text for one in training], context).with_limit(limit)
-        sentences, training = encode_texts(training, tokenizer, truncate=recipe.truncate, say=say)
+        lengths = LengthReport()
+        sentences, training = encode_texts(training, tokenizer, truncate=recipe.truncate, lengths=lengths)
         labels = find_labels(training, several=several)
         check_labels(validation, labels, "the training data")
-        held, validation = encode_texts(validation, tokenizer, truncate=recipe.truncate, say=say)
+        held, validation = encode_texts(validation, tokenizer, truncate=recipe.truncate, lengths=lengths)
+        lengths.say(say, tokenizer.limit)
         self.model = self._make_model(start, tokenizer, labels, several=several, most_tokens=limit)
         say(f"the model: {new_model.describe_model(recipe, self._size, self.model)}")
         if recipe.lora is not None:

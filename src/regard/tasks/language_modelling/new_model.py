@@ -9,6 +9,7 @@ import torch
 
 from regard.errors import CheckpointError, OptionError
 from regard.models import CausalLanguageModel, Gpt2, Gpt2Config, Llama, LlamaConfig, load
+from regard.models.masked_language_model import MaskedLanguageModel
 from regard.tasks.document_presets import MAX_START_BLOCK, Size
 from regard.tasks.hyperparameters import apply_hyperparameters
 from regard.tasks.language_modelling.presets import PRESETS
@@ -30,12 +31,14 @@ def load_start(recipe: LanguageModelRecipe) -> CausalLanguageModel | None:
         return None
     folder = Path(recipe.start).expanduser()
     model = load(folder if folder.is_dir() else recipe.start)
+    is_encoder = isinstance(model, MaskedLanguageModel)
     if not isinstance(model, CausalLanguageModel) or model.tokenizer is None:
         raise CheckpointError(
             f"a language model cannot start from {recipe.start}",
             expected="a GPT-2 or a Llama-type decoder, with tokenizer.json",
             got=type(model).__name__ + (" without tokenizer" if isinstance(model, CausalLanguageModel) else ""),
-            do="name the folder of a language model, or leave start (--from) out for a new one",
+            do="name the folder of a language model, or leave start (--from) out for a new one"
+            + (f"; an encoder is trained by: regard train mlm --from {recipe.start}" if is_encoder else ""),
         )
     return model
 

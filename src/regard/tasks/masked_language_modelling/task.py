@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from regard.errors import DataError
 from regard.generation.masked_scores import TokenIds, encode_document
 from regard.models.masked_language_model import MaskedLanguageModel
+from regard.tasks.check_data_files import check_data_files
 from regard.tasks.language_modelling.blocks import BlockBatch, Blocks, RandomBlocks, make_blocks
 from regard.tasks.language_modelling.data import split_documents
 from regard.tasks.low_rank_adapters import add_adapters, merge_adapters
@@ -69,6 +70,13 @@ class MaskedLanguageModelTask(Task):
         self._held_out = 0
         self._cached_epoch: tuple[int, list[MaskedBatch]] = (-1, [])
 
+    def check(self) -> None:
+        """Raise OptionError for an invalid recipe, DataError for a missing file."""
+        self._recipe.check_effect()
+        if self._recipe.start is None:
+            check_hyperparameters(self._recipe)
+        check_data_files((*self._recipe.data, *self._recipe.validation), kind="texts")
+
     def prepare(self, context: RunContext) -> None:
         """Read the documents, hold some out, make or load tokenizer and model, and encode the documents.
 
@@ -76,9 +84,7 @@ class MaskedLanguageModelTask(Task):
         that cannot be started from.
         """
         recipe, say, seed = self._recipe, context.say, context.settings.seed
-        recipe.check_effect()
-        if recipe.start is None:
-            check_hyperparameters(recipe)
+        self.check()
         # Settings that are invalid even with the shortest warm-up fail here, before data is read.
         PRESETS.complete(context.settings, self._size, recipe)
         start = load_start(recipe)

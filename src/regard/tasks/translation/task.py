@@ -10,6 +10,7 @@ from typing import Any, final
 from torch import Tensor, nn
 
 from regard.models import EncoderDecoder, sequence_files
+from regard.tasks.check_data_files import check_data_files
 from regard.tasks.sentences import Indices
 from regard.tasks.translation import starting_model
 from regard.tasks.translation.batches import Batches
@@ -47,6 +48,13 @@ class TranslationTask(Task):
     def layer(self) -> str:
         """The cell of a recurrent model, else "linear". Raises CheckpointError as ``starting_model.layer_kind``."""
         return starting_model.layer_kind(self._recipe)
+
+    def check(self) -> None:
+        """Raise OptionError for an invalid recipe of a new model, DataError for a missing file."""
+        if self._recipe.start is None:
+            self._recipe.check_effect()
+            check_hyperparameters(self._recipe)
+        check_data_files((*self._recipe.data, *self._recipe.validation), kind="pairs")
 
     def prepare(self, context: RunContext) -> None:
         """Read the pairs, hold some out, encode them as subwords, and build the model or load the one to fine-tune.

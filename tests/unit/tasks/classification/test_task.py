@@ -152,6 +152,10 @@ def test_long_texts_are_skipped_or_truncated(folder):
     assert any("skipped 1 because the text has more than 40 tokens: line 213" in one for one in said)
     assert task.model.max_tokens == 40
     whole = len(task.batches.corpus) + len(task.validation.texts)
+    (folder / "long.tsv").write_text("a dog runs\tanimal\n" + "the dog " * 50 + "\tanimal\n")
+    _, said = prepare(make_recipe(folder, most_tokens=40, validation=(folder / "long.tsv",)))
+    (skipped,) = [one for one in said if one.startswith("skipped")]  # of training and validation together
+    assert "skipped 2 because the text has more than 40 tokens: line 213" in skipped
     task, said = prepare(make_recipe(folder, most_tokens=40, truncate=True))
     assert any("cut 1 of" in one for one in said)
     assert len(task.batches.corpus) + len(task.validation.texts) == whole + 1
