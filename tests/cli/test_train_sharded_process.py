@@ -147,9 +147,11 @@ def test_run_is_resumed_by_another_number_of_processes(data):
 
 
 def test_unknown_layers_are_refused(data):
+    """Before the folder of the run is made, which would replace an earlier run with --overwrite."""
     launcher = BY_LAYER | {"FSDP_TRANSFORMER_CLS_TO_WRAP": "GPT2Block"}
     for one in train_in_two(data, "m", [*LM, *SAME], launcher):
         assert one.returncode == 2, one.stderr
         assert "the model has no layers of the class 'GPT2Block'" in one.stderr
         assert "expected: DecoderBlock" in one.stderr
         assert "Traceback" not in one.stderr
+    assert not (data / "m.run").exists()

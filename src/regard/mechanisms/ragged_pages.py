@@ -77,9 +77,9 @@ class PagedSequence:
             for table, page in zip(self.tables, column, strict=True):
                 table.append(page.index)
         for number in range(self.length // size, len(self.columns)):
-            for page in self.columns[number]:
-                if page is not None:
-                    page.num_written = min(length - number * size, size)
+            for own in self.columns[number]:
+                if own is not None:
+                    own.num_written = min(length - number * size, size)
         self.length = length
 
     def free_hidden(self) -> None:
