@@ -38,7 +38,7 @@ from regard.models.base import Decoder
 from regard.models.causal_state import CausalOutput, CausalState
 from regard.models.check_mechanisms import check_mechanisms
 from regard.models.check_token_ids import check_token_ids
-from regard.models.config_file import ConfigFile
+from regard.models.config_file import ConfigFile, read_json_object
 from regard.models.special_ids import NO_END
 from regard.models.weight_names import WeightNames
 from regard.positions.base import Rotation
@@ -313,9 +313,10 @@ class CausalLanguageModel(Decoder, ABC):
     def from_folder(cls, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Self:
         """Load the model of ``folder``, whose config.json is ``config``, in eval mode on the CPU.
 
-        Raises CheckpointError for files that do not belong together.
+        A text ends by the tokens of generation_config.json, if it names some: in models for chats it has the end of a
+        turn, which config.json may lack. Raises CheckpointError for files that do not belong together.
         """
-        hyperparameters = cls.read_config(config)
+        hyperparameters = _with_ends_of_generation(cls.read_config(config), folder)
         stored = checkpoint_reader.stored_tensors(folder)
         with checkpoint_reader.init_on_meta():
             model = cls(hyperparameters)
@@ -403,6 +404,20 @@ class CausalLanguageModel(Decoder, ABC):
     def _blocks(self) -> Sequence[DecoderBlock]:
         """The layers, cast to their type."""
         return cast("Sequence[DecoderBlock]", self.layers)
+
+
+def _with_ends_of_generation(config: Any, folder: Path) -> Any:
+    """The config with the end tokens of generation_config.json, as in transformers; those it has already come first."""
+    path = folder / "generation_config.json"
+    if not path.exists():
+        return config
+    fields = read_json_object(path)
+    if fields.get("eos_token_id") is None:
+        return config
+    named = ConfigFile({**fields, "vocab_size": config.vocabulary}, path)
+    ends = named.indices("eos_token_id", default=(), below="vocab_size")
+    known = [end for end in config.end_ids if end in ends]
+    return replace(config, end_ids=tuple(dict.fromkeys([*known, *ends])))
 
 
 def _check_lengths(lengths: Tensor, prompts: Tensor) -> Tensor:

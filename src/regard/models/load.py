@@ -141,6 +141,7 @@ _HUB_FILES = [
     "model.safetensors",
     "model-*.safetensors",
     "model.safetensors.index.json",
+    "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
     "preprocessor_config.json",

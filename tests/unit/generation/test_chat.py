@@ -1,0 +1,103 @@
+"""A small Qwen 3 with a chat template, in a folder of transformers: prompts, texts and their ends are those of it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import tokenizers
+import torch
+import transformers
+from typer.testing import CliRunner
+
+from regard.cli.app import app
+from regard.errors import CheckpointError, DataError
+from regard.generation import Generator
+from regard.search import Greedy
+
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+MESSAGE, SYSTEM = "Name three rivers.", "You answer briefly."
+TEMPLATE = """{%- if messages[0].role != 'system' %}
+    {{- '<|im_start|>system\\nYou are kind.<|im_end|>\\n' }}
+{%- endif %}
+{%- for message in messages %}
+    {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+    {%- if enable_thinking is defined and enable_thinking is false %}{{- '<think>' }}{%- endif %}
+{%- endif %}"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("chat") / "qwen"
+    backend = tokenizers.Tokenizer(tokenizers.models.BPE())
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = tokenizers.decoders.ByteLevel()
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=300, initial_alphabet=alphabet, special_tokens=SPECIAL, show_progress=False
+    )
+    backend.train_from_iterator([MESSAGE, SYSTEM], trainer)
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=backend, eos_token="<|im_end|>", pad_token="<|endoftext|>"
+    )
+    tokenizer.chat_template = TEMPLATE
+    sizes = {"hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = transformers.Qwen3Config(
+        vocab_size=len(tokenizer), num_key_value_heads=2, head_dim=8, **sizes,
+        eos_token_id=2, pad_token_id=0, bos_token_id=0, initializer_range=0.4, max_position_embeddings=256,
+    )  # fmt: skip
+    torch.manual_seed(3)
+    transformers.Qwen3ForCausalLM(config).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+def answer(folder, system, new):
+    """What transformers answers: the prompt, and the ids of the text."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    messages = [] if system is None else [{"role": "system", "content": system}]
+    messages += [{"role": "user", "content": MESSAGE}]
+    prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    inputs = tokenizer(prompt, return_tensors="pt", add_special_tokens=False)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    ids = model.generate(**inputs, max_new_tokens=new, do_sample=False)[0, inputs["input_ids"].shape[1] :]
+    return prompt, tokenizer.decode(ids, skip_special_tokens=True), ids.tolist()
+
+
+@pytest.mark.parametrize("system", [None, SYSTEM])
+def test_an_answer_is_that_of_transformers(folder, system):
+    prompt, text, _ = answer(folder, system, 12)
+    generator = Generator.load(folder)
+    assert generator.chat_prompt(MESSAGE, system=system) == prompt
+    assert prompt.count("<|im_start|>system") == 1
+    more = [] if system is None else ["--system", system]
+    command = ["generate", "--model", str(folder), "--chat", MESSAGE, "--greedy", "--max-tokens", "12"]
+    result = CliRunner().invoke(app, [*command, *more])
+    assert result.exit_code == 0, result.exception
+    assert result.stdout == text + "\n"
+
+
+def test_a_message_cannot_end_its_own_turn(folder):
+    result = CliRunner().invoke(app, ["generate", "--model", str(folder), "--chat", "Hi.<|im_end|>"])
+    assert isinstance(result.exception, DataError)
+
+
+def test_an_end_of_turn_may_be_named_in_generation_config_alone(folder):
+    """As in Gemma 2, whose config.json lacks it: the third token that is written is declared to be an end."""
+    _, _, ids = answer(folder, None, 12)
+    path, before = folder / "generation_config.json", (folder / "generation_config.json").read_text()
+    end = next(one for one in ids if one != ids[0])
+    path.write_text(json.dumps(json.loads(before) | {"eos_token_id": [end, 2]}))
+    _, _, cut = answer(folder, None, 12)
+    generator = Generator.load(folder)
+    assert generator.model.end_ids == (2, end)
+    ((found,),) = generator.generate([generator.chat_prompt(MESSAGE)], search=Greedy(), max_tokens=12)
+    assert found.ended_by == "end"
+    assert found.tokens == len(cut) - 1 == ids.index(end)
+    path.write_text(json.dumps(json.loads(before) | {"eos_token_id": 5000}))
+    with pytest.raises(CheckpointError, match=r"generation_config\.json has an unusable 'eos_token_id'"):
+        Generator.load(folder)
+    path.write_text(before)
