@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, final
 
 import torch
+from torch import nn
 
 from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, DtypeError, MissingPackageError, OptionError, short_repr
@@ -223,7 +224,7 @@ def _base_kind(folder: Path) -> ModelKind:
     )
 
 
-def _add_adapters(folder: Path, model: Encoder | Decoder, base: Path) -> None:
+def _add_adapters(folder: Path, model: nn.Module, base: Path) -> None:
     if not isinstance(model, CausalLanguageModel):
         raise CheckpointError(
             f"the adapters in {folder} are for another kind of model",
