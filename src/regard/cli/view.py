@@ -1,4 +1,4 @@
-"""``regard view``: show what a model attends to in a text, in the terminal and as an HTML page."""
+"""``regard view``: show what a model attends to in a text or a picture, in the terminal and as an HTML page."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.completion import complete_mechanism
+from regard.cli.picture_input import has_picture_model
 from regard.cli.progress import count_progress, indeterminate_progress
 from regard.cli.shared_options import DEFAULT_MODEL, Data, Field, ModelName, Overwrite, Prefix, Truncate, report_prefix
 from regard.cli.text_input import check_text_options, open_texts
 from regard.cli.verb import Verb
+from regard.cli.view_pictures import names_pictures, read_pictures
 from regard.errors import DataError, OptionError
 
 if TYPE_CHECKING:
@@ -49,6 +51,8 @@ EXAMPLES = """
   regard view de-en/ --source "Ein Hund läuft." --target "A dog runs." -o dog-given.html
 
   regard view "The keys to the cabinet are here." --model gpt2/ -o keys.html
+
+  regard view cat.png --model vit/ -o cat.html
 """
 
 
@@ -62,7 +66,7 @@ def view(
         list[str] | None,
         typer.Argument(
             metavar="TEXT",
-            help="One or more texts, each in quotes. With --source: the translator's folder.",
+            help="One or more texts, each in quotes, or paths of pictures. With --source: the translator's folder.",
             show_default=False,
         ),
     ] = None,
@@ -106,6 +110,24 @@ def view(
             autocompletion=complete_mechanism,
         ),
     ] = None,
+    picture: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--picture",
+            metavar="FILE",
+            help="Picture to show an image model on; repeat for more. An argument that names a picture file is one too.",
+            show_default=False,
+        ),
+    ] = None,
+    label: Annotated[
+        str | None,
+        typer.Option(
+            "--label",
+            metavar="NAME",
+            help="With pictures: a label whose gradient is shown too, beside those of the five most probable ones.",
+            show_default=False,
+        ),
+    ] = None,
     truncate: Truncate = False,
     overwrite: Overwrite = False,
     open_page: Annotated[
@@ -120,6 +142,8 @@ def view(
     With --mechanism the same heads are computed by other mechanisms too, side by side: how much of the exact attention
     each keeps, and what it costs.
 
+    With pictures the model is an image encoder, and the output shows which patches each patch attends to.
+
     The page is one HTML file that loads nothing from the network, so it can be kept, sent and opened anywhere.
     """
     from regard.view.page import check_output_path
@@ -127,6 +151,15 @@ def view(
     path = Path("attention.html") if open_page and out is None else out
     if path is not None:
         check_output_path(path, overwrite=overwrite)
+    if _shows_pictures(texts or [], picture or [], model, source or target):
+        others = {"--data": data, "--field": field, "--mechanism": mechanism, "--source": source, "--target": target}
+        _check_only_pictures({name for name, value in others.items() if value} | ({"--truncate"} if truncate else set()))
+        _show_pictures([*(texts or []), *(picture or [])], model, label, path, overwrite=overwrite, open_page=open_page)
+        return
+    if label is not None:
+        raise OptionError(
+            "--label belongs to pictures", expected="a picture", got="texts", do="leave --label out"
+        )
     choices = _parse_mechanisms(mechanism)
     if choices and (source or target):
         raise OptionError(
@@ -159,6 +192,57 @@ def view(
         _hint_at_quotes(texts or [])
         readings = _read_texts(name, named, truncate=truncate)
     _show(readings, name, path, overwrite=overwrite, open_page=open_page)
+
+
+def _shows_pictures(texts: list[str], pictures: list[str], model: str | None, pairs: list[str] | None) -> bool:
+    """Whether the arguments are pictures. Raises OptionError for a model of pictures that is given texts."""
+    if pictures or names_pictures(texts):
+        return True
+    if model is None or pairs or not has_picture_model(model):
+        return False
+    if texts and not any(map(_is_path, texts)):
+        raise OptionError(
+            f"{model} reads pictures, not texts",
+            expected="the path of a picture, such as cat.png",
+            got=repr(texts[0][:60]),
+            do=f'regard view cat.png --model {model}, or leave --model out: regard view "..."',
+        )
+    return True
+
+
+def _is_path(text: str) -> bool:
+    try:
+        return Path(text).exists()
+    except (OSError, ValueError):  # not a valid path
+        return False
+
+
+def _check_only_pictures(names: set[str]) -> None:
+    if names:
+        raise OptionError(
+            f"{min(names)} cannot be used with pictures",
+            expected="pictures, --model, --label and --out",
+            got=", ".join(sorted(names)),
+            do=f"leave out {min(names)}",
+        )
+
+
+def _show_pictures(
+    arguments: list[str], model: str | None, label: str | None, path: Path | None, *, overwrite: bool, open_page: bool
+) -> None:
+    """Write the page of pictures, then print the summary."""
+    from regard.cli.broken_pipe import PipedConsole
+    from regard.view.picture_page import write_pictures
+    from regard.view.terminal_picture import print_pictures
+
+    readings = read_pictures(model, arguments, label)
+    written = None
+    if path is not None:
+        with indeterminate_progress("writing the page"):
+            written = write_pictures(readings, path, model=model or "", overwrite=overwrite)
+    console = PipedConsole(highlight=False, markup=False)
+    print_pictures(readings, console)
+    _tell_where(written, console, open_page=open_page)
 
 
 def _show(

@@ -2,7 +2,8 @@
 
 ``read`` and ``read_pair`` run a model, ``reading`` holds the recorded layers, ``words_from_tokens`` joins word pieces,
 ``head_statistics`` and ``findings`` find the heads and words that stand out, ``shared_words`` compares a word in
-several texts, ``page`` and ``terminal`` show the results.
+several texts, ``page`` and ``terminal`` show the results. ``picture_reading`` and the files named like it do the same
+for pictures.
 """
 
 from regard.view.attention_layer import AttentionLayer
@@ -10,8 +11,11 @@ from regard.view.from_recording import layers_of
 from regard.view.layer_reading import LayerReading
 from regard.view.layer_weights import LayerWeights
 from regard.view.page import write_page
+from regard.view.picture_page import write_pictures
+from regard.view.picture_reading import PictureLayer, PictureReading
 from regard.view.read import read
 from regard.view.read_pair import read_pair
+from regard.view.read_picture import read_picture_attention
 from regard.view.read_side_by_side import read_side_by_side
 from regard.view.reading import Answer, PairReading, Reading, Tokens
 from regard.view.side_by_side import SideBySide
@@ -24,6 +28,8 @@ __all__ = [
     "LayerReading",
     "LayerWeights",
     "PairReading",
+    "PictureLayer",
+    "PictureReading",
     "Reading",
     "SideBySide",
     "Tokens",
@@ -32,7 +38,9 @@ __all__ = [
     "print_readings",
     "read",
     "read_pair",
+    "read_picture_attention",
     "read_side_by_side",
     "write_page",
+    "write_pictures",
     "write_side_by_side",
 ]

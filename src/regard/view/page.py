@@ -136,13 +136,19 @@ def render_page(readings: Sequence[Reading | PairReading], *, model: str = "") -
     return fill_template("page.html", styles=("page.css",), scripts=SCRIPTS, title=readings[0].title, data=data)
 
 
-def fill_template(template: str, *, styles: Sequence[str], scripts: Sequence[str], title: str, data: Json) -> str:
-    """Fill a template with style, script, title and data; all but the data are assets."""
+def fill_template(
+    template: str, *, styles: Sequence[str], scripts: Sequence[str], title: str, data: Json, images: str = ""
+) -> str:
+    """Fill a template with style, script, title and data; all but the data are assets.
+
+    ``images`` is the source of images that the page may show, such as "data:"; "" is none.
+    """
     style = _minify_css("".join(map(_read_asset, styles)))
     script = _minify_script('"use strict";\n(() => {\n' + "\n".join(map(_read_asset, scripts)) + "})();\n")
     policy = (
         f"default-src 'none'; script-src '{_csp_hash(script)}'; style-src '{_csp_hash(style)}'; "
-        "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
+        + (f"img-src {images}; " if images else "")
+        + "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
     )
     title = escape_text(title).strip()
     parts = {

@@ -8,7 +8,7 @@ const CACHE_SIZE = 24; // number of heads in memory; each is cheap to compute ag
 
 function memoize(kept, name, compute) {
   if (!kept.has(name)) {
-    if (kept.size >= CACHE_SIZE) kept.delete(kept.keys().next().value);
+    if (kept.size >= (data.heads_in_memory ?? CACHE_SIZE)) kept.delete(kept.keys().next().value);
     kept.set(name, compute());
   }
   return kept.get(name);

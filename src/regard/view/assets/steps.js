@@ -75,7 +75,7 @@ function headSteps(text, key) {
       softmaxTable(text, walked, query, key, seen),
     ),
     ...gaussianStep(seen, walked, query, key),
-    sumStep(text, seen, walked, query, key, asks, gets),
+    ...(seen.valueWidth ? [sumStep(text, seen, walked, query, key, asks, gets)] : []), // a large page has no values
   ];
 }
 

@@ -1,0 +1,304 @@
+// The picture with its grid, where a token is picked, and the heat map over the picture: what the token attends to.
+
+const VIEWS = { attention: "Attention of a head", rollout: "Rollout", gradient: "Gradient rollout" };
+const images = data.texts.map(() => null);
+
+// Decodes the pictures; their pixels are drawn by canvases only.
+function loadImages(then) {
+  let left = images.length;
+  const done = () => { left -= 1; if (!left) then(); };
+  data.texts.forEach(({ picture }, at) => {
+    const image = new Image();
+    image.onload = () => { images[at] = image; done(); };
+    image.onerror = done;
+    image.src = picture;
+  });
+}
+
+// The picture in greys close to the paper, so that the colours of the map stand out.
+function greyImage(text) {
+  const theme = isDark() ? "dark" : "light";
+  text.grey ??= {};
+  return (text.grey[theme] ??= makeGrey(text));
+}
+
+function makeGrey({ number, width, height }) {
+  const canvas = make("canvas", { width, height });
+  const context = canvas.getContext("2d");
+  if (images[number]) context.drawImage(images[number], 0, 0);
+  const pixels = context.getImageData(0, 0, width, height);
+  const { data: bytes } = pixels;
+  for (let at = 0; at < bytes.length; at += 4) {
+    const grey = 0.2126 * bytes[at] + 0.7152 * bytes[at + 1] + 0.0722 * bytes[at + 2];
+    const shown = isDark() ? 12 + 0.42 * grey : 138 + 0.45 * grey;
+    bytes.fill(shown, at, at + 3);
+  }
+  context.putImageData(pixels, 0, 0);
+  return canvas;
+}
+
+// The values of the map: by token of a layer, with the strongest shade; NaN is outside of the window.
+function shownMap() {
+  const text = shownText();
+  if (state.view === "rollout") return rolloutMap(text);
+  if (state.view === "gradient") return gradientMap(text);
+  return withTop(text.layers[state.layer], weightsByToken(text, state.layer, state.head, state.query));
+}
+
+function withTop(layer, values) {
+  let top = 0;
+  for (let at = layer.prefix.length; at < values.length; at += 1) if (Math.abs(values[at]) > top) top = Math.abs(values[at]);
+  return { layer, values, top: top || 1 };
+}
+
+function rolloutMap(text) {
+  const [layer] = text.layers;
+  const tokens = tokensIn(layer).length;
+  text.rolled ??= fromFixed(text.rollout, tokens, 2, data.alphabet);
+  return withTop(layer, vectorOf(text.rolled, tokens, state.query));
+}
+
+// A row of the gradient rollout as shares of all patches: what it gives to the tokens before them is left out.
+function gradientMap(text) {
+  const [layer] = text.layers;
+  const tokens = tokensIn(layer).length;
+  const row = vectorOf(fromFloat32(text.gradients[text.labels[state.label][0]]), tokens, gradientSource(layer));
+  const sum = row.subarray(layer.prefix.length).reduce((all, value) => all + value, 0);
+  return withTop(layer, row.map((value, at) => (at < layer.prefix.length || !sum ? 0 : value / sum)));
+}
+
+// The token that the head reads: the picked one if it is no patch, else the class token.
+function gradientSource(layer) {
+  return state.query < layer.prefix.length ? state.query : 0;
+}
+
+function shadeOfValue(value, top) {
+  const name = !isSigned(shownText(), state.layer) || state.view !== "attention" ? "share" : value < 0 ? "below" : "above";
+  return shadeAt(Math.sqrt(Math.abs(value) / top), name);
+}
+
+function strongestToken({ layer, values }) {
+  let best = -1;
+  for (let at = layer.prefix.length; at < values.length; at += 1) {
+    if (!Number.isNaN(values[at]) && (best < 0 || Math.abs(values[at]) > Math.abs(values[best]))) best = at;
+  }
+  return best;
+}
+
+// The rectangle of a patch on a canvas whose pixels are ``scale`` times those of the picture.
+function boxOf(text, layer, patch, scale) {
+  const [height, width] = layer.cell;
+  const [top, left] = [Math.floor(patch / layer.columns) * height, (patch % layer.columns) * width];
+  const [bottom, right] = [Math.min(text.height, top + height), Math.min(text.width, left + width)];
+  return [left * scale, top * scale, Math.max(0, right - left) * scale, Math.max(0, bottom - top) * scale];
+}
+
+// Prepares a canvas in the proportions of the picture; returns its context and scale.
+function pictureCanvas(canvas) {
+  const text = shownText();
+  const width = canvas.clientWidth || canvas.parentElement.clientWidth;
+  const scale = width / text.width;
+  const context = resizeCanvas(canvas, width, text.height * scale);
+  context.imageSmoothingEnabled = scale < 2;
+  return { context, scale, text };
+}
+
+function drawGrid({ context, scale, text }, layer) {
+  const [height, width] = layer.cell;
+  context.beginPath();
+  for (let row = 1; row < layer.rows; row += 1) { context.moveTo(0, row * height * scale); context.lineTo(text.width * scale, row * height * scale); }
+  for (let column = 1; column < layer.columns; column += 1) { context.moveTo(column * width * scale, 0); context.lineTo(column * width * scale, text.height * scale); }
+  context.lineWidth = 1;
+  context.strokeStyle = "rgb(127 127 127 / 0.5)";
+  context.stroke();
+}
+
+function outline({ context, scale, text }, layer, token, colour, lineWidth = 3) {
+  if (token < layer.prefix.length) return;
+  const [x, y, width, height] = boxOf(text, layer, token - layer.prefix.length, scale);
+  context.lineWidth = lineWidth + 2;
+  context.strokeStyle = isDark() ? "#000" : "#fff";
+  context.strokeRect(x, y, width, height);
+  context.lineWidth = lineWidth;
+  context.strokeStyle = colour;
+  context.strokeRect(x, y, width, height);
+}
+
+// Outlines the window of the query: the edges of its tokens at which the neighbour is none of its tokens.
+function outlineWindow({ context, scale, text }, layer) {
+  if (!layer.window) return;
+  const inside = new Set(keyTokensOf(layer, state.query).filter((token) => token >= 0));
+  context.beginPath();
+  inside.forEach((token) => {
+    const [x, y, width, height] = boxOf(text, layer, token, scale);
+    const column = token % layer.columns;
+    const edge = (isOpen, ...points) => { if (isOpen) { context.moveTo(points[0], points[1]); context.lineTo(points[2], points[3]); } };
+    edge(!inside.has(token - layer.columns), x, y, x + width, y);
+    edge(!inside.has(token + layer.columns), x, y + height, x + width, y + height);
+    edge(column === 0 || !inside.has(token - 1), x, y, x, y + height);
+    edge(column === layer.columns - 1 || !inside.has(token + 1), x + width, y, x + width, y + height);
+  });
+  for (const [lineWidth, colour] of [[5, isDark() ? "#000" : "#fff"], [3, colourOf("--link")]]) {
+    context.lineWidth = lineWidth;
+    context.strokeStyle = colour;
+    context.stroke();
+  }
+}
+
+function paintMapCells({ context, scale, text }, { layer, values, top }) {
+  context.globalAlpha = 0.82;
+  for (let patch = 0; patch < layer.rows * layer.columns; patch += 1) {
+    const value = values[layer.prefix.length + patch];
+    if (Number.isNaN(value)) continue;
+    context.fillStyle = paint(shadeOfValue(value, top));
+    context.globalAlpha = 0.25 + 0.65 * Math.sqrt(Math.abs(value) / top);
+    context.fillRect(...boxOf(text, layer, patch, scale));
+  }
+  context.globalAlpha = 1;
+}
+
+// The layer whose grid is shown: rollouts have that of the first layer.
+function gridLayer() {
+  return state.view === "attention" ? shownLayer() : shownText().layers[0];
+}
+
+function showPicture() {
+  const layer = gridLayer();
+  const drawn = pictureCanvas(byId("picture"));
+  if (images[drawn.text.number]) drawn.context.drawImage(images[drawn.text.number], 0, 0, drawn.text.width * drawn.scale, drawn.text.height * drawn.scale);
+  drawGrid(drawn, layer);
+  if (state.view === "attention") outlineWindow(drawn, layer);
+  const source = sourceToken();
+  outline(drawn, layer, source, colourOf("--accent"));
+  byId("picture").setAttribute("aria-label", `Picture of ${layer.rows} x ${layer.columns} patches; picked: ${tokensIn(layer)[source].surface}. Arrow keys pick another patch.`);
+  byId("picture-name").replaceChildren(make("bdi", {}, drawn.text.title), `, ${drawn.text.width} × ${drawn.text.height} pixels as the model saw them`);
+  showPrefix(layer, source);
+}
+
+function sourceToken() {
+  return state.view === "gradient" ? gradientSource(gridLayer()) : state.query;
+}
+
+function showPrefix(layer, source) {
+  const box = byId("prefix");
+  box.hidden = layer.prefix.length === 0;
+  const focused = box.contains(document.activeElement);
+  const nodes = layer.prefix.map((name, at) =>
+    make("button", { type: "button", role: "radio", "aria-checked": String(at === source), tabindex: at === Math.min(source, layer.prefix.length - 1) ? 0 : -1, onclick: () => go({ query: at }) }, `${name} token`),
+  );
+  box.onkeydown = (event) => moveByKey(event, "ltr", nodes.length, Math.min(source, nodes.length - 1), (query) => go({ query }));
+  box.replaceChildren(...nodes);
+  if (focused && source < nodes.length) nodes[source].focus();
+}
+
+function showPatches() {
+  const found = shownMap();
+  const drawn = pictureCanvas(byId("map"));
+  drawn.context.drawImage(greyImage(drawn.text), 0, 0, drawn.text.width * drawn.scale, drawn.text.height * drawn.scale);
+  paintMapCells(drawn, found);
+  if (state.view === "attention") outlineWindow(drawn, found.layer);
+  outline(drawn, found.layer, sourceToken(), colourOf("--accent"));
+  const key = mapKey(found);
+  if (state.view === "attention") outline(drawn, found.layer, key, colourOf("--ink"), 2);
+  const names = tokensIn(found.layer);
+  const shares = found.layer.prefix.map((name, at) => `${name} token ${percent(found.values[at])}`);
+  byId("prefix-shares").hidden = found.layer.prefix.length === 0;
+  byId("prefix-shares").textContent = state.view === "gradient" ? "Shares of all patches" : `Beside the patches: ${shares.join(", ")}`;
+  tellValue(found, key);
+  byId("map").setAttribute("aria-label", `Heat map: ${names[sourceToken()].surface} to ${names[key].surface}, ${percent(found.values[key])}`);
+  showMapSentence(found);
+  showMapScale(found);
+}
+
+// The token of the picked key; without one, and in a rollout, the strongest patch.
+function mapKey(found) {
+  if (state.view !== "attention" || state.key === null) return strongestToken(found);
+  const token = keyTokensOf(found.layer, state.query)[state.key];
+  return token < 0 ? strongestToken(found) : token;
+}
+
+function tellValue({ layer, values }, token) {
+  const names = tokensIn(layer);
+  const value = Number.isNaN(values[token]) ? ["outside the window"] : [percent(values[token])];
+  byId("map-value").replaceChildren(word(names[sourceToken()].surface), " → ", word(names[token].surface), " ", ...value);
+}
+
+function showMapSentence(found) {
+  const names = tokensIn(found.layer);
+  const [source, best] = [names[sourceToken()].surface, strongestToken(found)];
+  const share = make("span", { class: "share" }, percent(found.values[best]));
+  const target = best === sourceToken() ? "itself" : word(names[best].surface);
+  const { labels } = shownText();
+  const parts = {
+    attention: () => [`In layer ${state.layer}, ${headName()}, the patch to which `, word(source), " attends most is ", target, ": ", share, "."],
+    rollout: () => ["Through all layers, the patch that counts most for ", word(source), " is ", target, ": ", share, "."],
+    gradient: () => ["For the label ", word(labels[state.label][0]), ", the patch that counts most is ", target, ": ", share, " of all patches."],
+  }[state.view]();
+  byId("sentence").replaceChildren(...parts);
+}
+
+const HOW = {
+  attention: "The outlined patch is the query: pick another on either side, or one of the tokens that are no patch. Colours reach up to the largest weight on a patch; a thin outline is the key of the steps below.",
+  rollout: "Attention rollout (Abnar and Zuidema 2020): the mean of the heads and the identity, half each, multiplied through all layers. It says where the token’s information could come from, not what the model made of it.",
+  gradient: "Gradient rollout (Chefer, Gur and Wolf 2021): in each layer weights count as far as a larger weight would raise the logit of the label. Shares of all patches; the row is that of the token that the head of the model reads.",
+};
+
+function showMapScale({ top, layer }) {
+  const scale = byId("scale");
+  paintPatches(scale, { patches: Array.from({ length: 256 }, (_, at) => at / 255), width: 256, height: 1 }, false, (at) => scaleColour(at));
+  scale.style.height = "10px";
+  scale.style.width = "256px";
+  const signed = state.view === "attention" && isSigned(shownText(), state.layer);
+  const places = signed ? [[0, -top], [0.5, 0], [1, top]] : [[0, 0], [0.5, top / 4], [1, top]];
+  byId("ticks").replaceChildren(...places.map(([at, value]) => {
+    const tick = make("span", {}, percent(value));
+    tick.style.left = `${100 * at}%`;
+    return tick;
+  }));
+  byId("scale-name").textContent = { attention: "weight", rollout: "share", gradient: "share of all patches" }[state.view];
+  byId("map-how").textContent = `${HOW[state.view]}${state.view === "attention" && layer.window ? ` The blue outline is the window of the patch${layer.shift ? `, shifted by ${layer.shift}` : ""}: it attends to nothing outside.` : ""} ${shownText().no_rollout}`;
+}
+
+function scaleColour(at) {
+  if (state.view === "attention" && isSigned(shownText(), state.layer)) return shadeAt(Math.abs(2 * at - 1), at < 0.5 ? "below" : "above");
+  return shadeAt(at, "share");
+}
+
+function tokenUnder(canvas, event) {
+  const [text, layer, box] = [shownText(), gridLayer(), canvas.getBoundingClientRect()];
+  const scale = box.width / text.width;
+  const row = bounded(Math.floor((event.clientY - box.top) / scale / layer.cell[0]), layer.rows);
+  const column = bounded(Math.floor((event.clientX - box.left) / scale / layer.cell[1]), layer.columns);
+  return layer.prefix.length + row * layer.columns + column;
+}
+
+// Arrow keys move from patch to patch, from a token that is no patch to the centre, and Escape goes back to that token.
+function pickByKey(event) {
+  const layer = gridLayer();
+  const [first, centre] = [layer.prefix.length, Math.floor(layer.rows / 2) * layer.columns + Math.floor(layer.columns / 2)];
+  const patch = state.query - first;
+  const [row, column] = [Math.floor(patch / layer.columns), patch % layer.columns];
+  const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1], Home: [0, -layer.columns], End: [0, layer.columns] }[event.key];
+  if (event.key === "Escape" && first) { event.preventDefault(); go({ query: 0 }); }
+  if (!step || state.view === "gradient") return;
+  event.preventDefault();
+  if (patch < 0) go({ query: first + centre });
+  else go({ query: first + bounded(row + step[0], layer.rows) * layer.columns + bounded(column + step[1], layer.columns) });
+}
+
+for (const id of ["picture", "map"]) {
+  byId(id).addEventListener("keydown", pickByKey);
+  byId(id).addEventListener("click", (event) => { if (state.view !== "gradient") go({ query: tokenUnder(byId(id), event) }); });
+}
+byId("map").addEventListener("mousemove", (event) => tellValue(shownMap(), tokenUnder(byId("map"), event)));
+byId("map").addEventListener("mouseleave", () => { const found = shownMap(); tellValue(found, mapKey(found)); });
+
+function showViews() {
+  const has = Object.keys(VIEWS).filter((view) => hasView(shownText(), view));
+  showSwitch(byId("views"), has.map((view) => VIEWS[view]), has.indexOf(state.view), (at) => go({ view: has[at] }));
+  for (const id of ["glance", "walk"]) byId(id).hidden = state.view !== "attention";
+}
+
+watch(["text", "view"], showViews);
+watch(["text", "layer", "query", "view"], showPicture);
+watch(["text", "layer", "head", "query", "key", "view", "label"], showPatches);

@@ -1,0 +1,42 @@
+// Sets up the page of pictures: tabs, selectors, theme, and the first view.
+
+function showPictureFacts() {
+  const text = shownText();
+  const heads = text.layers.reduce((sum, _, layer) => sum + headsIn(text, layer), 0);
+  const [first] = text.layers;
+  byId("about").textContent = `${data.model || "Model"}: ${first.rows} × ${first.columns} patches, ${plural(text.layers.length, "layer")}, ${plural(heads, "head")}.`;
+  const alone = text.layers.every((_, layer) => isAlone(text, layer));
+  const how = data.letters
+    ? `rounded to ${data.letters === 3 ? 19 : 13} bits; on this page no weight differs from the model’s by more than ${data.largest_error.toPrecision(1)}`
+    : "the model’s own float32 numbers";
+  byId("foot").textContent = `${alone ? "Weights" : "Queries and keys"} are ${how}. ${alone ? "This" : "Weights are computed in your browser; this"} page loads nothing and sends nothing. Layers, heads, rows and columns are counted from 0.`;
+}
+
+function showWalk() {
+  if (state.view === "attention") showSteps();
+}
+
+function repaintPictures() {
+  showPicture();
+  showPatches();
+  showMultiples();
+  paintPatchGrid();
+  showWalk();
+}
+
+buildTheme(repaintPictures);
+buildTabs();
+watch(["text"], showPictureFacts);
+watch(["view"], showWalk);
+Object.assign(state, openingPlace(0));
+move(readAddress());
+loadImages(() => {
+  showAll();
+  window.addEventListener("hashchange", () => go(readAddress()));
+  let resizing = 0;
+  window.addEventListener("resize", () => {
+    clearTimeout(resizing);
+    resizing = setTimeout(() => { showPicture(); showPatches(); }, 100);
+  });
+  document.documentElement.dataset.ready = "yes";
+});

@@ -1,0 +1,160 @@
+// The current view: picture, layer, head, query token and key; whether the map shows the attention of a head, rollout or
+// gradient rollout, and for which label. It is stored in the address after the #, so a view can be linked.
+// A head of null means the mean of all heads, a key of null the one with the largest weight.
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const state = { text: 0, layer: 0, head: null, query: 0, key: null, view: "attention", label: 0 };
+const views = [];
+
+// The tokens of a picture depend on the layer, and its keys, where there are windows, on the query too.
+data.texts.forEach((text, number) => {
+  text.number = number;
+  Object.defineProperty(text, "tokens", { get: () => tokensIn(text.layers[state.layer]) });
+  Object.defineProperty(text, "key_tokens", { get: () => windowTokens(text) });
+});
+
+function tokensIn(layer) {
+  const name = (at) => (at < layer.prefix.length ? `${layer.prefix[at]} token` : patchName(layer, at - layer.prefix.length));
+  layer.tokens ??= Array.from({ length: layer.prefix.length + layer.rows * layer.columns }, (_, at) => ({ surface: name(at) }));
+  return layer.tokens;
+}
+
+function patchName(layer, patch) {
+  return `row ${Math.floor(patch / layer.columns)}, column ${patch % layer.columns}`;
+}
+
+function windowTokens(text) {
+  const layer = text.layers[state.layer];
+  if (!layer.window) return undefined;
+  return keyTokensOf(layer, state.query).map((token) => (token < 0 ? { surface: "padding" } : tokensIn(layer)[token]));
+}
+
+// The token of each key of a query, -1 for padding: all tokens, or those of the query's window. The map is padded to
+// whole windows, and shifted cyclically.
+function keyTokensOf(layer, query) {
+  if (!layer.window) return tokensIn(layer).map((_, at) => at);
+  const { window: size, shift, rows, columns } = layer;
+  const side = (length, at) => {
+    const whole = Math.ceil(length / size) * size;
+    const first = Math.floor(((at - shift + whole) % whole) / size) * size;
+    return Array.from({ length: size }, (_, step) => (first + step + shift) % whole);
+  };
+  const [ys, xs] = [side(rows, Math.floor(query / columns)), side(columns, query % columns)];
+  return ys.flatMap((y) => xs.map((x) => (y < rows && x < columns ? y * columns + x : -1)));
+}
+
+function shownText() {
+  return data.texts[state.text];
+}
+
+function shownLayer() {
+  return shownText().layers[state.layer];
+}
+
+// The weights of a query over its keys, for a head or the mean of all heads.
+function weightRow(text, layerNumber, head, query) {
+  if (head === null) {
+    const rows = Array.from({ length: headsIn(text, layerNumber) }, (_, one) => weightRow(text, layerNumber, one, query));
+    return rows[0].map((_, at) => rows.reduce((sum, row) => sum + row[at], 0) / rows.length);
+  }
+  if (!isAlone(text, layerNumber)) return stepsOf(text, layerNumber, head, query).weights;
+  const layer = text.layers[layerNumber];
+  const keys = layer.window ? layer.window ** 2 : tokensIn(layer).length;
+  const all = memoize(decodedHeads, `${text.number} ${layerNumber} ${head}`, () => unpack(layer.weights[head], keys));
+  return vectorOf(all, keys, query);
+}
+
+// The same as an array over all tokens of the layer; NaN outside the window.
+function weightsByToken(text, layerNumber, head, query) {
+  const layer = text.layers[layerNumber];
+  const row = weightRow(text, layerNumber, head, query);
+  if (!layer.window) return row;
+  const shown = new Float64Array(tokensIn(layer).length).fill(NaN);
+  keyTokensOf(layer, query).forEach((token, at) => { if (token >= 0) shown[token] = row[at]; });
+  return shown;
+}
+
+function shownKey() {
+  return state.key ?? largest(weightRow(shownText(), state.layer, state.head, state.query), 1)[0];
+}
+
+function headName(head = state.head) {
+  return head === null ? "all heads averaged" : `head ${head}`;
+}
+
+function watch(parts, show) {
+  views.push({ parts, show });
+}
+
+function bounded(value, size) {
+  return Number.isInteger(value) ? Math.min(Math.max(value, 0), size - 1) : 0;
+}
+
+// The token at the same place in the map of another layer.
+function sameQuery(from, to, query) {
+  if (query < from.prefix.length) return Math.min(query, Math.max(0, to.prefix.length - 1));
+  const patch = query - from.prefix.length;
+  const [row, column] = [Math.floor(patch / from.columns), patch % from.columns];
+  const move = (at, length, other) => Math.min(other - 1, Math.floor(((at + 0.5) * other) / length));
+  return to.prefix.length + move(row, from.rows, to.rows) * to.columns + move(column, from.columns, to.columns);
+}
+
+// The first view: the last layer, all heads, from the class token or the centre; gradient rollout and rollout by choice.
+function openingPlace(text) {
+  const { layers } = data.texts[text];
+  const last = layers[layers.length - 1];
+  const centre = Math.floor(last.rows / 2) * last.columns + Math.floor(last.columns / 2);
+  return { text, layer: layers.length - 1, head: null, query: last.prefix.length ? 0 : centre, key: null, label: 0 };
+}
+
+function hasView(text, view) {
+  return view === "attention" || (view === "rollout" ? Boolean(text.rollout) : view === "gradient" && Object.keys(text.gradients).length > 0);
+}
+
+function move(change) {
+  const before = shownLayer();
+  const text = bounded(change.text ?? state.text, data.texts.length);
+  Object.assign(state, change, { text });
+  const shown = shownText();
+  state.layer = bounded(state.layer, shown.layers.length);
+  const layer = shownLayer();
+  if (layer !== before && !("query" in change)) state.query = sameQuery(before, layer, state.query);
+  const heads = headsIn(shown, state.layer);
+  state.head = state.head === null && heads > 1 ? null : bounded(state.head, heads);
+  state.query = bounded(state.query, tokensIn(layer).length);
+  if (!("key" in change)) state.key = null;
+  if (state.key !== null) state.key = bounded(state.key, keysOf(shown).length);
+  state.label = bounded(state.label, shown.labels.length || 1);
+  if (!hasView(shown, state.view)) state.view = "attention";
+}
+
+function go(change) {
+  const before = { ...state };
+  move(change);
+  const changed = Object.keys(state).filter((name) => state[name] !== before[name]);
+  if (!changed.length) return;
+  history.replaceState(null, "", address());
+  views.filter(({ parts }) => parts.some((name) => changed.includes(name))).forEach(({ show }) => show());
+}
+
+function address() {
+  const key = state.key === null ? "" : `&key=${state.key}`;
+  return `#picture=${state.text}&view=${state.view}&label=${state.label}&layer=${state.layer}&head=${state.head ?? "mean"}&token=${state.query}${key}`;
+}
+
+function readAddress() {
+  const query = new URLSearchParams(location.hash.slice(1));
+  const names = { picture: "text", layer: "layer", head: "head", token: "query", key: "key", label: "label" };
+  const change = {};
+  for (const [name, field] of Object.entries(names)) {
+    const value = query.get(name);
+    if (value !== null && /^\d{1,6}$/.test(value)) change[field] = Number(value);
+  }
+  if (query.get("head") === "mean") change.head = null;
+  if (["attention", "rollout", "gradient"].includes(query.get("view"))) change.view = query.get("view");
+  return change;
+}
+
+function showAll() {
+  views.forEach(({ show }) => show());
+}

@@ -1,0 +1,101 @@
+"""JSON data of the page of pictures: the pixels as a PNG or JPEG in a data URI, the layers as in ``layer_data``.
+
+Values are stored only if they fit: a page without them lacks the last step, the weighted sum, and has all weights.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from jaxtyping import UInt8
+
+from regard.escape_text import direction_of, escape_text
+from regard.view.attention_layer import AttentionLayer
+from regard.view.layer_data import Json, choose_encoding, layer_data
+from regard.view.layer_reading import LayerReading
+from regard.view.pack import ALPHABET, pack_fixed, pack_float32
+from regard.view.picture_reading import PictureLayer, PictureReading
+from regard.vision.picture_file import load_pillow
+
+MAX_PNG_BYTES = 200_000
+"""A picture whose PNG is larger is stored as a JPEG."""
+SHOWN_LABELS = 5
+ROLLOUT_LETTERS = 2
+
+
+def build_pictures_data(readings: Sequence[PictureReading], model: str, room: int) -> Json:
+    """Build all data that the page's script reads, with vectors of at most ``room`` characters if possible."""
+    attentions = [[layer.attention for layer in reading.layers] for reading in readings]
+    if 2 * sum(layer.size for layers in attentions for layer in layers) > room:
+        attentions = [list(map(_without_values, layers)) for layers in attentions]
+    letters, largest_error = choose_encoding([layer for layers in attentions for layer in layers], room)
+    return {
+        "model": escape_text(model),
+        "letters": letters,
+        "alphabet": ALPHABET,
+        "largest_error": largest_error,
+        "heads_in_memory": 1024,
+        "texts": [_picture(reading, layers, letters) for reading, layers in zip(readings, attentions, strict=True)],
+    }
+
+
+def encode_picture(pixels: UInt8[np.ndarray, "channels height width"]) -> str:
+    """Encode pixels as a data URI: PNG, which is exact, or JPEG if that would take more than ``MAX_PNG_BYTES``."""
+    load_pillow()
+    from PIL import Image
+
+    picture = Image.fromarray(pixels[0] if len(pixels) == 1 else np.ascontiguousarray(pixels.transpose(1, 2, 0)))
+    for form, options in (("png", {"optimize": True}), ("jpeg", {"quality": 92})):
+        file = io.BytesIO()
+        picture.save(file, form, **options)
+        if file.tell() <= MAX_PNG_BYTES:
+            break
+    return f"data:image/{form};base64,{base64.b64encode(file.getvalue()).decode('ascii')}"
+
+
+def _without_values(layer: AttentionLayer) -> AttentionLayer:
+    return replace(layer, value=layer.value[..., :0], relative_vectors=None) if _can_drop(layer) else layer
+
+
+def _can_drop(layer: AttentionLayer) -> bool:
+    return isinstance(layer, LayerReading) and layer.relative_vectors is None
+
+
+def _picture(reading: PictureReading, attentions: Sequence[AttentionLayer], letters: int) -> Json:
+    masks: list[str] = []
+    layers = [
+        layer_data(attention, masks, letters) | _place(layer)
+        for layer, attention in zip(reading.layers, attentions, strict=True)
+    ]
+    return {
+        "title": escape_text(reading.name),
+        "direction": direction_of(reading.name),
+        "picture": encode_picture(reading.pixels),
+        "height": reading.pixels.shape[1],
+        "width": reading.pixels.shape[2],
+        "layers": layers,
+        "masks": masks,
+        "labels": [[escape_text(label), round(share, 6)] for label, share in reading.probabilities[:SHOWN_LABELS]]
+        + [
+            [escape_text(label), round(share, 6)]
+            for label, share in reading.probabilities[SHOWN_LABELS:]
+            if label in reading.gradient_rollouts
+        ],
+        "other_labels": max(0, len(reading.probabilities) - SHOWN_LABELS),
+        "rollout": None if reading.rollout is None else pack_fixed(reading.rollout, ROLLOUT_LETTERS),
+        "gradients": {
+            escape_text(label): pack_float32(rows) for label, rows in reading.gradient_rollouts.items()
+        },
+        "no_rollout": reading.no_rollout_reason,
+    }
+
+
+def _place(layer: PictureLayer) -> Json:
+    """How the tokens of a layer lie over the picture, and their windows."""
+    grid, windows = layer.grid, layer.windows
+    place: Json = {"rows": grid.rows, "columns": grid.columns, "prefix": list(grid.prefix), "cell": layer.cell}
+    return place if windows is None else place | {"window": windows.size, "shift": windows.shift}

@@ -1,0 +1,80 @@
+"""Attention through all layers: rollout, and rollout weighted by the gradient of a label.
+
+    rollout             A_l = mean over the heads of layer l,  R_0 = 1
+                        R_l = norm((A_l + 1) / 2) R_{l-1}                        norm: each row sums to 1
+    gradient rollout    C_l = mean over the heads of max(0, A_l * dy/dA_l),  R_l = R_{l-1} + C_l R_{l-1}
+
+Row i of R says how much each token of the input counts for token i of the output; y is the logit of a label.
+
+Rollout: Abnar & Zuidema 2020, "Quantifying attention flow in Transformers", section 3. Gradient rollout: Chefer, Gur &
+Wolf 2021, "Generic attention-model explainability for interpreting bi-modal and encoder-decoder Transformers",
+equations 5 and 6. A layer's output is linear in its values, o = A v, so dy/dA = dy/do v^T: the gradient of the weights
+needs no weights in the forward pass, and one layer's weights are in memory at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor, nn
+
+from regard.mechanisms.base import Mechanism
+from regard.recording import LayerCall
+
+
+def attention_rollout(layers: Iterable[Float64[np.ndarray, "heads tokens tokens"]]) -> Float64[np.ndarray, "tokens tokens"]:
+    """Compute the rollout of weights, the first layer first; they are 0 or more. At least one layer is needed."""
+    rolled: np.ndarray | None = None
+    for weights in layers:
+        mixed = (weights.mean(axis=0) + np.eye(weights.shape[1])) / 2
+        mixed /= mixed.sum(axis=1, keepdims=True)
+        rolled = mixed if rolled is None else mixed @ rolled
+    assert rolled is not None, "there is at least one layer"
+    return rolled
+
+
+def gradient_rollouts(
+    calls: Sequence[LayerCall], gradients: Sequence[Sequence[Float[Tensor, "1 heads tokens value_dim"]]]
+) -> list[Float64[np.ndarray, "tokens tokens"]]:
+    """Compute the gradient rollout of each label.
+
+    ``calls`` are the layers of one picture, the first first; ``gradients`` has for each label the gradients of its
+    logit with respect to the output of each layer's mechanism, as ``output_gradients`` returns.
+    """
+    tokens = calls[0].query.shape[2]
+    rolled = [torch.eye(tokens, dtype=torch.float64) for _ in gradients]
+    for number, call in enumerate(calls):
+        weights = call.weights()[0].double().cpu()
+        value = call.value[0].double().cpu().repeat_interleave(len(weights) // call.value.shape[1], dim=0)
+        for label, own in enumerate(gradients):
+            of_weights = own[number][0].double().cpu() @ value.mT
+            counted = (weights * of_weights).clamp(min=0).mean(0)
+            rolled[label] = rolled[label] + counted @ rolled[label]
+    return [one.numpy() for one in rolled]
+
+
+@contextmanager
+def keep_outputs(model: nn.Module) -> Iterator[list[Tensor]]:
+    """Collect the output of each call of a mechanism in the model, in order, as a part of the graph of autograd."""
+    outputs: list[Tensor] = []
+    handles = [
+        module.register_forward_hook(lambda _module, _inputs, output: outputs.append(output))
+        for module in model.modules()
+        if isinstance(module, Mechanism)
+    ]
+    try:
+        yield outputs
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def output_gradients(
+    logits: Float[Tensor, "1 labels"], outputs: Sequence[Tensor], labels: Sequence[int]
+) -> list[tuple[Tensor, ...]]:
+    """For each of the ``labels``, the gradients of its logit with respect to each of the outputs."""
+    return [torch.autograd.grad(logits[0, label], list(outputs), retain_graph=True) for label in labels]

@@ -1,0 +1,82 @@
+"""Terminal view of pictures: the labels, and the patches that the first token attends to most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from regard.escape_text import escape_and_isolate, escape_text
+from regard.view.picture_reading import PictureLayer, PictureReading
+from regard.view.terminal_words import bar
+
+MAX_PATCHES = 8
+MAX_LABELS = 5
+
+
+def print_pictures(readings: Sequence[PictureReading], console: Console) -> None:
+    """Print the labels and the strongest patches of each picture."""
+    for reading in readings:
+        _print_picture(reading, console)
+
+
+def _print_picture(reading: PictureReading, console: Console) -> None:
+    console.print(Text(escape_text(reading.name), style="bold"))
+    plain = console.options.ascii_only
+    if reading.probabilities:
+        labels = [(escape_and_isolate(name), share) for name, share in reading.probabilities[:MAX_LABELS]]
+        console.print(_table("label", "probability", labels, plain=plain))
+        more = len(reading.probabilities) - MAX_LABELS
+        if more > 0:
+            console.print(f"… and {more:,} less probable labels.", style="dim")
+    if not reading.layers:
+        return
+    rows, how = strongest_patches(reading)
+    console.print(_table("\npatch", "\nshare", rows, plain=plain))
+    console.print(
+        f"{how} Rows and columns are counted from 0. Attention shows which patches a model uses, not why it decides.\n",
+        style="dim",
+    )
+
+
+def strongest_patches(reading: PictureReading) -> tuple[list[tuple[str, float]], str]:
+    """The strongest patches with their shares, and what they are shares of, as a sentence.
+
+    They are those of the class token through all layers if there is a rollout, of its attention in the last layer if
+    not, and of the mean of all tokens if there is no class token.
+    """
+    layer = reading.layers[-1]
+    names = layer.grid.prefix
+    if reading.rollout is not None and names:
+        return _strongest(layer, reading.rollout[0]), f"Attention rollout of the {names[0]} token, through all layers."
+    weights = np.abs(layer.attention.weights()).mean(axis=0)
+    received = np.zeros(layer.grid.tokens)
+    keys, counted = layer.keys, slice(0, 1) if names else slice(None)
+    inside = keys[counted] >= 0
+    np.add.at(received, keys[counted][inside], weights[counted][inside])
+    source = f"the {names[0]} token" if names else "all tokens, averaged,"
+    number = len(reading.layers) - 1
+    return (
+        _strongest(layer, received / len(keys[counted])),
+        f"Attention of {source} in the last layer, {number}, averaged over its heads.",
+    )
+
+
+def _strongest(layer: PictureLayer, shares: np.ndarray) -> list[tuple[str, float]]:
+    """The patches with the largest shares, the largest first."""
+    first = len(layer.grid.prefix)
+    order = first + np.argsort(-shares[first:], kind="stable")[:MAX_PATCHES]
+    return [(layer.name_of(int(token)), float(shares[token])) for token in order]
+
+
+def _table(name: str, number: str, rows: Sequence[tuple[str, float]], *, plain: bool) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column(name)
+    table.add_column(number, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for text, share in rows:
+        table.add_row(Text(text, style="bold"), f"{100 * share:.1f} %", bar(share, plain=plain))
+    return table
