@@ -7,7 +7,7 @@ function paintThumbnail(canvas, text, layerNumber, head) {
   const { values, top } = withTop(layer, weightsByToken(text, layerNumber, head, query));
   const outside = isDark() ? [52, 56, 65] : [222, 219, 211];
   const signed = isSigned(text, layerNumber);
-  const shades = (value) => (Number.isNaN(value) ? outside : shadeAt(Math.sqrt(Math.abs(value) / top), !signed ? "share" : value < 0 ? "below" : "above"));
+  const shades = (value) => (Number.isNaN(value) ? outside : shadeAt(placeOnScale(value, top), !signed ? "share" : value < 0 ? "below" : "above"));
   const patches = Array.from(values.subarray(layer.prefix.length));
   paintPatches(canvas, { patches, width: layer.columns, height: layer.rows }, false, shades);
   return { values, layer };
@@ -53,6 +53,7 @@ function buildPatchGrid() {
   const most = Math.max(...text.layers.map((_, layer) => columnsIn(text, layer).length));
   const template = `2.2em repeat(${most}, minmax(0, 1fr))`;
   gridCells = [];
+  byId("grid").style.maxWidth = `${72 * most + 40}px`;
   const rows = text.layers.map((shown, layer) => {
     const cells = columnsIn(text, layer).map((head) => {
       const canvas = make("canvas", { width: shown.columns, height: shown.rows });
@@ -110,6 +111,6 @@ byId("grid").addEventListener("keydown", (event) => {
 });
 
 watch(["text"], buildPatchGrid);
-watch(["text", "layer", "query"], paintPatchGrid);
+watch(["text", "layer", "query", "root"], paintPatchGrid);
 watch(["layer", "head"], markGrid);
-watch(["text", "layer", "head", "query", "view"], showMultiples);
+watch(["text", "layer", "head", "query", "view", "root"], showMultiples);

@@ -74,7 +74,13 @@ function gradientSource(layer) {
 
 function shadeOfValue(value, top) {
   const name = !isSigned(shownText(), state.layer) || state.view !== "attention" ? "share" : value < 0 ? "below" : "above";
-  return shadeAt(Math.sqrt(Math.abs(value) / top), name);
+  return shadeAt(placeOnScale(value, top), name);
+}
+
+// The place of a value on the scale of the colours, from 0 to 1.
+function placeOnScale(value, top) {
+  const share = Math.min(1, Math.abs(value) / top);
+  return state.root ? Math.sqrt(share) : share;
 }
 
 function strongestToken({ layer, values }) {
@@ -146,12 +152,11 @@ function outlineWindow({ context, scale, text }, layer) {
 }
 
 function paintMapCells({ context, scale, text }, { layer, values, top }) {
-  context.globalAlpha = 0.82;
   for (let patch = 0; patch < layer.rows * layer.columns; patch += 1) {
     const value = values[layer.prefix.length + patch];
     if (Number.isNaN(value)) continue;
     context.fillStyle = paint(shadeOfValue(value, top));
-    context.globalAlpha = 0.25 + 0.65 * Math.sqrt(Math.abs(value) / top);
+    context.globalAlpha = 0.25 + 0.65 * placeOnScale(value, top);
     context.fillRect(...boxOf(text, layer, patch, scale));
   }
   context.globalAlpha = 1;
@@ -249,7 +254,7 @@ function showMapScale({ top, layer }) {
   scale.style.height = "10px";
   scale.style.width = "256px";
   const signed = state.view === "attention" && isSigned(shownText(), state.layer);
-  const places = signed ? [[0, -top], [0.5, 0], [1, top]] : [[0, 0], [0.5, top / 4], [1, top]];
+  const places = signed ? [[0, -top], [0.5, 0], [1, top]] : [[0, 0], [0.5, state.root ? top / 4 : top / 2], [1, top]];
   byId("ticks").replaceChildren(...places.map(([at, value]) => {
     const tick = make("span", {}, percent(value));
     tick.style.left = `${100 * at}%`;
@@ -296,9 +301,15 @@ byId("map").addEventListener("mouseleave", () => { const found = shownMap(); tel
 function showViews() {
   const has = Object.keys(VIEWS).filter((view) => hasView(shownText(), view));
   showSwitch(byId("views"), has.map((view) => VIEWS[view]), has.indexOf(state.view), (at) => go({ view: has[at] }));
-  for (const id of ["glance", "walk"]) byId(id).hidden = state.view !== "attention";
+  for (const id of ["glance", "walk", "overview"]) byId(id).hidden = state.view !== "attention";
+  document.documentElement.classList.toggle("one-head", state.view !== "attention"); // no layer and no head to choose
+}
+
+function showScaleSwitch() {
+  showSwitch(byId("scales"), ["Linear scale", "Root scale"], state.root ? 1 : 0, (at) => go({ root: at === 1 }));
 }
 
 watch(["text", "view"], showViews);
+watch(["root"], showScaleSwitch);
 watch(["text", "layer", "query", "view"], showPicture);
-watch(["text", "layer", "head", "query", "key", "view", "label"], showPatches);
+watch(["text", "layer", "head", "query", "key", "view", "label", "root"], showPatches);

@@ -3,7 +3,7 @@
 // A head of null means the mean of all heads, a key of null the one with the largest weight.
 
 const data = JSON.parse(document.getElementById("data").textContent);
-const state = { text: 0, layer: 0, head: null, query: 0, key: null, view: "attention", label: 0 };
+const state = { text: 0, layer: 0, head: null, query: 0, key: null, view: "attention", label: 0, root: false };
 const views = [];
 
 // The tokens of a picture depend on the layer, and its keys, where there are windows, on the query too.
@@ -139,7 +139,7 @@ function go(change) {
 
 function address() {
   const key = state.key === null ? "" : `&key=${state.key}`;
-  return `#picture=${state.text}&view=${state.view}&label=${state.label}&layer=${state.layer}&head=${state.head ?? "mean"}&token=${state.query}${key}`;
+  return `#picture=${state.text}&view=${state.view}&label=${state.label}${state.root ? "&scale=root" : ""}&layer=${state.layer}&head=${state.head ?? "mean"}&token=${state.query}${key}`;
 }
 
 function readAddress() {
@@ -151,6 +151,7 @@ function readAddress() {
     if (value !== null && /^\d{1,6}$/.test(value)) change[field] = Number(value);
   }
   if (query.get("head") === "mean") change.head = null;
+  if (query.get("scale") === "root") change.root = true;
   if (["attention", "rollout", "gradient"].includes(query.get("view"))) change.view = query.get("view");
   return change;
 }
