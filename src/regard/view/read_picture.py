@@ -74,7 +74,7 @@ def _run(
     model: ImageEncoder, processor: ImageProcessor, pixels: UInt8[np.ndarray, "channels height width"]
 ) -> tuple[ImageOutput, list[LayerCall], list[Tensor]]:
     """Run the model in eval mode: its output, the calls of its attention layers, and their outputs in the graph."""
-    made = processor.normalise(processor.rescale_pixels(torch.from_numpy(pixels)[None]))
+    made = processor.normalise(processor.rescale_pixels(torch.from_numpy(pixels[None].copy())))
     given = made.to(model.device, next(model.parameters()).dtype).requires_grad_(bool(model.labels))
     was_training = model.training
     model.eval()

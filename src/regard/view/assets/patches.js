@@ -230,13 +230,15 @@ function tellValue({ layer, values }, token) {
 
 function showMapSentence(found) {
   const names = tokensIn(found.layer);
-  const [source, best] = [names[sourceToken()].surface, strongestToken(found)];
+  const best = strongestToken(found);
+  const isPrefix = sourceToken() < found.layer.prefix.length;
+  const source = [isPrefix ? "the " : "", word(names[sourceToken()].surface)];
   const share = make("span", { class: "share" }, percent(found.values[best]));
   const target = best === sourceToken() ? "itself" : word(names[best].surface);
   const { labels } = shownText();
   const parts = {
-    attention: () => [`In layer ${state.layer}, ${headName()}, the patch to which `, word(source), " attends most is ", target, ": ", share, "."],
-    rollout: () => ["Through all layers, the patch that counts most for ", word(source), " is ", target, ": ", share, "."],
+    attention: () => [`In layer ${state.layer}, ${headName()}, the patch to which `, ...source, " attends most is ", target, ": ", share, "."],
+    rollout: () => ["Through all layers, the patch that counts most for ", ...source, " is ", target, ": ", share, "."],
     gradient: () => ["For the label ", word(labels[state.label][0]), ", the patch that counts most is ", target, ": ", share, " of all patches."],
   }[state.view]();
   byId("sentence").replaceChildren(...parts);
@@ -261,7 +263,7 @@ function showMapScale({ top, layer }) {
     return tick;
   }));
   byId("scale-name").textContent = { attention: "weight", rollout: "share", gradient: "share of all patches" }[state.view];
-  byId("map-how").textContent = `${HOW[state.view]}${state.view === "attention" && layer.window ? ` The blue outline is the window of the patch${layer.shift ? `, shifted by ${layer.shift}` : ""}: it attends to nothing outside.` : ""} ${shownText().no_rollout}`;
+  byId("map-how").textContent = `${HOW[state.view]}${state.view === "attention" && layer.window ? ` The blue outline is the window of the patch${layer.shift ? `, shifted by ${layer.shift}: at an edge it goes on at the opposite one, and a mask keeps the two parts apart` : ""}. The patch attends to nothing outside.` : ""} ${shownText().no_rollout}`;
 }
 
 function scaleColour(at) {

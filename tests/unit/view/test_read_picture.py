@@ -1,0 +1,268 @@
+"""Reading of a picture: layers, windows, labels, and rollouts against NumPy."""
+
+import json
+import re
+import struct
+
+import numpy as np
+import pytest
+import torch
+from oracles.rollout import gradient_rollout, numerical_gradient, rollout
+
+import regard.view.read_picture
+from picture_files import random_pixels
+from regard.errors import CheckpointError, DataError, OptionError, RefusedError, ShapeError
+from regard.mechanisms.base import Mechanism
+from regard.models import Deit, DeitConfig, Swin, SwinConfig
+from regard.models.image_encoder import TokenGrid
+from regard.recording import record
+from regard.view import PictureLayer, read_picture_attention, write_pictures
+from regard.view.picture_data import build_pictures_data, encode_picture
+from regard.view.picture_page import render_pictures
+from regard.view.terminal_picture import strongest_patches
+from regard.vision import ImageProcessor
+from small_image_models import image_classifier
+
+PICTURE = random_pixels(13, 9, channels=1)
+
+
+def with_processor(model, size, *, channels=1):
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += torch.randn_like(parameter) * 0.3
+    model.processor = ImageProcessor(size, channels=channels, mean=(0.5,) * channels, std=(0.25,) * channels)
+    return model.eval()
+
+
+def deit(**options):
+    config = DeitConfig((12, 8), (4, 4), channels=1, labels=("a", "b", "c"), layers=2, width=20, heads=5, inner=13, **options)
+    return with_processor(Deit(config), (12, 8))
+
+
+def swin(size=(13, 11)):
+    config = SwinConfig(size, (2, 2), channels=1, width=8, depths=(2, 2), heads=(2, 4), window=3, labels=("a", "b"))
+    return with_processor(Swin(config), size)
+
+
+def record_weights(model, pixels):
+    with torch.no_grad(), record(model) as seen:
+        model(pixels)
+    return [call.weights().numpy() for call in seen], list(seen)
+
+
+def test_layers_labels_and_pixels_are_those_of_the_model():
+    model = image_classifier()
+    reading = read_picture_attention(model, PICTURE)
+    np.testing.assert_array_equal(reading.pixels, model.processor.to_pixels(PICTURE))
+    pixels = model.processor([PICTURE])
+    weights, _ = record_weights(model, pixels)
+    for layer, expected in zip(reading.layers, weights, strict=True):
+        assert (layer.grid, layer.cell, layer.windows) == (TokenGrid(3, 2, ("class",)), (4, 4), None)
+        np.testing.assert_allclose(layer.attention.weights(), expected[0], atol=1e-6)
+    probabilities = model(pixels).logits[0].double().softmax(0)
+    assert [share for _, share in reading.probabilities] == pytest.approx(sorted(probabilities.tolist())[::-1])
+    assert reading.probabilities[0][0] == model.labels[int(probabilities.argmax())]
+
+
+def test_rollout_agrees_with_numpy():
+    model = image_classifier(layers=3)
+    weights, _ = record_weights(model, model.processor([PICTURE]))
+    found = read_picture_attention(model, PICTURE).rollout
+    np.testing.assert_allclose(found, rollout([one[0].astype(np.float64) for one in weights]), atol=1e-6)
+    np.testing.assert_allclose(found.sum(1), 1, atol=1e-12)
+
+
+class Replaced:
+    """The model with the output of one attention layer computed from other weights."""
+
+    def __init__(self, model, pixels, label):
+        self.model, self.pixels, self.label = model, pixels, label
+        self.mechanisms = [module for module in model.modules() if isinstance(module, Mechanism)]
+
+    def logit(self, layer, value, weights):
+        mixed = torch.from_numpy(weights) @ value
+        handle = self.mechanisms[layer].register_forward_hook(lambda *_: mixed[None])
+        try:
+            with torch.no_grad():
+                return float(self.model(self.pixels).logits[0, self.label])
+        finally:
+            handle.remove()
+
+
+@pytest.mark.parametrize("make", [image_classifier, lambda: deit(distillation_head=True)], ids=["vit", "deit"])
+def test_gradient_rollout_agrees_with_numerical_gradients(make):
+    model = make().double()
+    pixels = model.processor([PICTURE]).double()
+    weights, calls = record_weights(model, pixels)
+    reading = read_picture_attention(model, PICTURE)
+    for label in (0, 2):
+        replaced = Replaced(model, pixels, label)
+        gradients = [
+            numerical_gradient(lambda one, at=at: replaced.logit(at, calls[at].value[0], one), own[0])
+            for at, own in enumerate(weights)
+        ]
+        expected = gradient_rollout([one[0] for one in weights], gradients)[: len(model.prefix)]
+        np.testing.assert_allclose(reading.gradient_rollouts[model.labels[label]], expected, atol=1e-7)
+
+
+def test_reading_leaves_the_model_as_it_was():
+    model = image_classifier().train()
+    read_picture_attention(model, PICTURE)
+    assert model.training
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_frozen_model_and_model_without_a_head():
+    frozen = image_classifier().requires_grad_(False)
+    assert len(read_picture_attention(frozen, PICTURE).gradient_rollouts) == 3
+    bare = read_picture_attention(image_classifier(labels=()), PICTURE)
+    assert (bare.probabilities, bare.gradient_rollouts) == ((), {})
+    assert bare.rollout.shape == (7, 7)
+
+
+def test_other_labels_by_name(monkeypatch):
+    monkeypatch.setattr(regard.view.read_picture, "MAX_LABELS", 1)
+    model = image_classifier()
+    first, _, last = (name for name, _ in read_picture_attention(model, PICTURE).probabilities)
+    assert list(read_picture_attention(model, PICTURE, label=last).gradient_rollouts) == [first, last]
+    assert list(read_picture_attention(model, PICTURE, label=first).gradient_rollouts) == [first]
+    with pytest.raises(OptionError, match="no such label"):
+        read_picture_attention(model, PICTURE, label="zebra")
+
+
+@pytest.mark.parametrize("size", [(13, 11), (12, 12), (5, 17)])
+def test_rows_of_a_swin_lie_in_its_windows(size):
+    """The layer's output from stored rows, cell by cell, equals that of the model's own windows."""
+    model = swin(size)
+    picture = random_pixels(*size, channels=1)
+    reading = read_picture_attention(model, picture)
+    weights, calls = record_weights(model, model.processor([picture]))
+    assert [layer.cell for layer in reading.layers] == [(2, 2)] * 2 + [(4, 4)] * 2
+    for layer, call, own in zip(reading.layers, calls, weights, strict=True):
+        output = own @ call.value.numpy()
+        joined = layer.windows.join(torch.from_numpy(output.transpose(0, 2, 1, 3).reshape(len(own), own.shape[2], -1)))
+        plane = call.value.numpy().transpose(0, 2, 1, 3).reshape(len(own), own.shape[2], -1)
+        values = layer.windows.join(torch.from_numpy(plane)).numpy()[0]
+        window_of = {int(cell): window for window, cells in enumerate(layer.windows.cells.tolist()) for cell in cells}
+        heads = layer.attention.heads
+        for cell, keys in enumerate(layer.keys):
+            padded = plane[window_of[cell]]  # values of padding are in no cell
+            given = np.where((keys >= 0)[:, None], values[keys], padded).reshape(len(keys), heads, -1)
+            mixed = np.einsum("hk,khd->hd", layer.attention.weights()[:, cell], given).ravel()
+            np.testing.assert_allclose(mixed, joined[0, cell].numpy(), atol=1e-5)
+    assert reading.rollout is None
+    assert "merged" in reading.no_rollout_reason
+
+
+def test_refusals():
+    model = image_classifier()
+    model.processor = None
+    with pytest.raises(CheckpointError, match="how its pixels are made"):
+        read_picture_attention(model, PICTURE)
+    with pytest.raises(DataError, match="cat.png"):
+        read_picture_attention(image_classifier(), b"no picture", name="cat.png")
+    reading = read_picture_attention(image_classifier(), PICTURE)
+    with pytest.raises(ShapeError, match="does not match its tokens"):
+        PictureLayer(TokenGrid(3, 3), reading.layers[0].attention, (4, 4))
+
+
+def test_too_many_patches(monkeypatch):
+    monkeypatch.setattr(regard.view.read_picture, "MAX_TOKENS", 6)
+    with pytest.raises(DataError, match="too many patches"):
+        read_picture_attention(image_classifier(), PICTURE)
+
+
+def test_perceiver_is_refused():
+    from regard.models import PerceiverImageEncoder
+    from regard.models.perceiver import Perceiver
+    from regard.models.perceiver_inputs import PixelInput
+
+    made = Perceiver.classifier(PixelInput((6, 5)), ("a", "b"))
+    model = with_processor(PerceiverImageEncoder(made), (6, 5), channels=3)
+    with pytest.raises(RefusedError, match="do not lie over the picture"):
+        read_picture_attention(model, random_pixels(6, 5))
+
+
+def test_linformer_shows_weights_without_rollout():
+    model = image_classifier(mechanism="linformer", mechanism_options={"length": 7, "projected": 3})
+    reading = read_picture_attention(model, PICTURE)
+    assert reading.rollout is None
+    assert "below 0" in reading.no_rollout_reason
+    assert reading.layers[0].attention.is_signed
+    strongest_patches(reading)
+
+
+def test_pictures_are_exact_as_png_and_smaller_as_jpeg():
+    import base64
+    import io
+
+    from PIL import Image
+
+    for pixels in (random_pixels(7, 5).transpose(2, 0, 1), PICTURE[None]):
+        head, _, packed = encode_picture(pixels).partition(",")
+        assert head == "data:image/png;base64"
+        decoded = np.asarray(Image.open(io.BytesIO(base64.b64decode(packed))))
+        np.testing.assert_array_equal(decoded, pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
+    assert encode_picture(random_pixels(400, 400).transpose(2, 0, 1)).startswith("data:image/jpeg;")
+
+
+def test_page_is_self_contained_and_escapes_names():
+    name = "</script><b>\u202ecat.png"
+    page = render_pictures([read_picture_attention(image_classifier(), PICTURE, name=name)], model="m")
+    assert page.count("</script>") == 2
+    assert "<b>" not in page.replace("<b>regard", "")
+    assert "\u202e" not in page
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
+    assert "img-src data:;" in policy
+    assert "unsafe" not in policy
+    assert not re.findall(r"""(?:src|href)=["']?http""", page)
+    data = json.loads(re.findall(r'id="data">(.*?)</script>', page, re.DOTALL)[0])
+    assert data["letters"] == 0
+    assert [len(layer["query"]) for layer in data["texts"][0]["layers"]] == [5, 5]
+
+
+def test_large_page_has_no_values():
+    reading = read_picture_attention(image_classifier(), PICTURE)
+    small, large = (build_pictures_data([reading], "", room) for room in (100_000, 100))
+    assert (small["texts"][0]["layers"][0]["value_dim"], large["texts"][0]["layers"][0]["value_dim"]) == (4, 0)
+    assert large["letters"] == 2
+    assert large["largest_error"] < 0.01
+
+
+def test_gradients_are_stored_exactly():
+    import base64
+
+    reading = read_picture_attention(image_classifier(), PICTURE)
+    (text,) = build_pictures_data([reading], "", 100_000)["texts"]
+    for label, packed in text["gradients"].items():
+        numbers = struct.unpack("<7f", base64.b64decode(packed))
+        np.testing.assert_allclose(numbers, reading.gradient_rollouts[label][0], rtol=1e-6)
+
+
+def test_strongest_patches_are_those_of_the_rollout():
+    reading = read_picture_attention(image_classifier(), PICTURE)
+    rows, how = strongest_patches(reading)
+    best = int(reading.rollout[0, 1:].argmax())
+    assert rows[0] == (f"row {best // 2}, column {best % 2}", pytest.approx(reading.rollout[0, 1 + best]))
+    assert how.startswith("Attention rollout of the class token")
+
+
+def test_strongest_patches_of_a_swin_are_received_weights():
+    model = swin((12, 12))
+    reading = read_picture_attention(model, random_pixels(12, 12, channels=1))
+    rows, _ = strongest_patches(reading)
+    assert sum(share for _, share in rows) <= 1 + 1e-9
+    layer = reading.layers[-1]
+    received = np.zeros(layer.grid.tokens)
+    for query, keys in enumerate(layer.keys):
+        for at, key in enumerate(keys):
+            if key >= 0:
+                received[key] += layer.attention.weights()[:, query, at].mean() / layer.grid.tokens
+    assert rows[0][1] == pytest.approx(received.max())
+
+
+def test_nothing_to_show(tmp_path):
+    with pytest.raises(DataError, match="nothing to show"):
+        write_pictures([], tmp_path / "page.html")
