@@ -13,7 +13,9 @@ def rollout(layers):
             for j in range(tokens):
                 mixed[i, j] = 0.5 * sum(head[i, j] for head in weights) / len(weights) + 0.5 * (i == j)
             mixed[i] /= sum(mixed[i])
-        rolled = np.array([[sum(mixed[i, k] * rolled[k, j] for k in range(tokens)) for j in range(tokens)] for i in range(tokens)])
+        rolled = np.array(
+            [[sum(mixed[i, k] * rolled[k, j] for k in range(tokens)) for j in range(tokens)] for i in range(tokens)]
+        )
     return rolled
 
 

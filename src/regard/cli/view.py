@@ -153,13 +153,13 @@ def view(
         check_output_path(path, overwrite=overwrite)
     if _shows_pictures(texts or [], picture or [], model, source or target):
         others = {"--data": data, "--field": field, "--mechanism": mechanism, "--source": source, "--target": target}
-        _check_only_pictures({name for name, value in others.items() if value} | ({"--truncate"} if truncate else set()))
+        _check_only_pictures(
+            {name for name, value in others.items() if value} | ({"--truncate"} if truncate else set())
+        )
         _show_pictures([*(texts or []), *(picture or [])], model, label, path, overwrite=overwrite, open_page=open_page)
         return
     if label is not None:
-        raise OptionError(
-            "--label belongs to pictures", expected="a picture", got="texts", do="leave --label out"
-        )
+        raise OptionError("--label belongs to pictures", expected="a picture", got="texts", do="leave --label out")
     choices = _parse_mechanisms(mechanism)
     if choices and (source or target):
         raise OptionError(

@@ -24,7 +24,7 @@ from regard.vision.picture_file import load_pillow
 MAX_PNG_BYTES = 200_000
 """A picture whose PNG is larger is stored as a JPEG."""
 SHOWN_LABELS = 5
-ROLLOUT_LETTERS = 2
+ROLLOUT_LETTERS = 3
 
 
 def build_pictures_data(readings: Sequence[PictureReading], model: str, room: int) -> Json:
@@ -38,6 +38,7 @@ def build_pictures_data(readings: Sequence[PictureReading], model: str, room: in
         "letters": letters,
         "alphabet": ALPHABET,
         "largest_error": largest_error,
+        "rollout_letters": ROLLOUT_LETTERS,
         "heads_in_memory": 1024,
         "texts": [_picture(reading, layers, letters) for reading, layers in zip(readings, attentions, strict=True)],
     }
@@ -87,9 +88,7 @@ def _picture(reading: PictureReading, attentions: Sequence[AttentionLayer], lett
         ],
         "other_labels": max(0, len(reading.probabilities) - SHOWN_LABELS),
         "rollout": None if reading.rollout is None else pack_fixed(reading.rollout, ROLLOUT_LETTERS),
-        "gradients": {
-            escape_text(label): pack_float32(rows) for label, rows in reading.gradient_rollouts.items()
-        },
+        "gradients": {escape_text(label): pack_float32(rows) for label, rows in reading.gradient_rollouts.items()},
         "no_rollout": reading.no_rollout_reason,
     }
 

@@ -30,9 +30,7 @@ SCRIPTS = (
 )
 
 
-def write_pictures(
-    readings: Sequence[PictureReading], path: Path, *, model: str = "", overwrite: bool = False
-) -> Path:
+def write_pictures(readings: Sequence[PictureReading], path: Path, *, model: str = "", overwrite: bool = False) -> Path:
     """Write the page of one or more pictures, and return its path. Raises the errors of ``write_page``."""
     check_kind("readings", readings, Sequence, do="a list of readings from regard.view.read_picture_attention")
     for reading in readings:

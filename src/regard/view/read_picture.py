@@ -54,9 +54,13 @@ def read_picture_attention(
     windows = model.windows(*pixels.shape[1:]) if isinstance(model, Swin) else (None,) * len(grids)
     output, calls, outputs = _run(model, processor, pixels)
     probabilities = _rank_labels(model, output)
-    reading = PictureReading(name, pixels, _make_layers(calls, grids, windows, _find_cells(model, grids)), probabilities)
+    reading = PictureReading(
+        name, pixels, _make_layers(calls, grids, windows, _find_cells(model, grids)), probabilities
+    )
     if any(one is not None for one in windows):
-        return replace(reading, no_rollout_reason="The tokens of a Swin are merged from stage to stage, so there is no rollout.")
+        return replace(
+            reading, no_rollout_reason="The tokens of a Swin are merged from stage to stage, so there is no rollout."
+        )
     if any(layer.attention.is_signed for layer in reading.layers):
         return replace(reading, no_rollout_reason="Weights may be below 0 here, so there is no rollout.")
     if not reading.layers:
@@ -94,7 +98,9 @@ def _make_layers(
 ) -> tuple[PictureLayer, ...]:
     if all(one is None for one in windows):
         return tuple(map(PictureLayer, grids, layers_of(calls), cells))
-    check_number_of_weights([(call.query.shape[1], grid.tokens, call.key.shape[2]) for call, grid in zip(calls, grids, strict=True)])
+    check_number_of_weights(
+        [(call.query.shape[1], grid.tokens, call.key.shape[2]) for call, grid in zip(calls, grids, strict=True)]
+    )
     return tuple(
         PictureLayer(grid, _join_windows(call, grid, one), cell, one)
         for call, grid, one, cell in zip(calls, grids, windows, cells, strict=True)
@@ -123,7 +129,12 @@ def _join_windows(call: LayerCall, grid: TokenGrid, windows: WindowPartition) ->
 
 
 def _roll_gradients(
-    model: ImageEncoder, output: ImageOutput, calls: list[LayerCall], outputs: list[Tensor], labels: list[str], prefix: int
+    model: ImageEncoder,
+    output: ImageOutput,
+    calls: list[LayerCall],
+    outputs: list[Tensor],
+    labels: list[str],
+    prefix: int,
 ) -> dict[str, np.ndarray]:
     """The rows of the tokens before the patches, which the heads read, of the gradient rollout of each label."""
     if output.logits is None:

@@ -26,7 +26,9 @@ from regard.mechanisms.base import Mechanism
 from regard.recording import LayerCall
 
 
-def attention_rollout(layers: Iterable[Float64[np.ndarray, "heads tokens tokens"]]) -> Float64[np.ndarray, "tokens tokens"]:
+def attention_rollout(
+    layers: Iterable[Float64[np.ndarray, "heads tokens tokens"]],
+) -> Float64[np.ndarray, "tokens tokens"]:
     """Compute the rollout of weights, the first layer first; they are 0 or more. At least one layer is needed."""
     rolled: np.ndarray | None = None
     for weights in layers:

@@ -7,9 +7,9 @@ import struct
 import numpy as np
 import pytest
 import torch
-from oracles.rollout import gradient_rollout, numerical_gradient, rollout
 
 import regard.view.read_picture
+from oracles.rollout import gradient_rollout, numerical_gradient, rollout
 from picture_files import random_pixels
 from regard.errors import CheckpointError, DataError, OptionError, RefusedError, ShapeError
 from regard.mechanisms.base import Mechanism
@@ -36,7 +36,9 @@ def with_processor(model, size, *, channels=1):
 
 
 def deit(**options):
-    config = DeitConfig((12, 8), (4, 4), channels=1, labels=("a", "b", "c"), layers=2, width=20, heads=5, inner=13, **options)
+    config = DeitConfig(
+        (12, 8), (4, 4), channels=1, labels=("a", "b", "c"), layers=2, width=20, heads=5, inner=13, **options
+    )
     return with_processor(Deit(config), (12, 8))
 
 
@@ -99,7 +101,9 @@ def test_gradient_rollout_agrees_with_numerical_gradients(make):
     for label in (0, 2):
         replaced = Replaced(model, pixels, label)
         gradients = [
-            numerical_gradient(lambda one, at=at: replaced.logit(at, calls[at].value[0], one), own[0])
+            numerical_gradient(
+                lambda one, at=at, replaced=replaced: replaced.logit(at, calls[at].value[0], one), own[0]
+            )
             for at, own in enumerate(weights)
         ]
         expected = gradient_rollout([one[0] for one in weights], gradients)[: len(model.prefix)]
@@ -161,7 +165,7 @@ def test_refusals():
     model.processor = None
     with pytest.raises(CheckpointError, match="how its pixels are made"):
         read_picture_attention(model, PICTURE)
-    with pytest.raises(DataError, match="cat.png"):
+    with pytest.raises(DataError, match=r"cat\.png"):
         read_picture_attention(image_classifier(), b"no picture", name="cat.png")
     reading = read_picture_attention(image_classifier(), PICTURE)
     with pytest.raises(ShapeError, match="does not match its tokens"):

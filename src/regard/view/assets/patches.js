@@ -54,7 +54,7 @@ function withTop(layer, values) {
 function rolloutMap(text) {
   const [layer] = text.layers;
   const tokens = tokensIn(layer).length;
-  text.rolled ??= fromFixed(text.rollout, tokens, 2, data.alphabet);
+  text.rolled ??= fromFixed(text.rollout, tokens, data.rollout_letters, data.alphabet);
   return withTop(layer, vectorOf(text.rolled, tokens, state.query));
 }
 

@@ -1,0 +1,221 @@
+"""The page of pictures in a real browser: shown weights, rollouts, keyboard, windows, themes."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from browser_page import BrowserPage
+from playwright.sync_api import Page
+from test_page import CONTRAST, MALICIOUS_TOKENS
+
+import regard.view.picture_page
+from picture_files import random_pixels
+from regard.models import Deit, DeitConfig, Swin, SwinConfig
+from regard.view import PictureReading, read_picture_attention, write_pictures
+from regard.vision import ImageProcessor
+from small_image_models import image_classifier
+
+ShowPictures = Callable[..., BrowserPage]
+PICTURE = random_pixels(12, 8, channels=1)
+
+
+@pytest.fixture
+def show_pictures(browser_window: Page, tmp_path: Path) -> Iterator[ShowPictures]:
+    """Return a function that writes the page of readings and opens it; closing asserts that there were no errors."""
+    shown: list[BrowserPage] = []
+
+    def show(*readings: PictureReading, at: str = "", width: int = 1200, scheme: str = "light") -> BrowserPage:
+        path = write_pictures(readings, tmp_path / "pictures.html", model="test", overwrite=True)
+        browser_window.set_viewport_size({"width": width, "height": 800})
+        browser_window.emulate_media(media="null", color_scheme=scheme)
+        opened = BrowserPage(browser_window, path)
+        # A data URI is no request to an address.
+        opened.listeners["request"] = lambda request: (
+            request.url.startswith("data:") or opened.requests.append(request.url)
+        )
+        shown.append(opened)
+        opened.open(at)
+        return opened
+
+    yield show
+    if shown:
+        shown[-1].close()
+
+
+def swin_reading() -> PictureReading:
+    torch.manual_seed(2)
+    config = SwinConfig((24, 24), (2, 2), channels=1, width=8, depths=(2, 2), heads=(2, 4), window=3, labels=("a", "b"))
+    model = Swin(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += torch.randn_like(parameter) * 0.3
+    model.processor = ImageProcessor((24, 24), channels=1, mean=(0.5,), std=(0.25,))
+    return read_picture_attention(model, random_pixels(24, 24, channels=1), name="tiles.png")
+
+
+def test_sentence_value_and_steps_are_those_of_the_model(show_pictures: ShowPictures) -> None:
+    reading = read_picture_attention(image_classifier(), PICTURE, name="cat.png")
+    opened = show_pictures(reading, at="#layer=1&head=3&token=4&key=2")
+    row = reading.layers[1].attention.weights()[3, 4]
+    best = 1 + int(row[1:].argmax())
+    names = [reading.layers[1].name_of(token) for token in range(7)]
+    target = "itself" if best == 4 else names[best]
+    assert opened.sentence() == (
+        f"In layer 1, head 3, the patch to which {names[4]} attends most is {target}: {100 * row[best]:.1f} %."
+    )
+    assert opened.page.inner_text("#map-value") == f"{names[4]} → {names[2]} {100 * row[2]:.1f} %"
+    assert opened.page.inner_text("#prefix-shares") == f"Beside the patches: class token {100 * row[0]:.1f} %"
+    assert opened.page.locator("#steps > li").count() == 6
+    cells = opened.page.locator("#steps tbody td:nth-child(5)").all_inner_texts()
+    np.testing.assert_allclose([float(cell) for cell in cells], row, atol=5.1e-5)
+
+
+def test_heads_show_their_strongest_patches(show_pictures: ShowPictures) -> None:
+    reading = read_picture_attention(image_classifier(), PICTURE)
+    opened = show_pictures(reading, at="#layer=0&head=mean&token=0")
+    weights = reading.layers[0].attention.weights()[:, 0]
+    expected = [
+        f"{reading.layers[0].name_of(1 + int(row[1:].argmax()))}: {100 * row[1:].max():.1f} %"
+        for row in [*weights, weights.mean(0)]
+    ]
+    assert opened.page.locator("#multiples span").all_inner_texts() == expected
+    opened.page.locator("#multiples button").nth(2).click()
+    assert opened.sentence().startswith("In layer 0, head 2, the patch to which the class token attends most")
+    opened.page.keyboard.press("ArrowRight")
+    assert "head 3" in opened.sentence()
+
+
+def test_patches_are_picked_by_mouse_and_keyboard(show_pictures: ShowPictures) -> None:
+    opened = show_pictures(read_picture_attention(image_classifier(), PICTURE))
+    picked = lambda: opened.page.locator("#query").evaluate("one => one.selectedOptions[0].text")  # noqa: E731
+    assert picked() == "class token"
+    opened.page.locator("#picture").click(position={"x": 5, "y": 5})
+    assert picked() == "row 0, column 0"
+    for key, place in (("ArrowRight", (0, 1)), ("ArrowRight", (0, 1)), ("ArrowDown", (1, 1)), ("Home", (1, 0))):
+        opened.page.keyboard.press(key)
+        assert picked() == "row {}, column {}".format(*place)
+    assert "&token=3" in opened.current_url()
+    opened.page.keyboard.press("Escape")
+    assert picked() == "class token"
+    opened.page.keyboard.press("ArrowUp")
+    assert picked() == "row 1, column 1"
+    box = opened.page.locator("#map").bounding_box()
+    assert box is not None
+    opened.page.locator("#map").click(position={"x": box["width"] - 5, "y": box["height"] - 5})
+    assert picked() == "row 2, column 1"
+    opened.page.get_by_role("radio", name="class token").click()
+    assert picked() == "class token"
+
+
+def test_rollout_and_gradient_rollout(show_pictures: ShowPictures) -> None:
+    reading = read_picture_attention(image_classifier(), PICTURE)
+    opened = show_pictures(reading)
+    opened.page.get_by_role("radio", name="Rollout", exact=True).click()
+    assert reading.rollout is not None
+    best = 1 + int(reading.rollout[0, 1:].argmax())
+    assert opened.sentence() == (
+        f"Through all layers, the patch that counts most for the class token is {reading.layers[0].name_of(best)}: "
+        f"{100 * reading.rollout[0, best]:.1f} %."
+    )
+    assert opened.page.locator("#walk").is_hidden()
+    labels = opened.page.locator("#labels button")
+    assert labels.count() == 3
+    for at, (label, share) in enumerate(reading.probabilities):
+        assert labels.nth(at).locator(".share").inner_text() == f"{100 * share:.1f} %"
+        labels.nth(at).click()
+        row = reading.gradient_rollouts[label][0, 1:]
+        shares = row / row.sum()
+        place = reading.layers[0].name_of(1 + int(shares.argmax()))
+        assert opened.sentence() == (
+            f"For the label {label}, the patch that counts most is {place}: {100 * shares.max():.1f} % of all patches."
+        )
+    assert "view=gradient&label=2" in opened.current_url()
+
+
+def test_distillation_token_is_a_source(show_pictures: ShowPictures) -> None:
+    config = DeitConfig((12, 8), (4, 4), channels=1, labels=("a", "b"), layers=2, width=20, heads=5, inner=13)
+    model = Deit(config).eval()
+    model.processor = ImageProcessor((12, 8), channels=1, mean=(0.5,), std=(0.25,))
+    reading = read_picture_attention(model, PICTURE)
+    opened = show_pictures(reading, at="#layer=1&head=2&token=1")
+    row = reading.layers[1].attention.weights()[2, 1]
+    shown = f"Beside the patches: class token {100 * row[0]:.1f} %, distillation token {100 * row[1]:.1f} %"
+    assert opened.page.inner_text("#prefix-shares") == shown
+    assert "the distillation token attends most" in opened.sentence()
+
+
+def test_a_row_of_a_swin_lies_in_its_window(show_pictures: ShowPictures) -> None:
+    """Each token of a shifted layer: the page's window equals that of the model, wrapped around the edges."""
+    reading = swin_reading()
+    opened = show_pictures(reading, at="#layer=1&head=1&token=0")
+    layer = reading.layers[1]
+    assert layer.windows is not None
+    assert layer.windows.shift == 1
+    for token in (0, 5, 13, 143):
+        opened.page.evaluate(f"location.hash = 'layer=1&head=1&token={token}'")
+        opened.wait_until(f"document.getElementById('query').value === '{token}'")
+        names = [
+            text.split(" ", 1)[1].strip("\u2068\u2069") for text in opened.page.locator("#key option").all_inner_texts()
+        ]
+        assert names == [layer.name_of(int(key)) if key >= 0 else "padding" for key in layer.keys[token]]
+        row = layer.attention.weights()[1, token]
+        cells = opened.page.locator("#steps tbody td:nth-child(2)").all_inner_texts()
+        np.testing.assert_allclose([float(cell) for cell in cells], row, atol=5.1e-5)
+    assert "shifted by 1" in opened.page.inner_text("#map-how")
+    assert opened.page.get_by_role("radio", name="Rollout", exact=True).count() == 0
+
+
+def test_the_place_is_kept_from_stage_to_stage(show_pictures: ShowPictures) -> None:
+    opened = show_pictures(swin_reading(), at="#layer=0&head=0&token=143")
+    opened.page.select_option("#layer", "3")
+    assert opened.page.locator("#query").evaluate("one => one.selectedOptions[0].text") == "row 5, column 5"
+    opened.page.locator("#grid [role=row]").nth(1).locator("[role=gridcell]").nth(1).click()
+    assert opened.page.input_value("#layer") == "1"
+    opened.page.keyboard.press("ArrowUp")
+    assert (opened.page.input_value("#layer"), opened.page.input_value("#head")) == ("0", "1")
+
+
+def test_map_is_stronger_where_weights_are_larger(show_pictures: ShowPictures) -> None:
+    """In the overview a pixel is a patch: its colour follows the weight."""
+    reading = read_picture_attention(image_classifier(), np.full((12, 8), 100, dtype=np.uint8))
+    opened = show_pictures(reading, at="#layer=0&head=0&token=0")
+    opened.wait_until_painted()
+    pixels = opened.page.evaluate(
+        "[...document.querySelector('#grid canvas').getContext('2d').getImageData(0, 0, 2, 3).data]"
+    )
+    light = np.array(pixels).reshape(6, 4)[:, :3].sum(1)
+    weights = reading.layers[0].attention.weights()[0, 0, 1:]
+    assert (np.diff(light[np.argsort(weights)]) <= 0).all()
+    assert light[weights.argmax()] < light[weights.argmin()]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1200, 380])
+def test_contrast_and_width(show_pictures: ShowPictures, scheme: str, width: int) -> None:
+    reading = read_picture_attention(image_classifier(), PICTURE, name="a-long-name-" * 12 + ".png")
+    opened = show_pictures(reading, reading, width=width, scheme=scheme)
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert opened.page.evaluate(CONTRAST) >= 4.5
+    opened.page.locator("[role=tab]").nth(1).click()
+    assert "picture=1" in opened.current_url()
+
+
+def test_html_in_names_and_labels_is_text(show_pictures: ShowPictures) -> None:
+    model = image_classifier(labels=tuple(MALICIOUS_TOKENS[:3]))
+    opened = show_pictures(read_picture_attention(model, PICTURE, name=MALICIOUS_TOKENS[0]))
+    assert sorted(opened.page.locator("#labels bdi").all_text_contents()) == sorted(MALICIOUS_TOKENS[:3])
+    assert opened.page.locator("#picture-name bdi").text_content() == MALICIOUS_TOKENS[0]
+    assert opened.page.evaluate("document.querySelectorAll('img, svg, iframe, object, embed').length") == 0
+
+
+def test_rounded_page_without_values(show_pictures: ShowPictures, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regard.view.picture_page, "MAX_VECTOR_CHARACTERS", 100)
+    reading = read_picture_attention(image_classifier(), PICTURE)
+    opened = show_pictures(reading, at="#layer=1&head=3&token=4&key=2")
+    assert opened.page.locator("#steps > li").count() == 5
+    row = reading.layers[1].attention.weights()[3, 4]
+    cells = opened.page.locator("#steps tbody td:nth-child(5)").all_inner_texts()
+    np.testing.assert_allclose([float(cell) for cell in cells], row, atol=0.002)
+    assert "rounded to 13 bits" in opened.page.inner_text("#foot")

@@ -1,0 +1,77 @@
+"""``regard view`` with pictures in the shell."""
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from picture_files import random_pixels, write_folders
+from regard.cli import view_pictures
+from regard.cli.app import app
+from regard.errors import CheckpointError, DataError, OptionError
+from small_classifiers import classifier
+from small_image_models import image_classifier
+
+
+def run(*arguments):
+    return CliRunner(env={"COLUMNS": "100"}).invoke(app, ["view", *map(str, arguments)])
+
+
+def output(*arguments):
+    result = run(*arguments)
+    assert result.exit_code == 0, result.exception or result.stderr
+    return result.stdout
+
+
+def error_message(kind, *arguments):
+    result = run(*arguments)
+    assert isinstance(result.exception, kind), result.exception
+    return str(result.exception)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Image.fromarray(random_pixels(13, 9)).save("cat.png")
+    (tmp_path / "bad.png").write_bytes(b"x")
+    image_classifier().save("vit")
+    return tmp_path
+
+
+def test_summary_and_page(folder):
+    shown = output("cat.png", "--model", "vit", "-o", "cat.html")
+    assert shown.startswith("cat.png\n")
+    assert "Attention rollout of the class token" in shown
+    assert "row 0, column 1" in shown
+    assert "Page: cat.html" in shown
+    page = (folder / "cat.html").read_text()
+    assert page.count("data:image/png;base64,") == 1
+    assert "<title>cat.png · regard</title>" in page
+
+
+def test_folders_and_options(folder):
+    write_folders(folder / "shapes", count=1)
+    shown = output("shapes", "--model", "vit")
+    assert shown.count("Attention rollout") == 3
+    assert "shapes/columns/000.png" in shown
+    assert output("--picture", "cat.png", "--model", "vit", "--label", "rows").startswith("cat.png\n")
+    assert "no such label" in error_message(OptionError, "cat.png", "--model", "vit", "--label", "zebra")
+
+
+def test_texts_and_pictures_are_told_apart(folder):
+    assert "reads pictures, not texts" in error_message(OptionError, "A cat sat.", "--model", "vit")
+    assert "--model is missing" in error_message(OptionError, "cat.png")
+    classifier().save("text-model")
+    assert "the model reads texts" in error_message(OptionError, "cat.png", "--model", "text-model")
+    assert "no model 'none/such'" in error_message(CheckpointError, "cat.png", "--model", "none/such")
+    assert "--label belongs to pictures" in error_message(OptionError, "A cat.", "--label", "a")
+    assert "--mechanism cannot be used" in error_message(
+        OptionError, "cat.png", "--model", "vit", "--mechanism", "linear"
+    )
+    assert "--truncate cannot be used" in error_message(OptionError, "cat.png", "--model", "vit", "--truncate")
+
+
+def test_files_that_are_no_pictures(folder, monkeypatch):
+    assert "bad.png is not a picture" in error_message(DataError, "bad.png", "--model", "vit")
+    assert "no picture to view" in error_message(DataError, "--model", "vit")
+    monkeypatch.setattr(view_pictures, "MAX_PICTURES", 1)
+    assert "too many pictures" in error_message(OptionError, "cat.png", "cat.png", "--model", "vit")
