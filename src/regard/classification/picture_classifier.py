@@ -101,7 +101,7 @@ def embed_pictures(
     """The pooled vectors of pictures, in float32 on the CPU. Raises DataError for a picture that cannot be read."""
     _check_list(pictures)
     found = [embed_pixels(model, some, batch=batch) for some in _read_batches(pictures, get_processor(model), batch)]
-    return torch.cat(found) if found else torch.zeros(0, model.width)
+    return torch.cat(found) if found else torch.zeros(0, model.vector_width)
 
 
 @torch.no_grad()
@@ -109,8 +109,8 @@ def embed_pixels(
     model: ImageEncoder, pixels: Sequence[np.ndarray], *, batch: int = BATCH
 ) -> Float[Tensor, "pictures width"]:
     """The pooled vectors of pictures that ``processor.to_pixels`` has made: uint8 (channels, height, width)."""
-    found = [model(some).pooled.float().cpu() for some in batch_pixels(model, pixels, batch)]
-    return torch.cat(found) if found else torch.zeros(0, model.width)
+    found = [model.embed(some).float().cpu() for some in batch_pixels(model, pixels, batch)]
+    return torch.cat(found) if found else torch.zeros(0, model.vector_width)
 
 
 def get_processor(model: ImageEncoder) -> ImageProcessor:

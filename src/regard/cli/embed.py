@@ -271,7 +271,9 @@ def _load_embedder(model: str, dtype: str, name: str, options: EmbeddingOptions)
     say_if_slower(dtype, embedder.model.device, say)
     if not options.tokens:
         embedder.pooling.check()
-    return embedder, find_format(name)(tokens=options.tokens, width=embedder.model.width)
+    return embedder, find_format(name)(
+        tokens=options.tokens, width=embedder.model.width if options.tokens else embedder.width
+    )
 
 
 def _run_settings(

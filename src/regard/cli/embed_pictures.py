@@ -51,7 +51,7 @@ def embed_pictures(
             f"{out} already exists", expected="a new file", got="an existing file", do="add --overwrite"
         )
     encoder = load_image_encoder(model, dtype=getattr(torch, dtype))
-    written = find_format(name)(tokens=False, width=encoder.width)
+    written = find_format(name)(tokens=False, width=encoder.vector_width)
     skipped: list[str] = []
     with open_pictures(paths, data, field) as lines:
         found = _embed(read_pictures(lines, get_processor(encoder)), encoder, batch, skipped if skip_bad else None)

@@ -19,7 +19,7 @@ from regard.layers.dropout import Dropout
 from regard.layers.projection import linear_activation
 from regard.validation import check_tokens
 
-_PLAIN = ("relu", "gelu", "gelu_tanh", "silu", "relu_squared")
+_PLAIN = ("relu", "gelu", "gelu_tanh", "silu", "relu_squared", "quick_gelu")
 _GATED = {"glu": "sigmoid", "reglu": "relu", "geglu": "gelu", "geglu_tanh": "gelu_tanh", "swiglu": "silu"}
 """The gate's activation, by the name of the gated variant."""
 ACTIVATIONS = (*_PLAIN, *_GATED)

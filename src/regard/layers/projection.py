@@ -62,6 +62,7 @@ ACTIVATIONS = {
     "silu": Activation(functional.silu, ("swish", "")),
     "sigmoid": Activation(functional.sigmoid, ("sigmoid", "")),
     "relu_squared": Activation(lambda tensor: functional.relu(tensor).square(), None),
+    "quick_gelu": Activation(lambda tensor: tensor * torch.sigmoid(1.702 * tensor), None),
 }
 
 

@@ -32,6 +32,9 @@ from regard.mechanisms.key_value_cache import KeyValueCache, TokenCache
 from regard.mechanisms.state import State
 from regard.positions.base import Rotation
 
+_NATIVE_ACTIVATIONS = frozenset({"relu", "gelu", "gelu_tanh", "silu", "sigmoid", "relu_squared"})
+"""Activations that the native sublayer computes."""
+
 
 def can_step(tokens: Tensor) -> bool:
     """Whether sublayers of these tokens may be computed in one native call each."""
@@ -47,6 +50,8 @@ def can_step(tokens: Tensor) -> bool:
 def feed_forward_step(feed_forward: nn.Module, residual: Residual, tokens: Tensor) -> Tensor | None:
     """Compute a feed-forward sublayer of tokens for which ``can_step`` holds."""
     if type(feed_forward) is not FeedForward or not is_unmodified(feed_forward):
+        return None
+    if feed_forward.inner_activation not in _NATIVE_ACTIVATIONS:
         return None
     modules, dtype = feed_forward._modules, tokens.dtype
     up, down = _read_linear(modules["up"], dtype), _read_linear(modules["down"], dtype)

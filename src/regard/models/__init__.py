@@ -4,6 +4,17 @@ from regard.models.base import Decoder, Encoder, EncoderDecoder, SequenceOutput
 from regard.models.bert import Bert, BertConfig
 from regard.models.causal_language_model import CausalLanguageModel
 from regard.models.causal_state import CausalOutput, CausalState
+from regard.models.clip import (
+    Clip,
+    ClipConfig,
+    ClipOutput,
+    clip_vit_base_16,
+    clip_vit_base_32,
+    clip_vit_large_14,
+    contrastive_loss,
+)
+from regard.models.clip_text import ClipText, ClipTextConfig, ClipTextOutput
+from regard.models.clip_vision import ClipVision, ClipVisionConfig
 from regard.models.deit import Deit, DeitConfig, deit_base, deit_small, deit_tiny
 from regard.models.gpt2 import Gpt2, Gpt2Config, gpt2_large, gpt2_medium, gpt2_small, gpt2_xl
 from regard.models.image_encoder import ImageEncoder, ImageOutput, TokenGrid
@@ -106,6 +117,14 @@ __all__ = [
     "CausalState",
     "ClassOutput",
     "ClassifierOutput",
+    "Clip",
+    "ClipConfig",
+    "ClipOutput",
+    "ClipText",
+    "ClipTextConfig",
+    "ClipTextOutput",
+    "ClipVision",
+    "ClipVisionConfig",
     "ConvolutionInput",
     "Decoder",
     "Deit",
@@ -162,6 +181,10 @@ __all__ = [
     "Vit",
     "VitConfig",
     "bahdanau",
+    "clip_vit_base_16",
+    "clip_vit_base_32",
+    "clip_vit_large_14",
+    "contrastive_loss",
     "deit_base",
     "deit_small",
     "deit_tiny",

@@ -11,6 +11,7 @@ ACTIVATIONS = {
     "relu2": "relu_squared",
     "silu": "silu",
     "swish": "silu",
+    "quick_gelu": "quick_gelu",
 }
 """Hugging Face's names of activations, and ours. Of several names for one activation, the first is written."""
 

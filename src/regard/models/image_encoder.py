@@ -129,6 +129,16 @@ class ImageEncoder(nn.Module, ABC):
         Raises ShapeError or DtypeError for pixels that do not fit, RefusedError for a mask that the model cannot use.
         """
 
+    def embed(self, pixels: Tensor) -> Float[Tensor, "batch vector"]:
+        """Compute one vector for each picture, as ``regard embed`` writes it: the pooled vector."""
+        pooled: Tensor = self(pixels).pooled
+        return pooled
+
+    @property
+    def vector_width(self) -> int:
+        """The number of components of a vector of ``embed``."""
+        return self.width
+
     @property
     @abstractmethod
     def picture_size(self) -> tuple[int, int]:

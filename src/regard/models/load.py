@@ -22,6 +22,13 @@ from regard.models import adapter_folder
 from regard.models.base import Decoder, Encoder, EncoderDecoder
 from regard.models.bert import Bert
 from regard.models.causal_language_model import CausalLanguageModel
+from regard.models.clip import MODEL_TYPE as CLIP_TYPE
+from regard.models.clip import Clip
+from regard.models.clip_text import MODEL_TYPE as CLIP_TEXT_TYPE
+from regard.models.clip_text import ClipText
+from regard.models.clip_vision import MODEL_TYPE as CLIP_VISION_TYPE
+from regard.models.clip_vision import OWN_MODEL_TYPE as OWN_CLIP_VISION_TYPE
+from regard.models.clip_vision import ClipVision
 from regard.models.config_file import ConfigFile
 from regard.models.deit import Deit
 from regard.models.gpt2 import Gpt2
@@ -53,7 +60,7 @@ class FolderReader(Protocol):
 
     def __call__(
         self, folder: Path, config: ConfigFile, *, dtype: torch.dtype
-    ) -> Encoder | Decoder | ImageEncoder | Perceiver:
+    ) -> Encoder | Decoder | ImageEncoder | Perceiver | Clip:
         """Load the model of ``folder``, whose config.json is ``config``. Raises CheckpointError for unusable files."""
         ...
 
@@ -65,6 +72,9 @@ _MODELS: Mapping[str, FolderReader] = {
     **dict.fromkeys(("vit", OWN_TYPE + "vit"), Vit.from_folder),
     **dict.fromkeys(("deit", OWN_TYPE + "deit"), Deit.from_folder),
     "swin": Swin.from_folder,
+    CLIP_TYPE: Clip.from_folder,
+    CLIP_TEXT_TYPE: ClipText.from_folder,
+    **dict.fromkeys((CLIP_VISION_TYPE, OWN_CLIP_VISION_TYPE), ClipVision.from_folder),
     **dict.fromkeys(MODEL_TYPES, Llama.from_folder),
     **dict.fromkeys(ROBERTA_TYPES, Roberta.from_folder),
     **dict.fromkeys(T5_TYPES, load_t5),
@@ -110,7 +120,11 @@ CLASSIFIER = ModelKind(
     "the folder of a classifier, written by `regard train classify`",
     "check the path; to make one: regard train classify --data texts.tsv --out model/",
 )
-MASKED_LANGUAGE_MODEL = ModelKind(
+MASKED_CLIP = ModelKind(
+    "the folder of a CLIP, or a name on the Hub such as 'openai/clip-vit-base-patch32'",
+    "check the path; a folder has config.json and model.safetensors",
+)
+LANGUAGE_MODEL = ModelKind(
     "the folder of a masked language model, such as `regard train mlm` writes, or a name on the Hub such as "
     "'google-bert/bert-base-uncased'",
     "check the path; to make one: regard train mlm --data text.txt --out model/",
@@ -157,7 +171,7 @@ _HUB_FILES = [
 @explain_arguments
 def load(
     folder_or_name: str | Path, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
-) -> Encoder | Decoder | ImageEncoder | Perceiver:
+) -> Encoder | Decoder | ImageEncoder | Perceiver | Clip:
     """Load a trained model in eval mode.
 
     The model has ``.config``; an ``Encoder``, a ``CausalLanguageModel`` and a ``T5`` also have ``.tokenizer``, an
@@ -250,16 +264,23 @@ def is_image_model(folder_or_name: str | Path) -> bool:
     return isinstance(kind, type) and issubclass(kind, ImageEncoder)
 
 
+def is_clip(folder_or_name: str | Path) -> bool:
+    """Whether a model is a CLIP with both towers, by its config.json. Raises CheckpointError if there is no model."""
+    return ConfigFile.read(resolve_folder(folder_or_name)).model_type == CLIP_TYPE
+
+
 def load_encoder(folder_or_name: str | Path, *, dtype: torch.dtype | None = None) -> Encoder:
     """Load a text encoder, without a masked-language head, which takes time for each token of a large vocabulary.
 
-    Of a T5 it is the encoder.
+    Of a T5 it is the encoder, of a CLIP the text tower.
 
     Raises CheckpointError for another kind of model, and what ``load`` raises.
     """
     model = load(folder_or_name, dtype=dtype)
     if isinstance(model, T5):
         return model.encoder
+    if isinstance(model, Clip):
+        return model.text
     if not isinstance(model, Encoder):
         raise _wrong_kind_error(folder_or_name, "a text encoder, such as a BERT", model)
     if isinstance(model, MaskedLanguageModel):
@@ -311,15 +332,27 @@ def load_masked_language_model(
 def load_image_encoder(
     folder_or_name: str | Path, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
 ) -> ImageEncoder:
-    """Load a model that reads pictures, with its head if the folder holds one.
+    """Load a model that reads pictures, with its head if the folder holds one; of a CLIP the vision tower.
 
     Raises CheckpointError for another kind of model, and what ``load`` raises.
     """
     model = load(resolve_folder(folder_or_name, IMAGE_ENCODER), device=device, dtype=dtype)
     if isinstance(model, Perceiver) and classifies_pictures(model.config):
         return PerceiverImageEncoder(model).eval()
+    if isinstance(model, Clip):
+        return model.vision
     if not isinstance(model, ImageEncoder):
         raise _wrong_kind_error(folder_or_name, "a model that reads pictures, such as a ViT", model)
+    return model
+
+
+def load_clip(
+    folder_or_name: str | Path, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+) -> Clip:
+    """Load a CLIP. Raises CheckpointError for another kind of model, and what ``load`` raises."""
+    model = load(resolve_folder(folder_or_name, CLIP), device=device, dtype=dtype)
+    if not isinstance(model, Clip):
+        raise _wrong_kind_error(folder_or_name, "a CLIP with both towers", model)
     return model
 
 
@@ -362,6 +395,8 @@ def _commands_of(model: object) -> str:
         return "regard generate, regard evaluate lm, regard view"
     if isinstance(model, MaskedLanguageModel):
         return "regard embed, regard view, regard evaluate mlm, regard train classify --from"
+    if isinstance(model, Clip):
+        return "regard embed, with texts or pictures, and regard classify --labels"
     if isinstance(model, Perceiver):
         return "Python: model = regard.load(folder), then model(inputs)"
     return "regard embed, regard view"

@@ -175,7 +175,7 @@ class WeightNames:
             tensors = [found[part][1] for part in range(len(found))]
             parts = _as_tuple(row.stored)
             whole = tensors[0] if len(tensors) == 1 else torch.cat(tensors)
-            if whole.shape[0] % len(parts):
+            if len(parts) > 1 and whole.shape[0] % len(parts):
                 raise CheckpointError(
                     f"{found[0][0]} cannot be cut into {len(parts)} equal parts",
                     expected=f"a multiple of {len(parts)} rows, for {', '.join(map(fill, parts))}",

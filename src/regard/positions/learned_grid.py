@@ -48,18 +48,25 @@ class LearnedGrid(nn.Module):
             for name, size in {"rows": rows, "columns": columns}.items():
                 check_size(name, size)
             check_weights(rows=rows, columns=columns, width=self.weight.shape[2])
-        if (rows, columns) == (self.rows, self.columns):
-            return self.weight
-        before, trained = self.weight[:, : self.prefix], self.weight[:, self.prefix :]
-        grid = trained.unflatten(1, (self.rows, self.columns)).permute(0, 3, 1, 2)
-        # In half precision the sum of 16 products would be rounded at each step.
-        wide = grid.to(torch.promote_types(grid.dtype, torch.float32))
-        placed = functional.interpolate(wide, size=(rows, columns), mode="bicubic", align_corners=False)
-        return torch.cat([before, placed.flatten(2).transpose(1, 2).to(before.dtype)], dim=1)
+        placed = interpolate_grid(self.weight[0], (self.rows, self.columns), (rows, columns), prefix=self.prefix)
+        return placed[None]
 
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""
         return f"rows={self.rows}, columns={self.columns}, width={self.weight.shape[2]}, prefix={self.prefix}"
+
+
+def interpolate_grid(
+    vectors: Float[Tensor, "trained width"], trained: tuple[int, int], grid: tuple[int, int], *, prefix: int
+) -> Float[Tensor, "tokens width"]:
+    """Interpolate the vectors of a ``trained`` grid (rows, columns), after ``prefix`` others, for another ``grid``."""
+    if grid == trained:
+        return vectors
+    places = vectors[prefix:].unflatten(0, trained).permute(2, 0, 1)[None]
+    # In half precision the sum of 16 products would be rounded at each step.
+    wide = places.to(torch.promote_types(places.dtype, torch.float32))
+    placed = functional.interpolate(wide, size=grid, mode="bicubic", align_corners=False)
+    return torch.cat([vectors[:prefix], placed[0].flatten(1).T.to(vectors.dtype)])
 
 
 def init_truncated_normal(weight: Tensor, deviation: float) -> None:

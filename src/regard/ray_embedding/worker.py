@@ -108,7 +108,10 @@ class ChunkEmbedder:
                     do="put the model into a folder that all machines share, and name it: --model FOLDER",
                 )
             self._embedder = embedder
-        form = find_format(plan.form)(tokens=plan.options.tokens, width=self._embedder.model.width)
+        form = find_format(plan.form)(
+            tokens=plan.options.tokens,
+            width=self._embedder.model.width if plan.options.tokens else self._embedder.width,
+        )
         return self._embedder, form
 
 

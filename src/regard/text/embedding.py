@@ -1,7 +1,7 @@
 """Text embedding: one vector per sentence, or one per token.
 
     hidden = model(ids, mask)                       (batch, length, width)
-    sentence vector = pooling(hidden)               (width,)            ``regard.text.pooling``
+    sentence vector = pooling(hidden)               (width,)            ``regard.text.pooling``, or the model's own
     token vectors   = hidden without padding        (tokens, width)     contextual, not normalised
 
 Texts are batched by length, to save padding. Vectors come back in the order of the texts, in float32 whatever the dtype
@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import CheckpointError, UnknownWordsWarning, check_count, check_kind
+from regard.errors import CheckpointError, OptionError, UnknownWordsWarning, check_count, check_kind
 from regard.text.length_batches import cut_batches
 from regard.text.pooling import Pooling
 from regard.text.tokenizer import TokenBatch, TokenizedText, Tokenizer
@@ -61,6 +61,20 @@ class TextEncoder(Protocol):
         ...
 
 
+@runtime_checkable
+class VectorEncoder(TextEncoder, Protocol):
+    """A model that makes the vector of a text itself, not by pooling: its ``pooling`` is "own"."""
+
+    @property
+    def vector_width(self) -> int:
+        """The number of components of a vector."""
+        ...
+
+    def embed(self, ids: Tensor, *, mask: Any = None) -> Tensor:
+        """Compute the vector of each text, (batch, vector width)."""
+        ...
+
+
 @final
 @explain_arguments
 class Embedder:
@@ -84,6 +98,13 @@ class Embedder:
             )
         self.model, self.tokenizer = model, model.tokenizer
         self.pooling = pooling or model.pooling or Pooling()
+        if self.pooling.is_own and not isinstance(model, VectorEncoder):
+            raise OptionError(
+                "this model makes no vectors of texts itself",
+                expected="another pooling, or a model with the method embed, such as the text tower of a CLIP",
+                got=f"{type(model).__name__} with {self.pooling}",
+                do='for example Pooling(("mean",))',
+            )
 
     @explain_arguments
     def sentences(
@@ -107,17 +128,29 @@ class Embedder:
         """Embed each tokenized text as one vector, (texts, width). Raises RefusedError for an unsupported pooling."""
         self.pooling.check()
 
-        def pool(hidden: Tensor, read: TokenBatch) -> Sequence[Tensor]:
+        def pool(ids: Tensor, read: TokenBatch) -> Sequence[Tensor]:
+            if self.pooling.is_own:
+                assert isinstance(self.model, VectorEncoder), "__init__ checks it"
+                return self.model.embed(ids, mask=read.mask).unbind()
+            hidden = self.model(ids, mask=read.mask).hidden
             lengths = torch.tensor(read.lengths, device=hidden.device)
             return self.pooling.pool(hidden, lengths).unbind()
 
         vectors = self._run_batches(texts, batch, pool)
-        return torch.stack(vectors) if vectors else torch.empty(0, self.model.width)
+        return torch.stack(vectors) if vectors else torch.empty(0, self.width)
+
+    @property
+    def width(self) -> int:
+        """The number of components of the vector of a text."""
+        if self.pooling.is_own and isinstance(self.model, VectorEncoder):
+            return self.model.vector_width
+        return self.model.width
 
     def contextual(self, texts: Sequence[TokenizedText], *, batch: int = 32) -> tuple[Float[Tensor, "_ width"], ...]:
         """Embed each tokenized text as contextual token vectors, (tokens, width)."""
 
-        def cut(hidden: Tensor, read: TokenBatch) -> Sequence[Tensor]:
+        def cut(ids: Tensor, read: TokenBatch) -> Sequence[Tensor]:
+            hidden = self.model(ids, mask=read.mask).hidden
             return [row[:length] for row, length in zip(hidden, read.lengths, strict=True)]
 
         return tuple(self._run_batches(texts, batch, cut))
@@ -144,8 +177,7 @@ class Embedder:
         most_padding = MAX_BATCH_PADDING if self.model.device.type == "cpu" else None
         for rows in batches_by_length([len(text) for text in texts], batch, most_padding=most_padding):
             read = self.tokenizer.pad([texts[row] for row in rows])
-            hidden = self.model(read.ids.to(self.model.device), mask=read.mask).hidden
-            for row, vector in zip(rows, part(hidden, read), strict=True):
+            for row, vector in zip(rows, part(read.ids.to(self.model.device), read), strict=True):
                 vectors[row] = vector.float().cpu().clone()
         return vectors
 

@@ -2,6 +2,7 @@
 
     mean   s = sum_t m_t h_t / sum_t m_t        m_t = 1 for tokens, 0 for padding
     cls    s = h_0
+    own    s = model.embed(ids), a vector that the model itself makes of its hidden states, such as a CLIP
     normalised: s / max(|s|, 1e-12)
 
 Reimers and Gurevych 2019, "Sentence-BERT", section 3. hidden (batch, length, width) -> (batch, width).
@@ -22,6 +23,8 @@ from torch.nn import functional
 from regard.errors import CheckpointError, OptionError, RefusedError, short_repr
 
 MODES = ("mean", "cls")
+OWN = "own"
+"""The mode of a model that makes the vector of a text itself, of length 1."""
 _FLAGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
 _PACKAGE = "sentence_transformers.models."
 
@@ -47,11 +50,20 @@ class Pooling:
                 do="choose from " + ", ".join(MODES),
             )
 
+    @property
+    def is_own(self) -> bool:
+        """Whether the model itself makes the vector of a text."""
+        return tuple(self.modes) == (OWN,) and not self.others
+
     def __str__(self) -> str:
+        if self.is_own:
+            return "the model's own vectors, length 1"
         return " + ".join(self.modes) + " pooling" + (", length 1" if self.normalise else "")
 
     def check(self) -> None:
         """Raise RefusedError unless there is exactly one supported mode and no unsupported step."""
+        if self.is_own:
+            return
         unknown = [mode for mode in self.modes if mode not in MODES] + list(self.others)
         if unknown or len(self.modes) != 1:
             raise RefusedError(
@@ -66,9 +78,16 @@ class Pooling:
     ) -> Float[Tensor, "batch width"]:
         """Pool hidden states, padded on the right, to sentence vectors (batch, width), at least in float32.
 
-        ``lengths`` counts the tokens of each row. Raises RefusedError for an unsupported pooling.
+        ``lengths`` counts the tokens of each row. Raises RefusedError for an unsupported pooling, and for "own".
         """
         self.check()
+        if self.is_own:
+            raise RefusedError(
+                "this model makes the vector of a text itself",
+                expected="one of the modes " + ", ".join(MODES),
+                got=OWN,
+                do="use model.embed(ids, mask=mask), or Embedder(model)",
+            )
         wide = torch.promote_types(hidden.dtype, torch.float32)
         vectors = hidden[:, 0].to(wide) if self.modes == ("cls",) else _mean_pool(hidden, lengths, wide)
         return functional.normalize(vectors, dim=-1) if self.normalise else vectors

@@ -1,0 +1,322 @@
+"""The text tower of a CLIP: a causal Transformer whose output at the end token stands for the text.
+
+    h_0 = embedding(ids) + positions
+    h_l = block_l(h_l-1), token i attends to tokens 1 .. i        ``clip_tower``
+    hidden = norm(h_L)
+    pooled = hidden[e],   e the place of the end token
+    embedding = W pooled
+
+Radford et al. 2021, section 2.4. ids (batch, length) -> hidden (batch, length, width), embedding (batch, projection).
+The end token is the first visible one with the id ``end_id``. Configs of the first published files name a wrong id, 2,
+and their models take the largest id of a text instead, which the end token has in their vocabulary: ``end_id=None``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard.arguments import explain_arguments
+from regard.errors import OptionError, ShapeError, check_count, check_flag, check_kind, check_size, check_weights
+from regard.masks import Mask, causal
+from regard.models import checkpoint_reader, checkpoint_writer
+from regard.models.base import Encoder
+from regard.models.check_mechanisms import check_mechanisms
+from regard.models.check_token_ids import check_token_ids
+from regard.models.clip_tower import (
+    LAYER_ROWS,
+    ClipTowerConfig,
+    make_layers,
+    make_projection,
+    read_tower_fields,
+    write_tower_fields,
+)
+from regard.models.config_file import ConfigFile
+from regard.models.weight_names import Row, WeightNames
+from regard.tensors import has_values
+from regard.text.pooling import OWN, Pooling
+from regard.validation import check_mask
+
+TEXT_ROWS = (
+    Row("embeddings.token_embedding", "token_embedding"),
+    Row("embeddings.position_embedding", "positions"),
+    *LAYER_ROWS,
+    Row("final_layer_norm", "norm"),
+)
+"""Weight names in Hugging Face files, and in this model, but for the projection."""
+MODEL_TYPE = "clip_text_model"
+_LARGEST_ID = 2
+"""The ``eos_token_id`` of files whose end token is the one with the largest id."""
+_PROJECTION = "text_projection"
+
+
+@final
+@explain_arguments
+@dataclass(frozen=True)
+class ClipTextConfig(ClipTowerConfig):
+    """The hyperparameters of a text tower: those of ``ClipTowerConfig``, and these. Defaults are CLIP base.
+
+    Args:
+        vocabulary: number of tokens.
+        max_length: number of positions of tokens.
+        end_id: the end token of a text; None is the one with the largest id.
+        pad_id: the padding token.
+    """
+
+    vocabulary: int = 49408
+    max_length: int = 77
+    end_id: int | None = 49407
+    pad_id: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("vocabulary", "max_length"):
+            check_size(name, getattr(self, name))
+        check_weights(vocabulary=self.vocabulary, width=self.width)
+        check_weights(max_length=self.max_length, width=self.width)
+        check_count("pad_id", self.pad_id, least=0, most=self.vocabulary - 1)
+        if self.end_id is not None:
+            check_count("end_id", self.end_id, least=0, most=self.vocabulary - 1)
+            if self.end_id == _LARGEST_ID:
+                raise OptionError(
+                    "end_id=2 has another meaning in the files of CLIP",
+                    expected="another id, or None for the token with the largest id",
+                    got="2",
+                    do="for a model whose config.json has eos_token_id 2, end_id=None",
+                )
+
+    @classmethod
+    def from_hugging_face(cls, config: ConfigFile) -> ClipTextConfig:
+        """Read the config from a Hugging Face config.json, or from its section. Raises CheckpointError."""
+        vocabulary = config.size("vocab_size", default=49408)
+        end_id = config.optional_integer("eos_token_id") if "eos_token_id" in config.fields else 49407
+        pad_id = config.optional_integer("pad_token_id") if "pad_token_id" in config.fields else 1
+        return config.build(
+            cls,
+            **read_tower_fields(config, width=512, heads=8, inner=2048),
+            vocabulary=vocabulary,
+            max_length=config.size("max_position_embeddings", default=77),
+            end_id=None if end_id == _LARGEST_ID else end_id,
+            pad_id=0 if pad_id is None else pad_id,
+        )
+
+    def to_hugging_face(self) -> dict[str, Any]:
+        """The fields of a config.json for ``transformers``."""
+        return {
+            "architectures": ["CLIPTextModel" + ("" if self.projection is None else "WithProjection")],
+            "model_type": MODEL_TYPE,
+            "vocab_size": self.vocabulary,
+            "max_position_embeddings": self.max_length,
+            "eos_token_id": _LARGEST_ID if self.end_id is None else self.end_id,
+            "pad_token_id": self.pad_id,
+            **write_tower_fields(self),
+        }
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ClipTextOutput:
+    """The output of a text tower.
+
+    hidden     (batch, length, width)        hidden states after the last norm
+    pooled     (batch, width)                that of the end token
+    embedding  (batch, projection)           its projection, not normalised; None without a projection
+    layers     layers + 1 like hidden        the embedding of tokens, then each layer's output, before the last norm;
+                                             None without ``keep_layers``
+    """
+
+    hidden: Float[Tensor, "batch length width"]
+    pooled: Float[Tensor, "batch width"]
+    embedding: Float[Tensor, "batch projection"] | None = None
+    layers: tuple[Float[Tensor, "batch length width"], ...] | None = None
+
+    def __repr__(self) -> str:
+        embedding = None if self.embedding is None else tuple(self.embedding.shape)
+        layers = "None" if self.layers is None else f"{len(self.layers)} tensors"
+        return f"ClipTextOutput(hidden {tuple(self.hidden.shape)}, embedding {embedding}, layers {layers})"
+
+
+@final
+@explain_arguments
+class ClipText(Encoder):
+    """A text tower with random initial weights: ``model.text`` of a ``Clip``, or a model of its own."""
+
+    config: ClipTextConfig
+    pooling = Pooling((OWN,))
+
+    def __init__(self, config: ClipTextConfig) -> None:
+        super().__init__()
+        check_kind("config", config, ClipTextConfig, do="pass a ClipTextConfig()")
+        self.config = config
+        self.token_embedding = nn.Embedding(config.vocabulary, config.width)
+        self.positions = nn.Embedding(config.max_length, config.width)
+        nn.init.normal_(self.token_embedding.weight, std=0.02)
+        nn.init.normal_(self.positions.weight, std=0.01)
+        self.layers = make_layers(config)
+        self.norm = nn.LayerNorm(config.width, eps=config.epsilon)
+        self.projection = make_projection(config)
+
+    def forward(self, ids: Tensor, *, mask: Mask | None = None, keep_layers: bool = False) -> ClipTextOutput:
+        """Compute the hidden states of token ids, and the embedding of each text.
+
+        Args:
+            ids: token ids (batch, length), 0 to vocabulary - 1, with an end token in each text.
+            mask: which tokens may attend to which, beside the causal mask: for padded ids ``masks.padding(lengths)``.
+                A token that it hides from all tokens is no end token.
+            keep_layers: return the embedding and the output of each layer too, in ``.layers``.
+
+        Raises ShapeError, DtypeError or OptionError for ids that do not fit; OptionError for a text without an end
+        token, whose embedding in ``transformers`` would be that of its first token.
+        """
+        self._check_ids(ids)
+        check_flag("keep_layers", keep_layers)
+        check_mask(mask)
+        tokens = self.token_embedding(ids) + self.positions.weight[: ids.shape[1]]
+        kept = [tokens]
+        visible = causal() if mask is None else causal() & mask
+        for layer in self.layers:
+            tokens = layer(tokens, mask=visible)
+            if keep_layers:
+                kept.append(tokens)
+        hidden = self.norm(tokens)
+        pooled = hidden[torch.arange(ids.shape[0], device=ids.device), self._find_end(ids, mask)]
+        embedding = None if self.projection is None else self.projection(pooled)
+        return ClipTextOutput(hidden, pooled, embedding, tuple(kept) if keep_layers else None)
+
+    def embed(self, ids: Tensor, *, mask: Mask | None = None) -> Float[Tensor, "batch vector"]:
+        """Compute a vector of length 1 for each text: its embedding, or without a projection that of the end token."""
+        output = self(ids, mask=mask)
+        return functional.normalize(output.pooled if output.embedding is None else output.embedding, dim=-1)
+
+    @property
+    def vector_width(self) -> int:
+        """The number of components of a vector of ``embed``."""
+        return self.config.width if self.config.projection is None else self.config.projection
+
+    @property
+    def pad_id(self) -> int:
+        """The id of the padding token."""
+        return self.config.pad_id
+
+    @property
+    def max_tokens(self) -> int:
+        """The maximum length of a text, in tokens."""
+        return self.config.max_length
+
+    @property
+    def width(self) -> int:
+        """The number of components of a hidden state."""
+        return self.config.width
+
+    @property
+    def weight_names(self) -> WeightNames:
+        """The table of the model's weight names in a file."""
+        return _weight_names(projected=self.projection is not None)
+
+    @classmethod
+    def from_folder(cls, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Self:
+        """Load the tower of ``folder``, whose config.json is ``config``, in eval mode on the CPU.
+
+        Raises CheckpointError for files that do not belong together.
+        """
+        stored = checkpoint_reader.stored_tensors(folder)
+        hyperparameters = ClipTextConfig.from_hugging_face(config)
+        origins, skipped = _weight_names(projected=True).origins(stored)
+        if "projection.weight" not in origins:
+            hyperparameters = config.build_again(hyperparameters, projection=None)
+        checkpoint_reader.check_layers(hyperparameters.layers, origins, "layers")
+        with checkpoint_reader.init_on_meta():
+            model = cls(hyperparameters)
+        checkpoint_reader.load_weights(model, origins, dtype)
+        model.read_tokenizer(folder)
+        model.notes = checkpoint_reader.loading_notes(folder, skipped)
+        return model.eval()
+
+    def read_tokenizer(self, folder: Path) -> None:
+        """Read the tokenizer of a folder, if it has one. Raises CheckpointError if it does not fit the vocabulary."""
+        self.tokenizer = checkpoint_reader.read_tokenizer(
+            folder, pad_id=self.pad_id, limit=self.max_tokens, vocabulary=self.config.vocabulary
+        )
+
+    def save(
+        self,
+        folder: str | Path,
+        *,
+        overwrite: bool = False,
+        keep_others: bool = False,
+        max_shard_bytes: int = checkpoint_writer.MAX_SHARD_BYTES,
+    ) -> None:
+        """Write the tower to a folder that ``transformers`` and ``regard.load`` read.
+
+        It appears complete or not at all. Raises as ``Bert.save`` does.
+        """
+        check_mechanisms(self, self.config)
+        fields = self.config.to_hugging_face()
+        files = {"config.json": checkpoint_writer.config_text(fields, self.token_embedding.weight.dtype)}
+        checkpoint_writer.write_folder(
+            checkpoint_writer.to_folder_path(folder),
+            files | tokenizer_files(self),
+            self.weight_names.to_file(self.state_dict()),
+            overwrite=overwrite,
+            keep_others=keep_others,
+            max_shard_bytes=max_shard_bytes,
+        )
+
+    def _check_ids(self, ids: object) -> None:
+        check_token_ids("ids", ids, self.config.vocabulary)
+        assert isinstance(ids, Tensor)
+        if not 1 <= ids.shape[1] <= self.max_tokens:
+            raise ShapeError(
+                "the model has no positions for these ids",
+                expected=f"ids (batch, length) of 1 to {self.max_tokens} tokens",
+                got=str(tuple(ids.shape)),
+                do="model.tokenizer.encode(texts, truncate=True)",
+            )
+
+    def _find_end(self, ids: Int[Tensor, "batch length"], mask: Mask | None) -> Int[Tensor, " batch"]:
+        """The place of the end token of each text: the first of the largest, among visible tokens."""
+        end_id = self.config.end_id
+        candidates = ids if end_id is None else (ids == end_id).long() - 1
+        visible = _find_visible(mask, ids)
+        if visible is not None:
+            candidates = candidates.masked_fill(~visible, -1)
+        # Only on a CPU: on other devices the check would synchronise.
+        if ids.device.type == "cpu" and has_values(ids) and bool((candidates.amax(dim=1) < 0).any()):
+            row = int((candidates.amax(dim=1) < 0).nonzero()[0])
+            raise OptionError(
+                "a text has no end token",
+                expected="a visible token in each row" if end_id is None else f"the id {end_id} in each row, visible",
+                got=f"none in row {row}",
+                do="encode texts with the model's tokenizer: batch = model.tokenizer.encode(texts)",
+            )
+        return candidates.argmax(dim=1)
+
+
+def tokenizer_files(model: ClipText) -> dict[str, str]:
+    """The file of the tokenizer, as a text by file name; none without a tokenizer."""
+    return {} if model.tokenizer is None else {"tokenizer.json": model.tokenizer.to_json()}
+
+
+def _find_visible(mask: Mask | None, ids: Tensor) -> Bool[Tensor, "#batch length"] | None:
+    """Which tokens some token may attend to; None without a mask."""
+    if mask is None:
+        return None
+    batch, length = ids.shape
+    mask.check(batch, 1 if mask.heads is None else mask.heads, length, length)
+    return mask.dense(length, length, device=ids.device).any(dim=2).any(dim=1)
+
+
+def _weight_names(*, projected: bool) -> WeightNames:
+    rows = (Row(_PROJECTION, "projection"),) if projected else ()
+    return WeightNames(
+        TEXT_ROWS + rows,
+        prefix="text_model.",
+        outer=(_PROJECTION,) if projected else (),
+        ignored_patterns=(r"embeddings\.position_ids",),
+    )

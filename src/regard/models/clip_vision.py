@@ -1,0 +1,245 @@
+"""The vision tower of a CLIP: a ViT with a norm before its blocks, whose class token stands for the picture.
+
+    h_0 = norm_0([class; patches(pixels)] + positions)
+    h_l = block_l(h_l-1)                                          ``clip_tower``
+    hidden = h_L
+    pooled = norm(h_L[class]), or with a projection W norm(h_L[class])
+    logits = W_h pooled + b_h                                     with a head
+
+Radford et al. 2021, section 2.4. pixels (batch, channels, height, width) -> hidden (batch, 1 + patches, width), pooled
+(batch, projection). Unlike in a ViT the patches have no bias, and only the class token is normed after the last block.
+Positions are learned for pictures of one size, and interpolated for any other (``positions.LearnedGrid``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard.arguments import explain_arguments
+from regard.errors import OptionError, check_flag, check_size
+from regard.layers import PatchEmbedding
+from regard.layers.patch_embedding import check_side_pair
+from regard.masks import Mask
+from regard.models.clip_tower import (
+    LAYER_ROWS,
+    ClipTowerConfig,
+    make_layers,
+    make_projection,
+    read_tower_fields,
+    write_tower_fields,
+)
+from regard.models.config_file import ConfigFile
+from regard.models.image_encoder import ImageEncoder, ImageOutput, TokenGrid
+from regard.models.label_names import check_labels, label_fields
+from regard.models.weight_names import Origin, Row, WeightNames
+from regard.positions.learned_grid import interpolate_grid
+from regard.validation import check_mask
+
+VISION_ROWS = (
+    Row("embeddings.class_embedding", "class_token", tensors=True),
+    Row("embeddings.position_embedding.weight", "positions", tensors=True),
+    Row("embeddings.patch_embedding", "patches"),
+    Row("pre_layrnorm", "first_norm"),
+    *LAYER_ROWS,
+    Row("post_layernorm", "norm"),
+)
+"""Weight names in Hugging Face files, spelled as there, and in this model, but for the projection and the head."""
+MODEL_TYPE, OWN_MODEL_TYPE = "clip_vision_model", "regard-clip_vision_model"
+"""The ``model_type`` of a tower, and of one with a head, which ``transformers`` cannot compute."""
+_PROJECTION, _HEAD = "visual_projection", "classifier"
+
+
+@final
+@explain_arguments
+@dataclass(frozen=True)
+class ClipVisionConfig(ClipTowerConfig):
+    """The hyperparameters of a vision tower: those of ``ClipTowerConfig``, and these.
+
+    Defaults are CLIP base with patches of 32 x 32.
+
+    Args:
+        picture_size: (height, width) in pixels of the pictures that positions are learned for, a square.
+        patch_size: (height, width) in pixels of a patch, a square; a picture has a whole number of them.
+        channels: number of channels of a picture.
+        labels: the names of the labels, in the order of the logits; () is a tower without a head.
+    """
+
+    width: int = 768
+    heads: int = 12
+    inner: int = 3072
+    picture_size: tuple[int, int] = (224, 224)
+    patch_size: tuple[int, int] = (32, 32)
+    channels: int = 3
+    labels: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("picture_size", "patch_size"):
+            pair = getattr(self, name)
+            check_side_pair(name, pair)
+            if pair[0] != pair[1]:
+                raise OptionError(
+                    f"{name} of a CLIP is not a square",
+                    expected="equal sides; pictures of other sizes are read by interpolated positions",
+                    got=f"{name}={pair}",
+                    do=f"for example {name}=({pair[0]}, {pair[0]})",
+                )
+        check_size("channels", self.channels)
+        check_labels(self.labels)
+        if self.picture_size[0] % self.patch_size[0]:
+            raise OptionError(
+                "patches do not fill the picture",
+                expected="a picture_size that is a multiple of patch_size",
+                got=f"picture_size={self.picture_size}, patch_size={self.patch_size}",
+                do="choose another size of the picture or of the patches",
+            )
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """The rows and columns of patches that positions are learned for."""
+        return self.picture_size[0] // self.patch_size[0], self.picture_size[1] // self.patch_size[1]
+
+    @classmethod
+    def from_hugging_face(cls, config: ConfigFile) -> ClipVisionConfig:
+        """Read the config, without labels, from a Hugging Face config.json, or its section. Raises CheckpointError."""
+        return config.build(
+            cls,
+            **read_tower_fields(config, width=768, heads=12, inner=3072),
+            picture_size=config.size_pair("image_size", default=224),
+            patch_size=config.size_pair("patch_size", default=32),
+            channels=config.size("num_channels", default=3),
+        )
+
+    def to_hugging_face(self) -> dict[str, Any]:
+        """The fields of a config.json, for ``transformers`` if there are no labels."""
+        fields = {
+            "image_size": self.picture_size[0],
+            "patch_size": self.patch_size[0],
+            "num_channels": self.channels,
+            **write_tower_fields(self),
+        }
+        if self.labels:
+            return {"model_type": OWN_MODEL_TYPE, **fields, **label_fields(self.labels)}
+        name = "CLIPVisionModel" + ("" if self.projection is None else "WithProjection")
+        return {"architectures": [name], "model_type": MODEL_TYPE, **fields}
+
+
+@final
+@explain_arguments
+class ClipVision(ImageEncoder):
+    """A vision tower with random initial weights: ``model.vision`` of a ``Clip``, or a model of its own."""
+
+    config: ClipVisionConfig
+    config_class = ClipVisionConfig
+
+    def __init__(self, config: ClipVisionConfig) -> None:
+        super().__init__(config)
+        rows, columns = config.grid
+        self.class_token = nn.Parameter(torch.empty(config.width))
+        self.patches = PatchEmbedding(config.channels, config.width, config.patch_size, bias=False)
+        self.positions = nn.Parameter(torch.empty(1 + rows * columns, config.width))
+        for weight in (self.class_token, self.positions):
+            nn.init.normal_(weight, std=config.width**-0.5)
+        self.first_norm = nn.LayerNorm(config.width, eps=config.epsilon)
+        self.layers = make_layers(config)
+        self.norm = nn.LayerNorm(config.width, eps=config.epsilon)
+        self.projection = make_projection(config)
+        self.head = nn.Linear(self.vector_width, len(config.labels)) if config.labels else None
+
+    def forward(self, pixels: Tensor, *, mask: Mask | None = None, keep_layers: bool = False) -> ImageOutput:
+        """Compute the hidden states of pictures, their embeddings in ``.pooled``, and the logits if there is a head.
+
+        Args:
+            pixels: (batch, channels, height, width), normalised; height and width are multiples of those of a patch.
+            mask: which tokens may attend to which, from ``regard.masks``, over the class token and then the patches,
+                row by row.
+            keep_layers: return the output of the first norm and of each layer too, in ``.layers``.
+
+        ``.pooled`` is not normalised: ``embed`` does that. Positions are interpolated for a picture of another size
+        than ``picture_size``. Raises ShapeError or DtypeError for pixels that do not fit.
+        """
+        check_flag("keep_layers", keep_layers)
+        check_mask(mask)
+        tokens = self._embed_patches(pixels)
+        kept = [tokens]
+        for layer in self.layers:
+            tokens = layer(tokens, mask=mask)
+            if keep_layers:
+                kept.append(tokens)
+        pooled = self.norm(tokens[:, 0])
+        if self.projection is not None:
+            pooled = self.projection(pooled)
+        logits = None if self.head is None else self.head(pooled)
+        return ImageOutput(tokens, pooled, logits, tuple(kept) if keep_layers else None)
+
+    def embed(self, pixels: Tensor) -> Float[Tensor, "batch vector"]:
+        """Compute a vector of length 1 for each picture: the direction of ``.pooled``."""
+        return functional.normalize(self(pixels).pooled, dim=-1)
+
+    @property
+    def vector_width(self) -> int:
+        """The number of components of a vector of ``embed``."""
+        return self.config.width if self.config.projection is None else self.config.projection
+
+    @property
+    def picture_size(self) -> tuple[int, int]:
+        """The height and width, in pixels, that positions were learned for; for others they are interpolated."""
+        return self.config.picture_size
+
+    @property
+    def channels(self) -> int:
+        """The number of channels of a picture."""
+        return self.config.channels
+
+    @property
+    def width(self) -> int:
+        """The number of components of a hidden state."""
+        return self.config.width
+
+    def token_grids(self, height: int, width: int) -> tuple[TokenGrid, ...]:
+        """How tokens lie over a picture of this size, the same in each layer.
+
+        Raises ShapeError for a side that is no multiple of that of a patch.
+        """
+        return (TokenGrid(*self.patches.grid(height, width), ("class",)),) * self.config.layers
+
+    @classmethod
+    def read_config(cls, config: ConfigFile) -> ClipVisionConfig:
+        """Read the hyperparameters, without labels, from config.json."""
+        return ClipVisionConfig.from_hugging_face(config)
+
+    @classmethod
+    def make_weight_names(cls, config: ClipVisionConfig) -> WeightNames:
+        """Make the table of the names of weights in a file."""
+        projection = () if config.projection is None else (_PROJECTION,)
+        head = (_HEAD,) if config.labels else ()
+        return WeightNames(
+            (*VISION_ROWS, Row(_PROJECTION, "projection"), Row(_HEAD, "head")),
+            prefix="vision_model.",
+            outer=projection + head,
+            ignored_patterns=(r"embeddings\.position_ids",),
+        )
+
+    def config_fields(self) -> dict[str, Any]:
+        """The fields of config.json, for ``transformers`` if there are no labels."""
+        return self.config.to_hugging_face()
+
+    @classmethod
+    def _stored_parts(cls, config: ConfigFile, origins: Mapping[str, Origin]) -> dict[str, Any]:
+        parts = super()._stored_parts(config, origins)
+        return parts if "projection.weight" in origins else parts | {"projection": None}
+
+    def _embed_patches(self, pixels: Tensor) -> Float[Tensor, "batch tokens width"]:
+        patches = self.patches(pixels)
+        height, width = (side // patch for side, patch in zip(pixels.shape[2:], self.config.patch_size, strict=True))
+        positions = interpolate_grid(self.positions, self.config.grid, (height, width), prefix=1)
+        first = self.class_token.expand(patches.shape[0], 1, -1)
+        embedded: Tensor = self.first_norm(torch.cat([first, patches], dim=1) + positions)
+        return embedded
