@@ -65,6 +65,12 @@ from regard.models import (
     Bert,
     BertConfig,
     ClassOutput,
+    Clip,
+    ClipConfig,
+    ClipText,
+    ClipTextConfig,
+    ClipVision,
+    ClipVisionConfig,
     Deit,
     DeitConfig,
     Gpt2,
@@ -91,6 +97,7 @@ from regard.models import (
     TransformerEncoderConfig,
     Vit,
     VitConfig,
+    contrastive_loss,
 )
 from regard.models.base import EncoderDecoder
 from regard.search import Beam, Greedy, Sampling
@@ -670,6 +677,33 @@ def _image_models() -> Iterator[PublicCall]:
     )  # fmt: skip
 
 
+def _clips() -> Iterator[PublicCall]:
+    tower = {"width": 6, "layers": 1, "heads": 2, "inner": 7, "activation": "quick_gelu", "epsilon": 1e-5,
+             "attention_dropout": 0.1, "projection": 5}  # fmt: skip
+    text = tower | {"vocabulary": 41, "max_length": 17, "end_id": None, "pad_id": 1}
+    vision = tower | {"picture_size": (14, 14), "patch_size": (7, 7), "channels": 3, "labels": ()}
+    yield PublicCall("ClipTextConfig", lambda **fields: ClipText(ClipTextConfig(**fields)), lambda: dict(text))
+    yield PublicCall("ClipVisionConfig", lambda **fields: ClipVision(ClipVisionConfig(**fields)), lambda: dict(vision))
+    yield PublicCall(
+        "ClipConfig",
+        lambda **fields: Clip(ClipConfig(**fields)),
+        lambda: {"text": ClipTextConfig(**text), "vision": ClipVisionConfig(**vision), "logit_scale": 2.6592},
+    )
+    clip = Clip(ClipConfig(ClipTextConfig(**text), ClipVisionConfig(**vision))).eval()
+    yield PublicCall("Clip()", Clip, lambda: {"config": clip.config})
+    yield PublicCall(
+        "Clip.forward", clip, lambda: {"ids": ids(), "pixels": tokens(2, 3, 14, 7), "mask": None, "keep_layers": False}
+    )
+    yield PublicCall("ClipText.forward", clip.text, lambda: {"ids": ids(), "mask": None, "keep_layers": False})
+    yield PublicCall("ClipText.embed", clip.text.embed, lambda: {"ids": ids(), "mask": None})
+    yield PublicCall(
+        "ClipVision.forward", clip.vision, lambda: {"pixels": tokens(2, 3, 14, 7), "mask": None, "keep_layers": False}
+    )
+    yield PublicCall("ClipVision.embed", clip.vision.embed, lambda: {"pixels": tokens(2, 3, 14, 7)})
+    yield PublicCall("Clip.save", clip.save, lambda: {"folder": new_folder(), "overwrite": False, "max_shard_bytes": 9})
+    yield PublicCall("contrastive_loss", contrastive_loss, lambda: {"logits_per_image": tokens(3, 3)})
+
+
 def _models() -> Iterator[PublicCall]:
     yield PublicCall(
         "BertConfig",
@@ -737,6 +771,7 @@ def _models() -> Iterator[PublicCall]:
     modern = ModernBert(ModernBertConfig(41, 8, 1, 2, 7, 17, pad_id=0, head=True)).eval()
     yield PublicCall("ModernBert.forward", modern, lambda: {"ids": ids(), "mask": None, "keep_layers": False})
     yield from _image_models()
+    yield from _clips()
     yield PublicCall(
         "SwinConfig",
         lambda **hyperparameters: Swin(SwinConfig(**hyperparameters)),

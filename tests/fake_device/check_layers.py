@@ -16,6 +16,10 @@ from regard.models import (
     AudioOutput,
     Bert,
     BertConfig,
+    Clip,
+    ClipConfig,
+    ClipTextConfig,
+    ClipVisionConfig,
     JoinedInput,
     JoinedOutput,
     LabelOutput,
@@ -175,6 +179,20 @@ def test_bert_and_its_recording():
         with regard.record(model) as layers, torch.no_grad():
             hidden = model(ids.to(device), mask=masks.padding([11, 6])).hidden
             results.append([hidden, layers[1].weights(), layers[1].observe(top=3).entropy])
+    for on_cpu, on_device in zip(*results, strict=True):
+        assert_same(on_device, on_cpu)
+
+
+def test_clip_with_padding_at_another_picture_size():
+    text = ClipTextConfig(width=22, layers=2, heads=2, inner=13, projection=5, vocabulary=31, max_length=7, end_id=30)
+    vision = ClipVisionConfig(26, 2, 2, 13, projection=5, picture_size=(14, 14), patch_size=(7, 7))
+    model = Clip(ClipConfig(text, vision)).eval()
+    ids, pixels, results = torch.tensor([[3, 4, 30, 1], [5, 30, 30, 1]]), torch.randn(3, 3, 21, 14), []
+    for device in ("cpu", DEVICE):
+        model = model.to(device)
+        with torch.no_grad():
+            output = model(ids.to(device), pixels.to(device), mask=masks.padding([3, 2]))
+            results.append([output.text_embeddings, output.logits_per_image, output.image.hidden])
     for on_cpu, on_device in zip(*results, strict=True):
         assert_same(on_device, on_cpu)
 

@@ -9,6 +9,7 @@ from regard.classification.scores import (
     majority_answer,
     score_probabilities,
 )
+from regard.classification.zero_shot import ZeroShotClassifier
 
 __all__ = [
     "CalibrationBin",
@@ -17,6 +18,7 @@ __all__ = [
     "LabelScores",
     "PictureClassifier",
     "Prediction",
+    "ZeroShotClassifier",
     "embed_pictures",
     "majority_answer",
     "score_probabilities",

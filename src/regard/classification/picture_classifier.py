@@ -5,6 +5,7 @@ picture -> pixels -> logits -> probabilities of the labels
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -26,34 +27,25 @@ BATCH = 64
 """Default pictures of a batch."""
 
 
-@final
-class PictureClassifier:
-    """Classifies pictures with ``model``, an image encoder with a head; ``batch`` is the number of pictures at a time.
+class PicturePredictor(ABC):
+    """The base of classifiers of pictures: the probabilities of ``labels``, from logits.
 
-    Raises CheckpointError for a model without labels or without a processor.
+    ``model`` reads ``batch`` pictures at a time, made by its processor. Raises CheckpointError for a model without one.
     """
 
-    def __init__(self, model: ImageEncoder, *, batch: int = BATCH) -> None:
-        check_kind("model", model, ImageEncoder, do="PictureClassifier.load(folder), or regard.load(folder)")
+    @abstractmethod
+    def __init__(self, model: ImageEncoder, *, batch: int) -> None:
         check_count("batch", batch)
-        if not model.labels:
-            raise CheckpointError(
-                "the model has no head, so it cannot classify",
-                expected="a model with labels",
-                got="a model without labels",
-                do="train a head on it: regard train classify --from FOLDER --data pictures/",
-            )
         self.model, self.processor, self.batch = model, get_processor(model), batch
 
-    @classmethod
-    def load(cls, folder: str | Path, *, device: str | None = None, batch: int = BATCH) -> PictureClassifier:
-        """Load a classifier from a model folder. Raises CheckpointError if the folder holds no image classifier."""
-        return cls(load_image_classifier(folder, device=device), batch=batch)
-
     @property
+    @abstractmethod
     def labels(self) -> tuple[str, ...]:
         """The names of the labels."""
-        return self.model.labels
+
+    @abstractmethod
+    def compute_logits(self, pixels: Tensor) -> Float[Tensor, "batch labels"]:
+        """Compute the logits of the labels for pixels (batch, channels, height, width)."""
 
     def classify(self, pictures: Sequence[Picture]) -> list[Prediction]:
         """Predict the labels of pictures: paths, bytes, arrays of uint8, or pictures of Pillow.
@@ -86,12 +78,46 @@ class PictureClassifier:
         was_training = self.model.training
         self.model.eval()
         try:
-            for some in batch_pixels(self.model, pixels, self.batch):
-                logits: Tensor = self.model(some).logits
-                found.append(logits.double().softmax(1).cpu())
+            batches = batch_pixels(self.model, pixels, self.batch)
+            found += [self.compute_logits(some).double().softmax(1).cpu() for some in batches]
         finally:
             self.model.train(was_training)
         return torch.cat(found)
+
+
+@final
+class PictureClassifier(PicturePredictor):
+    """Classifies pictures with ``model``, an image encoder with a head; ``batch`` is the number of pictures at a time.
+
+    Raises CheckpointError for a model without labels or without a processor.
+    """
+
+    def __init__(self, model: ImageEncoder, *, batch: int = BATCH) -> None:
+        check_kind("model", model, ImageEncoder, do="PictureClassifier.load(folder), or regard.load(folder)")
+        check_count("batch", batch)
+        if not model.labels:
+            raise CheckpointError(
+                "the model has no head, so it cannot classify",
+                expected="a model with labels",
+                got="a model without labels",
+                do="train a head on it: regard train classify --from FOLDER --data pictures/",
+            )
+        super().__init__(model, batch=batch)
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: str | None = None, batch: int = BATCH) -> PictureClassifier:
+        """Load a classifier from a model folder. Raises CheckpointError if the folder holds no image classifier."""
+        return cls(load_image_classifier(folder, device=device), batch=batch)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the labels."""
+        return self.model.labels
+
+    def compute_logits(self, pixels: Tensor) -> Float[Tensor, "batch labels"]:
+        """Compute the logits of the labels for pixels (batch, channels, height, width)."""
+        logits: Tensor = self.model(pixels).logits
+        return logits
 
 
 @torch.no_grad()

@@ -11,7 +11,7 @@ import typer
 from regard.cli.classify_pictures import classify_pictures
 from regard.cli.completion import choice_completer, model_completer
 from regard.cli.output_file import check_output_file, open_output_file
-from regard.cli.picture_input import has_picture_model
+from regard.cli.picture_input import has_clip_model, has_picture_model
 from regard.cli.picture_options import refuse_options
 from regard.cli.progress import line_progress
 from regard.cli.shared_options import (
@@ -51,6 +51,9 @@ has no label and gives a message. A run that ends early leaves the finished line
 [bold]Pictures.[/bold] If the model reads pictures, the arguments are their paths, and a folder is all pictures in it; \
 --data names a folder, or a file with one path per line. In jsonl the path is the field picture.
 
+[bold]Pictures without training.[/bold] A CLIP compares pictures with the texts of --labels. Labels work best in a \
+sentence like those of its training: --template "a photo of {}."
+
 [bold]Examples[/bold]
 
   regard classify --model model/ "A moving story, beautifully told."
@@ -60,6 +63,8 @@ has no label and gives a message. A run that ends early leaves the finished line
   cat reviews.jsonl | regard classify --model model/ --field body --format jsonl
 
   regard classify --model flowers-model/ photo.jpg holiday/*.png
+
+  regard classify --model clip/ photo.jpg --labels "a cat,a dog" --template "a photo of {}."
 """
 
 
@@ -92,6 +97,24 @@ def classify(
         ),
     ] = "tsv",
     field: Field = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            "--labels",
+            metavar="TEXTS",
+            help="Labels for pictures, with a CLIP: texts, separated by commas.",
+            show_default=False,
+        ),
+    ] = None,
+    template: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--template",
+            metavar="TEXT",
+            help="Text around a label, with {} in its place; may be repeated, and is then averaged. Default: {}.",
+            show_default=False,
+        ),
+    ] = None,
     threshold: Threshold = None,
     batch_tokens: ClassifierBatchTokens = None,
     truncate: Truncate = False,
@@ -106,11 +129,25 @@ def classify(
     check_choice("format of predictions", form, FORMATS)
     check_output_file(out, overwrite=overwrite, data=data)
     check_text_options(texts, data, field)
-    if model and has_picture_model(model):
+    if model and (has_picture_model(model) or has_clip_model(model)):
         given = drop_none({"--threshold": threshold, "--batch-tokens": batch_tokens, "--truncate": truncate or None})
         refuse_options(list(given), "pictures", "texts")
-        classify_pictures(texts, data, field, out, form, model=model, device=device, skip_bad=skip_bad)
+        zero_shot = None if labels is None else [label.strip() for label in labels.split(",")]
+        classify_pictures(
+            texts,
+            data,
+            field,
+            out,
+            form,
+            model=model,
+            device=device,
+            skip_bad=skip_bad,
+            labels=zero_shot,
+            templates=template,
+        )
         return
+    given = drop_none({"--labels": labels, "--template": template or None})
+    refuse_options(list(given), "texts", "a CLIP")
     classifier = load_classifier(model, device, batch_tokens, threshold)
     with open_texts(texts, data, field) as lines, open_output_file(out) as file:
         for some in _classify_lines(classifier, lines, skip_bad=skip_bad, truncate=truncate):

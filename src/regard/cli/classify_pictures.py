@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regard.cli.output_file import open_output_file
-from regard.cli.picture_input import open_pictures, read_pictures
+from regard.cli.picture_input import has_clip_model, open_pictures, read_pictures
 from regard.cli.stderr import say
 from regard.cli.translation_formats import to_one_line
-from regard.errors import DataError
+from regard.errors import DataError, OptionError
 
 if TYPE_CHECKING:
-    from regard.classification import PictureClassifier, Prediction
+    from regard.classification import Prediction
+    from regard.classification.picture_classifier import PicturePredictor
     from regard.cli.picture_input import PictureInput
 
 
@@ -27,11 +28,14 @@ def classify_pictures(
     model: str,
     device: str | None,
     skip_bad: bool,
+    labels: list[str] | None = None,
+    templates: list[str] | None = None,
 ) -> None:
-    """Classify the pictures, and write a line for each. Raises DataError for a broken picture, unless ``skip_bad``."""
-    from regard.classification import PictureClassifier
+    """Classify the pictures, and write a line for each; with ``labels`` by a CLIP.
 
-    classifier, broken = PictureClassifier.load(model, device=device), 0
+    Raises DataError for a broken picture, unless ``skip_bad``.
+    """
+    classifier, broken = _load_classifier(model, device, labels, templates), 0
     with open_pictures(paths, data, field) as lines, open_output_file(out) as file:
         for some in read_pictures(lines, classifier.processor):
             good, problem = _usable(some, skip_bad=skip_bad)
@@ -47,6 +51,24 @@ def classify_pictures(
         say(f"{out}: written")
 
 
+def _load_classifier(
+    model: str, device: str | None, labels: list[str] | None, templates: list[str] | None
+) -> PicturePredictor:
+    """Load the classifier. Raises OptionError for a CLIP without labels, and for templates without labels."""
+    from regard.classification import PictureClassifier, ZeroShotClassifier
+
+    if labels is not None:
+        return ZeroShotClassifier.load(model, labels, templates=templates or ["{}"], device=device)
+    if templates or has_clip_model(model):
+        raise OptionError(
+            "a CLIP classifies pictures into labels that are texts, and none is given",
+            expected="--labels TEXTS, separated by commas",
+            got="--template alone" if templates else "no --labels",
+            do='for example --labels "a cat,a dog"',
+        )
+    return PictureClassifier.load(model, device=device)
+
+
 def _usable(some: list[PictureInput], *, skip_bad: bool) -> tuple[list[PictureInput], DataError | None]:
     """The pictures up to the first broken one, and its error; with ``skip_bad`` all, broken ones reported."""
     for number, one in enumerate(some):
@@ -57,7 +79,7 @@ def _usable(some: list[PictureInput], *, skip_bad: bool) -> tuple[list[PictureIn
     return some, None
 
 
-def _classify(classifier: PictureClassifier, some: list[PictureInput]) -> list[Prediction]:
+def _classify(classifier: PicturePredictor, some: list[PictureInput]) -> list[Prediction]:
     """The predictions, in order; broken pictures have no label."""
     from regard.classification import Prediction
 

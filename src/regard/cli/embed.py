@@ -12,7 +12,7 @@ from regard.cli.completion import choice_completer
 from regard.cli.embed_output import FORMATS, choose_format, explain_early_end, open_parts, start_or_resume
 from regard.cli.embed_pictures import embed_pictures
 from regard.cli.embed_report import report_summary
-from regard.cli.picture_input import has_picture_model
+from regard.cli.picture_input import has_clip_model, has_picture_model, name_pictures
 from regard.cli.picture_options import refuse_options
 from regard.cli.progress import line_progress
 from regard.cli.shared_options import (
@@ -61,7 +61,8 @@ that dies is replaced. --ray alone starts a cluster of this machine; --ray auto 
 
 [bold]Pictures.[/bold] If the model reads pictures, the arguments are their paths, and --data names a folder, or a \
 file with one path per line. A row is the pooled vector of a picture; the column text of .jsonl and .parquet is its \
-path.
+path. A CLIP reads both: the input is pictures if all arguments are files or folders of pictures, or --data is a \
+folder of them, else texts. Its vectors of texts and pictures can be compared.
 
 [bold]Interrupted?[/bold] Finished parts are kept in OUT.parts; repeat the command with --resume to continue.
 
@@ -144,7 +145,7 @@ def embed(
     check_choice("precision", dtype, PRECISIONS)
     check_text_options(texts, data, field)
     check_resume(resume=resume, overwrite=overwrite)
-    if has_picture_model(model):
+    if has_picture_model(model) or (has_clip_model(model) and name_pictures(texts, data)):
         given = {"--tokens": tokens, "--truncate": truncate, "--ray": ray is not None, "--resume": resume}
         refuse_options([name for name, is_given in given.items() if is_given], "pictures", "texts")
         name = choose_format(form, out)

@@ -39,7 +39,7 @@ class PictureInput:
 
 def has_picture_model(model: str) -> bool:
     """Whether ``--model`` reads pictures. A model that cannot be found does not: the verb says why."""
-    if not Path(model).expanduser().is_dir() and "/" not in model:
+    if not _may_be_folder(model):
         return False
     from regard.models.load import is_image_model
 
@@ -47,6 +47,31 @@ def has_picture_model(model: str) -> bool:
         return is_image_model(model)
     except RegardError:
         return False
+
+
+def has_clip_model(model: str) -> bool:
+    """Whether ``--model`` is a CLIP, which reads texts and pictures. A model that cannot be found is none."""
+    if not _may_be_folder(model):
+        return False
+    from regard.models.load import is_clip
+
+    try:
+        return is_clip(model)
+    except RegardError:
+        return False
+
+
+def name_pictures(paths: list[str], data: str | None) -> bool:
+    """Whether the input of a model that reads texts and pictures is pictures: files or folders of them that exist."""
+    from regard.vision.picture_file import is_picture_name
+
+    if not paths:
+        return data is not None and Path(data).is_dir() and any(map(is_picture_name, Path(data).rglob("*")))
+    return all(os.path.isdir(one) or (os.path.isfile(one) and is_picture_name(Path(one))) for one in paths)  # noqa: PTH112, PTH113 (return False, without an error, for an invalid path)
+
+
+def _may_be_folder(model: str) -> bool:
+    return Path(model).expanduser().is_dir() or "/" in model
 
 
 def expand_folders(paths: list[str]) -> list[str]:

@@ -148,7 +148,7 @@ class ClipText(Encoder):
     """A text tower with random initial weights: ``model.text`` of a ``Clip``, or a model of its own."""
 
     config: ClipTextConfig
-    pooling = Pooling((OWN,))
+    pooling: Pooling | None = Pooling((OWN,))
 
     def __init__(self, config: ClipTextConfig) -> None:
         super().__init__()

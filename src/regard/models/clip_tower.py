@@ -154,6 +154,7 @@ def _make_layer(config: ClipTowerConfig) -> EncoderBlock:
         (feed_forward.up, (2 * config.width) ** -0.5),
         (feed_forward.down, added),
     ):
+        assert linear is not None, "the attention is not shared"
         nn.init.normal_(linear.weight, std=deviation)
         if linear.bias is not None:
             nn.init.zeros_(linear.bias)

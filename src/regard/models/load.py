@@ -120,11 +120,11 @@ CLASSIFIER = ModelKind(
     "the folder of a classifier, written by `regard train classify`",
     "check the path; to make one: regard train classify --data texts.tsv --out model/",
 )
-MASKED_CLIP = ModelKind(
+CLIP_MODEL = ModelKind(
     "the folder of a CLIP, or a name on the Hub such as 'openai/clip-vit-base-patch32'",
     "check the path; a folder has config.json and model.safetensors",
 )
-LANGUAGE_MODEL = ModelKind(
+MASKED_LANGUAGE_MODEL = ModelKind(
     "the folder of a masked language model, such as `regard train mlm` writes, or a name on the Hub such as "
     "'google-bert/bert-base-uncased'",
     "check the path; to make one: regard train mlm --data text.txt --out model/",
@@ -350,7 +350,7 @@ def load_clip(
     folder_or_name: str | Path, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
 ) -> Clip:
     """Load a CLIP. Raises CheckpointError for another kind of model, and what ``load`` raises."""
-    model = load(resolve_folder(folder_or_name, CLIP), device=device, dtype=dtype)
+    model = load(resolve_folder(folder_or_name, CLIP_MODEL), device=device, dtype=dtype)
     if not isinstance(model, Clip):
         raise _wrong_kind_error(folder_or_name, "a CLIP with both towers", model)
     return model

@@ -11,13 +11,15 @@ from oracles import blocks as oracle
 from regard.errors import OptionError
 from regard.layers import ACTIVATIONS, FeedForward
 
-# Shazeer 2020, equations 4 to 6, on a linear layer's output and its gate's; and So 2021's squared relu.
+# Shazeer 2020, equations 4 to 6, on a linear layer's output and its gate's; So 2021's squared relu; and Hendrycks and
+# Gimpel 2016, section 2, the sigmoid approximation.
 EQUATIONS = {
     "relu": lambda up: up.clamp(min=0),
     "gelu": lambda up: up * torch.special.ndtr(up),
     "gelu_tanh": lambda up: functional.gelu(up, approximate="tanh"),
     "silu": lambda up: up / (1 + (-up).exp()),
     "relu_squared": lambda up: up.clamp(min=0) ** 2,
+    "quick_gelu": lambda up: up / (1 + (-1.702 * up).exp()),
     "glu": lambda up, gate: functional.glu(torch.cat([up, gate], dim=-1)),
     "reglu": lambda up, gate: gate.clamp(min=0) * up,
     "geglu": lambda up, gate: gate * torch.special.ndtr(gate) * up,

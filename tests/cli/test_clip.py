@@ -1,0 +1,95 @@
+"""``regard embed`` and ``regard classify`` with a CLIP: texts and pictures."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from picture_files import write_folders
+from regard.classification import ZeroShotClassifier
+from regard.cli.app import app
+from regard.errors import OptionError
+from small_clips import small_clip
+from small_image_models import image_classifier
+
+PATHS = [f"shapes/{label}/{number:03}.png" for label in ("columns", "plain", "rows") for number in range(2)]
+TEXTS = ["rows of stripes", "columns", "nothing at all"]
+
+
+def run(*arguments):
+    return CliRunner(env={"COLUMNS": "100"}).invoke(app, [str(argument) for argument in arguments])
+
+
+def output(*arguments):
+    result = run(*arguments)
+    assert result.exit_code == 0, result.exception or result.stderr
+    return result.stdout
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    """A CLIP in the folder clip/, and pictures in shapes/."""
+    monkeypatch.chdir(tmp_path)
+    write_folders(tmp_path / "shapes", count=2)
+    made = small_clip()
+    made.save("clip")
+    return made
+
+
+def vectors(text):
+    return np.array([json.loads(line)["vector"] for line in text.splitlines()])
+
+
+def test_embed_texts_and_pictures_in_one_space(model):
+    texts = vectors(output("embed", "--model", "clip", *TEXTS))
+    pictures = vectors(output("embed", "--model", "clip", *PATHS))
+    assert texts.shape == (3, 7)
+    assert pictures.shape == (6, 7)
+    np.testing.assert_allclose(np.linalg.norm(texts, axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(pictures, axis=1), 1, atol=1e-5)
+    expected = ZeroShotClassifier(model, TEXTS).probabilities(PATHS).numpy()
+    scores = np.exp(np.exp(model.logit_scale.item()) * pictures @ texts.T)
+    np.testing.assert_allclose(scores / scores.sum(axis=1, keepdims=True), expected, atol=1e-4)
+    np.testing.assert_allclose(vectors(output("embed", "--model", "clip", "--data", "shapes")), pictures, atol=1e-6)
+    output("embed", "--model", "clip", "-o", "v.npy", *TEXTS)
+    np.testing.assert_allclose(np.load("v.npy"), texts, atol=1e-5)
+
+
+def test_a_path_of_nothing_is_a_text(model):
+    assert vectors(output("embed", "--model", "clip", "shapes/missing.png")).shape == (1, 7)
+    mixed = vectors(output("embed", "--model", "clip", "a text", PATHS[0]))
+    assert mixed.shape == (2, 7)
+
+
+def test_token_vectors_are_hidden_states(model):
+    record = json.loads(output("embed", "--model", "clip", "--tokens", "ab"))
+    assert np.array(record["vectors"]).shape == (4, 20)
+
+
+def test_a_tower_alone(model):
+    model.text.save("text")
+    model.vision.save("vision")
+    assert output("embed", "--model", "text", *TEXTS) == output("embed", "--model", "clip", *TEXTS)
+    model.vision.processor = model.processor
+    assert output("embed", "--model", "vision", *PATHS) == output("embed", "--model", "clip", *PATHS)
+
+
+def test_classify_by_labels(model):
+    expected = ZeroShotClassifier(model, TEXTS, templates=["a photo of {}."]).classify(PATHS)
+    arguments = ["classify", "--model", "clip", "--labels", ", ".join(TEXTS), "--template", "a photo of {}."]
+    lines = output(*arguments, *PATHS).splitlines()
+    assert lines == [f"{one.label}\t{one.probabilities[one.label]:.4f}\t{one.text}" for one in expected]
+
+
+def test_options_that_do_not_fit(model):
+    image_classifier().save("vit")
+    for arguments, words in (
+        (["--model", "clip"], "--labels"),
+        (["--model", "clip", "--template", "{}"], "--labels"),
+        (["--model", "clip", "--labels", ""], "labels is not"),
+        (["--model", "vit", "--template", "{}"], "--labels"),
+    ):
+        result = run("classify", *arguments, PATHS[0])
+        assert isinstance(result.exception, OptionError), result.exception
+        assert words in str(result.exception)
