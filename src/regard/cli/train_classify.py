@@ -41,7 +41,7 @@ an error, or left out with --skip-bad.
 
 [bold]Models.[/bold] A new Transformer encoder with any attention mechanism, or with --from a trained one: minilm, the \
 folder of a BERT, RoBERTa or ModernBERT, such as `regard train mlm` writes, or a classifier's folder. For pictures: a \
-new ViT or DeiT, or with --from a trained one.
+new ViT, DeiT, Swin or CCT, or with --from a trained one.
 
 [bold]Output.[/bold] The folder OUT has all that `regard classify` needs; it is rewritten whenever the validation \
 score improves. The folder OUT.run has checkpoints, metrics.jsonl, tensorboard/ and samples.txt.
@@ -138,10 +138,10 @@ def classify(
         typer.Option(
             "--model",
             metavar="SIZE",
-            help="Size of a new encoder: tiny, small or base; for pictures also vit or deit, alone or with a size, as "
-            "deit-small. Default: chosen by the size of the data.",
+            help="Size of a new encoder: tiny, small or base; for pictures also vit, deit, swin or cct, alone or with "
+            "a size, as deit-small. Default: chosen by the size of the data.",
             show_default=False,
-            autocompletion=choice_completer(("tiny", "small", "base", "vit", "deit")),
+            autocompletion=choice_completer(("tiny", "small", "base", "vit", "deit", "swin", "cct")),
         ),
     ] = None,
     attention: Annotated[

@@ -4,6 +4,7 @@ from regard.models.base import Decoder, Encoder, EncoderDecoder, SequenceOutput
 from regard.models.bert import Bert, BertConfig
 from regard.models.causal_language_model import CausalLanguageModel
 from regard.models.causal_state import CausalOutput, CausalState
+from regard.models.cct import Cct, CctConfig, cct_2_3x2, cct_7_3x1
 from regard.models.clip import (
     Clip,
     ClipConfig,
@@ -115,6 +116,8 @@ __all__ = [
     "CausalLanguageModel",
     "CausalOutput",
     "CausalState",
+    "Cct",
+    "CctConfig",
     "ClassOutput",
     "ClassifierOutput",
     "Clip",
@@ -181,6 +184,8 @@ __all__ = [
     "Vit",
     "VitConfig",
     "bahdanau",
+    "cct_2_3x2",
+    "cct_7_3x1",
     "clip_vit_base_16",
     "clip_vit_base_32",
     "clip_vit_large_14",

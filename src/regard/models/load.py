@@ -22,6 +22,8 @@ from regard.models import adapter_folder
 from regard.models.base import Decoder, Encoder, EncoderDecoder
 from regard.models.bert import Bert
 from regard.models.causal_language_model import CausalLanguageModel
+from regard.models.cct import MODEL_TYPE as CCT_TYPE
+from regard.models.cct import Cct
 from regard.models.clip import MODEL_TYPE as CLIP_TYPE
 from regard.models.clip import Clip
 from regard.models.clip_text import MODEL_TYPE as CLIP_TEXT_TYPE
@@ -75,6 +77,7 @@ _MODELS: Mapping[str, FolderReader] = {
     CLIP_TYPE: Clip.from_folder,
     CLIP_TEXT_TYPE: ClipText.from_folder,
     **dict.fromkeys((CLIP_VISION_TYPE, OWN_CLIP_VISION_TYPE), ClipVision.from_folder),
+    CCT_TYPE: Cct.from_folder,
     **dict.fromkeys(MODEL_TYPES, Llama.from_folder),
     **dict.fromkeys(ROBERTA_TYPES, Roberta.from_folder),
     **dict.fromkeys(T5_TYPES, load_t5),

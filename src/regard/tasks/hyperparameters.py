@@ -53,7 +53,8 @@ def apply_hyperparameters(
             own[name] = {**own.get(name, {}), option: value}
             continue
         if get_origin(types[name]) is tuple:
-            own[name] = _read_tuple(name, value, len(get_args(types[name])))
+            members = get_args(types[name])
+            own[name] = _read_list(name, value) if ... in members else _read_tuple(name, value, len(members))
             continue
         wanted = get_args(types[name]) or (types[name],)
         if type(value) not in wanted and not (float in wanted and type(value) is int):
@@ -63,6 +64,15 @@ def apply_hyperparameters(
             )
         own[name] = float(value) if types[name] is float else value
     return kind(**{**numbers, **own})
+
+
+def _read_list(name: str, value: Any) -> tuple[int, ...]:
+    """A tuple of integers, of a list of any length. Raises OptionError for anything else."""
+    if not isinstance(value, list | tuple) or any(type(one) is not int for one in value):
+        raise OptionError(
+            f"wrong {name}", expected="a list of integers", got=repr(value), do=f"for example {name}=[2, 2]"
+        )
+    return tuple(value)
 
 
 def _read_tuple(name: str, value: Any, count: int) -> tuple[int, ...]:

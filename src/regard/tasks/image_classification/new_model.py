@@ -10,16 +10,35 @@ from typing import Any
 
 import torch
 
-from regard.errors import CheckpointError
-from regard.models import Deit, DeitConfig, ImageEncoder, PerceiverImageEncoder, Vit, VitConfig
+from regard.errors import CheckpointError, OptionError
+from regard.models import (
+    Cct,
+    CctConfig,
+    Deit,
+    DeitConfig,
+    ImageEncoder,
+    PerceiverImageEncoder,
+    Swin,
+    SwinConfig,
+    Vit,
+    VitConfig,
+)
 from regard.models.load import load_image_classifier, load_image_encoder
 from regard.tasks.hyperparameters import Config, apply_hyperparameters
-from regard.tasks.image_classification.presets import Size, choose_model, choose_patch_size
+from regard.tasks.image_classification.presets import (
+    Size,
+    choose_convolutions,
+    choose_model,
+    choose_patch_size,
+    choose_window,
+)
 from regard.tasks.image_classification.recipe import ImageClassificationRecipe
 from regard.vision import ImageProcessor
 
 _DATA_FIELDS = ("picture_size", "channels", "labels")
 """Fields of a config that the data and other options determine."""
+_SWIN_PATCHES = 16
+"""Rows and columns of patches of a new Swin; its second stage has half as many."""
 _HEADS = ("head.", "distillation_head.")
 
 
@@ -125,7 +144,6 @@ def _build(
 ) -> ImageEncoder:
     numbers: dict[str, Any] = {name: getattr(preset, name) for name in ("width", "layers", "heads", "inner")}
     numbers |= {"picture_size": size, "channels": channels, "labels": labels}
-    numbers |= {"patch_size": (choose_patch_size(size[0]), choose_patch_size(size[1]))}
     numbers |= {} if recipe.attention is None else {"mechanism": recipe.attention}
     return _BUILDERS[kind](recipe, numbers)
 
@@ -141,17 +159,50 @@ def _make_config(kind: type[Config], recipe: ImageClassificationRecipe, numbers:
     )
 
 
+def _with_patches(numbers: Mapping[str, Any]) -> dict[str, Any]:
+    height, width = numbers["picture_size"]
+    return {**numbers, "patch_size": (choose_patch_size(height), choose_patch_size(width))}
+
+
 def _build_vit(recipe: ImageClassificationRecipe, numbers: Mapping[str, Any]) -> ImageEncoder:
-    return Vit(_make_config(VitConfig, recipe, numbers))
+    return Vit(_make_config(VitConfig, recipe, _with_patches(numbers)))
 
 
 def _build_deit(recipe: ImageClassificationRecipe, numbers: Mapping[str, Any]) -> ImageEncoder:
-    numbers = {**numbers, "distillation_head": recipe.teacher is not None}
+    numbers = _with_patches(numbers) | {"distillation_head": recipe.teacher is not None}
     return Deit(_make_config(DeitConfig, recipe, numbers))
 
 
+def _build_swin(recipe: ImageClassificationRecipe, numbers: Mapping[str, Any]) -> ImageEncoder:
+    if recipe.attention is not None:
+        raise OptionError(
+            "a Swin has one attention mechanism: the dot product, with a bias, within windows",
+            expected="attention=None (without --attention)",
+            got=repr(recipe.attention),
+            do="leave it out, or train a ViT or a CCT",
+        )
+    height, width = numbers["picture_size"]
+    patches = tuple(choose_patch_size(edge, patches=_SWIN_PATCHES) for edge in (height, width))
+    own = {
+        "patch_size": patches,
+        "width": numbers["width"] // 2,
+        "depths": (2, numbers["layers"] - 2),
+        "heads": (numbers["heads"], 2 * numbers["heads"]),
+        "window": choose_window(height // patches[0], width // patches[1]),
+        "inner_ratio": numbers["inner"] / numbers["width"],
+    }
+    return Swin(_make_config(SwinConfig, recipe, own | {name: numbers[name] for name in _DATA_FIELDS}))
+
+
+def _build_cct(recipe: ImageClassificationRecipe, numbers: Mapping[str, Any]) -> ImageEncoder:
+    convolutions = choose_convolutions(*numbers["picture_size"])
+    own: dict[str, Any] = {"convolutions": convolutions, "tokenizer_width": numbers["width"] // 3}
+    own |= {} if recipe.attention is None else {"attention_dropout": 0.0}  # most mechanisms have no weights to drop
+    return Cct(_make_config(CctConfig, recipe, {**numbers, **own}))
+
+
 _BUILDERS: Mapping[str, Callable[[ImageClassificationRecipe, Mapping[str, Any]], ImageEncoder]] = MappingProxyType(
-    {"vit": _build_vit, "deit": _build_deit}
+    {"vit": _build_vit, "deit": _build_deit, "swin": _build_swin, "cct": _build_cct}
 )
 """How a new model of each architecture is built; their names are ``presets.ARCHITECTURES``."""
 

@@ -5,18 +5,23 @@
     base     12 layers of 384     21 million, the sizes of DeiT small               more
 
 A picture has about 8 x 8 patches; Dosovitskiy et al. 2021 have 14 x 14 of 16 x 16 pixels, which is --picture-size 224
-with --set patch_size=16. Base: Touvron et al. 2021, table 1.
+with --set patch_size=16. Base: Touvron et al. 2021, table 1. The weights are those of a ViT and a DeiT. A Swin of the
+same layers has half the width in its first stage, of two layers and about 16 x 16 patches, and fewer weights. A CCT has
+convolutions that halve the picture until it has about 8 x 8 tokens, and a twentieth more weights. A tiny model of any
+of them has at most half a million weights for grey pictures of 28 x 28.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import final
 
 from regard.errors import check_choice
 
-ARCHITECTURES = ("vit", "deit")
+ARCHITECTURES = ("vit", "deit", "swin", "cct")
 _PATCHES = 8
+_LARGEST_WINDOW = 8
 _EDGES = (32, 48, 64, 96, 128)
 """Edges of the pictures of a new model; the last one for all that are larger."""
 _LARGEST_OWN = 64
@@ -78,7 +83,17 @@ def choose_picture_size(height: int, width: int, *, all_alike: bool) -> tuple[in
     return edge, edge
 
 
-def choose_patch_size(edge: int) -> int:
-    """The divisor of an edge that is closest to an eighth of it, the larger of two."""
+def choose_patch_size(edge: int, *, patches: int = _PATCHES) -> int:
+    """The divisor of an edge that is closest to its ``patches``-th part, the larger of two."""
     divisors = [one for one in range(1, edge + 1) if edge % one == 0]
-    return min(divisors, key=lambda one: (abs(one - edge / _PATCHES), -one))
+    return min(divisors, key=lambda one: (abs(one - edge / patches), -one))
+
+
+def choose_window(rows: int, columns: int) -> int:
+    """The window of a Swin whose first map has this size: half of its shorter side, 2 to 8."""
+    return max(2, min(_LARGEST_WINDOW, -(-min(rows, columns) // 2)))
+
+
+def choose_convolutions(height: int, width: int) -> int:
+    """The convolutions of a CCT, each of which halves the picture: about 8 x 8 tokens are left."""
+    return max(1, round(math.log2(max(height, width) / _PATCHES)))

@@ -2,6 +2,8 @@
 
 import dataclasses
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,12 +17,14 @@ from regard.models.load import load_image_classifier
 from regard.tasks.image_classification import ImageClassificationRecipe, ImageClassificationTask
 from regard.tasks.image_classification.batches import PictureBatch
 from regard.tasks.image_classification.loss import picture_loss, teacher_pixels
-from regard.tasks.image_classification.new_model import with_labels
+from regard.tasks.image_classification.new_model import check_hyperparameters, new_model, with_labels
 from regard.tasks.image_classification.presets import (
     MODELS,
+    choose_convolutions,
     choose_model,
     choose_patch_size,
     choose_picture_size,
+    choose_window,
 )
 from regard.train import RankShard, RunContext, Settings
 
@@ -51,12 +55,46 @@ def test_presets():
     assert choose_model(5, "deit-base") == ("deit", choose_model(5, "base")[1])
     assert choose_model(5, distilled=True)[0] == "deit"
     assert choose_model(5, "vit-small", distilled=True)[0] == "vit"
-    size = choose_model(0, "tiny")[1]
-    numbers = {name: getattr(size, name) for name in ("width", "layers", "heads", "inner")}
-    model = Vit(VitConfig((28, 28), (4, 4), channels=1, labels=tuple("0123456789"), **numbers))
-    assert 0.4e6 < sum(weight.numel() for weight in model.parameters()) < 0.5e6
+    assert choose_model(5, "swin-small") == ("swin", choose_model(5, "small")[1])
+    assert choose_model(5, "cct")[0] == "cct"
     for name in MODELS:
         choose_model(0, name)
+
+
+@pytest.mark.parametrize("kind", ["vit", "deit", "swin", "cct"])
+def test_tiny_models_have_at_most_half_a_million_weights(kind):
+    recipe = ImageClassificationRecipe((Path("x"),), model=f"{kind}-tiny")
+    model, _ = new_model(recipe, (28, 28), pictures=60_000, channels=1, labels=tuple("0123456789"))
+    assert 0.3e6 < sum(weight.numel() for weight in model.parameters()) < 0.5e6
+    assert model(torch.zeros(1, 1, 28, 28)).logits.shape == (1, 10)
+
+
+def test_tokens_of_new_models():
+    """Swin has about 16 x 16 patches, and windows of half of them; CCT about 8 x 8 tokens."""
+    assert [choose_patch_size(edge, patches=16) for edge in (28, 32, 48, 64, 128)] == [2, 2, 3, 4, 8]
+    assert [choose_window(rows, columns) for rows, columns in ((14, 14), (16, 16), (13, 18), (1, 5), (99, 99))] == [
+        7, 8, 7, 2, 8
+    ]  # fmt: skip
+    assert [choose_convolutions(edge, 5) for edge in (8, 28, 32, 48, 64, 128)] == [1, 2, 2, 3, 3, 4]
+
+
+def test_options_of_the_architectures():
+    recipe = ImageClassificationRecipe(
+        (Path("x"),), model="swin", hyperparameters={"depths": [1, 2, 1], "heads": [2] * 3}
+    )
+    model, _ = new_model(recipe, (28, 28), pictures=5, channels=1, labels=("a", "b"))
+    assert model.config.depths == (1, 2, 1)
+    for wrong, facts in (
+        ({"depths": 2}, "a list of integers"),
+        ({"heads": [1, 2, 3]}, "wrong number of sizes in heads"),
+    ):
+        with pytest.raises(OptionError, match=f"(?s){facts}"):
+            check_hyperparameters(replace(recipe, hyperparameters=wrong))
+    with pytest.raises(OptionError, match="one attention mechanism"):
+        check_hyperparameters(replace(recipe, attention="performer"))
+    recipe = ImageClassificationRecipe((Path("x"),), model="cct", attention="performer", hyperparameters={"stride": 2})
+    model, _ = new_model(recipe, (28, 28), pictures=5, channels=1, labels=("a", "b"))
+    assert (model.config.mechanism, model.config.stride) == ("performer", 2)
 
 
 @pytest.mark.parametrize(("edge", "patch"), [(28, 4), (32, 4), (48, 6), (64, 8), (96, 12), (128, 16), (30, 3), (29, 1)])

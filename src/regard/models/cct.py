@@ -1,0 +1,345 @@
+"""CCT, the compact convolutional Transformer: an image encoder that trains from scratch on small data.
+
+    h_0 = dropout(tokenizer(pixels) [+ positions])              ``layers.ConvolutionalTokenizer``
+    a   = h + MultiHead(norm(h)),   h' = a + FFN(norm(a))       for each layer
+    hidden = norm(h_L),   pooled = sum_i softmax(w . hidden + b)_i hidden_i,   logits = W pooled + b
+
+Hassani et al. 2021, "Escaping the big data paradigm with compact Transformers", sections 3.1 to 3.3 and tables 1 and 2.
+pixels (batch, channels, height, width) -> hidden (batch, rows * columns, width), logits (batch, labels).
+
+In training, sublayers are skipped for random pictures (``layers.StochasticDepth``), more often in later layers. The
+published code adds the output of the feed-forward layer to norm(a) instead of a; here it is the equation of the paper,
+that of a ViT. The numbers of weights are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, final
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.arguments import explain_arguments
+from regard.errors import (
+    OptionError,
+    RefusedError,
+    check_choice,
+    check_count,
+    check_flag,
+    check_kind,
+    check_number,
+    check_size,
+    check_weights,
+)
+from regard.layers import ACTIVATIONS, Dropout, FeedForward, MultiHeadAttention, PreNorm
+from regard.layers.activation_checkpoint import CheckpointedBlock
+from regard.layers.convolutional_tokenizer import MAX_CONVOLUTIONS, ConvolutionalTokenizer
+from regard.layers.patch_embedding import check_side_pair
+from regard.layers.sequence_pooling import SequencePooling
+from regard.layers.stochastic_depth import StochasticDepth
+from regard.masks import Mask
+from regard.models.config_file import MAX_LAYERS, ConfigFile
+from regard.models.image_encoder import ImageEncoder, ImageOutput, TokenGrid
+from regard.models.label_names import check_labels, label_fields
+from regard.models.layer_mechanism import options_at_depth
+from regard.models.weight_names import WeightNames, same_names
+from regard.positions import LearnedGrid, Sinusoidal
+from regard.positions.learned_grid import init_truncated_normal
+from regard.validation import check_dropout, check_mask
+
+MODEL_TYPE = "regard-cct"
+"""The ``model_type`` of its folders, which only regard reads."""
+POSITIONS = ("learned", "sinusoidal", "none")
+_SIZES = ("channels", "width", "layers", "heads", "inner", "convolutions", "kernel_size", "stride", "tokenizer_width")
+_POSITION_DEVIATION = 10.0
+"""The deviation of initial positions, in deviations of other weights: 0.2 and 0.02 in the published code."""
+
+
+@final
+@explain_arguments
+@dataclass(frozen=True)
+class CctConfig:
+    """The hyperparameters of a CCT. Defaults are CCT-7/3x1 for pictures of 32 x 32 pixels.
+
+    Args:
+        picture_size: (height, width) in pixels of the pictures that positions are learned for.
+        channels: number of channels of a picture.
+        width: size of hidden states.
+        layers: number of layers.
+        heads: number of heads.
+        inner: hidden size of the feed-forward layers.
+        convolutions: number of convolutions of the tokenizer; each halves the map.
+        kernel_size: height and width of a convolution.
+        stride: step of a convolution, in pixels.
+        tokenizer_width: channels between the convolutions of the tokenizer.
+        positions: what is added to tokens: "learned" vectors, "sinusoidal" ones of the number of the token, or "none".
+        activation: that of the feed-forward layers.
+        epsilon: that of the layer norms.
+        dropout: dropout of the embedding, and inside and after the feed-forward layers and attention.
+        attention_dropout: dropout of attention weights.
+        stochastic_depth: probability of skipping a sublayer of the last layer in training; that of the others rises
+            with the number of the layer, from 0.
+        projection_bias: whether the projections to queries, keys and values have biases.
+        deviation: standard deviation of the initial weights of linear layers.
+        mechanism: the mechanism of attention, a name in the catalogue.
+        mechanism_options: its options, as for ``regard.mechanism``.
+        labels: the names of the labels, in the order of the logits; () is a model without a head.
+
+    Raises OptionError for values out of range.
+    """
+
+    picture_size: tuple[int, int] = (32, 32)
+    channels: int = 3
+    width: int = 256
+    layers: int = 7
+    heads: int = 4
+    inner: int = 512
+    convolutions: int = 1
+    kernel_size: int = 3
+    stride: int = 1
+    tokenizer_width: int = 64
+    positions: str = "learned"
+    activation: str = "gelu"
+    epsilon: float = 1e-5
+    dropout: float = 0.0
+    attention_dropout: float = 0.1
+    stochastic_depth: float = 0.1
+    projection_bias: bool = False
+    deviation: float = 0.02
+    mechanism: str = "dot_product"
+    mechanism_options: Mapping[str, Any] = field(default_factory=dict)
+    labels: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_side_pair("picture_size", self.picture_size)
+        for name in ("channels", "width", "heads", "inner", "kernel_size", "stride", "tokenizer_width"):
+            check_size(name, getattr(self, name))
+        check_count("layers", self.layers, most=MAX_LAYERS)
+        check_count("convolutions", self.convolutions, most=MAX_CONVOLUTIONS)
+        check_weights(width=self.width, inner=self.inner)
+        for name in ("dropout", "attention_dropout", "stochastic_depth"):
+            check_dropout(getattr(self, name))
+        for name in ("epsilon", "deviation"):
+            check_number(name, getattr(self, name), least=0.0)
+        check_flag("projection_bias", self.projection_bias)
+        check_choice("positions", self.positions, POSITIONS)
+        check_choice("activation", self.activation, ACTIVATIONS)
+        check_kind("mechanism", self.mechanism, str, do="choose a name in regard.catalogue()")
+        check_kind("mechanism_options", self.mechanism_options, Mapping, do="for example mechanism_options={}")
+        check_labels(self.labels)
+        if self.width % self.heads:
+            raise OptionError(
+                "width is not divisible by heads",
+                expected="a multiple of heads",
+                got=f"width={self.width}, heads={self.heads}",
+                do="choose another number of heads",
+            )
+
+    def skip_probability(self, layer: int) -> float:
+        """The probability of skipping a sublayer of a layer: linear in its number."""
+        return float(self.stochastic_depth) * layer / max(self.layers - 1, 1)
+
+    @classmethod
+    def from_fields(cls, config: ConfigFile) -> CctConfig:
+        """Read the config, without labels, from config.json. Raises CheckpointError for missing or unusable fields."""
+        return config.build(
+            cls,
+            picture_size=config.size_pair("picture_size"),
+            **{name: config.size(name) for name in _SIZES},
+            positions=config.choice("positions", POSITIONS, default="learned"),
+            activation=config.choice("activation", ACTIVATIONS, default="gelu"),
+            epsilon=config.number("epsilon", default=1e-5),
+            dropout=config.number("dropout", default=0.0, below=1.0),
+            attention_dropout=config.number("attention_dropout", default=0.1, below=1.0),
+            stochastic_depth=config.number("stochastic_depth", default=0.1, below=1.0),
+            projection_bias=config.flag("projection_bias", default=False),
+            deviation=config.number("deviation", default=0.02),
+            **vars(config.parse_dataclass(_Mechanism)),
+        )
+
+    def to_fields(self) -> dict[str, Any]:
+        """The fields of config.json."""
+        own = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "labels"}
+        own |= {"picture_size": list(self.picture_size), "mechanism_options": dict(self.mechanism_options)}
+        return {"model_type": MODEL_TYPE, **own, **label_fields(self.labels)}
+
+
+@final
+class CctBlock(CheckpointedBlock):
+    """One layer of a CCT: attention, then feed-forward, each with a norm before it and stochastic depth."""
+
+    def __init__(self, config: CctConfig, depth: int) -> None:
+        super().__init__()
+        width, epsilon, dropout = config.width, config.epsilon, config.dropout
+        self.attention = MultiHeadAttention(
+            width,
+            config.heads,
+            mechanism=config.mechanism,
+            mechanism_options=options_at_depth(config.mechanism, config.mechanism_options, depth),
+            dropout=config.attention_dropout,
+            bias=config.projection_bias,
+            output_bias=True,
+        )
+        self.feed_forward = FeedForward(width, config.inner, activation=config.activation, dropout=dropout)
+        self.attention_residual = PreNorm(nn.LayerNorm(width, eps=epsilon), dropout=dropout)
+        self.feed_forward_residual = PreNorm(nn.LayerNorm(width, eps=epsilon), dropout=dropout)
+        self.stochastic_depth = StochasticDepth(config.skip_probability(depth))
+
+    def forward(self, tokens: Float[Tensor, "batch tokens width"]) -> Float[Tensor, "batch tokens width"]:
+        """Transform tokens to the same shape."""
+        return self.run_checkpointed(self._transform, tokens)
+
+    def _transform(self, tokens: Tensor) -> Tensor:
+        tokens = self.attention_residual(tokens, lambda inner: self.stochastic_depth(self.attention(inner)))
+        output: Tensor = self.feed_forward_residual(
+            tokens, lambda inner: self.stochastic_depth(self.feed_forward(inner))
+        )
+        return output
+
+
+@final
+@explain_arguments
+class Cct(ImageEncoder):
+    """A CCT with random initial weights; ``regard.load`` loads a trained one.
+
+    It reads pictures of any size: learned positions are interpolated for other sizes than ``picture_size``, and
+    sinusoidal ones count the tokens row by row.
+    """
+
+    config: CctConfig
+    config_class = CctConfig
+
+    def __init__(self, config: CctConfig) -> None:
+        super().__init__(config)
+        self.tokenizer = ConvolutionalTokenizer(
+            config.channels,
+            config.width,
+            convolutions=config.convolutions,
+            kernel_size=config.kernel_size,
+            stride=config.stride,
+            inner=config.tokenizer_width,
+        )
+        self.positions = self._make_positions()
+        self.dropout = Dropout(config.dropout)
+        self.layers = nn.ModuleList(CctBlock(config, depth) for depth in range(config.layers))
+        self.norm = nn.LayerNorm(config.width, eps=config.epsilon)
+        self.pooling = SequencePooling(config.width)
+        self.head = nn.Linear(config.width, len(config.labels)) if config.labels else None
+        self._init_weights()
+
+    def forward(self, pixels: Tensor, *, mask: Mask | None = None, keep_layers: bool = False) -> ImageOutput:
+        """Compute the hidden states of pictures, and the logits if there is a head.
+
+        Args:
+            pixels: (batch, channels, height, width), normalised, of any height and width.
+            mask: None; a mask is refused, since the tokenizer mixes the pixels of tokens.
+            keep_layers: return the embedding and the output of each layer too, in ``.layers``.
+
+        Raises ShapeError or DtypeError for pixels that do not fit, and RefusedError for a mask.
+        """
+        check_flag("keep_layers", keep_layers)
+        _refuse_mask(mask)
+        tokens = self._embed(pixels)
+        kept = [tokens]
+        for layer in self.layers:
+            tokens = layer(tokens)
+            if keep_layers:
+                kept.append(tokens)
+        hidden = self.norm(tokens)
+        pooled = self.pooling(hidden)
+        logits = None if self.head is None else self.head(pooled)
+        return ImageOutput(hidden, pooled, logits, tuple(kept) if keep_layers else None)
+
+    @property
+    def picture_size(self) -> tuple[int, int]:
+        """The height and width, in pixels, of the pictures that the model was trained for."""
+        return self.config.picture_size
+
+    @property
+    def channels(self) -> int:
+        """The number of channels of a picture."""
+        return self.config.channels
+
+    @property
+    def width(self) -> int:
+        """The number of components of a hidden state."""
+        return self.config.width
+
+    def token_grids(self, height: int, width: int) -> tuple[TokenGrid, ...]:
+        """How tokens lie over a picture of this size, the same in each layer. Raises OptionError for no size."""
+        return (TokenGrid(*self.tokenizer.grid(height, width)),) * self.config.layers
+
+    @classmethod
+    def read_config(cls, config: ConfigFile) -> CctConfig:
+        """Read the hyperparameters, without labels, from config.json."""
+        return CctConfig.from_fields(config)
+
+    @classmethod
+    def make_weight_names(cls, config: CctConfig) -> WeightNames:
+        """Make the table of the names of weights in a file: they are those of the modules."""
+        return WeightNames(
+            same_names("tokenizer.{path}", "positions", "layers.{path}", "norm", "pooling.score", "head")
+        )
+
+    def config_fields(self) -> dict[str, Any]:
+        """The fields of config.json."""
+        return self.config.to_fields()
+
+    def _embed(self, pixels: Tensor) -> Float[Tensor, "batch tokens width"]:
+        tokens = self.tokenizer(pixels)
+        if isinstance(self.positions, LearnedGrid):
+            tokens = tokens + self.positions(*self.tokenizer.grid(*pixels.shape[2:]))
+        elif self.positions is not None:
+            tokens = tokens + self.positions(tokens.shape[1])
+        embedded: Tensor = self.dropout(tokens)
+        return embedded
+
+    def _make_positions(self) -> LearnedGrid | Sinusoidal | None:
+        config = self.config
+        if config.positions == "none":
+            return None
+        if config.positions == "sinusoidal":
+            return Sinusoidal(config.width)
+        grid = self.tokenizer.grid(*config.picture_size)
+        return LearnedGrid(*grid, config.width, deviation=_POSITION_DEVIATION * float(config.deviation))
+
+    def _init_weights(self) -> None:
+        """Initialise linear layers by truncated normal weights and biases of 0; the others are drawn already."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                init_truncated_normal(module.weight, float(self.config.deviation))
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+
+
+@final
+@dataclass(frozen=True)
+class _Mechanism:
+    """The fields of config.json that say which mechanism it is."""
+
+    mechanism: str = "dot_product"
+    mechanism_options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _refuse_mask(mask: Mask | None) -> None:
+    check_mask(mask)
+    if mask is not None:
+        raise RefusedError(
+            "a CCT takes no mask",
+            expected="mask=None: its convolutions mix the pixels of neighbouring tokens, so that hiding a token would "
+            "not hide its part of the picture",
+            got=repr(mask),
+            do="fill the part of the picture to be hidden with a constant, or use a ViT",
+        )
+
+
+def cct_2_3x2(labels: tuple[str, ...] = (), *, picture_size: tuple[int, int] = (32, 32)) -> Cct:
+    """CCT-2/3x2, untrained: 2 layers of width 128, 2 convolutions of 3 x 3. Hassani et al. 2021, section 3.3."""
+    return Cct(CctConfig(picture_size, width=128, layers=2, heads=2, inner=128, convolutions=2, labels=labels))
+
+
+def cct_7_3x1(labels: tuple[str, ...] = (), *, picture_size: tuple[int, int] = (32, 32)) -> Cct:
+    """CCT-7/3x1, untrained: 7 layers of width 256, a convolution of 3 x 3. Hassani et al. 2021, section 3.3."""
+    return Cct(CctConfig(picture_size, labels=labels))
