@@ -16,6 +16,7 @@ from regard.models.clip import (
 )
 from regard.models.clip_text import ClipText, ClipTextConfig, ClipTextOutput
 from regard.models.clip_vision import ClipVision, ClipVisionConfig
+from regard.models.cvt import Cvt, CvtConfig, cvt_13, cvt_21
 from regard.models.deit import Deit, DeitConfig, deit_base, deit_small, deit_tiny
 from regard.models.gpt2 import Gpt2, Gpt2Config, gpt2_large, gpt2_medium, gpt2_small, gpt2_xl
 from regard.models.image_encoder import ImageEncoder, ImageOutput, TokenGrid
@@ -129,6 +130,8 @@ __all__ = [
     "ClipVision",
     "ClipVisionConfig",
     "ConvolutionInput",
+    "Cvt",
+    "CvtConfig",
     "Decoder",
     "Deit",
     "DeitConfig",
@@ -190,6 +193,8 @@ __all__ = [
     "clip_vit_base_32",
     "clip_vit_large_14",
     "contrastive_loss",
+    "cvt_13",
+    "cvt_21",
     "deit_base",
     "deit_small",
     "deit_tiny",

@@ -8,7 +8,7 @@ it reads; names and shapes are checked against the model before memory is alloca
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, final
@@ -26,6 +26,7 @@ from regard.text import Tokenizer
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 _FLOATS = ("F64", "F32", "BF16", "F16")
+_INTEGERS = ("I64", "I32")
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 _log = logging.getLogger("regard")
@@ -81,9 +82,13 @@ def init_on_meta() -> Iterator[None]:
 def load_weights(model: nn.Module, origins: Mapping[str, Origin], dtype: torch.dtype) -> None:
     """Load the weights of ``model``, built on the meta device, from their origins, converted to ``dtype``.
 
+    Integers, such as the number of batches that a batch norm has seen, stay integers.
+
     Raises CheckpointError for missing tensors, and for tensors that do not fit.
     """
-    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    state = model.state_dict()
+    shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
+    counts = {name: tensor.dtype for name, tensor in state.items() if not tensor.is_floating_point()}
     missing = [name for name in shapes if name not in origins]
     if missing:
         raise CheckpointError(
@@ -101,8 +106,9 @@ def load_weights(model: nn.Module, origins: Mapping[str, Origin], dtype: torch.d
             do="check that config.json and the weights belong together",
         )
     for origin in origins.values():
-        _check_origin(origin, shapes)
-    model.load_state_dict(_read_tensors(origins, shapes, dtype), assign=True)
+        _check_origin(origin, shapes, _INTEGERS if origin.names[0] in counts else _FLOATS)
+    dtypes = dict.fromkeys(shapes, dtype) | counts
+    model.load_state_dict(_read_tensors(origins, shapes, dtypes), assign=True)
     _allocate_empty_buffers(model, dtype)
     model.requires_grad_(True)
 
@@ -213,8 +219,8 @@ def _read_index(folder: Path) -> dict[str, StoredTensor]:
     return tensors
 
 
-def _check_origin(origin: Origin, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise CheckpointError unless the stored tensors fit a model with tensors of these shapes."""
+def _check_origin(origin: Origin, shapes: Mapping[str, tuple[int, ...]], dtypes: Collection[str]) -> None:
+    """Raise CheckpointError unless the stored tensors have one of ``dtypes`` and fit a model with these shapes."""
     expected = origin.shape(shapes)
     if origin.stored_shape() != expected:
         expected = expected[::-1] if origin.transposed else expected
@@ -225,17 +231,17 @@ def _check_origin(origin: Origin, shapes: Mapping[str, tuple[int, ...]]) -> None
             do="check that config.json and the weights belong together",
         )
     for part in origin.stored:
-        if part.dtype not in _FLOATS:
+        if part.dtype not in dtypes:
             raise CheckpointError(
                 f"{part.name} has an unsupported dtype",
-                expected=", ".join(_FLOATS),
+                expected=", ".join(dtypes),
                 got=part.dtype,
                 do="use a checkpoint that is not quantised",
             )
 
 
 def _read_tensors(
-    origins: Mapping[str, Origin], shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype
+    origins: Mapping[str, Origin], shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, torch.dtype]
 ) -> dict[str, Tensor]:
     """Read the tensors as copies, since the file may be replaced while the model is in use."""
     cuts: dict[tuple[StoredTensor, ...], list[str]] = {}
@@ -249,7 +255,7 @@ def _read_tensors(
                 origin = origins[name]
                 sizes = [shapes[part][0] for part in origin.names] if len(origin.names) > 1 else None
                 part = joined if sizes is None else joined.split(sizes)[origin.part]
-                state[name] = part.to(dtype, copy=True, memory_format=torch.contiguous_format)
+                state[name] = part.to(dtypes[name], copy=True, memory_format=torch.contiguous_format)
     return state
 
 

@@ -32,6 +32,7 @@ from regard.models.clip_vision import MODEL_TYPE as CLIP_VISION_TYPE
 from regard.models.clip_vision import OWN_MODEL_TYPE as OWN_CLIP_VISION_TYPE
 from regard.models.clip_vision import ClipVision
 from regard.models.config_file import ConfigFile
+from regard.models.cvt import Cvt
 from regard.models.deit import Deit
 from regard.models.gpt2 import Gpt2
 from regard.models.image_encoder import ImageEncoder
@@ -78,6 +79,7 @@ _MODELS: Mapping[str, FolderReader] = {
     CLIP_TEXT_TYPE: ClipText.from_folder,
     **dict.fromkeys((CLIP_VISION_TYPE, OWN_CLIP_VISION_TYPE), ClipVision.from_folder),
     CCT_TYPE: Cct.from_folder,
+    "cvt": Cvt.from_folder,
     **dict.fromkeys(MODEL_TYPES, Llama.from_folder),
     **dict.fromkeys(ROBERTA_TYPES, Roberta.from_folder),
     **dict.fromkeys(T5_TYPES, load_t5),
