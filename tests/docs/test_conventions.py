@@ -37,6 +37,7 @@ IMPORT_ORDER = (
     "recording",
     "text",
     "vision",
+    "audio",
     "models",
     "ray_embedding",
     "search",
@@ -67,6 +68,8 @@ OPTIONAL = (
     "babel",
     "ctranslate2",
     "peft",
+    "soundfile",
+    "soxr",
 )
 
 

@@ -1,0 +1,184 @@
+"""Read sounds from WAV and FLAC files of unknown origin, by libsndfile (package ``soundfile``).
+
+    recognise   by the first bytes: WAV (RIFF, RF64) or FLAC; no other reader of libsndfile sees the file
+    check       rate, channels and length are read from the header, before memory is taken: a FLAC file of a few
+                kilobytes may hold hours of silence
+    decode      in blocks; fewer frames than the header says are an error
+    mix         x[n] = (1 / channels) sum_c x_c[n], in float64, block by block: only the mix is kept
+    resample    to the wanted rate, by soxr in high quality
+
+Integers are scaled to -1 .. 1; floats are taken as they are, and NaN or infinite ones are refused.
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+import numpy as np
+from jaxtyping import Float32
+
+from regard.errors import DataError, MissingPackageError, check_count, short_repr
+
+MAX_SECONDS = 3600
+"""Longest sound in seconds; at 16,000 samples per second it takes 230 MB."""
+RATES = (1_000, 384_000)
+"""Lowest and highest sampling rate of a file, in samples per second."""
+MAX_CHANNELS = 64
+"""Most channels of a file."""
+SUFFIXES = (".flac", ".wav", ".wave")
+"""Endings of the names of sound files."""
+
+Sound: TypeAlias = "Path | str | bytes"
+"""A file, or its bytes."""
+
+_FORMATS = ("WAV", "WAVEX", "RF64", "FLAC")
+_BLOCK_SAMPLES = 2**20
+_UNKNOWN_SIZES = (0, 2**32 - 1)
+"""Sizes in the header of a WAV file that was written to a pipe, or that is too large for 32 bits."""
+
+
+def read_sound(sound: Sound, rate: int, *, name: str | None = None) -> Float32[np.ndarray, " samples"]:
+    """Decode a WAV or FLAC file: one channel, ``rate`` samples per second, usually -1 to 1.
+
+    Args:
+        sound: a path, or the bytes of a file.
+        rate: the sampling rate of the result, in samples per second.
+        name: what messages call the sound; None is its path.
+
+    Raises DataError for a file that is missing, of another format, empty, broken, truncated or longer than
+    ``MAX_SECONDS``, and for rates and channels out of range; OptionError for a ``rate`` out of range;
+    MissingPackageError without soundfile or soxr.
+    """
+    check_count("rate", rate, least=RATES[0], most=RATES[1])
+    load_soundfile()
+    import soundfile
+    import soxr
+
+    if not isinstance(sound, str | Path | bytes):
+        raise DataError(
+            f"{name or 'the sound'} is not a sound",
+            expected="a path, or the bytes of a file",
+            got=short_repr(sound),
+            do="pass the path of a WAV or FLAC file",
+        )
+    name = name or ("the sound" if isinstance(sound, bytes) else str(sound))
+    with _open_bytes(sound, name) as source:
+        _check_begin(source, name)
+        try:
+            with soundfile.SoundFile(source) as opened:
+                _check_header(opened, name)
+                samples, found = _read_mono(opened, name), opened.samplerate
+        except soundfile.LibsndfileError as error:
+            raise _broken_error(name, str(error.error_string)) from error
+    if found == rate:
+        return samples
+    return np.asarray(soxr.resample(samples, found, rate, quality="HQ"), np.float32)
+
+
+def is_sound_name(path: Path) -> bool:
+    """Whether the name of a file ends like that of a sound that can be read."""
+    return path.suffix.lower() in SUFFIXES
+
+
+def load_soundfile() -> None:
+    """Import soundfile and soxr. Raises MissingPackageError if one of them is not installed."""
+    try:
+        import soundfile  # noqa: F401
+        import soxr  # noqa: F401
+    except (ImportError, OSError) as error:  # OSError: libsndfile itself is missing
+        raise MissingPackageError(
+            "reading sounds needs packages",
+            expected="soundfile and soxr",
+            got=str(error),
+            do="pip install 'regard[audio]'",
+        ) from None
+
+
+def _open_bytes(sound: Sound, name: str) -> BinaryIO:
+    """Open a regular file: a pipe or a device could block without end."""
+    if isinstance(sound, bytes):
+        return io.BytesIO(sound)
+    try:
+        if Path(sound).exists() and not Path(sound).is_file():
+            raise DataError(
+                f"{name} is not a file", expected="a WAV or FLAC file", got="a folder or device", do="check the path"
+            )
+        return Path(sound).open("rb")
+    except (OSError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        got = getattr(error, "strerror", None) or str(error)
+        raise DataError(f"cannot read {name}", expected="a WAV or FLAC file", got=got, do="check the path") from None
+
+
+def _check_begin(source: BinaryIO, name: str) -> None:
+    """Raise DataError unless the file begins as a WAV or FLAC file, and a WAV file is as long as its header says."""
+    begin = source.read(12)
+    size = source.seek(0, io.SEEK_END)
+    source.seek(0)
+    if begin[:4] == b"fLaC" or (begin[:4] == b"RF64" and begin[8:] == b"WAVE"):
+        return
+    if begin[:4] != b"RIFF" or begin[8:] != b"WAVE":
+        raise DataError(
+            f"{name} is not a sound that can be read",
+            expected="a WAV or FLAC file",
+            got=f"a file that begins with {begin[:8]!r}" if begin else "an empty file",
+            do="convert it to WAV or FLAC, or leave it out",
+        )
+    stated = int.from_bytes(begin[4:8], "little")
+    if stated not in _UNKNOWN_SIZES and stated + 8 > size + 1:  # some programs do not count the padding byte
+        raise _broken_error(name, f"{size:,} bytes, and its header says {stated + 8:,}")
+
+
+def _check_header(opened: Any, name: str) -> None:
+    """Raise DataError for a sound whose header has a rate, channels or a length out of range."""
+    rate, channels, frames = opened.samplerate, opened.channels, opened.frames
+    if opened.format not in _FORMATS:
+        raise DataError(f"{name} has another format", expected="WAV or FLAC", got=opened.format, do="convert it")
+    if not RATES[0] <= rate <= RATES[1] or not 1 <= channels <= MAX_CHANNELS:
+        raise DataError(
+            f"{name} has an unusable rate or number of channels",
+            expected=f"{RATES[0]:,} to {RATES[1]:,} samples per second, and 1 to {MAX_CHANNELS} channels",
+            got=f"{rate:,} samples per second, and {channels} channels",
+            do="convert it, or leave it out",
+        )
+    if frames == 0:
+        raise DataError(f"{name} has no samples", expected="a sound", got="a length of 0", do="leave it out")
+    if frames > MAX_SECONDS * rate:
+        raise DataError(
+            f"{name} is too long",
+            expected=f"at most {MAX_SECONDS:,} seconds",
+            got=f"{frames / rate:,.1f} seconds" if frames < 2**62 else "a header without a length",
+            do="cut it into parts",
+        )
+
+
+def _read_mono(opened: Any, name: str) -> Float32[np.ndarray, " samples"]:
+    """Decode in blocks, and keep the mean of the channels."""
+    mono = np.empty(opened.frames, np.float32)
+    block, done = max(1, _BLOCK_SAMPLES // opened.channels), 0
+    while done < len(mono):
+        read = opened.read(min(block, len(mono) - done), dtype="float64", always_2d=True)
+        if len(read) == 0:
+            raise _broken_error(name, f"{done:,} of {len(mono):,} samples")
+        if not np.isfinite(read).all() or np.abs(read).max() > np.finfo(np.float32).max:
+            raise DataError(
+                f"{name} has samples that are no finite numbers",
+                expected="finite float32 numbers",
+                got=f"NaN, or a value out of range, in the block from sample {done:,}",
+                do="replace it, or leave it out",
+            )
+        mono[done : done + len(read)] = read.mean(axis=1)
+        done += len(read)
+    return mono
+
+
+def _broken_error(name: str, reason: str) -> DataError:
+    return DataError(
+        f"{name} is broken or truncated",
+        expected="a complete WAV or FLAC file",
+        got=reason.strip()[:200],
+        do="replace it, or leave it out",
+    )
