@@ -2,6 +2,8 @@
 
 from regard.layers.activation_checkpoint import checkpoint_activations
 from regard.layers.block import DecoderBlock, DecoderCache, EncoderBlock, decoder_block, encoder_block
+from regard.layers.conformer_block import ConformerBlock, ConvolutionModule
+from regard.layers.convolution_subsampling import ConvolutionSubsampling
 from regard.layers.cross_block import CrossAttentionBlock
 from regard.layers.deepseek import latent_attention_from_deepseek
 from regard.layers.dropout import Dropout
@@ -10,6 +12,7 @@ from regard.layers.gated_delta_net import GatedDeltaNet
 from regard.layers.latent import LatentAttention
 from regard.layers.latent_cache import LatentCache
 from regard.layers.mamba2_mixer import Mamba2Mixer
+from regard.layers.masked_batch_norm import MaskedBatchNorm
 from regard.layers.mixture_of_experts import MixtureOfExperts
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.patch_embedding import PatchEmbedding
@@ -21,6 +24,9 @@ from regard.mechanisms import KeyValueCache, PagedCache, PagePool, WindowCache
 
 __all__ = [
     "ACTIVATIONS",
+    "ConformerBlock",
+    "ConvolutionModule",
+    "ConvolutionSubsampling",
     "CrossAttentionBlock",
     "DecoderBlock",
     "DecoderCache",
@@ -32,6 +38,7 @@ __all__ = [
     "LatentAttention",
     "LatentCache",
     "Mamba2Mixer",
+    "MaskedBatchNorm",
     "MixerCache",
     "MixtureOfExperts",
     "MultiHeadAttention",

@@ -52,7 +52,7 @@ class MultiHeadAttention(nn.Module):
         mechanism: a name in the catalogue, or a ``Mechanism`` made for ``heads`` of ``head_dim``.
         mechanism_options: options of ``regard.mechanism`` for a mechanism given by name.
         position: None, ``positions.Rotary`` (rotates queries and keys), or ``ALiBi``, ``T5Buckets``,
-            ``ShawRelative``, ``Relative2d`` (bias of scores).
+            ``ShawRelative``, ``RelativeSinusoidal``, ``Relative2d`` (bias of scores).
         dropout: probability of dropping a weight in training, for a mechanism given by name.
         bias: whether the projections have a bias.
         output_bias: whether the output projection has a bias; None is ``bias``.

@@ -7,6 +7,7 @@ from regard.positions.distance_table import DistanceTable
 from regard.positions.fourier import FourierFeatures, grid_positions
 from regard.positions.learned_grid import LearnedGrid
 from regard.positions.relative_2d import Relative2d
+from regard.positions.relative_sinusoidal import RelativeSinusoidal
 from regard.positions.rotary import Rotary
 from regard.positions.scaling import (
     DynamicScaling,
@@ -34,6 +35,7 @@ __all__ = [
     "LongRopeScaling",
     "PairBias",
     "Relative2d",
+    "RelativeSinusoidal",
     "Rotary",
     "Rotation",
     "Scaling",

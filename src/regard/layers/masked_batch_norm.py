@@ -1,0 +1,76 @@
+"""Batch norm of sequences of different lengths: tokens that are padding do not count.
+
+    y = (x - mean) / sqrt(variance + epsilon) * weight + bias           mean, variance of each channel
+
+In training these are of the visible tokens of the batch, and running averages of them are kept; in evaluation they are
+the running averages. Ioffe and Szegedy 2015, algorithm 1; the running variance is that of a sample (n - 1), as in
+torch. Without hidden tokens it equals ``torch.nn.BatchNorm1d``. (batch, length, width) -> the same shape; hidden tokens
+become 0.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from regard.arguments import explain_arguments
+from regard.errors import check_number, check_size
+
+
+@final
+@explain_arguments
+class MaskedBatchNorm(nn.Module):
+    """Batch norm of the visible tokens.
+
+    ``epsilon`` is added to the variance; ``momentum`` is the weight of a batch in the running averages.
+    """
+
+    running_mean: Tensor
+    running_variance: Tensor
+
+    def __init__(self, width: int, *, epsilon: float = 1e-5, momentum: float = 0.1) -> None:
+        super().__init__()
+        check_size("width", width)
+        check_number("epsilon", epsilon, least=0.0)
+        check_number("momentum", momentum, least=0.0, most=1.0)
+        self.epsilon, self.momentum = float(epsilon), float(momentum)
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width))
+        self.register_buffer("running_mean", torch.zeros(width))
+        self.register_buffer("running_variance", torch.ones(width))
+
+    def forward(
+        self, tokens: Float[Tensor, "batch length width"], visible: Bool[Tensor, "batch length"] | None = None
+    ) -> Float[Tensor, "batch length width"]:
+        """Normalise tokens; ``visible`` says which are not padding, None is all."""
+        if visible is None:
+            visible = torch.ones(tokens.shape[:2], dtype=torch.bool, device=tokens.device)
+        shown = visible[..., None]
+        tokens = tokens.masked_fill(~shown, 0.0)
+        mean, variance = self.running_mean, self.running_variance
+        if self.training:
+            mean, variance = self._statistics(tokens.to(mean), shown)
+        scale = self.weight * (variance + self.epsilon).rsqrt()
+        return ((tokens - mean) * scale + self.bias).masked_fill(~shown, 0.0).to(tokens.dtype)
+
+    def _statistics(
+        self, tokens: Float[Tensor, "batch length width"], shown: Bool[Tensor, "batch length 1"]
+    ) -> tuple[Float[Tensor, " width"], Float[Tensor, " width"]]:
+        """Compute mean and variance of the visible tokens, and add them to the running averages."""
+        count = shown.sum()
+        divisor = count.clamp_min(1)
+        mean = tokens.sum(dim=(0, 1)) / divisor
+        variance = (tokens - mean).masked_fill(~shown, 0.0).square().sum(dim=(0, 1)) / divisor
+        with torch.no_grad():
+            share = self.momentum * (count > 0).to(mean)  # a batch without tokens says nothing
+            of_sample = variance * divisor / (count - 1).clamp_min(1)
+            self.running_mean.lerp_(mean.detach(), share)
+            self.running_variance.lerp_(of_sample.detach(), share)
+        return mean, variance
+
+    def extra_repr(self) -> str:
+        """Format the options for ``repr``."""
+        return f"{self.weight.shape[0]}, epsilon={self.epsilon}, momentum={self.momentum}"
