@@ -1,6 +1,15 @@
 """Sound in: files to samples, and samples to model input. Needs the extra ``audio`` to read files."""
 
+from regard.audio.audio_processor import AudioFeatures, AudioProcessor, pad_features
 from regard.audio.log_mel import log_mel_spectrogram, mel_filter_bank
 from regard.audio.sound_file import MAX_SECONDS, read_sound
 
-__all__ = ["MAX_SECONDS", "log_mel_spectrogram", "mel_filter_bank", "read_sound"]
+__all__ = [
+    "MAX_SECONDS",
+    "AudioFeatures",
+    "AudioProcessor",
+    "log_mel_spectrogram",
+    "mel_filter_bank",
+    "pad_features",
+    "read_sound",
+]

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, TypeAlias
 import numpy as np
 from jaxtyping import Float32
 
-from regard.errors import DataError, MissingPackageError, check_count, short_repr
+from regard.errors import DataError, MissingPackageError, check_count, check_number, short_repr
 
 MAX_SECONDS = 3600
 """Longest sound in seconds; at 16,000 samples per second it takes 230 MB."""
@@ -39,19 +39,23 @@ _UNKNOWN_SIZES = (0, 2**32 - 1)
 """Sizes in the header of a WAV file that was written to a pipe, or that is too large for 32 bits."""
 
 
-def read_sound(sound: Sound, rate: int, *, name: str | None = None) -> Float32[np.ndarray, " samples"]:
+def read_sound(
+    sound: Sound, rate: int, *, name: str | None = None, max_seconds: float = float(MAX_SECONDS)
+) -> Float32[np.ndarray, " samples"]:
     """Decode a WAV or FLAC file: one channel, ``rate`` samples per second, usually -1 to 1.
 
     Args:
         sound: a path, or the bytes of a file.
         rate: the sampling rate of the result, in samples per second.
         name: what messages call the sound; None is its path.
+        max_seconds: longer sounds are refused, before they are decoded; at most ``MAX_SECONDS``.
 
     Raises DataError for a file that is missing, of another format, empty, broken, truncated or longer than
-    ``MAX_SECONDS``, and for rates and channels out of range; OptionError for a ``rate`` out of range;
+    ``max_seconds``, and for rates and channels out of range; OptionError for a ``rate`` out of range;
     MissingPackageError without soundfile or soxr.
     """
     check_count("rate", rate, least=RATES[0], most=RATES[1])
+    check_number("max_seconds", max_seconds, above=0.0, most=float(MAX_SECONDS))
     load_soundfile()
     import soundfile
     import soxr
@@ -68,7 +72,7 @@ def read_sound(sound: Sound, rate: int, *, name: str | None = None) -> Float32[n
         _check_begin(source, name)
         try:
             with soundfile.SoundFile(source) as opened:
-                _check_header(opened, name)
+                _check_header(opened, name, max_seconds)
                 samples, found = _read_mono(opened, name), opened.samplerate
         except soundfile.LibsndfileError as error:
             raise _broken_error(name, str(error.error_string)) from error
@@ -132,7 +136,7 @@ def _check_begin(source: BinaryIO, name: str) -> None:
         raise _broken_error(name, f"{size:,} bytes, and its header says {stated + 8:,}")
 
 
-def _check_header(opened: Any, name: str) -> None:
+def _check_header(opened: Any, name: str, max_seconds: float) -> None:
     """Raise DataError for a sound whose header has a rate, channels or a length out of range."""
     rate, channels, frames = opened.samplerate, opened.channels, opened.frames
     if opened.format not in _FORMATS:
@@ -146,10 +150,10 @@ def _check_header(opened: Any, name: str) -> None:
         )
     if frames == 0:
         raise DataError(f"{name} has no samples", expected="a sound", got="a length of 0", do="leave it out")
-    if frames > MAX_SECONDS * rate:
+    if frames > max_seconds * rate:
         raise DataError(
             f"{name} is too long",
-            expected=f"at most {MAX_SECONDS:,} seconds",
+            expected=f"at most {max_seconds:,g} seconds",
             got=f"{frames / rate:,.1f} seconds" if frames < 2**62 else "a header without a length",
             do="cut it into parts",
         )

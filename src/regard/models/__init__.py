@@ -1,5 +1,6 @@
 """Models, one file each, built from ``layers``; ``load`` loads trained ones."""
 
+from regard.models.audio_encoder import AudioEncoder, AudioEncoderOutput
 from regard.models.base import Decoder, Encoder, EncoderDecoder, SequenceOutput
 from regard.models.bert import Bert, BertConfig
 from regard.models.causal_language_model import CausalLanguageModel
@@ -17,6 +18,13 @@ from regard.models.clip import (
 from regard.models.clip_text import ClipText, ClipTextConfig, ClipTextOutput
 from regard.models.clip_vision import ClipVision, ClipVisionConfig
 from regard.models.cvt import Cvt, CvtConfig, cvt_13, cvt_21
+from regard.models.conformer import (
+    Conformer,
+    ConformerConfig,
+    conformer_large,
+    conformer_medium,
+    conformer_small,
+from regard.models.ctc import ctc_loss, decode_ctc
 from regard.models.deit import Deit, DeitConfig, deit_base, deit_small, deit_tiny
 from regard.models.gpt2 import Gpt2, Gpt2Config, gpt2_large, gpt2_medium, gpt2_small, gpt2_xl
 from regard.models.image_encoder import ImageEncoder, ImageOutput, TokenGrid
@@ -109,6 +117,8 @@ from regard.models.vit import Vit, VitConfig, vit_base, vit_large, vit_small, vi
 
 __all__ = [
     "T5",
+    "AudioEncoder",
+    "AudioEncoderOutput",
     "AudioInput",
     "AudioOutput",
     "Bert",
@@ -129,6 +139,8 @@ __all__ = [
     "ClipTextOutput",
     "ClipVision",
     "ClipVisionConfig",
+    "Conformer",
+    "ConformerConfig",
     "ConvolutionInput",
     "Cvt",
     "CvtConfig",
@@ -195,6 +207,11 @@ __all__ = [
     "contrastive_loss",
     "cvt_13",
     "cvt_21",
+    "conformer_large",
+    "conformer_medium",
+    "conformer_small",
+    "ctc_loss",
+    "decode_ctc",
     "deit_base",
     "deit_small",
     "deit_tiny",

@@ -19,6 +19,7 @@ from torch import nn
 from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, DtypeError, MissingPackageError, OptionError, short_repr
 from regard.models import adapter_folder
+from regard.models.audio_encoder import AudioEncoder
 from regard.models.base import Decoder, Encoder, EncoderDecoder
 from regard.models.bert import Bert
 from regard.models.causal_language_model import CausalLanguageModel
@@ -33,6 +34,7 @@ from regard.models.clip_vision import OWN_MODEL_TYPE as OWN_CLIP_VISION_TYPE
 from regard.models.clip_vision import ClipVision
 from regard.models.config_file import ConfigFile
 from regard.models.cvt import Cvt
+from regard.models.conformer import Conformer
 from regard.models.deit import Deit
 from regard.models.gpt2 import Gpt2
 from regard.models.image_encoder import ImageEncoder
@@ -64,6 +66,7 @@ class FolderReader(Protocol):
     def __call__(
         self, folder: Path, config: ConfigFile, *, dtype: torch.dtype
     ) -> Encoder | Decoder | ImageEncoder | Perceiver | Clip:
+    ) -> Encoder | Decoder | ImageEncoder | AudioEncoder | Perceiver:
         """Load the model of ``folder``, whose config.json is ``config``. Raises CheckpointError for unusable files."""
         ...
 
@@ -85,6 +88,7 @@ _MODELS: Mapping[str, FolderReader] = {
     **dict.fromkeys(T5_TYPES, load_t5),
     PERCEIVER_TYPE: Perceiver.from_folder,
     OWN_PERCEIVER_TYPE: Perceiver.from_folder,
+    Conformer.model_type: Conformer.from_folder,
     Transformer.model_type: Transformer.from_folder,
     Recurrent.model_type: Recurrent.from_folder,
     TransformerEncoder.model_type: TransformerEncoder.from_folder,
@@ -127,6 +131,8 @@ CLASSIFIER = ModelKind(
 )
 CLIP_MODEL = ModelKind(
     "the folder of a CLIP, or a name on the Hub such as 'openai/clip-vit-base-patch32'",
+AUDIO_ENCODER = ModelKind(
+    "the folder of a model that reads sounds, a Conformer",
     "check the path; a folder has config.json and model.safetensors",
 )
 MASKED_LANGUAGE_MODEL = ModelKind(
@@ -177,10 +183,12 @@ _HUB_FILES = [
 def load(
     folder_or_name: str | Path, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
 ) -> Encoder | Decoder | ImageEncoder | Perceiver | Clip:
+) -> Encoder | Decoder | ImageEncoder | AudioEncoder | Perceiver:
     """Load a trained model in eval mode.
 
     The model has ``.config``; an ``Encoder``, a ``CausalLanguageModel`` and a ``T5`` also have ``.tokenizer``, an
-    ``EncoderDecoder`` ``.subwords``, and an ``ImageEncoder`` ``.processor``, which are None if the folder has none.
+    ``EncoderDecoder`` ``.subwords``, an ``ImageEncoder`` and an ``AudioEncoder`` ``.processor``, which are None if the
+    folder has none.
 
     Args:
         folder_or_name: "minilm"; a folder in Hugging Face layout; or a name on the Hub, such as
@@ -379,6 +387,19 @@ def load_image_classifier(
     return model
 
 
+def load_audio_encoder(
+    folder: str | Path, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+) -> AudioEncoder:
+    """Load a model that reads sounds, with its head if the folder holds one.
+
+    Raises CheckpointError for another kind of model, and what ``load`` raises.
+    """
+    model = load(resolve_folder(folder, AUDIO_ENCODER), device=device, dtype=dtype)
+    if not isinstance(model, AudioEncoder):
+        raise _wrong_kind_error(folder, "a model that reads sounds, such as a Conformer", model)
+    return model
+
+
 def _wrong_kind_error(name: str | Path, expected: str, model: object) -> CheckpointError:
     return CheckpointError(
         f"{name} is another kind of model",
@@ -402,6 +423,8 @@ def _commands_of(model: object) -> str:
         return "regard embed, regard view, regard evaluate mlm, regard train classify --from"
     if isinstance(model, Clip):
         return "regard embed, with texts or pictures, and regard classify --labels"
+    if isinstance(model, AudioEncoder):
+        return "Python: features, mask = model.processor([path]), then model(features, mask=mask)"
     if isinstance(model, Perceiver):
         return "Python: model = regard.load(folder), then model(inputs)"
     return "regard embed, regard view"

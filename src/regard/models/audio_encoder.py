@@ -1,0 +1,255 @@
+"""The base of models that read sounds: the Conformer.
+
+    hidden = encoder(features, mask)    (batch, tokens, width), a hidden state for each token of the sound
+    pooled                              (batch, width), the mean of the visible tokens
+    logits = head(pooled)               (batch, labels), of a classifier
+    logits = head(hidden)               (batch, tokens, 1 + labels), of a transcriber: see ``ctc``
+
+The mask says which frames of the features are not padding; hidden frames have no influence. A model has the parts whose
+weights its file holds.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar, Self, final
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from regard.audio import AudioProcessor
+from regard.audio.audio_processor import FILE as PROCESSOR_FILE
+from regard.errors import DeviceError, DtypeError, RefusedError, ShapeError, check_kind
+from regard.kernels.autocast import is_in_autocast
+from regard.masks import Mask
+from regard.models import checkpoint_reader, checkpoint_writer, sequence_files
+from regard.models.check_mechanisms import check_mechanisms
+from regard.models.config_file import ConfigFile
+from regard.models.weight_names import WeightNames
+from regard.tensors import check_tensor
+from regard.validation import FLOATS, check_mask
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class AudioEncoderOutput:
+    """The output of an audio encoder.
+
+    hidden   (batch, tokens, width)     hidden states after the last layer; 0 for hidden tokens
+    pooled   (batch, width)             the mean of the visible tokens; 0 if there is none
+    visible  (batch, tokens)            which tokens are not padding
+    logits   (batch, labels), or (batch, tokens, 1 + labels) of a transcriber; None without a head
+    layers   layers + 1 tensors         the embedding, then each layer's output; None without ``keep_layers``
+    """
+
+    hidden: Float[Tensor, "batch tokens width"]
+    pooled: Float[Tensor, "batch width"]
+    visible: Bool[Tensor, "batch tokens"]
+    logits: Float[Tensor, "batch *tokens labels"] | None = None
+    layers: tuple[Float[Tensor, "batch tokens width"], ...] | None = None
+
+    def __repr__(self) -> str:
+        layers = "None" if self.layers is None else f"{len(self.layers)} tensors"
+        logits = None if self.logits is None else tuple(self.logits.shape)
+        return (
+            f"AudioEncoderOutput(hidden {tuple(self.hidden.shape)}, pooled {tuple(self.pooled.shape)}, logits {logits}, "
+            f"layers {layers})"
+        )
+
+
+class AudioEncoder(nn.Module, ABC):
+    """A model that reads sounds and returns hidden states; a classifier or transcriber, if it has a head.
+
+    ``processor`` makes its features from sounds; None if the model folder does not say how. ``notes`` lists messages
+    about its weights.
+    """
+
+    config_class: ClassVar[type[Any]]
+    """The dataclass of the hyperparameters, with ``layers`` and ``labels``; labels=() is a model without a head."""
+
+    config: Any
+    """The hyperparameters of the model."""
+
+    processor: AudioProcessor | None = None
+    """How the model's features are made from sounds; None if the model folder does not say."""
+
+    notes: tuple[str, ...] = ()
+    """Messages about weights that loading skipped."""
+
+    metadata: Mapping[str, Any] = MappingProxyType({})
+    """Metadata of the training: steps, data, scores."""
+
+    @abstractmethod
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        check_kind("config", config, self.config_class, do=f"pass a {self.config_class.__name__}()")
+        self.config = config
+
+    @abstractmethod
+    def forward(self, features: Tensor, *, mask: Mask | None = None, keep_layers: bool = False) -> AudioEncoderOutput:
+        """Compute the hidden states of sounds.
+
+        Args:
+            features: (batch, frames, bands), floating point (``processor``).
+            mask: which frames are not padding: ``masks.padding(lengths)``, as ``processor`` returns it.
+            keep_layers: return the embedding and the output of each layer too, in ``.layers``.
+
+        Raises ShapeError, DtypeError or DeviceError for features that do not fit, RefusedError for another mask.
+        """
+
+    @property
+    @abstractmethod
+    def bands(self) -> int:
+        """The number of features of a frame."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """The number of components of a hidden state."""
+
+    @abstractmethod
+    def count_tokens(self, frames: int) -> int:
+        """The number of tokens of a sound of so many frames."""
+
+    @classmethod
+    @abstractmethod
+    def read_config(cls, config: ConfigFile, *, head_rows: int | None) -> Any:
+        """Read the hyperparameters from config.json; ``head_rows`` is the number of rows of the head, if there is one.
+
+        Raises CheckpointError for missing or unusable fields.
+        """
+
+    @classmethod
+    @abstractmethod
+    def make_weight_names(cls, config: Any) -> WeightNames:
+        """Make the table of the names of weights in a file."""
+
+    @abstractmethod
+    def config_fields(self) -> dict[str, Any]:
+        """The fields of config.json."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the labels, in the order of the logits; () without a head."""
+        return tuple(self.config.labels)
+
+    @property
+    def weight_names(self) -> WeightNames:
+        """The table of the model's weight names in a file."""
+        return self.make_weight_names(self.config)
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the weights."""
+        return next(self.parameters()).device
+
+    @classmethod
+    def from_folder(cls, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Self:
+        """Load the model of ``folder``, whose config.json is ``config``, in eval mode on the CPU.
+
+        Raises CheckpointError for files that do not belong together.
+        """
+        stored = checkpoint_reader.stored_tensors(folder)
+        head = stored.get("head.weight")
+        hyperparameters = cls.read_config(config, head_rows=head.shape[0] if head and head.shape else None)
+        sequence_files.check_depth(int(hyperparameters.layers), stored)
+        origins, skipped = cls.make_weight_names(hyperparameters).origins(stored)
+        with checkpoint_reader.init_on_meta():
+            model = cls(hyperparameters)
+        checkpoint_reader.load_weights(model, origins, dtype)
+        model.processor = AudioProcessor.from_folder(folder)
+        model.metadata = sequence_files.read_metadata(folder)
+        model.notes = checkpoint_reader.loading_notes(folder, skipped)
+        return model.eval()
+
+    def save(
+        self,
+        folder: str | Path,
+        *,
+        overwrite: bool = False,
+        keep_others: bool = False,
+        max_shard_bytes: int = checkpoint_writer.MAX_SHARD_BYTES,
+    ) -> None:
+        """Write the model to a folder that ``regard.load`` reads; it appears complete or not at all.
+
+        Weights of more than ``max_shard_bytes`` are written in several files with an index. Raises OutputExistsError if
+        the folder exists, unless ``overwrite``, and with ``overwrite`` if it holds files that are not of a model,
+        unless ``keep_others``, which keeps them; and RefusedError for a model whose mechanism was replaced by another
+        than its config has.
+        """
+        check_mechanisms(self, self.config)
+        files = {"config.json": checkpoint_writer.config_text(self.config_fields(), next(self.parameters()).dtype)}
+        if self.processor is not None:
+            files[PROCESSOR_FILE] = json.dumps(self.processor.fields(), indent=2) + "\n"
+        checkpoint_writer.write_folder(
+            checkpoint_writer.to_folder_path(folder),
+            files | sequence_files.metadata_files(self.metadata),
+            self.weight_names.to_file(self.state_dict()),
+            overwrite=overwrite,
+            keep_others=keep_others,
+            max_shard_bytes=max_shard_bytes,
+        )
+
+
+def check_features(features: object, weight: Tensor, bands: int) -> None:
+    """Raise ShapeError, DtypeError or DeviceError unless ``features`` (batch, frames, bands) fit ``weight``."""
+    shape = f"(batch, frames, {bands})"
+    check_tensor("features", features, f"a tensor {shape}", do="make it with model.processor, or torch.as_tensor")
+    assert isinstance(features, Tensor)
+    if features.dtype not in FLOATS:
+        raise DtypeError(
+            "features have an unsupported dtype",
+            expected=", ".join(str(dtype) for dtype in FLOATS),
+            got=str(features.dtype),
+            do="make them with model.processor",
+        )
+    if features.dim() != 3 or features.shape[2] != bands or features.shape[1] == 0:
+        raise ShapeError(
+            "features have the wrong shape",
+            expected=f"{shape}, at least one frame",
+            got=str(tuple(features.shape)),
+            do="for one sound add a batch dimension: features[None]"
+            if features.dim() == 2
+            else "make them with the processor of this model",
+        )
+    if features.device != weight.device:
+        raise DeviceError(
+            "features and the model are on different devices",
+            expected=str(weight.device),
+            got=str(features.device),
+            do="move the features, or the model, with .to(device)",
+        )
+    if features.dtype != weight.dtype and not is_in_autocast(features.device):
+        raise DtypeError(
+            "features and the model have different dtypes",
+            expected=str(weight.dtype),
+            got=str(features.dtype),
+            do="convert the features, or the model with .to(dtype)",
+        )
+
+
+def find_visible_frames(mask: object, features: Tensor) -> Bool[Tensor, "batch frames"] | None:
+    """Which frames of ``features`` (batch, frames, bands) a mask shows, or None without a mask.
+
+    Raises ShapeError for a mask of another size, RefusedError for one that shows a frame to some queries or heads only.
+    """
+    check_mask(mask)
+    if mask is None:
+        return None
+    assert isinstance(mask, Mask)
+    if mask.depends_on_query or mask.heads not in (None, 1):
+        raise RefusedError(
+            "a mask of a sound shows a frame to all tokens, or hides it from all: convolutions mix neighbours",
+            expected="masks.padding(lengths), or masks.keep(visible[:, None, None, :])",
+            got=repr(mask),
+            do="pass the mask that model.processor returns",
+        )
+    batch, frames = features.shape[:2]
+    mask.check(batch, 1, 1, frames)
+    return mask.dense(1, frames, device=features.device)[:, 0, 0].expand(batch, frames)

@@ -1,0 +1,238 @@
+"""Conformer: blocks of attention and convolution over the frames of a sound, with an optional head.
+
+    tokens = dropout(subsampling(features))         layers.ConvolutionSubsampling: a token for 4 frames
+    hidden = block_n(.. block_1(tokens))            layers.ConformerBlock
+    pooled = mean of the visible hidden states
+    logits = W pooled + b                           head "classification"
+    logits_t = W hidden_t + b                       head "ctc": the blank first, then the labels
+
+Gulati et al. 2020, "Conformer: convolution-augmented Transformer for speech recognition", sections 2 and 3.2, table 1.
+features (batch, frames, bands) -> hidden (batch, tokens, width). The batch norm of the convolution module counts
+visible tokens alone, so nothing depends on padding; in training the sounds of a batch share its statistics, as in the
+paper. Even kernels, such as the paper's 32, see one more token on one side; here kernels are odd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from regard.arguments import explain_arguments
+from regard.errors import (
+    CheckpointError,
+    OptionError,
+    check_choice,
+    check_count,
+    check_flag,
+    check_kind,
+    check_number,
+    check_size,
+    check_weights,
+)
+from regard.layers import ConformerBlock, ConvolutionSubsampling, MultiHeadAttention
+from regard.layers.convolution_subsampling import STRIDE
+from regard.layers.dropout import Dropout
+from regard.masks import Mask
+from regard.models.audio_encoder import AudioEncoder, AudioEncoderOutput, check_features, find_visible_frames
+from regard.models.config_file import MAX_LAYERS, ConfigFile
+from regard.models.label_names import check_labels, label_fields, read_labels
+from regard.models.layer_mechanism import options_at_depth
+from regard.models.weight_names import WeightNames, same_names
+from regard.positions import RelativeSinusoidal, Rotary
+from regard.validation import check_dropout
+
+HEADS = ("classification", "ctc")
+"""What a head computes logits of: a sound, or each token for connectionist temporal classification."""
+POSITIONS = ("relative", "rotary", "none")
+"""Positions of the attention layers: those of Transformer-XL as in the paper, rotary ones, or none."""
+
+
+@final
+@explain_arguments
+@dataclass(frozen=True)
+class ConformerConfig:
+    """The hyperparameters of a Conformer. Defaults are the small one of the paper.
+
+    Args:
+        bands: number of features of a frame.
+        width: size of hidden states.
+        layers: number of blocks.
+        heads: number of attention heads.
+        inner: hidden size of the feed-forward layers.
+        kernel: number of tokens that the depthwise convolution sees, odd.
+        dropout: dropout of the embedding, of the output of each module and of the feed-forward layers' hidden units.
+        attention_dropout: dropout of attention weights.
+        epsilon: that of the layer norms.
+        position: "relative", as in the paper; "rotary"; or "none".
+        mechanism: the mechanism of attention, a name in the catalogue.
+        mechanism_options: its options, as for ``regard.mechanism``.
+        head: "classification", logits of a sound; or "ctc", logits of each token, of the blank and of the labels.
+        labels: the names of the labels, in the order of the logits; () is a model without a head.
+
+    Raises OptionError for values out of range.
+    """
+
+    bands: int = 80
+    width: int = 144
+    layers: int = 16
+    heads: int = 4
+    inner: int = 576
+    kernel: int = 31
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    epsilon: float = 1e-5
+    position: str = "relative"
+    mechanism: str = "dot_product"
+    mechanism_options: Mapping[str, Any] = field(default_factory=dict)
+    head: str = "classification"
+    labels: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("bands", "width", "heads", "inner", "kernel"):
+            check_size(name, getattr(self, name))
+        check_count("layers", self.layers, most=MAX_LAYERS)
+        check_weights(width=self.width, inner=max(self.inner, self.width * -(-self.bands // STRIDE)))
+        for name in ("dropout", "attention_dropout"):
+            check_dropout(getattr(self, name))
+        check_number("epsilon", self.epsilon, above=0.0)
+        check_choice("position of a Conformer", self.position, POSITIONS)
+        check_choice("head of a Conformer", self.head, HEADS)
+        check_kind("mechanism", self.mechanism, str, do="choose a name in regard.catalogue()")
+        check_kind("mechanism_options", self.mechanism_options, Mapping, do="for example mechanism_options={}")
+        check_labels(self.labels)
+        if self.width % self.heads or (self.position != "none" and self.width % 2):
+            raise OptionError(
+                "width does not divide",
+                expected="an even multiple of heads",
+                got=f"width={self.width}, heads={self.heads}",
+                do="choose another number of heads",
+            )
+
+
+@final
+@explain_arguments
+class Conformer(AudioEncoder):
+    """A Conformer with random initial weights; ``regard.load`` loads a trained one."""
+
+    model_type = "regard-conformer"
+
+    config: ConformerConfig
+    config_class = ConformerConfig
+
+    def __init__(self, config: ConformerConfig) -> None:
+        super().__init__(config)
+        self.subsampling = ConvolutionSubsampling(config.bands, config.width)
+        self.dropout = Dropout(config.dropout)
+        self.layers = nn.ModuleList(_make_block(config, depth) for depth in range(config.layers))
+        rows = len(config.labels) + (config.head == "ctc")
+        self.head = nn.Linear(config.width, rows) if config.labels else None
+
+    def forward(self, features: Tensor, *, mask: Mask | None = None, keep_layers: bool = False) -> AudioEncoderOutput:
+        """Compute the hidden states of sounds, and the logits if there is a head.
+
+        Args:
+            features: (batch, frames, bands), floating point (``processor``).
+            mask: which frames are not padding: ``masks.padding(lengths)``, as ``processor`` returns it. A token is
+                visible if the first of its 4 frames is.
+            keep_layers: return the embedding and the output of each layer too, in ``.layers``.
+
+        Raises ShapeError, DtypeError or DeviceError for features that do not fit, RefusedError for another mask.
+        """
+        check_flag("keep_layers", keep_layers)
+        check_features(features, self.subsampling.projection.weight, self.config.bands)
+        tokens, visible = self.subsampling(features, find_visible_frames(mask, features))
+        tokens = self.dropout(tokens)
+        kept = [tokens]
+        for layer in self.layers:
+            tokens = layer(tokens, visible)
+            kept.append(tokens)
+        if visible is None:
+            visible = torch.ones(tokens.shape[:2], dtype=torch.bool, device=tokens.device)
+        tokens = tokens.masked_fill(~visible[..., None], 0.0)
+        pooled = tokens.sum(dim=1) / visible.sum(dim=1, keepdim=True).clamp_min(1).to(tokens)
+        logits = None
+        if self.head is not None:
+            logits = self.head(tokens if self.config.head == "ctc" else pooled)
+        return AudioEncoderOutput(tokens, pooled, visible, logits, tuple(kept) if keep_layers else None)
+
+    @property
+    def bands(self) -> int:
+        """The number of features of a frame."""
+        return self.config.bands
+
+    @property
+    def width(self) -> int:
+        """The number of components of a hidden state."""
+        return self.config.width
+
+    def count_tokens(self, frames: int) -> int:
+        """The number of tokens of a sound of so many frames: one for 4, rounded up."""
+        check_count("frames", frames, least=0)
+        return -(-frames // STRIDE)
+
+    @classmethod
+    def read_config(cls, config: ConfigFile, *, head_rows: int | None) -> ConformerConfig:
+        """Read the hyperparameters from config.json; the labels are those of the head.
+
+        Raises CheckpointError for missing or unusable fields.
+        """
+        read = config.parse_dataclass(ConformerConfig)
+        if head_rows is None:
+            return read
+        labels = head_rows - (read.head == "ctc")
+        if labels < 1:
+            raise CheckpointError(
+                f"{config.path} has a head without labels",
+                expected="at least one label, and the blank of a ctc head",
+                got=f"a head of {head_rows} rows",
+                do="check that config.json and the weights belong together",
+            )
+        return replace(read, labels=read_labels(config, labels))
+
+    @classmethod
+    def make_weight_names(cls, config: ConformerConfig) -> WeightNames:
+        """Make the table of the names of weights, the same in a file and in the model."""
+        return WeightNames(same_names("subsampling.{path}", "layers.{n}.{path}", "head"))
+
+    def config_fields(self) -> dict[str, Any]:
+        """The fields of config.json."""
+        fields = {"model_type": self.model_type, **asdict(self.config), **label_fields(self.labels)}
+        del fields["labels"]
+        return fields
+
+
+def _make_block(config: ConformerConfig, depth: int) -> ConformerBlock:
+    head_dim = config.width // config.heads
+    position: RelativeSinusoidal | Rotary | None = None
+    if config.position == "relative":
+        position = RelativeSinusoidal(config.heads, head_dim, config.width)
+    elif config.position == "rotary":
+        position = Rotary(head_dim)
+    attention = MultiHeadAttention(
+        config.width,
+        config.heads,
+        mechanism=config.mechanism,
+        mechanism_options=options_at_depth(config.mechanism, config.mechanism_options, depth),
+        position=position,
+        dropout=config.attention_dropout,
+    )
+    return ConformerBlock(attention, config.inner, config.kernel, dropout=config.dropout, epsilon=config.epsilon)
+
+
+def conformer_small(labels: tuple[str, ...] = ()) -> Conformer:
+    """Conformer S, untrained: 16 layers of width 144. Gulati et al. 2020, table 1."""
+    return Conformer(ConformerConfig(labels=labels))
+
+
+def conformer_medium(labels: tuple[str, ...] = ()) -> Conformer:
+    """Conformer M, untrained: 16 layers of width 256. Gulati et al. 2020, table 1."""
+    return Conformer(ConformerConfig(width=256, inner=1024, labels=labels))
+
+
+def conformer_large(labels: tuple[str, ...] = ()) -> Conformer:
+    """Conformer L, untrained: 17 layers of width 512. Gulati et al. 2020, table 1."""
+    return Conformer(ConformerConfig(width=512, layers=17, heads=8, inner=2048, labels=labels))

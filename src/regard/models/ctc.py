@@ -1,0 +1,88 @@
+"""Connectionist temporal classification: a text from a label, or the blank, for each token of a sound.
+
+    B(path)     remove repeated labels, then blanks: B(a a - a b) = a a b
+    loss        -ln sum_{path : B(path) = target} prod_t softmax(logits_t)[path_t]
+    decode      B of the most likely label of each token
+
+Graves et al. 2006, "Connectionist temporal classification", sections 3 and 4. logits (batch, tokens, 1 + labels), the
+blank first. Hidden tokens take no part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.errors import DataError, OptionError
+from regard.models.audio_encoder import AudioEncoderOutput
+
+BLANK = 0
+"""The index of the blank among the logits."""
+
+
+def ctc_loss(output: AudioEncoderOutput, targets: Sequence[Sequence[int]]) -> Float[Tensor, " batch"]:
+    """The loss of each sound: the negative log-probability of its target, in nats.
+
+    ``targets`` are sequences of labels, numbered from 0 as in ``model.labels``. Visible tokens must come first, as in
+    sounds padded on the right. Raises DataError for a target that no path gives, and OptionError for another output.
+    """
+    logits, lengths = _check_output(output)
+    labels = logits.shape[2] - 1
+    if len(targets) != logits.shape[0]:
+        raise OptionError(
+            "the targets are not those of the batch",
+            expected=f"{logits.shape[0]} targets, one for each sound",
+            got=f"{len(targets)} targets",
+            do="pass a list of labels for each sound",
+        )
+    for number, (target, length) in enumerate(zip(targets, lengths.tolist(), strict=True)):
+        repeated = sum(one == other for one, other in pairwise(target))
+        outside = [one for one in target if not 0 <= one < labels]
+        if outside or len(target) + repeated > length:
+            raise DataError(
+                f"target {number} cannot be written by the tokens of its sound",
+                expected=f"labels from 0 to {labels - 1}, with a blank between equal ones at most {length} in all",
+                got=f"label {outside[0]}" if outside else f"{len(target)} labels, and {repeated} blanks between",
+                do="leave the sound out, or check its text",
+            )
+    flat = torch.tensor([1 + one for target in targets for one in target], dtype=torch.long, device=logits.device)
+    counts = torch.tensor([len(target) for target in targets], dtype=torch.long, device=logits.device)
+    probabilities = torch.log_softmax(logits.float() if logits.dtype.itemsize < 4 else logits, dim=-1)
+    return torch.nn.functional.ctc_loss(
+        probabilities.transpose(0, 1), flat, lengths, counts, blank=BLANK, reduction="none"
+    )
+
+
+def decode_ctc(output: AudioEncoderOutput) -> list[list[int]]:
+    """The labels of each sound, by the most likely label of each token. Raises OptionError for another output."""
+    logits, lengths = _check_output(output)
+    decoded = []
+    for path, length in zip(logits.argmax(dim=-1).tolist(), lengths.tolist(), strict=True):
+        changes = [one for at, one in enumerate(path[:length]) if at == 0 or one != path[at - 1]]
+        decoded.append([one - 1 for one in changes if one != BLANK])
+    return decoded
+
+
+def _check_output(output: AudioEncoderOutput) -> tuple[Float[Tensor, "batch tokens rows"], Tensor]:
+    """Return the logits and the number of visible tokens of each sound."""
+    if output.logits is None or output.logits.dim() != 3:
+        raise OptionError(
+            "the output has no logits of tokens",
+            expected='the output of a model with head="ctc"',
+            got=repr(output),
+            do='build the model with head="ctc" and labels',
+        )
+    lengths = output.visible.sum(dim=1)
+    first = torch.arange(output.visible.shape[1], device=lengths.device) < lengths[:, None]
+    if not torch.equal(first, output.visible):
+        raise OptionError(
+            "the sounds are not padded on the right",
+            expected="visible tokens first",
+            got="hidden tokens before visible ones",
+            do="pad the features on the right: mask=masks.padding(lengths)",
+        )
+    return output.logits, lengths
