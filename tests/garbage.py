@@ -22,6 +22,7 @@ import torch
 import regard
 from capabilities import scale_head_dim
 from regard import masks, positions
+from regard.audio import AudioProcessor, SpecAugment, log_mel_spectrogram, mel_filter_bank, read_sound
 from regard.bench import BenchSettings, run_on_text
 from regard.bench import run as run_bench
 from regard.classification import Classifier, score_probabilities
@@ -39,6 +40,9 @@ from regard.comparison import (
 )
 from regard.generation import Generator, TextToText, load_generator
 from regard.layers import (
+    ConformerBlock,
+    ConvolutionModule,
+    ConvolutionSubsampling,
     DecoderCache,
     Dropout,
     FeedForward,
@@ -47,6 +51,7 @@ from regard.layers import (
     LatentAttention,
     LatentCache,
     Mamba2Mixer,
+    MaskedBatchNorm,
     MixtureOfExperts,
     MultiHeadAttention,
     PagedCache,
@@ -100,6 +105,7 @@ from regard.models import (
     contrastive_loss,
 )
 from regard.models.base import EncoderDecoder
+from regard.models.conformer import Conformer, ConformerConfig
 from regard.search import Beam, Greedy, Sampling
 from regard.tasks.classification import ClassificationRecipe
 from regard.tasks.translation import TranslationRecipe
@@ -644,6 +650,60 @@ def _caches() -> Iterator[PublicCall]:
     )
 
 
+def _audio_models() -> Iterator[PublicCall]:
+    fields = {"bands": 7, "width": 6, "layers": 1, "heads": 3, "inner": 5, "kernel": 3, "dropout": 0.1,
+              "attention_dropout": 0.1, "epsilon": 1e-5, "position": "relative", "mechanism": "dot_product",
+              "mechanism_options": {}, "head": "classification", "labels": ("a", "b")}  # fmt: skip
+    yield PublicCall("ConformerConfig", lambda **numbers: Conformer(ConformerConfig(**numbers)), lambda: dict(fields))
+    model = Conformer(ConformerConfig(**fields)).eval()
+    yield PublicCall("Conformer()", Conformer, lambda: {"config": ConformerConfig(**fields)})
+    yield PublicCall(
+        "Conformer.forward", model, lambda: {"features": tokens(2, 11, 7), "mask": None, "keep_layers": False}
+    )
+    yield PublicCall("Conformer.count_tokens", model.count_tokens, lambda: {"frames": 11})
+    block, convolution = model.layers[0], model.layers[0].convolution
+    layers = {"ConformerBlock.forward": block, "ConvolutionModule.forward": convolution,
+              "MaskedBatchNorm.forward": convolution.norm}  # fmt: skip
+    for name, layer in layers.items():
+        yield PublicCall(name, layer, lambda: {"tokens": tokens(2, 5, 6), "visible": torch.ones(2, 5).bool()})
+    yield PublicCall(
+        "ConvolutionSubsampling.forward",
+        model.subsampling,
+        lambda: {"features": tokens(2, 5, 7), "visible": torch.ones(2, 5).bool()},
+    )
+    yield PublicCall("ConvolutionSubsampling()", ConvolutionSubsampling, lambda: {"bands": 7, "width": 6})
+    yield PublicCall("ConvolutionModule()", ConvolutionModule, lambda: {"width": 6, "kernel": 3})
+    yield PublicCall("MaskedBatchNorm()", MaskedBatchNorm, lambda: {"width": 6, "epsilon": 1e-5, "momentum": 0.1})
+    yield PublicCall(
+        "ConformerBlock()",
+        ConformerBlock,
+        lambda: {"attention": MultiHeadAttention(6, 3), "inner": 5, "kernel": 3, "dropout": 0.1, "epsilon": 1e-5},
+    )
+    processor = {"rate": 8000, "mels": 7, "fft": 256, "window": 200, "hop": 80, "lowest": 20.0, "highest": 4000.0,
+                 "scale": "htk", "equal_area": False, "floor": 1e-10, "normalise": True,
+                 "max_seconds": 3.0}  # fmt: skip
+    yield PublicCall("AudioProcessor()", AudioProcessor, lambda: dict(processor))
+    yield PublicCall("AudioProcessor.call", AudioProcessor(**processor), lambda: {"sounds": [np.zeros(997)]})
+    yield PublicCall(
+        "mel_filter_bank",
+        mel_filter_bank,
+        lambda: {"mels": 7, "fft": 256, "rate": 8000, "lowest": 20.0, "highest": 4000.0, "scale": "htk",
+                 "equal_area": False},
+    )  # fmt: skip
+    yield PublicCall(
+        "log_mel_spectrogram",
+        log_mel_spectrogram,
+        lambda: {"samples": torch.zeros(997), "filters": mel_filter_bank(7, 256, 8000), "window": 200, "hop": 80,
+                 "floor": 1e-10},
+    )  # fmt: skip
+    yield PublicCall("read_sound", read_sound, lambda: {"sound": b"RIFF", "rate": 8000, "max_seconds": 3.0})
+    yield PublicCall(
+        "SpecAugment()",
+        SpecAugment,
+        lambda: {"band_stripes": 1, "band_width": 3, "frame_stripes": 2, "frame_share": 0.1},
+    )
+
+
 def _image_models() -> Iterator[PublicCall]:
     fields = {"picture_size": (14, 15), "patch_size": (7, 5), "channels": 3, "width": 6, "layers": 1, "heads": 2,
               "inner": 7, "activation": "gelu", "epsilon": 1e-12, "dropout": 0.1, "attention_dropout": 0.1,
@@ -772,6 +832,7 @@ def _models() -> Iterator[PublicCall]:
     yield PublicCall("ModernBert.forward", modern, lambda: {"ids": ids(), "mask": None, "keep_layers": False})
     yield from _image_models()
     yield from _clips()
+    yield from _audio_models()
     yield PublicCall(
         "SwinConfig",
         lambda **hyperparameters: Swin(SwinConfig(**hyperparameters)),
@@ -980,6 +1041,7 @@ def _positions() -> Iterator[PublicCall]:
         positions.ALiBi: {"heads": 3},
         positions.T5Buckets: {"heads": 3, "buckets": 32, "max_distance": 128, "bidirectional": True},
         positions.Relative2d: {"heads": 3, "window": 4, "deviation": 0.1},
+        positions.RelativeSinusoidal: {"heads": 3, "head_dim": 7, "width": 8},
         positions.ShawRelative: {"head_dim": 7, "max_distance": 4, "value_dim": 3, "values": True},
         positions.DistanceTable: {"biases": torch.zeros(3, 5), "lowest": -2},
     }

@@ -3,11 +3,13 @@
 from regard.audio.audio_processor import AudioFeatures, AudioProcessor, pad_features
 from regard.audio.log_mel import log_mel_spectrogram, mel_filter_bank
 from regard.audio.sound_file import MAX_SECONDS, read_sound
+from regard.audio.spec_augment import SpecAugment
 
 __all__ = [
     "MAX_SECONDS",
     "AudioFeatures",
     "AudioProcessor",
+    "SpecAugment",
     "log_mel_spectrogram",
     "mel_filter_bank",
     "pad_features",

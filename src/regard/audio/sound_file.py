@@ -35,6 +35,7 @@ Sound: TypeAlias = "Path | str | bytes"
 
 _FORMATS = ("WAV", "WAVEX", "RF64", "FLAC")
 _BLOCK_SAMPLES = 2**20
+_LONGEST_NAME = 512
 _UNKNOWN_SIZES = (0, 2**32 - 1)
 """Sizes in the header of a WAV file that was written to a pipe, or that is too large for 32 bits."""
 
@@ -67,7 +68,7 @@ def read_sound(
             got=short_repr(sound),
             do="pass the path of a WAV or FLAC file",
         )
-    name = name or ("the sound" if isinstance(sound, bytes) else str(sound))
+    name = name or ("the sound" if isinstance(sound, bytes) else _shorten(str(sound)))
     with _open_bytes(sound, name) as source:
         _check_begin(source, name)
         try:
@@ -98,6 +99,11 @@ def load_soundfile() -> None:
             got=str(error),
             do="pip install 'regard[audio]'",
         ) from None
+
+
+def _shorten(path: str) -> str:
+    """A path for messages, which are one line."""
+    return path if len(path) <= _LONGEST_NAME and path.isprintable() else short_repr(path)
 
 
 def _open_bytes(sound: Sound, name: str) -> BinaryIO:

@@ -21,12 +21,13 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, check_kind, check_size, check_weights
+from regard.errors import OptionError, check_kind, check_number, check_size, check_weights
 from regard.layers.feed_forward import FeedForward
 from regard.layers.masked_batch_norm import MaskedBatchNorm
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.projection import linear_activation
 from regard.layers.residual import PreNorm
+from regard.layers.visible_tokens import check_visible_tokens
 from regard.masks.dense_mask import keep
 
 
@@ -55,7 +56,11 @@ class ConvolutionModule(nn.Module):
     def forward(
         self, tokens: Float[Tensor, "batch length width"], visible: Bool[Tensor, "batch length"] | None = None
     ) -> Float[Tensor, "batch length width"]:
-        """Convolve tokens; ``visible`` says which are not padding, None is all."""
+        """Convolve tokens; ``visible`` says which are not padding, None is all.
+
+        Raises ShapeError, DtypeError or DeviceError for tokens that do not fit.
+        """
+        check_visible_tokens(tokens, visible, self.projection.in_features, self.projection.weight)
         gated = nn.functional.glu(linear_activation(tokens, self.expansion), dim=-1)
         if visible is not None:
             gated = gated.masked_fill(~visible[..., None], 0.0)
@@ -81,6 +86,7 @@ class ConformerBlock(nn.Module):
     ) -> None:
         super().__init__()
         check_kind("attention", attention, MultiHeadAttention, do="pass layers.MultiHeadAttention(width, heads)")
+        check_number("epsilon", epsilon, above=0.0)
         width = attention.width
         self.attention = attention
         self.convolution = ConvolutionModule(width, kernel)
@@ -95,7 +101,11 @@ class ConformerBlock(nn.Module):
     def forward(
         self, tokens: Float[Tensor, "batch length width"], visible: Bool[Tensor, "batch length"] | None = None
     ) -> Float[Tensor, "batch length width"]:
-        """Transform tokens; ``visible`` says which are not padding, None is all."""
+        """Transform tokens; ``visible`` says which are not padding, None is all.
+
+        Raises ShapeError, DtypeError or DeviceError for tokens that do not fit.
+        """
+        check_visible_tokens(tokens, visible, self.attention.width, self.norm.weight)
         mask = None
         if visible is not None:
             mask = keep(visible[:, None, None, :])

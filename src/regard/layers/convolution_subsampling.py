@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.errors import check_size, check_weights
+from regard.layers.visible_tokens import check_visible_tokens
 
 STRIDE = 4
 """The number of frames of a token."""
@@ -32,6 +33,7 @@ class ConvolutionSubsampling(nn.Module):
         super().__init__()
         check_size("bands", bands)
         check_size("width", width)
+        self.bands = bands
         rows = -(-bands // STRIDE)
         check_weights(width=width, channels=width, rows=max(rows, 9))
         self.convolutions = nn.ModuleList(
@@ -42,7 +44,11 @@ class ConvolutionSubsampling(nn.Module):
     def forward(
         self, features: Float[Tensor, "batch frames bands"], visible: Bool[Tensor, "batch frames"] | None = None
     ) -> tuple[Float[Tensor, "batch tokens width"], Bool[Tensor, "batch tokens"] | None]:
-        """Return the tokens, and which of them are visible."""
+        """Return the tokens, and which of them are visible.
+
+        Raises ShapeError, DtypeError or DeviceError for features that do not fit.
+        """
+        check_visible_tokens(features, visible, self.bands, self.projection.weight)
         hidden = features[:, None]
         for convolution in self.convolutions:
             if visible is not None:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.errors import check_number, check_size
+from regard.layers.visible_tokens import check_visible_tokens
 
 
 @final
@@ -45,7 +46,11 @@ class MaskedBatchNorm(nn.Module):
     def forward(
         self, tokens: Float[Tensor, "batch length width"], visible: Bool[Tensor, "batch length"] | None = None
     ) -> Float[Tensor, "batch length width"]:
-        """Normalise tokens; ``visible`` says which are not padding, None is all."""
+        """Normalise tokens; ``visible`` says which are not padding, None is all.
+
+        Raises ShapeError, DtypeError or DeviceError for tokens that do not fit.
+        """
+        check_visible_tokens(tokens, visible, self.weight.shape[0], self.weight)
         if visible is None:
             visible = torch.ones(tokens.shape[:2], dtype=torch.bool, device=tokens.device)
         shown = visible[..., None]

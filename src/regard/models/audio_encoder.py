@@ -58,8 +58,8 @@ class AudioEncoderOutput:
         layers = "None" if self.layers is None else f"{len(self.layers)} tensors"
         logits = None if self.logits is None else tuple(self.logits.shape)
         return (
-            f"AudioEncoderOutput(hidden {tuple(self.hidden.shape)}, pooled {tuple(self.pooled.shape)}, logits {logits}, "
-            f"layers {layers})"
+            f"AudioEncoderOutput(hidden {tuple(self.hidden.shape)}, pooled {tuple(self.pooled.shape)}, "
+            f"logits {logits}, layers {layers})"
         )
 
 
