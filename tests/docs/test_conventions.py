@@ -38,6 +38,7 @@ IMPORT_ORDER = (
     "text",
     "vision",
     "audio",
+    "control",
     "models",
     "ray_embedding",
     "search",
