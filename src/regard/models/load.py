@@ -33,8 +33,8 @@ from regard.models.clip_vision import MODEL_TYPE as CLIP_VISION_TYPE
 from regard.models.clip_vision import OWN_MODEL_TYPE as OWN_CLIP_VISION_TYPE
 from regard.models.clip_vision import ClipVision
 from regard.models.config_file import ConfigFile
-from regard.models.cvt import Cvt
 from regard.models.conformer import Conformer
+from regard.models.cvt import Cvt
 from regard.models.deit import Deit
 from regard.models.gpt2 import Gpt2
 from regard.models.image_encoder import ImageEncoder
@@ -65,8 +65,7 @@ class FolderReader(Protocol):
 
     def __call__(
         self, folder: Path, config: ConfigFile, *, dtype: torch.dtype
-    ) -> Encoder | Decoder | ImageEncoder | Perceiver | Clip:
-    ) -> Encoder | Decoder | ImageEncoder | AudioEncoder | Perceiver:
+    ) -> Encoder | Decoder | ImageEncoder | AudioEncoder | Perceiver | Clip:
         """Load the model of ``folder``, whose config.json is ``config``. Raises CheckpointError for unusable files."""
         ...
 
@@ -131,6 +130,8 @@ CLASSIFIER = ModelKind(
 )
 CLIP_MODEL = ModelKind(
     "the folder of a CLIP, or a name on the Hub such as 'openai/clip-vit-base-patch32'",
+    "check the path; a folder has config.json and model.safetensors",
+)
 AUDIO_ENCODER = ModelKind(
     "the folder of a model that reads sounds, a Conformer",
     "check the path; a folder has config.json and model.safetensors",
@@ -182,8 +183,7 @@ _HUB_FILES = [
 @explain_arguments
 def load(
     folder_or_name: str | Path, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
-) -> Encoder | Decoder | ImageEncoder | Perceiver | Clip:
-) -> Encoder | Decoder | ImageEncoder | AudioEncoder | Perceiver:
+) -> Encoder | Decoder | ImageEncoder | AudioEncoder | Perceiver | Clip:
     """Load a trained model in eval mode.
 
     The model has ``.config``; an ``Encoder``, a ``CausalLanguageModel`` and a ``T5`` also have ``.tokenizer``, an
