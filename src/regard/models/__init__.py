@@ -26,6 +26,9 @@ from regard.models.conformer import (
     conformer_small,
 from regard.models.ctc import ctc_loss, decode_ctc
 from regard.models.deit import Deit, DeitConfig, deit_base, deit_small, deit_tiny
+from regard.models.gato import Gato, GatoState, gato_1_2b, gato_79m, gato_364m
+from regard.models.gato_batch import GatoBatch
+from regard.models.gato_config import GatoConfig
 from regard.models.gpt2 import Gpt2, Gpt2Config, gpt2_large, gpt2_medium, gpt2_small, gpt2_xl
 from regard.models.image_encoder import ImageEncoder, ImageOutput, TokenGrid
 from regard.models.llama import (
@@ -151,6 +154,10 @@ __all__ = [
     "EncoderDecoder",
     "FlowInput",
     "FlowOutput",
+    "Gato",
+    "GatoBatch",
+    "GatoConfig",
+    "GatoState",
     "Gpt2",
     "Gpt2Config",
     "ImageEncoder",
@@ -215,6 +222,9 @@ __all__ = [
     "deit_base",
     "deit_small",
     "deit_tiny",
+    "gato_1_2b",
+    "gato_79m",
+    "gato_364m",
     "gemma_2_2b",
     "gemma_3_1b",
     "gpt2_large",

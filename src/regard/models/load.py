@@ -36,6 +36,8 @@ from regard.models.config_file import ConfigFile
 from regard.models.conformer import Conformer
 from regard.models.cvt import Cvt
 from regard.models.deit import Deit
+from regard.models.gato import Gato
+from regard.models.gato_config import MODEL_TYPE as GATO_TYPE
 from regard.models.gpt2 import Gpt2
 from regard.models.image_encoder import ImageEncoder
 from regard.models.llama import Llama
@@ -66,12 +68,14 @@ class FolderReader(Protocol):
     def __call__(
         self, folder: Path, config: ConfigFile, *, dtype: torch.dtype
     ) -> Encoder | Decoder | ImageEncoder | AudioEncoder | Perceiver | Clip:
+    ) -> Encoder | Decoder | ImageEncoder | Perceiver | Gato:
         """Load the model of ``folder``, whose config.json is ``config``. Raises CheckpointError for unusable files."""
         ...
 
 
 _MODELS: Mapping[str, FolderReader] = {
     "bert": Bert.from_folder,
+    GATO_TYPE: Gato.from_folder,
     "gpt2": Gpt2.from_folder,
     "modernbert": ModernBert.from_folder,
     **dict.fromkeys(("vit", OWN_TYPE + "vit"), Vit.from_folder),
@@ -184,6 +188,7 @@ _HUB_FILES = [
 def load(
     folder_or_name: str | Path, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
 ) -> Encoder | Decoder | ImageEncoder | AudioEncoder | Perceiver | Clip:
+) -> Encoder | Decoder | ImageEncoder | Perceiver | Gato:
     """Load a trained model in eval mode.
 
     The model has ``.config``; an ``Encoder``, a ``CausalLanguageModel`` and a ``T5`` also have ``.tokenizer``, an
@@ -427,6 +432,8 @@ def _commands_of(model: object) -> str:
         return "Python: features, mask = model.processor([path]), then model(features, mask=mask)"
     if isinstance(model, Perceiver):
         return "Python: model = regard.load(folder), then model(inputs)"
+    if isinstance(model, Gato):
+        return "Python: model = regard.load(folder), then model.act(observation, state, action_ids, tokens)"
     return "regard embed, regard view"
 
 
