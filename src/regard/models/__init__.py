@@ -17,14 +17,15 @@ from regard.models.clip import (
 )
 from regard.models.clip_text import ClipText, ClipTextConfig, ClipTextOutput
 from regard.models.clip_vision import ClipVision, ClipVisionConfig
-from regard.models.cvt import Cvt, CvtConfig, cvt_13, cvt_21
 from regard.models.conformer import (
     Conformer,
     ConformerConfig,
     conformer_large,
     conformer_medium,
     conformer_small,
+)
 from regard.models.ctc import ctc_loss, decode_ctc
+from regard.models.cvt import Cvt, CvtConfig, cvt_13, cvt_21
 from regard.models.deit import Deit, DeitConfig, deit_base, deit_small, deit_tiny
 from regard.models.gato import Gato, GatoState, gato_1_2b, gato_79m, gato_364m
 from regard.models.gato_batch import GatoBatch
@@ -211,13 +212,13 @@ __all__ = [
     "clip_vit_base_16",
     "clip_vit_base_32",
     "clip_vit_large_14",
-    "contrastive_loss",
-    "cvt_13",
-    "cvt_21",
     "conformer_large",
     "conformer_medium",
     "conformer_small",
+    "contrastive_loss",
     "ctc_loss",
+    "cvt_13",
+    "cvt_21",
     "decode_ctc",
     "deit_base",
     "deit_small",

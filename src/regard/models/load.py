@@ -67,8 +67,7 @@ class FolderReader(Protocol):
 
     def __call__(
         self, folder: Path, config: ConfigFile, *, dtype: torch.dtype
-    ) -> Encoder | Decoder | ImageEncoder | AudioEncoder | Perceiver | Clip:
-    ) -> Encoder | Decoder | ImageEncoder | Perceiver | Gato:
+    ) -> Encoder | Decoder | ImageEncoder | AudioEncoder | Perceiver | Clip | Gato:
         """Load the model of ``folder``, whose config.json is ``config``. Raises CheckpointError for unusable files."""
         ...
 
@@ -187,8 +186,7 @@ _HUB_FILES = [
 @explain_arguments
 def load(
     folder_or_name: str | Path, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
-) -> Encoder | Decoder | ImageEncoder | AudioEncoder | Perceiver | Clip:
-) -> Encoder | Decoder | ImageEncoder | Perceiver | Gato:
+) -> Encoder | Decoder | ImageEncoder | AudioEncoder | Perceiver | Clip | Gato:
     """Load a trained model in eval mode.
 
     The model has ``.config``; an ``Encoder``, a ``CausalLanguageModel`` and a ``T5`` also have ``.tokenizer``, an
