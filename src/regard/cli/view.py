@@ -115,7 +115,7 @@ def view(
         typer.Option(
             "--picture",
             metavar="FILE",
-            help="Picture to show an image model on; repeat for more. An argument that names a picture file is one too.",
+            help="Picture to show an image model on; repeat for more. The path of a picture as an argument is the same.",
             show_default=False,
         ),
     ] = None,
