@@ -14,12 +14,15 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
+from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
 SENTENCE = "The animal didn't cross the street because it was too tired."
 HERE = Path(__file__).resolve().parent
 QUIET = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync")
 SIZE = {"width": 1080, "height": 1360}
+PATCHES_SIZE = {"width": 1080, "height": 1290}
 MECHANISMS = "longformer,nystromformer,moba,linear"
 SCHEMES = ("light", "dark")
 
@@ -33,10 +36,51 @@ def chromium() -> str:
     return found
 
 
+def command() -> Path:
+    """The program whose pages are drawn."""
+    return Path(sys.executable).with_name("regard")
+
+
 def write_page(page_file: Path, *options: str) -> None:
     """Let ``regard view`` write the page of the sentence."""
-    command = Path(sys.executable).with_name("regard")
-    subprocess.run([command, "view", SENTENCE, *options, "-o", page_file], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([command(), "view", SENTENCE, *options, "-o", page_file], check=True, stdout=subprocess.DEVNULL)
+
+
+def draw_shape(label: str, generator: np.random.Generator, side: int = 64) -> np.ndarray:
+    """A disc, a square or a cross of a random colour and place, on a ground with noise."""
+    y, x = np.mgrid[:side, :side] - generator.integers(side // 3, 2 * side // 3, 2)[:, None, None]
+    radius = generator.integers(side // 6, side // 4)
+    inside = {
+        "disc": x**2 + y**2 < radius**2,
+        "square": np.maximum(abs(x), abs(y)) < radius * 0.85,
+        "cross": (np.minimum(abs(x), abs(y)) < radius / 4) & (np.maximum(abs(x), abs(y)) < radius),
+    }[label]
+    ground, colour = generator.integers(60, 120, 3), generator.integers(150, 256, 3)
+    picture = np.where(inside[..., None], colour, ground) + generator.normal(0, 12, (side, side, 3))
+    return np.clip(picture, 0, 255).astype(np.uint8)
+
+
+def train_shapes(folder: Path) -> tuple[Path, Path]:
+    """Train a ViT for a minute on pictures of shapes; the model's folder, and a picture that it has not seen."""
+    generator = np.random.default_rng(3)
+    for label in ("disc", "square", "cross"):
+        (folder / "shapes" / label).mkdir(parents=True)
+        for number in range(300):
+            picture = Image.fromarray(draw_shape(label, generator))
+            picture.save(folder / "shapes" / label / f"{number:03}.png")
+    options = ["--data", folder / "shapes", "--out", folder / "model", "--minutes", "1", "--seed", "1"]
+    subprocess.run([command(), "train", "classify", *options], check=True)
+    Image.fromarray(draw_shape("cross", generator)).save(folder / "cross.png")
+    return folder / "model", folder / "cross.png"
+
+
+def draw_patches(browser: Browser, page_file: Path) -> None:
+    """Writes patches-light.png and patches-dark.png beside this file: the top of the page of a picture."""
+    for scheme in SCHEMES:
+        page = browser.new_page(viewport=PATCHES_SIZE, color_scheme=scheme)
+        page.goto(page_file.as_uri())
+        page.wait_for_selector("#grid[data-painted]")
+        page.screenshot(path=HERE / f"patches-{scheme}.png")
 
 
 def draw_heads(browser: Browser, page_file: Path) -> None:
@@ -65,7 +109,7 @@ def draw_panels(browser: Browser, page_file: Path) -> None:
 
 
 def main() -> None:
-    """Writes the pictures of both pages."""
+    """Writes the pictures of all pages."""
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as player:
         heads, panels = Path(folder) / "heads.html", Path(folder) / "panels.html"
         write_page(heads)
@@ -73,6 +117,10 @@ def main() -> None:
         browser = player.chromium.launch(executable_path=chromium(), args=QUIET)
         draw_heads(browser, heads)
         draw_panels(browser, panels)
+        model, picture = train_shapes(Path(folder))
+        patches = Path(folder) / "patches.html"
+        subprocess.run([command(), "view", picture, "--model", model, "-o", patches], check=True)
+        draw_patches(browser, patches)
         browser.close()
 
 

@@ -115,7 +115,7 @@ def view(
         typer.Option(
             "--picture",
             metavar="FILE",
-            help="Picture to show an image model on; repeat for more. The path of a picture as an argument is the same.",
+            help="Picture to show an image model on; repeat for more. Or give its path as an argument.",
             show_default=False,
         ),
     ] = None,

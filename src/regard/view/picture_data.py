@@ -59,11 +59,10 @@ def encode_picture(pixels: UInt8[np.ndarray, "channels height width"]) -> str:
 
 
 def _without_values(layer: AttentionLayer) -> AttentionLayer:
-    return replace(layer, value=layer.value[..., :0], relative_vectors=None) if _can_drop(layer) else layer
-
-
-def _can_drop(layer: AttentionLayer) -> bool:
-    return isinstance(layer, LayerReading) and layer.relative_vectors is None
+    """The layer without values; weights of a layer alone, and relative vectors that belong to values, stay."""
+    if not isinstance(layer, LayerReading) or layer.relative_vectors is not None:
+        return layer
+    return replace(layer, value=layer.value[..., :0])
 
 
 def _picture(reading: PictureReading, attentions: Sequence[AttentionLayer], letters: int) -> Json:

@@ -101,9 +101,7 @@ def test_gradient_rollout_agrees_with_numerical_gradients(make):
     for label in (0, 2):
         replaced = Replaced(model, pixels, label)
         gradients = [
-            numerical_gradient(
-                lambda one, at=at, replaced=replaced: replaced.logit(at, calls[at].value[0], one), own[0]
-            )
+            numerical_gradient(lambda one, at=at, model=replaced: model.logit(at, calls[at].value[0], one), own[0])
             for at, own in enumerate(weights)
         ]
         expected = gradient_rollout([one[0] for one in weights], gradients)[: len(model.prefix)]
