@@ -119,8 +119,17 @@ from regard.train import RankShard, RunContext, Schedule, Settings, Task, Valida
 from regard.train.averaging import average_states
 from regard.train.loss import smoothed_cross_entropy
 from regard.translation import Scorer, Translator, score
-from regard.view import read, read_pair, read_side_by_side, write_page, write_side_by_side
+from regard.view import (
+    read,
+    read_pair,
+    read_picture_attention,
+    read_side_by_side,
+    write_page,
+    write_pictures,
+    write_side_by_side,
+)
 from regard.vision import ImageProcessor
+from small_image_models import image_classifier
 
 
 def _without_warnings(make: Callable[[], Any]) -> Callable[[], Any]:
@@ -1290,6 +1299,21 @@ def _views() -> Iterator[PublicCall]:
         write_page,
         lambda: {
             "readings": [read(bert_with_tokenizer(), "a dog")],
+            "path": new_folder(),
+            "model": "",
+            "overwrite": False,
+        },
+    )
+    yield PublicCall(
+        "read_picture_attention",
+        read_picture_attention,
+        lambda: {"model": image_classifier(), "picture": np.zeros((12, 8), np.uint8), "label": "rows", "name": "a"},
+    )
+    yield PublicCall(
+        "write_pictures",
+        write_pictures,
+        lambda: {
+            "readings": [read_picture_attention(image_classifier(), np.zeros((12, 8), np.uint8))],
             "path": new_folder(),
             "model": "",
             "overwrite": False,
