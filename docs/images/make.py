@@ -22,7 +22,7 @@ SENTENCE = "The animal didn't cross the street because it was too tired."
 HERE = Path(__file__).resolve().parent
 QUIET = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync")
 SIZE = {"width": 1080, "height": 1360}
-PATCHES_SIZE = {"width": 1080, "height": 1290}
+PATCHES_SIZE = {"width": 1080, "height": 1130}
 MECHANISMS = "longformer,nystromformer,moba,linear"
 SCHEMES = ("light", "dark")
 
@@ -78,8 +78,8 @@ def draw_patches(browser: Browser, page_file: Path) -> None:
     """Writes patches-light.png and patches-dark.png beside this file: the top of the page of a picture."""
     for scheme in SCHEMES:
         page = browser.new_page(viewport=PATCHES_SIZE, color_scheme=scheme)
-        page.goto(page_file.as_uri())
-        page.wait_for_selector("#grid[data-painted]")
+        page.goto(page_file.as_uri() + "#view=gradient")
+        page.wait_for_selector("html[data-ready]")
         page.screenshot(path=HERE / f"patches-{scheme}.png")
 
 
@@ -119,7 +119,8 @@ def main() -> None:
         draw_panels(browser, panels)
         model, picture = train_shapes(Path(folder))
         patches = Path(folder) / "patches.html"
-        subprocess.run([command(), "view", picture, "--model", model, "-o", patches], check=True)
+        options = ["--model", model.name, "-o", patches]  # relative names, which the page shows
+        subprocess.run([command(), "view", picture.name, *options], check=True, cwd=folder)
         draw_patches(browser, patches)
         browser.close()
 

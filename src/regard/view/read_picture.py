@@ -45,6 +45,9 @@ def read_picture_attention(
     picture, such as a Perceiver.
     """
     check_kind("model", model, ImageEncoder, do='model = regard.models.load.load_image_encoder("vit/")')
+    check_kind("name", name, str, do="the picture's name on the page")
+    if label is not None:
+        check_kind("label", label, str, do="one of model.labels, or None")
     name = name or (str(picture) if isinstance(picture, str | Path) else "the picture")
     chosen = _find_label(model, label)
     processor = _get_processor(model)
