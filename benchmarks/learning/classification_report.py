@@ -1,4 +1,4 @@
-"""The sections on ListOps and on sentiment in docs/results.md: a plot, a table, and how they were measured."""
+"""The sections on ListOps, sentiment and pictures in docs/results.md: a plot, a table, and how they were measured."""
 
 from __future__ import annotations
 
@@ -36,18 +36,33 @@ pip install -e '.[train,bench]'
 python -m benchmarks.learning.train_sst2 --data sst2/ --publish
 ```
 """
+_PICTURES_TEXT = """\
+Fashion-MNIST (Xiao et al. 2017): 60,000 grey pictures of 28 x 28 for training, 10,000 for the test, ten kinds of
+clothing. Image models from scratch, each for the same minutes on the same batches and with the same augmentation; 2,000
+of the training pictures are held out to choose the best weights.
+
+```console
+pip install -e '.[train,vision,bench]'
+python -m benchmarks.learning.train_pictures --model vit-tiny,deit-tiny --publish
+```
+"""
 
 
 @final
 @dataclass(frozen=True)
 class Section:
-    """A benchmark of classifiers: its file of results, its heading and text, and published accuracies by mechanism."""
+    """A benchmark of classifiers: its file of results, its heading and text, and published accuracies by name.
+
+    ``rows`` is what the results differ by, and ``examples`` what is classified.
+    """
 
     name: str
     heading: str
     text: str
     published: dict[str, float]
     source: str
+    rows: str = "mechanism"
+    examples: str = "texts"
 
     @property
     def path(self) -> Path:
@@ -67,7 +82,7 @@ class Section:
         yield (
             f"*Minutes* are those of one core, for the whole training, on "
             f"{machine['processor']}. The most frequent answer alone is right for {_percent(first['baseline'])} of the "
-            f"{first['texts']:,} test texts. "
+            f"{first[self.examples]:,} test {self.examples}. "
             f"{self.source}\n"
         )
         yield f"<small>regard {versions['regard']} ({versions['commit']}), torch {versions['torch']}.</small>\n"
@@ -75,12 +90,12 @@ class Section:
     @property
     def alt_text(self) -> str:
         """What the plot shows."""
-        return "Accuracy of each mechanism, and the processor time of its training"
+        return f"Accuracy of each {self.rows}, and the processor time of its training"
 
     def table(self, found: dict[str, Any]) -> str:
         """A table in Markdown, the best accuracy first."""
         published = "published | " if self.published else ""
-        lines = [f"| mechanism | accuracy | {published}macro F1 | calibration error | steps | minutes | memory GB |"]
+        lines = [f"| {self.rows} | accuracy | {published}macro F1 | calibration error | steps | minutes | memory GB |"]
         lines.append("|---|" + "--:|" * (lines[0].count("|") - 2))
         for name, one in rank(found):
             cells = [name, _percent(one["accuracy"])]
@@ -118,3 +133,4 @@ LISTOPS = Section(
     "Published: Tay et al. 2021, Long Range Arena, table 1, after 5,000 steps of batches of 32.",
 )
 SST2 = Section("sst2", "Sentiment of sentences", _SST2_TEXT, {}, "")
+PICTURES = Section("pictures", "Fashion-MNIST", _PICTURES_TEXT, {}, "", rows="model", examples="pictures")

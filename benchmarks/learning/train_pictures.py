@@ -14,6 +14,8 @@ import sys
 from pathlib import Path
 
 from benchmarks.learning import results
+from benchmarks.learning.classification_plot import publish
+from benchmarks.learning.classification_report import PICTURES
 from benchmarks.learning.train import train_table
 
 DATA = Path("/usr/share/dataset-fashion-mnist")
@@ -33,6 +35,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="of the models' configs")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of matrix products")
+    parser.add_argument("--publish", action="store_true", help="write results and plot to this repository too")
     parser.add_argument("--device", help="cpu; default: a GPU if there is one")
     return parser.parse_args()
 
@@ -53,6 +56,8 @@ def main() -> int:
     common += [] if asked.device is None else ["--device", asked.device]
     runs = {name: [*common, "--model", name] for name in asked.model.split(",")}
     found = train_table(asked.out, runs, ["--data", str(find_test_pictures(asked.data))])
+    if asked.publish:
+        publish(PICTURES, found)
     print(results.table(found))
     return 0
 

@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks import atomic_write
 from benchmarks.learning import duplication_report, language_report, recall_report, shakespeare_report
 from benchmarks.learning import results as learning_results
-from benchmarks.learning.classification_report import LISTOPS, SST2
+from benchmarks.learning.classification_report import LISTOPS, PICTURES, SST2
 from benchmarks.translation import results
 from benchmarks.translation.config import NAMES, Config
 
@@ -28,8 +28,9 @@ _INTRODUCTION = """\
 # Results of training
 
 What models of this project learn: translation first, then with each mechanism
-[recall by distance](#recall-by-distance), [ListOps](#listops), the [sentiment of sentences](#sentiment-of-sentences),
-and Reformer's [duplication](#duplication); and then language models on [WikiText-2](#wikitext-2) and
+[recall by distance](#recall-by-distance), [ListOps](#listops) and the
+[sentiment of sentences](#sentiment-of-sentences); image models on [Fashion-MNIST](#fashion-mnist); Reformer's
+[duplication](#duplication); and then language models on [WikiText-2](#wikitext-2) and
 [TinyShakespeare](#tinyshakespeare), and what [pre-training](#pre-training) is worth.
 
 ## Translation quality
@@ -91,7 +92,7 @@ def render_page(found: list[Result]) -> str:
     parts = [_INTRODUCTION, *_render_overview(found), *_render_lengths(found)]
     parts += [line for result in found for line in _render_result(result)]
     parts += recall_report.render_section(learning_results.read(recall_report.RESULTS))
-    for section in (LISTOPS, SST2):
+    for section in (LISTOPS, SST2, PICTURES):
         parts += section.render(learning_results.read(section.path))
     parts += duplication_report.render_section(learning_results.read(duplication_report.RESULTS))
     published = (learning_results.read(path) for path in (language_report.WIKITEXT, language_report.PRETRAINING))

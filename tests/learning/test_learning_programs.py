@@ -24,7 +24,7 @@ from benchmarks.learning import (
     train_pictures,
     train_sst2,
 )
-from benchmarks.learning.classification_report import LISTOPS, SST2
+from benchmarks.learning.classification_report import LISTOPS, PICTURES, SST2
 from benchmarks.learning.listops import write_tables
 from benchmarks.learning.mechanisms import choose_mechanisms, mechanism_options
 from picture_files import shape_picture, write_idx
@@ -77,6 +77,10 @@ def test_sections_of_classifiers():
     assert "published" not in SST2.table(found)
     assert "right for 17.0 % of the 2,000 test texts" in "\n".join(LISTOPS.render(found))
     assert "## ListOps" in "\n".join(LISTOPS.render({}))
+    of_pictures = "\n".join(PICTURES.render({"vit-tiny": (found["moba"] | {"pictures": 10_000})}))
+    assert "right for 17.0 % of the 10,000 test pictures" in of_pictures
+    assert "| vit-tiny | 40.0 % | 0.250 | 0.100 | 9 | 2 | 2.00 |" in of_pictures
+    assert "train_pictures" in "\n".join(PICTURES.render({}))
 
 
 @pytest.mark.slow
