@@ -69,6 +69,8 @@ from regard.models import (
     T5,
     Bert,
     BertConfig,
+    Cct,
+    CctConfig,
     ClassOutput,
     Clip,
     ClipConfig,
@@ -76,6 +78,8 @@ from regard.models import (
     ClipTextConfig,
     ClipVision,
     ClipVisionConfig,
+    Cvt,
+    CvtConfig,
     Deit,
     DeitConfig,
     Gpt2,
@@ -773,6 +777,28 @@ def _clips() -> Iterator[PublicCall]:
     yield PublicCall("contrastive_loss", contrastive_loss, lambda: {"logits_per_image": tokens(3, 3)})
 
 
+def _convolutional_models() -> Iterator[PublicCall]:
+    sizes = {"picture_size": (9, 8), "channels": 1, "width": 4, "layers": 1, "heads": 2, "inner": 5, "convolutions": 1,
+             "kernel_size": 3, "stride": 1, "tokenizer_width": 3, "positions": "learned", "activation": "gelu",
+             "epsilon": 1e-5, "dropout": 0.1, "attention_dropout": 0.1, "stochastic_depth": 0.1,
+             "projection_bias": False, "deviation": 0.02, "mechanism": "dot_product", "mechanism_options": {},
+             "labels": ("a", "b")}  # fmt: skip
+    yield PublicCall("CctConfig", lambda **hyperparameters: Cct(CctConfig(**hyperparameters)), lambda: dict(sizes))
+    cct = Cct(CctConfig(**sizes)).eval()
+    yield PublicCall("Cct.forward", cct, lambda: {"pixels": tokens(1, 1, 9, 8), "mask": None, "keep_layers": False})
+    yield PublicCall("Cct.token_grids", cct.token_grids, lambda: {"height": 9, "width": 8})
+    stages = {"picture_size": (9, 8), "channels": 1, "widths": (4, 6), "depths": (1, 1), "heads": (2, 3),
+              "embedding_kernels": (3, 3), "embedding_strides": (2, 2), "embedding_paddings": (1, 1),
+              "projection_kernels": (3, 3), "key_value_strides": (2, 2), "key_value_paddings": (1, 1),
+              "inner_ratios": (2.0, 2.0), "projection_biases": (True, False), "dropouts": (0.1, 0.1),
+              "attention_dropouts": (0.1, 0.1), "stochastic_depths": (0.1, 0.1), "class_token": True,
+              "deviation": 0.02, "labels": ("a", "b")}  # fmt: skip
+    yield PublicCall("CvtConfig", lambda **hyperparameters: Cvt(CvtConfig(**hyperparameters)), lambda: dict(stages))
+    cvt = Cvt(CvtConfig(**stages)).eval()
+    yield PublicCall("Cvt.forward", cvt, lambda: {"pixels": tokens(1, 1, 9, 8), "mask": None, "keep_layers": False})
+    yield PublicCall("Cvt.key_grids", cvt.key_grids, lambda: {"height": 9, "width": 8})
+
+
 def _models() -> Iterator[PublicCall]:
     yield PublicCall(
         "BertConfig",
@@ -855,6 +881,7 @@ def _models() -> Iterator[PublicCall]:
         "Swin.forward", swin, lambda: {"pixels": torch.zeros(1, 1, 8, 8), "mask": None, "keep_layers": False}
     )
     yield PublicCall("Swin.windows", swin.windows, lambda: {"height": 8, "width": 6})
+    yield from _convolutional_models()
     shared = {
         "vocabulary": 41,
         "target_vocabulary": None,

@@ -16,10 +16,14 @@ from regard.models import (
     AudioOutput,
     Bert,
     BertConfig,
+    Cct,
+    CctConfig,
     Clip,
     ClipConfig,
     ClipTextConfig,
     ClipVisionConfig,
+    Cvt,
+    CvtConfig,
     JoinedInput,
     JoinedOutput,
     LabelOutput,
@@ -208,3 +212,20 @@ def test_swin_and_its_recording():
             results.append([logits, layers[1].weights(), layers[1].observe(top=3).entropy])
     for on_cpu, on_device in zip(*results, strict=True):
         assert_same(on_device, on_cpu)
+
+
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal"])
+def test_cct(positions):
+    sizes = {"picture_size": (13, 11), "width": 6, "layers": 1, "heads": 2, "inner": 7, "labels": ("a", "b")}
+    assert_same_logits(Cct(CctConfig(**sizes, positions=positions)).eval(), torch.randn(2, 3, 15, 11))
+
+
+def test_cvt():
+    sizes = {"widths": (6, 10, 14), "depths": (1, 1, 1), "heads": (3, 5, 7), "labels": ("a", "b")}
+    assert_same_logits(Cvt(CvtConfig((32, 32), **sizes)).eval(), torch.randn(2, 3, 32, 27))
+
+
+def assert_same_logits(model, pixels):
+    with torch.no_grad():
+        on_cpu = model(pixels).logits
+        assert_same(model.to(DEVICE)(pixels.to(DEVICE)).logits, on_cpu)

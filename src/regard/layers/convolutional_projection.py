@@ -31,6 +31,7 @@ class ConvolutionalProjection(nn.Module):
             check_size(name, size)
         check_count("padding", padding, least=0, most=kernel_size)
         check_weights(width=width, height=kernel_size, columns=kernel_size)
+        self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
         self.convolution = nn.Conv2d(width, width, kernel_size, stride, padding, groups=width, bias=False)
         self.norm = nn.BatchNorm2d(width)
 
@@ -44,8 +45,4 @@ class ConvolutionalProjection(nn.Module):
 
     def count(self, side: int) -> int:
         """The rows, or columns, that are left of ``side`` of them."""
-        kernel, stride, padding = (
-            pair[0] for pair in (self.convolution.kernel_size, self.convolution.stride, self.convolution.padding)
-        )
-        assert isinstance(padding, int)
-        return (side + 2 * padding - kernel) // stride + 1
+        return (side + 2 * self.padding - self.kernel_size) // self.stride + 1

@@ -343,13 +343,12 @@ class CvtStage(nn.Module):
         super().__init__()
         width = config.widths[number]
         last = number + 1 == len(config.depths)
-        self.embedding = nn.Conv2d(
-            config.channels if number == 0 else config.widths[number - 1],
-            width,
+        self.window = (
             config.embedding_kernels[number],
             config.embedding_strides[number],
             config.embedding_paddings[number],
         )
+        self.embedding = nn.Conv2d(config.channels if number == 0 else config.widths[number - 1], width, *self.window)
         self.embedding_norm = nn.LayerNorm(width, eps=_EPSILON)
         self.dropout = Dropout(config.dropouts[number])
         self.class_token = nn.Parameter(torch.empty(1, 1, width)) if last and config.class_token else None
@@ -368,10 +367,7 @@ class CvtStage(nn.Module):
 
     def count(self, side: int) -> int:
         """The rows, or columns, of tokens of a map of ``side`` rows, or columns; 0 or less if there are none."""
-        kernel, stride, padding = (
-            pair[0] for pair in (self.embedding.kernel_size, self.embedding.stride, self.embedding.padding)
-        )
-        assert isinstance(padding, int)
+        kernel, stride, padding = self.window
         return (side + 2 * padding - kernel) // stride + 1
 
     @property

@@ -8,7 +8,6 @@ import torch
 import transformers
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.testing import assert_close
 
 import regard
 from causal_parity import assert_error_ratio, assert_near, reload
@@ -204,7 +203,7 @@ def assert_same_model(peer, folder, size):
 
 class TestParity:
     def test_random_small_models_and_pictures(self, tmp_path_factory):
-        @examples(30, without_slow=8)
+        @examples(30, without_slow=4)
         @given(drawn=peers())
         def check(drawn):
             peer, size = drawn
@@ -214,7 +213,6 @@ class TestParity:
                 grids = model.key_grids(*size)
             except ShapeError:  # strides leave no token of a small picture
                 return
-            # In training, a batch norm of a map of one token has few numbers to normalise, and large gradients.
             assert all(grid.tokens >= 1 for grid in grids)
             assert_same_model(peer, folder, size)
 
@@ -400,12 +398,3 @@ class TestBadInput:
         path.write_text(json.dumps(json.loads(path.read_text()) | {field: value}))
         with pytest.raises(CheckpointError):
             load(tmp_path / "model")
-
-
-def test_gradients_are_those_of_torch():
-    """The same model twice is the same bits."""
-    torch.manual_seed(0)
-    model = Cvt(CvtConfig(**SMALL)).double().train()
-    pixels = torch.randn(2, 2, 23, 31, dtype=torch.float64)
-    first = copy.deepcopy(model)(pixels).hidden
-    assert_close(first, copy.deepcopy(model)(pixels).hidden, rtol=0, atol=0)
