@@ -178,6 +178,7 @@ class CvtConfig:
         return [most * number / max(depth - 1, 1) for number in range(depth)]
 
     def _check_tuples(self) -> None:
+        check_kind("depths", self.depths, tuple, do="pass a tuple with a member for each stage as depths")
         for name in (*_SIZES, *_PADDINGS, *_PROBABILITIES, "inner_ratios", "projection_biases"):
             values = getattr(self, name)
             check_kind(name, values, tuple, do=f"pass a tuple with a member for each stage as {name}")
