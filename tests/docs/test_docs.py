@@ -18,6 +18,7 @@ import torch
 import typer
 
 import regard
+import regard.audio
 import regard.bench
 import regard.hf
 import regard.tasks.classification
@@ -247,6 +248,7 @@ def test_api_page_lists_exactly_the_public_names():
         layers,
         models,
         regard.text,
+        regard.audio,
         regard.view,
         search,
         translation,
