@@ -71,6 +71,8 @@ OPTIONAL = (
     "peft",
     "soundfile",
     "soxr",
+    "gymnasium",
+    "minigrid",
 )
 
 

@@ -1,0 +1,162 @@
+"""Environments of ``gymnasium`` and ``minigrid``: made by name, and their spaces as those of tokens.
+
+    Discrete(n)              DiscreteSpace(n)
+    MultiBinary              DiscreteSpace(2, shape)
+    MultiDiscrete(n, n, ..)  DiscreteSpace(n, shape)
+    Box of integers          PictureSpace if uint8 (height, width, 1 or 3) of whole patches, else DiscreteSpace
+    Box of real numbers      ContinuousSpace; as an action with the same finite bounds for all numbers
+    Text, missions           TextSpace
+    Dict, Tuple              their parts, with keys joined by "/"
+
+An observation without parts has the key "observation". Other spaces are refused with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from regard.control import (
+    ContinuousSpace,
+    DiscreteSpace,
+    PictureSpace,
+    Space,
+    StepTokenizer,
+    TextSpace,
+    TokenRanges,
+)
+from regard.control.spaces import PATCH
+from regard.errors import MissingPackageError, OptionError, RefusedError, check_kind, short_repr
+from regard.text import Tokenizer
+
+WHOLE = "observation"
+"""The key of an observation that has no parts."""
+_PICTURE_CHANNELS = (1, 3)
+
+
+def make_environment(name: str) -> Any:
+    """Make an environment by its name in the registry of ``gymnasium``, such as "CartPole-v1".
+
+    Raises MissingPackageError without gymnasium or minigrid, OptionError for an unknown name.
+    """
+    check_kind("name of the environment", name, str, do='for example "CartPole-v1"')
+    try:
+        import gymnasium
+
+        if name.startswith("MiniGrid-"):
+            import minigrid  # noqa: F401  # it registers its environments
+    except ImportError as error:
+        raise MissingPackageError(
+            "environments need a package that is not installed",
+            expected="gymnasium, and minigrid for grids",
+            got=str(error),
+            do="pip install 'regard[control]'",
+        ) from error
+    try:
+        return gymnasium.make(name)
+    except gymnasium.error.Error as error:
+        raise OptionError(
+            f"the environment {short_repr(name)} cannot be made",
+            expected="a name that gymnasium or minigrid knows",
+            got=str(error)[:200],
+            do='for example "CartPole-v1" or "MiniGrid-Empty-5x5-v0"',
+        ) from error
+
+
+def step_tokenizer(
+    environment: Any, *, ranges: TokenRanges | None = None, tokenizer: Tokenizer | None = None
+) -> StepTokenizer:
+    """The tokenizer of an environment's time steps. Raises RefusedError for spaces that have no tokens."""
+    return StepTokenizer(
+        observation_spaces(environment.observation_space),
+        to_space(environment.action_space, is_action=True),
+        ranges=ranges,
+        tokenizer=tokenizer,
+    )
+
+
+def observation_spaces(space: Any, *, key: str = "") -> dict[str, Space]:
+    """The spaces of the parts of an observation, by key. Raises RefusedError for spaces that have no tokens."""
+    parts = _parts(space)
+    if parts is None:
+        return {key or WHOLE: to_space(space)}
+    spaces: dict[str, Space] = {}
+    for name, part in parts.items():
+        spaces |= observation_spaces(part, key=f"{key}/{name}" if key else name)
+    return spaces
+
+
+def flatten_observation(space: Any, observation: Any, *, key: str = "") -> dict[str, Any]:
+    """The parts of an observation by the keys of ``observation_spaces``."""
+    parts = _parts(space)
+    if parts is None:
+        return {key or WHOLE: observation}
+    values = observation if isinstance(observation, Mapping) else {str(n): one for n, one in enumerate(observation)}
+    flat: dict[str, Any] = {}
+    for name, part in parts.items():
+        flat |= flatten_observation(part, values[name], key=f"{key}/{name}" if key else name)
+    return flat
+
+
+def to_space(space: Any, *, is_action: bool = False) -> Space:
+    """The space of tokens of a space of ``gymnasium`` without parts. Raises RefusedError with the reason."""
+    kind = type(space).__name__
+    if kind == "Discrete":
+        return DiscreteSpace(int(space.n)) if int(space.start) == 0 else _refuse(space, "its values do not start at 0")
+    if kind == "MultiBinary":
+        return DiscreteSpace(2, tuple(map(int, space.shape)))
+    if kind == "MultiDiscrete":
+        if np.any(space.start):
+            return _refuse(space, "its values do not start at 0")
+        counts = np.unique(space.nvec)
+        if is_action and len(counts) > 1:
+            return _refuse(space, "its actions have different numbers of values")
+        return DiscreteSpace(int(counts.max()), tuple(map(int, space.shape)))
+    if kind == "Box":
+        return _from_box(space, is_action=is_action)
+    if space.dtype is not None and np.dtype(space.dtype).kind == "U" and not is_action:
+        return TextSpace()
+    return _refuse(space, "a space of this kind has no tokens")
+
+
+def _from_box(space: Any, *, is_action: bool) -> Space:
+    shape = tuple(map(int, space.shape))
+    if np.issubdtype(space.dtype, np.integer):
+        if space.dtype == np.uint8 and _is_picture(shape) and not is_action:
+            return PictureSpace(*shape)
+        if int(space.low.min()) < 0:
+            return _refuse(space, "its integers are negative")
+        if is_action and (int(space.low.max()) > 0 or len(np.unique(space.high)) > 1):
+            return _refuse(space, "its actions have different numbers of values, or do not start at 0")
+        return DiscreteSpace(int(space.high.max()) + 1, shape)
+    if not is_action:
+        return ContinuousSpace(shape)
+    low, high = np.unique(space.low), np.unique(space.high)
+    if len(low) > 1 or len(high) > 1:
+        return _refuse(space, "its actions have different bounds")
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        return _refuse(space, "its actions have no finite bounds")
+    return ContinuousSpace(shape, float(low[0]), float(high[0]))
+
+
+def _is_picture(shape: tuple[int, ...]) -> bool:
+    return len(shape) == 3 and shape[2] in _PICTURE_CHANNELS and not (shape[0] % PATCH or shape[1] % PATCH)
+
+
+def _parts(space: Any) -> dict[str, Any] | None:
+    """The parts of a Dict or a Tuple by name; None for other spaces."""
+    kind = type(space).__name__
+    if kind == "Dict":
+        return dict(space.spaces)
+    return {str(number): one for number, one in enumerate(space.spaces)} if kind == "Tuple" else None
+
+
+def _refuse(space: Any, reason: str) -> Space:
+    raise RefusedError(
+        f"the space cannot be tokenized: {reason}",
+        expected="Discrete, MultiBinary, MultiDiscrete, Box, Text, and Dict or Tuple of observations",
+        got=short_repr(space),
+        do="wrap the environment so that it has another space, such as with gymnasium.wrappers.RescaleAction",
+    )
