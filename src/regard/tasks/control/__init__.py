@@ -4,6 +4,7 @@ from regard.tasks.control.collect import collect_episodes
 from regard.tasks.control.environments import flatten_observation, make_environment, step_tokenizer, to_space
 from regard.tasks.control.episode_files import read_episodes, write_episodes
 from regard.tasks.control.experts import EXPERTS, find_expert
+from regard.tasks.control.play import play_episodes
 
 __all__ = [
     "EXPERTS",
@@ -11,6 +12,7 @@ __all__ = [
     "find_expert",
     "flatten_observation",
     "make_environment",
+    "play_episodes",
     "read_episodes",
     "step_tokenizer",
     "to_space",

@@ -1,0 +1,59 @@
+"""A Gato acts in an environment: one episode for each seed, as of an expert.
+
+In every time step the model reads the new observation, and writes an action; keys and values of earlier steps are
+cached. An action is among those of the environment, whatever the model's probabilities of other ids are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, final
+
+import torch
+
+from regard.control import Episode, StepTokenizer
+from regard.errors import check_kind
+from regard.models import Gato, GatoBatch
+from regard.tasks.control.collect import collect_episodes
+from regard.tasks.control.environments import flatten_observation, make_environment, step_tokenizer
+
+
+def play_episodes(model: Gato, name: str, seeds: Iterable[int], *, temperature: float = 0.0) -> list[Episode]:
+    """Let ``model`` act in the environment ``name``, once for each seed, until the episode ends.
+
+    With a ``temperature`` above 0 actions are sampled, with the seed of the episode. The model is set to eval mode.
+    Raises RefusedError for spaces without tokens, OptionError for spaces that do not fit the ranges of the model.
+    """
+    check_kind("model", model, Gato, do="load one with regard.load(folder)")
+    environment = make_environment(name)
+    tokenizer = step_tokenizer(environment, ranges=model.config.ranges, tokenizer=model.tokenizer)
+    environment.close()
+    model.eval()
+    episodes = []
+    for seed in seeds:
+        episodes += collect_episodes(name, [seed], expert=_Player(model, tokenizer, temperature, seed))
+    return episodes
+
+
+@final
+class _Player:
+    """Acts in one episode: an expert whose state are the keys and values of the model."""
+
+    def __init__(self, model: Gato, tokenizer: StepTokenizer, temperature: float, seed: int) -> None:
+        self._model, self._tokenizer, self._temperature = model, tokenizer, temperature
+        self._state = model.empty_state(1)
+        self._generator = torch.Generator(device=model.device).manual_seed(int(seed))
+
+    def __call__(self, environment: Any, observation: Any) -> Any:
+        flat = flatten_observation(environment.observation_space, observation)
+        sequence = self._tokenizer.tokenize_observation(flat)
+        batch = GatoBatch.from_sequences([sequence], channels=self._model.config.channels).to(self._model.device)
+        ids, self._state = self._model.act(
+            batch,
+            self._state,
+            self._tokenizer.action_ids,
+            self._tokenizer.action_tokens,
+            temperature=self._temperature,
+            generator=self._generator,
+        )
+        return self._tokenizer.ids_to_action(ids[0].cpu().numpy()).astype(environment.action_space.dtype)
