@@ -41,7 +41,7 @@ an error, or left out with --skip-bad.
 
 [bold]Models.[/bold] A new Transformer encoder with any attention mechanism, or with --from a trained one: minilm, the \
 folder of a BERT, RoBERTa or ModernBERT, such as `regard train mlm` writes, or a classifier's folder. For pictures: a \
-new ViT, DeiT, Swin or CCT, or with --from a trained one.
+new ViT, DeiT, Swin or CCT, or with --from a trained one, also a Perceiver.
 
 [bold]Output.[/bold] The folder OUT has all that `regard classify` needs; it is rewritten whenever the validation \
 score improves. The folder OUT.run has checkpoints, metrics.jsonl, tensorboard/ and samples.txt.
@@ -127,8 +127,8 @@ def classify(
             "--from",
             metavar="MODEL",
             help="Trained encoder to start from: minilm, the folder of a BERT or its name on the Hub, such as "
-            "`regard train mlm` writes, or a classifier's folder; for pictures the folder of a ViT or DeiT. "
-            "Default: random weights.",
+            "`regard train mlm` writes, or a classifier's folder; for pictures the folder of a ViT, DeiT, Swin or "
+            "Perceiver. Default: random weights.",
             show_default=False,
             autocompletion=model_completer(("minilm",)),
         ),
