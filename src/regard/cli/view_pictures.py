@@ -62,9 +62,9 @@ def read_pictures(model: str | None, arguments: list[str], label: str | None) ->
 
 def _no_picture_model_error(model: str | None, path: str) -> Exception:
     if model is not None:
-        from regard.models.load import reads_pictures
+        from regard.models.load import is_image_model
 
-        reads_pictures(model)  # raises CheckpointError if there is no such model
+        is_image_model(model)  # raises CheckpointError if there is no such model
     return OptionError(
         f"{path} is a picture, and the model reads texts" if model else f"{path} is a picture, and --model is missing",
         expected="a model that reads pictures, such as a ViT, a DeiT or a Swin",
