@@ -28,7 +28,11 @@ python -m benchmarks.learning.train_duplication --length 4096 --batch 4 --minute
 def table(found: dict[str, Any]) -> str:
     """A table in Markdown: accuracy by rounds of evaluation, one line for each trained model."""
     rounds = list(next(iter(found.values()))["accuracy"])
-    lines = ["| trained on | " + " | ".join(f"{one} rounds" for one in rounds) + " | steps | batch | minutes |"]
+    lines = [
+        "| trained on | "
+        + " | ".join(f"{one} round{'s' if int(one) > 1 else ''}" for one in rounds)
+        + " | steps | batch | minutes |"
+    ]
     lines.append("|---|" + "--:|" * (len(rounds) + 3))
     for name, one in found.items():
         shares = " | ".join(f"{100 * one['accuracy'].get(number, float('nan')):.1f} %" for number in rounds)

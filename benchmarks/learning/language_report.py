@@ -77,7 +77,8 @@ def render_sections(wikitext: dict[str, Any], pretraining: dict[str, Any]) -> It
 def _describe_machine(found: dict[str, Any]) -> str:
     first = next(iter(found.values()))
     machine, versions = first["machine"], first["versions"]
+    threads = f"{machine['threads']} thread{'s' if machine['threads'] > 1 else ''}"
     return (
-        f"On {machine['threads']} threads of {machine['processor']}.\n\n"
+        f"On {threads} of {machine['processor']}.\n\n"
         f"<small>regard {versions['regard']} ({versions['commit']}), torch {versions['torch']}.</small>\n"
     )
