@@ -22,6 +22,8 @@ def run_with_dtype(tmp_path, monkeypatch, tiny_model):
     language_model().save(tmp_path / "lm")
     masked_language_model().save(tmp_path / "mlm")
     (tmp_path / "t.txt").write_text("a horse")
+    for empty in ("none.tsv", "none.txt"):  # that they are empty is found after the precision is chosen
+        (tmp_path / empty).touch()
 
     def run(verb, dtype, *, faster):
         slower = () if faster == "bfloat16" else ("bfloat16",)
@@ -30,7 +32,7 @@ def run_with_dtype(tmp_path, monkeypatch, tiny_model):
             monkeypatch.setattr(place, "precisions", lambda device, layer="linear": measured)
         words = {
             "embed": ["embed", "a", "--model", tiny_model],
-            "train translate": ["train", "translate", "--data", "none.tsv", "--out", "m"],  # is read after the check
+            "train translate": ["train", "translate", "--data", "none.tsv", "--out", "m"],
             "train classify": ["train", "classify", "--data", "none.tsv", "--out", "m"],
             "train lm": ["train", "lm", "--data", "none.txt", "--out", "m"],
             "train mlm": ["train", "mlm", "--data", "none.txt", "--out", "m"],
