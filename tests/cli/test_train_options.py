@@ -253,6 +253,15 @@ def test_resumed_cosine_schedule_refuses_another_number_of_steps(folder):
     assert run(*TRAIN, *cosine, "--resume").exit_code == 0
 
 
+def test_resumed_cosine_schedule_refuses_other_epochs_that_end_it(folder):
+    cosine = ["--schedule", "cosine", "--warmup", "0", "--dtype", "float32", "--epochs", "1"]
+    assert run(*TRAIN[:-2], *cosine).exit_code == 0
+    assert "another cosine_epochs" in error_message(OutputExistsError, *TRAIN[:-2], *cosine[:-1], "2", "--resume")
+    result = run(*TRAIN[:-2], *cosine, "--resume")
+    assert result.exit_code == 0
+    assert "the end of its schedule" in result.stderr
+
+
 def test_other_steps_are_named_where_the_warm_up_follows_from_them(folder):
     (folder / "texts.txt").write_text("a text of some words\n" * 90)
     small = ["--set", "layers=1", "--set", "width=32", "--block", "16", "--batch", "2", "--dtype", "float32"]

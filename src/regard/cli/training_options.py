@@ -43,7 +43,8 @@ ScheduleName = Annotated[
     typer.Option(
         "--schedule",
         metavar="NAME",
-        help="Learning rate schedule: inverse_sqrt, cosine or constant.",
+        help="Learning rate schedule: inverse_sqrt, constant, or cosine, which ends with --steps, --epochs or "
+        "--minutes.",
         autocompletion=choice_completer(("inverse_sqrt", "cosine", "constant")),
     ),
 ]

@@ -143,7 +143,8 @@ class Trainer:
     def _train_step(self, batches: Sequence[Any]) -> None:
         """Train on the batches of one step, and update the weights once."""
         self.model.train()
-        rate = self.settings.schedule.rate(self.progress.step + 1)
+        done = self._part_of_schedule() if self.settings.schedule.ends_with_the_run else 0.0
+        rate = self.settings.schedule.rate(self.progress.step + 1, done)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         tokens = sum(self.task.tokens(batch) for batch in batches)
@@ -214,16 +215,27 @@ class Trainer:
         if self._processes.is_main:
             self.report.numbers(self.progress.step, "train", numbers | dict(self.task.metrics()))
 
+    def _part_of_schedule(self) -> float:
+        """The part of the epochs or minutes that is over, the same in every process."""
+        shares = [self._part_of_epochs()]
+        if self.settings.minutes:
+            shares.append(self._processes.broadcast(self._seconds / (60 * self.settings.minutes)))
+        return min(1.0, max(shares))
+
+    def _part_of_epochs(self) -> float:
+        settings, progress = self.settings, self.progress
+        if settings.epochs is None:
+            return 0.0
+        return (progress.epoch + progress.batch / max(1, self._steps_per_epoch)) / settings.epochs
+
     def _estimate_remaining(self) -> tuple[float, float | None]:
         """Return the fraction of the run that is done and the seconds left, by the bound that is met first."""
         settings, progress = self.settings, self.progress
-        shares = [0.0]
+        shares = [self._part_of_epochs()]
         if settings.steps is not None:
             shares.append(progress.step / settings.steps)
         if settings.minutes:
             shares.append(self._seconds / (60 * settings.minutes))
-        if settings.epochs is not None:
-            shares.append((progress.epoch + progress.batch / max(1, self._steps_per_epoch)) / settings.epochs)
         done = min(1.0, max(shares))
         return done, self._seconds * (1 - done) / done if done > 0 else None
 

@@ -5,8 +5,13 @@
                                                                           Loshchilov and Hutter 2017, equation 5
     constant       peak * min(step / warmup, 1)
 
-Steps are counted from 1. The paper's width^-0.5 * warmup^-0.5 is a peak of 7e-4 for the base model. A ``peak`` or
-``warmup`` of None is left to the task, which may have values that suit the data; the defaults are 1e-3 and 1,000.
+A cosine without ``steps`` ends with the run, whatever its length is counted in (Li et al. 2020, "Budgeted training"):
+
+    peak * min(step / warmup, 1) * (floor + (1 - floor) * (1 + cos(pi * done)) / 2)
+
+where ``done`` is the part of the run's epochs or minutes that is over. Steps are counted from 1. The paper's width^-0.5
+* warmup^-0.5 is a peak of 7e-4 for the base model. A ``peak`` or ``warmup`` of None is left to the task, which may have
+values that suit the data; the defaults are 1e-3 and 1,000.
 """
 
 from __future__ import annotations
@@ -29,8 +34,8 @@ class Schedule:
     Args:
         name: one of ``SCHEDULES``.
         peak: the highest learning rate. warmup: steps until the peak. None leaves either to the task.
-        steps: the last step of a cosine, which the other schedules ignore. floor: the rate at that step, as a fraction
-            of the peak.
+        steps: the last step of a cosine, which the other schedules ignore; None is the end of the run. floor: the rate
+            there, as a fraction of the peak.
 
     Raises OptionError for an unknown name, numbers out of range, and a cosine that does not end after its warm-up.
     """
@@ -50,14 +55,19 @@ class Schedule:
         check_number("floor", self.floor, least=0.0)
         if self.steps is not None:
             check_count("steps", self.steps)
-        if self.name == "cosine" and (self.steps is None or self.steps <= (self.warmup or 0)):
+        if self.name == "cosine" and self.steps is not None and self.steps <= (self.warmup or 0):
             raise OptionError(
-                "a cosine schedule needs its number of steps",
+                "a cosine schedule ends after its warm-up",
                 expected="a number of steps"
                 + ("" if self.warmup is None else f", more than the {self.warmup} of the warm-up"),
                 got=str(self.steps),
-                do="set the number of steps, or use inverse_sqrt",
+                do="set more steps, or use inverse_sqrt",
             )
+
+    @property
+    def ends_with_the_run(self) -> bool:
+        """Whether the rate depends on the part of the run that is over."""
+        return self.name == "cosine" and self.steps is None
 
     def complete(self, *, peak: float = _DEFAULT_PEAK, warmup: int = _DEFAULT_WARMUP) -> Schedule:
         """Fill in ``peak`` and ``warmup`` where they are None. Raises OptionError as the constructor does."""
@@ -67,16 +77,21 @@ class Schedule:
             warmup=warmup if self.warmup is None else self.warmup,
         )
 
-    def rate(self, step: int) -> float:
-        """The learning rate of a step, counted from 1. Raises OptionError unless ``step`` is a positive integer."""
+    def rate(self, step: int, done: float = 0.0) -> float:
+        """The learning rate of a step, counted from 1.
+
+        ``done``, from 0 to 1, is the part of the run before it, for a cosine that ends with the run. Raises OptionError
+        unless ``step`` is a positive integer and ``done`` a number from 0 to 1.
+        """
         check_count("step", step)
+        check_number("done", done, least=0.0, most=1.0)
         peak = _DEFAULT_PEAK if self.peak is None else self.peak
         warmup = _DEFAULT_WARMUP if self.warmup is None else self.warmup
-        if step < warmup:
-            return peak * step / warmup
-        if self.name == "inverse_sqrt":
+        warm = min(1.0, step / warmup) if warmup else 1.0
+        if self.name == "inverse_sqrt" and step > warmup:
             return peak * math.sqrt(max(warmup, 1) / step)
-        if self.name == "constant" or self.steps is None:
-            return peak
-        done = min(1.0, (step - warmup) / max(1, self.steps - warmup))
-        return peak * (self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * done)))
+        if self.name != "cosine":
+            return peak * warm
+        if self.steps is not None:
+            done = min(1.0, max(0, step - warmup) / max(1, self.steps - warmup))
+        return peak * warm * (self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * done)))

@@ -19,7 +19,8 @@ class Settings:
 
     Args:
         seed: random seed of the batch order, dropout and the initial weights.
-        schedule: the learning rate of each step.
+        schedule: the learning rate of each step. A cosine without a number of steps ends with ``epochs`` or
+            ``minutes``, whichever comes first; by minutes the rate follows the clock, so no two runs are the same.
         accumulate: gradient accumulation: batches in a step.
         clip: maximum gradient norm; 0 disables clipping.
         weight_decay: weight decay of AdamW, Loshchilov and Hutter 2019.
@@ -33,7 +34,7 @@ class Settings:
         save_seconds: approximate seconds between checkpoints.
         average: number of best validated weights to average at the end; 1 disables averaging.
 
-    Raises OptionError for values out of range, and for settings without any bound.
+    Raises OptionError for values out of range, for settings without any bound, and for a cosine without an end.
     """
 
     seed: int = 1
@@ -71,18 +72,28 @@ class Settings:
                 got="none of them",
                 do="set one of them",
             )
+        if self.schedule.ends_with_the_run and (self.epochs, self.minutes) == (None, None):
+            raise OptionError(
+                "a cosine schedule needs its end",
+                expected="the number of its steps, or epochs or minutes",
+                got=f"steps={self.steps}, epochs=None, minutes=None",
+                do="set one of them (--steps, --epochs, --minutes), or use inverse_sqrt",
+            )
 
     def lasting(self) -> dict[str, Any]:
         """The settings that must be the same when a run is resumed, as JSON values: all but bounds and intervals.
 
         The names are steps (of a cosine), schedule, rate, warmup, floor, seed, accumulate, clip, weight_decay,
-        precision and average.
+        precision and average, and the epochs and minutes with which a cosine ends.
         """
+        ends = self.schedule.ends_with_the_run
         return {
             "steps": self.schedule.steps,  # first, since others may follow from it
             "schedule": self.schedule.name,
             "rate": self.schedule.peak,
             "warmup": self.schedule.warmup,
             "floor": self.schedule.floor,
+            "cosine_epochs": self.epochs if ends else None,
+            "cosine_minutes": self.minutes if ends else None,
             **{name: getattr(self, name) for name in _LASTING_FIELDS},
         }

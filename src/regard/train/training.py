@@ -29,7 +29,7 @@ from regard.train.task import RunContext, Task
 if TYPE_CHECKING:
     from regard.train.distributed import Processes
 
-_OLD_RUN_DEFAULTS = {"floor": 0.0}
+_OLD_RUN_DEFAULTS = {"floor": 0.0, "cosine_epochs": None, "cosine_minutes": None}
 """Settings that earlier versions used but did not write to run.json."""
 _RESERVED_NAMES = {"arithmetic", "files"}
 """Names in run.json that belong neither to the task nor to the settings."""
@@ -287,7 +287,8 @@ def _resume_message(step: int, ended_by: str | None, settings: Settings) -> str:
     """Say where the run resumes, or why it has already ended."""
     if ended_by is None:
         return f"resuming after step {step:,}"
-    if ended_by == "steps" and settings.schedule.steps is not None:
+    ends = {"steps"} if settings.schedule.steps is not None else {"epochs", "minutes"}
+    if settings.schedule.name == "cosine" and ended_by in ends:
         return f"the run ended after step {step:,}, the end of its schedule: start a new run from its model (--model)"
     return f"the run ended after step {step:,}, by {ended_by} (--{ended_by}): raise that bound to continue it"
 

@@ -606,6 +606,32 @@ def test_last_two_checkpoints_and_their_snapshots_are_kept(tmp_path):
     ]
 
 
+def rates(report) -> dict[int, float]:
+    return {step: values["learning_rate"] for step, kind, values in report.records if kind == "train"}
+
+
+def test_a_cosine_ends_with_the_epochs(tmp_path):
+    """Nine batches are an epoch; a step's rate is that of the steps before it."""
+    report, schedule = CollectingReport(), Schedule("cosine", peak=0.01, warmup=5)
+    changed = settings(schedule=schedule, epochs=7)
+    make_trainer(Regression(), tmp_path / "m", changed, report=report).run()
+    assert set(rates(report)) == {10, 20, 30, 40, 50, 60}
+    for step, rate in rates(report).items():
+        assert rate == pytest.approx(0.01 * 0.5 * (1 + math.cos(math.pi * (step - 1) / 63)))
+
+
+def test_a_cosine_ends_with_the_minutes(tmp_path, monkeypatch):
+    """The clock moves by a hundredth of a second whenever it is read."""
+    now = iter(range(10**9))
+    monkeypatch.setattr("regard.train.loop.time.monotonic", lambda: next(now) / 100)
+    report, schedule = CollectingReport(), Schedule("cosine", peak=0.01, warmup=5)
+    make_trainer(Regression(), tmp_path / "m", settings(schedule=schedule, minutes=0.1), report=report).run()
+    seen = list(rates(report).values())
+    assert len(seen) >= 5
+    assert seen == sorted(seen, reverse=True)
+    assert seen[-1] < 0.1 * seen[0]
+
+
 def test_epochs_and_minutes_limit_a_run(tmp_path):
     task = Regression()
     progress = make_trainer(task, tmp_path / "m", settings(epochs=2)).run()

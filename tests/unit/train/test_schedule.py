@@ -8,6 +8,7 @@ import pytest
 
 from regard.errors import OptionError
 from regard.train.schedule import Schedule
+from regard.train.settings import Settings
 
 
 def test_inverse_square_root_agrees_with_the_paper():
@@ -26,6 +27,24 @@ def test_cosine_decreases_to_its_floor():
     assert schedule.rate(500) == pytest.approx(0.2)
 
 
+def test_cosine_that_ends_with_the_run():
+    schedule = Schedule(name="cosine", peak=2.0, warmup=10, floor=0.1)
+    assert schedule.rate(5, 0.0) == pytest.approx(1.0)
+    assert schedule.rate(10, 0.25) == pytest.approx(2.0 * (0.1 + 0.9 * 0.5 * (1 + math.sqrt(0.5))))
+    assert schedule.rate(60, 0.5) == pytest.approx(2.0 * 0.55)
+    assert schedule.rate(61, 1.0) == pytest.approx(0.2)
+    for wrong in (-0.1, 1.1, math.nan):
+        with pytest.raises(OptionError):
+            schedule.rate(1, wrong)
+
+
+def test_cosine_without_an_end_is_refused():
+    with pytest.raises(OptionError, match="end"):
+        Settings(schedule=Schedule("cosine"), steps=10)
+    assert Settings(schedule=Schedule("cosine"), epochs=3).lasting()["cosine_epochs"] == 3
+    assert Settings(schedule=Schedule("cosine", steps=10), epochs=3).lasting()["cosine_epochs"] is None
+
+
 def test_constant_and_no_warmup():
     assert Schedule(name="constant", peak=3.0, warmup=0).rate(1) == 3.0
     assert Schedule(name="constant", peak=3.0, warmup=4).rate(1) == 0.75
@@ -40,7 +59,6 @@ def test_constant_and_no_warmup():
         {"peak": math.inf},
         {"peak": math.nan},
         {"warmup": -1},
-        {"name": "cosine"},
         {"name": "cosine", "steps": 1000, "warmup": 1000},
     ],
 )
