@@ -15,7 +15,7 @@ from regard.models import (
     PixelInput,
     TrainedPixelInput,
 )
-from regard.models.load import load_image_classifier, load_image_encoder, reads_pictures
+from regard.models.load import is_image_model, load_image_classifier, load_image_encoder
 from regard.vision import ImageProcessor
 
 LABELS = ("cat", "dog", "owl")
@@ -85,11 +85,11 @@ def test_other_labels_keep_the_other_weights():
     assert renewed(pixels).logits.shape == (2, 2)
 
 
-def test_folders_say_whether_a_perceiver_reads_pictures(tmp_path):
+def test_folders_say_whether_a_perceiver_is_image_model(tmp_path):
     make("pixels").save(tmp_path / "pictures")
     Perceiver.classifier(AudioInput(35, 5, 3), LABELS, latents=5, width=12, layers=1, heads=3).save(tmp_path / "sound")
-    assert reads_pictures(tmp_path / "pictures")
-    assert not reads_pictures(tmp_path / "sound")
+    assert is_image_model(tmp_path / "pictures")
+    assert not is_image_model(tmp_path / "sound")
 
 
 def test_the_processor_of_transformers_is_not_read_as_another(tmp_path):

@@ -308,7 +308,7 @@ function showViews() {
 }
 
 function showScaleSwitch() {
-  showSwitch(byId("scales"), ["Linear scale", "Root scale"], state.root ? 1 : 0, (at) => go({ root: at === 1 }));
+  showSwitch(byId("scales"), ["Scale: linear", "Scale: root"], state.root ? 1 : 0, (at) => go({ root: at === 1 }));
 }
 
 watch(["text", "view"], showViews);

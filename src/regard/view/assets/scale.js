@@ -53,7 +53,7 @@ function showScales() {
   const text = shownText();
   const has = text.sink !== undefined;
   showSwitch(byId("firsts"), has ? ["First token apart", "All tokens alike"] : [], state.apart ? 0 : 1, (at) => go({ apart: at === 0 }));
-  showSwitch(byId("scales"), has ? ["Root scale", "Log scale"] : [], state.log ? 1 : 0, (at) => go({ log: at === 1 }));
+  showSwitch(byId("scales"), has ? ["Scale: root", "Scale: log"] : [], state.log ? 1 : 0, (at) => go({ log: at === 1 }));
   document.documentElement.classList.toggle("apart", isApart(text));
 }
 
