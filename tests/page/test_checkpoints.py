@@ -79,7 +79,7 @@ def test_the_logarithmic_scale(show: Show) -> None:
     before = colours(opened)
     ticks = opened.page.locator("#ticks span").all_inner_texts()
     assert ticks == ["0", "5", "25", "50", "100 %"]
-    opened.page.get_by_role("radio", name="Log scale").click()
+    opened.page.get_by_role("radio", name="Scale: log").click()
     after = colours(opened)
     assert opened.page.locator("#ticks span").all_inner_texts() == ["0.01", "0.1", "1", "10", "100 %"]
     assert all(darkness(new) > darkness(old) for new, old in zip(after[1:9], before[1:9], strict=True))
