@@ -36,6 +36,7 @@ IMPORT_ORDER = (
     "layers",
     "recording",
     "text",
+    "media",
     "vision",
     "audio",
     "control",

@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from regard.errors import DataError, MissingPackageError, check_count, check_number, short_repr
+from regard.media import MediaKind
 
 MAX_SECONDS = 3600
 """Longest sound in seconds; at 16,000 samples per second it takes 230 MB."""
@@ -29,6 +30,14 @@ MAX_CHANNELS = 64
 """Most channels of a file."""
 SUFFIXES = (".flac", ".wav", ".wave")
 """Endings of the names of sound files."""
+SOUNDS = MediaKind(
+    "sound",
+    "sounds",
+    SUFFIXES,
+    columns=("path", "audio", "sound", "file", "filename", "file_name", "audio_path", "wav", "clip"),
+    example="NAME.wav",
+)
+"""Sounds among the kinds of files."""
 
 Sound: TypeAlias = "Path | str | bytes"
 """A file, or its bytes."""
@@ -84,7 +93,7 @@ def read_sound(
 
 def is_sound_name(path: Path) -> bool:
     """Whether the name of a file ends like that of a sound that can be read."""
-    return path.suffix.lower() in SUFFIXES
+    return SOUNDS.is_name(path)
 
 
 def load_soundfile() -> None:

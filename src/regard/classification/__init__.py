@@ -1,4 +1,4 @@
-"""Classification: labels and probabilities of texts and pictures, and scores of classifiers."""
+"""Classification: labels and probabilities of texts, pictures and sounds, and scores of classifiers."""
 
 from regard.classification.classifier import Classifier, Prediction
 from regard.classification.picture_classifier import PictureClassifier, embed_pictures
@@ -9,6 +9,7 @@ from regard.classification.scores import (
     majority_answer,
     score_probabilities,
 )
+from regard.classification.sound_classifier import SoundClassifier, embed_sounds
 from regard.classification.zero_shot import ZeroShotClassifier
 
 __all__ = [
@@ -18,8 +19,10 @@ __all__ = [
     "LabelScores",
     "PictureClassifier",
     "Prediction",
+    "SoundClassifier",
     "ZeroShotClassifier",
     "embed_pictures",
+    "embed_sounds",
     "majority_answer",
     "score_probabilities",
 ]

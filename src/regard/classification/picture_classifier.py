@@ -5,7 +5,7 @@ picture -> pixels -> logits -> probabilities of the labels
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -13,72 +13,52 @@ from typing import final
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from regard.classification.classifier import Prediction
-from regard.errors import CheckpointError, OptionError, check_count, check_kind, short_repr
+from regard.classification.media_classifier import MediaClassifier, check_list
+from regard.errors import CheckpointError, check_count, check_kind
 from regard.models import ImageEncoder
 from regard.models.load import load_image_classifier
 from regard.vision import ImageProcessor
-from regard.vision.picture_file import Picture
+from regard.vision.picture_file import PICTURES, Picture
 
 BATCH = 64
 """Default pictures of a batch."""
+ACCEPTS = "paths, bytes, arrays of uint8, or pictures of Pillow"
+"""What a picture may be."""
 
 
-class PicturePredictor(ABC):
+class PicturePredictor(MediaClassifier):
     """The base of classifiers of pictures: the probabilities of ``labels``, from logits.
 
     ``model`` reads ``batch`` pictures at a time, made by its processor. Raises CheckpointError for a model without one.
     """
 
+    kind = PICTURES
+    accepts = ACCEPTS
+
     @abstractmethod
     def __init__(self, model: ImageEncoder, *, batch: int) -> None:
-        check_count("batch", batch)
-        self.model, self.processor, self.batch = model, get_processor(model), batch
-
-    @property
-    @abstractmethod
-    def labels(self) -> tuple[str, ...]:
-        """The names of the labels."""
+        super().__init__(model, batch=batch)
+        self.model, self.processor = model, get_processor(model)
 
     @abstractmethod
     def compute_logits(self, pixels: Tensor) -> Float[Tensor, "batch labels"]:
         """Compute the logits of the labels for pixels (batch, channels, height, width)."""
 
-    def classify(self, pictures: Sequence[Picture]) -> list[Prediction]:
-        """Predict the labels of pictures: paths, bytes, arrays of uint8, or pictures of Pillow.
-
-        The ``text`` of a prediction is the path, or "picture 1" and so on. Raises DataError for a picture that cannot
-        be read, OptionError if ``pictures`` is not a list.
-        """
-        rows = self.probabilities(pictures).tolist()
-        names = [str(one) if isinstance(one, str | Path) else f"picture {n}" for n, one in enumerate(pictures, start=1)]
-        return [self.predict(name, row) for name, row in zip(names, rows, strict=True)]
-
-    def predict(self, name: str, probabilities: Sequence[float]) -> Prediction:
-        """The prediction that follows from the probabilities of the labels, in the order of ``labels``."""
-        named = dict(zip(self.labels, probabilities, strict=True))
-        return Prediction(name, (max(named, key=lambda label: named[label]),), named)
-
-    def probabilities(self, pictures: Sequence[Picture]) -> Float[Tensor, "pictures labels"]:
-        """Compute the probabilities of the labels of each picture, in float64 on the CPU; they sum to 1.
-
-        Raises DataError for a picture that cannot be read.
-        """
-        _check_list(pictures)
-        found = [self.probabilities_of_pixels(some) for some in _read_batches(pictures, self.processor, self.batch)]
-        return torch.cat(found) if found else self.probabilities_of_pixels([])
+    def read(self, file: Picture, *, name: str | None = None) -> UInt8[np.ndarray, "channels height width"]:
+        """The pixels of a picture. Raises DataError for one that cannot be read."""
+        return self.processor.to_pixels(file, name=name)
 
     @torch.no_grad()
-    def probabilities_of_pixels(self, pixels: Sequence[np.ndarray]) -> Float[Tensor, "pictures labels"]:
-        """The same for pictures that ``processor.to_pixels`` has made: uint8 (channels, height, width)."""
+    def probabilities_of(self, inputs: Sequence[np.ndarray]) -> Float[Tensor, "pictures labels"]:
+        """The probabilities of the labels for pixels, uint8 (channels, height, width)."""
         found = [torch.zeros(0, len(self.labels), dtype=torch.float64)]
         was_training = self.model.training
         self.model.eval()
         try:
-            batches = batch_pixels(self.model, pixels, self.batch)
+            batches = batch_pixels(self.model, inputs, self.batch)
             found += [self.compute_logits(some).double().softmax(1).cpu() for some in batches]
         finally:
             self.model.train(was_training)
@@ -125,7 +105,7 @@ def embed_pictures(
     model: ImageEncoder, pictures: Sequence[Picture], *, batch: int = BATCH
 ) -> Float[Tensor, "pictures width"]:
     """The pooled vectors of pictures, in float32 on the CPU. Raises DataError for a picture that cannot be read."""
-    _check_list(pictures)
+    check_list(pictures, PICTURES, ACCEPTS)
     found = [embed_pixels(model, some, batch=batch) for some in _read_batches(pictures, get_processor(model), batch)]
     return torch.cat(found) if found else torch.zeros(0, model.vector_width)
 
@@ -164,13 +144,3 @@ def batch_pixels(model: ImageEncoder, pixels: Sequence[np.ndarray], batch: int) 
 def _read_batches(pictures: Sequence[Picture], processor: ImageProcessor, batch: int) -> Iterator[list[np.ndarray]]:
     for begin in range(0, len(pictures), batch):
         yield [processor.to_pixels(one) for one in pictures[begin : begin + batch]]
-
-
-def _check_list(pictures: object) -> None:
-    if isinstance(pictures, str | bytes) or not isinstance(pictures, Sequence):
-        raise OptionError(
-            "pictures is not a list of pictures",
-            expected="a list of paths, bytes, arrays of uint8, or pictures of Pillow",
-            got=short_repr(pictures),
-            do="put a single picture into a list",
-        )

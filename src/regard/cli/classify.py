@@ -1,4 +1,4 @@
-"""``regard classify``: labels and probabilities of texts, or pictures, from arguments, a file or a pipe."""
+"""``regard classify``: labels and probabilities of texts, pictures or sounds, from arguments, a file or a pipe."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.classify_pictures import classify_pictures
+from regard.cli.classify_media import classify_media
 from regard.cli.completion import choice_completer, model_completer
+from regard.cli.media_input import find_media_kind, has_clip_model
 from regard.cli.output_file import check_output_file, open_output_file
-from regard.cli.picture_input import has_clip_model, has_picture_model
 from regard.cli.picture_options import refuse_options
 from regard.cli.progress import line_progress
 from regard.cli.shared_options import (
@@ -48,8 +48,8 @@ the label alone. Several labels of a text are joined by a vertical bar, the most
 not grow with the length of the input. Lines from a pipe are answered as they arrive. With --skip-bad an unusable line \
 has no label and gives a message. A run that ends early leaves the finished lines in OUT.partial.
 
-[bold]Pictures.[/bold] If the model reads pictures, the arguments are their paths, and a folder is all pictures in it; \
---data names a folder, or a file with one path per line. In jsonl the path is the field picture.
+[bold]Pictures and sounds.[/bold] If the model reads pictures or sounds, the arguments are their paths, and a folder is all \
+of them in it; --data names a folder, or a file with one path per line. In jsonl the path is the field picture or sound.
 
 [bold]Pictures without training.[/bold] A CLIP compares pictures with the texts of --labels. Labels work best in a \
 sentence like those of its training: --template "a photo of {}."
@@ -63,6 +63,8 @@ sentence like those of its training: --template "a photo of {}."
   cat reviews.jsonl | regard classify --model model/ --field body --format jsonl
 
   regard classify --model flowers-model/ photo.jpg holiday/*.png
+
+  regard classify --model birds-model/ dawn.wav garden.flac
 
   regard classify --model clip/ photo.jpg --labels "a cat,a dog" --template "a photo of {}."
 """
@@ -124,21 +126,30 @@ def classify(
     device: Device = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Classify texts, or pictures, with a trained model."""
+    """Classify texts, pictures or sounds with a trained model."""
     texts = texts or []
     check_choice("format of predictions", form, FORMATS)
     check_output_file(out, overwrite=overwrite, data=data)
     check_text_options(texts, data, field)
-    if model and (has_picture_model(model) or has_clip_model(model)):
+    kind = find_media_kind(model) if model else None
+    if kind is None and model and has_clip_model(model):
+        from regard.vision.picture_file import PICTURES
+
+        kind = PICTURES
+    if kind is not None:
         given = drop_none({"--threshold": threshold, "--batch-tokens": batch_tokens, "--truncate": truncate or None})
-        refuse_options(list(given), "pictures", "texts")
+        refuse_options(list(given), kind.several, "texts")
+        if kind.one != "picture":
+            zero_shot_options = drop_none({"--labels": labels, "--template": template or None})
+            refuse_options(list(zero_shot_options), kind.several, "a CLIP")
         zero_shot = None if labels is None else [label.strip() for label in labels.split(",")]
-        classify_pictures(
+        classify_media(
             texts,
             data,
             field,
             out,
             form,
+            kind=kind,
             model=model,
             device=device,
             skip_bad=skip_bad,

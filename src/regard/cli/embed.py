@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.completion import choice_completer
+from regard.cli.embed_media import embed_media
 from regard.cli.embed_output import FORMATS, choose_format, explain_early_end, open_parts, start_or_resume
-from regard.cli.embed_pictures import embed_pictures
 from regard.cli.embed_report import report_summary
-from regard.cli.picture_input import has_clip_model, has_picture_model, name_pictures
+from regard.cli.media_input import find_media_kind, has_clip_model, name_pictures
 from regard.cli.picture_options import refuse_options
 from regard.cli.progress import line_progress
 from regard.cli.shared_options import (
@@ -59,10 +59,10 @@ significant bits; the output is float32 all the same.
 own, in the folder --out. With --ray the work is done by the machines of a Ray cluster, which share the disk; a worker \
 that dies is replaced. --ray alone starts a cluster of this machine; --ray auto or HOST:PORT uses one that runs.
 
-[bold]Pictures.[/bold] If the model reads pictures, the arguments are their paths, and --data names a folder, or a \
-file with one path per line. A row is the pooled vector of a picture; the column text of .jsonl and .parquet is its \
-path. A CLIP reads both: the input is pictures if all arguments are files or folders of pictures, or --data is a \
-folder of them, else texts. Its vectors of texts and pictures can be compared.
+[bold]Pictures and sounds.[/bold] If the model reads pictures or sounds, the arguments are their paths, and --data \
+names a folder, or a file with one path per line. A row is the pooled vector of a file; the column text of .jsonl and \
+.parquet is its path. A CLIP reads texts and pictures: the input is pictures if all arguments are files or folders of \
+pictures, or --data is a folder of them, else texts. Its vectors of texts and pictures can be compared.
 
 [bold]Interrupted?[/bold] Finished parts are kept in OUT.parts; repeat the command with --resume to continue.
 
@@ -79,6 +79,8 @@ folder of them, else texts. Its vectors of texts and pictures can be compared.
   regard embed --ray auto --data "corpus/*.jsonl.gz" --field text -o vectors --format npy
 
   regard embed --model flowers-model/ holiday/*.jpg -o holiday.npy
+
+  regard embed --model birds-model/ dawn/*.flac -o dawn.npy
 """
 
 
@@ -140,17 +142,32 @@ def embed(
     resume: Resume = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Turn texts or pictures into vectors: one each, or with --tokens one contextual vector per token."""
+    """Turn texts, pictures or sounds into vectors: one each, or with --tokens one contextual vector per token."""
     texts, model = texts or [], DEFAULT_MODEL if model is None else model
     check_choice("precision", dtype, PRECISIONS)
     check_text_options(texts, data, field)
     check_resume(resume=resume, overwrite=overwrite)
-    if has_picture_model(model) or (has_clip_model(model) and name_pictures(texts, data)):
+    kind = find_media_kind(model)
+    if kind is None and has_clip_model(model) and name_pictures(texts, data):
+        from regard.vision.picture_file import PICTURES
+
+        kind = PICTURES
+    if kind is not None:
         given = {"--tokens": tokens, "--truncate": truncate, "--ray": ray is not None, "--resume": resume}
-        refuse_options([name for name, is_given in given.items() if is_given], "pictures", "texts")
+        refuse_options([name for name, is_given in given.items() if is_given], kind.several, "texts")
         name = choose_format(form, out)
-        embed_pictures(
-            texts, data, field, out, name, model=model, dtype=dtype, batch=batch, skip_bad=skip_bad, overwrite=overwrite
+        embed_media(
+            texts,
+            data,
+            field,
+            out,
+            name,
+            kind=kind,
+            model=model,
+            dtype=dtype,
+            batch=batch,
+            skip_bad=skip_bad,
+            overwrite=overwrite,
         )
         return
     from regard.text.embedding_files import names_several_files

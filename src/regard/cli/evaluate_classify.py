@@ -1,4 +1,4 @@
-"""``regard evaluate classify``: measure a classifier on labelled texts or pictures."""
+"""``regard evaluate classify``: measure a classifier on labelled texts, pictures or sounds."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.completion import model_completer
-from regard.cli.evaluate_pictures import score_pictures
-from regard.cli.picture_input import has_picture_model
+from regard.cli.evaluate_media import score_media
+from regard.cli.media_input import find_media_kind
 from regard.cli.picture_options import SkipBad, refuse_options
 from regard.cli.shared_options import (
     ClassifierBatchTokens,
@@ -55,6 +55,8 @@ is a prediction of its own.
   regard evaluate classify --model model/ --data test.tsv --columns 2,1 --format json
 
   regard evaluate classify --model flowers-model/ --data flowers/test
+
+  regard evaluate classify --model birds-model/ --data birds/test --skip-bad
 """
 
 
@@ -69,7 +71,7 @@ def classify(
         typer.Option(
             "--data",
             metavar="PATH",
-            help="Labelled texts or pictures, in any format of the training data; repeat for more.",
+            help="Labelled texts, pictures or sounds, in any format of the training data; repeat for more.",
             show_default=False,
         ),
     ],
@@ -95,13 +97,14 @@ def classify(
     """Measure a classifier: accuracy, F1, each label, the confusion matrix, and calibration."""
     check_choice("format", form, ("text", "json"))
     parsed = parse_label_columns(columns)
-    if model and has_picture_model(model):
+    kind = find_media_kind(model) if model else None
+    if kind is not None:
         given = drop_none({"--threshold": threshold, "--batch-tokens": batch_tokens, "--truncate": truncate or None})
-        refuse_options(list(given), "pictures", "texts")
-        scores, names = score_pictures(model, data, parsed, bins=bins, skip_bad=skip_bad, device=device)
-        _show(scores, names, form, "pictures")
+        refuse_options(list(given), kind.several, "texts")
+        scores, names = score_media(kind, model, data, parsed, bins=bins, skip_bad=skip_bad, device=device)
+        _show(scores, names, form, kind.several)
         return
-    refuse_options(["--skip-bad"] * skip_bad, "texts", "pictures")
+    refuse_options(["--skip-bad"] * skip_bad, "texts", "pictures and sounds")
     from regard.classification import score_probabilities
     from regard.text.labelled import LabelFormat, label_matrix, read_and_report_labelled
 

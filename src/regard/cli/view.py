@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.completion import complete_mechanism
-from regard.cli.picture_input import has_picture_model
+from regard.cli.media_input import has_picture_model
 from regard.cli.progress import count_progress, indeterminate_progress
 from regard.cli.shared_options import DEFAULT_MODEL, Data, Field, ModelName, Overwrite, Prefix, Truncate, report_prefix
 from regard.cli.text_input import check_text_options, open_texts

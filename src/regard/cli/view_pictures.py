@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from regard.cli.picture_input import expand_folders, has_picture_model
+from regard.cli.media_input import expand_folders, has_picture_model
 from regard.cli.progress import count_progress
 from regard.errors import DataError, OptionError
 
@@ -34,7 +34,9 @@ def read_pictures(model: str | None, arguments: list[str], label: str | None) ->
 
     Raises OptionError for a model that reads no pictures, too many pictures or none.
     """
-    paths = expand_folders(arguments)
+    from regard.vision.picture_file import PICTURES
+
+    paths = expand_folders(arguments, PICTURES)
     if not paths:
         raise DataError(
             "there is no picture to view", expected="the path of a picture", got="none", do="regard view cat.png .."

@@ -113,6 +113,11 @@ class AudioEncoder(nn.Module, ABC):
     def width(self) -> int:
         """The number of components of a hidden state."""
 
+    @property
+    @abstractmethod
+    def classifies(self) -> bool:
+        """Whether the head, if there is one, gives logits of a sound, (batch, labels), and not of each token."""
+
     @abstractmethod
     def count_tokens(self, frames: int) -> int:
         """The number of tokens of a sound of so many frames."""

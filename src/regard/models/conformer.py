@@ -169,6 +169,11 @@ class Conformer(AudioEncoder):
         """The number of components of a hidden state."""
         return self.config.width
 
+    @property
+    def classifies(self) -> bool:
+        """Whether the head, if there is one, gives logits of a sound, and not of each token."""
+        return self.config.head == "classification"
+
     def count_tokens(self, frames: int) -> int:
         """The number of tokens of a sound of so many frames: one for 4, rounded up."""
         check_count("frames", frames, least=0)

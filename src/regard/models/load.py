@@ -275,9 +275,18 @@ def is_image_model(folder_or_name: str | Path) -> bool:
     config = ConfigFile.read(resolve_folder(folder_or_name))
     if config.model_type in (PERCEIVER_TYPE, OWN_PERCEIVER_TYPE):
         return classifies_pictures(Perceiver.read_config(config))
-    loader = _MODELS.get(config.model_type)
-    kind = getattr(loader, "__self__", None)
-    return isinstance(kind, type) and issubclass(kind, ImageEncoder)
+    return _loads_a(ImageEncoder, config)
+
+
+def is_audio_model(folder_or_name: str | Path) -> bool:
+    """Whether a model reads sounds, by its config.json. Raises CheckpointError if there is no such model."""
+    return _loads_a(AudioEncoder, ConfigFile.read(resolve_folder(folder_or_name)))
+
+
+def _loads_a(base: type, config: ConfigFile) -> bool:
+    """Whether models of this type are subclasses of ``base``."""
+    kind = getattr(_MODELS.get(config.model_type), "__self__", None)
+    return isinstance(kind, type) and issubclass(kind, base)
 
 
 def is_clip(folder_or_name: str | Path) -> bool:

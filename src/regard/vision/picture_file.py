@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from regard.errors import DataError, MissingPackageError, short_repr
+from regard.media import MediaKind
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -38,6 +39,14 @@ SUFFIXES = (
     ".tiff", ".webp",
 )  # fmt: skip
 """Endings of the names of picture files."""
+PICTURES = MediaKind(
+    "picture",
+    "pictures",
+    SUFFIXES,
+    columns=("path", "image", "picture", "file", "filename", "file_name", "image_path", "img", "photo"),
+    example="NAME.jpg",
+)
+"""Pictures among the kinds of files."""
 
 Picture: TypeAlias = "Path | str | bytes | npt.NDArray[np.uint8] | Image.Image"
 """A file, its bytes, an array of uint8 (height, width) or (height, width, 1, 3 or 4), or a picture of Pillow."""
@@ -96,7 +105,7 @@ def read_header(picture: Picture, *, name: str | None = None) -> tuple[int, int,
 
 def is_picture_name(path: Path) -> bool:
     """Whether the name of a file ends like that of a picture."""
-    return path.suffix.lower() in SUFFIXES
+    return PICTURES.is_name(path)
 
 
 def load_pillow() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import final
@@ -22,14 +22,14 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from regard.errors import DataError, RefusedError
+from regard.media import LabelledFile
+from regard.tasks.labelled_media import Say, report_bad_files
 from regard.tasks.sentences import Indices
-from regard.text.skip_counts import SkipCounts
 from regard.vision import ImageProcessor
-from regard.vision.labelled import LabelledPicture
+from regard.vision.picture_file import PICTURES
 
 _CHUNK = 64
 """Pictures that a thread decodes at a time."""
-_SHOWN = 5
 _GIGABYTE = 10**9
 
 
@@ -41,7 +41,7 @@ class PicturePixels:
     """
 
     def __init__(
-        self, pictures: Sequence[LabelledPicture], processor: ImageProcessor, kept: np.ndarray | None = None
+        self, pictures: Sequence[LabelledFile], processor: ImageProcessor, kept: np.ndarray | None = None
     ) -> None:
         self.pictures, self.processor, self.kept = pictures, processor, kept
         self.waited = 0.0
@@ -70,7 +70,7 @@ class PicturePixels:
 
     def _decode(self, index: int) -> np.ndarray:
         one = self.pictures[index]
-        return self.processor.to_pixels(one.picture, name=one.place)
+        return self.processor.to_pixels(one.content, name=one.place)
 
 
 @final
@@ -78,18 +78,18 @@ class PicturePixels:
 class DecodedPictures:
     """Pictures that can be decoded, their pixels, and a digest of the pixels of each."""
 
-    pictures: list[LabelledPicture]
+    pictures: list[LabelledFile]
     pixels: PicturePixels
     digests: list[str]
 
 
 def decode_pictures(
-    pictures: Sequence[LabelledPicture],
+    pictures: Sequence[LabelledFile],
     processor: ImageProcessor,
     *,
     memory: float,
     skip_bad: bool,
-    say: Callable[[str], None],
+    say: Say,
 ) -> DecodedPictures:
     """Decode all pictures, and keep their pixels if they take at most ``memory`` gigabytes.
 
@@ -113,7 +113,7 @@ def decode_pictures(
         for index in range(begin, min(begin + _CHUNK, len(pictures))):
             one = pictures[index]
             try:
-                pixels = processor.to_pixels(one.picture, name=one.place)
+                pixels = processor.to_pixels(one.content, name=one.place)
             except DataError as error:
                 problems[index] = error
                 continue
@@ -124,7 +124,8 @@ def decode_pictures(
     with _start_threads() as pool:
         for _ in pool.map(decode, range(0, len(pictures), _CHUNK)):
             pass
-    report_bad_pictures([problems[index] for index in sorted(problems)], len(pictures), skip_bad=skip_bad, say=say)
+    found = [problems[index] for index in sorted(problems)]
+    report_bad_files(found, len(pictures), PICTURES, skip_bad=skip_bad, say=say)
     good = [index for index in range(len(pictures)) if index not in problems]
     listed = [pictures[index] for index in good]
     if kept is not None and problems:
@@ -135,27 +136,6 @@ def decode_pictures(
             "pictures are decoded again in each epoch"
         )
     return DecodedPictures(listed, PicturePixels(listed, processor, kept), [digests[index] for index in good])
-
-
-def report_bad_pictures(problems: Sequence[DataError], of: int, *, skip_bad: bool, say: Callable[[str], None]) -> None:
-    """Report pictures that cannot be used. Raises DataError with their names, unless ``skip_bad`` and some are left."""
-    if not problems:
-        return
-    if skip_bad and len(problems) < of:
-        skips = SkipCounts()
-        for one in problems:
-            skips.add(one.what, "a picture cannot be used")
-        for sentence in skips.sentences():
-            say(sentence)
-        return
-    listed = "; ".join(one.what for one in problems[:_SHOWN])
-    more = f"; and {len(problems) - _SHOWN:,} more" if len(problems) > _SHOWN else ""
-    raise DataError(
-        f"{len(problems):,} of {of:,} pictures cannot be used",
-        expected="complete pictures",
-        got=f"{listed}{more}",
-        do="replace them, or leave them out: skip_bad=True (--skip-bad)" if len(problems) < of else "check the path",
-    )
 
 
 def _start_threads() -> ThreadPoolExecutor:

@@ -8,12 +8,12 @@ from typing import Any, final
 
 from regard.errors import OptionError, check_choice, check_count, check_flag, check_kind, check_number
 from regard.tasks.image_classification.presets import MODELS
+from regard.tasks.label_validation import METRICS
 from regard.tasks.recipe_fields import check_effect_on_trained_model, to_json_fields
 from regard.text.labelled import LabelFormat
 from regard.vision.augmentation import LEVELS, POLICIES, Augmentation, choose_augmentation
 
 CLASS_WEIGHTS = ("none", "balanced")
-METRICS = ("accuracy", "macro_f1", "micro_f1", "loss")
 DISTILLATION = ("hard", "soft")
 DEFAULT_MEMORY = 2.0
 """Gigabytes of decoded pictures that are kept."""

@@ -11,19 +11,16 @@ from typing import Any, final
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.classification import majority_answer
+from regard.media import LabelledFile
 from regard.models import ImageEncoder
 from regard.tasks.classification.class_balance import describe_labels
 from regard.tasks.classification.loss import balanced_weights
 from regard.tasks.image_classification import new_model
 from regard.tasks.image_classification.batches import Batches, BatchIndices
 from regard.tasks.image_classification.data import (
-    PictureSet,
-    check_labels,
-    find_labels,
     measure_pictures,
     read_pictures,
     split_pictures,
@@ -39,14 +36,13 @@ from regard.tasks.image_classification.presets import (
 )
 from regard.tasks.image_classification.recipe import ImageClassificationRecipe
 from regard.tasks.image_classification.validation import PictureValidation
+from regard.tasks.label_validation import describe_score
+from regard.tasks.labelled_media import check_labels, choose_metric, find_labels, make_truth
 from regard.tasks.sentences import Indices
 from regard.train import RankShard, RunContext, Settings, Task, Validation
 from regard.vision.augmentation import Augmentation
 from regard.vision.augmentation_operations import load_kornia
-from regard.vision.labelled import LabelledPicture
-
-_IMBALANCED_SHARE = 0.75
-"""The share of the most frequent label above which accuracy hardly tells models apart."""
+from regard.vision.picture_file import PICTURES
 
 
 @final
@@ -87,18 +83,18 @@ class ImageClassificationTask(Task):
         start, self._teacher = new_model.load_start(recipe), new_model.load_teacher(recipe)
         pictures = read_pictures(recipe, recipe.data, say)
         others = read_pictures(recipe, recipe.validation, say) if recipe.validation else []
-        labels = find_labels(pictures)
+        labels = find_labels(pictures, PICTURES)
         if start is None:
             pictures = self._build_model(pictures, labels, say)
         else:
             self.model = new_model.with_labels(start, labels)
         labels = self.model.labels
         say(f"the model: {new_model.describe_model(recipe, self._size, self.model)}")
-        check_labels(others, labels, "the training data")
+        check_labels(others, labels, "the training data", PICTURES)
         processor = self.model.processor
         assert processor is not None
         training, held_out = split_pictures(recipe, pictures, others, processor, seed=seed, say=say)
-        find_labels(training.pictures)
+        find_labels(training.pictures, PICTURES)
         for sentence in describe_labels(labels, [(one,) for one in training.labels], several=False, things="pictures"):
             say(sentence)
         augmentation = recipe.augmentation(min(self.model.picture_size))
@@ -107,10 +103,12 @@ class ImageClassificationTask(Task):
             + ("; --no-flip if mirrored pictures mean another" if recipe.flip is None and augmentation.flip else "")
         )
         self.batches, held = (
-            Batches(one, _truth(one, labels), size=recipe.batch, seed=seed, augmentation=own)
+            Batches(one, make_truth(one.pictures, labels), size=recipe.batch, seed=seed, augmentation=own)
             for one, own in ((training, augmentation), (held_out, Augmentation()))
         )
-        self.validation = PictureValidation(held, metric=_choose_metric(recipe, held.truth, labels, say))
+        self.validation = PictureValidation(
+            held, metric=choose_metric(recipe.metric, held.truth, labels, PICTURES, say)
+        )
         if recipe.class_weights == "balanced":
             self._weights = balanced_weights(self.batches.truth, several=False)
         if self._teacher is not None:
@@ -177,8 +175,7 @@ class ImageClassificationTask(Task):
 
     def describe(self, score: float) -> str:
         """Format a score, for example "accuracy 0.914 on held-out pictures"."""
-        name = self.validation.metric.replace("_f1", " F1")
-        return f"{name} {abs(score):.3f} on held-out pictures"
+        return describe_score(score, self.validation.metric, PICTURES)
 
     def _loss(self, model: nn.Module, batch: BatchIndices, rows: Indices) -> Tensor:
         device = next(model.parameters()).device
@@ -202,13 +199,13 @@ class ImageClassificationTask(Task):
         return logits[:, self._teacher_labels]
 
     def _build_model(
-        self, pictures: Sequence[LabelledPicture], labels: tuple[str, ...], say: Callable[[str], None]
-    ) -> list[LabelledPicture]:
+        self, pictures: Sequence[LabelledFile], labels: tuple[str, ...], say: Callable[[str], None]
+    ) -> list[LabelledFile]:
         """Build a new model for these pictures, and return those whose headers can be read."""
         recipe = self._recipe
         good, (height, width), all_alike, all_grey = measure_pictures(pictures, skip_bad=recipe.skip_bad, say=say)
         size = recipe.picture_size or choose_picture_size(height, width, all_alike=all_alike)
-        labels = find_labels(good)
+        labels = find_labels(good, PICTURES)
         self.model, self._size = new_model.new_model(
             recipe, size, pictures=len(good), channels=1 if all_grey else 3, labels=labels
         )
@@ -244,30 +241,11 @@ class _Measured:
         }
 
 
-def _truth(pictures: PictureSet, labels: Sequence[str]) -> Bool[np.ndarray, "pictures labels"]:
-    number = {label: index for index, label in enumerate(labels)}
-    return np.eye(len(labels), dtype=bool)[[number[label] for label in pictures.labels]]
-
-
 def _weights_digest(model: nn.Module) -> str:
     digest = hashlib.sha256()
     for weight in model.state_dict().values():
         digest.update(weight.detach().float().cpu().numpy().tobytes())
     return digest.hexdigest()
-
-
-def _choose_metric(
-    recipe: ImageClassificationRecipe,
-    truth: Bool[np.ndarray, "pictures labels"],
-    labels: Sequence[str],
-    say: Callable[[str], None],
-) -> str:
-    """Choose the metric that decides which weights are best, and report the score of the most frequent answer."""
-    answer, share = majority_answer(truth, labels)
-    metric = recipe.metric or ("macro_f1" if share > _IMBALANCED_SHARE else "accuracy")
-    shown = f"always answering {answer} is right for {share:.1%} of the validation pictures".replace("%", " %")
-    say(f"{shown}; the best model is chosen by {metric.replace('_f1', ' F1')}")
-    return metric
 
 
 def _complete_settings(settings: Settings, size: Size, recipe: ImageClassificationRecipe) -> Settings:

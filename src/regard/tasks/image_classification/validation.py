@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from regard.classification import ClassificationScores, score_probabilities
 from regard.models import ImageEncoder
 from regard.tasks.image_classification.batches import Batches
+from regard.tasks.label_validation import validate_labels
 from regard.train import Validation
+from regard.vision.picture_file import PICTURES
 
-_NUM_SAMPLES = 3
 _BATCH = 128
 
 
@@ -26,20 +26,14 @@ class PictureValidation:
 
     def measure(self, model: ImageEncoder) -> Validation:
         """Measure the metrics, with samples of predictions."""
-        probabilities = self._probabilities(model)
-        scores = score_probabilities(probabilities, self.batches.truth, model.labels)
-        metrics = {
-            "accuracy": scores.accuracy,
-            "macro_f1": scores.macro_f1,
-            "micro_f1": scores.micro_f1,
-            "loss": scores.loss,
-            "calibration_error": scores.calibration_error,
-        }
-        return Validation(self._score(scores), metrics, self._samples(model, probabilities))
-
-    def _score(self, scores: ClassificationScores) -> float:
-        value = float(getattr(scores, self.metric))
-        return -value if self.metric == "loss" else value
+        return validate_labels(
+            self._probabilities(model),
+            self.batches.truth,
+            model.labels,
+            self.batches.pictures.pictures,
+            PICTURES,
+            metric=self.metric,
+        )
 
     @torch.no_grad()
     def _probabilities(self, model: ImageEncoder) -> Float[np.ndarray, "pictures labels"]:
@@ -52,13 +46,3 @@ class PictureValidation:
             found[rows] = logits.double().softmax(1).cpu().numpy()
         model.train(was_training)
         return found
-
-    def _samples(self, model: ImageEncoder, probabilities: Float[np.ndarray, "pictures labels"]) -> tuple[str, ...]:
-        """Some pictures with their labels and predictions."""
-        pictures, lines = self.batches.pictures.pictures, []
-        for index in range(0, len(pictures), max(1, len(pictures) // _NUM_SAMPLES))[:_NUM_SAMPLES]:
-            best = int(probabilities[index].argmax())
-            predicted = f"{model.labels[best]} {probabilities[index, best]:.2f}"
-            lines += [f"picture:    {pictures[index].place}", f"label:      {pictures[index].label}"]
-            lines += [f"prediction: {predicted}"]
-        return tuple(lines)

@@ -1,6 +1,5 @@
 """Pictures with labels: read from folders, tables, IDX files and packaged sets."""
 
-from regard.vision.labelled.labelled_picture import LabelledPicture
 from regard.vision.labelled.read import (
     FORMATS,
     are_pictures,
@@ -11,7 +10,6 @@ from regard.vision.labelled.read import (
 
 __all__ = [
     "FORMATS",
-    "LabelledPicture",
     "are_pictures",
     "describe_pictures",
     "read_and_report_labelled_pictures",

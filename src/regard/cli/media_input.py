@@ -1,40 +1,63 @@
-"""Picture input of a verb: paths from arguments, a file or standard input; a folder is all pictures in it.
+"""Pictures or sounds as input of a verb: paths from arguments, a file or standard input; a folder is all in it.
 
-A verb reads pictures if its model does.
+A verb reads pictures, or sounds, if its model does.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 from regard.cli.progress import line_progress
 from regard.cli.text_input import open_texts
 from regard.errors import DataError, RegardError
 
 if TYPE_CHECKING:
-    import numpy as np
-
+    from regard.media import MediaKind
     from regard.text.line_reader import Line, LineReader
-    from regard.vision import ImageProcessor
 
 _CHUNK = 64
-"""Pictures that are decoded at a time."""
+"""Files that are decoded at a time."""
 
 
 @final
 @dataclass(frozen=True)
-class PictureInput:
-    """A picture of the input: its path, and its pixels (channels, height, width) or the problem with it."""
+class MediaInput:
+    """A file of the input: its path, and the model input made of it, or the problem with it."""
 
     name: str
-    pixels: np.ndarray | None
+    content: Any
     problem: DataError | None = None
+
+
+def find_media_kind(model: str) -> MediaKind | None:
+    """What ``--model`` reads, pictures or sounds; None for a model of texts, and for one that cannot be found."""
+    if has_picture_model(model):
+        from regard.vision.picture_file import PICTURES
+
+        return PICTURES
+    if has_sound_model(model):
+        from regard.audio.sound_file import SOUNDS
+
+        return SOUNDS
+    return None
+
+
+def has_sound_model(model: str) -> bool:
+    """Whether ``--model`` reads sounds. A model that cannot be found does not: the verb says why."""
+    if not _may_be_folder(model):
+        return False
+    from regard.models.load import is_audio_model
+
+    try:
+        return is_audio_model(model)
+    except RegardError:
+        return False
 
 
 def has_picture_model(model: str) -> bool:
@@ -74,53 +97,63 @@ def _may_be_folder(model: str) -> bool:
     return Path(model).expanduser().is_dir() or "/" in model
 
 
-def expand_folders(paths: list[str]) -> list[str]:
-    """Replace folders by the pictures in them, by their names in order. Raises DataError for one without pictures."""
-    from regard.vision.picture_file import is_picture_name
-
+def expand_folders(paths: list[str], kind: MediaKind) -> list[str]:
+    """Replace folders by the files of this kind in them, by their names in order. Raises DataError if there is none."""
     expanded: list[str] = []
     for one in paths:
         if not os.path.isdir(one):  # noqa: PTH112 (returns False, without an error, for an invalid path)
             expanded.append(one)
             continue
-        found = sorted(str(file) for file in Path(one).rglob("*") if file.is_file() and is_picture_name(file))
+        found = sorted(str(file) for file in Path(one).rglob("*") if file.is_file() and kind.is_name(file))
         if not found:
             raise DataError(
-                f"{one} has no pictures", expected="pictures, such as NAME.jpg", got="none", do="check the folder"
+                f"{one} has no {kind.several}",
+                expected=f"{kind.several}, such as {kind.example}",
+                got="none",
+                do="check the folder",
             )
         expanded += found
     return expanded
 
 
 @contextmanager
-def open_pictures(paths: list[str], data: str | None, field: str | None) -> Iterator[LineReader | list[Line]]:
+def open_media(
+    paths: list[str], data: str | None, field: str | None, kind: MediaKind
+) -> Iterator[LineReader | list[Line]]:
     """Open the lines of paths. ``data`` may be a folder. Raises as ``open_texts``."""
     if not paths and data is not None and Path(data).is_dir():
         paths, data = [data], None
-    with open_texts(expand_folders(paths), data, field) as lines:
+    with open_texts(expand_folders(paths, kind), data, field) as lines:
         yield lines
 
 
-def read_pictures(lines: LineReader | list[Line], processor: ImageProcessor) -> Iterator[list[PictureInput]]:
-    """Read the pictures chunk by chunk, as their paths arrive, in threads, with a progress bar."""
+def read_media(
+    lines: LineReader | list[Line], read: Callable[[Path, str], Any], kind: MediaKind
+) -> Iterator[list[MediaInput]]:
+    """Read the files chunk by chunk, as their paths arrive, in threads, with a progress bar.
+
+    ``read`` makes the model input of a path, which messages call by a name.
+    """
     from regard.text.line_reader import chunk_lines
 
     done = 0
     with ThreadPoolExecutor(thread_name_prefix="decode") as pool, line_progress(lines) as advance:
         for some in chunk_lines(lines, _CHUNK):
-            yield list(pool.map(lambda line: _read(line, processor), some))
+            yield list(pool.map(lambda line: _read(line, read, kind), some))
             done += len(some)
             advance(done)
 
 
-def _read(line: Line, processor: ImageProcessor) -> PictureInput:
+def _read(line: Line, read: Callable[[Path, str], Any], kind: MediaKind) -> MediaInput:
     if line.problem is not None:
-        return PictureInput(line.name, None, line.problem)
+        return MediaInput(line.name, None, line.problem)
     path = line.text.strip()
     if not path or "\0" in path:
-        error = DataError(f"{line.name} has no path", expected="the path of a picture", got="none", do="leave it out")
-        return PictureInput(path, None, error)
+        error = DataError(
+            f"{line.name} has no path", expected=f"the path of a {kind.one}", got="none", do="leave it out"
+        )
+        return MediaInput(path, None, error)
     try:
-        return PictureInput(path, processor.to_pixels(Path(path), name=path))
+        return MediaInput(path, read(Path(path), path))
     except DataError as error:
-        return PictureInput(path, None, error)
+        return MediaInput(path, None, error)

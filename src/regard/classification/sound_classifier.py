@@ -1,0 +1,124 @@
+"""Classification of sounds with a trained model.
+
+sound -> log-mel spectrogram -> logits -> probabilities of the labels
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.audio import AudioProcessor, pad_features
+from regard.audio.sound_file import SOUNDS, Sound
+from regard.classification.media_classifier import MediaClassifier, check_list
+from regard.errors import CheckpointError, check_count, check_kind
+from regard.models import AudioEncoder
+from regard.models.audio_encoder import AudioEncoderOutput
+from regard.models.load import load_audio_encoder
+
+BATCH = 32
+"""Default sounds of a batch."""
+ACCEPTS = "paths, bytes, or float arrays (samples,)"
+"""What a sound may be."""
+
+
+@final
+class SoundClassifier(MediaClassifier):
+    """Classifies sounds with ``model``, an audio encoder with a head; ``batch`` is the number of sounds at a time.
+
+    Raises CheckpointError for a model without labels, without a processor, or with a ctc head.
+    """
+
+    kind = SOUNDS
+    accepts = ACCEPTS
+
+    def __init__(self, model: AudioEncoder, *, batch: int = BATCH) -> None:
+        check_kind("model", model, AudioEncoder, do="SoundClassifier.load(folder), or regard.load(folder)")
+        super().__init__(model, batch=batch)
+        if not model.labels or not model.classifies:
+            raise CheckpointError(
+                "the model has no classification head, so it cannot classify",
+                expected="a model with labels",
+                got="a ctc head, which writes texts" if model.labels else "a model without labels",
+                do="train a head on it: regard train classify --from FOLDER --data sounds/",
+            )
+        self.model, self.processor = model, get_sound_processor(model)
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: str | None = None, batch: int = BATCH) -> SoundClassifier:
+        """Load a classifier from a model folder. Raises CheckpointError if the folder holds no classifier of sounds."""
+        return cls(load_audio_encoder(folder, device=device), batch=batch)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the labels."""
+        return self.model.labels
+
+    def read(self, file: Sound | np.ndarray[Any, Any], *, name: str | None = None) -> Float[Tensor, "frames bands"]:
+        """The features of a sound. Raises DataError for one that cannot be read."""
+        return self.processor.to_features(file, name=name)
+
+    def probabilities_of(self, inputs: Sequence[Float[Tensor, "frames bands"]]) -> Float[Tensor, "sounds labels"]:
+        """The probabilities of the labels for features of sounds."""
+        found = [torch.zeros(0, len(self.labels), dtype=torch.float64)]
+        for output in run_on_features(self.model, inputs, self.batch):
+            assert output.logits is not None
+            found.append(output.logits.double().softmax(1).cpu())
+        return torch.cat(found)
+
+
+def embed_sounds(
+    model: AudioEncoder, sounds: Sequence[Sound | np.ndarray[Any, Any]], *, batch: int = BATCH
+) -> Float[Tensor, "sounds width"]:
+    """The pooled vectors of sounds, in float32 on the CPU. Raises DataError for a sound that cannot be read."""
+    check_kind("model", model, AudioEncoder, do="regard.load(folder)")
+    check_list(sounds, SOUNDS, ACCEPTS)
+    check_count("batch", batch)
+    processor = get_sound_processor(model)
+    starts = range(0, len(sounds), batch)
+    found = [
+        embed_features(model, [processor.to_features(one) for one in sounds[at : at + batch]], batch=batch)
+        for at in starts
+    ]
+    return torch.cat(found) if found else torch.zeros(0, model.width)
+
+
+def embed_features(
+    model: AudioEncoder, features: Sequence[Float[Tensor, "frames bands"]], *, batch: int = BATCH
+) -> Float[Tensor, "sounds width"]:
+    """The pooled vectors of features that ``processor.to_features`` has made, in float32 on the CPU."""
+    found = [output.pooled.float().cpu() for output in run_on_features(model, features, batch)]
+    return torch.cat(found) if found else torch.zeros(0, model.width)
+
+
+def run_on_features(
+    model: AudioEncoder, features: Sequence[Float[Tensor, "frames bands"]], batch: int
+) -> Iterator[AudioEncoderOutput]:
+    """The outputs of ``model`` in eval mode and without gradients, for at most ``batch`` sounds at a time."""
+    dtype, was_training = next(model.parameters()).dtype, model.training
+    model.eval()
+    try:
+        for begin in range(0, len(features), batch):
+            padded, mask = pad_features(features[begin : begin + batch])
+            with torch.no_grad():
+                yield model(padded.to(model.device, dtype), mask=mask)
+    finally:
+        model.train(was_training)
+
+
+def get_sound_processor(model: AudioEncoder) -> AudioProcessor:
+    """The model's processor. Raises CheckpointError if it has none."""
+    if model.processor is None:
+        raise CheckpointError(
+            "the model does not say how its features are made from sounds",
+            expected="preprocessor_config.json in its folder",
+            got="none",
+            do="use the whole folder of the model, or set model.processor = regard.audio.AudioProcessor(...)",
+        )
+    return model.processor

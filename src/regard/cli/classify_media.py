@@ -1,0 +1,114 @@
+"""``regard classify`` with a model that reads pictures or sounds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from regard.cli.media_input import has_clip_model, open_media, read_media
+from regard.cli.output_file import open_output_file
+from regard.cli.stderr import say
+from regard.cli.translation_formats import to_one_line
+from regard.errors import DataError, OptionError
+
+if TYPE_CHECKING:
+    from regard.classification import Prediction
+    from regard.classification.media_classifier import MediaClassifier
+    from regard.cli.media_input import MediaInput
+    from regard.media import MediaKind
+
+
+def classify_media(
+    paths: list[str],
+    data: str | None,
+    field: str | None,
+    out: Path | None,
+    form: str,
+    *,
+    kind: MediaKind,
+    model: str,
+    device: str | None,
+    skip_bad: bool,
+    labels: list[str] | None = None,
+    templates: list[str] | None = None,
+) -> None:
+    """Classify the files of a ``kind``, and write a line for each; with ``labels`` pictures by a CLIP.
+
+    Raises DataError for a broken file, unless ``skip_bad``.
+    """
+    classifier, broken = _load_classifier(kind, model, device, labels, templates), 0
+    with open_media(paths, data, field, kind) as lines, open_output_file(out) as file:
+        for some in read_media(lines, lambda path, name: classifier.read(path, name=name), kind):
+            good, problem = _usable(some, skip_bad=skip_bad)
+            for prediction in _classify(classifier, good):
+                file.write(_format(prediction, form, kind.one))
+            file.flush()  # a program at the other end of the pipe may wait for these
+            if problem is not None:
+                raise problem
+            broken += sum(one.problem is not None for one in some)
+    if broken:
+        say(f"{broken:,} {kind.several} without a label")
+    if out is not None:
+        say(f"{out}: written")
+
+
+def _load_classifier(
+    kind: MediaKind, model: str, device: str | None, labels: list[str] | None, templates: list[str] | None
+) -> MediaClassifier:
+    """Load the classifier. Raises OptionError for a CLIP without labels, and for templates without labels."""
+    from regard.classification import ZeroShotClassifier
+
+    if labels is not None:
+        return ZeroShotClassifier.load(model, labels, templates=templates or ["{}"], device=device)
+    if templates or has_clip_model(model):
+        raise OptionError(
+            "a CLIP classifies pictures into labels that are texts, and none is given",
+            expected="--labels TEXTS, separated by commas",
+            got="--template alone" if templates else "no --labels",
+            do='for example --labels "a cat,a dog"',
+        )
+    return load_media_classifier(kind, model, device)
+
+
+def load_media_classifier(kind: MediaKind, model: str, device: str | None) -> MediaClassifier:
+    """Load a trained classifier of files of a ``kind``."""
+    from regard.classification import PictureClassifier, SoundClassifier
+
+    found: type[PictureClassifier | SoundClassifier]
+    found = PictureClassifier if kind is PictureClassifier.kind else SoundClassifier
+    return found.load(model, device=device)
+
+
+def _usable(some: list[MediaInput], *, skip_bad: bool) -> tuple[list[MediaInput], DataError | None]:
+    """The files up to the first broken one, and its error; with ``skip_bad`` all, broken ones reported."""
+    for number, one in enumerate(some):
+        if one.problem is not None:
+            if not skip_bad:
+                return some[:number], one.problem
+            say(f"without a label: {one.problem.what}")
+    return some, None
+
+
+def _classify(classifier: MediaClassifier, some: list[MediaInput]) -> list[Prediction]:
+    """The predictions, in order; broken files have no label."""
+    from regard.classification import Prediction
+
+    rows = iter(classifier.probabilities_of([one.content for one in some if one.problem is None]).tolist())
+    return [
+        classifier.predict(one.name, next(rows)) if one.problem is None else Prediction(one.name, (), {})
+        for one in some
+    ]
+
+
+def _format(prediction: Prediction, form: str, field: str) -> str:
+    """Format a prediction as ``regard classify`` does for texts, with the path as ``field``."""
+    label = to_one_line(prediction.label or "")
+    if form == "labels":
+        return f"{label}\n"
+    if form == "tsv":
+        share = "" if prediction.label is None else f"{prediction.probabilities[prediction.label]:.4f}"
+        return f"{label}\t{share}\t{to_one_line(prediction.text)}\n"
+    probabilities = {name: round(share, 6) for name, share in prediction.probabilities.items()}
+    record = {field: prediction.text, "labels": list(prediction.labels), "probabilities": probabilities}
+    return json.dumps(record, ensure_ascii=False) + "\n"

@@ -1,0 +1,35 @@
+"""A file with its label, and entries that were skipped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias, final
+
+import numpy as np
+import numpy.typing as npt
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class LabelledFile:
+    """A picture or a sound, and its label: a file, or an array of a packaged picture, uint8 (height, width, ..).
+
+    ``place`` says where it was read, for messages. Files are not opened before they are used.
+    """
+
+    content: Path | npt.NDArray[np.uint8]
+    label: str
+    place: str
+
+
+@final
+@dataclass(frozen=True)
+class SkippedFile:
+    """An entry that is no labelled file: its place, and the reason, the same for all of its kind."""
+
+    place: str
+    reason: str
+
+
+LabelledOrSkipped: TypeAlias = LabelledFile | SkippedFile

@@ -1,0 +1,77 @@
+"""Read labelled files from a folder or a table, recognised by its name and content."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from regard.errors import DataError, OptionError
+from regard.media.folders import has_files, read_folder
+from regard.media.labelled_file import LabelledFile, LabelledOrSkipped
+from regard.media.media_kind import MediaKind
+from regard.media.tables import is_table, names_files, read_table
+from regard.text.labelled.columns import Columns
+from regard.text.skip_counts import SkipCounts
+
+
+def describe_source(path: Path, kind: MediaKind, *, by_header: bool = False) -> str | None:
+    """What a folder or a table holds, in words; None if it does not look like files of this kind.
+
+    Reads the names of files, and the first lines of a table; ``by_header`` is that of ``names_files``.
+    """
+    if path.is_dir():
+        return f"{kind.several} in the folders of {path}, one for each label" if has_files(path, kind) else None
+    if path.exists() and is_table(path) and names_files(path, kind, by_header=by_header):
+        return f"paths of {kind.several} and labels in {path}"
+    return None
+
+
+def check_source(path: Path, kind: MediaKind, *, formats: str, hint: str = "") -> None:
+    """Raise DataError for a missing source, OptionError for a file that is no table.
+
+    ``formats`` are what can be read, in words, and ``hint`` is added to what to do about a missing source.
+    """
+    if not path.exists():
+        raise DataError(
+            f"cannot read {path}",
+            expected=f"{kind.several} with labels",
+            got="No such file or directory",
+            do=f"check the path{hint}",
+        )
+    if not path.is_dir() and not is_table(path):
+        raise OptionError(
+            f"labelled {kind.several} cannot be read from {path.suffix or 'a file without a suffix'}",
+            expected=formats,
+            got=str(path),
+            do="unpack an archive, or give the file the suffix of its format",
+        )
+
+
+def read_source(path: Path, kind: MediaKind, columns: Columns | None = None) -> Iterator[LabelledOrSkipped]:
+    """Read a folder or a table; ``columns`` are those of path and label. Raises DataError as the formats do."""
+    return read_folder(path, kind) if path.is_dir() else read_table(path, kind, columns=columns)
+
+
+def read_and_report(
+    read: Iterable[LabelledOrSkipped], paths: Sequence[Path], kind: MediaKind, say: Callable[[str], None]
+) -> list[LabelledFile]:
+    """The labelled files among what was read from ``paths``; what was skipped is reported to ``say``.
+
+    Raises DataError if there is none.
+    """
+    skips, files = SkipCounts(), []
+    for one in read:
+        if isinstance(one, LabelledFile):
+            files.append(one)
+        else:
+            skips.add(one.place, one.reason)
+    for sentence in skips.sentences():
+        say(sentence)
+    if not files:
+        raise DataError(
+            f"the data has no {kind.several}",
+            expected=f"{kind.several} with labels",
+            got=f"0 {kind.several} in {', '.join(map(str, paths))}",
+            do="check the path, or the columns of the table (--columns)",
+        )
+    return files

@@ -1,0 +1,62 @@
+"""The validation of a classifier of pictures or sounds, from the probabilities of the labels of each file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from regard.classification import ClassificationScores, score_probabilities
+from regard.media import LabelledFile, MediaKind
+from regard.train import Validation
+
+METRICS = ("accuracy", "macro_f1", "micro_f1", "loss")
+"""Metrics that may decide which weights are the best."""
+_NUM_SAMPLES = 3
+
+
+def validate_labels(
+    probabilities: Float[np.ndarray, "files labels"],
+    truth: Bool[np.ndarray, "files labels"],
+    labels: Sequence[str],
+    files: Sequence[LabelledFile],
+    kind: MediaKind,
+    *,
+    metric: str,
+) -> Validation:
+    """Accuracy, F1, loss and calibration error, with samples of predictions; ``metric``, one of ``METRICS``, counts."""
+    scores = score_probabilities(probabilities, truth, tuple(labels))
+    metrics = {
+        "accuracy": scores.accuracy,
+        "macro_f1": scores.macro_f1,
+        "micro_f1": scores.micro_f1,
+        "loss": scores.loss,
+        "calibration_error": scores.calibration_error,
+    }
+    return Validation(_score(scores, metric), metrics, _samples(probabilities, labels, files, kind))
+
+
+def describe_score(score: float, metric: str, kind: MediaKind) -> str:
+    """Format a score, for example "accuracy 0.914 on held-out pictures"."""
+    return f"{metric.replace('_f1', ' F1')} {abs(score):.3f} on held-out {kind.several}"
+
+
+def _score(scores: ClassificationScores, metric: str) -> float:
+    value = float(getattr(scores, metric))
+    return -value if metric == "loss" else value
+
+
+def _samples(
+    probabilities: Float[np.ndarray, "files labels"],
+    labels: Sequence[str],
+    files: Sequence[LabelledFile],
+    kind: MediaKind,
+) -> tuple[str, ...]:
+    """Some files with their labels and predictions."""
+    lines: list[str] = []
+    for index in range(0, len(files), max(1, len(files) // _NUM_SAMPLES))[:_NUM_SAMPLES]:
+        best = int(probabilities[index].argmax())
+        lines += [f"{kind.one + ':':<11} {files[index].place}", f"label:      {files[index].label}"]
+        lines += [f"prediction: {labels[best]} {probabilities[index, best]:.2f}"]
+    return tuple(lines)
