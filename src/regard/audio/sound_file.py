@@ -13,6 +13,8 @@ Integers are scaled to -1 .. 1; floats are taken as they are, and NaN or infinit
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
@@ -66,29 +68,25 @@ def read_sound(
     """
     check_count("rate", rate, least=RATES[0], most=RATES[1])
     check_number("max_seconds", max_seconds, above=0.0, most=float(MAX_SECONDS))
-    load_soundfile()
-    import soundfile
-    import soxr
-
-    if not isinstance(sound, str | Path | bytes):
-        raise DataError(
-            f"{name or 'the sound'} is not a sound",
-            expected="a path, or the bytes of a file",
-            got=short_repr(sound),
-            do="pass the path of a WAV or FLAC file",
-        )
-    name = name or ("the sound" if isinstance(sound, bytes) else _shorten(str(sound)))
-    with _open_bytes(sound, name) as source:
-        _check_begin(source, name)
-        try:
-            with soundfile.SoundFile(source) as opened:
-                _check_header(opened, name, max_seconds)
-                samples, found = _read_mono(opened, name), opened.samplerate
-        except soundfile.LibsndfileError as error:
-            raise _broken_error(name, str(error.error_string)) from error
+    name = _name_of(sound, name)
+    with _open_sound(sound, name, max_seconds) as opened:
+        samples, found = _read_mono(opened, name), opened.samplerate
     if found == rate:
         return samples
+    import soxr
+
     return np.asarray(soxr.resample(samples, found, rate, quality="HQ"), np.float32)
+
+
+def read_sound_header(
+    sound: Sound, *, name: str | None = None, max_seconds: float = float(MAX_SECONDS)
+) -> tuple[int, float]:
+    """The sampling rate of a file and its length in seconds, without decoding it.
+
+    Raises as ``read_sound``, but for samples that cannot be decoded.
+    """
+    with _open_sound(sound, _name_of(sound, name), max_seconds) as opened:
+        return opened.samplerate, opened.frames / opened.samplerate
 
 
 def is_sound_name(path: Path) -> bool:
@@ -108,6 +106,34 @@ def load_soundfile() -> None:
             got=str(error),
             do="pip install 'regard[audio]'",
         ) from None
+
+
+def _name_of(sound: Sound, name: str | None) -> str:
+    """What messages call a sound. Raises DataError for an object that is none."""
+    if not isinstance(sound, str | Path | bytes):
+        raise DataError(
+            f"{name or 'the sound'} is not a sound",
+            expected="a path, or the bytes of a file",
+            got=short_repr(sound),
+            do="pass the path of a WAV or FLAC file",
+        )
+    return name or ("the sound" if isinstance(sound, bytes) else _shorten(str(sound)))
+
+
+@contextmanager
+def _open_sound(sound: Sound, name: str, max_seconds: float) -> Iterator[Any]:
+    """Open a file whose first bytes and header were checked. Raises DataError, also for what fails while it is read."""
+    load_soundfile()
+    import soundfile
+
+    with _open_bytes(sound, name) as source:
+        _check_begin(source, name)
+        try:
+            with soundfile.SoundFile(source) as opened:
+                _check_header(opened, name, max_seconds)
+                yield opened
+        except soundfile.LibsndfileError as error:
+            raise _broken_error(name, str(error.error_string)) from error
 
 
 def _shorten(path: str) -> str:

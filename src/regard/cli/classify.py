@@ -11,8 +11,8 @@ import typer
 from regard.cli.classify_media import classify_media
 from regard.cli.completion import choice_completer, model_completer
 from regard.cli.media_input import find_media_kind, has_clip_model
+from regard.cli.media_options import refuse_options
 from regard.cli.output_file import check_output_file, open_output_file
-from regard.cli.picture_options import refuse_options
 from regard.cli.progress import line_progress
 from regard.cli.shared_options import (
     ClassifierBatchTokens,
@@ -48,8 +48,8 @@ the label alone. Several labels of a text are joined by a vertical bar, the most
 not grow with the length of the input. Lines from a pipe are answered as they arrive. With --skip-bad an unusable line \
 has no label and gives a message. A run that ends early leaves the finished lines in OUT.partial.
 
-[bold]Pictures and sounds.[/bold] If the model reads pictures or sounds, the arguments are their paths, and a folder is all \
-of them in it; --data names a folder, or a file with one path per line. In jsonl the path is the field picture or sound.
+[bold]Pictures and sounds.[/bold] If the model reads pictures or sounds, the arguments are their paths, and a folder \
+is all in it; --data names a folder, or a file with one path per line. In jsonl the path is the field picture or sound.
 
 [bold]Pictures without training.[/bold] A CLIP compares pictures with the texts of --labels. Labels work best in a \
 sentence like those of its training: --template "a photo of {}."

@@ -13,7 +13,7 @@ from regard.cli.embed_media import embed_media
 from regard.cli.embed_output import FORMATS, choose_format, explain_early_end, open_parts, start_or_resume
 from regard.cli.embed_report import report_summary
 from regard.cli.media_input import find_media_kind, has_clip_model, name_pictures
-from regard.cli.picture_options import refuse_options
+from regard.cli.media_options import refuse_options
 from regard.cli.progress import line_progress
 from regard.cli.shared_options import (
     DEFAULT_MODEL,

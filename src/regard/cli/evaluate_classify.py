@@ -12,7 +12,7 @@ import typer
 from regard.cli.completion import model_completer
 from regard.cli.evaluate_media import score_media
 from regard.cli.media_input import find_media_kind
-from regard.cli.picture_options import SkipBad, refuse_options
+from regard.cli.media_options import SkipBad, refuse_options
 from regard.cli.shared_options import (
     ClassifierBatchTokens,
     Device,

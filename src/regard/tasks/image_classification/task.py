@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +38,7 @@ from regard.tasks.image_classification.validation import PictureValidation
 from regard.tasks.label_validation import describe_score
 from regard.tasks.labelled_media import check_labels, choose_metric, find_labels, make_truth
 from regard.tasks.sentences import Indices
+from regard.tasks.time_shares import TimeShares
 from regard.train import RankShard, RunContext, Settings, Task, Validation
 from regard.vision.augmentation import Augmentation
 from regard.vision.augmentation_operations import load_kornia
@@ -64,7 +64,7 @@ class ImageClassificationTask(Task):
         self._teacher: ImageEncoder | None = None
         self._teacher_labels: Tensor | None = None
         self._cached_epoch: tuple[int, list[BatchIndices]] = (-1, [])
-        self._measured = _Measured()
+        self._measured = TimeShares(("waiting_for_data", "augmenting"))
 
     def prepare(self, context: RunContext) -> None:
         """Read and decode the pictures, hold some out, and make or load the model.
@@ -158,7 +158,7 @@ class ImageClassificationTask(Task):
 
     def metrics(self) -> dict[str, float]:
         """The shares of the time in which training waited for decoded pictures, and augmented them."""
-        return self._measured.shares(self.batches.pictures.pixels.waited, self.batches.augmented)
+        return self._measured.shares((self.batches.pictures.pixels.waited, self.batches.augmented))
 
     def validate(self, model: nn.Module) -> Validation:
         """Measure accuracy, F1, loss and calibration error on the validation pictures."""
@@ -216,29 +216,6 @@ class ImageClassificationTask(Task):
         self.model.eval()
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             self.model(self.batches.normalise(self.batches.read(np.arange(1), torch.device("cpu"))))
-
-
-@final
-class _Measured:
-    """Shares of the time since the last report."""
-
-    def __init__(self) -> None:
-        self._since: float | None = None
-        self._before = (0.0, 0.0)
-
-    def begin(self) -> None:
-        """Begin with the first step: what comes before is no training."""
-        self._since = time.monotonic() if self._since is None else self._since
-
-    def shares(self, waited: float, augmented: float) -> dict[str, float]:
-        """The shares since the last call, of the seconds counted so far."""
-        now, before = time.monotonic(), self._before
-        seconds = max(now - (self._since or now), 1e-9)
-        self._since, self._before = now, (waited, augmented)
-        return {
-            "waiting_for_data": min(1.0, (waited - before[0]) / seconds),
-            "augmenting": min(1.0, (augmented - before[1]) / seconds),
-        }
 
 
 def _weights_digest(model: nn.Module) -> str:

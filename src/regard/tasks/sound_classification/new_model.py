@@ -1,0 +1,87 @@
+"""The model of a sound classifier: a new Conformer of a preset size, or a trained one with a head for the labels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.audio import AudioProcessor
+from regard.classification.sound_classifier import get_sound_processor
+from regard.models import AudioEncoder, Conformer, ConformerConfig
+from regard.models.load import load_audio_encoder
+from regard.tasks.hyperparameters import apply_hyperparameters
+from regard.tasks.sound_classification.presets import SIZES, Size
+from regard.tasks.sound_classification.recipe import SoundClassificationRecipe
+
+_DATA_FIELDS = ("bands", "labels", "head")
+"""Fields of a config that the data and the task determine."""
+
+
+def load_start(recipe: SoundClassificationRecipe) -> Conformer | None:
+    """Load the trained model that the recipe starts from; None if it trains a new one.
+
+    Raises CheckpointError for another kind of model, and for one without a processor.
+    """
+    if recipe.start is None:
+        return None
+    folder = Path(recipe.start).expanduser()
+    model = load_audio_encoder(folder if folder.is_dir() else recipe.start)
+    assert isinstance(model, Conformer), "it is the only audio encoder"
+    processor = get_sound_processor(model)
+    if recipe.max_seconds is not None:
+        model.processor = replace(processor, max_seconds=recipe.max_seconds)
+    return model
+
+
+def check_hyperparameters(recipe: SoundClassificationRecipe) -> None:
+    """Try hyperparameters before data is read. Raises OptionError for those that no new model accepts."""
+    with torch.device("meta"):
+        build_conformer(recipe, SIZES[recipe.model or "tiny"], bands=80, labels=("a", "b"))
+
+
+def build_conformer(
+    recipe: SoundClassificationRecipe, size: Size, *, bands: int, labels: tuple[str, ...]
+) -> AudioEncoder:
+    """Build a Conformer with random weights. Raises as its config."""
+    numbers: dict[str, Any] = {name: getattr(size, name) for name in ("width", "layers", "heads", "inner", "kernel")}
+    numbers |= {"bands": bands, "labels": labels}
+    numbers |= {} if recipe.attention is None else {"mechanism": recipe.attention}
+    numbers |= {} if recipe.position is None else {"position": recipe.position}
+    config = apply_hyperparameters(
+        ConformerConfig,
+        numbers,
+        recipe.hyperparameters,
+        fixed=_DATA_FIELDS,
+        fixed_by="the data",
+        instead="set the sampling rate with sample_rate=... (--sample-rate), which decides the bands",
+    )
+    return Conformer(config)
+
+
+def with_labels(model: Conformer, labels: tuple[str, ...]) -> Conformer:
+    """The model with a head of random weights for ``labels``; the model itself if it classifies the same labels.
+
+    The same labels in another order keep the head, and the model's order.
+    """
+    if model.classifies and set(model.labels) == set(labels):
+        return model
+    renewed = Conformer(replace(model.config, labels=labels, head="classification"))
+    kept = {name: weight for name, weight in model.state_dict().items() if not name.startswith("head.")}
+    renewed.load_state_dict(renewed.state_dict() | kept)
+    renewed.processor = model.processor
+    return renewed
+
+
+def describe_model(
+    recipe: SoundClassificationRecipe, size: Size | None, model: AudioEncoder, processor: AudioProcessor
+) -> str:
+    """Describe the model in a line."""
+    weights = sum(weight.numel() for weight in model.parameters()) / 1e6
+    kind = type(model).__name__
+    name = f"{recipe.start}, a {kind}" if size is None else f"{kind} {size.name}"
+    mechanism = getattr(model.config, "mechanism", "dot_product")
+    attention = "" if mechanism == "dot_product" else f", attention {mechanism}"
+    return f"{name}, {processor.rate:,} samples a second, {model.bands} bands{attention}, {weights:.2f} million weights"

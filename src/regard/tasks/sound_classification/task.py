@@ -1,0 +1,250 @@
+"""The task of sound classification, for ``regard.train.run``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from regard import masks
+from regard.audio import AudioProcessor
+from regard.audio.labelled_sounds import read_and_report_labelled_sounds
+from regard.audio.sound_augmentation import SoundAugmentation
+from regard.audio.sound_file import SOUNDS
+from regard.layers.masked_batch_norm import MaskedBatchNorm
+from regard.media import LabelledFile
+from regard.models import AudioEncoder
+from regard.tasks.classification.class_balance import describe_labels
+from regard.tasks.classification.loss import balanced_weights, label_loss
+from regard.tasks.label_validation import describe_score, validate_labels
+from regard.tasks.labelled_media import (
+    Say,
+    check_labels,
+    choose_metric,
+    find_labels,
+    hold_out_files,
+    report_conflicts,
+    report_validation,
+)
+from regard.tasks.sentences import Indices
+from regard.tasks.sound_classification import new_model
+from regard.tasks.sound_classification.batches import Batches, BatchIndices
+from regard.tasks.sound_classification.features import decode_sounds, read_rates
+from regard.tasks.sound_classification.presets import (
+    FINE_TUNING_EPOCHS,
+    FINE_TUNING_PEAK,
+    FINE_TUNING_WARMUP,
+    SIZES,
+    Size,
+    choose_rate,
+    choose_size,
+    make_processor,
+)
+from regard.tasks.sound_classification.recipe import DEFAULT_SECONDS, SoundClassificationRecipe
+from regard.tasks.time_shares import TimeShares
+from regard.train import RankShard, RunContext, Settings, Task, Validation
+
+Build: TypeAlias = Callable[..., AudioEncoder]
+"""A function (recipe, size, *, bands, labels) that builds a new model."""
+_BATCH = 64
+
+
+@final
+class SoundClassificationTask(Task):
+    """Training a sound classifier by ``recipe``.
+
+    ``prepare`` makes the choices that the recipe leaves open, and reports them. It sets ``batches`` to the training
+    sounds, ``held_out`` to the validation sounds and ``metric`` to what decides which weights are best. ``build`` makes
+    a new model; another function than the default, which builds a Conformer, trains another architecture.
+    """
+
+    model: AudioEncoder
+    batches: Batches
+    held_out: Batches
+    metric: str
+
+    def __init__(self, recipe: SoundClassificationRecipe, *, build: Build = new_model.build_conformer) -> None:
+        self._recipe, self._build = recipe, build
+        self._size: Size | None = None
+        self._weights: Tensor | None = None
+        self._cached_epoch: tuple[int, list[BatchIndices]] = (-1, [])
+        self._measured = TimeShares(("waiting_for_data", "augmenting"))
+
+    def prepare(self, context: RunContext) -> None:
+        """Read and decode the sounds, hold some out, and make or load the model.
+
+        Raises DataError for data that cannot be used, OptionError for an invalid recipe, CheckpointError for a model
+        that cannot be started from.
+        """
+        recipe, say, seed = self._recipe, context.say, context.settings.seed
+        recipe.check_effect()
+        if recipe.start is None:
+            new_model.check_hyperparameters(recipe)
+        # Settings that are invalid even with the shortest warm-up fail here, too.
+        _complete_settings(context.settings, SIZES["tiny"], recipe)
+        start = new_model.load_start(recipe)
+        sounds = read_and_report_labelled_sounds(recipe.data, recipe.where.columns, say)
+        validation = recipe.validation
+        others = read_and_report_labelled_sounds(validation, recipe.where.columns, say) if validation else []
+        labels = find_labels(sounds, SOUNDS)
+        if start is None:
+            sounds = self._build_model(sounds, say)
+        else:
+            self.model = new_model.with_labels(start, labels)
+        processor, labels = self._processor, self.model.labels
+        say(f"the model: {new_model.describe_model(recipe, self._size, self.model, processor)}")
+        check_labels(others, labels, "the training data", SOUNDS)
+        augmentation = recipe.augmentation()
+        self._split(sounds, others, augmentation, seed=seed, say=say)
+        for sentence in describe_labels(
+            labels, [(one.label,) for one in self.batches.sounds], several=False, things="sounds"
+        ):
+            say(sentence)
+        say(f"augmentation: {augmentation}")
+        self.metric = choose_metric(recipe.metric, self.held_out.truth, labels, SOUNDS, say)
+        if recipe.class_weights == "balanced":
+            self._weights = balanced_weights(self.batches.truth, several=False)
+        for layer in self.model.modules():
+            if isinstance(layer, MaskedBatchNorm):
+                layer.synchronised = True
+        self._try_model()
+
+    def complete(self, settings: Settings) -> Settings:
+        """Fill in the learning rate and the warm-up where they are None, and the epochs of fine-tuning."""
+        return _complete_settings(settings, self._size or SIZES["tiny"], self._recipe)
+
+    def recipe(self) -> dict[str, Any]:
+        """The recipe's fields, with the model that was chosen, and a hash of the sounds."""
+        return {
+            **self._recipe.fields(),
+            "metric": self.metric,
+            "model": self.model.config_fields() | {"processor": self._processor.fields()},
+            "sounds": self.batches.digest + self.held_out.digest,
+        }
+
+    def epoch(self, number: int) -> list[BatchIndices]:
+        """The batches of an epoch."""
+        if self._cached_epoch[0] != number:
+            self._cached_epoch = number, self.batches.epoch(number)
+        return self._cached_epoch[1]
+
+    def tokens(self, batch: BatchIndices) -> int:
+        """The number of sounds of a batch."""
+        return len(batch)
+
+    @property
+    def unit(self) -> str:
+        """What ``tokens`` counts."""
+        return "sounds"
+
+    def loss(self, model: nn.Module, batch: BatchIndices, shard: RankShard) -> Tensor:
+        """The sum of the losses of a shard of a batch, a scalar with a gradient."""
+        self._measured.begin()
+        device = next(model.parameters()).device
+        own: Indices = shard.rows(np.arange(len(batch)))
+        rows = own if len(own) else np.arange(1)
+        features, mask = self.batches.augment(batch, rows)
+        if not len(own):
+            mask = masks.padding([0])  # every process takes part in each step; this sound counts in no statistics
+        logits = model(features.to(device), mask=mask).logits
+        truth = self.batches.truth_of(batch, rows).to(device)
+        loss = label_loss(logits, truth, several=False, smoothing=self._recipe.smoothing, weights=self._weights)
+        self.batches.ask(self.epoch(batch.epoch), batch.number)
+        return loss if len(own) else loss * 0.0
+
+    def metrics(self) -> dict[str, float]:
+        """The shares of the time in which training waited for decoded sounds, and augmented them."""
+        return self._measured.shares((self.batches.features.waited, self.batches.augmented))
+
+    def validate(self, model: nn.Module) -> Validation:
+        """Measure accuracy, F1, loss and calibration error on the validation sounds."""
+        assert isinstance(model, AudioEncoder)
+        probabilities = np.zeros(self.held_out.truth.shape)
+        for rows in self.held_out.by_length(_BATCH):
+            features, mask = self.held_out.read(rows)
+            logits = model(features.to(model.device), mask=mask).logits
+            assert logits is not None
+            probabilities[rows] = logits.double().softmax(1).cpu().numpy()
+        return validate_labels(
+            probabilities, self.held_out.truth, model.labels, self.held_out.sounds, SOUNDS, metric=self.metric
+        )
+
+    def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> None:
+        """Write the model folder, replacing an older model in it and keeping other files."""
+        assert isinstance(model, AudioEncoder)
+        model.processor = self._processor
+        counts = {"sounds": len(self.batches), "held_out": len(self.held_out)}
+        model.metadata = {**counts, "start": self._recipe.fields()["start"], **about}
+        model.save(folder, overwrite=True, keep_others=True)
+
+    def describe(self, score: float) -> str:
+        """Format a score, for example "accuracy 0.914 on held-out sounds"."""
+        return describe_score(score, self.metric, SOUNDS)
+
+    @property
+    def _processor(self) -> AudioProcessor:
+        assert self.model.processor is not None
+        return self.model.processor
+
+    def _build_model(self, sounds: list[LabelledFile], say: Say) -> list[LabelledFile]:
+        """Build a new model for these sounds, and return those whose headers can be read."""
+        recipe = self._recipe
+        max_seconds = recipe.max_seconds or DEFAULT_SECONDS
+        good, rates = read_rates(sounds, max_seconds=max_seconds, skip_bad=recipe.skip_bad, say=say)
+        processor = make_processor(recipe.sample_rate or choose_rate(rates), max_seconds=max_seconds)
+        self._size = choose_size(len(good), recipe.model)
+        self.model = self._build(recipe, self._size, bands=processor.mels, labels=find_labels(good, SOUNDS))
+        self.model.processor = processor
+        return good
+
+    def _split(
+        self,
+        sounds: list[LabelledFile],
+        others: list[LabelledFile],
+        augmentation: SoundAugmentation,
+        *,
+        seed: int,
+        say: Say,
+    ) -> None:
+        """Decode the sounds, and set the batches for training and for validation."""
+        recipe, processor, labels = self._recipe, self._processor, self.model.labels
+        share = recipe.memory * len(sounds) / (len(sounds) + len(others))
+        features = decode_sounds(sounds, processor, memory=share, skip_bad=recipe.skip_bad, say=say)
+        report_conflicts(features.digests, features.sounds, SOUNDS, say)
+        if others:
+            held_features = decode_sounds(
+                others, processor, memory=recipe.memory - share, skip_bad=recipe.skip_bad, say=say
+            )
+            report_validation(features.digests, held_features.digests, SOUNDS, say)
+            training, held = np.arange(len(features.sounds)), np.arange(len(held_features.sounds))
+        else:
+            held_features = features
+            training, held = hold_out_files(features.digests, features.sounds, SOUNDS, seed=seed, say=say)
+        self.batches, self.held_out = (
+            Batches(one, chosen, labels, size=recipe.batch, seed=seed, augmentation=own)
+            for one, chosen, own in (
+                (features, training, augmentation),
+                (held_features, held, SoundAugmentation()),
+            )
+        )
+        find_labels(self.batches.sounds, SOUNDS)
+
+    def _try_model(self) -> None:
+        """Classify a sound, so that a model that cannot compute it fails before training."""
+        self.model.eval()
+        features, mask = self.batches.read(np.arange(1))
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            self.model(features, mask=mask)
+
+
+def _complete_settings(settings: Settings, size: Size, recipe: SoundClassificationRecipe) -> Settings:
+    fine_tuned = recipe.start is not None
+    peak, warmup = (FINE_TUNING_PEAK, FINE_TUNING_WARMUP) if fine_tuned else (size.peak, size.warmup)
+    settings = replace(settings, schedule=settings.schedule.complete(peak=peak, warmup=warmup))
+    unlimited = (settings.epochs, settings.steps, settings.minutes) == (None, None, None)
+    return replace(settings, epochs=FINE_TUNING_EPOCHS) if fine_tuned and unlimited else settings
