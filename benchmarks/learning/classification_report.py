@@ -46,6 +46,19 @@ pip install -e '.[train,vision,bench]'
 python -m benchmarks.learning.train_pictures --model vit-tiny,deit-tiny --publish
 ```
 """
+_KEYWORDS_TEXT = """\
+Twenty spoken words, the commands and digits of Speech Commands (Warden 2018), synthesized by espeak-ng in eight accents of
+English and a hundred voices, with echoes and noise; a fifth of the voices speak in the test only. A Conformer of half a
+million weights, and a convolution with as many (time-channel separable, as MatchboxNet), each for the same minutes on the
+same batches and augmentation. Synthetic speech compares models, and says little about recordings of people.
+
+```console
+apt-get install espeak-ng
+pip install -e '.[train,audio,bench]'
+python -m benchmarks.learning.keywords --out keywords/
+python -m benchmarks.learning.train_keywords --data keywords/ --publish
+```
+"""
 
 
 @final
@@ -134,3 +147,4 @@ LISTOPS = Section(
 )
 SST2 = Section("sst2", "Sentiment of sentences", _SST2_TEXT, {}, "")
 PICTURES = Section("pictures", "Fashion-MNIST", _PICTURES_TEXT, {}, "", rows="model", examples="pictures")
+KEYWORDS = Section("keywords", "Spoken keywords", _KEYWORDS_TEXT, {}, "", rows="model", examples="sounds")

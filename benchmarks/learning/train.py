@@ -48,18 +48,20 @@ def train_and_evaluate(model: Path, options: Sequence[str], test: Sequence[str])
 
 
 def train_model(model: Path, task: str, options: Sequence[str]) -> dict[str, Any]:
-    """Train by the options of ``regard train TASK``, or resume an interrupted run.
+    """Train by the options of ``regard train TASK``, or resume an interrupted run; what ``measure_training`` returns."""
+    return measure_training(model, [sys.executable, "-m", "regard", "train", task, "--out", str(model), *options])
+
+
+def measure_training(model: Path, command: Sequence[str]) -> dict[str, Any]:
+    """Run a command that trains a model into the folder ``model``, with --resume if it was interrupted.
 
     Returns what the model folder says about its training, the steps and seconds of training, those before an
     interruption included, the peak memory of this process in GB, and the processor time of all its threads: what
     training costs, whatever else ran beside it. None for a run that was interrupted.
     """
-    command = [sys.executable, "-m", "regard", "train", task, "--out", str(model), *options]
     run = RunFolder(model.with_name(f"{model.name}.run"))
     resumed = run.has_run
-    if resumed:
-        command.append("--resume")
-    memory, processor_seconds = run_and_measure(command)
+    memory, processor_seconds = run_and_measure([*command, *["--resume"] * resumed])
     last = run.load_last()
     assert last is not None  # a run that ends writes a checkpoint
     return {

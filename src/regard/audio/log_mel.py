@@ -73,8 +73,7 @@ def mel_filter_bank(
             got=f"{highest:g} Hz",
             do="lower it",
         )
-    first, last = _to_mel(float(lowest), scale), _to_mel(float(highest), scale)
-    edges = _to_hertz(torch.linspace(first, last, mels + 2, dtype=torch.float64), scale)[:, None]
+    edges = _band_edges(mels, float(lowest), float(highest), scale)[:, None]
     frequencies = torch.arange(fft // 2 + 1, dtype=torch.float64) * (rate / fft)
     rising = (frequencies - edges[:-2]) / (edges[1:-1] - edges[:-2])
     falling = (edges[2:] - frequencies) / (edges[2:] - edges[1:-1])
@@ -88,6 +87,13 @@ def mel_filter_bank(
             do="use fewer mels, or a larger fft",
         )
     return triangles * (2 / (edges[2:] - edges[:-2])) if equal_area else triangles
+
+
+def band_centres(
+    mels: int, rate: int, *, lowest: float = 0.0, highest: float | None = None, scale: str = "htk"
+) -> Float64[Tensor, " mels"]:
+    """The frequency of the largest weight of each band of ``mel_filter_bank``, in Hz."""
+    return _band_edges(mels, float(lowest), rate / 2 if highest is None else float(highest), scale)[1:-1]
 
 
 def log_mel_spectrogram(
@@ -143,6 +149,12 @@ def log_mel_spectrogram(
 @lru_cache(maxsize=8)
 def _hann(window: int) -> Float64[Tensor, " window"]:
     return 0.5 - 0.5 * torch.cos(torch.arange(window, dtype=torch.float64) * (2 * math.pi / window))
+
+
+def _band_edges(mels: int, lowest: float, highest: float, scale: str) -> Float64[Tensor, " edges"]:
+    """The lower edge of the first band, the centres of the bands, and the upper edge of the last, in Hz."""
+    first, last = _to_mel(lowest, scale), _to_mel(highest, scale)
+    return _to_hertz(torch.linspace(first, last, mels + 2, dtype=torch.float64), scale)
 
 
 def _to_mel(hertz: float, scale: str) -> float:

@@ -1,4 +1,4 @@
-"""``regard view``: show what a model attends to in a text or a picture, in the terminal and as an HTML page."""
+"""``regard view``: show what a model attends to in texts, pictures or sounds, in the terminal and as a page."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.completion import complete_mechanism
-from regard.cli.media_input import has_picture_model
+from regard.cli.media_input import find_media_kind
 from regard.cli.progress import count_progress, indeterminate_progress
 from regard.cli.shared_options import DEFAULT_MODEL, Data, Field, ModelName, Overwrite, Prefix, Truncate, report_prefix
 from regard.cli.text_input import check_text_options, open_texts
 from regard.cli.verb import Verb
-from regard.cli.view_pictures import names_pictures, read_pictures
+from regard.cli.view_media import find_named_kind, show_media
 from regard.errors import DataError, OptionError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from regard.comparison import MechanismChoice
+    from regard.media import MediaKind
     from regard.text.line_reader import Line
     from regard.view.reading import PairReading, Reading
     from regard.view.side_by_side import SideBySide
@@ -53,6 +54,8 @@ EXAMPLES = """
   regard view "The keys to the cabinet are here." --model gpt2/ -o keys.html
 
   regard view cat.png --model vit/ -o cat.html
+
+  regard view dawn.wav --model birds-model/ -o dawn.html
 """
 
 
@@ -66,7 +69,8 @@ def view(
         list[str] | None,
         typer.Argument(
             metavar="TEXT",
-            help="One or more texts, each in quotes, or paths of pictures. With --source: the translator's folder.",
+            help="One or more texts, each in quotes, or paths of pictures or sounds. With --source: the "
+            "translator's folder.",
             show_default=False,
         ),
     ] = None,
@@ -142,7 +146,8 @@ def view(
     With --mechanism the same heads are computed by other mechanisms too, side by side: how much of the exact attention
     each keeps, and what it costs.
 
-    With pictures the model is an image encoder, and the output shows which patches each patch attends to.
+    With pictures the model is an image encoder, and the output shows which patches each patch attends to. With sounds
+    it is a Conformer, and the output shows over the spectrogram to which times each time attends.
 
     The page is one HTML file that loads nothing from the network, so it can be kept, sent and opened anywhere.
     """
@@ -151,12 +156,17 @@ def view(
     path = Path("attention.html") if open_page and out is None else out
     if path is not None:
         check_output_path(path, overwrite=overwrite)
-    if _shows_pictures(texts or [], picture or [], model, source or target):
+    kind = _find_kind(texts or [], picture or [], model, source or target)
+    if kind is not None:
+        from regard.cli.broken_pipe import PipedConsole
+
         others = {"--data": data, "--field": field, "--mechanism": mechanism, "--source": source, "--target": target}
-        _check_only_pictures(
-            {name for name, value in others.items() if value} | ({"--truncate"} if truncate else set())
+        _check_only_media(
+            {name for name, value in others.items() if value} | ({"--truncate"} if truncate else set()), kind
         )
-        _show_pictures([*(texts or []), *(picture or [])], model, label, path, overwrite=overwrite, open_page=open_page)
+        console, arguments = PipedConsole(highlight=False, markup=False), [*(texts or []), *(picture or [])]
+        written = show_media(kind, arguments, model, label, path, console, overwrite=overwrite)
+        _tell_where(written, console, open_page=open_page)
         return
     if label is not None:
         raise OptionError("--label belongs to pictures", expected="a picture", got="texts", do="leave --label out")
@@ -194,20 +204,27 @@ def view(
     _show(readings, name, path, overwrite=overwrite, open_page=open_page)
 
 
-def _shows_pictures(texts: list[str], pictures: list[str], model: str | None, pairs: list[str] | None) -> bool:
-    """Whether the arguments are pictures. Raises OptionError for a model of pictures that is given texts."""
-    if pictures or names_pictures(texts):
-        return True
-    if model is None or pairs or not has_picture_model(model):
-        return False
-    if texts and not any(map(_is_path, texts)):
+def _find_kind(texts: list[str], pictures: list[str], model: str | None, pairs: list[str] | None) -> MediaKind | None:
+    """Pictures or sounds, by the arguments or by the model; None for texts.
+
+    Raises OptionError for a model of pictures or sounds that is given texts.
+    """
+    if pictures:
+        from regard.vision.picture_file import PICTURES
+
+        return PICTURES
+    named = find_named_kind(texts)
+    if named is not None or model is None or pairs:
+        return named
+    kind = find_media_kind(model)
+    if kind is not None and texts and not any(map(_is_path, texts)):
         raise OptionError(
-            f"{model} reads pictures, not texts",
-            expected="the path of a picture, such as cat.png",
+            f"{model} reads {kind.several}, not texts",
+            expected=f"the path of a {kind.one}, such as {kind.example}",
             got=repr(texts[0][:60]),
-            do=f'regard view cat.png --model {model}, or leave --model out: regard view "..."',
+            do=f'regard view {kind.example} --model {model}, or leave --model out: regard view "..."',
         )
-    return True
+    return kind
 
 
 def _is_path(text: str) -> bool:
@@ -217,32 +234,14 @@ def _is_path(text: str) -> bool:
         return False
 
 
-def _check_only_pictures(names: set[str]) -> None:
+def _check_only_media(names: set[str], kind: MediaKind) -> None:
     if names:
         raise OptionError(
-            f"{min(names)} cannot be used with pictures",
-            expected="pictures, --model, --label and --out",
+            f"{min(names)} cannot be used with {kind.several}",
+            expected=f"{kind.several}, --model{', --label' * (kind.one == 'picture')} and --out",
             got=", ".join(sorted(names)),
             do=f"leave out {min(names)}",
         )
-
-
-def _show_pictures(
-    arguments: list[str], model: str | None, label: str | None, path: Path | None, *, overwrite: bool, open_page: bool
-) -> None:
-    """Write the page of pictures, then print the summary."""
-    from regard.cli.broken_pipe import PipedConsole
-    from regard.view.picture_page import write_pictures
-    from regard.view.terminal_picture import print_pictures
-
-    readings = read_pictures(model, arguments, label)
-    written = None
-    if path is not None:
-        with indeterminate_progress("writing the page"):
-            written = write_pictures(readings, path, model=model or "", overwrite=overwrite)
-    console = PipedConsole(highlight=False, markup=False)
-    print_pictures(readings, console)
-    _tell_where(written, console, open_page=open_page)
 
 
 def _show(

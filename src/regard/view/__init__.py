@@ -17,9 +17,12 @@ from regard.view.read import read
 from regard.view.read_pair import read_pair
 from regard.view.read_picture import read_picture_attention
 from regard.view.read_side_by_side import read_side_by_side
+from regard.view.read_sound import read_sound_attention
 from regard.view.reading import Answer, PairReading, Reading, Tokens
 from regard.view.side_by_side import SideBySide
 from regard.view.side_by_side_page import write_side_by_side
+from regard.view.sound_page import write_sounds
+from regard.view.sound_reading import SoundReading
 from regard.view.terminal import print_reading, print_readings
 
 __all__ = [
@@ -32,6 +35,7 @@ __all__ = [
     "PictureReading",
     "Reading",
     "SideBySide",
+    "SoundReading",
     "Tokens",
     "layers_of",
     "print_reading",
@@ -40,7 +44,9 @@ __all__ = [
     "read_pair",
     "read_picture_attention",
     "read_side_by_side",
+    "read_sound_attention",
     "write_page",
     "write_pictures",
     "write_side_by_side",
+    "write_sounds",
 ]

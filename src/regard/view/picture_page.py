@@ -20,6 +20,7 @@ SCRIPTS = (
     "theme.js",
     "tabs.js",
     "picture_place.js",
+    "sound_axes.js",
     "patches.js",
     "patch_heads.js",
     "labels.js",

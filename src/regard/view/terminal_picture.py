@@ -28,14 +28,14 @@ def _print_picture(reading: PictureReading, console: Console) -> None:
     plain = console.options.ascii_only
     if reading.probabilities:
         labels = [(escape_and_isolate(name), share) for name, share in reading.probabilities[:MAX_LABELS]]
-        console.print(_table("label", "probability", labels, plain=plain))
+        console.print(make_share_table("label", "probability", labels, plain=plain))
         more = len(reading.probabilities) - MAX_LABELS
         if more > 0:
             console.print(f"… and {more:,} less probable labels.", style="dim")
     if not reading.layers:
         return
     rows, how = strongest_patches(reading)
-    console.print(_table("\npatch", "\nshare", rows, plain=plain))
+    console.print(make_share_table("\npatch", "\nshare", rows, plain=plain))
     console.print(
         f"{how} Rows and columns are counted from 0. Attention shows which patches a model uses, not why it decides.\n",
         style="dim",
@@ -72,7 +72,8 @@ def _strongest(layer: PictureLayer, shares: np.ndarray) -> list[tuple[str, float
     return [(layer.name_of(int(token)), float(shares[token])) for token in order]
 
 
-def _table(name: str, number: str, rows: Sequence[tuple[str, float]], *, plain: bool) -> Table:
+def make_share_table(name: str, number: str, rows: Sequence[tuple[str, float]], *, plain: bool) -> Table:
+    """A table of names with their shares, as numbers and as bars."""
     table = Table(box=None, pad_edge=False)
     table.add_column(name)
     table.add_column(number, justify="right", no_wrap=True)

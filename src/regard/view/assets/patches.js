@@ -171,12 +171,13 @@ function showPicture() {
   const layer = gridLayer();
   const drawn = pictureCanvas(byId("picture"));
   if (images[drawn.text.number]) drawn.context.drawImage(images[drawn.text.number], 0, 0, drawn.text.width * drawn.scale, drawn.text.height * drawn.scale);
-  drawGrid(drawn, layer);
+  if (drawn.text.sound) drawAxes(drawn);
+  else drawGrid(drawn, layer);
   if (state.view === "attention") outlineWindow(drawn, layer);
   const source = sourceToken();
   outline(drawn, layer, source, colourOf("--accent"));
-  byId("picture").setAttribute("aria-label", `Picture of ${layer.rows} x ${layer.columns} patches; picked: ${tokensIn(layer)[source].surface}. Arrow keys pick another patch.`);
-  byId("picture-name").replaceChildren(make("bdi", {}, drawn.text.title), `, ${drawn.text.width} × ${drawn.text.height} pixels as the model saw them`);
+  byId("picture").setAttribute("aria-label", drawn.text.sound ? `Spectrogram with ${layer.columns} tokens; picked: ${tokensIn(layer)[source].surface}. Arrow keys pick another token.` : `Picture of ${layer.rows} x ${layer.columns} patches; picked: ${tokensIn(layer)[source].surface}. Arrow keys pick another patch.`);
+  byId("picture-name").replaceChildren(make("bdi", {}, drawn.text.title), drawn.text.sound ? `, ${timeName(drawn.text.sound.length)}: the log-mel spectrogram as the model saw it, loud is light` : `, ${drawn.text.width} × ${drawn.text.height} pixels as the model saw them`);
   showPrefix(layer, source);
 }
 
@@ -237,7 +238,7 @@ function showMapSentence(found) {
   const target = best === sourceToken() ? "itself" : word(names[best].surface);
   const { labels } = shownText();
   const parts = {
-    attention: () => [`In layer ${state.layer}, ${headName()}, the patch to which `, ...source, " attends most is ", target, ": ", share, "."],
+    attention: () => [`In layer ${state.layer}, ${headName()}, the ${PLACE.one} to which `, ...source, " attends most is ", target, ": ", share, "."],
     rollout: () => ["Through all layers, the patch that counts most for ", ...source, " is ", target, ": ", share, "."],
     gradient: () => ["For the label ", word(labels[state.label][0]), ", the patch that counts most is ", target, ": ", share, " of all patches."],
   }[state.view]();
@@ -245,7 +246,9 @@ function showMapSentence(found) {
 }
 
 const HOW = {
-  attention: "The outlined patch is the query: pick another on either side, or one of the tokens that are no patch. Colours reach up to the largest weight on a patch; a thin outline is the key of the steps below.",
+  attention: isSound
+    ? "The outlined token is the query: pick another on either map, with the mouse or the arrow keys; Home and End go to the first and the last. A token is named by the time at which it begins. Colours reach up to the largest weight; a thin outline is the key of the weights below."
+    : "The outlined patch is the query: pick another on either side, or one of the tokens that are no patch. Colours reach up to the largest weight on a patch; a thin outline is the key of the steps below.",
   rollout: "Attention rollout (Abnar and Zuidema 2020): the mean of the heads and the identity, half each, multiplied through all layers. It says where the token’s information could come from, not what the model made of it.",
   gradient: "Gradient rollout (Chefer, Gur and Wolf 2021): in each layer weights count as far as a larger weight would raise the logit of the label. Shares of all patches; the row is that of the token that the head of the model reads.",
 };

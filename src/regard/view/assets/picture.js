@@ -4,12 +4,19 @@ function showPictureFacts() {
   const text = shownText();
   const heads = text.layers.reduce((sum, _, layer) => sum + headsIn(text, layer), 0);
   const [first] = text.layers;
-  byId("about").textContent = `${data.model || "Model"}: ${first.rows} × ${first.columns} patches, ${plural(text.layers.length, "layer")}, ${plural(heads, "head")}.`;
+  byId("about").textContent = `${data.model || "Model"}: ${text.sound ? `${timeName(text.sound.length)}, ${plural(first.columns, "token")}` : `${first.rows} × ${first.columns} patches`}, ${plural(text.layers.length, "layer")}, ${plural(heads, "head")}.`;
   const alone = text.layers.every((_, layer) => isAlone(text, layer));
   const how = data.letters
     ? `rounded to ${data.letters === 3 ? 19 : 13} bits; on this page no weight differs from the model’s by more than ${data.largest_error.toPrecision(1)}`
     : "the model’s own float32 numbers";
-  byId("foot").textContent = `${alone ? "Weights" : "Queries and keys"} are ${how}. ${alone ? "This" : "Weights are computed in your browser; this"} page loads nothing and sends nothing. Layers, heads, rows and columns are counted from 0.`;
+  byId("foot").textContent = `${alone ? "Weights" : "Queries and keys"} are ${how}. ${alone ? "This" : "Weights are computed in your browser; this"} page loads nothing and sends nothing. ${isSound ? "Layers and heads" : "Layers, heads, rows and columns"} are counted from 0.`;
+  if (isSound) nameForSounds();
+}
+
+// The words of the page's fixed parts, which are those of pictures.
+function nameForSounds() {
+  byId("texts").setAttribute("aria-label", "Sounds");
+  byId("overview-how").textContent = "What the picked token attends to: one row per layer, one column per head, both counted from 0, and the mean of all heads. Time goes from left to right. Each map has a scale of its own, up to its largest weight. Arrow keys move.";
 }
 
 function showWalk() {

@@ -6,9 +6,15 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const state = { text: 0, layer: 0, head: null, query: 0, key: null, view: "attention", label: 0, root: false };
 const views = [];
 
+// What a token of the map is called: a patch of a picture, or a token of a sound, whose columns are times.
+const isSound = Boolean(data.texts[0].sound);
+const PLACE = isSound ? { one: "token", many: "tokens", image: "Spectrogram" } : { one: "patch", many: "patches", image: "Picture" };
+document.documentElement.classList.toggle("sound", isSound);
+
 // The tokens of a picture depend on the layer, and its keys, where there are windows, on the query too.
 data.texts.forEach((text, number) => {
   text.number = number;
+  if (text.sound) for (const layer of text.layers) layer.seconds = text.sound.seconds;
   Object.defineProperty(text, "tokens", { get: () => tokensIn(text.layers[state.layer]) });
   Object.defineProperty(text, "key_tokens", { get: () => windowTokens(text) });
 });
@@ -20,7 +26,12 @@ function tokensIn(layer) {
 }
 
 function patchName(layer, patch) {
+  if (layer.seconds) return timeName(patch * layer.seconds);
   return `row ${Math.floor(patch / layer.columns)}, column ${patch % layer.columns}`;
+}
+
+function timeName(seconds) {
+  return `${seconds.toFixed(2)} s`;
 }
 
 function windowTokens(text) {
