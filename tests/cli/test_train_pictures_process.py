@@ -50,7 +50,12 @@ def test_broken_files_are_named_or_skipped(data):
 
 
 @pytest.mark.parametrize(
-    "more", [["--augment", "strong"], pytest.param(["--memory", "0", "--mixup", "1"], marks=pytest.mark.slow)]
+    "more",
+    [
+        ["--augment", "strong"],
+        pytest.param(["--memory", "0", "--mixup", "1"], marks=pytest.mark.slow),
+        pytest.param(["--model", "perceiver", "--set", "latents=5"], marks=pytest.mark.slow),
+    ],
 )
 def test_run_killed_at_random_times_ends_with_the_same_weights(regard_command, data, more):
     """With augmentation by random numbers, and with pictures that are decoded in threads."""
@@ -66,7 +71,12 @@ def test_pictures_in_memory_and_decoded_in_threads_give_the_same_losses(data):
 
 
 @pytest.mark.parametrize(
-    "more", [["--augment", "strong"], pytest.param(["--class-weights", "balanced"], marks=pytest.mark.slow)]
+    "more",
+    [
+        ["--augment", "strong"],
+        pytest.param(["--class-weights", "balanced"], marks=pytest.mark.slow),
+        pytest.param(["--model", "perceiver", "--set", "latents=5"], marks=pytest.mark.slow),
+    ],
 )
 def test_two_processes_have_the_losses_of_one(data, more):
     """Each process computes some rows of the same augmented and mixed batch; the last batch of an epoch has 15 rows."""

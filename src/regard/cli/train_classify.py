@@ -54,8 +54,9 @@ an error, or left out with --skip-bad.
 columns path and label. They need the extra audio.
 
 [bold]Models.[/bold] A new Transformer encoder with any attention mechanism, or with --from a trained one: minilm, the \
-folder of a BERT, RoBERTa or ModernBERT, such as `regard train mlm` writes, or a classifier's folder. For pictures: a \
-new ViT, DeiT, Swin or CCT, or with --from a trained one, also a Perceiver. For sounds: a Conformer, new or trained.
+folder of a BERT, RoBERTa or ModernBERT, such as `regard train mlm` writes, or a classifier's folder. \
+--model perceiver reads texts byte by byte. For pictures: a new ViT, DeiT, Swin, CCT, CvT or Perceiver, or with --from \
+a trained one. For sounds: a Conformer, new or trained.
 
 [bold]Output.[/bold] The folder OUT has all that `regard classify` needs; it is rewritten whenever the validation \
 score improves. The folder OUT.run has checkpoints, metrics.jsonl, tensorboard/ and samples.txt.
@@ -81,7 +82,11 @@ weights as an uninterrupted run. To extend a finished run, raise the limit that 
 
   regard train classify --data mails/ --attention linear --position rotary --out mails-model/
 
+  regard train classify --data reviews.csv --model perceiver --pooling cls --out bytes-model/
+
   regard train classify --data flowers/train --valid flowers/test --augment strong --skip-bad --out flowers-model/
+
+  regard train classify --data flowers/ --model perceiver --set input=convolution --out perceiver-model/
 
   regard train classify --data flowers/ --teacher big-model/ --distill hard --minutes 60 --out small-model/
 
@@ -143,8 +148,8 @@ def classify(
             "--from",
             metavar="MODEL",
             help="Trained encoder to start from: minilm, the folder of a BERT or its name on the Hub, such as "
-            "`regard train mlm` writes, or a classifier's folder; for pictures the folder of a ViT, DeiT, Swin or "
-            "Perceiver, for sounds of a Conformer. Default: random weights.",
+            "`regard train mlm` writes, or a classifier's folder; for pictures the folder of a ViT, DeiT, Swin, CCT, "
+            "CvT or Perceiver, for sounds of a Conformer. Default: random weights.",
             show_default=False,
             autocompletion=model_completer(("minilm",)),
         ),
@@ -154,10 +159,12 @@ def classify(
         typer.Option(
             "--model",
             metavar="SIZE",
-            help="Size of a new encoder: tiny, small or base; for pictures also vit, deit, swin or cct, alone or with "
-            "a size, as deit-small. Default: chosen by the size of the data.",
+            help="Size of a new encoder: tiny, small or base; or perceiver, for pictures also vit, deit, swin, cct or "
+            "cvt, alone or with a size, as deit-small. Default: chosen by the size of the data.",
             show_default=False,
-            autocompletion=choice_completer(("tiny", "small", "base", "vit", "deit", "swin", "cct")),
+            autocompletion=choice_completer(
+                ("tiny", "small", "base", "perceiver", "vit", "deit", "swin", "cct", "cvt")
+            ),
         ),
     ] = None,
     attention: Annotated[

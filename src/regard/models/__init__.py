@@ -83,9 +83,11 @@ from regard.models.perceiver_outputs import (
     JoinedOutput,
     LabelOutput,
     OutputQueries,
+    PositionOutput,
     TextOutput,
     VideoOutput,
 )
+from regard.models.perceiver_text_encoder import PerceiverTextEncoder
 from regard.models.post_norm_encoder import BertOutput
 from regard.models.recurrent import Recurrent, RecurrentConfig, bahdanau, luong, recurrent_small
 from regard.models.roberta import Roberta, RobertaConfig, roberta_base, roberta_large, xlm_roberta_base
@@ -178,7 +180,9 @@ __all__ = [
     "PerceiverImageEncoder",
     "PerceiverInput",
     "PerceiverOutput",
+    "PerceiverTextEncoder",
     "PixelInput",
+    "PositionOutput",
     "Recurrent",
     "RecurrentConfig",
     "Roberta",

@@ -50,6 +50,7 @@ from regard.models.perceiver_outputs import (
     LabelOutput,
     OutputQueries,
     PartOutput,
+    PositionOutput,
     TextOutput,
     VideoOutput,
 )
@@ -72,7 +73,7 @@ _INPUTS: Mapping[str, type[PerceiverInput]] = {
     )
 }
 _OUTPUTS: Mapping[str, type[OutputQueries]] = {
-    one.kind: one for one in (ClassOutput, TextOutput, FlowOutput, JoinedOutput)
+    one.kind: one for one in (ClassOutput, TextOutput, PositionOutput, FlowOutput, JoinedOutput)
 }
 _PARTS: Mapping[str, type[PartOutput]] = {one.kind: one for one in (AudioOutput, VideoOutput, LabelOutput)}
 _CROSS_WIDTHS = {"kv": "inputs", "q": "queries"}
@@ -150,6 +151,11 @@ class PerceiverConfig:
     def labels(self) -> tuple[str, ...]:
         """The names of the labels, in the order of the logits; empty for a model without labels."""
         return () if self.output is None else self.output.labels
+
+    @property
+    def vocabulary(self) -> int:
+        """The number of different tokens of a text; 0 for other inputs."""
+        return self.input.vocabulary if isinstance(self.input, TextInput) else 0
 
     @property
     def architecture(self) -> str | None:

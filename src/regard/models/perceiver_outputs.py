@@ -2,6 +2,7 @@
 
     ClassOutput     one trained query                          -> (batch, labels)
     TextOutput      a trained query for each position          -> (batch, length, vocabulary)
+    PositionOutput  the same, without the last layer           -> (batch, length, width)
     FlowOutput      the tokens of the input as queries         -> (batch, height, width, 2)
     JoinedOutput    queries of several kinds, by name          -> a mapping with
         AudioOutput     Fourier features of patches                (batch, samples)
@@ -135,6 +136,29 @@ class TextOutput(OutputQueries):
         if not isinstance(source, TextLayer):
             raise _wrong_input_error(self, "a TextInput", source)
         return _TextLayer(self, options, source)
+
+
+@final
+@dataclass(frozen=True)
+class PositionOutput(OutputQueries):
+    """A vector for each position of a text, (batch, length, width of the ``TextInput``): a text encoder.
+
+    As ``TextOutput`` without its last layer. ``at`` holds positions (n,); None is all of the input's.
+    """
+
+    kind: ClassVar[str] = "positions"
+    heads: int = 8
+    query_key_width: int = 256
+
+    def __post_init__(self) -> None:
+        check_size("heads", self.heads)
+        check_size("query_key_width", self.query_key_width)
+
+    def build(self, options: BlockOptions, source: InputLayer) -> OutputLayer:
+        """Make the queries and their block."""
+        if not isinstance(source, TextLayer):
+            raise _wrong_input_error(self, "a TextInput", source)
+        return _PositionLayer(self, options, source)
 
 
 @final
@@ -319,25 +343,46 @@ class _ClassLayer(OutputLayer):
 class _TextLayer(OutputLayer):
     def __init__(self, output: TextOutput, options: BlockOptions, source: TextLayer) -> None:
         super().__init__()
-        width = source.width
-        self.queries = TrainedPositions(source.options.max_length, width, options.deviation)
-        self.block = make_cross_block(
-            options,
-            width=width,
-            memory_width=options.latent_width,
-            heads=output.heads,
-            residual=NoResidual,
-            query_key_width=output.query_key_width,
-            value_width=width,
-        )
+        self.queries = TrainedPositions(source.options.max_length, source.width, options.deviation)
+        self.block = _make_position_block(output, options, source)
         self.last = _Bias(source.options.vocabulary)
 
     def forward(self, latents: Tensor, source: InputLayer, tokens: InputTokens, at: Any) -> Decoded:
         assert isinstance(source, TextLayer), "build checks it"
-        queries = self.queries()
-        queries = queries[: tokens.tokens.shape[1]] if at is None else queries[check_at("at", at, len(queries))]
-        decoded = self.block(queries.expand(latents.shape[0], -1, -1), latents)
+        decoded = self.block(_choose_positions(self.queries(), latents, tokens, at), latents)
         return Decoded(nn.functional.linear(decoded, source.token_embedding.weight, self.last.bias))
+
+
+@final
+class _PositionLayer(OutputLayer):
+    def __init__(self, output: PositionOutput, options: BlockOptions, source: TextLayer) -> None:
+        super().__init__()
+        self.queries = TrainedPositions(source.options.max_length, source.width, options.deviation)
+        self.block = _make_position_block(output, options, source)
+
+    def forward(self, latents: Tensor, source: InputLayer, tokens: InputTokens, at: Any) -> Decoded:
+        del source
+        return Decoded(self.block(_choose_positions(self.queries(), latents, tokens, at), latents))
+
+
+def _make_position_block(
+    output: TextOutput | PositionOutput, options: BlockOptions, source: TextLayer
+) -> CrossAttentionBlock:
+    return make_cross_block(
+        options,
+        width=source.width,
+        memory_width=options.latent_width,
+        heads=output.heads,
+        residual=NoResidual,
+        query_key_width=output.query_key_width,
+        value_width=source.width,
+    )
+
+
+def _choose_positions(queries: Tensor, latents: Tensor, tokens: InputTokens, at: Any) -> Tensor:
+    """The queries of all positions of the input, or of those ``at``, for each row of the batch."""
+    chosen = queries[: tokens.tokens.shape[1]] if at is None else queries[check_at("at", at, len(queries))]
+    return chosen.expand(latents.shape[0], -1, -1)
 
 
 @final

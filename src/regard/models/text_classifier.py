@@ -6,8 +6,8 @@
 
 One label per text: p = softmax(logits). Several labels per text: p_i = sigmoid(logits_i), independent of each other.
 The first token: Devlin et al. 2019, "BERT", section 4.1; the mean: Reimers and Gurevych 2019, "Sentence-BERT",
-section 3. The encoder is a BERT, a RoBERTa, a ModernBERT or a
-``TransformerEncoder``.
+section 3. The encoder is a BERT, a RoBERTa, a ModernBERT, a
+``TransformerEncoder`` or a Perceiver of bytes.
 """
 
 from __future__ import annotations
@@ -44,6 +44,9 @@ from regard.models.check_mechanisms import check_mechanisms
 from regard.models.config_file import ConfigFile
 from regard.models.masked_language_model import MaskedLanguageModel
 from regard.models.modernbert import ModernBert, ModernBertConfig
+from regard.models.perceiver_config import OWN_MODEL_TYPE as PERCEIVER_TYPE
+from regard.models.perceiver_config import PerceiverConfig
+from regard.models.perceiver_text_encoder import PerceiverTextEncoder
 from regard.models.roberta import ROBERTA_TYPES, Roberta, RobertaConfig
 from regard.models.transformer_encoder import TransformerEncoder, TransformerEncoderConfig
 from regard.models.weight_names import WeightNames, same_names
@@ -217,7 +220,7 @@ class TextClassifier(Encoder):
         encoder of another class than those that a classifier is loaded with, or whose mechanism was replaced.
         """
         if isinstance(
-            self.encoder, MaskedLanguageModel | TransformerEncoder
+            self.encoder, MaskedLanguageModel | TransformerEncoder | PerceiverTextEncoder
         ):  # others are refused by ``encoder_fields``
             check_mechanisms(self.encoder, self.encoder.config)
         fields = {"model_type": self.model_type, **asdict(self.config), "encoder": self.encoder_fields}
@@ -296,6 +299,7 @@ _ENCODERS: Mapping[str, _EncoderKind] = {
         lambda config: config.parse_dataclass(TransformerEncoderConfig),
         lambda config: {"model_type": TransformerEncoder.model_type, **asdict(config)},
     ),
+    PERCEIVER_TYPE: _EncoderKind(PerceiverTextEncoder, PerceiverConfig.from_fields, lambda config: config.to_fields()),
 }
 """The encoders of classifiers, by their ``model_type``."""
 

@@ -10,9 +10,20 @@ import torch
 
 from regard import masks
 from regard.errors import CheckpointError
-from regard.models import Encoder, TextClassifier, TransformerEncoder, TransformerEncoderConfig, load
+from regard.models import (
+    Encoder,
+    Perceiver,
+    PerceiverTextEncoder,
+    PositionOutput,
+    TextClassifier,
+    TextOutput,
+    TransformerEncoder,
+    TransformerEncoderConfig,
+    load,
+)
 from regard.tasks.classification.batches import Batches
-from regard.tasks.classification.presets import Size, choose_size
+from regard.tasks.classification.new_perceiver import DEFAULT_MOST_BYTES, TextPerceiverConfig
+from regard.tasks.classification.presets import Size, choose_size, reads_bytes
 from regard.tasks.classification.recipe import ClassificationRecipe
 from regard.tasks.hyperparameters import apply_hyperparameters
 
@@ -30,6 +41,8 @@ def load_start(recipe: ClassificationRecipe) -> Encoder | None:
         return None
     folder = Path(recipe.start).expanduser()
     model = load(folder if folder.is_dir() else recipe.start)
+    if isinstance(model, Perceiver) and isinstance(model.config.output, TextOutput | PositionOutput):
+        model = PerceiverTextEncoder.around(model)
     if not isinstance(model, Encoder) or model.tokenizer is None:
         raise CheckpointError(
             f"a classifier cannot start from {recipe.start}",
@@ -40,8 +53,12 @@ def load_start(recipe: ClassificationRecipe) -> Encoder | None:
     return model
 
 
-def new_encoder(recipe: ClassificationRecipe, size: Size, *, vocabulary: int, pad_id: int) -> TransformerEncoder:
+def new_encoder(
+    recipe: ClassificationRecipe, size: Size, *, vocabulary: int, pad_id: int
+) -> TransformerEncoder | PerceiverTextEncoder:
     """Build an encoder with random weights. Raises OptionError for hyperparameters that it does not have."""
+    if reads_bytes(recipe.model):
+        return _make_perceiver_config(recipe, size).build()
     return TransformerEncoder(_make_config(recipe, size, vocabulary=vocabulary, pad_id=pad_id))
 
 
@@ -51,7 +68,12 @@ def check_hyperparameters(recipe: ClassificationRecipe) -> None:
     Raises OptionError for those that no encoder accepts, RefusedError for a mechanism and a position that do not go
     together, which the first padded batch would show.
     """
-    config = _make_config(recipe, choose_size(0, recipe.model), vocabulary=8, pad_id=0)
+    size = choose_size(0, recipe.model)
+    if reads_bytes(recipe.model):
+        with torch.device("meta"):
+            _make_perceiver_config(recipe, size).build()
+        return
+    config = _make_config(recipe, size, vocabulary=8, pad_id=0)
     with torch.device("meta"):
         TransformerEncoder(config)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -72,6 +94,8 @@ def check_longest_text(model: TextClassifier, batches: Batches) -> None:
 
 def most_tokens(recipe: ClassificationRecipe, start: Encoder | None) -> int:
     """The most tokens of a text: the recipe's, else that of the classifier to start from or a default."""
+    if start is None and reads_bytes(recipe.model):
+        return _make_perceiver_config(recipe, choose_size(0, recipe.model)).max_length
     if start is None:
         config = _make_config(recipe, choose_size(0, recipe.model), vocabulary=8, pad_id=0)
         limit = config.max_length if config.position == "learned" else None
@@ -86,7 +110,8 @@ def describe_model(recipe: ClassificationRecipe, size: Size, model: TextClassifi
     """Describe the model in a line."""
     count = sum(weight.numel() for weight in model.parameters()) / 1e6
     config: Any = model.encoder.config
-    name = f"the encoder of {recipe.start}" if recipe.start else f"Transformer encoder {size.name}"
+    kind = f"Perceiver {size.name} of bytes" if reads_bytes(recipe.model) else f"Transformer encoder {size.name}"
+    name = f"the encoder of {recipe.start}" if recipe.start else kind
     mechanism = getattr(config, "mechanism", "dot_product")
     attention = "" if mechanism == "dot_product" else f", attention {mechanism}"
     position = f", positions {config.position}" if hasattr(config, "position") else ""
@@ -100,3 +125,24 @@ def _make_config(recipe: ClassificationRecipe, size: Size, *, vocabulary: int, p
     numbers |= {} if recipe.attention is None else {"mechanism": recipe.attention}
     numbers |= {} if recipe.position is None else {"position": recipe.position}
     return apply_hyperparameters(TransformerEncoderConfig, numbers, recipe.hyperparameters, fixed=_TOKENIZER_FIELDS)
+
+
+def _make_perceiver_config(recipe: ClassificationRecipe, size: Size) -> TextPerceiverConfig:
+    numbers = {
+        "max_length": recipe.most_tokens or DEFAULT_MOST_BYTES,
+        "input_width": size.width // 2,
+        "latents": size.width // 4,
+        "width": size.width,
+        "layers": size.layers + 1,
+        "heads": size.heads,
+        "widening": size.inner // size.width,
+        "dropout": size.dropout,
+    }
+    return apply_hyperparameters(
+        TextPerceiverConfig,
+        numbers,
+        recipe.hyperparameters,
+        fixed=("max_length",),
+        fixed_by="the longest text",
+        instead="set the most bytes of a text with most_tokens=... (--most-tokens)",
+    )

@@ -4,6 +4,8 @@
     small    4 layers of 256     tens to hundreds of thousands
     base     6 layers of 512     millions
 
+A Perceiver of the same size reads bytes: a layer more, as wide, and a quarter as many latents as a layer is wide.
+
 Fine-tuning: Devlin et al. 2019, "BERT", appendix A.3, with a peak of 2e-5 to 5e-5, batches of 16 or 32 and 2 to 4
 epochs.
 """
@@ -39,6 +41,9 @@ SIZES = {
         Size("base", width=512, layers=6, heads=8, inner=2048, dropout=0.1, peak=3e-4, warmup=1000),
     )
 }
+PERCEIVER = "perceiver"
+MODELS = (*SIZES, PERCEIVER, *(f"{PERCEIVER}-{size}" for size in SIZES))
+"""Names of new models: a size is that of a Transformer encoder; a Perceiver alone has the size of the data."""
 FINE_TUNING_PEAK, FINE_TUNING_WARMUP, FINE_TUNING_EPOCHS = 5e-5, 200, 4
 LORA_PEAK = 4e-4
 """The rate of low-rank adapters: Hu et al. 2021, "LoRA", appendix D, for RoBERTa."""
@@ -48,11 +53,17 @@ _VOCABULARY_LIMITS = ((5_000, 2_000), (50_000, 4_000), (500_000, 8_000))
 
 
 def choose_size(texts: int, name: str | None = None) -> Size:
-    """Return the preset ``name``, or the one for this number of texts. Raises OptionError for an unknown name."""
-    if name is None:
+    """Return the size of the model ``name``, or that for this number of texts. Raises OptionError for another name."""
+    if name is not None:
+        check_choice("model", name, MODELS)
+    if name is None or name == PERCEIVER:
         name = next((size for most, size in _SIZE_LIMITS if texts < most), "base")
-    check_choice("model size", name, SIZES)
-    return SIZES[name]
+    return SIZES[name.removeprefix(f"{PERCEIVER}-")]
+
+
+def reads_bytes(name: str | None) -> bool:
+    """Whether the model ``name`` is a Perceiver, which reads bytes."""
+    return name is not None and name.startswith(PERCEIVER)
 
 
 def choose_vocab_size(texts: int) -> int:

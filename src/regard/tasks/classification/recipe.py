@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
-from regard.errors import check_choice, check_count, check_flag, check_kind, check_number
+from regard.errors import OptionError, check_choice, check_count, check_flag, check_kind, check_number
+from regard.tasks.classification.presets import reads_bytes
 from regard.tasks.low_rank_adapters import check_adapters
 from regard.tasks.recipe_fields import check_effect_on_trained_model, check_optional, check_paths, to_json_fields
 from regard.text.labelled import LabelFormat
@@ -26,7 +27,8 @@ class ClassificationRecipe:
         data: tables or JSON lines of labelled texts, or folders with one folder of texts per label.
         where: the columns of text and label, and how many labels a text has.
         validation: validation texts; without any, some of ``data`` are held out.
-        model: the size of a new encoder, one of ``presets.SIZES``; None chooses it by the number of texts.
+        model: the size of a new encoder, or a Perceiver, which reads bytes: one of ``presets.MODELS``; None chooses the
+            size by the number of texts.
         start: a trained encoder to start from: "minilm", the folder of a BERT, a name on the Hub, or the folder of a
             classifier, whose head is kept if it has the same labels. None trains a new encoder.
         hyperparameters: values that override those of the new encoder's config.
@@ -94,8 +96,9 @@ class ClassificationRecipe:
         return to_json_fields(self, left_out=("model", "hyperparameters", "attention", "position", "most_tokens"))
 
     def check_effect(self) -> None:
-        """Raise OptionError for fields that have no effect with a trained encoder."""
+        """Raise OptionError for fields that have no effect with a trained encoder, or with one that reads bytes."""
         if self.start is None:
+            self._check_bytes()
             return
         useless = {
             "model (--model)": self.model is not None,
@@ -106,3 +109,20 @@ class ClassificationRecipe:
             "vocabulary (--vocabulary)": self.vocabulary is not None,
         }
         check_effect_on_trained_model(self.start, useless, parts="the architecture or the tokenizer")
+
+    def _check_bytes(self) -> None:
+        """Raise OptionError for fields that a Perceiver of bytes has no use for."""
+        useless = {
+            "attention (--attention)": self.attention,
+            "position (--position)": self.position,
+            "tokenizer (--tokenizer)": self.tokenizer,
+            "vocabulary (--vocabulary)": self.vocabulary,
+        }
+        given = [name for name, value in useless.items() if value is not None]
+        if given and reads_bytes(self.model):
+            raise OptionError(
+                "a Perceiver reads the bytes of a text, with trained positions and the dot product",
+                expected="a recipe without these fields",
+                got=", ".join(given),
+                do="leave them out, or train a Transformer encoder: model=... (--model) tiny, small or base",
+            )

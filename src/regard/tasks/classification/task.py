@@ -29,11 +29,13 @@ from regard.tasks.classification.presets import (
     Size,
     choose_size,
     choose_vocab_size,
+    reads_bytes,
 )
 from regard.tasks.classification.recipe import ClassificationRecipe
 from regard.tasks.classification.validation import TextValidation
 from regard.tasks.low_rank_adapters import add_adapters, merge_adapters
 from regard.tasks.sentences import Indices
+from regard.text.byte_tokenizer import byte_tokenizer
 from regard.text.labelled import LabelledText, check_labels, label_matrix
 from regard.text.subword_training import min_vocab_size
 from regard.text.tokenizer import Tokenizer
@@ -188,6 +190,8 @@ class ClassificationTask(Task):
         """The tokenizer of the model to start from, that of the resumed run, or a new one."""
         if start is not None and start.tokenizer is not None:
             return start.tokenizer
+        if reads_bytes(self._recipe.model):
+            return byte_tokenizer()
         if context.folder is not None and (context.folder / _TOKENIZER_FILE).exists():
             return Tokenizer.from_file(context.folder / _TOKENIZER_FILE)
         kind = self._recipe.tokenizer or "bpe"

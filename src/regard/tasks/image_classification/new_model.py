@@ -14,6 +14,8 @@ from regard.errors import CheckpointError, OptionError
 from regard.models import (
     Cct,
     CctConfig,
+    Cvt,
+    CvtConfig,
     Deit,
     DeitConfig,
     ImageEncoder,
@@ -25,6 +27,7 @@ from regard.models import (
 )
 from regard.models.load import load_image_classifier, load_image_encoder
 from regard.tasks.hyperparameters import Config, apply_hyperparameters
+from regard.tasks.image_classification.new_perceiver import PicturePerceiverConfig
 from regard.tasks.image_classification.presets import (
     Size,
     choose_convolutions,
@@ -39,6 +42,8 @@ _DATA_FIELDS = ("picture_size", "channels", "labels")
 """Fields of a config that the data and other options determine."""
 _SWIN_PATCHES = 16
 """Rows and columns of patches of a new Swin; its second stage has half as many."""
+_CVT_MAP = 16
+"""Rows and columns of tokens in the first stage of a new CvT; each of the two others has half as many."""
 _HEADS = ("head.", "distillation_head.")
 
 
@@ -174,13 +179,7 @@ def _build_deit(recipe: ImageClassificationRecipe, numbers: Mapping[str, Any]) -
 
 
 def _build_swin(recipe: ImageClassificationRecipe, numbers: Mapping[str, Any]) -> ImageEncoder:
-    if recipe.attention is not None:
-        raise OptionError(
-            "a Swin has one attention mechanism: the dot product, with a bias, within windows",
-            expected="attention=None (without --attention)",
-            got=repr(recipe.attention),
-            do="leave it out, or train a ViT or a CCT",
-        )
+    _refuse_attention(recipe, "a Swin has one attention mechanism: the dot product, with a bias, within windows")
     height, width = numbers["picture_size"]
     patches = tuple(choose_patch_size(edge, patches=_SWIN_PATCHES) for edge in (height, width))
     own = {
@@ -201,8 +200,60 @@ def _build_cct(recipe: ImageClassificationRecipe, numbers: Mapping[str, Any]) ->
     return Cct(_make_config(CctConfig, recipe, {**numbers, **own}))
 
 
+def _build_cvt(recipe: ImageClassificationRecipe, numbers: Mapping[str, Any]) -> ImageEncoder:
+    _refuse_attention(recipe, "a CvT has one attention mechanism: the dot product of convolved tokens")
+    stride = choose_patch_size(min(numbers["picture_size"]), patches=_CVT_MAP)
+    third, heads = numbers["width"] // 3, max(1, numbers["heads"] // 3)
+    own = {
+        "widths": (third, 2 * third, 4 * third),
+        "depths": (1, 1, numbers["layers"] - 4),
+        "heads": (heads, 2 * heads, 4 * heads),
+        "embedding_kernels": (2 * stride - 1, 3, 3),
+        "embedding_strides": (stride, 2, 2),
+        "embedding_paddings": (stride // 2, 1, 1),
+        "inner_ratios": (numbers["inner"] / numbers["width"],) * 3,
+        "stochastic_depths": (0.0, 0.0, 0.0),
+    }
+    model = Cvt(_make_config(CvtConfig, recipe, own | {name: numbers[name] for name in _DATA_FIELDS}))
+    height, width = numbers["picture_size"]
+    if any(grid.rows * grid.columns < 2 for grid in model.key_grids(height, width)):
+        raise OptionError(
+            "the pictures are too small to train a CvT: batch norm needs more than one key",
+            expected="pictures that leave two or more keys in each stage",
+            got=f"pictures of {height} x {width}",
+            do="enlarge them with picture_size=... (--picture-size), or train a ViT or a CCT",
+        )
+    return model
+
+
+def _build_perceiver(recipe: ImageClassificationRecipe, numbers: Mapping[str, Any]) -> ImageEncoder:
+    _refuse_attention(recipe, "a Perceiver has one attention mechanism: the dot product")
+    own = {"width": numbers["width"], "layers": numbers["layers"] - 1, "heads": numbers["heads"]}
+    own |= {"widening": numbers["inner"] // numbers["width"], "latents": numbers["width"] // 3}
+    fields = own | {name: numbers[name] for name in _DATA_FIELDS}
+    return _make_config(PicturePerceiverConfig, recipe, fields).build()
+
+
+def _refuse_attention(recipe: ImageClassificationRecipe, reason: str) -> None:
+    """Raise OptionError for a recipe with a mechanism, for an architecture that has one of its own."""
+    if recipe.attention is not None:
+        raise OptionError(
+            reason,
+            expected="attention=None (without --attention)",
+            got=repr(recipe.attention),
+            do="leave it out, or train a ViT or a CCT",
+        )
+
+
 _BUILDERS: Mapping[str, Callable[[ImageClassificationRecipe, Mapping[str, Any]], ImageEncoder]] = MappingProxyType(
-    {"vit": _build_vit, "deit": _build_deit, "swin": _build_swin, "cct": _build_cct}
+    {
+        "vit": _build_vit,
+        "deit": _build_deit,
+        "swin": _build_swin,
+        "cct": _build_cct,
+        "cvt": _build_cvt,
+        "perceiver": _build_perceiver,
+    }
 )
 """How a new model of each architecture is built; their names are ``presets.ARCHITECTURES``."""
 

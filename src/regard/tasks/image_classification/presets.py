@@ -7,8 +7,10 @@
 A picture has about 8 x 8 patches; Dosovitskiy et al. 2021 have 14 x 14 of 16 x 16 pixels, which is --picture-size 224
 with --set patch_size=16. Base: Touvron et al. 2021, table 1. The weights are those of a ViT and a DeiT. A Swin of the
 same layers has half the width in its first stage, of two layers and about 16 x 16 patches, and fewer weights. A CCT has
-convolutions that halve the picture until it has about 8 x 8 tokens, and a twentieth more weights. A tiny model of any
-of them has at most half a million weights for grey pictures of 28 x 28.
+convolutions that halve the picture until it has about 8 x 8 tokens, and a twentieth more weights. A CvT has three
+stages of a third, two thirds and four thirds of the width, with 1, 1 and the layers less 4; its first map has about 16
+x 16 tokens. A Perceiver has a layer less, a third as many latents as a layer is wide, and reads pixels. A tiny model of
+any of them has at most half a million weights for grey pictures of 28 x 28.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import final
 
 from regard.errors import check_choice
 
-ARCHITECTURES = ("vit", "deit", "swin", "cct")
+ARCHITECTURES = ("vit", "deit", "swin", "cct", "cvt", "perceiver")
 _PATCHES = 8
 _LARGEST_WINDOW = 8
 _EDGES = (32, 48, 64, 96, 128)

@@ -11,6 +11,7 @@ import torch
 import regard
 from regard.classification import Classifier
 from regard.errors import CheckpointError, DataError, OptionError, OutputExistsError, RegardError
+from regard.models import Perceiver, PerceiverConfig, PerceiverTextEncoder, TextInput, TextOutput
 from regard.tasks.classification import ClassificationRecipe, ClassificationTask
 from regard.text.labelled import LabelFormat
 from regard.train import RankShard, Report, RunContext, Schedule, Settings, run
@@ -74,6 +75,58 @@ def test_tokenizers_and_pooling(folder, pooling, tokenizer):
     assert task.model.config.pooling == pooling
     run(ClassificationTask(recipe), replace(SETTINGS, steps=2), folder / "m", device="cpu", report=QuietReport())
     assert regard.load(folder / "m").tokenizer.to_json() == task.model.tokenizer.to_json()
+
+
+BYTES = {"width": 32, "layers": 1, "heads": 2, "latents": 7, "input_width": 12, "dropout": 0.0}
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_perceiver_reads_bytes(folder, pooling):
+    """Its folder is read as a classifier, which gives the same numbers and can be trained further."""
+    recipe = make_recipe(
+        folder, model="perceiver-tiny", pooling=pooling, hyperparameters=BYTES, vocabulary=None, most_tokens=71
+    )
+    task, said = prepare(recipe)
+    assert any("Perceiver tiny of bytes, 1 layer of 32" in one for one in said)
+    assert isinstance(task.model.encoder, PerceiverTextEncoder)
+    assert (task.model.tokenizer.vocabulary, task.model.tokenizer.limit, task.model.max_tokens) == (262, 71, 71)
+    task.loss(task.model, task.epoch(0)[0], RankShard(0, 1)).backward()
+    assert all(weight.grad is not None for weight in task.model.parameters())
+    settings = replace(SETTINGS, steps=3)
+    run(ClassificationTask(recipe), settings, folder / "m", device="cpu", report=QuietReport())
+    model = Classifier.load(folder / "m")
+    assert len(model.classify(["a small dog", "ein großer Hund"])[0].probabilities) == 3
+    with pytest.raises(DataError, match="71"):
+        model.classify(["x" * 99])
+    again, _ = prepare(ClassificationRecipe((folder / "texts.tsv",), start=str(folder / "m")))
+    expected = model.model.state_dict()
+    assert {name: weight.tolist() for name, weight in again.model.state_dict().items()} == {
+        name: weight.tolist() for name, weight in expected.items()
+    }
+
+
+def test_classifier_starts_from_a_masked_language_model_of_bytes(folder):
+    perceiver = Perceiver(PerceiverConfig(
+        TextInput(max_length=71, width=12), TextOutput(2, 6), latents=5, width=12, layers=1, heads=3, cross_heads=2
+    ))  # fmt: skip
+    perceiver.save(folder / "filler")
+    task, _ = prepare(ClassificationRecipe((folder / "texts.tsv",), start=str(folder / "filler")))
+    own = perceiver.state_dict()
+    kept = task.model.encoder.perceiver.state_dict()
+    assert set(own) - set(kept) == {"output.last.bias"}
+    assert all(torch.equal(own[name], kept[name]) for name in kept)
+    Perceiver.classifier(TextInput(max_length=71, width=12), ("a", "b"), width=12, heads=3).save(folder / "other")
+    with pytest.raises(CheckpointError, match="cannot start from"):
+        prepare(ClassificationRecipe((folder / "texts.tsv",), start=str(folder / "other")))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"attention": "linear"}, {"position": "rotary"}, {"tokenizer": "bpe"}, {"vocabulary": 300}],
+)
+def test_perceiver_refuses_options_of_other_encoders(folder, options):
+    with pytest.raises(OptionError, match=f"(?s)reads the bytes.*{next(iter(options))}"):
+        prepare(ClassificationRecipe((folder / "texts.tsv",), model="perceiver", **options))
 
 
 def test_training_with_several_labels(folder):
@@ -174,7 +227,7 @@ def test_long_texts_are_skipped_or_truncated(folder):
         ("\tx\n", {}, DataError, "no usable text"),
         ("a\tx\n", {"attention": "none"}, OptionError, "unknown mechanism"),
         ("a\tx\n", {"position": "circular"}, OptionError, "position"),
-        ("a\tx\n", {"model": "huge"}, OptionError, "model size"),
+        ("a\tx\n", {"model": "huge"}, OptionError, "unknown model"),
         ("a\tx\n", {"hyperparameters": {"depth": 3}}, OptionError, "depth"),
         ("a\tx\n", {"hyperparameters": {"vocabulary": 300}}, OptionError, "--vocabulary"),
         ("a\tx\n", {"start": "no/such/folder"}, CheckpointError, "no/such/folder"),

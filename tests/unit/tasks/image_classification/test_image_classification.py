@@ -12,7 +12,16 @@ from PIL import Image
 
 from picture_files import random_pixels, shape_picture, write_folders, write_idx
 from regard.errors import CheckpointError, DataError, OptionError
-from regard.models import Deit, DeitConfig, ImageOutput, Vit, VitConfig
+from regard.models import (
+    ConvolutionInput,
+    Deit,
+    DeitConfig,
+    ImageOutput,
+    PixelInput,
+    TrainedPixelInput,
+    Vit,
+    VitConfig,
+)
 from regard.models.load import load_image_classifier
 from regard.tasks.image_classification import ImageClassificationRecipe, ImageClassificationTask
 from regard.tasks.image_classification.batches import PictureBatch
@@ -61,7 +70,7 @@ def test_presets():
         choose_model(0, name)
 
 
-@pytest.mark.parametrize("kind", ["vit", "deit", "swin", "cct"])
+@pytest.mark.parametrize("kind", ["vit", "deit", "swin", "cct", "cvt", "perceiver"])
 def test_tiny_models_have_at_most_half_a_million_weights(kind):
     recipe = ImageClassificationRecipe((Path("x"),), model=f"{kind}-tiny")
     model, _ = new_model(recipe, (28, 28), pictures=60_000, channels=1, labels=tuple("0123456789"))
@@ -92,9 +101,62 @@ def test_options_of_the_architectures():
             check_hyperparameters(replace(recipe, hyperparameters=wrong))
     with pytest.raises(OptionError, match="one attention mechanism"):
         check_hyperparameters(replace(recipe, attention="performer"))
+    for kind in ("cvt", "perceiver"):
+        with pytest.raises(OptionError, match="one attention mechanism"):
+            check_hyperparameters(ImageClassificationRecipe((Path("x"),), model=kind, attention="performer"))
     recipe = ImageClassificationRecipe((Path("x"),), model="cct", attention="performer", hyperparameters={"stride": 2})
     model, _ = new_model(recipe, (28, 28), pictures=5, channels=1, labels=("a", "b"))
     assert (model.config.mechanism, model.config.stride) == ("performer", 2)
+
+
+def test_new_cvts():
+    """The first of three stages has about 16 x 16 tokens; --picture-size 8 leaves one key, too few for a batch norm."""
+    recipe = ImageClassificationRecipe((Path("x"),), model="cvt-tiny")
+    for edge, rows in ((28, (14, 7, 4)), (32, (16, 8, 4)), (64, (16, 8, 4)), (128, (16, 8, 4))):
+        model, _ = new_model(recipe, (edge, edge), pictures=5, channels=3, labels=("a", "b"))
+        assert tuple(dict.fromkeys(grid.rows for grid in model.token_grids(edge, edge))) == rows
+    assert (model.config.widths, model.config.depths, model.config.heads) == ((32, 64, 128), (1, 1, 2), (1, 2, 4))
+    with pytest.raises(OptionError, match=r"(?s)more than one key.*8 x 8.*--picture-size"):
+        new_model(recipe, (8, 8), pictures=5, channels=3, labels=("a", "b"))
+    with pytest.raises(OptionError, match="wrong number of members in widths"):
+        check_hyperparameters(replace(recipe, hyperparameters={"depths": [1, 1]}))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("pixels", PixelInput), ("trained_pixels", TrainedPixelInput), ("convolution", ConvolutionInput)],
+)
+def test_new_perceivers(shapes, tmp_path, name, kind):
+    """It is trained, saved with its processor, and read as a classifier that training continues from."""
+    numbers = {"width": 12, "heads": 3, "layers": 1, "latents": 5, "bands": 3, "input_width": 6, "input": name}
+    task, said = prepare(shapes, model="perceiver", hyperparameters=numbers)
+    config = task.model.config
+    assert (type(config.input), config.input.size, config.input.channels) == (kind, (12, 12), 1)
+    assert (config.width, config.heads, config.layers, config.latents, config.output.labels) == (
+        12, 3, 1, 5, ("columns", "plain", "rows")
+    )  # fmt: skip
+    assert "PerceiverImageEncoder tiny, grey pictures of 12 x 12, 0.0" in said
+    task.loss(task.model, task.epoch(0)[0], RankShard(0, 1)).backward()
+    assert all(weight.grad is not None for weight in task.model.parameters())
+    task.save(task.model.eval(), tmp_path / "m", {})
+    pixels = torch.randn(2, 1, 12, 12)
+    again = load_image_classifier(tmp_path / "m")
+    assert torch.equal(again(pixels).logits, task.model(pixels).logits)
+    assert again.processor == task.model.processor
+    tuned, _ = prepare(shapes, start=str(tmp_path / "m"))
+    assert torch.equal(tuned.model.eval()(pixels).logits, task.model(pixels).logits)
+
+
+def test_wrong_settings_of_a_perceiver():
+    recipe = ImageClassificationRecipe((Path("x"),), model="perceiver")
+    for wrong, facts in (
+        ({"input": "patches"}, "convolution, pixels, trained_pixels"),
+        ({"inner": 64}, "setting of a PicturePerceiver"),
+        ({"heads": 5}, "do not divide into heads"),
+        ({"labels": ["a"]}, "determined by the data"),
+    ):
+        with pytest.raises(OptionError, match=f"(?s){facts}"):
+            check_hyperparameters(replace(recipe, hyperparameters=wrong))
 
 
 @pytest.mark.parametrize(("edge", "patch"), [(28, 4), (32, 4), (48, 6), (64, 8), (96, 12), (128, 16), (30, 3), (29, 1)])
