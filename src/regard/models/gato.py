@@ -84,27 +84,30 @@ class Gato(nn.Module):
         """The device of the weights."""
         return self.embedding.table.weight.device
 
-    def forward(self, batch: GatoBatch) -> SequenceOutput:
+    def forward(self, batch: GatoBatch, *, where: Tensor | None = None) -> SequenceOutput:
         """Compute the logits of the token after each position.
 
-        Raises ShapeError, DtypeError or OptionError for a batch that does not fit.
+        With ``where``, bool (batch, length), the output is that of its positions alone, in row-major order and in one
+        row, (1, positions, ..): most tokens of an observation predict nothing. Raises ShapeError, DtypeError or
+        OptionError for a batch that does not fit.
         """
         self._check(batch)
         mask = self._mask & masks.padding(batch.lengths)
         tokens = self.dropout(self.embedding(batch))
         for block in self._blocks:
             tokens = block(tokens, mask=mask)
-        return self._output(tokens)
+        return self._output(tokens, where)
 
     def loss(self, batch: GatoBatch) -> tuple[Float[Tensor, ""], int]:
         """The loss summed over the targets of the batch, in nats, and the number of targets.
 
         The first token of a sequence is not predicted.
         """
-        logits = self(batch).logits
         labels = batch.labels(IGNORED)
-        total = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum")
-        return total, int((labels != IGNORED).sum())
+        predicts = labels != IGNORED
+        logits = self(batch, where=predicts).logits[0]
+        total = functional.cross_entropy(logits, labels[predicts], reduction="sum")
+        return total, int(predicts.sum())
 
     def empty_state(self, rows: int) -> GatoState:
         """Make the state of ``rows`` agents before their first observation."""
@@ -218,8 +221,8 @@ class Gato(nn.Module):
             keep_others=keep_others,
         )
 
-    def _output(self, tokens: Tensor) -> SequenceOutput:
-        hidden = self.norm(tokens)
+    def _output(self, tokens: Tensor, where: Tensor | None = None) -> SequenceOutput:
+        hidden = self.norm(tokens if where is None else tokens[where][None])
         return SequenceOutput(hidden, functional.linear(hidden, self.embedding.table.weight))
 
     def _check(self, batch: object) -> None:

@@ -92,7 +92,7 @@ class GatoEmbedding(nn.Module):
         visible = batch.visible
         is_patch = (batch.ids == self.config.ranges.patch_id) & visible
         tokens = self.table(batch.ids.masked_fill(~visible | is_patch, 0))
-        if is_patch.any():
+        if torch.is_grad_enabled() or is_patch.any():  # without patches they get gradients of 0, which DDP waits for
             pixels, places = self._visible_patches(batch, is_patch)
             vectors = self.patches(pixels) + self.rows(places[:, :2]) + self.columns(places[:, 2:])
             tokens = tokens.index_put(is_patch.nonzero(as_tuple=True), vectors.to(tokens.dtype))

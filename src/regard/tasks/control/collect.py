@@ -8,18 +8,25 @@ from typing import Any
 import numpy as np
 
 from regard.control import Episode
-from regard.errors import check_count
+from regard.errors import check_count, check_number
 from regard.tasks.control.environments import flatten_observation, make_environment
 from regard.tasks.control.experts import Expert, find_expert
+from regard.tasks.control.noisy_environment import NoisyEnvironment
 
 
-def collect_episodes(name: str, seeds: Iterable[int], *, expert: Expert | None = None) -> list[Episode]:
+def collect_episodes(
+    name: str, seeds: Iterable[int], *, expert: Expert | None = None, noise: float = 0.0
+) -> list[Episode]:
     """Let an expert act in the environment ``name``, once for each seed, until the episode ends.
 
-    ``expert`` is a function of environment and observation; None is the scripted one. Raises OptionError if there is
-    none, and as ``make_environment``.
+    ``expert`` is a function of environment and observation; None is the scripted one. ``noise`` above 0 executes random
+    actions in place of some and records the expert's: see ``noisy_environment.py``. Raises OptionError if there is no
+    expert, for a noise beyond 1, and as ``make_environment``.
     """
+    check_number("noise", noise, least=0.0, most=1.0)
     environment = make_environment(name)
+    if noise:
+        environment = NoisyEnvironment(environment, noise)
     act = find_expert(name) if expert is None else expert
     try:
         return [_run_episode(environment, seed, act) for seed in seeds]

@@ -1,0 +1,173 @@
+"""From a recipe to episodes, texts and pictures: recorded or read, and split into training and validation.
+
+Recorded episodes have the seeds 10,000, 10,001, .., until there are enough time steps; the last tenth of the episodes
+is held out. Games at validations have the seeds 0, 1, ..
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, final
+
+from regard.control import Episode, TextSpace
+from regard.control.spaces import PATCH, DiscreteSpace, PictureSpace, Space
+from regard.errors import DataError, OptionError
+from regard.tasks.control import collect_episodes, find_expert, make_environment, read_episodes, write_episodes
+from regard.tasks.control.environments import observation_spaces, to_space
+from regard.tasks.gato.recipe import GatoRecipe
+from regard.tasks.image_classification import ImageClassificationRecipe
+from regard.tasks.image_classification.data import PictureSet, measure_pictures, read_pictures, split_pictures
+from regard.tasks.language_modelling import LanguageModelRecipe
+from regard.tasks.language_modelling.data import split_documents
+from regard.vision import ImageProcessor
+
+Say: TypeAlias = Callable[[str], None]
+Advance: TypeAlias = Callable[[str, int, int], None]
+"""Told while episodes are recorded: the environment, the time steps recorded, and how many there will be."""
+
+_FIRST_SEED = 10_000
+_HELD_OUT_SHARE = 10
+_MOST_PIXELS = 64
+"""Height and width of labelled pictures at most, unless the recipe says otherwise."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class EnvironmentSpaces:
+    """The spaces of an environment."""
+
+    name: str
+    observation: dict[str, Space]
+    action: Space
+
+    @classmethod
+    def of(cls, name: str) -> EnvironmentSpaces:
+        """Make the environment and read its spaces.
+
+        Raises OptionError for an unknown name, RefusedError for spaces without tokens, MissingPackageError without
+        ``gymnasium``.
+        """
+        environment = make_environment(name)
+        try:
+            spaces = observation_spaces(environment.observation_space)
+            return cls(name, spaces, to_space(environment.action_space, is_action=True))
+        finally:
+            environment.close()
+
+    @property
+    def discrete_values(self) -> int:
+        """The number of values of its largest discrete space."""
+        return max((one.values for one in self._all if isinstance(one, DiscreteSpace)), default=1)
+
+    @property
+    def channels(self) -> set[int]:
+        """The numbers of channels of its pictures."""
+        return {one.channels for one in self._all if isinstance(one, PictureSpace)}
+
+    @property
+    def text_keys(self) -> list[str]:
+        """The keys of the texts of an observation."""
+        return [key for key, one in self.observation.items() if isinstance(one, TextSpace)]
+
+    @property
+    def _all(self) -> tuple[Space, ...]:
+        return (*self.observation.values(), self.action)
+
+
+def check_experts(recipe: GatoRecipe) -> None:
+    """Raise OptionError for an environment without a scripted expert."""
+    for name in recipe.environments:
+        try:
+            find_expert(name)
+        except OptionError as error:
+            raise OptionError(
+                error.what,
+                expected=error.expected,
+                got=error.got,
+                do="record episodes of your own: write_episodes(FILE, NAME, collect_episodes(NAME, seeds, "
+                "expert=FUNCTION)), and pass data=... (--data FILE) in place of --task",
+            ) from error
+
+
+def load_episodes(recipe: GatoRecipe, say: Say, advance: Advance) -> dict[str, list[Episode]]:
+    """The episodes of all environments: recorded, or read from ``recipe.episodes`` and ``recipe.data``.
+
+    Raises DataError for a file that cannot be used, OptionError as ``check_experts``.
+    """
+    found: dict[str, list[Episode]] = {}
+    for name in recipe.environments:
+        found[name] = _record(recipe, name, say, advance)
+    for path in recipe.data:
+        name, episodes = read_episodes(path)
+        say(f"{path}: {len(episodes):,} episodes of {name}, {sum(map(len, episodes)):,} time steps")
+        found.setdefault(name, []).extend(episodes)
+    return found
+
+
+def split_episodes(name: str, episodes: Sequence[Episode]) -> tuple[list[Episode], list[Episode]]:
+    """Episodes for training, and the last tenth of them. Raises DataError for a single episode."""
+    count = max(1, len(episodes) // _HELD_OUT_SHARE)
+    if len(episodes) < 2:
+        raise DataError(
+            f"there are too few episodes of {name} to hold one out for validation",
+            expected="at least 2 episodes",
+            got=str(len(episodes)),
+            do="record more: experience=... (--experience)",
+        )
+    return list(episodes[:-count]), list(episodes[-count:])
+
+
+def split_texts(recipe: GatoRecipe, *, seed: int, say: Say) -> tuple[list[str], list[str]]:
+    """Texts for training and for validation; none without texts in the recipe."""
+    if not recipe.texts:
+        return [], []
+    return split_documents(LanguageModelRecipe(data=recipe.texts), seed=seed, say=say)
+
+
+def load_pictures(
+    recipe: GatoRecipe, *, channels: int, seed: int, say: Say
+) -> tuple[PictureSet, PictureSet] | tuple[None, None]:
+    """Labelled pictures for training and for validation; None without pictures in the recipe."""
+    if not recipe.pictures:
+        return None, None
+    options = ImageClassificationRecipe(data=recipe.pictures)
+    pictures, usual, _, _ = measure_pictures(read_pictures(options, recipe.pictures, say), skip_bad=False, say=say)
+    size = recipe.picture_size or min(_MOST_PIXELS, max(usual))
+    size = -(-size // PATCH) * PATCH
+    halves = (0.5,) * channels
+    processor = ImageProcessor((size, size), channels=channels, mean=halves, std=halves)
+    return split_pictures(options, pictures, [], processor, seed=seed, say=say)
+
+
+def _record(recipe: GatoRecipe, name: str, say: Say, advance: Advance) -> list[Episode]:
+    path = None if recipe.episodes is None else recipe.episodes / _file_name(recipe, name)
+    if path is not None and path.exists():
+        stored, episodes = read_episodes(path)
+        if stored != name:
+            raise DataError(
+                f"{path} holds episodes of another environment",
+                expected=name,
+                got=stored,
+                do="move it away, and they are recorded again",
+            )
+        say(f"{name}: {len(episodes):,} recorded episodes, {sum(map(len, episodes)):,} time steps, read from {path}")
+        return episodes
+    episodes, steps = [], 0
+    for seed in itertools.count(_FIRST_SEED):
+        episodes += collect_episodes(name, [seed], noise=recipe.noise)
+        steps += len(episodes[-1])
+        advance(name, min(steps, recipe.experience), recipe.experience)
+        if steps >= recipe.experience and len(episodes) > 1:
+            break
+    say(f"{name}: {len(episodes):,} episodes of the scripted expert, {steps:,} time steps, noise {recipe.noise:g}")
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_episodes(path, name, episodes)
+    return episodes
+
+
+def _file_name(recipe: GatoRecipe, name: str) -> str:
+    return f"{re.sub(r'[^A-Za-z0-9._-]', '_', name)}.{recipe.experience}-steps.noise-{recipe.noise:g}.npz"

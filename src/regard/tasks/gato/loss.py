@@ -1,0 +1,48 @@
+"""The loss of a batch: every sequence counts alike, whatever its source.
+
+    L = sum_rows (mean over its actions of -log p  +  w mean over its observed texts of -log p),    w = 0.1
+    L = sum_rows  mean over its tokens of text of -log p                                            texts and pictures
+
+Reed et al. 2022, equation 2, with every token weighted alike, is for batches of long sequences of many tasks. Here a
+sequence of text has as many targets as tokens, one of a grid two or three actions: texts would drown the actions. Texts
+that an environment shows, such as a mission, are nearly always the same.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard.control.step_tokenizer import ACTION_POSITION
+from regard.models import GatoBatch
+from regard.models.gato import IGNORED
+
+OBSERVED_TEXT_WEIGHT = 0.1
+
+
+def token_losses(model: nn.Module, batch: GatoBatch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Of each target: its loss in nats, whether it has the highest probability, its row, and whether it is an action.
+
+    All have the shape (targets,). An action is compared with every other id, also of other environments.
+    """
+    labels = batch.labels(IGNORED)
+    where = labels != IGNORED
+    logits = model(batch, where=where).logits[0].float()
+    wanted = labels[where]
+    rows = where.nonzero()[:, 0]
+    following = torch.zeros_like(where)
+    following[:, :-1] = (batch.local == ACTION_POSITION)[:, 1:]
+    losses = functional.cross_entropy(logits, wanted, reduction="none")
+    return losses, logits.detach().argmax(-1) == wanted, rows, following[where]
+
+
+def batch_loss(model: nn.Module, batch: GatoBatch) -> Float[Tensor, ""]:
+    """The loss summed over the sequences of a batch."""
+    losses, _, rows, is_action = token_losses(model, batch)
+    count = len(batch.ids)
+    actions, texts = (torch.bincount(rows[chosen], minlength=count) for chosen in (is_action, ~is_action))
+    of_text = torch.where(actions > 0, OBSERVED_TEXT_WEIGHT, 1.0) / texts.clamp(min=1)
+    weights = torch.where(is_action, (1.0 / actions.clamp(min=1))[rows], of_text[rows])
+    return (losses * weights).sum()

@@ -1,0 +1,114 @@
+"""The tokenizer and the model of a mixture: their sizes follow from the environments, the texts and the pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from regard.control import TokenRanges
+from regard.errors import OptionError, RefusedError
+from regard.models import Gato, GatoConfig
+from regard.tasks.gato.bin_embedding import order_bins
+from regard.tasks.gato.data import EnvironmentSpaces
+from regard.tasks.gato.presets import SIZES, Size
+from regard.tasks.gato.recipe import GatoRecipe
+from regard.tasks.hyperparameters import apply_hyperparameters
+from regard.tasks.language_modelling.presets import PRESETS
+from regard.text.language_tokenizer import train_language_tokenizer
+from regard.text.tokenizer import Tokenizer
+
+_DATA_FIELDS = ("text", "bins", "discrete", "max_length", "max_observation", "channels")
+"""Fields of the config that the data and other options determine."""
+_LEAST_DISCRETE = 16
+_COLOURS = 3
+_LENGTH_MULTIPLE = 64
+_STEPS_IN_LENGTH = 2
+_GROUPS = 8
+
+
+def choose_size(recipe: GatoRecipe) -> Size:
+    """The preset of the recipe, tiny by default."""
+    return SIZES[recipe.size or "tiny"]
+
+
+def choose_channels(spaces: Sequence[EnvironmentSpaces]) -> int:
+    """The channels of all pictures. Raises RefusedError for environments with different ones."""
+    found = set[int]().union(*(one.channels for one in spaces))
+    if len(found) > 1:
+        raise RefusedError(
+            "the pictures of these environments have different channels",
+            expected="one number of channels for all pictures of a model",
+            got=", ".join(f"{one.name}: {sorted(one.channels)}" for one in spaces if one.channels),
+            do="train a model for each, or wrap the environments",
+        )
+    return found.pop() if found else _COLOURS
+
+
+def choose_ranges(spaces: Sequence[EnvironmentSpaces], tokenizer: Tokenizer | None) -> TokenRanges:
+    """The ranges of ids that all environments and texts fit."""
+    discrete = max([_LEAST_DISCRETE, *(one.discrete_values for one in spaces)])
+    return TokenRanges(text=0 if tokenizer is None else tokenizer.vocabulary, discrete=discrete)
+
+
+def choose_length(recipe: GatoRecipe, size: Size, longest_step: int) -> int:
+    """The tokens of a sequence. Raises OptionError for one that is shorter than a time step."""
+    if recipe.length is None:
+        needed = _STEPS_IN_LENGTH * longest_step
+        return max(size.length, -(-needed // _LENGTH_MULTIPLE) * _LENGTH_MULTIPLE)
+    if recipe.length < max(2, longest_step):
+        raise OptionError(
+            "a training sequence is shorter than a time step",
+            expected=f"a length (--length) of {max(2, longest_step)} tokens or more",
+            got=str(recipe.length),
+            do="leave it out",
+        )
+    return recipe.length
+
+
+def make_tokenizer(recipe: GatoRecipe, texts: Sequence[str], others: Sequence[str]) -> Tokenizer | None:
+    """Train the tokenizer of texts and ``others``, missions and labels; None if there are neither."""
+    every = [*texts, *others]
+    if not every:
+        return None
+    size = recipe.vocabulary or PRESETS.choose_vocab_size(sum(map(len, every)), "bpe")
+    return train_language_tokenizer(every, kind="bpe", size=size)
+
+
+def check_hyperparameters(recipe: GatoRecipe) -> None:
+    """Raise OptionError for hyperparameters that no model accepts, before data is read."""
+    with torch.device("meta"):
+        Gato(_make_config(recipe, choose_size(recipe), TokenRanges(text=0), length=64, channels=_COLOURS))
+
+
+def new_model(recipe: GatoRecipe, size: Size, ranges: TokenRanges, *, length: int, channels: int) -> Gato:
+    """Build a model with random weights and ordered bins. Raises OptionError for hyperparameters that do not fit."""
+    model = Gato(_make_config(recipe, size, ranges, length=length, channels=channels))
+    order_bins(model)
+    return model
+
+
+def describe_model(model: Gato, size: Size) -> str:
+    """Describe the model in a line."""
+    config = model.config
+    count = sum(weight.numel() for weight in model.parameters()) / 1e6
+    return (
+        f"Gato {size.name}, {config.layers} layers of {config.width}, {config.vocabulary:,} ids, "
+        f"{count:.1f} million weights; sequences of {config.max_length} tokens"
+    )
+
+
+def _make_config(recipe: GatoRecipe, size: Size, ranges: TokenRanges, *, length: int, channels: int) -> GatoConfig:
+    numbers: dict[str, Any] = {name: getattr(size, name) for name in ("width", "layers", "heads", "inner")}
+    numbers |= {name: getattr(size, name) for name in ("patch_channels", "dropout", "deviation")}
+    numbers |= {"groups": _GROUPS, "channels": channels, "max_length": length, "max_observation": length}
+    return apply_hyperparameters(
+        GatoConfig,
+        numbers | asdict(ranges),
+        recipe.hyperparameters,
+        fixed=_DATA_FIELDS,
+        fixed_by="the data",
+        instead="set the tokens of a sequence with length=... (--length), and the pieces of text with --vocabulary",
+    )

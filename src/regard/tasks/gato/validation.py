@@ -1,0 +1,134 @@
+"""The validation of a Gato: its loss on held-out sequences of each source, and games in each environment.
+
+    score    minus the mean of the losses of all sources, weighted as they are mixed
+    share    (mean return - that of random actions) / (that of the expert - that of random actions)
+
+Reed et al. 2022, "A generalist agent", section 4.1: scores as a part of the expert's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, final
+
+import torch
+
+from regard.control import Episode, TokenSequence
+from regard.errors import OptionError
+from regard.models import Gato, GatoBatch
+from regard.tasks.control import collect_episodes, find_expert, play_episodes
+from regard.tasks.gato.loss import token_losses
+from regard.tasks.gato.sources import EpisodeSource, PictureSource, Source, TextSource
+from regard.train import Validation
+
+_ROWS = 8
+"""Held-out sequences in a batch."""
+_REFERENCE_SEEDS = range(10)
+
+
+@final
+@dataclass(frozen=True)
+class ReferenceReturns:
+    """Mean returns of an environment: of its expert and of random actions."""
+
+    expert: float
+    random: float
+
+    def share(self, value: float) -> float:
+        """How much of the expert's skill a mean return is; NaN if the expert is not better than random actions."""
+        return (value - self.random) / (self.expert - self.random) if self.expert > self.random else math.nan
+
+    def fields(self) -> dict[str, float]:
+        """The fields as JSON values."""
+        return asdict(self)
+
+
+def measure_references(name: str, recorded: Sequence[Episode]) -> ReferenceReturns:
+    """Play the scripted expert and random actions; without a scripted expert its return is that of the recording."""
+    try:
+        find_expert(name)
+    except OptionError:
+        expert = mean_return(recorded)
+    else:
+        expert = mean_return(collect_episodes(name, _REFERENCE_SEEDS))
+    return ReferenceReturns(expert, mean_return(collect_episodes(name, _REFERENCE_SEEDS, expert=_RandomAgent())))
+
+
+def mean_return(episodes: Sequence[Episode]) -> float:
+    """The mean of the sums of rewards."""
+    return math.fsum(sum(one.rewards) for one in episodes) / len(episodes)
+
+
+@final
+class GatoValidation:
+    """Measures a Gato on the held-out sequences of ``sources``, weighted by ``weights``, and in ``games`` episodes."""
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        weights: Sequence[float],
+        references: Mapping[str, ReferenceReturns],
+        *,
+        games: int,
+    ) -> None:
+        self._sources, self._weights, self._references, self._games = sources, weights, references, games
+        self._held_out = {one.name: one.held_out() for one in sources}
+
+    def measure(self, model: Gato) -> Validation:
+        """Measure losses and accuracies of all sources, and returns in environments."""
+        metrics: dict[str, float] = {}
+        samples: list[str] = []
+        total = 0.0
+        for source, weight in zip(self._sources, self._weights, strict=True):
+            found = _measure_source(model, source, self._held_out[source.name])
+            total += weight * found["loss"]
+            if isinstance(source, EpisodeSource) and self._games:
+                found |= self._play(model, source.name)
+                samples.append(f"{source.name}: return {found['return']:.1f}, {found['share']:.2f} of the expert's")
+            metrics |= {f"{source.name}.{name}": value for name, value in found.items()}
+        loss = total / sum(self._weights)
+        return Validation(-loss, {"loss": loss, **metrics}, tuple(samples))
+
+    def _play(self, model: Gato, name: str) -> dict[str, float]:
+        value = mean_return(play_episodes(model, name, range(self._games)))
+        return {"return": value, "share": self._references[name].share(value)}
+
+
+def _measure_source(model: Gato, source: Source, sequences: Sequence[TokenSequence]) -> dict[str, float]:
+    """Loss and accuracy of the actions of episodes, of the tokens of texts, of the labels of pictures."""
+    losses, hits, whole = [], [], []
+    for batch in _batches(sequences, model):
+        loss, is_hit, rows, is_action = token_losses(model, batch)
+        counted = is_action if isinstance(source, EpisodeSource) else torch.ones_like(is_action)
+        losses.append(loss[counted].double())
+        hits.append(is_hit[counted])
+        misses = torch.bincount(rows[~is_hit], minlength=len(batch.ids))
+        whole.append(misses == 0)
+    loss = float(torch.cat(losses).mean())
+    if isinstance(source, TextSource):
+        per_byte = loss / math.log(2.0) / source.bytes_per_token
+        return {"loss": loss, "perplexity": math.exp(min(loss, 700.0)), "bits_per_byte": per_byte}
+    found = whole if isinstance(source, PictureSource) else hits
+    return {"loss": loss, "accuracy": float(torch.cat(found).double().mean())}
+
+
+def _batches(sequences: Sequence[TokenSequence], model: Gato) -> Iterable[GatoBatch]:
+    for begin in range(0, len(sequences), _ROWS):
+        batch = GatoBatch.from_sequences(sequences[begin : begin + _ROWS], channels=model.config.channels)
+        yield batch.to(model.device)
+
+
+@final
+class _RandomAgent:
+    """An expert that knows nothing. Its actions are the same in each run: the space is seeded once."""
+
+    def __init__(self) -> None:
+        self._is_seeded = False
+
+    def __call__(self, environment: Any, observation: Any) -> Any:
+        if not self._is_seeded:
+            environment.action_space.seed(0)
+            self._is_seeded = True
+        return environment.action_space.sample()
