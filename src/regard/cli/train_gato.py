@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, final
@@ -10,6 +12,7 @@ import typer
 
 from regard.cli.completion import choice_completer
 from regard.cli.option_group import expand_option_group
+from regard.cli.progress import count_progress
 from regard.cli.stderr import say
 from regard.cli.training_options import (
     Hyperparameters,
@@ -23,16 +26,16 @@ from regard.errors import OptionError
 
 NOTES = """
 [bold]Data.[/bold] --task names an environment of `gymnasium` or `minigrid` with a scripted expert: CartPole-*, \
-Pendulum-*, MountainCarContinuous-*, Acrobot-*, MiniGrid-Empty-*, MiniGrid-FourRooms-*, MiniGrid-DoorKey-*. The expert \
-is recorded once, into OUT.episodes. --data reads files of episodes of any environment. --text and --pictures add texts \
-and labelled pictures, as for `regard train lm` and `regard train classify`. Each source is drawn equally often, unless \
---weight says otherwise.
+Pendulum-*, MountainCarContinuous-*, Acrobot-*, MiniGrid-Empty-*, MiniGrid-FourRooms-*, MiniGrid-DoorKey-*. It is \
+recorded once, into OUT.episodes. --data reads files of episodes of any environment. --text and --pictures add texts \
+and labelled pictures, as for `regard train lm` and `regard train classify`. Each source is drawn equally often, \
+unless --weight says otherwise.
 
-[bold]Output.[/bold] The folder OUT has all that `regard.load` and `regard play` need; it is rewritten whenever the loss on \
-held-out data improves. The folder OUT.run has checkpoints, metrics.jsonl, tensorboard/ and samples.txt.
+[bold]Output.[/bold] The folder OUT has all that `regard.load` and `regard play` need; it is rewritten whenever the \
+loss on held-out data improves. The folder OUT.run has checkpoints, metrics.jsonl, tensorboard/ and samples.txt.
 
-[bold]Validation.[/bold] Loss and accuracy on held-out episodes, texts and pictures, and --games episodes played in each \
-environment: share is 1 for a return like the expert's, 0 for that of random actions.
+[bold]Validation.[/bold] Loss and accuracy on held-out episodes, texts and pictures, and --games episodes played in \
+each environment: share is 1 for a return like the expert's, 0 for that of random actions.
 
 [bold]Duration.[/bold] Training stops when the loss on held-out data has not improved for --patience validations, or \
 at the limit of --minutes, --epochs or --steps.
@@ -242,9 +245,8 @@ class _RecordingProgress:
     """The progress bar of the environment that is being recorded; none without a terminal."""
 
     def __init__(self) -> None:
-        from contextlib import ExitStack
-
-        self._name, self._bar, self._update = "", ExitStack(), None
+        self._name, self._bar = "", ExitStack()
+        self._update: Callable[[int], None] = lambda done: None
 
     def __enter__(self) -> _RecordingProgress:
         return self
@@ -254,12 +256,9 @@ class _RecordingProgress:
 
     def advance(self, name: str, done: int, of: int) -> None:
         """Show that ``done`` of ``of`` time steps are recorded, and close the bar after the last."""
-        from regard.cli.progress import count_progress
-
         if name != self._name:
             self._name = name
             self._update = self._bar.enter_context(count_progress(of, f"time steps of {name}"))
-        if self._update is not None:
-            self._update(done)
+        self._update(done)
         if done >= of:
             self._bar.close()

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
-from typing import TypeAlias, final
+from typing import TypeAlias, TypeVar, final
 
 from regard.control import Episode, TextSpace
 from regard.control.spaces import PATCH, DiscreteSpace, PictureSpace, Space
@@ -27,6 +27,8 @@ from regard.vision import ImageProcessor
 Say: TypeAlias = Callable[[str], None]
 Advance: TypeAlias = Callable[[str, int, int], None]
 """Told while episodes are recorded: the environment, the time steps recorded, and how many there will be."""
+Steps = TypeVar("Steps", bound=Sized)
+"""An episode, recorded or as tokens."""
 
 _FIRST_SEED = 10_000
 _HELD_OUT_SHARE = 10
@@ -107,7 +109,7 @@ def load_episodes(recipe: GatoRecipe, say: Say, advance: Advance) -> dict[str, l
     return found
 
 
-def split_episodes(name: str, episodes: Sequence[Episode]) -> tuple[list[Episode], list[Episode]]:
+def split_episodes(name: str, episodes: Sequence[Steps]) -> tuple[list[Steps], list[Steps]]:
     """Episodes for training, and the last tenth of them. Raises DataError for a single episode."""
     count = max(1, len(episodes) // _HELD_OUT_SHARE)
     if len(episodes) < 2:

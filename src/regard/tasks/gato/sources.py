@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias, final
 
 import numpy as np
@@ -118,7 +118,8 @@ class EpisodeSource(Source):
 
     def held_out(self) -> list[TokenSequence]:
         """Parts of held-out episodes, the first of each before the second of any."""
-        parts, first = [], [0] * len(self._validation)
+        parts: list[TokenSequence] = []
+        first = [0] * len(self._validation)
         while len(parts) < self._most and any(
             start < len(one) for start, one in zip(first, self._validation, strict=True)
         ):
@@ -248,9 +249,9 @@ def _text_sequence(ids: NDArray[np.int32]) -> TokenSequence:
     )
 
 
-def _hash(arrays: object) -> str:
+def _hash(arrays: Iterable[NDArray[np.int32]]) -> str:
     digest = hashlib.sha256()
-    for one in arrays:  # type: ignore[attr-defined]
+    for one in arrays:
         digest.update(np.ascontiguousarray(one).tobytes())
         digest.update(b"|")
     return digest.hexdigest()

@@ -100,9 +100,9 @@ def _measure_source(model: Gato, source: Source, sequences: Sequence[TokenSequen
     """Loss and accuracy of the actions of episodes, of the tokens of texts, of the labels of pictures."""
     losses, hits, whole = [], [], []
     for batch in _batches(sequences, model):
-        loss, is_hit, rows, is_action = token_losses(model, batch)
+        every, is_hit, rows, is_action = token_losses(model, batch)
         counted = is_action if isinstance(source, EpisodeSource) else torch.ones_like(is_action)
-        losses.append(loss[counted].double())
+        losses.append(every[counted].double())
         hits.append(is_hit[counted])
         misses = torch.bincount(rows[~is_hit], minlength=len(batch.ids))
         whole.append(misses == 0)
