@@ -1,0 +1,114 @@
+"""``regard train gato``: a mixture in a moment, and invalid options and data, which leave no files."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import regard
+from picture_files import write_folders
+from regard.cli.app import app
+from regard.control import Episode
+from regard.errors import DataError, OptionError, RefusedError
+from regard.tasks.control import collect_episodes, make_environment, play_episodes, write_episodes
+from small_language_models import write_documents
+
+SMALL = ["--set", "layers=1", "--set", "width=16", "--set", "heads=1", "--set", "inner=11", "--set", "patch_channels=8",
+         "--experience", "150", "--batch", "5", "--length", "41", "--dtype", "float32"]  # fmt: skip
+
+
+def run(*arguments):
+    return CliRunner(env={"COLUMNS": "100"}).invoke(app, ["train", "gato", *map(str, arguments)])
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_mixture_is_trained_and_its_folder_says_what_it_knows(folder):
+    write_documents(folder / "texts", 23)
+    write_folders(folder / "shapes", count=7)
+    result = run("--task", "CartPole-v1", "--text", "texts", "--pictures", "shapes", "--weight", "CartPole-v1=2",
+                 "--steps", 4, "--validate-every", 2, "--games", 1, "--out", "m", *SMALL)  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "50 % CartPole-v1, 25 % text, 25 % pictures" in result.output
+    model = regard.load(folder / "m")
+    assert list(model.metadata["environments"]) == ["CartPole-v1"]
+    assert model.metadata["environments"]["CartPole-v1"]["expert"] == 500.0
+    assert model.metadata["labels"] == ["columns", "plain", "rows"]
+    assert model.metadata["texts"]
+    assert model.tokenizer.vocabulary == model.config.text
+    lines = [json.loads(line) for line in (folder / "m.run" / "metrics.jsonl").read_text().splitlines()]
+    found = next(line for line in lines if line["kind"] == "validation")
+    names = {"CartPole-v1.accuracy", "CartPole-v1.return", "CartPole-v1.share", "text.perplexity", "pictures.accuracy"}
+    assert names <= set(found)
+    assert np.isclose(found["loss"], (2 * found["CartPole-v1.loss"] + found["text.loss"] + found["pictures.loss"]) / 4)
+    (played,) = play_episodes(model, "CartPole-v1", [0])
+    assert (
+        sum(played.rewards) == next(line for line in lines[::-1] if line["kind"] == "validation")["CartPole-v1.return"]
+        or len(lines) > 2
+    )  # the model that is kept is that of one of the validations
+
+
+def test_recorded_episodes_are_read_again_and_files_of_episodes_need_no_expert(folder):
+    options = ["--steps", 1, "--validate-every", 1, "--games", 0, *SMALL]
+    assert run("--task", "CartPole-v1", "--out", "m", *options).exit_code == 0
+    (kept,) = (folder / "m.episodes").iterdir()
+    before = kept.stat().st_mtime_ns
+    again = run("--task", "CartPole-v1", "--out", "n", "--episodes", "m.episodes", *options)
+    assert "read from m.episodes" in again.output
+    assert kept.stat().st_mtime_ns == before
+    episodes = collect_episodes("MountainCar-v0", range(2), expert=lambda environment, observation: 2)
+    write_episodes(folder / "own.npz", "MountainCar-v0", [Episode(one.observations[:31], one.actions[:31],
+                                                                  one.rewards[:31]) for one in episodes])  # fmt: skip
+    result = run("--data", "own.npz", "--out", "own", *options)
+    assert result.exit_code == 0, result.output
+    assert regard.load(folder / "own").metadata["environments"]["MountainCar-v0"]["expert"] == -31.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "words"),
+    [
+        ([], OptionError, "nothing to learn from"),
+        (["--task", "NoSuchThing-v3"], OptionError, "cannot be made"),
+        (["--task", "MountainCar-v0"], OptionError, "--data FILE"),
+        (["--task", "CartPole-v1", "--task", "CartPole-v1"], OptionError, "named twice"),
+        (["--task", "CartPole-v1", "--weight", "Pendulum-v1=2"], OptionError, "names no source"),
+        (["--task", "CartPole-v1", "--weight", "text"], OptionError, "NAME=NUMBER"),
+        (["--task", "CartPole-v1", "--weight", "CartPole-v1=0"], OptionError, "above 0"),
+        (["--task", "CartPole-v1", "--length", "5"], OptionError, "shorter than a time step"),
+        (["--task", "CartPole-v1", "--set", "depth=3"], OptionError, "depth"),
+        (["--task", "CartPole-v1", "--set", "max_length=3"], OptionError, "--length"),
+        (["--task", "CartPole-v1", "--size", "huge"], OptionError, "tiny"),
+        (["--data", "missing.npz"], DataError, "missing.npz"),
+        (["--data", "broken.npz"], DataError, "not a file of episodes"),
+        (["--text", "missing.txt"], DataError, "missing.txt"),
+        (["--pictures", "missing"], DataError, "missing"),
+    ],
+)
+def test_invalid_input_is_refused_and_leaves_no_files(folder, arguments, kind, words):
+    (folder / "broken.npz").write_text("no episodes")
+    small = [] if "--length" in arguments else ["--length", "41"]
+    result = run(*arguments, "--steps", 1, "--experience", 20, "--out", "m", *small)
+    assert isinstance(result.exception, kind), result.exception
+    assert words in str(result.exception)
+    assert not {"m", "m.run"} & {one.name for one in folder.iterdir()}
+
+
+def test_spaces_without_tokens_are_refused(folder, monkeypatch):
+    def make_wrapped(name):
+        import gymnasium
+
+        environment = make_environment(name)
+        environment.action_space = gymnasium.spaces.Discrete(2, start=1)
+        return environment
+
+    monkeypatch.setattr("regard.tasks.gato.data.make_environment", make_wrapped)
+    result = run("--task", "CartPole-v1", "--steps", 1, "--out", "m")
+    assert isinstance(result.exception, RefusedError)
+    assert "do not start at 0" in str(result.exception)
