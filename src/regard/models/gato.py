@@ -176,7 +176,7 @@ class Gato(nn.Module):
         written = []
         for _ in range(tokens):
             scores = output.logits[:, -1, action_ids.start : action_ids.stop : action_ids.step].float()
-            chosen = scores.argmax(-1) if temperature == 0 else _sample(scores / temperature, generator)
+            chosen = choose_ids(scores, temperature, generator)
             written.append(action_ids.start + action_ids.step * chosen)
             batch = GatoBatch.of_actions(written[-1][:, None], channels=self.config.channels)
             output, state = self.extend(batch, state)
@@ -264,8 +264,13 @@ def _make_layer(config: GatoConfig) -> DecoderBlock:
     )
 
 
-def _sample(logits: Float[Tensor, "rows ids"], generator: torch.Generator | None) -> Int[Tensor, " rows"]:
-    return torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
+def choose_ids(
+    scores: Float[Tensor, "rows ids"], temperature: float, generator: torch.Generator | None
+) -> Int[Tensor, " rows"]:
+    """Choose an id of each row: the most probable with a temperature of 0, else a sample."""
+    if temperature == 0:
+        return scores.argmax(-1)
+    return torch.multinomial((scores / temperature).softmax(-1), 1, generator=generator)[:, 0]
 
 
 def gato_79m() -> Gato:

@@ -29,12 +29,13 @@ def collect_episodes(
         environment = NoisyEnvironment(environment, noise)
     act = find_expert(name) if expert is None else expert
     try:
-        return [_run_episode(environment, seed, act) for seed in seeds]
+        return [run_episode(environment, seed, act) for seed in seeds]
     finally:
         environment.close()
 
 
-def _run_episode(environment: Any, seed: int, act: Expert) -> Episode:
+def run_episode(environment: Any, seed: int, act: Expert) -> Episode:
+    """Let ``act`` choose the actions from one reset of ``environment`` to the end of the episode."""
     check_count("seed", seed, least=0)
     observation, _ = environment.reset(seed=seed)
     observations, actions, rewards = [], [], []

@@ -36,10 +36,11 @@ WHOLE = "observation"
 _PICTURE_CHANNELS = (1, 3)
 
 
-def make_environment(name: str) -> Any:
+def make_environment(name: str, *, render_mode: str | None = None) -> Any:
     """Make an environment by its name in the registry of ``gymnasium``, such as "CartPole-v1".
 
-    Raises MissingPackageError without gymnasium or minigrid, OptionError for an unknown name.
+    ``render_mode`` is that of ``gymnasium``; "rgb_array" lets ``environment.render()`` return pixels. Raises
+    MissingPackageError without gymnasium or minigrid, OptionError for an unknown name.
     """
     check_kind("name of the environment", name, str, do='for example "CartPole-v1"')
     try:
@@ -55,7 +56,7 @@ def make_environment(name: str) -> Any:
             do="pip install 'regard[control]'",
         ) from error
     try:
-        return gymnasium.make(name)
+        return gymnasium.make(name, render_mode=render_mode)
     except gymnasium.error.Error as error:
         raise OptionError(
             f"the environment {short_repr(name)} cannot be made",

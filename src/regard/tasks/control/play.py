@@ -6,7 +6,7 @@ cached. An action is among those of the environment, whatever the model's probab
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, final
 
 import torch
@@ -14,6 +14,7 @@ import torch
 from regard.control import Episode, StepTokenizer
 from regard.errors import check_kind
 from regard.models import Gato, GatoBatch
+from regard.models.gato import GatoState
 from regard.tasks.control.collect import collect_episodes
 from regard.tasks.control.environments import flatten_observation, make_environment, step_tokenizer
 
@@ -24,23 +25,41 @@ def play_episodes(model: Gato, name: str, seeds: Iterable[int], *, temperature: 
     With a ``temperature`` above 0 actions are sampled, with the seed of the episode. The model is set to eval mode.
     Raises RefusedError for spaces without tokens, OptionError for spaces that do not fit the ranges of the model.
     """
-    check_kind("model", model, Gato, do="load one with regard.load(folder)")
-    environment = make_environment(name)
-    tokenizer = step_tokenizer(environment, ranges=model.config.ranges, tokenizer=model.tokenizer)
-    environment.close()
-    model.eval()
+    tokenizer = tokenizer_of(model, name)
     episodes = []
     for seed in seeds:
-        episodes += collect_episodes(name, [seed], expert=_Player(model, tokenizer, temperature, seed))
+        episodes += collect_episodes(name, [seed], expert=Player(model, tokenizer, seed, temperature=temperature))
     return episodes
 
 
-@final
-class _Player:
-    """Acts in one episode: an expert whose state are the keys and values of the model."""
+def tokenizer_of(model: Gato, name: str) -> StepTokenizer:
+    """The tokenizer of the time steps of an environment with the ids of ``model``. Raises as ``play_episodes``."""
+    check_kind("model", model, Gato, do="load one with regard.load(folder)")
+    environment = make_environment(name)
+    try:
+        return step_tokenizer(environment, ranges=model.config.ranges, tokenizer=model.tokenizer)
+    finally:
+        environment.close()
 
-    def __init__(self, model: Gato, tokenizer: StepTokenizer, temperature: float, seed: int) -> None:
-        self._model, self._tokenizer, self._temperature = model, tokenizer, temperature
+
+@final
+class Player:
+    """Acts in one episode: an expert whose state are the keys and values of the model, which is set to eval mode.
+
+    ``act`` is a function with the arguments and results of ``Gato.act``; None is that of the model.
+    """
+
+    def __init__(
+        self,
+        model: Gato,
+        tokenizer: StepTokenizer,
+        seed: int,
+        *,
+        temperature: float = 0.0,
+        act: Callable[..., tuple[torch.Tensor, GatoState]] | None = None,
+    ) -> None:
+        self._model, self._tokenizer, self._temperature = model.eval(), tokenizer, temperature
+        self._act = model.act if act is None else act
         self._state = model.empty_state(1)
         self._generator = torch.Generator(device=model.device).manual_seed(int(seed))
 
@@ -48,7 +67,7 @@ class _Player:
         flat = flatten_observation(environment.observation_space, observation)
         sequence = self._tokenizer.tokenize_observation(flat)
         batch = GatoBatch.from_sequences([sequence], channels=self._model.config.channels).to(self._model.device)
-        ids, self._state = self._model.act(
+        ids, self._state = self._act(
             batch,
             self._state,
             self._tokenizer.action_ids,

@@ -1,0 +1,26 @@
+// Sets up the page of episodes: tabs, theme, and the first view.
+
+function showEpisodeFacts() {
+  const { environment, layers, heads, steps, all_steps: all } = shownEpisode();
+  byId("about").textContent = `${data.model || "Model"} in ${isolate(environment)}: ${plural(all, "step")}, ${plural(layers, "layer")} of ${plural(heads, "head")}.`;
+  const cut = steps.length < all ? ` Steps 0 to ${steps.length - 1} of ${all} are on this page; more would not fit.` : "";
+  byId("foot").textContent = `Weights are those of the model while it played, rounded to 13 bits. This page loads nothing and sends nothing. Steps, layers and heads are counted from 0.${cut}`;
+}
+
+function repaintEpisode() {
+  showObserved();
+  showEarlier();
+}
+
+buildTheme(repaintEpisode);
+buildTabs();
+watch(["text"], showEpisodeFacts);
+move(readAddress());
+showAll();
+window.addEventListener("hashchange", () => go(readAddress()));
+let resizing = 0;
+window.addEventListener("resize", () => {
+  clearTimeout(resizing);
+  resizing = setTimeout(repaintEpisode, 100);
+});
+document.documentElement.dataset.ready = "yes";

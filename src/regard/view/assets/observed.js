@@ -1,0 +1,131 @@
+// What was observed in this step: numbers by name, pieces of text, and grids of cells or patches with the attention over
+// them.
+
+const pictures = new Map();
+
+function showObserved() {
+  const { parts } = shownEpisode();
+  const step = shownStep();
+  const weights = weightsOf(shownToken(), state.layer, state.head);
+  let start = 0;
+  byId("observed").replaceChildren(...parts.map((part, at) => {
+    const values = step.values[at];
+    const shares = weights.subarray(start, start + values.length);
+    start += values.length;
+    const sum = shares.reduce((all, one) => all + one, 0);
+    const title = make("h3", {}, make("bdi", {}, part.key), make("small", {}, ` ${plural(values.length, "token")}, together ${percent(sum)}`));
+    return make("div", { class: "part" }, title, ...shapeOf(part, values, shares, step.pictures[at]));
+  }));
+}
+
+function shapeOf(part, values, shares, picture) {
+  if (part.grid) return cellMap(part, values, shares, picture);
+  if (part.names.length) return [make("div", { class: "values" }, ...values.map((value, at) => valueNode(part.names[at], value, shares[at])))];
+  return [make("div", { class: "pieces" }, ...values.map((value, at) => pieceNode(value, shares[at])))];
+}
+
+function valueNode(name, value, share) {
+  const node = make("div", { class: "observed" }, make("bdi", {}, name), make("bdi", {}, value), make("span", { class: "share" }, percent(share)));
+  tint(node, shade(share));
+  return node;
+}
+
+function pieceNode(piece, share) {
+  const node = make("bdi", { title: percent(share) }, piece);
+  tint(node, shade(share));
+  return node;
+}
+
+// The observed picture, or the cells without one, and beside it the weight of each cell: the sum over its tokens.
+function cellMap(part, values, shares, picture) {
+  const [rows, columns] = part.grid;
+  const cells = new Float64Array(rows * columns);
+  part.cells.forEach((cell, at) => { cells[cell] += shares[at]; });
+  const top = Math.max(...cells) || 1;
+  const caption = make("p", { class: "value" });
+  const tell = (cell) => caption.replaceChildren(...cellText(part, values, shares, cell), ` · colours reach up to ${percent(top)}`);
+  const canvases = [...(picture ? [make("canvas", { role: "img", "aria-label": "What was observed" })] : []),
+    make("canvas", { role: "img", tabindex: 0, "aria-label": "Attention over the cells; arrow keys pick a cell" })];
+  let picked = cells.indexOf(Math.max(...cells));
+  const paintAll = () => canvases.forEach((canvas, at) => paintCells(canvas, part.grid, picture, picture && at === 0 ? null : cells, top, picked));
+  const pick = (cell) => { picked = cell; tell(cell); paintAll(); };
+  for (const canvas of canvases) {
+    canvas.addEventListener("click", (event) => pick(cellUnder(canvas, part.grid, event)));
+    canvas.addEventListener("keydown", (event) => pickCellByKey(event, part.grid, picked, pick));
+  }
+  tell(picked);
+  withPicture(picture, paintAll);
+  return [make("div", { class: "cells" }, ...canvases), caption];
+}
+
+// Calls ``then`` once the picture is decoded, and at once without one.
+function withPicture(picture, then) {
+  const known = pictures.get(picture);
+  if (!picture || known?.complete) { requestAnimationFrame(then); return; }
+  const image = known ?? new Image();
+  image.addEventListener("load", then);
+  if (!known) { pictures.set(picture, image); image.src = picture; }
+}
+
+function cellText(part, values, shares, cell) {
+  const place = `row ${Math.floor(cell / part.grid[1])}, column ${cell % part.grid[1]}`;
+  const tokens = part.cells.flatMap((at, token) => (at === cell ? [token] : []));
+  const text = (token) => {
+    const name = part.names[token].replace(`${place}: `, "");
+    return `${name === place ? "" : `${name} `}${values[token]} ${percent(shares[token])}`;
+  };
+  return [`${place}: `, isolate(tokens.map(text).join(", "))];
+}
+
+const CELL = 42; // CSS pixels of a cell without a picture
+
+function paintCells(canvas, [rows, columns], picture, cells, top, picked) {
+  const image = picture && pictures.get(picture);
+  const width = canvas.clientWidth || 300;
+  const side = width / columns;
+  const height = image ? (width * image.height) / image.width : Math.min(CELL * rows, side * rows);
+  const context = resizeCanvas(canvas, width, height);
+  context.imageSmoothingEnabled = false;
+  if (image) context.drawImage(image, 0, 0, width, height);
+  const [cellWidth, cellHeight] = [width / columns, height / rows];
+  if (cells) {
+    // Colours of the picture shine through, so that it can be recognised.
+    context.fillStyle = colourOf("--paper");
+    context.globalAlpha = image ? 0.62 : 1;
+    context.fillRect(0, 0, width, height);
+    cells.forEach((share, cell) => {
+      context.globalAlpha = image ? Math.sqrt(share / top) * 0.85 : 1;
+      context.fillStyle = paint(shadeAt(share / top, "share"));
+      context.fillRect((cell % columns) * cellWidth, Math.floor(cell / columns) * cellHeight, cellWidth, cellHeight);
+    });
+    context.globalAlpha = 1;
+  }
+  context.strokeStyle = "rgb(127 127 127 / 0.4)";
+  for (let row = 1; row < rows; row += 1) line(context, 0, row * cellHeight, width, row * cellHeight);
+  for (let column = 1; column < columns; column += 1) line(context, column * cellWidth, 0, column * cellWidth, height);
+  context.strokeStyle = colourOf("--accent");
+  context.lineWidth = 3;
+  context.strokeRect((picked % columns) * cellWidth + 1, Math.floor(picked / columns) * cellHeight + 1, cellWidth - 2, cellHeight - 2);
+}
+
+function line(context, ...points) {
+  context.beginPath();
+  context.moveTo(points[0], points[1]);
+  context.lineTo(points[2], points[3]);
+  context.stroke();
+}
+
+function cellUnder(canvas, [rows, columns], event) {
+  const box = canvas.getBoundingClientRect();
+  const column = bounded(Math.floor(((event.clientX - box.left) / box.width) * columns), columns);
+  return bounded(Math.floor(((event.clientY - box.top) / box.height) * rows), rows) * columns + column;
+}
+
+function pickCellByKey(event, [rows, columns], picked, pick) {
+  const by = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+  if (!by) return;
+  event.preventDefault();
+  pick(bounded(Math.floor(picked / columns) + by[0], rows) * columns + bounded((picked % columns) + by[1], columns));
+}
+
+watch(["text", "step", "component", "layer", "head"], showObserved);

@@ -1,0 +1,61 @@
+"""The page of episodes: one self-contained HTML file, like that of ``page``, in which frames are data URIs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from regard.errors import DataError, check_flag, check_kind
+from regard.view.episode_data import build_episodes_data
+from regard.view.episode_reading import EpisodeReading
+from regard.view.page import check_output_path, fill_template, write_html
+
+# Each file is one idea; a later file may use the names of the earlier ones.
+SCRIPTS = (
+    "decode.js",
+    "colour.js",
+    "dom.js",
+    "episode_state.js",
+    "theme.js",
+    "tabs.js",
+    "episode_frame.js",
+    "alternatives.js",
+    "observed.js",
+    "earlier_steps.js",
+    "strongest_sources.js",
+    "episode_heads.js",
+    "episode.js",
+)
+
+
+def write_episodes_page(
+    readings: Sequence[EpisodeReading], path: Path, *, model: str = "", overwrite: bool = False
+) -> Path:
+    """Write the page of one or more episodes, and return its path. Raises the errors of ``write_page``."""
+    check_kind("readings", readings, Sequence, do="a list of readings from regard.tasks.control.read_episode")
+    for reading in readings:
+        check_kind("reading", reading, EpisodeReading, do="make one with regard.tasks.control.read_episode(model, ..)")
+    check_kind("path", path, Path, do='pathlib.Path("page.html")')
+    check_kind("model", model, str, do="the name that the page shows")
+    check_flag("overwrite", overwrite)
+    check_output_path(path, overwrite=overwrite)
+    return write_html(render_episodes(readings, model=model), path)
+
+
+def render_episodes(readings: Sequence[EpisodeReading], *, model: str = "") -> str:
+    """Render the page as HTML text. Raises DataError if there is no episode, or one of a model without layers."""
+    if not readings or not all(one.steps[0].action and one.steps[0].action[0].weights.size for one in readings):
+        raise DataError(
+            "there is nothing to show",
+            expected="at least one episode, and a model with attention layers",
+            got="no layer" if readings else "no episode",
+            do="play an episode with a trained model",
+        )
+    return fill_template(
+        "episode.html",
+        styles=("page.css", "episode.css"),
+        scripts=SCRIPTS,
+        title=readings[0].environment,
+        data=build_episodes_data(readings, model),
+        images="data:",
+    )
