@@ -120,4 +120,5 @@ def _find(table: Mapping[str, tuple[str, ...]], environment: str) -> tuple[str, 
 
 
 def _format(value: float) -> str:
-    return f"{value:.3f}" if abs(value) < 1000 else f"{value:.4g}"
+    text = f"{value:.3f}" if abs(value) < 1000 else f"{value:.4g}"
+    return text.replace("-", "−")

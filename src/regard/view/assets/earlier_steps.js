@@ -1,6 +1,7 @@
 // A bar for each earlier step: the attention to what was observed there, and above it to what was done there.
 
 const EARLIER_HEIGHT = 150;
+const EARLIER_LEFT = 56; // pixels for the numbers of the scale
 
 function earlierShares() {
   const token = shownToken();
@@ -26,7 +27,7 @@ function paintEarlier(shares) {
   const width = canvas.clientWidth || canvas.parentElement.clientWidth;
   const context = resizeCanvas(canvas, width, EARLIER_HEIGHT);
   const most = Math.max(...shares.map(({ observed, acted }) => observed + acted)) || 1;
-  const [left, bottom] = [46, EARLIER_HEIGHT - 18];
+  const [left, bottom] = [EARLIER_LEFT, EARLIER_HEIGHT - 18];
   const slot = (width - left) / Math.max(shares.length, 12);
   context.clearRect(0, 0, width, EARLIER_HEIGHT);
   context.font = `12px ${colourOf("--sans")}`;
@@ -63,7 +64,7 @@ function tellEarlier(shares, at = null) {
 
 function earlierUnder(event, shares) {
   const box = byId("earlier").getBoundingClientRect();
-  const at = Math.floor((event.clientX - box.left - 46) / ((box.width - 46) / Math.max(shares.length, 12)));
+  const at = Math.floor((event.clientX - box.left - EARLIER_LEFT) / ((box.width - EARLIER_LEFT) / Math.max(shares.length, 12)));
   return at >= 0 && at < shares.length ? at : null;
 }
 

@@ -9,6 +9,7 @@ function showFrame() {
   const frame = byId("frame");
   frame.hidden = !step.frame;
   if (step.frame) frame.src = step.frame;
+  frame.onload = () => { frame.style.imageRendering = 2 * frame.naturalWidth < frame.clientWidth ? "pixelated" : "auto"; };
   frame.alt = `${episode.environment} before action ${state.step}`;
   const soFar = episode.steps.slice(0, state.step + 1).reduce((sum, { reward }) => sum + reward, 0);
   byId("progress").textContent = `Step ${state.step} of ${episode.all_steps} · reward ${short(step.reward)} · return so far ${short(soFar)} of ${short(episode.total)}`;

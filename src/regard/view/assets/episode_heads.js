@@ -1,7 +1,5 @@
 // The selectors of layer and head, and all heads at a glance: how each divides its attention.
 
-const KINDS = { now: "this observation", separator: "separator and this action", observed: "earlier observations", acted: "earlier actions" };
-
 function showPlace() {
   const { layers, heads } = shownEpisode();
   const names = (count) => ["mean", ...Array.from({ length: count }, (_, at) => String(at))];
@@ -17,10 +15,6 @@ function mixBar(mix) {
     box.append(part);
   }
   return box;
-}
-
-function mixText(mix) {
-  return Object.entries(KINDS).map(([kind, name]) => `${name} ${percent(mix[kind])}`).join(", ");
 }
 
 function headCell(sources, layer, head) {

@@ -4,6 +4,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const state = { text: 0, step: 0, component: 0, layer: null, head: null };
 const views = [];
+const KINDS = { now: "this observation", separator: "separator and this action", observed: "earlier observations", acted: "earlier actions" };
 const FIELDS = { episode: "text", step: "step", number: "component", layer: "layer", head: "head" };
 
 function shownEpisode() {
@@ -72,6 +73,10 @@ function mixOf(sources, weights) {
   const mix = { now: 0, separator: 0, observed: 0, acted: 0 };
   sources.forEach(({ kind }, at) => { mix[kind === "written" ? "separator" : kind] += weights[at]; });
   return mix;
+}
+
+function mixText(mix) {
+  return Object.entries(KINDS).map(([kind, name]) => `${name} ${percent(mix[kind])}`).join(", ");
 }
 
 function watch(parts, show) {
