@@ -152,6 +152,10 @@ LANGUAGE_MODEL = ModelKind(
     "the folder of a language model, such as `regard train lm` writes, or a T5; or a name on the Hub: 'openai/gpt2'",
     "check the path; to make one: regard train lm --data text.txt --out model/",
 )
+GATO = ModelKind(
+    "the folder of a Gato, such as `regard train gato` writes",
+    "check the path; to make one: regard train gato --task CartPole-v1 --out model/",
+)
 
 _HUB_UNREACHABLE = "the Hub cannot be reached"
 _HUB_REASONS = {
@@ -331,6 +335,14 @@ def load_classifier(folder_or_name: str | Path, *, device: torch.device | str | 
     return model
 
 
+def load_gato(folder_or_name: str | Path, *, device: torch.device | str | None = None) -> Gato:
+    """Load a Gato. Raises CheckpointError for another kind of model, and what ``load`` raises."""
+    model = load(resolve_folder(folder_or_name, GATO), device=device)
+    if not isinstance(model, Gato):
+        raise _wrong_kind_error(folder_or_name, "a Gato, written by `regard train gato`", model)
+    return model
+
+
 def load_language_model(
     folder_or_name: str | Path, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
 ) -> CausalLanguageModel:
@@ -440,7 +452,7 @@ def _commands_of(model: object) -> str:
     if isinstance(model, Perceiver):
         return "Python: model = regard.load(folder), then model(inputs)"
     if isinstance(model, Gato):
-        return "Python: model = regard.load(folder), then model.act(observation, state, action_ids, tokens)"
+        return "regard play"
     return "regard embed, regard view"
 
 

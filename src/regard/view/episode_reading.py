@@ -111,3 +111,9 @@ class EpisodeReading:
     def total(self) -> float:
         """The return: the sum of all rewards."""
         return float(sum(step.reward for step in self.steps))
+
+    @property
+    def frames(self) -> tuple[bytes, ...]:
+        """The frames of all steps and the last one; () if the environment was not rendered."""
+        rendered = [*(step.frame for step in self.steps), self.last_frame]
+        return tuple(one for one in rendered if one is not None)

@@ -78,6 +78,13 @@ def step_tokenizer(
     )
 
 
+def describe_spaces(tokenizer: StepTokenizer) -> dict[str, str]:
+    """The spaces of a tokenizer as texts: those of the observation by their keys, and "action"."""
+    return {f"observation {key}": str(one) for key, one in tokenizer.observation.items()} | {
+        "action": str(tokenizer.action)
+    }
+
+
 def observation_spaces(space: Any, *, key: str = "") -> dict[str, Space]:
     """The spaces of the parts of an observation, by key. Raises RefusedError for spaces that have no tokens."""
     parts = _parts(space)

@@ -16,6 +16,7 @@ class RandomAgent:
         self._seed: int | None = int(seed)
 
     def __call__(self, environment: Any, observation: Any) -> Any:
+        """Draw an action."""
         if self._seed is not None:  # the first step: the environment keeps the state of the generator from here
             environment.action_space.seed(self._seed)
             self._seed = None

@@ -32,9 +32,7 @@ _TILE = 24
 """Pixels of a cell in the picture of what the agent of a MiniGrid sees."""
 
 
-def read_episode(
-    model: Gato, name: str, seed: int, *, temperature: float = 0.0, render: bool = True
-) -> EpisodeReading:
+def read_episode(model: Gato, name: str, seed: int, *, temperature: float = 0.0, render: bool = True) -> EpisodeReading:
     """Let ``model`` play one episode, and keep what it saw, did and attended to.
 
     ``render`` keeps frames too. Raises as ``play_episodes``, and as ``make_rendered`` with ``render``.
@@ -132,10 +130,10 @@ class _AttentionReader:
         weights = weights[..., -reach:]
         steps, acted = self._step_of_token[-reach:], self._is_action[-reach:]
         first, earlier = int(steps[0]), steps < now
-        sums = np.zeros((*weights.shape[:2], 2 * (now - first)))
-        places = 2 * (steps[earlier] - first) + acted[earlier]
-        np.add.at(sums, (slice(None), slice(None), places), weights[..., earlier])
-        return first, np.concatenate([weights[..., ~earlier], sums], axis=-1).astype(np.float32)
+        sums = np.zeros((2 * (now - first), *weights.shape[:2]))
+        np.add.at(sums, 2 * (steps[earlier] - first) + acted[earlier], np.moveaxis(weights[..., earlier], -1, 0))
+        joined = np.concatenate([weights[..., ~earlier], np.moveaxis(sums, 0, -1)], axis=-1)
+        return first, joined.astype(np.float32)
 
 
 @final
@@ -148,6 +146,7 @@ class _Watcher:
         self._act, self._name, self._tokenizer, self._render = act, name, tokenizer, render
 
     def __call__(self, environment: Any, observation: Any) -> Any:
+        """Keep the observation, and return the action of the other expert."""
         flat = flatten_observation(environment.observation_space, observation)
         self.frames.append(render_frame(environment) if self._render else None)
         self.parts.append(_describe_observation(self._name, self._tokenizer, flat, environment))

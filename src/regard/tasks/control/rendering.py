@@ -7,6 +7,7 @@ is taken. A frame is reduced to at most ``MAX_SIDE`` pixels a side.
 from __future__ import annotations
 
 import io
+import os
 from typing import Any, final
 
 import numpy as np
@@ -31,6 +32,7 @@ class FrameRecorder:
         self.frames: list[bytes] = []
 
     def __call__(self, environment: Any, observation: Any) -> Any:
+        """Render a frame, and return the action of the other expert."""
         self.frames.append(render_frame(environment))
         return self.act(environment, observation)
 
@@ -58,6 +60,8 @@ def make_rendered(name: str) -> Any:
             got=f"render modes {', '.join(map(repr, modes)) or 'none'}",
             do="record another environment; its returns can be measured without --record",
         )
+    # pygame would look for a screen, and complain without one; the pixels are drawn in memory.
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     return make_environment(name, render_mode=_MODE)
 
 

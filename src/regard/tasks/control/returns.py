@@ -11,15 +11,12 @@ random agent.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
 from regard.control import Episode
-from regard.errors import DataError, OptionError
-from regard.tasks.control.collect import collect_episodes
-from regard.tasks.control.experts import find_expert
-from regard.tasks.control.random_agent import RandomAgent
+from regard.errors import DataError
 
 
 @final
@@ -54,17 +51,3 @@ class Returns:
 def expert_share(mean: float, *, expert: float, random: float) -> float | None:
     """How much of the expert's skill a mean return is; None if the expert is not better than random actions."""
     return (mean - random) / (expert - random) if expert > random else None
-
-
-def returns_of_expert(name: str, seeds: Iterable[int]) -> Returns | None:
-    """The returns of the scripted expert; None for an environment without one."""
-    try:
-        expert = find_expert(name)
-    except OptionError:
-        return None
-    return Returns.of(collect_episodes(name, seeds, expert=expert))
-
-
-def returns_of_random_agent(name: str, seeds: Iterable[int]) -> Returns:
-    """The returns of uniformly random actions, each episode with actions from its own seed."""
-    return Returns.of([one for seed in seeds for one in collect_episodes(name, [seed], expert=RandomAgent(seed))])
