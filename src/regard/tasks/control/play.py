@@ -64,6 +64,7 @@ class Player:
         self._generator = torch.Generator(device=model.device).manual_seed(int(seed))
 
     def __call__(self, environment: Any, observation: Any) -> Any:
+        """Read the observation, and return the action."""
         flat = flatten_observation(environment.observation_space, observation)
         sequence = self._tokenizer.tokenize_observation(flat)
         batch = GatoBatch.from_sequences([sequence], channels=self._model.config.channels).to(self._model.device)
