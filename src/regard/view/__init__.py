@@ -3,10 +3,12 @@
 ``read`` and ``read_pair`` run a model, ``reading`` holds the recorded layers, ``words_from_tokens`` joins word pieces,
 ``head_statistics`` and ``findings`` find the heads and words that stand out, ``shared_words`` compares a word in
 several texts, ``page`` and ``terminal`` show the results. ``picture_reading`` and the files named like it do the same
-for pictures.
+for pictures, ``episode_reading`` for episodes of an agent.
 """
 
 from regard.view.attention_layer import AttentionLayer
+from regard.view.episode_page import write_episodes_page
+from regard.view.episode_reading import EpisodeReading
 from regard.view.from_recording import layers_of
 from regard.view.layer_reading import LayerReading
 from regard.view.layer_weights import LayerWeights
@@ -28,6 +30,7 @@ from regard.view.terminal import print_reading, print_readings
 __all__ = [
     "Answer",
     "AttentionLayer",
+    "EpisodeReading",
     "LayerReading",
     "LayerWeights",
     "PairReading",
@@ -45,6 +48,7 @@ __all__ = [
     "read_picture_attention",
     "read_side_by_side",
     "read_sound_attention",
+    "write_episodes_page",
     "write_page",
     "write_pictures",
     "write_side_by_side",

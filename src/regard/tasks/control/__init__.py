@@ -1,4 +1,4 @@
-"""Control: environments of ``gymnasium``, experts, files of episodes, and a Gato that plays. Needs the extra ``control``."""
+"""Control: environments of ``gymnasium``, experts, episodes, and a Gato that plays. Needs the extra ``control``."""
 
 from regard.tasks.control.collect import collect_episodes
 from regard.tasks.control.environments import flatten_observation, make_environment, step_tokenizer, to_space
