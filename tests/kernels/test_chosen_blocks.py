@@ -1,4 +1,4 @@
-"""The kernels of chosen blocks: attention against the oracle, and the choice by compressed weights against NumPy."""
+"""The kernels of chosen blocks: attention and gradients against the oracle, and the choice by weights against NumPy."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from kernels.opcheck_cases import parametrize_opcheck
 from oracles import attention as oracle
 from regard.kernels.extension import native
 from regard.kernels.operators.block_importance_op import choose_blocks
-from regard.kernels.operators.chosen_blocks_op import CHOSEN_BLOCKS
+from regard.kernels.operators.chosen_blocks_op import CHOSEN_BLOCKS, CHOSEN_BLOCKS_BACKWARD
 
 SCALE = 0.3
 
@@ -82,6 +82,12 @@ def test_agrees_with_the_oracle(
             logarithm = (normalizer[..., 0] * SCALE + normalizer[..., 1] * np.log(2)).numpy()
             with np.errstate(divide="ignore"):
                 np.testing.assert_allclose(logarithm, np.log(sums), rtol=tolerance, atol=tolerance)
+            upstream = random(*output.shape, seed=seed + 3, dtype=dtype)
+            saved = (upstream, *tokens, output, normalizer, chosen, stop, block, SCALE, 0.0, None)
+            gradients = CHOSEN_BLOCKS_BACKWARD.compute(*saved)
+            right = oracle.backward(*exact, upstream.double().numpy(), allowed=allowed, scale=SCALE)
+            for found, correct in zip(gradients, right[:3], strict=True):
+                np.testing.assert_allclose(found.numpy(), correct, rtol=10 * tolerance, atol=10 * tolerance)
     finally:
         native.poison(False)
 
@@ -100,6 +106,44 @@ def test_nan_reaches_the_queries_that_chose_it_alone() -> None:
     assert torch.equal(output[~reached], exact[~reached])
 
 
+def compute_gradients(*tokens: torch.Tensor, chosen: torch.Tensor, upstream: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The gradients of query, key and value, from results of the forward pass."""
+    terms = (chosen, None, 64, SCALE, 0.0, None)
+    results = CHOSEN_BLOCKS.compute(*tokens, *terms)
+    gradients: tuple[torch.Tensor, ...] = CHOSEN_BLOCKS_BACKWARD.compute(upstream, *tokens, *results, *terms)
+    return gradients
+
+
+def test_rows_of_nan_take_no_part_in_gradients() -> None:
+    """The others have the gradients that they have if those rows have an incoming gradient of 0 and finite tokens."""
+    query, key, value, upstream = (random(1, 2, 200, 8, seed=at) for at in range(4))
+    chosen = make_chosen((1, 2, 200), 200, 64, None, seed=3)
+    broken = torch.zeros(1, 2, 200, dtype=torch.bool)
+    broken[0, 0, 130] = True
+    poisoned = query.masked_fill(broken[..., None], torch.nan)
+    zeroed = upstream.masked_fill(broken[..., None], 0.0)
+    expected = compute_gradients(query, key, value, chosen=chosen, upstream=zeroed)
+    found = compute_gradients(poisoned, key, value, chosen=chosen, upstream=upstream)
+    for one, other in zip(found, expected, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("sizes", [(2, 4, 2, 331, 331), (1, 1, 1, 700, 1500)])
+def test_gradients_do_not_depend_on_threads(sizes: tuple[int, ...]) -> None:
+    batch, heads, key_heads, queries, keys = sizes
+    query = random(batch, heads, queries, 24, seed=1)
+    key, value = (random(batch, key_heads, keys, 24, seed=at) for at in (2, 3))
+    chosen = make_chosen((batch, heads, queries), keys, 64, None, seed=5)
+    upstream, threads, results = random(batch, heads, queries, 24, seed=6), torch.get_num_threads(), []
+    try:
+        for number in (1, 3):
+            torch.set_num_threads(number)
+            results.append(compute_gradients(query, key, value, chosen=chosen, upstream=upstream))
+    finally:
+        torch.set_num_threads(threads)
+    assert all(map(torch.equal, *results))
+
+
 def test_scores_far_apart_give_all_weight_to_one_part() -> None:
     """A part whose share is below the smallest number must not add its values, however large they are."""
     query, key, value = torch.ones(1, 1, 130, 4), torch.zeros(1, 1, 130, 4), torch.zeros(1, 1, 130, 4)
@@ -110,13 +154,18 @@ def test_scores_far_apart_give_all_weight_to_one_part() -> None:
     assert torch.equal(output[:, :, 64:], torch.zeros(1, 1, 66, 4))
 
 
-def test_forward_of_dropout_and_of_none_agree_where_nothing_is_dropped() -> None:
-    """Two ways to the same output: gathered parts with dropout, and the kernel without."""
+def test_passes_of_dropout_and_of_none_agree_where_nothing_is_dropped() -> None:
+    """Two ways to the same output and gradients: gathered parts with dropout, and the kernels without."""
     query, key, value = (random(1, 2, 200, 8, seed=at, dtype=torch.float64) for at in range(3))
     chosen = make_chosen((1, 2, 200), 200, 64, None, seed=3)
     given_tokens = (query, key, value, chosen, None, 64, SCALE)
     plain = CHOSEN_BLOCKS.compute(*given_tokens, 0.0, None)
     other = CHOSEN_BLOCKS.compute(*given_tokens, 0.0, torch.tensor(3))
+    upstream = random(1, 2, 200, 8, seed=4, dtype=torch.float64)
+    plain += CHOSEN_BLOCKS_BACKWARD.compute(upstream, *given_tokens[:3], *plain, *given_tokens[3:], 0.0, None)
+    other += CHOSEN_BLOCKS_BACKWARD.compute(
+        upstream, *given_tokens[:3], *other, *given_tokens[3:], 0.0, torch.tensor(3)
+    )
     for one, two in zip(plain, other, strict=True):
         torch.testing.assert_close(one, two, rtol=1e-12, atol=1e-12)
 
@@ -283,6 +332,16 @@ def test_wrong_arrays_of_the_binding_are_refused() -> None:
         native.chosen_blocks_forward(*tokens, chosen[:, :, 1:], *results, block=64)
     with pytest.raises(ValueError, match="scale"):
         native.chosen_blocks_forward(*tokens, chosen, *results, block=64, scale=0.0)
+    gradients = [torch.zeros_like(part) for part in tokens]
+    native.chosen_blocks_backward(results[0], *tokens, chosen, *results, *gradients, block=64)
+    with pytest.raises(ValueError, match="block: expected a multiple of 64"):
+        native.chosen_blocks_backward(results[0], *tokens, chosen, *results, *gradients, block=65)
+    with pytest.raises(ValueError, match="grad_output"):
+        native.chosen_blocks_backward(results[0][:, :, 1:], *tokens, chosen, *results, *gradients, block=64)
+    with pytest.raises(ValueError, match="grad_value"):
+        native.chosen_blocks_backward(
+            results[0], *tokens, chosen, *results, *gradients[:2], gradients[2][..., 1:], block=64
+        )
     half = [part.half() for part in tokens]
     with pytest.raises(ValueError, match="query: expected float32 or float64"):
         native.chosen_blocks_forward(*half, chosen, results[0].half(), results[1], block=64)

@@ -645,6 +645,25 @@ def chosen_blocks_forward(
     hidden. scale is above 0. float32 and float64.
     """
 
+def chosen_blocks_backward(
+    grad_output: Array,
+    query: Array,
+    key: Array,
+    value: Array,
+    chosen: Array,
+    output: Array,
+    normalizer: Array,
+    grad_query: Array,
+    grad_key: Array,
+    grad_value: Array,
+    *,
+    block: int,
+    stop: Array | None = None,
+    scale: float = 1.0,
+    threads: int = 1,
+) -> None:
+    """Compute the gradients of chosen_blocks_forward, from its output and normalizer."""
+
 def block_importance(
     query: Array,
     key: Array,

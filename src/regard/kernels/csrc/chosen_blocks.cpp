@@ -11,9 +11,9 @@
 // parts of some heads at a time are in memory that is reused. No sum depends on the threads.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <vector>
 
+#include "chosen_lists.h"
 #include "kernel_table.h"
 #include "pack_layout.h"
 #include "parallel.h"
@@ -40,68 +40,28 @@ class ChosenForward {
   public:
     ChosenForward(const ChosenArguments& given, int threads)
         : given_(given), p_(given.problem), tiles_(tile_kernels_for(p_)), k_(chosen_kernels_for(p_.query.dtype)),
-          sizes_(p_, tiles_), threads_(threads), blocks_(ceil_div(p_.keys, given.block)) {
+          sizes_(p_, tiles_), threads_(threads), lists_(given, threads) {
         value_row_ = k_.row(p_.value_dim), query_row_ = k_.row(p_.head_dim);
-        counts_.resize((size_t)(p_.batch * p_.heads * blocks_));
-        most_parts_.resize((size_t)(p_.batch * p_.heads));
     }
 
     void run() {
-        count_lists();
-        for (int64_t h = 0; h < p_.batch * p_.heads; ++h) {
-            int64_t rows = 0;
-            for (int64_t b = 0; b < blocks_; ++b) rows += counts_[(size_t)(h * blocks_ + b)];
-            most_rows_ = std::max(most_rows_, rows);
-        }
         const int64_t units = p_.batch * p_.key_heads, group = p_.group();
         const size_t each = sizes_.head_bytes() + head_bytes() * (size_t)group;
         const int64_t round = heads_per_round(units, each, ceil_div(8 * (int64_t)threads_, group * p_.query_tiles()));
         memory_ = Scratch::of<char>({round, (int64_t)each});
-        const int64_t most_parts = 1 + *std::max_element(most_parts_.begin(), most_parts_.end());
         gathered_bytes_ = align_up(k_.number * (size_t)(tile * query_row_));
         work_ = max_bytes(gathered_bytes_ + align_up(tiles_.forward_scratch(p_)), tiles_.pack_scratch(p_));
-        work_ = align_up(max_bytes(work_, k_.scratch(given_, most_parts)));
+        work_ = align_up(max_bytes(work_, k_.scratch(given_, 1 + lists_.most_chosen)));
         scratch_ = Scratch::of<char>({threads_, (int64_t)work_});
         for_rounds(units, round, [&](int64_t first, int64_t count) { process(first, count); });
     }
 
   private:
-    // Calls body(query, block) for each block that a query of a head chose, query by query.
-    template <class Body>
-    void for_chosen(int64_t batch, int64_t head, Body body) const {
-        const Array& c = given_.chosen;
-        for (int64_t i = 0; i < p_.queries; ++i) {
-            const auto* row = static_cast<const uint8_t*>(c.data) + c.at(batch, head, i, 0);
-            for (int64_t b = 0; b < blocks_; ++b) {
-                if (c.stride[3] == 1)
-                    for (uint64_t eight; b + 8 <= blocks_; b += 8) {
-                        std::memcpy(&eight, row + b, 8);
-                        if (eight) break;
-                    }
-                if (b < blocks_ && row[b * c.stride[3]]) body(i, b);
-            }
-        }
-    }
-
-    void count_lists() {
-        parallel_for(p_.batch * p_.heads, threads_, [&](int64_t h, int) {
-            int64_t* own = counts_.data() + h * blocks_;
-            int64_t of_query = 0, last = -1, most = 0;
-            for_chosen(h / p_.heads, h % p_.heads, [&](int64_t i, int64_t b) {
-                ++own[b];
-                of_query = i == last ? of_query + 1 : 1;
-                last = i;
-                most = std::max(most, of_query);
-            });
-            most_parts_[(size_t)h] = most;
-        });
-    }
-
-    int64_t rows() const { return p_.queries + most_rows_; }
+    int64_t rows() const { return p_.queries + lists_.most_rows; }
     size_t head_bytes() const {
         return align_up(k_.number * (size_t)(rows() * value_row_)) + align_up(k_.number * (size_t)(2 * rows())) +
-               align_up(8 * (size_t)(blocks_ + 1)) + align_up(8 * (size_t)(p_.queries + 1)) +
-               2 * align_up(8 * (size_t)most_rows_);
+               align_up(8 * (size_t)(lists_.blocks + 1)) + align_up(8 * (size_t)(p_.queries + 1)) +
+               2 * align_up(8 * (size_t)lists_.most_rows);
     }
     char* unit(int64_t index) const {
         return memory_.as<char>() + (sizes_.head_bytes() + head_bytes() * (size_t)p_.group()) * (size_t)index;
@@ -116,28 +76,19 @@ class ChosenForward {
         Head h;
         h.parts.output = take(k_.number * (size_t)(rows() * value_row_));
         h.parts.normalizer = take(k_.number * (size_t)(2 * rows()));
-        h.list_start = reinterpret_cast<int64_t*>(take(8 * (size_t)(blocks_ + 1)));
+        h.list_start = reinterpret_cast<int64_t*>(take(8 * (size_t)(lists_.blocks + 1)));
         h.start = reinterpret_cast<int64_t*>(take(8 * (size_t)(p_.queries + 1)));
-        h.query = reinterpret_cast<int64_t*>(take(8 * (size_t)most_rows_));
-        h.slot = reinterpret_cast<int64_t*>(take(8 * (size_t)most_rows_));
+        h.query = reinterpret_cast<int64_t*>(take(8 * (size_t)lists_.most_rows));
+        h.slot = reinterpret_cast<int64_t*>(take(8 * (size_t)lists_.most_rows));
         h.parts.start = h.start, h.parts.slot = h.slot;
         return h;
     }
 
     // Lists the queries of each block, and the place of each part of a query in these lists.
     void fill_lists(const Head& h, int64_t batch, int64_t head) const {
-        const int64_t* counts = counts_.data() + (batch * p_.heads + head) * blocks_;
-        std::vector<int64_t> next((size_t)blocks_);
-        h.list_start[0] = 0;
-        for (int64_t b = 0; b < blocks_; ++b) {
-            next[(size_t)b] = h.list_start[b];
-            h.list_start[b + 1] = h.list_start[b] + counts[b];
-        }
         int64_t parts = 0, query = 0;
-        for_chosen(batch, head, [&](int64_t i, int64_t b) {
+        lists_.fill(batch, head, h.list_start, h.query, [&](int64_t i, int64_t slot) {
             for (; query <= i; ++query) h.start[query] = parts;
-            const int64_t slot = next[(size_t)b]++;
-            h.query[slot] = i;
             h.slot[parts++] = slot;
         });
         for (; query <= p_.queries; ++query) h.start[query] = parts;
@@ -185,7 +136,7 @@ class ChosenForward {
                 const int64_t past = ceil_div(p_.offset + p_.queries, tile);
                 for (int64_t t = floor_div(p_.offset, tile); t < past; ++t) all.push_back({unit, h, -1, t * tile});
                 const int64_t* start = head_at(unit, h).list_start;
-                for (int64_t b = 0; b < blocks_; ++b)
+                for (int64_t b = 0; b < lists_.blocks; ++b)
                     for (int64_t at = start[b]; at < start[b + 1]; at += tile) all.push_back({unit, h, b, at});
             }
         return all;
@@ -243,8 +194,8 @@ class ChosenForward {
     const ChosenKernels& k_;
     const PackedSizes sizes_;
     int threads_;
-    int64_t blocks_, value_row_ = 0, query_row_ = 0, most_rows_ = 0;
-    std::vector<int64_t> counts_, most_parts_;
+    const ChosenLists lists_;
+    int64_t value_row_ = 0, query_row_ = 0;
     Scratch memory_, scratch_;
     size_t work_ = 0, gathered_bytes_ = 0;
 };

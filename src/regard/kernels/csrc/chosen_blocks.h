@@ -1,13 +1,19 @@
-// Joining the parts of a query: softmax attention to disjoint sets of keys, from that to each set.
+// Attention to chosen blocks of keys, by tiles of queries that share a block: what lies between the tile kernels.
+//
+// Forward: joining the parts of a query: softmax attention to disjoint sets of keys, from that to each set.
 //
 //     e_p = (m_p - m) c + log2 l_p,   m = max m_p             m_p, l_p: the normalizer of part p (see normalizer.h)
 //     output = sum_p w_p o_p,         w_p = 2^e_p / sum_p 2^e_p                 Milakov and Gimelshein 2018, section 3.1
 //
 // The parts are that of the query's own block and those of the blocks that it chose: see chosen_blocks.cpp.
+//
+// Backward: the products of backward.h for one tile of gathered queries and the keys of a block, which are added to sums
+// that other tiles add to as well: see chosen_blocks_backward.cpp.
 #pragma once
 
 #include <math.h>
 
+#include "backward.h"
 #include "compute_types.h"
 #include "gemm_microkernel.h"
 #include "mask_tiles.h"
@@ -83,6 +89,35 @@ struct ChosenBlocks {
                 for (int v = 0; v < decltype(panel)::value; ++v) store(sum + (v0 + v) * width, x[v]);
             });
             write_scaled_row(sum, p.value_dim, inverse, given.output, given.output.at(batch, head, i, 0));
+        }
+    }
+
+    // Queries without keys need no test: their packed numbers are zeros, and their weights 0.
+    static void add_query_tile(const Problem& p, const BackwardTiles& tiles, const BackwardResults& results,
+                               const KeySums& sums, char* scratch) {
+        const BackwardInputs none;
+        Backward<A> b(p, none, tiles, results, 0, scratch);
+        b.head = b.in_group = 0;
+        const MaskView view(p, 0, 0);
+        int64_t first, stop;
+        view.key_tile_range(0, &first, &stop);
+        for (int64_t j = first; j < stop; ++j) {
+            const Fill fill = view.read_tile(0, j, -1, b.bits);
+            if (fill == Fill::empty) continue;
+            b.grad_key = (number*)sums.key + j * tile * row(p.head_dim);
+            b.grad_value = (number*)sums.value + j * tile * row(p.value_dim);
+            b.process_tile_pair(0, j, p.queries, fill == Fill::partial);
+        }
+    }
+
+    static void write_keys(const Problem& p, const KeySums& sums, const Array& grad_key, const Array& grad_value,
+                           int64_t batch, int64_t key_head, int64_t key_tile) {
+        const int64_t first = key_tile * tile, count = min_of(p.keys - first, tile);
+        for (int64_t j = 0; j < count; ++j) {
+            write_scaled_row((const number*)sums.key + j * row(p.head_dim), p.head_dim, (number)p.scale, grad_key,
+                             grad_key.at(batch, key_head, first + j, 0));
+            write_scaled_row((const number*)sums.value + j * row(p.value_dim), p.value_dim, (number)1, grad_value,
+                             grad_value.at(batch, key_head, first + j, 0));
         }
     }
 };

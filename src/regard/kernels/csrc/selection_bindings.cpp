@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "bindings.h"
+#include "chosen_gradients.h"
 #include "drivers.h"
 
 namespace regard {
@@ -35,6 +36,34 @@ void bind_selection(nb::module_& module) {
         "query"_a, "key"_a, "value"_a, "chosen"_a, "output"_a, "normalizer"_a, nb::kw_only(), "block"_a,
         "stop"_a.none() = nb::none(), "scale"_a = 1.0, "threads"_a = 1,
         "Causal attention to the own block and to chosen ones.");
+    module.def(
+        "chosen_blocks_backward",
+        [](nb::handle grad_output, nb::handle query, nb::handle key, nb::handle value, nb::handle chosen,
+           nb::handle output, nb::handle normalizer, nb::handle grad_query, nb::handle grad_key, nb::handle grad_value,
+           int64_t block, nb::handle stop, double scale, int threads) {
+            Options options;
+            options.start = nb::none();
+            options.stop = stop;
+            options.scale = scale;
+            options.threads = threads;
+            Call call(options);
+            ChosenArguments given = call.read_chosen(query, key, value, chosen, block);
+            const Problem& p = call.problem;
+            given.output = call.read(output, "output", {p.batch, p.heads, p.queries, p.value_dim}, call.dtype());
+            given.normalizer = read_normalizer(call, normalizer);
+            ChosenGradients gradients;
+            gradients.output =
+                call.read(grad_output, "grad_output", {p.batch, p.heads, p.queries, p.value_dim}, call.dtype());
+            gradients.query = call.write(grad_query, "grad_query", {p.batch, p.heads, p.queries, p.head_dim}, call.dtype());
+            gradients.key = call.write(grad_key, "grad_key", {p.batch, p.key_heads, p.keys, p.head_dim}, call.dtype());
+            gradients.value =
+                call.write(grad_value, "grad_value", {p.batch, p.key_heads, p.keys, p.value_dim}, call.dtype());
+            const nb::gil_scoped_release unlocked;
+            chosen_blocks_backward(given, gradients, threads);
+        },
+        "grad_output"_a, "query"_a, "key"_a, "value"_a, "chosen"_a, "output"_a, "normalizer"_a, "grad_query"_a,
+        "grad_key"_a, "grad_value"_a, nb::kw_only(), "block"_a, "stop"_a.none() = nb::none(), "scale"_a = 1.0,
+        "threads"_a = 1, "Gradients of causal attention to the own block and to chosen ones.");
     module.def(
         "block_importance",
         [](nb::handle query, nb::handle key, nb::handle visible, nb::handle chosen, nb::handle certain, int64_t block,

@@ -20,7 +20,8 @@ const GatheredKernels& gathered_kernels(Dtype dtype) {
 
 template <class A>
 static constexpr ChosenKernels chosen_table = {sizeof(typename A::number), ChosenBlocks<A>::row, ChosenBlocks<A>::scratch,
-                                               ChosenBlocks<A>::gather, ChosenBlocks<A>::join};
+                                               ChosenBlocks<A>::gather, ChosenBlocks<A>::join,
+                                               ChosenBlocks<A>::add_query_tile, ChosenBlocks<A>::write_keys};
 
 const ChosenKernels& chosen_kernels(Dtype dtype) {
     return dtype == Dtype::float64 ? chosen_table<Float64> : chosen_table<Float32>;

@@ -6,6 +6,7 @@
 
 #include "drivers.h"
 #include "problem.h"
+#include "tile_kernels.h"
 
 namespace regard {
 
@@ -76,6 +77,11 @@ struct ChosenParts {
     const int64_t *start, *slot;    // the rows of query i: i, and queries + slot[start[i] .. start[i + 1] - 1]
 };
 
+// Sums of dK and dV of some tiles of keys: rows of whole vectors.
+struct KeySums {
+    char *key, *value;
+};
+
 struct ChosenKernels {
     size_t number;
     int64_t (*row)(int64_t width);  // numbers in a row of whole vectors
@@ -85,6 +91,13 @@ struct ChosenKernels {
     // Writes output and normalizer of the queries first .. stop - 1 of a head.
     void (*join)(const ChosenArguments&, const ChosenParts&, int64_t batch, int64_t head, int64_t first, int64_t stop,
                  char* scratch);
+    // Adds the terms of the one tile of queries of a problem with one head to results.grad_query and to `sums`; `scratch`
+    // is that of TileKernels::backward.
+    void (*add_query_tile)(const Problem&, const BackwardTiles&, const BackwardResults&, const KeySums& sums,
+                           char* scratch);
+    // Writes dK and dV of one tile of keys.
+    void (*write_keys)(const Problem&, const KeySums& sums, const Array& grad_key, const Array& grad_value, int64_t batch,
+                       int64_t key_head, int64_t key_tile);
 };
 
 struct ImportanceKernels {

@@ -1,5 +1,4 @@
-"""``BlockPlan``: the queries of a call in the order in which the tile kernels compute them for chosen blocks, in the
-backward pass and with dropout.
+"""``BlockPlan``: the queries of a call in the order in which the tile kernels compute chosen blocks with dropout.
 
     first   tiles of queries in their own order: each attends to the tiles of its own block, the last by a triangle
     then    for each block the queries that chose it, filled up to whole tiles: each attends to all tiles of the block

@@ -5,10 +5,10 @@
 
 In the forward pass a kernel (``csrc/chosen_blocks.cpp``) computes the parts of a query, its own block and each chosen
 one, by tiles of queries that share a block, and adds them with weights from their normalizers (Milakov and Gimelshein
-2018, section 3.1). With dropout, ``operators.block_plan`` gathers the queries, and the tile kernels of exact attention
-compute the parts; in the backward pass too, which drops the same weights and runs the same tiles with the normalizer
-of the whole row, so nothing of a part is stored between the passes: memory is linear in length. No sum depends on the
-number of threads. There is no second derivative.
+2018, section 3.1). The backward pass (``csrc/chosen_blocks_backward.cpp``) computes the same tiles with the normalizer
+of the whole row, so nothing of a part is stored between the passes: memory is linear in length. With dropout,
+``operators.block_plan`` gathers the queries in both passes, and the tile kernels of exact attention compute the parts,
+which drops the same weights. No sum depends on the number of threads. There is no second derivative.
 """
 
 from __future__ import annotations
@@ -132,6 +132,10 @@ def _chosen_blocks_backward(
 ) -> tuple[Tensor, ...]:
     """Compute regard::chosen_blocks_backward on a CPU."""
     gradients = _empty_gradients(query, key, value)
+    if seed is None:
+        options: dict[str, Any] = {"block": block, "stop": stop, "scale": scale, "threads": torch.get_num_threads()}
+        native.chosen_blocks_backward(grad_output, query, key, value, chosen, output, normalizer, *gradients, **options)
+        return gradients
     of_query, of_key, of_value = gradients
     for queries, keys in _split_heads(query, key, value, chosen):
         plan = BlockPlan.of(chosen[:, queries], stop, block, query.shape[2], key.shape[2])
