@@ -38,7 +38,8 @@ from regard.models.base import Decoder
 from regard.models.causal_state import CausalOutput, CausalState
 from regard.models.check_mechanisms import check_mechanisms
 from regard.models.check_token_ids import check_token_ids
-from regard.models.config_file import ConfigFile, read_json_object
+from regard.models.config_file import ConfigFile
+from regard.models.generation_config import note_ignored_fields, read_end_ids, read_generation_config
 from regard.models.special_ids import NO_END
 from regard.models.weight_names import WeightNames
 from regard.positions.base import Rotation
@@ -316,7 +317,9 @@ class CausalLanguageModel(Decoder, ABC):
         A text ends by the tokens of generation_config.json, if it names some: in models for chats it has the end of a
         turn, which config.json may lack. Raises CheckpointError for files that do not belong together.
         """
-        hyperparameters = _with_ends_of_generation(cls.read_config(config), folder)
+        hyperparameters = cls.read_config(config)
+        generation = read_generation_config(folder, hyperparameters.vocabulary)
+        hyperparameters = _with_end_ids(hyperparameters, read_end_ids(generation))
         stored = checkpoint_reader.stored_tensors(folder)
         with checkpoint_reader.init_on_meta():
             model = cls(hyperparameters)
@@ -327,7 +330,7 @@ class CausalLanguageModel(Decoder, ABC):
         model.tokenizer = checkpoint_reader.read_tokenizer(
             folder, pad_id=hyperparameters.pad_id, limit=model.max_tokens, vocabulary=hyperparameters.vocabulary
         )
-        model.notes = checkpoint_reader.loading_notes(folder, skipped)
+        model.notes = checkpoint_reader.loading_notes(folder, skipped) + note_ignored_fields(generation)
         model.metadata = sequence_files.read_metadata(folder)
         return model.eval()
 
@@ -406,18 +409,10 @@ class CausalLanguageModel(Decoder, ABC):
         return cast("Sequence[DecoderBlock]", self.layers)
 
 
-def _with_ends_of_generation(config: Any, folder: Path) -> Any:
-    """The config with the end tokens of generation_config.json, as in transformers; those it has already come first."""
-    path = folder / "generation_config.json"
-    if not path.exists():
-        return config
-    fields = read_json_object(path)
-    if fields.get("eos_token_id") is None:
-        return config
-    named = ConfigFile({**fields, "vocab_size": config.vocabulary}, path)
-    ends = named.indices("eos_token_id", default=(), below="vocab_size")
-    known = [end for end in config.end_ids if end in ends]
-    return replace(config, end_ids=tuple(dict.fromkeys([*known, *ends])))
+def _with_end_ids(config: Any, end_ids: tuple[int, ...]) -> Any:
+    """The config with these end tokens, if there are any, as in transformers; those it has already come first."""
+    known = [end for end in config.end_ids if end in end_ids]
+    return replace(config, end_ids=tuple(dict.fromkeys([*known, *end_ids]))) if end_ids else config
 
 
 def _check_lengths(lengths: Tensor, prompts: Tensor) -> Tensor:

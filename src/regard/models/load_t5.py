@@ -9,6 +9,7 @@ import torch
 
 from regard.models import checkpoint_reader, sequence_files
 from regard.models.config_file import ConfigFile, read_json_object
+from regard.models.generation_config import note_ignored_fields, read_end_ids, read_generation_config, read_start_id
 from regard.models.t5 import T5
 from regard.models.t5_config import T5Config
 from regard.models.t5_encoder import T5Encoder
@@ -22,11 +23,19 @@ from regard.text.subword_training import FIXED_TOKENS
 def load_t5(folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> T5 | T5Encoder:
     """Load the model of ``folder``, whose config.json is ``config``, in eval mode on the CPU.
 
-    Returns a ``T5Encoder`` if the folder has no decoder. Raises CheckpointError for files that do not belong together.
+    Returns a ``T5Encoder`` if the folder has no decoder. A target begins and ends with the tokens of
+    generation_config.json, if it names some, and ends with those of config.json as well. Raises CheckpointError for
+    files that do not belong together.
     """
     stored = checkpoint_reader.stored_tensors(folder)
     has_decoder = any(name.startswith("decoder.") for name in stored)
     hyperparameters = T5Config.from_hugging_face(config, tied="lm_head.weight" not in stored)
+    generation = read_generation_config(folder, hyperparameters.vocabulary) if has_decoder else None
+    if generation is not None:
+        # Sources end with the first end token, that of config.json; a target ends with any of them.
+        ends = dict.fromkeys([*hyperparameters.end_ids, *read_end_ids(generation)])
+        start = read_start_id(generation, hyperparameters.start_id)
+        hyperparameters = replace(hyperparameters, end_ids=tuple(ends), start_id=start)
     with checkpoint_reader.init_on_meta():
         model = T5(hyperparameters) if has_decoder else T5Encoder(hyperparameters)
     origins, skipped = model.weight_names.origins(stored)
@@ -48,7 +57,7 @@ def load_t5(folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> T5 | T5E
         model.metadata = sequence_files.read_metadata(folder)
     encoder = model.encoder if isinstance(model, T5) else model
     encoder.tokenizer, encoder.pooling = model.tokenizer, Pooling.read(folder)
-    model.notes = checkpoint_reader.loading_notes(folder, skipped)
+    model.notes = checkpoint_reader.loading_notes(folder, skipped) + note_ignored_fields(generation)
     return model.eval()
 
 

@@ -101,6 +101,11 @@ class T5(EncoderDecoder):
         self.tie()
 
     @property
+    def end_ids(self) -> tuple[int, ...]:
+        """The ids of all tokens that end a target; the first, ``end_id``, also ends a source."""
+        return self.config.end_ids
+
+    @property
     def unknown_id(self) -> int | None:
         """The id of the unknown token, from the tokenizer; None if there is none."""
         if self.subwords is not None:

@@ -66,7 +66,7 @@ class T5Config:
         deviation: factor of the standard deviations of the initial weights.
         pad_id: the padding token.
         start_id: the token that begins a target.
-        end_ids: the tokens that end a text; a search ends at the first of them.
+        end_ids: the tokens that end a target; the first one ends a source, too.
         model_type: the type in config.json, one of ``MODEL_TYPES``.
 
     Raises OptionError for values out of range, and for those that the model type does not have.

@@ -102,15 +102,17 @@ class Beam(Search):
     ) -> list[list[Hypothesis]]:
         """Search each source's targets with the beam. See ``Search.decode``."""
         (tokens, state), banned = model.prefill(source, lengths=lengths), banned_token_ids(model)
+        end_ids = torch.tensor(model.end_ids, dtype=torch.long, device=source.device)
+        most_ends = max(len(model.end_ids), 1)
         live = BeamState.from_first_tokens(tokens)
         finished = FinishedHypotheses(len(source), self.best, source.device)
         ended = torch.zeros_like(lengths)
         for length in range(1, int(most.max()) + 1):
             logits, state, live = self._next_logits(model, state, live)
-            # One token more than the width, since one may be the end token.
-            likeliest = blockwise_topk(log_probabilities(logits, banned), self.width + 1)
-            candidates = live.top_continuations(*likeliest, 2 * self.width)
-            score, ends = self._score(candidates, live, lengths, length), _is_end(candidates, model.end_id)
+            # More tokens than the width, since some may be end tokens.
+            likeliest = blockwise_topk(log_probabilities(logits, banned), self.width + most_ends)
+            candidates = live.top_continuations(*likeliest, (1 + most_ends) * self.width)
+            score, ends = self._score(candidates, live, lengths, length), _is_end(candidates, end_ids)
             ended[candidates.source] += ends[:, : self.width].sum(dim=1)
             better = self._select_finished(candidates, ends, score, finished)
             _add_finished(finished, better, candidates, live.tokens[:, 1:], score, ended=True)
@@ -175,9 +177,9 @@ class Beam(Search):
         return divisor
 
 
-def _is_end(candidates: Continuations, end_id: int) -> Bool[Tensor, "sources candidates"]:
-    """Mask of the continuations by the end token."""
-    return (candidates.token == end_id) & (candidates.log_probability > -torch.inf)
+def _is_end(candidates: Continuations, end_ids: Int[Tensor, " ends"]) -> Bool[Tensor, "sources candidates"]:
+    """Mask of the continuations by an end token."""
+    return (candidates.token[..., None] == end_ids).any(dim=-1) & (candidates.log_probability > -torch.inf)
 
 
 def _add_finished(

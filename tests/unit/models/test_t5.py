@@ -253,6 +253,45 @@ class TestParity:
                 ended = row[1:].index(1) if 1 in row[1:] else 9
                 assert list(found.ids) == row[1 : ended + 1]
 
+    def test_targets_begin_and_end_by_generation_config(self, tmp_path, kind, caplog):
+        """Three tokens that the peer writes are declared to be ends; a source still ends with that of config.json."""
+        peer = make_peer(kind, 3, separate_output=True, tie_word_embeddings=False, num_decoder_layers=2)
+        source, (tokens, _) = random_ids(peer, 3, SOURCE), padded(SOURCE, side="right")
+        call = {"input_ids": source.masked_fill(~tokens, 0), "attention_mask": tokens.long()}
+        peer.generation_config.decoder_start_token_id = 4
+        options = {"suppress_tokens": [0, 4], "max_new_tokens": 9, "do_sample": False}
+        written = peer.generate(**call, **options)[:, 1:]
+        ends = [1, *dict.fromkeys(row[place] for row, place in zip(written.tolist(), (3, 5, 0), strict=True))]
+        peer.generation_config.eos_token_id = ends
+        model = reload(peer, tmp_path)
+        assert (model.start_id, model.end_ids, model.end_id) == (4, tuple(ends), 1)
+        assert not model.notes
+        for search, choices in (
+            (Greedy(), {"num_beams": 1}),
+            (
+                Beam(width=3, length_penalty=0.0, patience=float("inf")),
+                {"num_beams": 3, "length_penalty": 0.0, "early_stopping": "never"},
+            ),
+        ):
+            theirs = peer.generate(**call, **options, **choices)
+            for row, (found, *_) in zip(
+                theirs.tolist(), search.search(model, source, tokens.sum(1), most=9), strict=True
+            ):
+                ended = next((place for place, one in enumerate(row[1:]) if one in ends), 9)
+                assert list(found.ids) == row[1 : ended + 1]
+                assert found.finished == (ended < 9)
+        model.save(tmp_path / "copy")
+        copy = load(tmp_path / "copy")
+        assert (copy.start_id, copy.end_ids) == (4, tuple(ends))
+
+        path = tmp_path / "generation_config.json"
+        path.write_text(json.dumps({"forced_bos_token_id": 7, "suppress_tokens": []}))
+        assert load(tmp_path).notes == (f"{path}: searches do not apply forced_bos_token_id",)
+        assert "forced_bos_token_id" in caplog.text
+        path.write_text(json.dumps({"decoder_start_token_id": 31}))
+        with pytest.raises(CheckpointError, match=r"generation_config\.json has an unusable 'decoder_start_token_id'"):
+            load(tmp_path)
+
     def test_folders_are_read_by_transformers_and_again(self, tmp_path_factory, kind):
         @examples(4, without_slow=1)
         @given(peer=peers(kind), shard=st.sampled_from([100, 3000, 10**9]))
