@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -42,8 +42,22 @@ def check_optional(recipe: object, *, texts: Collection[str], counts: Collection
 
 def to_json_fields(recipe: Recipe, *, left_out: Collection[str]) -> dict[str, Any]:
     """Convert the fields of a recipe to JSON values by name, except those ``left_out``; of ``start`` the last part."""
-    fields = {name: to_json_value(value) for name, value in asdict(recipe).items() if name not in left_out}
-    return fields | {"start": None if recipe.start is None else Path(recipe.start).name}
+    kept = {name: to_json_value(value) for name, value in asdict(recipe).items() if name not in left_out}
+    return kept | {"start": None if recipe.start is None else Path(recipe.start).name}
+
+
+def default_fields(kind: type[Any]) -> dict[str, Any]:
+    """The defaults of a dataclass' fields as JSON values by name, for ``Task.recipe_defaults``.
+
+    A default that is a dataclass itself becomes an object of its fields.
+    """
+    defaults = {}
+    for one in fields(kind):
+        default = one.default if one.default_factory is MISSING else one.default_factory()
+        if default is not MISSING:
+            is_nested = is_dataclass(default) and not isinstance(default, type)
+            defaults[one.name] = to_json_value(asdict(default) if is_nested else default)
+    return defaults
 
 
 def check_effect_on_trained_model(start: str, given: Mapping[str, bool], *, parts: str) -> None:

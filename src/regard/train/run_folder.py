@@ -125,10 +125,8 @@ class RunFolder:
 
         ``unwritten`` are settings that earlier versions used but did not write to run.json.
         """
-        before, now = (
-            _flatten(fields) for fields in (_read_json(self._run, _RUN_ADVICE), json.loads(json.dumps(asked)))
-        )
-        before = {**(unwritten or {}), **before}
+        old, now = (_flatten(json.loads(json.dumps(fields))) for fields in (unwritten or {}, asked))
+        before = {**old, **_flatten(_read_json(self._run, _RUN_ADVICE))}
         lost = {name: None for name in before if name.startswith("recipe.")}
         for name, value in {**lost, **now}.items():
             if before.get(name) != value:

@@ -141,6 +141,14 @@ class Task(ABC):
         ``Settings.lasting``, which are compared too. Identify files by name and content, not by their folder.
         """
 
+    def recipe_defaults(self) -> Mapping[str, Any]:
+        """Return the values with which runs went before a field of ``recipe`` existed, as JSON values.
+
+        A run whose recipe lacks a field was started by an earlier version. It can be resumed if the field has this
+        value now, or is None. A field without an entry must be None.
+        """
+        return {}
+
     def files(self) -> Mapping[str, str]:
         """Return texts to store in the run's folder, by file name: results that ``prepare`` is slow to compute."""
         return {}

@@ -226,7 +226,7 @@ def _begin_run(
         run_settings = _run_settings(task, settings)
         processes.check_on_main(task.model)  # before an earlier run is replaced
         if resume:
-            folder.check_same(run_settings, _OLD_RUN_DEFAULTS)
+            folder.check_same(run_settings, {**task.recipe_defaults(), **_OLD_RUN_DEFAULTS})
         else:
             folder.begin({**run_settings, "arithmetic": used}, task.files())
     else:

@@ -34,6 +34,7 @@ from regard.tasks.classification.presets import (
 from regard.tasks.classification.recipe import ClassificationRecipe
 from regard.tasks.classification.validation import TextValidation
 from regard.tasks.low_rank_adapters import add_adapters, merge_adapters
+from regard.tasks.recipe_fields import default_fields
 from regard.tasks.sentences import Indices
 from regard.text.byte_tokenizer import byte_tokenizer
 from regard.text.labelled import LabelledText, check_labels, label_matrix
@@ -131,6 +132,10 @@ class ClassificationTask(Task):
         model = {"encoder": self.model.encoder_fields, "labels": list(config.labels), "several": config.several}
         model |= {"dropout": config.dropout, "max_tokens": config.max_tokens}
         return {**self._recipe.fields(), "metric": self.validation.metric, "model": model, "texts": texts}
+
+    def recipe_defaults(self) -> dict[str, Any]:
+        """The defaults of the recipe, by which runs of earlier versions went."""
+        return default_fields(ClassificationRecipe)
 
     def files(self) -> Mapping[str, str]:
         """The tokenizer as a text, by file name."""

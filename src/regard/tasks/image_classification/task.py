@@ -37,6 +37,7 @@ from regard.tasks.image_classification.recipe import ImageClassificationRecipe
 from regard.tasks.image_classification.validation import PictureValidation
 from regard.tasks.label_validation import describe_score
 from regard.tasks.labelled_media import check_labels, choose_metric, find_labels, make_truth
+from regard.tasks.recipe_fields import default_fields
 from regard.tasks.sentences import Indices
 from regard.tasks.time_shares import TimeShares
 from regard.train import RankShard, RunContext, Settings, Task, Validation
@@ -132,6 +133,10 @@ class ImageClassificationTask(Task):
             "pictures": self.batches.digest + self.validation.batches.digest,
             "teacher_weights": None if self._teacher is None else _weights_digest(self._teacher),
         }
+
+    def recipe_defaults(self) -> dict[str, Any]:
+        """The defaults of the recipe, by which runs of earlier versions went."""
+        return default_fields(ImageClassificationRecipe)
 
     def epoch(self, number: int) -> list[BatchIndices]:
         """The batches of an epoch."""

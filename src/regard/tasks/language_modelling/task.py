@@ -29,7 +29,7 @@ from regard.tasks.language_modelling.presets import PRESETS
 from regard.tasks.language_modelling.recipe import LanguageModelRecipe
 from regard.tasks.language_modelling.validation import DocumentValidation
 from regard.tasks.low_rank_adapters import add_adapters, merge_adapters
-from regard.tasks.recipe_fields import to_json_value
+from regard.tasks.recipe_fields import default_fields, to_json_value
 from regard.tasks.sentences import Sentences
 from regard.text.language_tokenizer import train_language_tokenizer
 from regard.text.tokenizer import Tokenizer
@@ -109,6 +109,10 @@ class LanguageModelTask(Task):
         model = {"type": type(self.model).__name__, **asdict(self.model.config)}
         blocks = {"block": self.blocks.length, "batch": self.blocks.size}
         return {**self._recipe.fields(), **blocks, "model": to_json_value(model), "documents": digests}
+
+    def recipe_defaults(self) -> dict[str, Any]:
+        """The defaults of the recipe and of the model's config, by which runs of earlier versions went."""
+        return {**default_fields(LanguageModelRecipe), "model": default_fields(type(self.model.config))}
 
     def files(self) -> Mapping[str, str]:
         """The tokenizer as a text, by file name."""

@@ -29,7 +29,7 @@ from regard.tasks.masked_language_modelling.new_model import (
 from regard.tasks.masked_language_modelling.presets import PRESETS
 from regard.tasks.masked_language_modelling.recipe import MaskedLanguageModelRecipe
 from regard.tasks.masked_language_modelling.validation import MaskedValidation, count_unknown
-from regard.tasks.recipe_fields import to_json_value
+from regard.tasks.recipe_fields import default_fields, to_json_value
 from regard.tasks.sentences import Sentences
 from regard.text.encoder_tokenizer import train_encoder_tokenizer
 from regard.text.token_masking import TokenMasking
@@ -124,6 +124,10 @@ class MaskedLanguageModelTask(Task):
         model = {"type": type(self.model).__name__, **asdict(self.model.config)}
         blocks = {"block": self.blocks.length, "batch": self.blocks.size}
         return {**self._recipe.fields(), **blocks, "model": to_json_value(model), "documents": digests}
+
+    def recipe_defaults(self) -> dict[str, Any]:
+        """The defaults of the recipe and of the model's config, by which runs of earlier versions went."""
+        return {**default_fields(MaskedLanguageModelRecipe), "model": default_fields(type(self.model.config))}
 
     def files(self) -> Mapping[str, str]:
         """The tokenizer as a text, by file name."""

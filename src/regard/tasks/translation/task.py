@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from regard.models import EncoderDecoder, sequence_files
 from regard.tasks.check_data_files import check_data_files
+from regard.tasks.recipe_fields import default_fields
 from regard.tasks.sentences import Indices
 from regard.tasks.translation import starting_model
 from regard.tasks.translation.batches import Batches
@@ -111,6 +112,10 @@ class TranslationTask(Task):
         pairs = self.batches.corpus.digest + self.validation.batches.corpus.digest
         prefix = {"prefix": self.model.prefix} if self.model.prefix else {}
         return {**self._recipe.fields(), **prefix, "tokens": self.batches.tokens, "model": model, "pairs": pairs}
+
+    def recipe_defaults(self) -> dict[str, Any]:
+        """The defaults of the recipe and of the model's config, by which runs of earlier versions went."""
+        return {**default_fields(TranslationRecipe), "model": default_fields(type(self.model.config))}
 
     def files(self) -> Mapping[str, str]:
         """The subwords as texts, by file name."""
