@@ -51,13 +51,17 @@ def test_broken_files_are_named_or_skipped(data):
         (data / "tones" / label / name).write_bytes(content)
     refused = train(data, "m", [*SMALL, "--steps", 3], start=fork_command())
     assert refused.returncode == 3
-    assert all(f"{name} " in refused.stderr for name in ("cut.wav", "empty.wav", "silent.wav", "lying.flac", "text.wav"))
+    assert all(
+        f"{name} " in refused.stderr for name in ("cut.wav", "empty.wav", "silent.wav", "lying.flac", "text.wav")
+    )
     assert "--skip-bad" in refused.stderr
     assert not (data / "m").exists()
     assert not (data / "m.run").exists()
     skipped = train(data, "m", [*SMALL, "--steps", 40, "--rate", 1e-2, "--skip-bad"], start=fork_command())
     assert skipped.returncode == 0, skipped.stderr
-    assert all(f"{name} " in skipped.stderr for name in ("cut.wav", "empty.wav", "silent.wav", "lying.flac", "text.wav"))
+    assert all(
+        f"{name} " in skipped.stderr for name in ("cut.wav", "empty.wav", "silent.wav", "lying.flac", "text.wav")
+    )
     assert "a file is not named like a sound" in skipped.stderr
     about = json.loads((data / "m" / "about.json").read_text())
     assert about["sounds"] + about["held_out"] == 49
@@ -88,7 +92,9 @@ def test_train_then_classify_evaluate_embed_and_fine_tune(data):
     tuned = train(data, "tuned", ["classify", "--data", "tones", "--from", "m", "--steps", 3], start=fork_command())
     assert tuned.returncode == 0, tuned.stderr
     assert json.loads((data / "tuned" / "about.json").read_text())["start"] == "m"
-    (data / "list.csv").write_text("path,label\ntones/high/000.wav,middle\ntones/low/000.wav,low\ntones/low/001.wav,low\n")
+    (data / "list.csv").write_text(
+        "path,label\ntones/high/000.wav,middle\ntones/low/000.wav,low\ntones/low/001.wav,low\n"
+    )
     others = train(data, "others", ["classify", "--data", "list.csv", "--valid", "list.csv", "--from", "m", "--steps", 3],
                    start=fork_command())  # fmt: skip
     assert others.returncode == 0, others.stderr
@@ -100,7 +106,10 @@ def test_train_then_classify_evaluate_embed_and_fine_tune(data):
     ("change", "facts"),
     [
         (lambda folder: (folder / "none").mkdir(), "none has no sounds"),
-        (lambda folder: [one.unlink() for one in (folder / "low").iterdir()] and (folder / "low").rmdir(), "same label"),
+        (
+            lambda folder: [one.unlink() for one in (folder / "low").iterdir()] and (folder / "low").rmdir(),
+            "same label",
+        ),
     ],
 )
 def test_folders_that_cannot_be_used(data, change, facts):

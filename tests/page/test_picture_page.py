@@ -67,6 +67,8 @@ def test_sentence_value_and_steps_are_those_of_the_model(show_pictures: ShowPict
     )
     assert opened.page.inner_text("#map-value") == f"{names[4]} → {names[2]} {100 * row[2]:.1f} %"
     assert opened.page.inner_text("#prefix-shares") == f"Beside the patches: class token {100 * row[0]:.1f} %"
+    layers, heads = len(reading.layers), reading.layers[0].attention.heads
+    assert opened.page.inner_text("#about").endswith(f"patches, {layers} layers with {heads} heads each.")
     assert opened.page.locator("#steps > li").count() == 6
     cells = opened.page.locator("#steps tbody td:nth-child(5)").all_inner_texts()
     np.testing.assert_allclose([float(cell) for cell in cells], row, atol=5.1e-5)
@@ -163,6 +165,7 @@ def test_a_row_of_a_swin_lies_in_its_window(show_pictures: ShowPictures) -> None
         row = layer.attention.weights()[1, token]
         cells = opened.page.locator("#steps tbody td:nth-child(2)").all_inner_texts()
         np.testing.assert_allclose([float(cell) for cell in cells], row, atol=5.1e-5)
+    assert opened.page.inner_text("#about").endswith("patches, 4 layers with 12 heads in all.")
     assert "shifted by 1" in opened.page.inner_text("#map-how")
     assert opened.page.get_by_role("radio", name="Rollout", exact=True).count() == 0
 

@@ -166,7 +166,7 @@ def view(
         )
         console, arguments = PipedConsole(highlight=False, markup=False), [*(texts or []), *(picture or [])]
         written = show_media(kind, arguments, model, label, path, console, overwrite=overwrite)
-        _tell_where(written, console, open_page=open_page)
+        _tell_where(written, console, open_page=open_page, example=f"{kind.one}.html")
         return
     if label is not None:
         raise OptionError("--label belongs to pictures", expected="a picture", got="texts", do="leave --label out")
@@ -278,12 +278,12 @@ def _show_side_by_side(
     _tell_where(written, console, open_page=open_page)
 
 
-def _tell_where(written: Path | None, console: Console, *, open_page: bool) -> None:
-    """Print where the page is, or how to write one, and open it if requested."""
+def _tell_where(written: Path | None, console: Console, *, open_page: bool, example: str = "attention.html") -> None:
+    """Print where the page is, or how to write one, such as ``example``, and open it if requested."""
     from regard.escape_text import escape_text
 
     if written is None:
-        console.print("For the page with every layer and head, add: -o attention.html", style="dim")
+        console.print(f"For the page with every layer and head, add: -o {example}", style="dim")
         return
     console.print(
         f"Page: {escape_text(str(written))} ({written.stat().st_size / 1000:,.0f} kB); open it in any browser.",

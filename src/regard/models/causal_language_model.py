@@ -37,7 +37,7 @@ from regard.models import checkpoint_reader, checkpoint_writer, sequence_files
 from regard.models.base import Decoder
 from regard.models.causal_state import CausalOutput, CausalState
 from regard.models.check_mechanisms import check_mechanisms
-from regard.models.check_token_ids import check_token_ids
+from regard.models.check_token_ids import check_texts_of_ids
 from regard.models.config_file import ConfigFile
 from regard.models.generation_config import note_ignored_fields, read_end_ids, read_generation_config
 from regard.models.special_ids import NO_END
@@ -300,15 +300,8 @@ class CausalLanguageModel(Decoder, ABC):
     @final
     def check_ids(self, ids: object) -> None:
         """Raise DtypeError, ShapeError or OptionError unless ``ids`` are (batch, length) of 1 or more, and valid."""
-        check_token_ids("ids", ids, self.config.vocabulary)
-        assert isinstance(ids, Tensor)
-        if ids.shape[1] == 0:
-            raise ShapeError(
-                "ids have no tokens",
-                expected="ids (batch, length) with a length of 1 or more",
-                got=str(tuple(ids.shape)),
-                do="begin an empty text with model.start_id, if the model has one",
-            )
+        do = "begin an empty text with model.start_id, if the model has one"
+        check_texts_of_ids("ids", ids, self.config.vocabulary, do=do)
 
     @classmethod
     def from_folder(cls, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Self:

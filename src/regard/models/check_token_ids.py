@@ -63,6 +63,19 @@ def check_token_ids(name: str, indices: object, size: int) -> None:
         )
 
 
+def check_texts_of_ids(name: str, ids: object, vocabulary: int, *, do: str) -> None:
+    """Raise what ``check_token_ids`` raises, and ShapeError unless the length is 1 or more; ``do`` is its advice."""
+    check_token_ids(name, ids, vocabulary)
+    assert isinstance(ids, Tensor)
+    if ids.shape[1] == 0:
+        raise ShapeError(
+            f"{name} have no tokens",
+            expected=f"{name} (batch, length) with a length of 1 or more",
+            got=str(tuple(ids.shape)),
+            do=do,
+        )
+
+
 def check_token_positions(positions: object, ids: Tensor, max_length: int) -> None:
     """Raise DtypeError, ShapeError or OptionError unless ``positions``, below ``max_length``, have the shape of ids."""
     check_token_ids("positions", positions, max_length)

@@ -25,7 +25,7 @@ from regard.errors import DtypeError, RefusedError, ShapeError, check_kind
 from regard.models import checkpoint_reader, checkpoint_writer, sequence_files
 from regard.models.base import Encoder
 from regard.models.check_mechanisms import check_mechanisms
-from regard.models.check_token_ids import check_token_ids
+from regard.models.check_token_ids import check_texts_of_ids
 from regard.models.config_file import ConfigFile
 from regard.models.masked_language_head import MaskedLanguageHead
 from regard.models.weight_names import StoredTensor, WeightNames
@@ -163,15 +163,8 @@ class MaskedLanguageModel(Encoder, ABC):
     @final
     def check_ids(self, ids: object) -> None:
         """Raise DtypeError, ShapeError or OptionError unless ``ids`` are (batch, length) of 1 or more, and valid."""
-        check_token_ids("ids", ids, self.config.vocabulary)
-        assert isinstance(ids, Tensor)
-        if ids.shape[1] == 0:
-            raise ShapeError(
-                "ids have no tokens",
-                expected="ids (batch, length) with a length of 1 or more",
-                got=str(tuple(ids.shape)),
-                do="every text has at least its special tokens after model.tokenizer.encode(texts)",
-            )
+        do = "every text has at least its special tokens after model.tokenizer.encode(texts)"
+        check_texts_of_ids("ids", ids, self.config.vocabulary, do=do)
 
     @classmethod
     def from_folder(cls, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Self:

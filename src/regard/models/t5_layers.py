@@ -11,10 +11,10 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from regard.errors import ShapeError, check_kind
+from regard.errors import check_kind
 from regard.layers import DecoderBlock, EncoderBlock, FeedForward, MultiHeadAttention, PreNorm, RMSNorm
 from regard.mechanisms import DotProduct
-from regard.models.check_token_ids import check_token_ids
+from regard.models.check_token_ids import check_texts_of_ids
 from regard.models.t5_config import T5Config
 from regard.positions import DistanceTable, T5Buckets
 
@@ -100,11 +100,5 @@ def check_config(config: object) -> None:
 
 def check_ids(name: str, ids: Tensor, vocabulary: int) -> None:
     """Raise DtypeError, ShapeError or OptionError unless ``ids`` are (batch, length) of 1 or more, and valid."""
-    check_token_ids(name, ids, vocabulary)
-    if ids.shape[1] == 0:
-        raise ShapeError(
-            f"{name} have no tokens",
-            expected=f"{name} (batch, length) with a length of 1 or more",
-            got=str(tuple(ids.shape)),
-            do="a source ends with the end token, and a target begins with model.start_id",
-        )
+    do = "a source ends with the end token, and a target begins with model.start_id"
+    check_texts_of_ids(name, ids, vocabulary, do=do)

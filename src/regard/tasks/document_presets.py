@@ -20,8 +20,6 @@ MAX_START_BLOCK = 512
 """The block of a model to start from that reads longer texts, unless the recipe names one."""
 _SIZE_LIMITS = ((2_000_000, "tiny"), (50_000_000, "small"))
 _VOCABULARY_LIMITS = (500_000, 5_000_000, 50_000_000)
-_WARMUP_SHARE = 10
-"""A warm-up that is not given takes at most this part of a schedule with a number of steps."""
 
 
 @final
@@ -79,8 +77,6 @@ class DocumentPresets:
         is_new = recipe.start is None
         peak, warmup = (size.peak, size.warmup) if is_new else (self.fine_tuning_peak, self.fine_tuning_warmup)
         peak = peak if recipe.lora is None else self.lora_peak
-        if settings.schedule.steps is not None:  # a cosine, which ends after its warm-up
-            warmup = min(warmup, settings.schedule.steps // _WARMUP_SHARE)
         settings = replace(settings, schedule=settings.schedule.complete(peak=peak, warmup=warmup))
         is_unlimited = (settings.epochs, settings.steps, settings.minutes) == (None, None, None)
         return settings if is_new or not is_unlimited else replace(settings, epochs=self.fine_tuning_epochs)

@@ -24,6 +24,8 @@ from regard.errors import OptionError, check_choice, check_count, check_number
 
 SCHEDULES = ("inverse_sqrt", "cosine", "constant")
 _DEFAULT_PEAK, _DEFAULT_WARMUP = 1e-3, 1000
+_WARMUP_SHARE = 10
+"""A warm-up that is not given takes at most this part of a schedule with a number of steps."""
 
 
 @final
@@ -70,7 +72,12 @@ class Schedule:
         return self.name == "cosine" and self.steps is None
 
     def complete(self, *, peak: float = _DEFAULT_PEAK, warmup: int = _DEFAULT_WARMUP) -> Schedule:
-        """Fill in ``peak`` and ``warmup`` where they are None. Raises OptionError as the constructor does."""
+        """Fill in ``peak`` and ``warmup`` where they are None; a warm-up takes at most a tenth of ``steps``.
+
+        Raises OptionError as the constructor does.
+        """
+        if self.steps is not None:  # a cosine, which ends after its warm-up
+            warmup = min(warmup, self.steps // _WARMUP_SHARE)
         return replace(
             self,
             peak=peak if self.peak is None else self.peak,

@@ -45,6 +45,13 @@ def test_cosine_without_an_end_is_refused():
     assert Settings(schedule=Schedule("cosine", steps=10), epochs=3).lasting()["cosine_epochs"] is None
 
 
+def test_a_default_warmup_takes_a_tenth_of_the_steps_at_most():
+    assert Schedule(name="cosine", steps=70).complete(peak=1.0, warmup=200).warmup == 7
+    assert Schedule(name="cosine", steps=70, warmup=50).complete(peak=1.0, warmup=200).warmup == 50
+    assert Schedule(name="cosine", steps=7000).complete(peak=1.0, warmup=200).warmup == 200
+    assert Schedule().complete(peak=1.0, warmup=200).warmup == 200
+
+
 def test_constant_and_no_warmup():
     assert Schedule(name="constant", peak=3.0, warmup=0).rate(1) == 3.0
     assert Schedule(name="constant", peak=3.0, warmup=4).rate(1) == 0.75

@@ -41,7 +41,7 @@ from regard.tasks.gato.new_model import (
 from regard.tasks.gato.recipe import PICTURES, TEXT, GatoRecipe
 from regard.tasks.gato.sources import Draw, EpisodeSource, PictureSource, Source, TextSource, TokenizedEpisode
 from regard.tasks.gato.validation import GatoValidation, ReferenceReturns, measure_references
-from regard.tasks.recipe_fields import to_json_value
+from regard.tasks.recipe_fields import default_fields, to_json_value
 from regard.text.tokenizer import Tokenizer
 from regard.train import RankShard, RunContext, Settings, Task, Validation
 
@@ -165,6 +165,10 @@ class GatoTask(Task):
     def files(self) -> Mapping[str, str]:
         """The tokenizer as a text, by file name."""
         return {} if self.model.tokenizer is None else {_TOKENIZER_FILE: self.model.tokenizer.to_json()}
+
+    def recipe_defaults(self) -> dict[str, Any]:
+        """The defaults of the recipe, by which runs of earlier versions went."""
+        return default_fields(GatoRecipe)
 
     def epoch(self, number: int) -> Sequence[MixedBatch]:
         """The batches of an epoch."""

@@ -31,6 +31,7 @@ from regard.tasks.labelled_media import (
     report_conflicts,
     report_validation,
 )
+from regard.tasks.recipe_fields import default_fields
 from regard.tasks.sentences import Indices
 from regard.tasks.sound_classification import new_model
 from regard.tasks.sound_classification.batches import Batches, BatchIndices
@@ -126,6 +127,10 @@ class SoundClassificationTask(Task):
             "model": self.model.config_fields() | {"processor": self._processor.fields()},
             "sounds": self.batches.digest + self.held_out.digest,
         }
+
+    def recipe_defaults(self) -> dict[str, Any]:
+        """The defaults of the recipe, by which runs of earlier versions went."""
+        return default_fields(SoundClassificationRecipe)
 
     def epoch(self, number: int) -> list[BatchIndices]:
         """The batches of an epoch."""

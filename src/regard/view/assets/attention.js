@@ -28,6 +28,15 @@ function headsIn(text, layer) {
   return (weights ?? query).length;
 }
 
+// For example "4 layers with 3 heads each", or "4 layers with 14 heads in all" where layers have different numbers.
+function layersAndHeads(text) {
+  const heads = text.layers.map((_, layer) => headsIn(text, layer));
+  const alike = heads.every((count) => count === heads[0]);
+  const count = alike ? heads[0] : heads.reduce((sum, one) => sum + one, 0);
+  const share = heads.length === 1 ? "" : alike ? " each" : " in all";
+  return `${plural(heads.length, "layer")} with ${plural(count, "head")}${share}`;
+}
+
 // Whether a layer has only its weights.
 function isAlone(text, layer) {
   return Boolean(text.layers[layer].weights);

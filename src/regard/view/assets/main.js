@@ -15,12 +15,10 @@ function showAbout() {
   document.documentElement.dataset.kind = data.texts[state.text].attentions[state.kind].kind;
   document.documentElement.classList.toggle("one-head", hasOneHead(text));
   document.documentElement.classList.toggle("has-signed", text.layers.some((_, layer) => isSigned(text, layer)));
-  const heads = text.layers.reduce((sum, _, layer) => sum + headsIn(text, layer), 0);
-  const size = `${plural(text.layers.length, "layer")}, ${plural(heads, "head")}`;
   const tokens = isAcross(text)
     ? `${plural(text.tokens.length, "target token")}, ${plural(keysOf(text).length, "source token")}`
     : plural(text.tokens.length, "token");
-  byId("about").textContent = `${data.model || "Model"}: ${tokens}, ${size}.`;
+  byId("about").textContent = `${data.model || "Model"}: ${tokens}, ${layersAndHeads(text)}.`;
   byId("asking-name").textContent = data.texts[state.text].forced ? "Target, as given" : "Target, the model’s translation";
   byId("cut").hidden = text.dropped === 0;
   byId("cut").textContent = `Truncated: the text is longer than the model's limit. Its last ${plural(text.dropped, "token")} were removed.`;

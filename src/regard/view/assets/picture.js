@@ -2,9 +2,8 @@
 
 function showPictureFacts() {
   const text = shownText();
-  const heads = text.layers.reduce((sum, _, layer) => sum + headsIn(text, layer), 0);
   const [first] = text.layers;
-  byId("about").textContent = `${data.model || "Model"}: ${text.sound ? `${timeName(text.sound.length)}, ${plural(first.columns, "token")}` : `${first.rows} × ${first.columns} patches`}, ${plural(text.layers.length, "layer")}, ${plural(heads, "head")}.`;
+  byId("about").textContent = `${data.model || "Model"}: ${text.sound ? `${timeName(text.sound.length)}, ${plural(first.columns, "token")}` : `${first.rows} × ${first.columns} patches`}, ${layersAndHeads(text)}.`;
   const alone = text.layers.every((_, layer) => isAlone(text, layer));
   const how = data.letters
     ? `rounded to ${data.letters === 3 ? 19 : 13} bits; on this page no weight differs from the model’s by more than ${data.largest_error.toPrecision(1)}`

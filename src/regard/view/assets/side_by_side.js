@@ -13,8 +13,7 @@ function showSideBySideFacts() {
   const text = shownText();
   const { top, threads } = data.texts[state.text];
   document.documentElement.classList.toggle("one-head", hasOneHead(text));
-  const heads = text.layers.reduce((sum, _, layer) => sum + headsIn(text, layer), 0);
-  byId("about").textContent = `${data.model || "Model"}: ${plural(text.tokens.length, "token")}, ${plural(text.layers.length, "layer")}, ${plural(heads, "head")}; ${plural(panelsOfText().length - 1, "mechanism")} beside its own.`;
+  byId("about").textContent = `${data.model || "Model"}: ${plural(text.tokens.length, "token")}, ${layersAndHeads(text)}; ${plural(panelsOfText().length - 1, "mechanism")} beside its own.`;
   byId("cut").hidden = text.dropped === 0;
   byId("cut").textContent = `Truncated: the text is longer than the model’s limit. Its last ${plural(text.dropped, "token")} were removed.`;
   byId("top").textContent = top;
