@@ -5,7 +5,8 @@
 Yu et al. 2022 (Orca), section 3; keys and values are in pages of one pool (Kwon et al. 2023), without padding. A
 request that has ended leaves at once, and its pages go to the next one that waits. Requests enter in their order, when
 the pages that they may need at most are free, so none is ever interrupted. The samples of a prompt share its pages, and
-so do prompts that begin alike (``prefix_cache``).
+so do prompts that begin alike (``prefix_cache``), also one that begins with an earlier prompt and the text written for
+it, as in a chat.
 """
 
 from __future__ import annotations
@@ -162,7 +163,8 @@ class ContinuousBatching:
         """Free the pages of texts that have ended; return the requests of which all have."""
         for request in self._running:
             for row in request.rows:
-                if row.has_ended:
+                if row.has_ended and row.sequence.length:
+                    self._share_written(row)
                     row.sequence = PagedSequence(self.pool, self._layout)
         complete = [request for request in self._running if request.is_complete]
         for request in complete:
@@ -225,6 +227,22 @@ class ContinuousBatching:
                 request.is_shared = False
             else:
                 request.is_shared = self.prefixes.add(request.path, request.ids[start : start + size], column)
+
+    def _share_written(self, row: Row) -> None:
+        """Let later prompts that begin with the prompt and the text of a row that has ended find its whole pages.
+
+        Pages from which a layer with a window has freed its part are left out, and so are those after them.
+        """
+        size, sequence = self.pool.page_size, row.sequence
+        tokens = (row.request.ids + row.written)[: sequence.length]  # the last one may not have been read
+        path = self.prefixes.find(tokens)
+        self.prefixes.use(path)
+        num_found = len(path)
+        for number in range(num_found, len(tokens) // size):
+            column = sequence.columns[number]
+            if None in column or not self.prefixes.add(path, tokens[number * size : (number + 1) * size], column):
+                break
+        self.prefixes.release(path, len(path) - num_found)
 
     def _write(self, rows: list[Row], logits: Float[Tensor, "rows vocabulary"]) -> list[tuple[Row, int]]:
         """Choose a token for each text."""

@@ -1,4 +1,4 @@
-"""Pages of prompts, kept for later prompts that begin with the same tokens: a tree of pages.
+"""Pages of prompts and written texts, kept for later prompts that begin with the same tokens: a tree of pages.
 
     root -> page of tokens 0 .. 15 -> page of tokens 16 .. 31 -> ..          one path for each different beginning
 

@@ -154,6 +154,26 @@ def test_prompts_that_begin_alike_are_computed_once():
     assert forgetful.num_reused_tokens == 0
 
 
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "mistral"])
+def test_a_prompt_may_begin_with_a_text_that_was_written(kind):
+    """As in a chat, both samples of a prompt; behind the windows of mistral nothing is kept of them."""
+    windowed = language_model("llama", windows=(5, 5), model_type="mistral").double()
+    model, search = MODELS.get(kind, windowed), Sampling(seed=3, best=2)
+    batching = make_batching(model, search, page_size=3, most=40)
+    first = Request([7, 8, 9, 10], 17)
+    run(batching, [first])
+    check_no_page_is_lost(batching)
+    for text in first.hypotheses():
+        known = [*first.ids, *text.ids]
+        following = Request([*known, 5, 6], 4)
+        run(batching, [following])
+        check_no_page_is_lost(batching)
+        if kind != "mistral":
+            assert following.num_reused >= (len(known) - 1) // 3 * 3
+        expected = write_by_hand(model, search, following.ids, 4)
+        assert [one.ids for one in following.hypotheses()] == [written[0] for written in expected]
+
+
 def test_pages_of_other_weights_are_not_used():
     model = language_model(max_length=97)
     generator, prompt = Generator(model), "the cat sees the dog and a horse eats here"
