@@ -21,6 +21,7 @@ from regard.hf import recorded_layers
 from regard.hf.other_arguments import check_packing, refuse_unknown_arguments
 from regard.hf.read_mask import read_mask
 from regard.hf.requested_weights import are_weights_requested
+from regard.hf.traced_attention import attention_in_graph
 from regard.hf.visible_keys import VisibleKeys
 from regard.kernels.autocast import is_in_autocast
 from regard.kernels.reference import attention as reference_attention
@@ -69,6 +70,20 @@ def attention_function(
     if isinstance(cache, PagedAttentionCache):
         key, value = cache.update(key_states=key, value_states=value, layer_idx=module.layer_idx, kwargs=arguments)
     query, key, value = _match_batches(*_cast_in_autocast(query, key, value))
+    if isinstance(scaling, Tensor):
+        query, scaling = query * scaling.to(query.dtype), 1.0
+    sums: dict[str, Any] = {"scale": scaling, "softcap": softcap, "sinks": _join_sinks(s_aux, sinks)}
+    active_dropout = dropout if module.training else 0.0
+    needs_weights = are_weights_requested(module, arguments)
+    if (
+        attention_mask is not None
+        and position_bias is None
+        and not needs_weights
+        and not recorded_layers.is_recording()
+    ):
+        computed = attention_in_graph(query, key, value, attention_mask, dropout=active_dropout, **sums)
+        if computed is not None:
+            return computed.transpose(1, 2).contiguous(), None
     if attention_mask is None:
         check_packing(arguments)
         visible, bias = _visible_keys_without_mask(module, is_causal, query.shape[2], key.shape[2]), None
@@ -76,16 +91,7 @@ def attention_function(
         visible, bias = read_mask(attention_mask)
     if position_bias is not None:
         bias = position_bias if bias is None else bias + position_bias
-    if isinstance(scaling, Tensor):
-        query, scaling = query * scaling.to(query.dtype), 1.0
-    terms: dict[str, Any] = {
-        "mask": visible.mask,
-        "bias": None if bias is None else visible.narrow(bias, 3),
-        "scale": scaling,
-        "softcap": softcap,
-        "sinks": _join_sinks(s_aux, sinks),
-    }
-    active_dropout = dropout if module.training else 0.0
+    terms = {"mask": visible.mask, "bias": None if bias is None else visible.narrow(bias, 3), **sums}
     tensors = query, visible.narrow(key, 2), visible.narrow(value, 2)
     output = attention(*tensors, **terms, dropout=active_dropout)
     if recorded_layers.is_recording():
@@ -97,11 +103,11 @@ def attention_function(
             visible=visible,
             bias=bias,
             scale=scaling,
-            softcap=terms["softcap"],
-            sinks=terms["sinks"],
+            softcap=softcap,
+            sinks=sums["sinks"],
         )
     weights = None
-    if are_weights_requested(module, arguments):
+    if needs_weights:
         problem = reference_attention.make_dot_product_problem(make_request(*tensors, **terms))
         weights = reference_attention.compute_weights(problem).to(query.dtype)
         weights = _restore_hidden_keys(weights, visible, key.shape[2])

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, final
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -26,6 +27,7 @@ from regard.tensors import has_values
 _LOWEST_HALF = torch.finfo(torch.float16).min
 _LOWEST_OTHER = torch.finfo(torch.bfloat16).min  # those of float32 and float64 are lower
 
+_LOWEST_BITS = {torch.float16: 0xFBFF - 2**16, torch.bfloat16: 0xFF7F - 2**16}  # as int16
 _MAX_VIEWS = 4  # of one tensor: a model may slice its mask, in few ways
 
 
@@ -56,7 +58,16 @@ def read_mask(attention_mask: Any) -> tuple[VisibleKeys, Tensor | None]:
             return VisibleKeys(Keep(attention_mask)), None
         hidden = _hidden_cells(attention_mask)
         return VisibleKeys(Keep(~hidden)), attention_mask.masked_fill(hidden, 0.0)
-    reading = _get_reading(attention_mask)
+    return _split(attention_mask, _get_reading(attention_mask))
+
+
+def read_mask_values(attention_mask: Tensor) -> tuple[VisibleKeys, Tensor | None]:
+    """Return what ``read_mask`` returns for a bool or float tensor of 4 dimensions, without keeping anything of it."""
+    return _split(attention_mask, _read_values(attention_mask))
+
+
+def _split(attention_mask: Tensor, reading: MaskReading) -> tuple[VisibleKeys, Tensor | None]:
+    """The visible keys, and the bias if the mask is one too."""
     if not reading.is_bias:
         return reading.visible, None
     bias = narrow_expanded(attention_mask)
@@ -132,6 +143,9 @@ def _read_values(attention_mask: Tensor) -> MaskReading:
     if attention_mask.dtype == torch.bool:
         return MaskReading(recognize(attention_mask))
     cells = narrow_expanded(attention_mask)
+    visible = None if attention_mask.requires_grad else _find_zeros(cells)
+    if visible is not None:
+        return MaskReading(recognize(visible.expand(attention_mask.shape)))
     hidden = _hidden_cells(cells)
     is_bias = attention_mask.requires_grad or _any((cells != 0) & ~hidden)
     if not _any(hidden):
@@ -142,6 +156,24 @@ def _read_values(attention_mask: Tensor) -> MaskReading:
 def _any(cells: Tensor) -> bool:
     """Whether any cell is True: by NumPy, which stops at the first one."""
     return bool(cells.cpu().numpy().any())
+
+
+def _find_zeros(additive: Tensor) -> Tensor | None:
+    """True where an additive mask is 0, if all its other cells are -inf or a lowest value; else None.
+
+    This is the usual form. It is read by NumPy, as in ``visible_keys``: half precision by its bits, in which -inf
+    follows the lowest number.
+    """
+    lowest = _LOWEST_BITS.get(additive.dtype)
+    if lowest is not None:
+        cells = additive.cpu().view(torch.int16).numpy()
+        hidden = (cells == lowest) | (cells == lowest + 1)
+    else:
+        cells = additive.cpu().numpy()
+        hidden = cells <= _LOWEST_OTHER
+    zeros = cells == 0
+    is_usual = np.count_nonzero(zeros) + np.count_nonzero(hidden) == cells.size
+    return torch.from_numpy(zeros) if is_usual else None
 
 
 def _hidden_cells(additive: Tensor) -> Tensor:

@@ -59,12 +59,12 @@ def attention(
 
 def _attention(query: Tensor, key: Tensor, value: Tensor, *terms: Any) -> Results:
     """Compute regard::attention on a CPU."""
-    results = _empty_results(query, key, value, *terms)
+    results = empty_results(query, key, value, *terms)
     _run_kernel(query, key, value, results, KernelArguments(*terms))
     return results
 
 
-def _empty_results(query: Tensor, key: Tensor, value: Tensor, *terms: Any) -> Results:
+def empty_results(query: Tensor, key: Tensor, value: Tensor, *terms: Any) -> Results:
     """Allocate the results; also the fake kernel for tracing."""
     del key, terms
     output = empty_token_major(query, query.shape[2], value.shape[3])
@@ -264,7 +264,7 @@ ATTENTION = Operator(
     f"(Tensor query, Tensor key, Tensor value, {SCHEMA}) -> "
     "(Tensor output, Tensor lse, Tensor normalizer, Tensor rounding_residual)",
     compute=_attention,
-    fake=_empty_results,
+    fake=empty_results,
     save=_save,
     differentiate=_differentiate,
     num_returned=2,

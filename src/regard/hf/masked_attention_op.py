@@ -1,0 +1,155 @@
+"""regard::masked_attention: attention with a mask of ``transformers`` whose structure is found when a graph runs.
+
+While torch traces, a mask has no values, and so no structure that kernels could use. This operator gets the mask as it
+is, and reads it in each call: the kernels then skip what a causal mask, a window or padding hides. Nothing is kept from
+call to call, since a compiled graph writes into memory without changing a tensor's version. Reading takes a pass over
+the cells of the mask, some percent of the time of the attention of one text; small masks stay in the graph.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from regard.contract import Frame
+from regard.hf.read_mask import read_mask_values
+from regard.hf.visible_keys import VisibleKeys
+from regard.kernels.operators import attention_op
+from regard.kernels.operators.attention_op import Results
+from regard.kernels.operators.kernel_arguments import KernelArguments, make_kernel_arguments
+from regard.kernels.operators.operator import Operator, load_saved, refuse_second_derivative, save_for_backward
+from regard.kernels.results import empty_token_major
+from regard.kernels.tracing import is_eager_backward
+
+_SCHEMA = "Tensor mask, float scale, float dropout, Tensor? seed, float? softcap, Tensor? sinks"
+
+
+def _attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, *terms: Any) -> Results:
+    """Compute regard::masked_attention on a CPU."""
+    visible, arguments = _read(query, key, mask, *terms)
+    results: Results = attention_op.ATTENTION.compute(
+        query, visible.narrow(key, 2), visible.narrow(value, 2), *arguments
+    )
+    return results
+
+
+def _backward(
+    grad_output: Tensor,
+    grad_lse: Tensor | None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    output: Tensor,
+    normalizer: Tensor,
+    rounding: Tensor,
+    of_sinks: bool,
+    mask: Tensor,
+    *terms: Any,
+) -> tuple[Tensor, ...]:
+    """Compute regard::masked_attention_backward on a CPU. Keys that are hidden from every query get zeros."""
+    visible, arguments = _read(query, key, mask, *terms)
+    narrowed = visible.narrow(key, 2), visible.narrow(value, 2)
+    results = output, normalizer, rounding
+    of_query, *of_sides, _, _, of_sink = attention_op.ATTENTION_BACKWARD.compute(
+        grad_output, grad_lse, query, *narrowed, *results, False, False, of_sinks, *arguments
+    )
+    whole = [
+        _restore_hidden_keys(gradient, side, visible) for gradient, side in zip(of_sides, (key, value), strict=True)
+    ]
+    return of_query, *whole, of_sink
+
+
+def _empty_gradients(
+    grad_output: Tensor,
+    grad_lse: Tensor | None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    output: Tensor,
+    normalizer: Tensor,
+    rounding: Tensor,
+    of_sinks: bool,
+    *terms: Any,
+) -> tuple[Tensor, ...]:
+    """Allocate the gradients; an empty tensor for sinks that need none."""
+    del grad_output, grad_lse, output, normalizer, rounding
+    of_tokens = (empty_token_major(one, one.shape[2], one.shape[3]) for one in (query, key, value))
+    return *of_tokens, attention_op.empty_gradient(terms[-1], of_sinks, query)
+
+
+def _read(
+    query: Tensor,
+    key: Tensor,
+    mask: Tensor,
+    scale: float,
+    dropout: float,
+    seed: Tensor | None,
+    softcap: float | None,
+    sinks: Tensor | None,
+) -> tuple[VisibleKeys, KernelArguments]:
+    """Find the structure of the mask; return which keys are visible, and the arguments of the kernel for these."""
+    visible, bias = read_mask_values(mask)
+    terms = make_kernel_arguments(
+        Frame(query.shape[2], visible.narrow(key, 2).shape[2]),
+        query.shape[0],
+        query.dtype,
+        mask=visible.mask,
+        bias=None if bias is None else visible.narrow(bias, 3),
+        scale=scale,
+        softcap=softcap,
+        sinks=sinks,
+    )
+    return visible, terms._replace(dropout=dropout, seed=seed)
+
+
+def _restore_hidden_keys(gradient: Tensor, side: Tensor, visible: VisibleKeys) -> Tensor:
+    """Insert zeros for the keys that were left out; ``side`` is key or value."""
+    if gradient.shape[2] == side.shape[2]:
+        return gradient
+    whole = empty_token_major(side, side.shape[2], side.shape[3]).zero_()
+    visible.narrow(whole, 2).copy_(gradient)
+    return whole
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Results) -> None:
+    """Save the tensors that the backward pass needs."""
+    of_output, _, normalizer, rounding = output
+    save_for_backward(ctx, inputs, (of_output, normalizer, rounding))
+
+
+def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+    """Compute the gradient of each input; None for the mask, the numbers, and sinks that need none."""
+    grad_output, grad_lse = gradients[:2]
+    if grad_output is None and grad_lse is None:
+        return (None,) * len(ctx.non_tensors)
+    saved, (query, key, value, *others) = load_saved(ctx)
+    if grad_output is None:
+        grad_output = saved[0].new_zeros(saved[0].shape)
+    of_sinks = ctx.needs_input_grad[-1]
+    is_eager = is_eager_backward(grad_output, grad_lse, query, key, value, others[-1])
+    backward = _BACKWARD.compute if is_eager else _BACKWARD.torch_op
+    *of_tokens, of_sink = backward(grad_output, grad_lse, query, key, value, *saved, of_sinks, *others)
+    return *of_tokens, *(None,) * (len(others) - 1), of_sink if of_sinks else None
+
+
+_BACKWARD = Operator(
+    "masked_attention_backward",
+    "(Tensor grad_output, Tensor? grad_lse, Tensor query, Tensor key, Tensor value, Tensor output, Tensor normalizer, "
+    f"Tensor rounding_residual, bool of_sinks, {_SCHEMA}) -> (Tensor of_query, Tensor of_key, Tensor of_value, "
+    "Tensor of_sinks)",
+    compute=_backward,
+    fake=_empty_gradients,
+    differentiate=refuse_second_derivative,
+    vmap=True,
+)
+MASKED_ATTENTION = Operator(
+    "masked_attention",
+    f"(Tensor query, Tensor key, Tensor value, {_SCHEMA}) -> "
+    "(Tensor output, Tensor lse, Tensor normalizer, Tensor rounding_residual)",
+    compute=_attention,
+    fake=attention_op.empty_results,
+    save=_save,
+    differentiate=_differentiate,
+    num_returned=2,
+)
