@@ -70,7 +70,7 @@ def test_options_of_training_reach_the_settings_of_the_run(monkeypatch, task):
         "minutes": 17.0, "patience": 19, "validate-every": 23, "average": 29, "save-seconds": 31.0, "seed": 37,
     }  # fmt: skip
     options = [word for name, number in numbers.items() for word in (f"--{name}", str(number))]
-    words = ["--schedule", "constant", "--dtype", "float32", "--device", "cpu", "--resume"]
+    words = ["--schedule", "constant", "--dtype", "float32", "--device", "cpu", "--resume", "--checkpoint-activations"]
     CliRunner().invoke(app, ["train", task, "--data", "texts", "--out", "model", *options, *words])
     ((settings, out, rest),) = seen
     schedule = settings.schedule
@@ -78,4 +78,5 @@ def test_options_of_training_reach_the_settings_of_the_run(monkeypatch, task):
     for name in numbers.keys() - {"rate", "warmup"}:
         assert getattr(settings, name.replace("-", "_")) == numbers[name], name
     assert settings.precision == "float32"
+    assert settings.checkpoint_activations is True
     assert (out, rest) == (Path("model"), {"resume": True, "overwrite": False, "device": "cpu"})

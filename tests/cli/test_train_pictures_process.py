@@ -11,8 +11,10 @@ from picture_files import write_folders
 from training_process import (
     assert_killed_run_ends_with_the_same_weights,
     assert_two_processes_have_the_losses_of_one,
+    last_weights,
     losses,
     train,
+    train_in_two,
 )
 
 SMALL = ["classify", "--data", "shapes", "--set", "layers=1", "--set", "width=32", "--set", "heads=2", "--warmup", "10",
@@ -82,6 +84,43 @@ def test_two_processes_have_the_losses_of_one(data, more):
     """Each process computes some rows of the same augmented and mixed batch; the last batch of an epoch has 15 rows."""
     options = [*SMALL, *more, "--steps", 30, "--rate", 1e-3, "--average", 1]
     assert_two_processes_have_the_losses_of_one(data, options)
+
+
+SHARDED = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
+           "FSDP_RESHARD_AFTER_FORWARD": "true"}  # fmt: skip
+SIZED = ["classify", "--data", "shapes", "--warmup", "10", "--batch", "16", "--validate-every", "20", "--dtype",
+         "float32", "--steps", 20, "--rate", 1e-3, "--average", 1]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("model", "block"),
+    [
+        pytest.param("vit-tiny", "EncoderBlock", marks=pytest.mark.slow),
+        pytest.param("deit-tiny", "EncoderBlock", marks=pytest.mark.slow),
+        ("swin-tiny", "SwinBlock"),
+        pytest.param("cct-tiny", "CctBlock", marks=pytest.mark.slow),
+    ],
+)
+def test_two_processes_with_sharded_weights_and_checkpointed_activations_have_the_losses_of_one(data, model, block):
+    """FSDP, against one process that stores its activations."""
+    none = {"deit-tiny": [], "vit-tiny": [], "swin-tiny": ["stochastic_depth"], "cct-tiny": ["stochastic_depth"]}
+    still = [word for name in [*none[model], "dropout", "attention_dropout"] for word in ("--set", f"{name}=0")]
+    options = [*SIZED, "--model", model, *still]
+    alone = train(data, "one", options, start=fork_command())
+    assert alone.returncode == 0, alone.stderr
+    launcher = SHARDED | {"FSDP_TRANSFORMER_CLS_TO_WRAP": block}
+    both = train_in_two(data, "two", [*options, "--checkpoint-activations"], launcher)
+    assert [one.returncode for one in both] == [0, 0], both[0].stderr
+    assert losses(data / "one.run") == pytest.approx(losses(data / "two.run"), rel=1e-4)
+
+
+def test_a_run_may_be_resumed_with_checkpointed_activations(data):
+    options = [*SMALL, "--rate", 1e-3, "--average", 1]
+    for out, *runs in (("plain", (40, [])), ("turned", (20, []), (40, ["--checkpoint-activations", "--resume"]))):
+        for steps, more in runs:
+            done = train(data, out, [*options, "--steps", steps, *more], start=fork_command())
+            assert done.returncode == 0, done.stderr
+    assert last_weights(data / "plain.run") == last_weights(data / "turned.run")
 
 
 @pytest.mark.slow

@@ -52,8 +52,9 @@ class CheckpointedBlock(nn.Module, ABC):
 def checkpoint_activations(model: nn.Module, *, enabled: bool = True) -> int:
     """Switch activation checkpointing of every block of ``model`` on, or off, and return the number of blocks.
 
-    The blocks are those of all Transformer models of ``regard.models``, and any ``EncoderBlock`` or ``DecoderBlock`` in
-    a model of yours. Only training changes: without gradients, and in decoding with a cache, nothing is computed again.
+    The blocks are those of all models of ``regard.models`` but the recurrent ones, and any ``EncoderBlock``,
+    ``DecoderBlock``, ``CrossAttentionBlock`` or ``ConformerBlock`` in a model of yours. Only training changes: without
+    gradients, and in decoding with a cache, nothing is computed again.
 
     Raises RefusedError for a model without such blocks, OptionError if ``model`` is not a module.
     """
@@ -65,7 +66,7 @@ def checkpoint_activations(model: nn.Module, *, enabled: bool = True) -> int:
             f"{type(model).__name__} has no blocks whose activations can be checkpointed",
             expected="a model with an EncoderBlock or a DecoderBlock",
             got="none among its modules",
-            do="build it from regard.layers, or use torch.utils.checkpoint in your own model",
+            do="leave it out (--checkpoint-activations), or build your own model from regard.layers",
         )
     for block in blocks:
         block.checkpointed = bool(enabled)

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, check_kind, check_number, check_size, check_weights
+from regard.layers.activation_checkpoint import CheckpointedBlock
 from regard.layers.feed_forward import FeedForward
 from regard.layers.masked_batch_norm import MaskedBatchNorm
 from regard.layers.multi_head import MultiHeadAttention
@@ -70,7 +71,7 @@ class ConvolutionModule(nn.Module):
 
 @final
 @explain_arguments
-class ConformerBlock(nn.Module):
+class ConformerBlock(CheckpointedBlock):
     """Conformer block around an ``attention`` layer.
 
     Args:
@@ -110,9 +111,13 @@ class ConformerBlock(nn.Module):
         if visible is not None:
             mask = keep(visible[:, None, None, :])
             tokens = tokens.masked_fill(~visible[..., None], 0.0)
-        tokens = self.first_residual(tokens, lambda one: self.first_feed_forward(one) / 2)
-        tokens = self.attention_residual(tokens, lambda one: self.attention(one, mask=mask))
-        tokens = self.convolution_residual(tokens, lambda one: self.convolution(one, visible))
-        tokens = self.last_residual(tokens, lambda one: self.last_feed_forward(one) / 2)
-        output: Tensor = self.norm(tokens)
-        return output
+
+        def transform(tokens: Tensor) -> Tensor:
+            tokens = self.first_residual(tokens, lambda one: self.first_feed_forward(one) / 2)
+            tokens = self.attention_residual(tokens, lambda one: self.attention(one, mask=mask))
+            tokens = self.convolution_residual(tokens, lambda one: self.convolution(one, visible))
+            tokens = self.last_residual(tokens, lambda one: self.last_feed_forward(one) / 2)
+            output: Tensor = self.norm(tokens)
+            return output
+
+        return self.run_checkpointed(transform, tokens)

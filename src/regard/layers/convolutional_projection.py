@@ -4,7 +4,7 @@
 
 tokens (batch, rows * columns, width) -> (batch, rows' * columns', width), where a stride of s leaves every s-th row and
 column. In training, batch norm takes mean and variance of a channel over all pictures of the batch, in evaluation those
-that training has averaged.
+that training has averaged; the batch is that of all processes.
 Wu et al. 2021, "CvT: introducing convolutions to vision transformers", section 3.2 and equation 2.
 """
 
@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.errors import check_count, check_size, check_weights
+from regard.layers.batch_norm_2d import BatchNorm2d
 
 
 @final
@@ -33,7 +34,7 @@ class ConvolutionalProjection(nn.Module):
         check_weights(width=width, height=kernel_size, columns=kernel_size)
         self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
         self.convolution = nn.Conv2d(width, width, kernel_size, stride, padding, groups=width, bias=False)
-        self.norm = nn.BatchNorm2d(width)
+        self.norm = BatchNorm2d(width, counted=True)
 
     def forward(
         self, tokens: Float[Tensor, "batch tokens width"], rows: int, columns: int

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.errors import check_kind
+from regard.layers.activation_checkpoint import CheckpointedBlock
 from regard.layers.feed_forward import FeedForward
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.residual import Residual
@@ -23,7 +24,7 @@ from regard.masks.base import Mask
 
 @final
 @explain_arguments
-class CrossAttentionBlock(nn.Module):
+class CrossAttentionBlock(CheckpointedBlock):
     """Cross-attention to a memory, then feed-forward.
 
     ``memory_norm`` is a module on the memory (batch, keys, key_width), such as LayerNorm. Each residual is a
@@ -50,7 +51,11 @@ class CrossAttentionBlock(nn.Module):
 
         ``mask`` is over queries and keys.
         """
-        normed = self.memory_norm(memory)
-        mixed = self.attention_residual(queries, lambda inner: self.attention(inner, normed, mask=mask))
-        output: Tensor = self.feed_forward_residual(mixed, self.feed_forward)
-        return output
+
+        def transform(queries: Tensor) -> Tensor:
+            normed = self.memory_norm(memory)
+            mixed = self.attention_residual(queries, lambda inner: self.attention(inner, normed, mask=mask))
+            output: Tensor = self.feed_forward_residual(mixed, self.feed_forward)
+            return output
+
+        return self.run_checkpointed(transform, queries)

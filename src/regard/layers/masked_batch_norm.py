@@ -2,10 +2,9 @@
 
     y = (x - mean) / sqrt(variance + epsilon) * weight + bias           mean, variance of each channel
 
-In training these are of the visible tokens of the batch, and running averages of them are kept; in evaluation they are
-the running averages. Ioffe and Szegedy 2015, algorithm 1; the running variance is that of a sample (n - 1), as in
-torch. Without hidden tokens it equals ``torch.nn.BatchNorm1d``. With ``synchronised`` the statistics are those of the
-batches of all processes of torch.distributed, as in ``torch.nn.SyncBatchNorm``. (batch, length, width) -> the same
+In training these are of the visible tokens of the batch, that of all processes, and running averages of them are kept;
+in evaluation they are the running averages. Ioffe and Szegedy 2015, algorithm 1; the running variance is that of a
+sample (n - 1), as in torch. Without hidden tokens it equals ``torch.nn.BatchNorm1d``. (batch, length, width) -> the same
 shape; hidden tokens become 0.
 """
 
@@ -19,20 +18,17 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.errors import check_number, check_size
-from regard.layers.sum_over_processes import sum_over_processes
+from regard.layers.batch_statistics import BatchNorm
 from regard.layers.visible_tokens import check_visible_tokens
 
 
 @final
 @explain_arguments
-class MaskedBatchNorm(nn.Module):
+class MaskedBatchNorm(BatchNorm):
     """Batch norm of the visible tokens.
 
-    ``epsilon`` is added to the variance; ``momentum`` is the weight of a batch in the running averages. If
-    ``synchronised`` is set, and several processes train the model, each must call the layer equally often.
+    ``epsilon`` is added to the variance; ``momentum`` is the weight of a batch in the running averages.
     """
-
-    synchronised = False
 
     running_mean: Tensor
     running_variance: Tensor
@@ -70,12 +66,12 @@ class MaskedBatchNorm(nn.Module):
         self, tokens: Float[Tensor, "batch length width"], shown: Bool[Tensor, "batch length 1"]
     ) -> tuple[Float[Tensor, " width"], Float[Tensor, " width"]]:
         """Compute mean and variance of the visible tokens, and add them to the running averages."""
-        total = sum_over_processes if self.synchronised else _same
-        count = total(shown.sum())
+        count = self.total(shown.sum())
         divisor = count.clamp_min(1)
-        mean = total(tokens.sum(dim=(0, 1))) / divisor
-        squares = (tokens - mean).masked_fill(~shown, 0.0).square().sum(dim=(0, 1))
-        variance = total(squares) / divisor
+        mean = self.total(tokens.sum(dim=(0, 1))) / divisor
+        variance = self.total((tokens - mean).masked_fill(~shown, 0.0).square().sum(dim=(0, 1))) / divisor
+        if not self.is_averaging:
+            return mean, variance
         with torch.no_grad():
             share = self.momentum * (count > 0).to(mean)  # a batch without tokens says nothing
             of_sample = variance * divisor / (count - 1).clamp_min(1)
@@ -86,7 +82,3 @@ class MaskedBatchNorm(nn.Module):
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""
         return f"{self.weight.shape[0]}, epsilon={self.epsilon}, momentum={self.momentum}"
-
-
-def _same(tensor: Tensor) -> Tensor:
-    return tensor

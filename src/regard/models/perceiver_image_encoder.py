@@ -60,7 +60,7 @@ class PerceiverImageEncoder(ImageEncoder):
             )
         self.perceiver = perceiver
         self.processor = perceiver.processor
-        self.metadata, self.notes = perceiver.metadata, perceiver.notes
+        self.metadata, self.notes = dict(perceiver.metadata), perceiver.notes  # a copy, which can be copied deeply
 
     def forward(self, pixels: Tensor, *, mask: Mask | None = None, keep_layers: bool = False) -> ImageOutput:
         """Compute latents and logits. ``mask`` hides pixels from all latents; a convolution refuses it.

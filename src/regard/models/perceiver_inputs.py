@@ -42,6 +42,7 @@ from regard.errors import (
     check_weights,
     short_repr,
 )
+from regard.layers.batch_norm_2d import BatchNorm2d
 from regard.layers.projection import linear_activation
 from regard.masks import Mask
 from regard.models.check_token_ids import check_token_ids
@@ -535,7 +536,7 @@ class _ConvolutionLayer(InputLayer):
         super().__init__()
         self.options = options
         self.convolution = nn.Conv2d(options.channels, options.width, kernel_size=7, stride=2, padding=3, bias=False)
-        self.norm = _BatchNorm(options.width)
+        self.norm = BatchNorm2d(options.width)
         quarter = (max(1, options.size[0] // 4), max(1, options.size[1] // 4))
         self.positions = FourierFeatures(options.resolution or quarter, options.bands)
 
@@ -563,27 +564,6 @@ class _ConvolutionLayer(InputLayer):
         features = functional.max_pool2d(features, kernel_size=3, stride=2)
         positions = self.positions(grid_positions(tuple(features.shape[2:]), device=features.device))
         return InputTokens(add_positions(features.flatten(2).transpose(1, 2), positions))
-
-
-@final
-class _BatchNorm(nn.Module):
-    """Batch norm of channels (batch, channels, height, width): Ioffe and Szegedy 2015, algorithms 1 and 2.
-
-    As ``torch.nn.BatchNorm2d``, without the integer that counts batches, which is no weight.
-    """
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.weight, self.bias = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
-        self.register_buffer("running_mean", torch.zeros(channels))
-        self.register_buffer("running_var", torch.ones(channels))
-        self.running_mean: Tensor
-        self.running_var: Tensor
-
-    def forward(self, features: Tensor) -> Tensor:
-        return functional.batch_norm(
-            features, self.running_mean, self.running_var, self.weight, self.bias, training=self.training
-        )
 
 
 @final

@@ -37,6 +37,7 @@ from regard.errors import (
     check_weights,
 )
 from regard.layers import Dropout, FeedForward, MultiHeadAttention, PreNorm
+from regard.layers.activation_checkpoint import CheckpointedBlock
 from regard.layers.patch_embedding import PatchEmbedding
 from regard.layers.patch_merging import PatchMerging
 from regard.layers.pixel_input import check_pixels
@@ -241,7 +242,7 @@ def _check_sizes(name: str, sizes: object, *, count: int | None = None) -> None:
 
 
 @final
-class SwinBlock(nn.Module):
+class SwinBlock(CheckpointedBlock):
     """One layer of a Swin: attention within windows, then feed-forward, each with a norm before it."""
 
     def __init__(self, config: SwinConfig, width: int, heads: int, *, skip: float) -> None:
@@ -270,11 +271,14 @@ class SwinBlock(nn.Module):
             skipped: Tensor = self.stochastic_depth(mixed)
             return skipped
 
-        tokens = self.attention_residual(tokens, attend)
-        output: Tensor = self.feed_forward_residual(
-            tokens, lambda inner: self.stochastic_depth(self.feed_forward(inner))
-        )
-        return output
+        def transform(tokens: Tensor) -> Tensor:
+            tokens = self.attention_residual(tokens, attend)
+            output: Tensor = self.feed_forward_residual(
+                tokens, lambda inner: self.stochastic_depth(self.feed_forward(inner))
+            )
+            return output
+
+        return self.run_checkpointed(transform, tokens)
 
 
 @final

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import MissingPackageError, OptionError, RegardError, short_repr
+from regard.layers.batch_statistics import share_batch_norms
 from regard.mechanisms import Mechanism
 from regard.train.sharding import check_shardable, check_sharding, shard_on_cpus
 from regard.train.task import RankShard
@@ -90,6 +91,7 @@ class Processes:
 
             # Otherwise DDP waits for the gradients of all parameters, and the next step raises an error.
             self._accelerator.ddp_handler = DistributedDataParallelKwargs(find_unused_parameters=True)
+        share_batch_norms(model)
         model, prepared = self._accelerator.prepare(model, optimizer)
         return model, prepared.optimizer
 

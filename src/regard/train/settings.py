@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, final
 
-from regard.errors import OptionError, check_choice, check_count, check_kind, check_number
+from regard.errors import OptionError, check_choice, check_count, check_flag, check_kind, check_number
 from regard.layers.precision import PRECISIONS
 from regard.train.schedule import Schedule
 
@@ -32,6 +32,9 @@ class Settings:
         patience: early stopping: validations without a better score after which training ends; 0 disables it.
         validate_every: steps between validations; None is once per epoch, but every 200 to 2,000 steps.
         save_seconds: approximate seconds between checkpoints.
+        checkpoint_activations: compute the activations of each block again in the backward pass instead of storing
+            them, for less memory and a third more time; the result has the same bits, so a resumed run may
+            differ in it.
         average: number of best validated weights to average at the end; 1 disables averaging.
 
     Raises OptionError for values out of range, for settings without any bound, and for a cosine without an end.
@@ -50,6 +53,7 @@ class Settings:
     validate_every: int | None = None
     save_seconds: float = 120.0
     average: int = 5
+    checkpoint_activations: bool = False
 
     def __post_init__(self) -> None:
         check_choice("precision", self.precision, ("auto", *PRECISIONS))
@@ -58,6 +62,7 @@ class Settings:
         check_count("accumulate", self.accumulate)
         check_count("average", self.average)
         check_count("patience", self.patience, least=0)
+        check_flag("checkpoint_activations", self.checkpoint_activations)
         for name in ("epochs", "steps", "validate_every"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))

@@ -71,6 +71,14 @@ def check_shardable(model: nn.Module, plugin: Any) -> None:
                 got=f"{type(module).__name__} in the model",
                 do="train with DDP: distributed_type: MULTI_GPU in Accelerate's configuration, or torchrun",
             )
+    scalars = [name for name, weight in model.named_parameters() if weight.dim() == 0]
+    if scalars:
+        raise RefusedError(
+            f"FSDP is refused for {type(model).__name__}, which has a parameter that is a single number",
+            expected="parameters with dimensions, which can be divided",
+            got=", ".join(scalars),
+            do="train with DDP: distributed_type: MULTI_GPU in Accelerate's configuration, or torchrun",
+        )
     asked = plugin.transformer_cls_names_to_wrap or []
     found = {type(module).__name__ for module in model.modules()}
     unknown = [name for name in asked if name not in found]

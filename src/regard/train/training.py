@@ -242,7 +242,11 @@ def _begin_run(
 
 def _prepare_task(task: Task, context: RunContext) -> Settings:
     """Prepare the task, and return the settings with its values for those that were None."""
+    from regard.layers import checkpoint_activations
+
     task.prepare(context)
+    if context.settings.checkpoint_activations:
+        checkpoint_activations(task.model)
     settings = task.complete(context.settings)
     return replace(settings, schedule=settings.schedule.complete())
 

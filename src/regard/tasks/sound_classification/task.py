@@ -16,7 +16,6 @@ from regard.audio import AudioProcessor
 from regard.audio.labelled_sounds import read_and_report_labelled_sounds
 from regard.audio.sound_augmentation import SoundAugmentation
 from regard.audio.sound_file import SOUNDS
-from regard.layers.masked_batch_norm import MaskedBatchNorm
 from regard.media import LabelledFile
 from regard.models import AudioEncoder
 from regard.tasks.classification.class_balance import describe_labels
@@ -110,9 +109,6 @@ class SoundClassificationTask(Task):
         self.metric = choose_metric(recipe.metric, self.held_out.truth, labels, SOUNDS, say)
         if recipe.class_weights == "balanced":
             self._weights = balanced_weights(self.batches.truth, several=False)
-        for layer in self.model.modules():
-            if isinstance(layer, MaskedBatchNorm):
-                layer.synchronised = True
         self._try_model()
 
     def complete(self, settings: Settings) -> Settings:
