@@ -194,10 +194,10 @@ def embed(
             after = start_or_resume(parts, _run_settings(name, field, dtype, embedder, options), resume=resume)
             with explain_early_end(parts):
                 summary = _write_vectors(lines, embedder, options, written, parts, after)
-            kind = model if dtype == "float32" else f"{model} in {dtype}"
-            kind += ", last layer" if tokens else f", {embedder.pooling}"
+            how = model if dtype == "float32" else f"{model} in {dtype}"
+            how += ", last layer" if tokens else f", {embedder.pooling}"
             rows, vectors = format_count(summary.rows, "row"), format_count(summary.vectors, "vector")
-            say(f"{out}: {rows}, {vectors} of {written.width} float32 ({kind})")
+            say(f"{out}: {rows}, {vectors} of {written.width} float32 ({how})")
     report_summary(summary, out)
 
 

@@ -39,7 +39,7 @@ from regard.errors import (
     check_size,
     short_repr,
 )
-from regard.layers import NoResidual, PreNorm
+from regard.layers import CrossAttentionBlock, NoResidual, PreNorm
 from regard.layers.projection import linear_activation
 from regard.models.perceiver_blocks import BlockOptions, make_cross_block
 from regard.models.perceiver_inputs import (
