@@ -80,7 +80,8 @@ class ConvolutionalTokenizer(nn.Module):
         if not is_traced():
             self.grid(*pixels.shape[2:])
         for convolution in self.convolutions:
-            pixels = torch.max_pool2d(torch.relu(convolution(pixels)), kernel_size=3, stride=2, padding=1)
+            inner = _last_channels(torch.relu(convolution(pixels)))
+            pixels = torch.max_pool2d(inner, kernel_size=3, stride=2, padding=1)
         return pixels.flatten(2).transpose(1, 2).contiguous()  # layers keep the layout of their tokens
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
@@ -96,3 +97,8 @@ class ConvolutionalTokenizer(nn.Module):
             side = (side + 2 * (kernel // 2) - kernel) // stride + 1
             side = (side + 1) // 2
         return side
+
+
+def _last_channels(inner: Float[Tensor, "batch inner height width"]) -> Float[Tensor, "batch inner height width"]:
+    """On a CPU, put the channels of a pixel side by side: torch then takes the largest of many channels at a time."""
+    return inner.contiguous(memory_format=torch.channels_last) if inner.device.type == "cpu" else inner
