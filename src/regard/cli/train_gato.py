@@ -147,9 +147,10 @@ def gato(
             "--noise",
             min=0.0,
             max=1.0,
-            help="Highest probability of a random action while the expert is recorded, which shows how it recovers.",
+            help="Highest probability that random actions begin in a time step of the recording; from what they lead to, "
+            "the expert shows the way back.",
         ),
-    ] = 0.5,
+    ] = 0.2,
     episodes: Annotated[
         Path | None,
         typer.Option(

@@ -10,8 +10,13 @@ that an environment shows, such as a mission, are nearly always the same.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
 import torch
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -22,14 +27,23 @@ from regard.models.gato import IGNORED
 OBSERVED_TEXT_WEIGHT = 0.1
 
 
-def token_losses(model: nn.Module, batch: GatoBatch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def token_losses(
+    model: nn.Module, batch: GatoBatch, inputs: Sequence[NDArray[np.int64]] | None = None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Of each target: its loss in nats, whether it has the highest probability, its row, and whether it is an action.
 
-    All have the shape (targets,). An action is compared with every other id, also of other environments.
+    All have the shape (targets,). An action is compared with every other id, also of other environments. ``inputs`` are
+    the ids (length,) of each row that the model reads, if they are not those that it predicts.
     """
     labels = batch.labels(IGNORED)
     where = labels != IGNORED
-    logits = model(batch, where=where).logits[0].float()
+    read = batch
+    if inputs is not None:
+        ids = batch.ids.clone()
+        for row, own in enumerate(inputs):
+            ids[row, : len(own)] = torch.from_numpy(own)
+        read = replace(batch, ids=ids)
+    logits = model(read, where=where).logits[0].float()
     wanted = labels[where]
     rows = where.nonzero()[:, 0]
     following = torch.zeros_like(where)
@@ -38,9 +52,11 @@ def token_losses(model: nn.Module, batch: GatoBatch) -> tuple[Tensor, Tensor, Te
     return losses, logits.detach().argmax(-1) == wanted, rows, following[where]
 
 
-def batch_loss(model: nn.Module, batch: GatoBatch) -> Float[Tensor, ""]:
-    """The loss summed over the sequences of a batch."""
-    losses, _, rows, is_action = token_losses(model, batch)
+def batch_loss(
+    model: nn.Module, batch: GatoBatch, inputs: Sequence[NDArray[np.int64]] | None = None
+) -> Float[Tensor, ""]:
+    """The loss summed over the sequences of a batch; ``inputs`` as for ``token_losses``."""
+    losses, _, rows, is_action = token_losses(model, batch, inputs)
     count = len(batch.ids)
     actions, texts = (torch.bincount(rows[chosen], minlength=count) for chosen in (is_action, ~is_action))
     of_text = torch.where(actions > 0, OBSERVED_TEXT_WEIGHT, 1.0) / texts.clamp(min=1)

@@ -30,7 +30,7 @@ class GatoRecipe:
         pictures: labelled pictures: folders with a folder for each label, tables, or IDX files.
         weights: how often each source is drawn, by the name of the environment, "text" or "pictures"; the default is 1.
         experience: time steps to record in each environment.
-        noise: the highest probability of a random action while they are recorded.
+        noise: the highest probability that a burst of random actions begins in a time step that is recorded.
         episodes: a folder to keep the recorded episodes in, and to read them from; None records them again.
         size: tiny, small or base; None is tiny.
         hyperparameters: values that override those of the model's config.
@@ -49,7 +49,7 @@ class GatoRecipe:
     pictures: tuple[Path, ...] = ()
     weights: dict[str, float] = field(default_factory=dict)
     experience: int = 20_000
-    noise: float = 0.5
+    noise: float = 0.2
     episodes: Path | None = None
     size: str | None = None
     hyperparameters: dict[str, Any] = field(default_factory=dict)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from regard.control import Episode, StepTokenizer, TokenRanges, TokenSequence
 from regard.control.patches import cut_patches, patch_places
 from regard.control.spaces import PATCH
+from regard.control.step_tokenizer import ACTION_POSITION
 from regard.tasks.image_classification.data import PictureSet
 from regard.text.language_tokenizer import DOCUMENT_ID, split_text
 from regard.text.tokenizer import Tokenizer
@@ -42,6 +43,10 @@ class Source(ABC):
     @abstractmethod
     def sequence(self, draw: Draw) -> TokenSequence:
         """The sequence that was drawn."""
+
+    def inputs(self, draw: Draw, sequence: TokenSequence) -> NDArray[np.int64]:
+        """The ids of ``sequence`` as the model reads them in training; those that it predicts are in ``sequence``."""
+        return sequence.ids
 
     @abstractmethod
     def held_out(self) -> list[TokenSequence]:
@@ -84,7 +89,12 @@ class TokenizedEpisode:
 
 @final
 class EpisodeSource(Source):
-    """Time steps of ``training`` episodes. A step is drawn as often as any other, but for those at the two ends."""
+    """Time steps of ``training`` episodes. A step is drawn as often as any other, but for those at the two ends.
+
+    In training the model reads random ids of ``action_ids`` in place of the actions of earlier steps. The next action
+    of an expert is nearly always the one before, so a model that reads it repeats what it did, and learns little about
+    what it sees. de Haan et al. 2019, "Causal confusion in imitation learning".
+    """
 
     def __init__(
         self,
@@ -92,29 +102,38 @@ class EpisodeSource(Source):
         training: Sequence[TokenizedEpisode],
         validation: Sequence[TokenizedEpisode],
         *,
+        action_ids: range,
         length: int,
         most_held_out: int = 16,
     ) -> None:
-        self.name, self._length, self._most = name, length, most_held_out
+        self.name, self._action_ids, self._length, self._most = name, action_ids, length, most_held_out
         self._training, self._validation = training, validation
         self._starts = np.cumsum([0, *map(len, training)])
         self.steps = int(self._starts[-1])
         self.digest = _hash(one.ids for one in (*training, *validation))
 
     def draw(self, generator: np.random.Generator) -> Draw:
-        """Draw an episode by its number of time steps, and the first time step."""
+        """Draw an episode by its number of time steps, the first time step, and a seed for the actions to be read."""
         step = int(generator.integers(self.steps))
         number = int(np.searchsorted(self._starts, step, side="right")) - 1
         episode = self._training[number]
         fitting = max(1, self._length * len(episode) // max(1, int(episode.ends[-1])))
         # Half a sequence earlier: so the beginning of an episode is seen as often, and few sequences are short.
         first = int(step - self._starts[number]) - fitting // 2
-        return number, max(0, first)
+        return number, max(0, first), int(generator.integers(2**31))
 
     def sequence(self, draw: Draw) -> TokenSequence:
         """The time steps from the drawn one on."""
-        number, first = draw
+        number, first, _ = draw
         return self._training[number].steps(first, self._length)
+
+    def inputs(self, draw: Draw, sequence: TokenSequence) -> NDArray[np.int64]:
+        """The ids with random actions."""
+        is_action = sequence.target & (sequence.local == ACTION_POSITION)
+        read = sequence.ids.copy()
+        generator = np.random.default_rng(draw[-1])
+        read[is_action] = generator.integers(self._action_ids.start, self._action_ids.stop, int(is_action.sum()))
+        return read
 
     def held_out(self) -> list[TokenSequence]:
         """Parts of held-out episodes, the first of each before the second of any."""

@@ -119,16 +119,17 @@ class GatoTask(Task):
         labels = set() if training_pictures is None else set(training_pictures.labels)
         tokenizer = self._choose_tokenizer(texts, sorted(missions | labels), context)
         ranges = choose_ranges(spaces, tokenizer)
-        tokenized = {}
+        tokenized, action_ids = {}, {}
         for one in spaces:
             steps = StepTokenizer(one.observation, one.action, ranges=ranges, tokenizer=tokenizer)
+            action_ids[one.name] = steps.action_ids
             tokenized[one.name] = [TokenizedEpisode(episode, steps) for episode in episodes[one.name]]
         longest = max((int(np.diff(one.ends).max()) for found in tokenized.values() for one in found), default=1)
         length = choose_length(recipe, self._size, longest)
         self.sources = []
         for name, found in tokenized.items():
             training, held_out = split_episodes(name, found)
-            self.sources.append(EpisodeSource(name, training, held_out, length=length))
+            self.sources.append(EpisodeSource(name, training, held_out, action_ids=action_ids[name], length=length))
             self._references[name] = measure_references(name, episodes[name])
         if texts:
             assert tokenizer is not None
@@ -210,8 +211,9 @@ class GatoTask(Task):
 
     def _loss(self, model: nn.Module, draws: Sequence[tuple[int, Draw]]) -> Tensor:
         sequences: list[TokenSequence] = [self.sources[source].sequence(draw) for source, draw in draws]
+        inputs = [self.sources[one].inputs(draw, made) for (one, draw), made in zip(draws, sequences, strict=True)]
         batch = GatoBatch.from_sequences(sequences, channels=self.model.config.channels)
-        return batch_loss(model, batch.to(self.model.device))
+        return batch_loss(model, batch.to(self.model.device), inputs)
 
     def _draw_epoch(self, number: int) -> list[MixedBatch]:
         generator = np.random.default_rng([self._seed, number])

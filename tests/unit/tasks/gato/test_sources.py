@@ -59,12 +59,12 @@ def test_sequences_of_episodes_are_whole_time_steps(tokenizer, length):
     steps = make_steps(tokenizer)
     episodes = [make_episode(count, seed) for seed, count in enumerate((11, 1, 7))]
     tokenized = [TokenizedEpisode(one, steps) for one in episodes]
-    source = EpisodeSource("own", tokenized, tokenized[2:], length=length)
+    source = EpisodeSource("own", tokenized, tokenized[2:], action_ids=steps.action_ids, length=length)
     generator = np.random.default_rng(5)
     draws = {source.draw(generator) for _ in range(400)}
-    assert {number for number, _ in draws} == {0, 1, 2}
-    for number, first in draws:
-        made, episode = source.sequence((number, first)), episodes[number]
+    assert {number for number, _, _ in draws} == {0, 1, 2}
+    for number, first, seed in draws:
+        made, episode = source.sequence((number, first, seed)), episodes[number]
         counts = [len(steps.tokenize_observation(one)) + 1 for one in episode.observations[first:]]
         fitting = max(1, sum(np.cumsum(counts) <= length))
         ids, patches = joined_steps(episode, steps, first, first + fitting)
@@ -72,7 +72,13 @@ def test_sequences_of_episodes_are_whole_time_steps(tokenizer, length):
         np.testing.assert_array_equal(made.patches, patches)
         assert len(made.places) == 2 * fitting
         assert (made.local[-2:] == -1).all()
-    drawn = np.bincount([number for number, _ in (source.draw(generator) for _ in range(3000))]) / 3000
+        read = source.inputs((number, first, seed), made)
+        is_action = made.ids >= steps.ranges.discrete_ids.start
+        is_action &= made.ids < steps.ranges.separator_id
+        np.testing.assert_array_equal(read[~is_action], made.ids[~is_action])
+        assert set(read[is_action].tolist()) <= set(steps.action_ids)
+        np.testing.assert_array_equal(read, source.inputs((number, first, seed), made))
+    drawn = np.bincount([number for number, *_ in (source.draw(generator) for _ in range(3000))]) / 3000
     np.testing.assert_allclose(drawn, np.array([11, 1, 7]) / 19, atol=0.04)
     held_out = np.concatenate([one.ids for one in source.held_out()])
     whole, _ = joined_steps(episodes[2], steps, 0, 7)
