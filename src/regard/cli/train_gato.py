@@ -147,8 +147,8 @@ def gato(
             "--noise",
             min=0.0,
             max=1.0,
-            help="Highest probability that random actions begin in a time step of the recording; from what they lead to, "
-            "the expert shows the way back.",
+            help="Highest probability that random actions begin in a time step of the recording; the expert shows how "
+            "to recover from them.",
         ),
     ] = 0.2,
     episodes: Annotated[
