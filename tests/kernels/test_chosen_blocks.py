@@ -106,6 +106,18 @@ def test_nan_reaches_the_queries_that_chose_it_alone() -> None:
     assert torch.equal(output[~reached], exact[~reached])
 
 
+@pytest.mark.parametrize("keys", [2100, 2131])
+def test_queries_of_several_slices_have_the_output_of_the_last_ones_alone(keys: int) -> None:
+    """The forward pass computes 2,048 queries at a time, and 100 of them in one slice or on both sides of a border."""
+    tokens = [random(1, heads, length, 8, seed=heads) for heads, length in ((4, 2100), (2, keys), (2, keys))]
+    chosen = make_chosen((1, 4, 2100), keys, 64, None, seed=3)
+    terms = (None, 64, SCALE, 0.0, None)
+    whole = CHOSEN_BLOCKS.compute(*tokens, chosen, *terms)
+    last = CHOSEN_BLOCKS.compute(tokens[0][:, :, -100:], *tokens[1:], chosen[:, :, -100:], *terms)
+    for one, other in zip(whole, last, strict=True):
+        torch.testing.assert_close(one[:, :, -100:], other, rtol=1e-5, atol=1e-6)
+
+
 def compute_gradients(*tokens: torch.Tensor, chosen: torch.Tensor, upstream: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """The gradients of query, key and value, from results of the forward pass."""
     terms = (chosen, None, 64, SCALE, 0.0, None)

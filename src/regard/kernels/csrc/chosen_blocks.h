@@ -52,8 +52,8 @@ struct ChosenBlocks {
         const number *outputs = (const number*)parts.output, times = (number)(p.scale * log2_e);
         number *sum = (number*)scratch, *share = sum + stride;
         for (int64_t i = first; i < stop; ++i) {
-            const int64_t from = parts.start[i], count = 1 + parts.start[i + 1] - from;
-            const auto row_of = [&](int64_t n) { return n == 0 ? i : p.queries + parts.slot[from + n - 1]; };
+            const int64_t own = i - parts.first, from = parts.start[own], count = 1 + parts.start[own + 1] - from;
+            const auto row_of = [&](int64_t n) { return n == 0 ? own : parts.queries + parts.slot[from + n - 1]; };
             number largest = -infinity, most = -infinity;
             bool is_broken = false;
             for (int64_t n = 0; n < count; ++n) {

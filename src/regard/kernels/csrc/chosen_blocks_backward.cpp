@@ -28,7 +28,8 @@ class ChosenBackward {
   public:
     ChosenBackward(const ChosenArguments& given, const ChosenGradients& gradients, int threads)
         : given_(given), p_(given.problem), gradients_(gradients), tiles_(tile_kernels_for(p_)),
-          chosen_(chosen_kernels_for(p_.query.dtype)), layout_(p_, tiles_, false), size_(layout_.size), lists_(given, threads), threads_(threads),
+          chosen_(chosen_kernels_for(p_.query.dtype)), layout_(p_, tiles_, false), size_(layout_.size),
+          lists_(given, 0, p_.queries, threads), threads_(threads),
           inputs_{gradients.output, given.output, given.normalizer, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}},
           block_tiles_(given.block / tile) {
         ranges_ = std::min({ceil_div(min_tasks, p_.batch * p_.key_heads), max_ranges, lists_.blocks});

@@ -10,15 +10,15 @@
 
 namespace regard {
 
-// The numbers of queries and blocks are counted once; lists are filled head by head, into memory that is reused.
+// Of the queries first .. stop - 1. Lists are counted once, and filled head by head, into memory that is reused.
 class ChosenLists {
   public:
     int64_t blocks;            // of keys
     int64_t most_rows = 0;     // queries in all lists of a head, at most
     int64_t most_chosen = 0;   // blocks that a query chose, at most
 
-    ChosenLists(const ChosenArguments& given, int threads)
-        : blocks(ceil_div(given.problem.keys, given.block)), given_(given) {
+    ChosenLists(const ChosenArguments& given, int64_t first, int64_t stop, int threads)
+        : blocks(ceil_div(given.problem.keys, given.block)), given_(&given), first_(first), stop_(stop) {
         const Problem& p = given.problem;
         const int64_t heads = p.batch * p.heads;
         counts_.resize((size_t)(heads * blocks));
@@ -44,7 +44,7 @@ class ChosenLists {
     // place(query, index in `query`) for each, query by query and block by block.
     template <class Place>
     void fill(int64_t batch, int64_t head, int64_t* start, int64_t* query, Place place) const {
-        const int64_t* counts = counts_.data() + (batch * given_.problem.heads + head) * blocks;
+        const int64_t* counts = counts_.data() + (batch * given_->problem.heads + head) * blocks;
         std::vector<int64_t> next((size_t)blocks);
         start[0] = 0;
         for (int64_t b = 0; b < blocks; ++b) {
@@ -62,8 +62,8 @@ class ChosenLists {
     // Calls body(query, block) for each block that a query of a head chose, query by query.
     template <class Body>
     void for_chosen(int64_t batch, int64_t head, Body body) const {
-        const Array& c = given_.chosen;
-        for (int64_t i = 0; i < given_.problem.queries; ++i) {
+        const Array& c = given_->chosen;
+        for (int64_t i = first_; i < stop_; ++i) {
             const auto* row = static_cast<const uint8_t*>(c.data) + c.at(batch, head, i, 0);
             for (int64_t b = 0; b < blocks; ++b) {
                 if (c.stride[3] == 1)
@@ -76,7 +76,8 @@ class ChosenLists {
         }
     }
 
-    const ChosenArguments& given_;
+    const ChosenArguments* given_;
+    int64_t first_, stop_;
     std::vector<int64_t> counts_;
 };
 

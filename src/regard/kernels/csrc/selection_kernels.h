@@ -71,10 +71,11 @@ struct ChoiceKernels {
                    int64_t query_tile, char* scratch);
 };
 
-// The parts of the queries of one head: see chosen_blocks.cpp.
+// The parts of the queries first .. first + queries - 1 of one head: see chosen_blocks.cpp.
 struct ChosenParts {
+    int64_t first, queries;
     char *output, *normalizer;      // rows of whole vectors, and two numbers for each row
-    const int64_t *start, *slot;    // the rows of query i: i, and queries + slot[start[i] .. start[i + 1] - 1]
+    const int64_t *start, *slot;    // the rows of query first + i: i, and queries + slot[start[i] .. start[i + 1] - 1]
 };
 
 // Sums of dK and dV of some tiles of keys: rows of whole vectors.
