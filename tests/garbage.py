@@ -88,7 +88,9 @@ from regard.models import (
     ModernBertConfig,
     Perceiver,
     PerceiverConfig,
+    PerceiverTextEncoder,
     PixelInput,
+    PositionOutput,
     Recurrent,
     RecurrentConfig,
     Roberta,
@@ -863,6 +865,13 @@ def _models() -> Iterator[PublicCall]:
     yield PublicCall(
         "Perceiver.forward", perceiver, lambda: {"inputs": ids(), "mask": None, "at": None, "keep_layers": False}
     )
+    yield PublicCall("PositionOutput", PositionOutput, lambda: {"heads": 1, "query_key_width": 4})
+    reader = PerceiverTextEncoder(
+        PerceiverConfig(
+            TextInput(41, 17, 7), PositionOutput(1, 4), latents=3, width=6, layers=1, heads=2, cross_heads=1
+        )
+    ).eval()
+    yield PublicCall("PerceiverTextEncoder.forward", reader, lambda: {"ids": ids(), "mask": None, "keep_layers": False})
     modern = ModernBert(ModernBertConfig(41, 8, 1, 2, 7, 17, pad_id=0, head=True)).eval()
     yield PublicCall("ModernBert.forward", modern, lambda: {"ids": ids(), "mask": None, "keep_layers": False})
     yield from _image_models()

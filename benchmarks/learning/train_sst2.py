@@ -19,6 +19,8 @@ from benchmarks.learning.mechanisms import choose_mechanisms, mechanism_options
 from benchmarks.learning.train import train_table
 
 MOST_TOKENS = 96
+MOST_BYTES = 288
+"""Bytes of the longest text for a Perceiver: a sentence of SST-2 has at most 271, and two special tokens."""
 SIZES = {"layers": 2, "width": 128, "heads": 4, "inner": 256, "dropout": 0.2}
 
 
@@ -32,6 +34,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--from", dest="start", default="minilm", metavar="NAMES", help="encoders to fine-tune: minilm,.., or none"
     )
+    parser.add_argument("--perceiver", action="store_true", help="train a Perceiver on the bytes of the texts, too")
     parser.add_argument("--epochs", type=int, default=10, help="epochs from scratch")
     parser.add_argument("--fine-tuning-epochs", type=int, default=3)
     parser.add_argument("--minutes", type=float, help="most minutes of each training; default: no limit")
@@ -54,6 +57,9 @@ def main() -> int:
     runs = {}
     for name in [] if asked.mechanism == "none" else choose_mechanisms(asked.mechanism):
         runs[name] = [*common, *scratch, *mechanism_options(name, MOST_TOKENS, asked.option)]
+    if asked.perceiver:
+        bytes_model = ["--model", "perceiver-tiny", "--pooling", "cls", "--most-tokens", str(MOST_BYTES)]
+        runs["perceiver, bytes"] = [*common, *bytes_model, "--epochs", str(asked.epochs)]
     for name in [] if asked.start == "none" else asked.start.split(","):
         tuned = ["--from", name, "--epochs", str(asked.fine_tuning_epochs)]
         runs[f"{Path(name).name}, fine-tuned"] = [*common, *tuned]

@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks import atomic_write
 from benchmarks.learning import duplication_report, language_report, recall_report, shakespeare_report
 from benchmarks.learning import results as learning_results
-from benchmarks.learning.classification_report import KEYWORDS, LISTOPS, PICTURES, SST2
+from benchmarks.learning.classification_report import DIGITS, KEYWORDS, LISTOPS, PICTURES, SST2, TONES
 from benchmarks.translation import results
 from benchmarks.translation.config import NAMES, Config
 
@@ -92,7 +92,7 @@ def render_page(found: list[Result]) -> str:
     parts = [_INTRODUCTION, *_render_overview(found), *_render_lengths(found)]
     parts += [line for result in found for line in _render_result(result)]
     parts += recall_report.render_section(learning_results.read(recall_report.RESULTS))
-    for section in (LISTOPS, SST2, PICTURES, KEYWORDS):
+    for section in (LISTOPS, SST2, PICTURES, DIGITS, KEYWORDS, TONES):
         parts += section.render(learning_results.read(section.path))
     parts += duplication_report.render_section(learning_results.read(duplication_report.RESULTS))
     published = (learning_results.read(path) for path in (language_report.WIKITEXT, language_report.PRETRAINING))

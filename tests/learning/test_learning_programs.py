@@ -111,11 +111,12 @@ def test_a_short_run_of_sentiment(tmp_path, monkeypatch, capfd):
         content = "".join(f"{text}\t{label}\n" for text, label in rows)
         (tmp_path / f"sst2_{name}.tsv.gz").write_bytes(gzip.compress(content.encode()))
     options = ["--data", str(tmp_path), "--out", str(tmp_path / "out"), "--mechanism", "linear", "--epochs", "1"]
-    monkeypatch.setattr(sys, "argv", ["train_sst2", *options, "--fine-tuning-epochs", "1", "--device", "cpu"])
+    options += ["--perceiver", "--fine-tuning-epochs", "1", "--device", "cpu"]
+    monkeypatch.setattr(sys, "argv", ["train_sst2", *options])
     assert train_sst2.main() == 0
     assert "| minilm, fine-tuned |" in capfd.readouterr().out
     actual = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert set(actual) == {"linear", "minilm, fine-tuned"}
+    assert set(actual) == {"linear", "perceiver, bytes", "minilm, fine-tuned"}
     assert {one["texts"] for one in actual.values()} == {80}
 
 

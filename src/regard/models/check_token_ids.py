@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import DtypeError, OptionError, ShapeError, short_repr
-from regard.tensors import check_dense, is_dense
+from regard.tensors import check_dense, has_values, is_dense
 
 
 def check_step(tokens: object, state: Any, kind: type[Any], size: int) -> None:
@@ -53,8 +53,9 @@ def check_token_ids(name: str, indices: object, size: int) -> None:
         raise DtypeError(
             f"{name} are not integers", expected="torch.long or torch.int32", got=str(indices.dtype), do="use .long()"
         )
-    # Only on a CPU: on other devices the check would synchronise.
-    if indices.device.type == "cpu" and indices.numel() and not 0 <= indices.min() <= indices.max() < size:
+    # Only on a CPU: on other devices the check would synchronise. And not in a graph that torch traces.
+    readable = indices.device.type == "cpu" and has_values(indices)
+    if readable and indices.numel() and not 0 <= indices.min() <= indices.max() < size:
         raise OptionError(
             f"{name} are out of range",
             expected=f"0 to {size - 1}",

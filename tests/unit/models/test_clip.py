@@ -1,5 +1,6 @@
 """CLIP and its towers against transformers, their folders, other picture sizes, masks, the loss, and bad input."""
 
+import copy
 import json
 import math
 
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from causal_parity import assert_near, reload
+from causal_parity import assert_error_ratio, assert_near, reload
 from hypothesis_examples import examples
 from regard import masks, record
 from regard.errors import CheckpointError, DtypeError, OptionError, RegardError, ShapeError
@@ -30,6 +31,7 @@ from regard.models import (
 )
 from regard.models.load import load_clip, load_encoder, load_image_classifier, load_image_encoder, load_translator
 from regard.vision import ImageProcessor
+from script_process import run_script
 
 TEXT = {"width": 22, "layers": 2, "heads": 2, "inner": 17, "vocabulary": 31, "max_length": 11, "end_id": 29}
 VISION = {"width": 26, "layers": 2, "heads": 2, "inner": 19, "picture_size": (21, 21), "patch_size": (7, 7)}
@@ -101,6 +103,10 @@ def random_ids(config, lengths, seed=3):
 
 def random_pixels(config, batch, size=None, dtype=torch.float32):
     return torch.randn(batch, config.channels, *(size or config.picture_size), dtype=dtype)
+
+
+def widen(one):
+    return one.float() if isinstance(one, torch.Tensor) and one.is_floating_point() else one
 
 
 class Pair:
@@ -190,6 +196,31 @@ class TestParity:
             Pair(load(folder, dtype=torch.float64), peer.double()).check(1e-9)
 
         check()
+
+    def test_bfloat16(self, tmp_path, kind):
+        """The errors of results and gradients, each against float32 in transformers, over five models."""
+        results, slopes = [], []
+        for seed in range(5):
+            peer = make_peer(kind, seed)
+            half = copy.deepcopy(peer).to(torch.bfloat16)
+            pair = Pair(reload(peer, tmp_path / str(seed), torch.bfloat16), half)
+            exact = Pair(load(tmp_path / str(seed)), peer)
+            exact.ours = [widen(one) for one in pair.ours]  # rounding the pixels is no error of the models
+            exact.theirs = {name: widen(one) for name, one in pair.theirs.items()}
+            best, found = exact.outputs(layers=False), pair.outputs(layers=False)
+            factors = {name: torch.randn_like(other) for name, (_, other) in best.items()}
+            for pairs, side in ((best, 1), (found, 0), (found, 1)):
+                sum((one[side].float() * factors[name]).sum() for name, one in pairs.items()).backward()
+            results += [(*(one.detach() for one in found[name]), best[name][1].detach()) for name in found]
+            ours = {name: weight.grad for name, weight in pair.model.named_parameters() if weight.grad is not None}
+            ours = pair.model.weight_names.to_file(ours)
+            theirs = {name: weight.grad for name, weight in half.named_parameters()}
+            exact_slopes = {name: weight.grad for name, weight in peer.named_parameters() if weight.grad is not None}
+            # The gradient of the bias of keys is 0 but for rounding, so it has no size that errors are relative to.
+            floor = 1e-4 * max(one.norm() for one in exact_slopes.values())
+            slopes += [(ours[name], theirs[name], one) for name, one in exact_slopes.items() if one.norm() > floor]
+        assert_error_ratio(results)
+        assert_error_ratio(slopes)
 
     def test_folders_are_read_by_transformers_and_again(self, tmp_path_factory, kind):
         @examples(6, without_slow=2)
@@ -508,3 +539,28 @@ def test_published_sizes(build, millions):
     with torch.device("meta"):
         model = build()
     assert sum(weight.numel() for weight in model.parameters()) / 1e6 == pytest.approx(millions, abs=0.05)
+
+
+def check_compiled():
+    """Results and gradients of a compiled CLIP are those of the model: one graph, forward and backward."""
+    model = make_clip()
+    ids, pixels = random_ids(model.text.config, [9, 4]), random_pixels(model.vision.config, 3)
+
+    def run(ids, pixels):
+        output = model(ids, pixels, mask=masks.padding([9, 4]))
+        return output.logits_per_text, output.text_embeddings, output.image_embeddings
+
+    found = []
+    for one in (run, torch.compile(run, fullgraph=True, backend="aot_eager", dynamic=False)):
+        model.zero_grad()
+        results = one(ids, pixels)
+        sum(result.square().sum() for result in results).backward()
+        found.append([*results, *(weight.grad for weight in model.parameters() if weight.grad is not None)])
+    for plain, compiled in zip(*found, strict=True):
+        torch.testing.assert_close(compiled, plain, atol=1e-4, rtol=1e-4)
+
+
+def test_compiled_in_one_graph():
+    """In a process of its own, since torch cannot trace through the suite's shape checks."""
+    result = run_script("from unit.models.test_clip import check_compiled\ncheck_compiled()")
+    assert result.returncode == 0, result.stderr[-2000:]

@@ -5,6 +5,8 @@ channels of trained positions; 64 of the convolution; 8 heads of 32 for the quer
 sounds may be small in spite of them, since positions always run from -1 to 1.
 """
 
+import copy
+
 import pytest
 import torch
 from transformers import (
@@ -23,7 +25,7 @@ from transformers import (
 )
 
 import regard
-from causal_parity import assert_near, reload
+from causal_parity import assert_error_ratio, assert_near, reload
 from regard import masks
 from regard.models import (
     Perceiver,
@@ -61,8 +63,8 @@ MULTIMODAL = {
 LABELS = {"id2label": {0: "cat", 1: "dog", 2: "owl", 3: "cat"}, "label2id": {"cat": 3, "dog": 1, "owl": 2}}
 
 
-def make_peer(kind, **options):
-    torch.manual_seed(5)
+def make_peer(kind, seed=5, **options):
+    torch.manual_seed(seed)
     peer = kind(PeerConfig(**(SMALL | options))).eval()
     with torch.no_grad():  # norms, biases and batch statistics that tell, too
         for name, tensor in [*peer.named_parameters(), *peer.named_buffers()]:
@@ -216,6 +218,35 @@ def test_outputs_and_gradients(case, tmp_path):
     peer.double()
     assert_same_outputs(wide, peer, to_dtype(inputs, torch.float64), tolerance=1e-9)
     assert_same_gradients(wide, peer, to_dtype(inputs, torch.float64), tolerance=1e-9)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case != "multimodal"])
+def test_bfloat16(case, tmp_path):
+    """The errors of logits and gradients, each against float32 in transformers, over five models.
+
+    The multimodal class of transformers does not compute in bfloat16: it joins positions in float32.
+    """
+    results, slopes = [], []
+    kind, options, draw = CASES[case]
+    for seed in range(5):
+        peer = make_peer(kind, seed=seed, **options)
+        model = reload(peer, tmp_path / str(seed), torch.bfloat16)
+        inputs = to_dtype(draw(), torch.bfloat16)  # rounding the inputs is no error of the models
+        half = copy.deepcopy(peer).to(torch.bfloat16)
+        exact = logits_of(call_peer(peer, to_dtype(inputs, torch.float32)))
+        ours, theirs = logits_of(call_ours(model, inputs)), logits_of(call_peer(half, inputs))
+        factors = {name: torch.randn_like(one) for name, one in exact.items()}
+        for found in (exact, ours, theirs):
+            sum((found[name].float() * factor).sum() for name, factor in factors.items()).backward()
+        results += [(ours[name].detach(), theirs[name].detach(), one.detach()) for name, one in exact.items()]
+        mine = model.weight_names.to_file({name: one.grad for name, one in model.named_parameters()})
+        others = {name: one.grad for name, one in half.named_parameters()}
+        best = {name: one.grad for name, one in peer.named_parameters() if name in mine and one.grad is not None}
+        # The gradient of the bias of keys is 0 but for rounding, so it has no size that errors are relative to.
+        floor = 1e-4 * max(one.norm() for one in best.values())
+        slopes += [(mine[name], others[name], one) for name, one in best.items() if one.norm() > floor]
+    assert_error_ratio(results)
+    assert_error_ratio(slopes)
 
 
 @pytest.mark.parametrize("case", CASES)
