@@ -25,7 +25,7 @@ from regard import masks, positions
 from regard.audio import AudioProcessor, SpecAugment, log_mel_spectrogram, mel_filter_bank, read_sound
 from regard.bench import BenchSettings, run_on_text
 from regard.bench import run as run_bench
-from regard.classification import Classifier, score_probabilities
+from regard.classification import Classifier, embed_sounds, score_probabilities
 from regard.comparison import (
     MechanismChoice,
     compare,
@@ -130,11 +130,14 @@ from regard.view import (
     read_pair,
     read_picture_attention,
     read_side_by_side,
+    read_sound_attention,
     write_page,
     write_pictures,
     write_side_by_side,
+    write_sounds,
 )
 from regard.vision import ImageProcessor
+from small_audio_models import audio_model
 from small_image_models import image_classifier
 
 
@@ -1354,6 +1357,26 @@ def _views() -> Iterator[PublicCall]:
             "model": "",
             "overwrite": False,
         },
+    )
+    yield PublicCall(
+        "read_sound_attention",
+        read_sound_attention,
+        lambda: {"model": audio_model(), "sound": np.zeros(900, np.float32), "name": "a"},
+    )
+    yield PublicCall(
+        "write_sounds",
+        write_sounds,
+        lambda: {
+            "readings": [read_sound_attention(audio_model(), np.zeros(900, np.float32))],
+            "path": new_folder(),
+            "model": "",
+            "overwrite": False,
+        },
+    )
+    yield PublicCall(
+        "embed_sounds",
+        embed_sounds,
+        lambda: {"model": audio_model(), "sounds": [np.zeros(900, np.float32)], "batch": 2},
     )
     yield PublicCall(
         "read_side_by_side",

@@ -47,10 +47,10 @@ python -m benchmarks.learning.train_pictures --model vit-tiny,deit-tiny --publis
 ```
 """
 _KEYWORDS_TEXT = """\
-Twenty spoken words, the commands and digits of Speech Commands (Warden 2018), synthesized by espeak-ng in eight accents of
-English and a hundred voices, with echoes and noise; a fifth of the voices speak in the test only. A Conformer of half a
-million weights, and a convolution with as many (time-channel separable, as MatchboxNet), each for the same minutes on the
-same batches and augmentation. Synthetic speech compares models, and says little about recordings of people.
+Twenty spoken words, the commands and digits of Speech Commands (Warden 2018), synthesized by espeak-ng in eight accents
+of English and a hundred voices, with echoes and noise; a fifth of the voices speak in the test only. A Conformer of
+half a million weights, and a convolution with as many (time-channel separable, as MatchboxNet), each for the same
+minutes on the same batches and augmentation. Synthetic speech compares models, and says little about recordings.
 
 ```console
 apt-get install espeak-ng

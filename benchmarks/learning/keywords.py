@@ -4,10 +4,10 @@
 
 The words are the ten commands and the ten digits of Warden 2018, "Speech Commands: a dataset for limited-vocabulary
 speech recognition". They are spoken by the program espeak-ng (Debian's package of that name): each sound by one of
-eight accents of English and one of its voice variants, at a random rate and pitch. The variants of the test sounds occur
-in no training sound, so a model cannot know the voices. A sound is played in a room (Moorer 1979, "About this
-reverberation business": its echo is noise with an exponential decay), at a random place of the second, and white or pink
-noise is added at 0 to 25 dB. Everything follows from the seed and the version of espeak-ng.
+eight accents of English and one of its voice variants, at a random rate and pitch. The variants of the test sounds
+occur in no training sound, so a model cannot know the voices. A sound is played in a room (Moorer 1979, "About this
+reverberation business": its echo is noise with an exponential decay), at a random place of the second, and white or
+pink noise is added at 0 to 25 dB. Everything follows from the seed and the version of espeak-ng.
 
 Synthetic speech is easier than that of people: results compare models, and say little about recordings.
 """

@@ -48,7 +48,7 @@ def train_and_evaluate(model: Path, options: Sequence[str], test: Sequence[str])
 
 
 def train_model(model: Path, task: str, options: Sequence[str]) -> dict[str, Any]:
-    """Train by the options of ``regard train TASK``, or resume an interrupted run; what ``measure_training`` returns."""
+    """Train by the options of ``regard train TASK``, or resume an interrupted run, as ``measure_training``."""
     return measure_training(model, [sys.executable, "-m", "regard", "train", task, "--out", str(model), *options])
 
 

@@ -83,10 +83,9 @@ def train_one(asked: argparse.Namespace) -> int:
 def train_and_evaluate(asked: argparse.Namespace, name: str) -> dict[str, Any]:
     """Train a model in a process of its own, and score it on the test sounds."""
     folder = asked.out / name
-    measured = measure_training(
-        folder,
-        [sys.executable, "-m", "benchmarks.learning.train_keywords", *options_of(asked, name), _TRAIN, str(folder)],
-    )
+    options = options_of(asked, name)
+    command = [sys.executable, "-m", "benchmarks.learning.train_keywords", *options, _TRAIN, str(folder)]
+    measured = measure_training(folder, command)
     kind: type[AudioEncoder] = SoundConvolution if name == "convolution" else Conformer
     model = kind.from_folder(folder, ConfigFile.read(folder), dtype=torch.float32)
     classifier = SoundClassifier(model)

@@ -64,7 +64,7 @@ class SoundClassifier(MediaClassifier):
         """The features of a sound. Raises DataError for one that cannot be read."""
         return self.processor.to_features(file, name=name)
 
-    def probabilities_of(self, inputs: Sequence[Float[Tensor, "frames bands"]]) -> Float[Tensor, "sounds labels"]:
+    def probabilities_of(self, inputs: Sequence[Float[Tensor, "_ bands"]]) -> Float[Tensor, "sounds labels"]:
         """The probabilities of the labels for features of sounds."""
         found = [torch.zeros(0, len(self.labels), dtype=torch.float64)]
         for output in run_on_features(self.model, inputs, self.batch):
@@ -90,7 +90,7 @@ def embed_sounds(
 
 
 def embed_features(
-    model: AudioEncoder, features: Sequence[Float[Tensor, "frames bands"]], *, batch: int = BATCH
+    model: AudioEncoder, features: Sequence[Float[Tensor, "_ bands"]], *, batch: int = BATCH
 ) -> Float[Tensor, "sounds width"]:
     """The pooled vectors of features that ``processor.to_features`` has made, in float32 on the CPU."""
     found = [output.pooled.float().cpu() for output in run_on_features(model, features, batch)]
@@ -98,7 +98,7 @@ def embed_features(
 
 
 def run_on_features(
-    model: AudioEncoder, features: Sequence[Float[Tensor, "frames bands"]], batch: int
+    model: AudioEncoder, features: Sequence[Float[Tensor, "_ bands"]], batch: int
 ) -> Iterator[AudioEncoderOutput]:
     """The outputs of ``model`` in eval mode and without gradients, for at most ``batch`` sounds at a time."""
     dtype, was_training = next(model.parameters()).dtype, model.training

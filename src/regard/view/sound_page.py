@@ -66,12 +66,11 @@ def render_sounds(readings: Sequence[SoundReading], *, model: str = "") -> str:
 
 
 def draw_spectrogram(reading: SoundReading) -> UInt8[np.ndarray, "1 height width"]:
-    """The spectrogram as a grey picture: whole frames and bands, each of some pixels; the last token is filled up."""
+    """The spectrogram as a grey picture: whole frames and bands, each of some pixels."""
     features = reading.features
     least, largest = float(features.min()), float(features.max())
     shades = np.round(255 * (features - least) / ((largest - least) or 1.0)).astype(np.uint8)
-    frames = reading.tokens * reading.frames_per_token
-    shades = np.pad(shades, ((0, frames - len(shades)), (0, 0)))
+    frames = len(shades)
     wide = max(1, math.ceil(_LEAST_WIDTH / frames))
     high = max(1, round(_PROPORTION * frames * wide / shades.shape[1]))
     return np.repeat(np.repeat(shades.T[::-1], high, axis=0), wide, axis=1)[None]
@@ -81,7 +80,7 @@ def _to_picture(reading: SoundReading) -> PictureReading:
     """The sound as a picture with one row of tokens."""
     pixels = draw_spectrogram(reading)
     grid = TokenGrid(1, reading.tokens)
-    cell = (pixels.shape[1], pixels.shape[2] // reading.tokens)
+    cell = (pixels.shape[1], reading.frames_per_token * (pixels.shape[2] // len(reading.features)))
     layers = tuple(PictureLayer(grid, layer, cell) for layer in reading.layers)
     return PictureReading(reading.name, pixels, layers, reading.probabilities, no_rollout_reason=_NO_ROLLOUT)
 

@@ -25,6 +25,7 @@ class SoundReading:
         name: the name of the sound, such as that of its file.
         features: (frames, bands), what the model saw.
         processor: how they were made.
+        frames_per_token: frames from one token to the next; the last token may have fewer.
         layers: the attention layers, in order, each with as many queries and keys.
         probabilities: the labels and their probabilities, the most probable first; () without a head that classifies.
 
@@ -34,15 +35,16 @@ class SoundReading:
     name: str
     features: Float32[np.ndarray, "frames bands"]
     processor: AudioProcessor
+    frames_per_token: int
     layers: tuple[AttentionLayer, ...]
     probabilities: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
         for layer in self.layers:
-            if (layer.queries, layer.keys) != (self.tokens, self.tokens) or self.tokens > len(self.features):
+            if (layer.queries, layer.keys) != (self.tokens, self.tokens):
                 raise ShapeError(
                     f"{layer.name} does not match the tokens of the sound",
-                    expected=f"{self.tokens} queries and keys, at most {len(self.features)}",
+                    expected=f"{self.tokens} queries and keys",
                     got=f"{layer.queries} queries and {layer.keys} keys",
                     do="record the model with this sound alone",
                 )
@@ -50,12 +52,7 @@ class SoundReading:
     @property
     def tokens(self) -> int:
         """The number of tokens of each layer."""
-        return self.layers[0].queries if self.layers else 0
-
-    @property
-    def frames_per_token(self) -> int:
-        """The number of frames of a token; the last one may have fewer."""
-        return -(-len(self.features) // max(1, self.tokens))
+        return -(-len(self.features) // self.frames_per_token)
 
     @property
     def seconds_per_token(self) -> float:

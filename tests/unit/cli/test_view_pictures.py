@@ -5,7 +5,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from picture_files import random_pixels, write_folders
-from regard.cli import view_pictures
+from regard.cli import view_media
 from regard.cli.app import app
 from regard.errors import CheckpointError, DataError, OptionError
 from small_classifiers import classifier
@@ -61,7 +61,7 @@ def test_texts_and_pictures_are_told_apart(folder):
     assert "reads pictures, not texts" in error_message(OptionError, "A cat sat.", "--model", "vit")
     assert "--model is missing" in error_message(OptionError, "cat.png")
     classifier().save("text-model")
-    assert "the model reads texts" in error_message(OptionError, "cat.png", "--model", "text-model")
+    assert "the model reads no pictures" in error_message(OptionError, "cat.png", "--model", "text-model")
     assert "no model 'none/such'" in error_message(CheckpointError, "cat.png", "--model", "none/such")
     assert "--label belongs to pictures" in error_message(OptionError, "A cat.", "--label", "a")
     assert "--mechanism cannot be used" in error_message(
@@ -73,5 +73,5 @@ def test_texts_and_pictures_are_told_apart(folder):
 def test_files_that_are_no_pictures(folder, monkeypatch):
     assert "bad.png is not a picture" in error_message(DataError, "bad.png", "--model", "vit")
     assert "no picture to view" in error_message(DataError, "--model", "vit")
-    monkeypatch.setattr(view_pictures, "MAX_PICTURES", 1)
+    monkeypatch.setattr(view_media, "MAX_FILES", 1)
     assert "too many pictures" in error_message(OptionError, "cat.png", "cat.png", "--model", "vit")

@@ -26,7 +26,7 @@ from regard.tasks.sentences import Indices
 _GIGABYTE = 10**9
 _FEATURE_BYTES = 4
 
-Features = Float[Tensor, "frames bands"]
+Features = Float[Tensor, "_ _"]
 
 
 @final

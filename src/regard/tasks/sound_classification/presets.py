@@ -1,8 +1,8 @@
 """Sizes of new sound classifiers, and training hyperparameters, chosen by the sounds.
 
-    tiny     4 blocks of 64, kernels of 15        0.56 million weights for 80 bands      up to 20,000 sounds
-    small    8 blocks of 128, kernels of 31       3.5 million                            up to 200,000
-    base     16 blocks of 144, kernels of 31      9.0 million, Conformer S               more
+    tiny     4 blocks of 64, kernels of 15        0.52 million weights for 80 bands      up to 20,000 sounds
+    small    8 blocks of 128, kernels of 31       3.7 million                            up to 200,000
+    base     16 blocks of 144, kernels of 31      8.7 million, Conformer S               more
 
 Gulati et al. 2020, table 1, has the sizes of base. Frames are 25 ms long, one each 10 ms.
 """

@@ -1,0 +1,96 @@
+"""``regard classify``, ``embed``, ``evaluate`` and ``view`` with a model of sounds."""
+
+import json
+
+import numpy as np
+import pytest
+import soundfile
+from typer.testing import CliRunner
+
+from regard.classification import SoundClassifier, embed_sounds
+from regard.cli.app import app
+from regard.errors import DataError, OptionError
+from small_audio_models import audio_model
+from sound_files import tone
+
+PATHS = ["tones/high/0.wav", "tones/low/0.wav", "tones/low/1.wav"]
+
+
+def run(*arguments):
+    return CliRunner(env={"COLUMNS": "100"}).invoke(app, [str(argument) for argument in arguments])
+
+
+def output(*arguments):
+    result = run(*arguments)
+    assert result.exit_code == 0, result.exception or result.stderr
+    return result.stdout
+
+
+def error_message(kind, *arguments):
+    result = run(*arguments)
+    assert isinstance(result.exception, kind), result.exception
+    return str(result.exception)
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    built = audio_model(labels=("high", "low"))
+    built.save("m")
+    for label, index, hertz in (("high", 0, 1500), ("low", 0, 300), ("low", 1, 270)):
+        (tmp_path / "tones" / label).mkdir(parents=True, exist_ok=True)
+        soundfile.write(tmp_path / "tones" / label / f"{index}.wav", tone(0.2 + 0.1 * index, hertz=hertz), 8000)
+    return built
+
+
+def test_classify_writes_a_line_for_each_sound(model):
+    expected = SoundClassifier(model).classify(PATHS)
+    lines = [json.loads(line) for line in output("classify", "--model", "m", "tones", "--format", "jsonl").splitlines()]
+    assert [line["sound"] for line in lines] == PATHS
+    assert [tuple(line["labels"]) for line in lines] == [one.labels for one in expected]
+    assert [line["probabilities"] for line in lines] == [pytest.approx(one.probabilities, abs=1e-5) for one in expected]
+
+
+def test_broken_sounds_stop_or_have_no_label(model, tmp_path):
+    (tmp_path / "bad.wav").write_bytes(b"RIFF")
+    stopped = run("classify", "--model", "m", PATHS[0], "bad.wav", PATHS[1])
+    assert isinstance(stopped.exception, DataError)
+    assert "bad.wav is not a sound that can be read" in str(stopped.exception)
+    assert len(stopped.stdout.splitlines()) == 1
+    lines = output("classify", "--model", "m", PATHS[0], "bad.wav", PATHS[1], "--skip-bad", "--format", "labels")
+    assert [line == "" for line in lines.splitlines()] == [False, True, False]
+    for options, facts in ((["--threshold", "0.5"], "options of texts"), (["--labels", "a,b"], "options of a CLIP")):
+        assert facts in error_message(OptionError, "classify", "--model", "m", PATHS[0], *options)
+
+
+def test_evaluate_scores_labelled_sounds(model, tmp_path):
+    found = SoundClassifier(model).classify(PATHS)
+    right = [one.label == path.split("/")[1] for one, path in zip(found, PATHS, strict=True)]
+    scores = json.loads(output("evaluate", "classify", "--model", "m", "--data", "tones", "--format", "json"))
+    assert (scores["sounds"], scores["accuracy"]) == (3, pytest.approx(np.mean(right)))
+    (tmp_path / "list.csv").write_text("audio,label\ntones/low/0.wav,middle\n")
+    unknown = error_message(DataError, "evaluate", "classify", "--model", "m", "--data", "list.csv")
+    assert "sounds have labels that the model lacks" in unknown
+    assert "'middle'" in unknown
+
+
+def test_embed_writes_pooled_vectors(model, tmp_path):
+    output("embed", "--model", "m", *PATHS, "-o", "v.npy")
+    np.testing.assert_allclose(np.load("v.npy"), embed_sounds(model, PATHS).numpy(), atol=1e-5)
+    before = sorted(tmp_path.iterdir())
+    assert "cannot read none.wav" in error_message(DataError, "embed", "--model", "m", "none.wav", "-o", "w.npy")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_view_shows_labels_and_times(model, tmp_path):
+    said = output("view", PATHS[0], "--model", "m", "-o", "page.html")
+    assert "0.00 s" in said
+    assert "A token has 40 ms" in said
+    assert "data:image/png" in (tmp_path / "page.html").read_text()
+    for arguments, facts in (
+        ([PATHS[0]], "--model is missing"),
+        ([PATHS[0], "--model", "m", "--label", "low"], "--label belongs to pictures"),
+        (["A sentence.", "--model", "m"], "reads sounds, not texts"),
+        ([PATHS[0], "--model", "m", "--mechanism", "linear"], "--mechanism cannot be used with sounds"),
+    ):
+        assert facts in error_message(OptionError, "view", *arguments)
