@@ -1,0 +1,81 @@
+"""Reading of a sound: layers, labels, times, and the spectrogram and marks of its page."""
+
+import json
+import re
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+import regard
+from regard.errors import CheckpointError, DataError, ShapeError
+from regard.view import SoundReading, read_sound_attention
+from regard.view.sound_page import draw_spectrogram, render_sounds
+from small_audio_models import audio_model
+from sound_files import tone
+
+
+@pytest.mark.parametrize("seconds", [0.01, 0.05, 0.085, 0.31])
+def test_layers_and_labels_are_those_of_the_model(seconds):
+    """Also of sounds of one token, and of tokens with fewer frames."""
+    model, sound = audio_model(), tone(seconds)
+    reading = read_sound_attention(model, sound)
+    features, mask = model.processor([sound])
+    with regard.record(model) as seen, torch.no_grad():
+        output = model(features, mask=mask)
+    assert reading.tokens == output.hidden.shape[1]
+    assert (reading.frames_per_token, reading.seconds_per_token) == (4, 0.04)
+    for layer, call in zip(reading.layers, seen, strict=True):
+        np.testing.assert_allclose(layer.weights(), call.weights()[0].numpy(), atol=1e-6)
+    expected = dict(zip(model.labels, output.logits[0].double().softmax(0).tolist(), strict=True))
+    assert dict(reading.probabilities) == pytest.approx(expected)
+    assert [share for _, share in reading.probabilities] == sorted(expected.values(), reverse=True)
+    assert reading.name_of(3) == "0.12 s"
+
+
+def test_models_without_labels_of_a_sound():
+    for options in ({"labels": ()}, {"head": "ctc"}):
+        assert read_sound_attention(audio_model(**options), tone()).probabilities == ()
+
+
+def test_spectrogram_is_drawn_upright():
+    """Low bands are at the bottom, the loudest place is white, and a token is a whole column of cells."""
+    features = np.zeros((9, 7), dtype=np.float32)
+    features[2, 0] = 5.0  # the lowest band
+    reading = SoundReading("a", features, audio_model().processor, 4, ())
+    pixels = draw_spectrogram(reading)[0]
+    high, wide = pixels.shape[0] // 7, pixels.shape[1] // 9
+    assert (pixels[-high:, 2 * wide : 3 * wide] == 255).all()
+    assert np.count_nonzero(pixels) == high * wide
+
+
+def test_page_has_times_and_frequencies():
+    reading = read_sound_attention(audio_model(), tone(), name="a\u202e<b>")
+    page = render_sounds([reading], model="m")
+    assert "<b>" not in page
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
+    (text,) = data["texts"]
+    assert text["sound"]["seconds"] == 0.04
+    assert text["sound"]["length"] == pytest.approx(0.32)
+    marks = text["sound"]["marks"]
+    assert [hertz for hertz, _ in marks] == sorted(hertz for hertz, _ in marks)
+    assert all(before[1] > after[1] for before, after in pairwise(marks))  # from the top
+    mel = lambda hertz: 2595 * np.log10(1 + hertz / 700)  # noqa: E731
+    for hertz, share in marks:  # the bands are evenly spaced on the mel scale, 8 steps from 0 to 4,000 Hz
+        assert share == pytest.approx(1 - (mel(hertz) / (mel(4000) / 8) - 0.5) / 7, abs=1e-2)
+    assert (text["layers"][0]["rows"], text["layers"][0]["columns"]) == (1, reading.tokens)
+
+
+def test_errors():
+    model = audio_model()
+    with pytest.raises(DataError, match="cannot read"):
+        read_sound_attention(model, "none.wav")
+    with pytest.raises(DataError, match="nothing to show"):
+        render_sounds([])
+    reading = read_sound_attention(model, tone())
+    with pytest.raises(ShapeError, match="does not match"):
+        SoundReading("a", reading.features[:5], reading.processor, 4, reading.layers)
+    model.processor = None
+    with pytest.raises(CheckpointError, match="how its features are made"):
+        read_sound_attention(model, tone())
