@@ -127,6 +127,7 @@ from regard.train.loss import smoothed_cross_entropy
 from regard.translation import Scorer, Translator, score
 from regard.view import (
     read,
+    read_clip_attention,
     read_pair,
     read_picture_attention,
     read_side_by_side,
@@ -138,6 +139,7 @@ from regard.view import (
 )
 from regard.vision import ImageProcessor
 from small_audio_models import audio_model
+from small_clips import small_clip
 from small_image_models import image_classifier
 
 
@@ -1347,6 +1349,11 @@ def _views() -> Iterator[PublicCall]:
         "read_picture_attention",
         read_picture_attention,
         lambda: {"model": image_classifier(), "picture": np.zeros((12, 8), np.uint8), "label": "rows", "name": "a"},
+    )
+    yield PublicCall(
+        "read_clip_attention",
+        read_clip_attention,
+        lambda: {"model": small_clip(), "picture": np.zeros((12, 8), np.uint8), "texts": ["a", "b"], "name": "a"},
     )
     yield PublicCall(
         "write_pictures",

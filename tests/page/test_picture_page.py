@@ -13,8 +13,9 @@ from test_page import CONTRAST, MALICIOUS_TOKENS
 import regard.view.picture_page
 from picture_files import random_pixels
 from regard.models import Deit, DeitConfig, Swin, SwinConfig
-from regard.view import PictureReading, read_picture_attention, write_pictures
+from regard.view import PictureReading, read_clip_attention, read_picture_attention, write_pictures
 from regard.vision import ImageProcessor
+from small_clips import small_clip
 from small_image_models import image_classifier
 
 ShowPictures = Callable[..., BrowserPage]
@@ -222,3 +223,18 @@ def test_rounded_page_without_values(show_pictures: ShowPictures, monkeypatch: p
     cells = opened.page.locator("#steps tbody td:nth-child(5)").all_inner_texts()
     np.testing.assert_allclose([float(cell) for cell in cells], row, atol=0.002)
     assert "rounded to 13 bits" in opened.page.inner_text("#foot")
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (400, "dark")])
+def test_similarity_of_a_text_of_a_clip(show_pictures: ShowPictures, width: int, scheme: str) -> None:
+    """The cosine of the picked patch, and the text that was chosen; nothing makes a narrow page scroll sideways."""
+    reading = read_clip_attention(small_clip(), PICTURE, ["a cat", "<b>a dog"], name="cat.png")
+    opened = show_pictures(reading, at="#view=similarity&label=1&token=4", width=width, scheme=scheme)
+    text, _ = reading.probabilities[1]
+    cosine = reading.similarities[text][4]
+    assert f"cosine {'−' if cosine < 0 else ''}{abs(cosine):.3f}" in opened.page.inner_text("#map-value")
+    assert text in opened.page.inner_text("#sentence")
+    opened.page.click("#labels button >> nth=0")
+    assert reading.probabilities[0][0] in opened.page.inner_text("#sentence")
+    assert "view=similarity&label=0" in opened.page.url
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= width

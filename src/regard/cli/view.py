@@ -55,6 +55,8 @@ EXAMPLES = """
 
   regard view cat.png --model vit/ -o cat.html
 
+  regard view cat.png --model clip/ --label "a photo of a cat." --label "a photo of a dog." -o cat.html
+
   regard view dawn.wav --model birds-model/ -o dawn.html
 """
 
@@ -124,11 +126,12 @@ def view(
         ),
     ] = None,
     label: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--label",
             metavar="NAME",
-            help="With pictures: a label whose gradient is shown too, beside those of the five most probable ones.",
+            help="With pictures: a label whose gradient is shown too, beside those of the five most probable ones. "
+            "With a CLIP: a text to compare with the picture; repeat for more.",
             show_default=False,
         ),
     ] = None,
@@ -165,10 +168,10 @@ def view(
             {name for name, value in others.items() if value} | ({"--truncate"} if truncate else set()), kind
         )
         console, arguments = PipedConsole(highlight=False, markup=False), [*(texts or []), *(picture or [])]
-        written = show_media(kind, arguments, model, label, path, console, overwrite=overwrite)
+        written = show_media(kind, arguments, model, label or [], path, console, overwrite=overwrite)
         _tell_where(written, console, open_page=open_page, example=f"{kind.one}.html")
         return
-    if label is not None:
+    if label:
         raise OptionError("--label belongs to pictures", expected="a picture", got="texts", do="leave --label out")
     choices = _parse_mechanisms(mechanism)
     if choices and (source or target):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from regard.cli.media_input import expand_folders, find_media_kind
+from regard.cli.media_input import expand_folders, find_media_kind, has_clip_model
 from regard.cli.progress import count_progress
 from regard.errors import DataError, OptionError
 
@@ -35,23 +37,45 @@ def find_named_kind(arguments: list[str]) -> MediaKind | None:
     return next(kinds, None)
 
 
-def read_pictures(model: str | None, arguments: list[str], label: str | None) -> list[PictureReading]:
+def read_pictures(model: str | None, arguments: list[str], labels: list[str]) -> list[PictureReading]:
     """Load the model, and capture its attention over each picture; a folder is all pictures in it.
 
-    Raises OptionError for a model that reads no pictures, too many pictures or none.
+    ``labels`` are the texts of a CLIP, or a label of another model. Raises OptionError for a model that reads no
+    pictures, and for too many pictures or none.
     """
-    from regard.models.load import load_image_encoder
-    from regard.view.read_picture import read_picture_attention
     from regard.vision.picture_file import PICTURES
 
     name, paths = _check_files(model, arguments, PICTURES)
-    loaded = load_image_encoder(name)
+    read = _make_reader(name, labels)
     readings: list[PictureReading] = []
     with count_progress(len(paths), PICTURES.several) as advance:
         for path in paths:
-            readings.append(read_picture_attention(loaded, Path(path), label=label, name=path))
+            readings.append(read(Path(path), name=path))
             advance(len(readings))
     return readings
+
+
+def _make_reader(model: str, labels: list[str]) -> Callable[..., PictureReading]:
+    """Load the model, and return the function that captures its attention.
+
+    Raises OptionError for several labels of a model that is no CLIP.
+    """
+    if labels and has_clip_model(model):
+        from regard.models.load import load_clip
+        from regard.view.read_clip import read_clip_attention
+
+        return partial(read_clip_attention, load_clip(model), texts=labels)
+    if len(labels) > 1:
+        raise OptionError(
+            f"{model} takes one --label, beside the five most probable ones",
+            expected="one label, or a CLIP, which takes any texts",
+            got=f"{len(labels)} of --label",
+            do="leave out all but one",
+        )
+    from regard.models.load import load_image_encoder
+    from regard.view.read_picture import read_picture_attention
+
+    return partial(read_picture_attention, load_image_encoder(model), label=labels[0] if labels else None)
 
 
 def read_sounds(model: str | None, arguments: list[str]) -> list[SoundReading]:
@@ -77,7 +101,7 @@ def show_media(
     kind: MediaKind,
     arguments: list[str],
     model: str | None,
-    label: str | None,
+    labels: list[str],
     path: Path | None,
     console: Console,
     *,
@@ -91,7 +115,7 @@ def show_media(
         from regard.view.picture_page import write_pictures
         from regard.view.terminal_picture import print_pictures
 
-        pictures = read_pictures(model, arguments, label)
+        pictures = read_pictures(model, arguments, labels)
         if path is not None:
             with indeterminate_progress("writing the page"):
                 write_pictures(pictures, path, model=model or "", overwrite=overwrite)
@@ -100,7 +124,7 @@ def show_media(
     from regard.view.sound_page import write_sounds
     from regard.view.terminal_sound import print_sounds
 
-    if label is not None:
+    if labels:
         raise OptionError("--label belongs to pictures", expected="a picture", got="sounds", do="leave --label out")
     sounds = read_sounds(model, arguments)
     if path is not None:
@@ -120,7 +144,7 @@ def _check_files(model: str | None, arguments: list[str], kind: MediaKind) -> tu
             got="none",
             do=f"regard view {kind.example} ..",
         )
-    if model is None or find_media_kind(model) is not kind:
+    if model is None or not _reads(model, kind):
         raise _no_model_error(model, paths[0], kind)
     if len(paths) > MAX_FILES:
         raise OptionError(
@@ -130,6 +154,12 @@ def _check_files(model: str | None, arguments: list[str], kind: MediaKind) -> tu
             do="view some of them; or embed them all: regard embed",
         )
     return model, paths
+
+
+def _reads(model: str, kind: MediaKind) -> bool:
+    from regard.vision.picture_file import PICTURES
+
+    return find_media_kind(model) is kind or (kind is PICTURES and has_clip_model(model))
 
 
 def _no_model_error(model: str | None, path: str, kind: MediaKind) -> Exception:

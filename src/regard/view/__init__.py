@@ -16,6 +16,7 @@ from regard.view.page import write_page
 from regard.view.picture_page import write_pictures
 from regard.view.picture_reading import PictureLayer, PictureReading
 from regard.view.read import read
+from regard.view.read_clip import read_clip_attention
 from regard.view.read_pair import read_pair
 from regard.view.read_picture import read_picture_attention
 from regard.view.read_side_by_side import read_side_by_side
@@ -44,6 +45,7 @@ __all__ = [
     "print_reading",
     "print_readings",
     "read",
+    "read_clip_attention",
     "read_pair",
     "read_picture_attention",
     "read_side_by_side",

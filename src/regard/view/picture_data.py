@@ -88,6 +88,9 @@ def _picture(reading: PictureReading, attentions: Sequence[AttentionLayer], lett
         "other_labels": max(0, len(reading.probabilities) - SHOWN_LABELS),
         "rollout": None if reading.rollout is None else pack_fixed(reading.rollout, ROLLOUT_LETTERS),
         "gradients": {escape_text(label): pack_float32(rows) for label, rows in reading.gradient_rollouts.items()},
+        "similarities": {
+            escape_text(text): pack_float32(cosines[None]) for text, cosines in reading.similarities.items()
+        },
         "no_rollout": reading.no_rollout_reason,
     }
 

@@ -77,6 +77,7 @@ class PictureReading:
         probabilities: the labels and their probabilities, the most probable first; () without a head.
         rollout: (tokens, tokens), attention rollout through all layers; None if it does not exist.
         gradient_rollouts: by label, (prefix tokens, tokens): how much each token counts for the label.
+        similarities: by text, (tokens,): the cosine of a CLIP's text with each token; empty for other models.
         no_rollout_reason: why there is none; "" if there is one.
     """
 
@@ -86,6 +87,7 @@ class PictureReading:
     probabilities: tuple[tuple[str, float], ...] = ()
     rollout: Float64[np.ndarray, "tokens tokens"] | None = None
     gradient_rollouts: Mapping[str, Float64[np.ndarray, "prefix tokens"]] = field(default_factory=dict)
+    similarities: Mapping[str, Float64[np.ndarray, " tokens"]] = field(default_factory=dict)
     no_rollout_reason: str = ""
 
     @property

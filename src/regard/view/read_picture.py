@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,45 +49,72 @@ def read_picture_attention(
     check_kind("name", name, str, do="the picture's name on the page")
     if label is not None:
         check_kind("label", label, str, do="one of model.labels, or None")
-    name = name or (str(picture) if isinstance(picture, str | Path) else "the picture")
     chosen = _find_label(model, label)
+    return capture_picture(
+        model, picture, name=name, labels=model.labels, compute_logits=lambda output: output.logits, chosen=chosen
+    )[0]
+
+
+def capture_picture(
+    model: ImageEncoder,
+    picture: Picture,
+    *,
+    name: str,
+    labels: Sequence[str],
+    compute_logits: Callable[[ImageOutput], Tensor | None],
+    chosen: str | None = None,
+    gradients: int | None = None,
+) -> tuple[PictureReading, ImageOutput]:
+    """Run ``model`` on a picture, and return its reading and its output.
+
+    ``compute_logits`` makes the logits (1, labels) of an output; the gradients of the ``gradients`` most probable
+    ``labels`` (None is ``MAX_LABELS``) are rolled out, and that of the ``chosen`` one. Raises as
+    ``read_picture_attention``.
+    """
+    name = name or (str(picture) if isinstance(picture, str | Path) else "the picture")
     processor = _get_processor(model)
     pixels = processor.to_pixels(picture, name=name)
     grids = model.token_grids(*pixels.shape[1:])
     _check_grids(model, grids, name)
     windows = model.windows(*pixels.shape[1:]) if isinstance(model, Swin) else (None,) * len(grids)
-    output, calls, outputs = _run(model, processor, pixels)
-    probabilities = _rank_labels(model, output)
-    reading = PictureReading(
-        name, pixels, _make_layers(calls, grids, windows, _find_cells(model, grids)), probabilities
-    )
-    if any(one is not None for one in windows):
-        return replace(
-            reading, no_rollout_reason="The tokens of a Swin are merged from stage to stage, so there is no rollout."
-        )
-    if any(layer.attention.is_signed for layer in reading.layers):
-        return replace(reading, no_rollout_reason="Weights may be below 0 here, so there is no rollout.")
-    if not reading.layers:
-        return replace(reading, no_rollout_reason="The model has no layers.")
-    names = [one for one, _ in probabilities[:MAX_LABELS]]
+    output, calls, outputs = _run(model, processor, pixels, with_gradients=bool(labels))
+    logits = compute_logits(output)
+    probabilities = _rank_labels(labels, logits)
+    layers = _make_layers(calls, grids, windows, _find_cells(model, grids))
+    reading = PictureReading(name, pixels, layers, probabilities)
+    reason = _no_rollout_reason(reading, windows)
+    if reason:
+        return replace(reading, no_rollout_reason=reason), output
+    names = [one for one, _ in probabilities[: MAX_LABELS if gradients is None else gradients]]
     names += [chosen] if chosen is not None and chosen not in names else []
-    return replace(
-        reading,
-        rollout=attention_rollout(layer.attention.weights() for layer in reading.layers),
-        gradient_rollouts=_roll_gradients(model, output, calls, outputs, names, len(grids[0].prefix)),
-    )
+    rolled = {} if logits is None else _roll_gradients(labels, logits, calls, outputs, names, len(grids[0].prefix))
+    rollout = attention_rollout(layer.attention.weights() for layer in reading.layers)
+    return replace(reading, rollout=rollout, gradient_rollouts=rolled), output
+
+
+def _no_rollout_reason(reading: PictureReading, windows: Sequence[WindowPartition | None]) -> str:
+    """Why attention cannot be rolled out; "" if it can."""
+    if any(one is not None for one in windows):
+        return "The tokens of a Swin are merged from stage to stage, so there is no rollout."
+    if any(layer.attention.is_signed for layer in reading.layers):
+        return "Weights may be below 0 here, so there is no rollout."
+    return "" if reading.layers else "The model has no layers."
 
 
 def _run(
-    model: ImageEncoder, processor: ImageProcessor, pixels: UInt8[np.ndarray, "channels height width"]
+    model: ImageEncoder,
+    processor: ImageProcessor,
+    pixels: UInt8[np.ndarray, "channels height width"],
+    *,
+    with_gradients: bool,
 ) -> tuple[ImageOutput, list[LayerCall], list[Tensor]]:
     """Run the model in eval mode: its output, the calls of its attention layers, and their outputs in the graph."""
     made = processor.normalise(processor.rescale_pixels(torch.from_numpy(pixels[None].copy())))
-    given = made.to(model.device, next(model.parameters()).dtype).requires_grad_(bool(model.labels))
+    given = made.to(model.device, next(model.parameters()).dtype).requires_grad_(with_gradients)
     was_training = model.training
     model.eval()
     try:
-        with torch.set_grad_enabled(bool(model.labels)), keep_outputs(model) as outputs, record(model) as seen:
+        with torch.set_grad_enabled(with_gradients), keep_outputs(model) as outputs, record(model) as seen:
             output = model(given)
     finally:
         model.train(was_training)
@@ -132,26 +160,24 @@ def _join_windows(call: LayerCall, grid: TokenGrid, windows: WindowPartition) ->
 
 
 def _roll_gradients(
-    model: ImageEncoder,
-    output: ImageOutput,
+    labels: Sequence[str],
+    logits: Tensor,
     calls: list[LayerCall],
     outputs: list[Tensor],
-    labels: list[str],
+    names: list[str],
     prefix: int,
 ) -> dict[str, np.ndarray]:
-    """The rows of the tokens before the patches, which the heads read, of the gradient rollout of each label."""
-    if output.logits is None:
-        return {}
-    gradients = output_gradients(output.logits, outputs, [model.labels.index(one) for one in labels])
-    return {one: rolled[:prefix] for one, rolled in zip(labels, gradient_rollouts(calls, gradients), strict=True)}
+    """The rows of the tokens before the patches, which the heads read, of the gradient rollout of each name."""
+    gradients = output_gradients(logits, outputs, [labels.index(one) for one in names])
+    return {one: rolled[:prefix] for one, rolled in zip(names, gradient_rollouts(calls, gradients), strict=True)}
 
 
-def _rank_labels(model: ImageEncoder, output: ImageOutput) -> tuple[tuple[str, float], ...]:
+def _rank_labels(labels: Sequence[str], logits: Tensor | None) -> tuple[tuple[str, float], ...]:
     """The labels with their probabilities, the most probable first."""
-    if output.logits is None:
+    if logits is None:
         return ()
-    probabilities = output.logits.detach()[0].double().softmax(0).tolist()
-    return tuple(sorted(zip(model.labels, probabilities, strict=True), key=lambda one: -one[1]))
+    probabilities = logits.detach()[0].double().softmax(0).tolist()
+    return tuple(sorted(zip(labels, probabilities, strict=True), key=lambda one: -one[1]))
 
 
 def _find_label(model: ImageEncoder, label: str | None) -> str | None:

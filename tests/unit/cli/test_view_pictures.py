@@ -9,6 +9,7 @@ from regard.cli import view_media
 from regard.cli.app import app
 from regard.errors import CheckpointError, DataError, OptionError
 from small_classifiers import classifier
+from small_clips import small_clip
 from small_image_models import image_classifier
 
 
@@ -55,6 +56,18 @@ def test_folders_and_options(folder):
     assert "shapes/columns/000.png" in shown
     assert output("--picture", "cat.png", "--model", "vit", "--label", "rows").startswith("cat.png\n")
     assert "no such label" in error_message(OptionError, "cat.png", "--model", "vit", "--label", "zebra")
+
+
+def test_texts_of_a_clip(folder):
+    small_clip(channels=3).save("clip")
+    shown = output("cat.png", "--model", "./clip", "--label", "a cat", "--label", "a dog", "-o", "texts.html")
+    assert "a cat" in shown
+    assert "a dog" in shown
+    assert '"similarities": {"a cat":' in (folder / "texts.html").read_text().replace('":{"', '": {"')
+    assert "class token" in output("cat.png", "--model", "./clip")  # without texts
+    two = ["--label", "rows", "--label", "plain"]
+    assert "one --label" in error_message(OptionError, "cat.png", "--model", "vit", *two)
+    assert "a label twice" in error_message(OptionError, "cat.png", "--model", "./clip", "--label", "a", "--label", "a")
 
 
 def test_texts_and_pictures_are_told_apart(folder):

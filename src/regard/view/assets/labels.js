@@ -6,18 +6,20 @@ function showLabels() {
   byId("answer").hidden = text.labels.length === 0;
   const canChoose = hasView(text, "gradient");
   const focused = box.contains(document.activeElement);
+  const view = state.view === "similarity" ? "similarity" : "gradient"; // the view that a choice leads to
   const nodes = text.labels.map(([name, share], at) => {
-    const chosen = canChoose && state.view === "gradient" && at === state.label;
+    const chosen = canChoose && view === state.view && at === state.label;
     const bar = make("span", {});
     bar.style.width = `${100 * share}%`;
     const parts = [make("bdi", {}, name), make("span", { class: "share" }, percent(share)), make("span", { class: "bar", "aria-hidden": "true" }, bar)];
-    return make("button", { type: "button", role: "radio", "aria-checked": String(chosen), disabled: !canChoose, tabindex: at === state.label ? 0 : -1, onclick: () => go({ label: at, view: "gradient" }) }, ...parts);
+    return make("button", { type: "button", role: "radio", "aria-checked": String(chosen), disabled: !canChoose, tabindex: at === state.label ? 0 : -1, onclick: () => go({ label: at, view }) }, ...parts);
   });
-  box.onkeydown = (event) => moveByKey(event, "ltr", nodes.length, state.label, (label) => go({ label, view: "gradient" }));
+  box.onkeydown = (event) => moveByKey(event, "ltr", nodes.length, state.label, (label) => go({ label, view }));
   box.replaceChildren(...nodes);
   if (focused) nodes[state.label].focus();
   const more = text.other_labels ? `The most probable labels are shown; there are ${plural(text.other_labels, "other")}. ` : "";
-  byId("labels-how").textContent = `${more}${canChoose ? "Choose a label to see which patches count for it." : ""}`;
+  byId("labels-title").textContent = hasView(text, "similarity") ? "Texts" : "Labels";
+  byId("labels-how").textContent = `${more}${canChoose ? `Choose ${hasView(text, "similarity") ? "a text" : "a label"} to see which patches count for it${hasView(text, "similarity") ? ", or which are near to it" : ""}.` : ""}`;
 }
 
 watch(["text", "label", "view"], showLabels);

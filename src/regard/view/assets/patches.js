@@ -1,6 +1,6 @@
 // The picture with its grid, where a token is picked, and the heat map over the picture: what the token attends to.
 
-const VIEWS = { attention: "Attention of a head", rollout: "Rollout", gradient: "Gradient rollout" };
+const VIEWS = { attention: "Attention of a head", rollout: "Rollout", gradient: "Gradient rollout", similarity: "Similarity" };
 const images = data.texts.map(() => null);
 
 // Decodes the pictures; their pixels are drawn by canvases only.
@@ -42,6 +42,7 @@ function shownMap() {
   const text = shownText();
   if (state.view === "rollout") return rolloutMap(text);
   if (state.view === "gradient") return gradientMap(text);
+  if (state.view === "similarity") return similarityMap(text);
   return withTop(text.layers[state.layer], weightsByToken(text, state.layer, state.head, state.query));
 }
 
@@ -67,13 +68,40 @@ function gradientMap(text) {
   return withTop(layer, row.map((value, at) => (at < layer.prefix.length || !sum ? 0 : value / sum)));
 }
 
+// The cosine of each token with a text, less the mean of the patches, since all patches are about equally near to a text.
+function similarityMap(text) {
+  const [layer] = text.layers;
+  const cosines = Float64Array.from(fromFloat32(text.similarities[text.labels[state.label][0]]));
+  const patches = cosines.subarray(layer.prefix.length);
+  const mean = patches.reduce((all, value) => all + value, 0) / patches.length;
+  return { ...withTop(layer, cosines.map((value) => value - mean)), mean };
+}
+
+// A value as the map tells it: a share, or in the map of similarity the cosine.
+function toldValue({ mean }, value) {
+  return state.view === "similarity" ? `cosine ${cosineText(value + mean)} (${difference(value)})` : percent(value);
+}
+
+function difference(value) {
+  return value > 0 ? `+${cosineText(value)}` : cosineText(value);
+}
+
+function cosineText(value) {
+  return `${value < 0 ? "−" : ""}${Math.abs(value).toFixed(3)}`;
+}
+
+// Whether the values of the map are of either sign.
+function isSignedMap() {
+  return state.view === "similarity" || (state.view === "attention" && isSigned(shownText(), state.layer));
+}
+
 // The token that the head reads: the picked one if it is no patch, else the class token.
 function gradientSource(layer) {
   return state.query < layer.prefix.length ? state.query : 0;
 }
 
 function shadeOfValue(value, top) {
-  const name = !isSigned(shownText(), state.layer) || state.view !== "attention" ? "share" : value < 0 ? "below" : "above";
+  const name = !isSignedMap() ? "share" : value < 0 ? "below" : "above";
   return shadeAt(placeOnScale(value, top), name);
 }
 
@@ -86,7 +114,8 @@ function placeOnScale(value, top) {
 function strongestToken({ layer, values }) {
   let best = -1;
   for (let at = layer.prefix.length; at < values.length; at += 1) {
-    if (!Number.isNaN(values[at]) && (best < 0 || Math.abs(values[at]) > Math.abs(values[best]))) best = at;
+    const size = (value) => (state.view === "similarity" ? value : Math.abs(value));
+    if (!Number.isNaN(values[at]) && (best < 0 || size(values[at]) > size(values[best]))) best = at;
   }
   return best;
 }
@@ -207,25 +236,31 @@ function showPatches() {
   const key = mapKey(found);
   if (state.view === "attention") outline(drawn, found.layer, key, colourOf("--ink"), 2);
   const names = tokensIn(found.layer);
-  const shares = found.layer.prefix.map((name, at) => `${name} token ${percent(found.values[at])}`);
+  const shares = found.layer.prefix.map((name, at) => `${name} token ${toldValue(found, found.values[at])}`);
   byId("prefix-shares").hidden = found.layer.prefix.length === 0;
   byId("prefix-shares").textContent = state.view === "gradient" ? "Shares of all patches" : `Beside the patches: ${shares.join(", ")}`;
   tellValue(found, key);
-  byId("map").setAttribute("aria-label", `Heat map: ${names[sourceToken()].surface} to ${names[key].surface}, ${percent(found.values[key])}`);
+  byId("map").setAttribute("aria-label", `Heat map: ${names[sourceToken()].surface} to ${names[key].surface}, ${toldValue(found, found.values[key])}`);
   showMapSentence(found);
   showMapScale(found);
 }
 
 // The token of the picked key; without one, and in a rollout, the strongest patch.
 function mapKey(found) {
+  if (state.view === "similarity" && state.query >= found.layer.prefix.length) return state.query;
   if (state.view !== "attention" || state.key === null) return strongestToken(found);
   const token = keyTokensOf(found.layer, state.query)[state.key];
   return token < 0 ? strongestToken(found) : token;
 }
 
-function tellValue({ layer, values }, token) {
+function tellValue(found, token) {
+  const { layer, values } = found;
   const names = tokensIn(layer);
-  const value = Number.isNaN(values[token]) ? ["outside the window"] : [percent(values[token])];
+  const value = Number.isNaN(values[token]) ? ["outside the window"] : [toldValue(found, values[token])];
+  if (state.view === "similarity") {
+    byId("map-value").replaceChildren(word(shownText().labels[state.label][0]), " · ", word(names[token].surface), " ", ...value);
+    return;
+  }
   byId("map-value").replaceChildren(word(names[sourceToken()].surface), " → ", word(names[token].surface), " ", ...value);
 }
 
@@ -241,6 +276,7 @@ function showMapSentence(found) {
     attention: () => [`In layer ${state.layer}, ${headName()}, the ${PLACE.one} to which `, ...source, " attends most is ", target, ": ", share, "."],
     rollout: () => ["Through all layers, the patch that counts most for ", ...source, " is ", target, ": ", share, "."],
     gradient: () => ["For the label ", word(labels[state.label][0]), ", the patch that counts most is ", target, ": ", share, " of all patches."],
+    similarity: () => ["The patch that is nearest to the text ", word(labels[state.label][0]), " is ", word(names[best].surface), ": cosine ", make("span", { class: "share" }, cosineText(found.values[best] + found.mean)), ", and that of all patches on average ", cosineText(found.mean), "."],
   }[state.view]();
   byId("sentence").replaceChildren(...parts);
 }
@@ -251,6 +287,7 @@ const HOW = {
     : "The outlined patch is the query: pick another on either side, or one of the tokens that are no patch. Colours reach up to the largest weight on a patch; a thin outline is the key of the steps below.",
   rollout: "Attention rollout (Abnar and Zuidema 2020): the mean of the heads and the identity, half each, multiplied through all layers. It says where the token’s information could come from, not what the model made of it.",
   gradient: "Gradient rollout (Chefer, Gur and Wolf 2021): in each layer weights count as far as a larger weight would raise the logit of the label. Shares of all patches; the row is that of the token that the head of the model reads.",
+  similarity: "The last hidden state of each patch, normed and projected as that of the class token is, against the text: its cosine. Blue patches are nearer to the text than the mean of all patches, orange ones less near. Only the class token was trained to be near texts.",
 };
 
 function showMapScale({ top, layer }) {
@@ -258,19 +295,19 @@ function showMapScale({ top, layer }) {
   paintPatches(scale, { patches: Array.from({ length: 256 }, (_, at) => at / 255), width: 256, height: 1 }, false, (at) => scaleColour(at));
   scale.style.height = "10px";
   scale.style.width = "256px";
-  const signed = state.view === "attention" && isSigned(shownText(), state.layer);
+  const signed = isSignedMap();
   const places = signed ? [[0, -top], [0.5, 0], [1, top]] : [[0, 0], [0.5, state.root ? top / 4 : top / 2], [1, top]];
   byId("ticks").replaceChildren(...places.map(([at, value]) => {
-    const tick = make("span", {}, percent(value));
+    const tick = make("span", {}, state.view === "similarity" ? difference(value) : percent(value));
     tick.style.left = `${100 * at}%`;
     return tick;
   }));
-  byId("scale-name").textContent = { attention: "weight", rollout: "share", gradient: "share of all patches" }[state.view];
+  byId("scale-name").textContent = { attention: "weight", rollout: "share", gradient: "share of all patches", similarity: "cosine less its mean" }[state.view];
   byId("map-how").textContent = `${HOW[state.view]}${state.view === "attention" && layer.window ? ` The blue outline is the window of the patch${layer.shift ? `, shifted by ${layer.shift}: at an edge it goes on at the opposite one, and a mask keeps the two parts apart` : ""}. The patch attends to nothing outside.` : ""} ${shownText().no_rollout}`;
 }
 
 function scaleColour(at) {
-  if (state.view === "attention" && isSigned(shownText(), state.layer)) return shadeAt(Math.abs(2 * at - 1), at < 0.5 ? "below" : "above");
+  if (isSignedMap()) return shadeAt(Math.abs(2 * at - 1), at < 0.5 ? "below" : "above");
   return shadeAt(at, "share");
 }
 

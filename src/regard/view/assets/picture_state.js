@@ -119,7 +119,7 @@ function openingPlace(text) {
 }
 
 function hasView(text, view) {
-  return view === "attention" || (view === "rollout" ? Boolean(text.rollout) : view === "gradient" && Object.keys(text.gradients).length > 0);
+  return view === "attention" || (view === "rollout" ? Boolean(text.rollout) : Object.keys({ gradient: text.gradients, similarity: text.similarities }[view]).length > 0);
 }
 
 function move(change) {
@@ -163,7 +163,7 @@ function readAddress() {
   }
   if (query.get("head") === "mean") change.head = null;
   if (query.get("scale") === "root") change.root = true;
-  if (["attention", "rollout", "gradient"].includes(query.get("view"))) change.view = query.get("view");
+  if (["attention", "rollout", "gradient", "similarity"].includes(query.get("view"))) change.view = query.get("view");
   return change;
 }
 
