@@ -40,6 +40,7 @@ def test_a_mixture_is_trained_and_its_folder_says_what_it_knows(folder):
     model = regard.load(folder / "m")
     assert list(model.metadata["environments"]) == ["CartPole-v1"]
     assert model.metadata["environments"]["CartPole-v1"]["expert"] == 500.0
+    assert model.metadata["environments"]["CartPole-v1"]["spaces"]["action"] == "DiscreteSpace(values=2, shape=())"
     assert model.metadata["labels"] == ["columns", "plain", "rows"]
     assert model.metadata["texts"]
     assert model.tokenizer.vocabulary == model.config.text

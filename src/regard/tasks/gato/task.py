@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from regard.control import StepTokenizer, TokenSequence
 from regard.models import Gato, GatoBatch
 from regard.tasks.check_data_files import check_data_files
+from regard.tasks.control.environments import describe_spaces
 from regard.tasks.gato.data import (
     Advance,
     EnvironmentSpaces,
@@ -76,6 +77,7 @@ class GatoTask(Task):
         self._advance: Advance = (lambda name, done, of: None) if advance is None else advance
         self._size, self._seed, self._batch = choose_size(recipe), 0, 1
         self._references: dict[str, ReferenceReturns] = {}
+        self._spaces: dict[str, dict[str, str]] = {}
         self._cached_epoch: tuple[int, list[MixedBatch]] = (-1, [])
 
     @property
@@ -123,6 +125,7 @@ class GatoTask(Task):
         for one in spaces:
             steps = StepTokenizer(one.observation, one.action, ranges=ranges, tokenizer=tokenizer)
             action_ids[one.name] = steps.action_ids
+            self._spaces[one.name] = describe_spaces(steps)
             tokenized[one.name] = [TokenizedEpisode(episode, steps) for episode in episodes[one.name]]
         longest = max((int(np.diff(one.ends).max()) for found in tokenized.values() for one in found), default=1)
         length = choose_length(recipe, self._size, longest)
@@ -198,7 +201,9 @@ class GatoTask(Task):
         assert isinstance(model, Gato)
         labels = [label for one in self.sources if isinstance(one, PictureSource) for label in one.labels]
         model.metadata = {
-            "environments": {name: one.fields() for name, one in self._references.items()},
+            "environments": {
+                name: {**one.fields(), "spaces": self._spaces[name]} for name, one in self._references.items()
+            },
             "texts": any(isinstance(one, TextSource) for one in self.sources),
             "labels": labels,
             **about,
