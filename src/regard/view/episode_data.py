@@ -41,7 +41,6 @@ def _episode(reading: EpisodeReading, room: int) -> Json:
             break
         steps.append(made)
     first = reading.steps[0]
-    last = reading.last_frame if len(steps) == len(reading.steps) else None
     title = f"{reading.environment}, seed {reading.seed}: return {reading.total:.4g}"
     return {
         "title": escape_text(title),
@@ -55,7 +54,6 @@ def _episode(reading: EpisodeReading, room: int) -> Json:
         "components": [escape_text(one.name) for one in first.action],
         "alternatives": [[escape_text(name) for name, _ in one.alternatives] for one in first.action],
         "steps": steps,
-        "last_frame": None if last is None else _data_uri(last),
     }
 
 

@@ -47,7 +47,8 @@ function cellMap(part, values, shares, picture) {
   const canvases = [...(picture ? [make("canvas", { role: "img", "aria-label": "What was observed" })] : []),
     make("canvas", { role: "img", tabindex: 0, "aria-label": "Attention over the cells; arrow keys pick a cell" })];
   let picked = cells.indexOf(Math.max(...cells));
-  const paintAll = () => canvases.forEach((canvas, at) => paintCells(canvas, part.grid, picture, picture && at === 0 ? null : cells, top, picked));
+  const texts = picture ? [] : Array.from(cells, (_, cell) => values[part.cells.indexOf(cell)]);
+  const paintAll = () => canvases.forEach((canvas, at) => paintCells(canvas, part.grid, picture, picture && at === 0 ? null : cells, top, picked, texts));
   const pick = (cell) => { picked = cell; tell(cell); paintAll(); };
   for (const canvas of canvases) {
     canvas.addEventListener("click", (event) => pick(cellUnder(canvas, part.grid, event)));
@@ -78,8 +79,9 @@ function cellText(part, values, shares, cell) {
 }
 
 const CELL = 42; // CSS pixels of a cell without a picture
+const LEAST_CELL = 22; // CSS pixels of a cell that a value fits
 
-function paintCells(canvas, [rows, columns], picture, cells, top, picked) {
+function paintCells(canvas, [rows, columns], picture, cells, top, picked, texts) {
   const image = picture && pictures.get(picture);
   const width = canvas.clientWidth || 300;
   const side = width / columns;
@@ -100,12 +102,24 @@ function paintCells(canvas, [rows, columns], picture, cells, top, picked) {
     });
     context.globalAlpha = 1;
   }
+  if (cellWidth >= LEAST_CELL) writeCells(context, columns, cellWidth, cellHeight, texts, cells, top);
   context.strokeStyle = "rgb(127 127 127 / 0.4)";
   for (let row = 1; row < rows; row += 1) line(context, 0, row * cellHeight, width, row * cellHeight);
   for (let column = 1; column < columns; column += 1) line(context, column * cellWidth, 0, column * cellWidth, height);
   context.strokeStyle = colourOf("--accent");
   context.lineWidth = 3;
   context.strokeRect((picked % columns) * cellWidth + 1, Math.floor(picked / columns) * cellHeight + 1, cellWidth - 2, cellHeight - 2);
+}
+
+// Without a picture each cell says its first value.
+function writeCells(context, columns, cellWidth, cellHeight, texts, cells, top) {
+  context.font = `14px ${colourOf("--sans")}`;
+  context.textAlign = "center";
+  context.textBaseline = "middle";
+  texts.forEach((text, cell) => {
+    context.fillStyle = inkOn(shadeAt(cells[cell] / top, "share"));
+    context.fillText(text ?? "", ((cell % columns) + 0.5) * cellWidth, (Math.floor(cell / columns) + 0.5) * cellHeight, cellWidth - 4);
+  });
 }
 
 function line(context, ...points) {
