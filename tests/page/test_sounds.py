@@ -42,7 +42,7 @@ def test_page_of_a_sound(opened: BrowserPage) -> None:
         f"In layer 1, head 3, the token to which 0.16 s attends most is {target}: {100 * row[best]:.1f} %."
     )
     assert opened.page.inner_text("#map-value") == f"0.16 s → 0.08 s {100 * row[2]:.1f} %"
-    assert opened.page.inner_text("#about") == "test: 0.32 s, 8 tokens, 2 layers, 10 heads."
+    assert opened.page.inner_text("#about") == "test: 0.32 s, 8 tokens, 2 layers with 5 heads each."
     assert opened.page.locator("#prefix").is_hidden()
     labels = opened.page.locator("#labels .share").all_inner_texts()
     assert labels == [f"{100 * share:.1f} %" for _, share in expected.probabilities]

@@ -13,8 +13,9 @@ function drawAxes({ context, scale, text }) {
   context.textBaseline = "bottom";
   for (let at = 1; at * step < length; at += 1) {
     const x = at * step * perSecond;
+    const name = `${Number((at * step).toFixed(2))} s`;
     axisLine(context, x, height, x, height - 6);
-    axisLabel(context, `${Number((at * step).toFixed(2))} s`, x + 3, height - 2);
+    if (x + 6 + context.measureText(name).width < width) axisLabel(context, name, x + 3, height - 2);
   }
   context.textBaseline = "middle";
   let above = Infinity;
