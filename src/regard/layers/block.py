@@ -203,14 +203,12 @@ class DecoderBlock(CheckpointedBlock):
                 got=type(cache).__name__,
                 do="start with cache=DecoderCache()",
             )
-        for shared, attention, added in (
-            (own_shared, self.attention, bias),
-            (memory_shared, self.cross_attention, None),
-        ):
-            if shared is not None:
-                _check_shared(tokens, cache, attention, added)
+        if own_shared is not None:
+            _check_shared(tokens, cache, self.attention, bias)
+        if memory_shared is not None:
+            _check_shared(tokens, cache, self.cross_attention, None)
         old = DecoderCache() if cache is None else cache
-        if cache is not None:
+        if cache is not None and self.cross_attention is not None:
             _check_positions(cache, self.cross_attention)
         steps, following = cache is not None and can_step(tokens), old
 
@@ -337,9 +335,9 @@ def _check_shared(
         )
 
 
-def _check_positions(cache: DecoderCache, cross_attention: MultiHeadAttention | None) -> None:
+def _check_positions(cache: DecoderCache, cross_attention: MultiHeadAttention) -> None:
     """Raise RefusedError where cross-attention, step by step, would not know the position of a query."""
-    if cross_attention is not None and isinstance(cross_attention.position, PairBias):
+    if isinstance(cross_attention.position, PairBias):
         kind = type(cross_attention.position).__name__
         raise RefusedError(
             f"cross-attention with {kind} takes all queries at once: the last one stands on the last key",
@@ -347,7 +345,7 @@ def _check_positions(cache: DecoderCache, cross_attention: MultiHeadAttention | 
             got=f"a cache, and cross-attention with {kind}",
             do="compute whole sequences without a cache",
         )
-    rotates = cross_attention is not None and isinstance(cross_attention.position, Rotation)
+    rotates = isinstance(cross_attention.position, Rotation)
     if rotates and cache.own is not None and len(set(cache.own.next_positions)) > 1:
         raise RefusedError(
             "cross-attention with a rotation needs the same position in all sequences",

@@ -8,12 +8,13 @@ from torch.nn.modules import module as global_hooks
 
 def is_unmodified(module: nn.Module) -> bool:
     """Whether calling a module runs the ``forward`` of its class and nothing else: no hooks, nothing replaced."""
+    own = module.__dict__  # a decoding step asks this of every module
     return not (
-        module._forward_pre_hooks
-        or module._forward_hooks
-        or module._backward_pre_hooks
-        or module._backward_hooks
-        or "forward" in module.__dict__
+        own["_forward_pre_hooks"]
+        or own["_forward_hooks"]
+        or own["_backward_pre_hooks"]
+        or own["_backward_hooks"]
+        or "forward" in own
     )
 
 

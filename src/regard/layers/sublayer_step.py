@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from regard.contract import Frame
 from regard.kernels.operators import sublayer_op
-from regard.kernels.operators.sublayer_op import AttentionLayers, LinearLayer, NormLayer, SublayerNorms
+from regard.kernels.operators.sublayer_op import AttentionLayers, LinearLayer, NormLayer, SublayerNorms, can_read
 from regard.kernels.request import Bias
 from regard.layers.dropout import Dropout
 from regard.layers.feed_forward import FeedForward
@@ -73,10 +73,13 @@ def attention_step(
     bias: Bias | None,
 ) -> tuple[Tensor, State] | None:
     """Compute self-attention of tokens for which ``can_step`` holds; return the output and the extended state."""
-    length = tokens.shape[1]
+    if not isinstance(state, TokenCache) or state.length == 0:  # as pages are, and a layer before its first token
+        return None
+    length, starts = tokens.shape[1], state.next_positions
+    if isinstance(starts, Tensor) or len(starts) != 1:
+        return None
     layers, norms = _read_attention(attention, tokens, has_keys=True), _read_norms(residual, tokens.dtype)
-    starts = state.next_positions
-    if layers is None or norms is None or isinstance(starts, Tensor) or len(starts) != 1:
+    if layers is None or norms is None:
         return None
     position, rotation = attention.position, None
     if isinstance(position, Rotation):
@@ -153,20 +156,18 @@ def _read_linear(layer: nn.Module | None, dtype: torch.dtype) -> LinearLayer | N
     """Read the parameters of a linear layer; None if it is not a plain one that the kernels read."""
     if layer is None or not is_unmodified(layer):
         return None
-    kind, scale = type(layer), None
-    stored: Mapping[str, Tensor | None] = layer._buffers if kind is Int8Linear else layer._parameters
-    weight, bias = stored.get("weight"), stored.get("bias")
+    kind = type(layer)
+    if kind is not nn.Linear and kind is not Int8Linear:
+        return None
+    stored: Mapping[str, Tensor | None] = layer._parameters if kind is nn.Linear else layer._buffers
+    weight, bias, scale = stored.get("weight"), stored.get("bias"), None
     if kind is Int8Linear:
-        scale, dtype_of_weight = stored.get("scale"), torch.int8
-        if scale is None or not sublayer_op.can_read(scale, torch.float32):
+        scale = stored.get("scale")
+        if scale is None or not can_read(scale, torch.float32):
             return None
-    elif kind is nn.Linear:
-        dtype_of_weight = dtype
-    else:
+    if weight is None or not can_read(weight, dtype if scale is None else torch.int8):
         return None
-    if weight is None or not sublayer_op.can_read(weight, dtype_of_weight):
-        return None
-    return None if bias is not None and not sublayer_op.can_read(bias, dtype) else (weight, scale, bias)
+    return None if bias is not None and not can_read(bias, dtype) else (weight, scale, bias)
 
 
 def _read_norms(residual: Residual, dtype: torch.dtype) -> SublayerNorms | None:
@@ -194,9 +195,9 @@ def _read_norm(norm: nn.Module, dtype: torch.dtype) -> NormLayer | None:
         return None
     numbers = cast("Any", norm)
     weight, bias = parameters.get("weight"), parameters.get("bias")
-    if weight is None or weight.dim() != 1 or not sublayer_op.can_read(weight, dtype) or not is_unmodified(norm):
+    if weight is None or weight.dim() != 1 or not can_read(weight, dtype) or not is_unmodified(norm):
         return None
-    if bias is not None and not sublayer_op.can_read(bias, dtype):
+    if bias is not None and not can_read(bias, dtype):
         return None
     if kind is RMSNorm:
         return weight, None, numbers.epsilon, numbers.offset, False
