@@ -4,8 +4,8 @@
 
 A random T5 repeats the token that it read last, since input and output share a matrix: after the start token, which is
 the padding token, it writes padding for ever. A search of regard never writes padding, and a trained T5 does not want
-to. So the padding token has an embedding of zeros here, and a logit of 0 in every step: all write the same tokens, which
-is checked in float32.
+to. So the padding token has an embedding of zeros here, and a logit of 0 in every step: all write the same tokens,
+which is checked in float32.
 
 A step reads each weight of the decoder once, whatever the batch, and the keys and values of each text: those of the
 source in every layer, and those of the tokens so far. So its rate is compared with the rate of reading memory.
@@ -208,7 +208,7 @@ SUITE = Suite(
         "64 tokens from a source of 128, which is encoded before, without being timed. The bytes are those of the "
         "decoder's weights that a step multiplies, and of keys and values.",
         "static and dynamic: transformers' generate with that cache.",
-        "The padding token has an embedding of zeros, so all write the same tokens: regard never writes padding, which a "
-        "T5 with random weights would write after its start token, the same one.",
+        "The padding token has an embedding of zeros, so all write the same tokens: regard never writes padding, which "
+        "a T5 with random weights would write after its start token, the same one.",
     ),
 )
