@@ -149,6 +149,15 @@ def _perceiver_of_pictures() -> Example:
     return models.PerceiverImageEncoder(inner), (torch.randn(ROWS, 3, 17, 13),), _logits
 
 
+def _perceiver_of_texts() -> Example:
+    """Its queries are positions and its logits belong to another class, so the hidden states are compared."""
+    config = models.PerceiverConfig(
+        models.TextInput(max_length=13, width=16), models.PositionOutput(heads=2, query_key_width=6),
+        latents=5, width=12, layers=2, repeats=2, heads=3, dropout=0.0,
+    )  # fmt: skip
+    return models.PerceiverTextEncoder(config), (_ids(),), _hidden
+
+
 def _gato() -> Example:
     config = models.GatoConfig(
         text=7, bins=29, discrete=3, width=24, layers=2, heads=3, inner=29, max_length=41, max_observation=11,
@@ -212,6 +221,7 @@ EXAMPLES: Mapping[type[nn.Module], Callable[[], Example]] = {
         _logits,
     ),
     models.PerceiverImageEncoder: _perceiver_of_pictures,
+    models.PerceiverTextEncoder: _perceiver_of_texts,
     models.Gato: _gato,
 }
 

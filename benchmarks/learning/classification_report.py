@@ -13,12 +13,15 @@ FOLDER = Path(__file__).resolve().parent / "results"
 ASSETS = Path(__file__).resolve().parents[2] / "docs" / "assets"
 
 _LISTOPS_TEXT = """\
-An expression such as `[MAX 2 [MIN 4 7 ] 0 ]` of 500 to 2,000 tokens, nested up to ten deep, and its value, a digit:
-ListOps as the Long Range Arena defines it (Tay et al. 2021), from a generator of our own. Every mechanism is put into
-the same model: 2 layers of width 64 with 2 heads and a feed-forward layer of 128, sinusoidal positions, the mean over
-all tokens, dropout 0.1; AdamW, 5e-4 after a warm-up of 500 steps, batches of 32, the same order of texts. The published
-models have their own sizes, positions and rates for each mechanism; ours share all but the mechanism, whose options are
-the defaults. So a mechanism that is causal by itself is measured under a mask that the others do not have.
+A text is an expression such as `[MAX 2 [MIN 4 7 ] 0 ]`, with 500 to 2,000 tokens and nested up to ten deep; the label
+is its value, a digit, here 4. This is ListOps as the Long Range Arena defines it (Tay et al. 2021, section 2.2.1), from
+a generator of our own, with 96,000 training texts. Every [mechanism](mechanisms.md) is put into the same model: 2
+layers of width 64 with 2 heads and a feed-forward layer of 128, sinusoidal positions, the mean over all tokens, dropout
+0.1. AdamW trains it with a learning rate of 5e-4 after a warm-up of 500 steps, on the same batches of 32. The options
+of the mechanisms are their defaults, but for the length of Linformer's projections. The published models have sizes,
+positions and learning rates of their own for each mechanism. In a mechanism that is causal by itself, a token attends
+to earlier tokens only. Each row is one training; with 2,000 test texts the standard error of an accuracy of 37 % is 1.1
+percentage points.
 
 ```console
 pip install -e '.[train,bench]'
@@ -27,9 +30,12 @@ python -m benchmarks.learning.train_listops --data listops/ --dtype bfloat16 --p
 ```
 """
 _SST2_TEXT = """\
-Movie reviews, positive or negative (Socher et al. 2013, SST-2): an encoder of 2 layers of width 128 with 4 heads,
-trained from scratch with each mechanism on the same batches, and MiniLM fine-tuned. The sentences are short, so
-mechanisms for long texts have little to leave out; the table shows what each loses where nothing can be gained.
+Sentences of movie reviews, positive or negative (Socher et al. 2013, SST-2): an encoder of 2 layers of width 128 with 4
+heads and a feed-forward layer of 256, trained from scratch for 10 epochs with each [mechanism](mechanisms.md) on the
+same batches, and MiniLM fine-tuned for 3 epochs. The sentences are short, so mechanisms for long texts save no time
+here: the table shows how much accuracy each of them loses. A mechanism whose defaults leave nothing out of so short a
+text, such as top_k, bigbird or nystromformer, is exact attention here, with the row of dot_product. Each row is one
+training; with 1,821 test texts the standard error of an accuracy of 79 % is 1.0 percentage points.
 
 ```console
 pip install -e '.[train,bench]'
@@ -113,11 +119,13 @@ class Section:
         yield f"\n{self.table(found)}\n"
         first = next(iter(found.values()))
         machine, versions = first["machine"], first["versions"]
+        interrupted = any(one["processor seconds"] is None for one in found.values())
+        unknown = "They are unknown for trainings that were interrupted. " if interrupted else ""
         yield (
-            f"*Minutes* are those of one core, for the whole training, on "
-            f"{machine['processor']}. The most frequent answer alone is right for {_percent(first['baseline'])} of the "
-            f"{first[self.examples]:,} test {self.examples}. "
-            f"{self.source}\n"
+            f"*Minutes* are those of one core, for the whole training, on {machine['processor']}. {unknown}"
+            f"[Classifying](classifying.md#evaluate) defines the calibration error. Always answering with the most "
+            f"frequent label is right for {_percent(first['baseline'])} of the {first[self.examples]:,} test "
+            f"{self.examples}. {self.source}\n"
         )
         yield f"<small>regard {versions['regard']} ({versions['commit']}), torch {versions['torch']}.</small>\n"
 

@@ -15,13 +15,16 @@ ASSETS = Path(__file__).resolve().parents[2] / "docs" / "assets"
 _TEXT = """\
 ## Recall by distance
 
-A sequence holds pairs of a key and a value among noise. Each key comes a second time, 2 to 255 tokens after its value,
-and the model answers with the value: associative recall, with every octave of distances equally often. The nearest
-published task is multi-query associative recall (Arora et al. 2024, "Zoology").
+How far back does a model find a token? A sequence holds pairs of a key and a value among noise. Each key comes a second
+time, 2 to 255 tokens after its value, and the model has to answer with the value, one of 16: associative recall, with
+every octave of distances (2-3, 4-7, ..) equally often. The nearest published task is multi-query associative recall
+(Arora et al. 2024, "Zoology").
 
-A GRU, a gated dilated convolution over 729 tokens, the mechanisms with a state of constant size, and dot-product
-attention with rotary positions are put into the same two blocks, with the same number of weights (within 1 %), and are
-trained for the same number of steps on the same sequences. One command trains them all and draws the plot:
+A GRU, a gated dilated convolution over 729 tokens, the [mechanisms](mechanisms.md#the-scan-family) with a state of
+constant size, and dot-product attention with rotary positions are put into the same two blocks of width 64, with the
+same number of weights (within 1 %), and are trained for the same number of steps on the same sequences with the same
+learning rate. A short convolution before the first block joins each value to the key before it, for every model. One
+command trains all models and draws the plot:
 
 ```console
 pip install -e '.[train,bench]'
@@ -55,7 +58,8 @@ def render_section(found: dict[str, Any]) -> Iterator[str]:
     machine, versions, options = first["machine"], first["versions"], first["options"]
     yield f"\n{table(found)}\n"
     yield (
-        f"{options['steps']:,} steps of {options['batch']} sequences of {options['length']} tokens. *Minutes* are "
-        f"those of one core, for the whole training, on {machine['processor']}.\n"
+        f"Accuracy by the distance between a value and its second key. {options['steps']:,} steps of "
+        f"{options['batch']} sequences of {options['length']} tokens, one training for each row. *Minutes* are those "
+        f"of one core, for the whole training, on {machine['processor']}.\n"
     )
     yield f"<small>regard {versions['regard']} ({versions['commit']}), torch {versions['torch']}.</small>\n"

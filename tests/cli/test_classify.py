@@ -53,7 +53,7 @@ def error_message(kind, *arguments):
         (["--columns", "0,1"], OptionError, "columns"),
         (["--columns", "text"], OptionError, "columns"),
         (["--columns", "body,label"], DataError, "no column 'body'"),
-        (["--schedule", "cosine"], OptionError, "steps"),
+        (["--schedule", "cosine", "--steps", "5", "--warmup", "5"], OptionError, "more than the 5 of the warm-up"),
         (["--set", "layers"], OptionError, "name=value"),
         (["--set", "depth=4"], OptionError, "depth"),
         (["--attention", "none"], OptionError, "unknown mechanism 'none'"),

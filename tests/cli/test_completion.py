@@ -37,7 +37,7 @@ def complete(line):
     ("line", "expected"),
     [
         ("regard e", ["embed", "export", "evaluate"]),
-        ("regard train ", ["translate", "classify", "lm", "mlm"]),
+        ("regard train ", ["translate", "classify", "gato", "lm", "mlm"]),
         ("regard embed --form", ["--format"]),
         ("regard embed --format ", ["npy", "jsonl", "parquet"]),
         ("regard embed --dtype b", ["bfloat16"]),

@@ -129,7 +129,6 @@ def test_options_of_texts_are_refused(model):
         (["--labels", "several"], "--labels"),
         (["--kind", "texts", "--mixup", "1"], "--mixup"),
         (["--kind", "texts", "--no-flip"], "--no-flip"),
-        (["--kind", "sounds"], "sounds"),
         (["--model", "huge"], "deit-base"),
         (["--augment", "much"], "light"),
         (["--distill", "hard"], "--teacher"),
@@ -138,6 +137,11 @@ def test_options_of_texts_are_refused(model):
 )
 def test_invalid_options_of_training(model, options, words):
     assert words in error_message(OptionError, "train", "classify", "--data", "shapes", "--out", "m", *options)
+
+
+def test_folders_without_sounds_are_refused(model):
+    message = error_message(DataError, "train", "classify", "--data", "shapes", "--out", "m", "--kind", "sounds")
+    assert "has no sounds" in message
 
 
 def test_models_without_a_head_do_not_classify(model):

@@ -36,6 +36,7 @@ def run_with_dtype(tmp_path, monkeypatch, tiny_model):
             "train classify": ["train", "classify", "--data", "none.tsv", "--out", "m"],
             "train lm": ["train", "lm", "--data", "none.txt", "--out", "m"],
             "train mlm": ["train", "mlm", "--data", "none.txt", "--out", "m"],
+            "train gato": ["train", "gato", "--text", "none.txt", "--out", "m"],
             "generate": ["generate", "a", "--model", "lm", "--max-tokens", "1"],
             "evaluate lm": ["evaluate", "lm", "--data", "t.txt", "--model", "lm"],
             "evaluate mlm": ["evaluate", "mlm", "--data", "t.txt", "--model", "mlm"],

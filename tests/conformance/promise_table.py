@@ -40,7 +40,7 @@ Not promised:
   some queries may see can reach the others. On a CPU the promise holds for `sdpa` too.
 - `flex` needs a GPU. `pytest -m gpu` runs its tests on a machine that has one; they are not in this table.
 - The same bits on another machine or with another version of torch; or, except in `native`, with another number of
-  threads.
+  threads; or with another number for the features of `performer`, which are products of torch.
 - The same bits with dropout from another seed, since it draws random numbers.
 
 Tolerances are derived from the dtypes in `tests/conformance/test_agreement.py`.

@@ -40,7 +40,7 @@ class DotProduct(ScoredMechanism):
 
     ``scale=None`` is 1/sqrt(head_dim). ``softcap`` bounds the scores, and ``impl`` is the implementation, as for
     ``regard.attention``. With ``sinks=True`` there is an attention sink for each head, a trained logit, initially 0, in
-    the parameter ``sinks`` (heads,).
+    the parameter ``sinks`` (heads,); the weights of the keys then add up to less than 1.
     """
 
     implementations: ClassVar[tuple[str, ...]] = impl_names("attention")

@@ -2,9 +2,10 @@
 
     output = softmax(scale * Q (E K)^T) F V        E, F (projected, length), scale = 1/sqrt(head_dim)
 
-Wang et al. 2020, "Linformer: self-attention with linear complexity", equation 7; E and F are initialised as in theorem
-2. Fewer keys than ``length`` use the first columns of E and F; more keys are refused. Time and memory are
-n * projected. It approximates softmax attention: the weights of a query over keys are softmax(..) F, of either sign.
+Wang et al. 2020, "Linformer: self-attention with linear complexity", equation 7; E and F are drawn as R of theorem 2,
+normal with a variance of 1 / projected. Fewer keys than ``length`` use the first columns of E and F; more keys are
+refused. Time is n * projected * d, and memory is linear in the length. It approximates softmax attention: the weights
+of a query over keys are softmax(..) F, of either sign.
 
 E and F may be shared (section 4): by the heads of a layer ("headwise"); by keys and values too, so that E = F
 ("key-value"); by all layers too ("layerwise"), which are then made with the same parameter; or each head has its own
@@ -158,7 +159,7 @@ class Linformer(Mechanism):
 
 
 def make_projection(*sizes: int) -> nn.Parameter:
-    """Make a projection of the given sizes, the last two of which are projected and length, as theorem 2 draws it."""
+    """Make a projection of the given sizes, the last two of which are projected and length; variance 1 / projected."""
     return nn.Parameter(torch.randn(sizes) * sizes[-2] ** -0.5)
 
 

@@ -4,7 +4,7 @@
     luong_general  score(q, k) = q . W k                        W (head_dim, head_dim), one per head
     luong_concat   score(q, k) = v . tanh(W [q ; k])            W (inner, 2 head_dim), v (inner), one of each per head
 
-Luong et al. 2015, equation 8. None is scaled. W [q ; k] is computed as W_1 q + W_2 k, once per token.
+Luong et al. 2015, section 3.1, after equation 7. None is scaled. W [q ; k] is computed as W_1 q + W_2 k once per token.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ Time is n (n / block + chosen_blocks * block) d and memory linear in length, if 
 or both; on a CPU, for blocks that are a multiple of 64 and padding on the right, by kernels over the queries that chose
 a block (``kernels.implementations.chosen_blocks``). With other masks, such as windows and documents, each query has
 other means: they are computed from all n^2 scores, a few rows at a time. Gradients flow through the chosen keys only.
-There is no form that is not causal, and it cannot take a bias.
+It has no bidirectional form, and it cannot take a bias.
 
 query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim). Queries are the last of the keys
 (``contract.Frame``).

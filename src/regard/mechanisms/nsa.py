@@ -6,10 +6,10 @@
     window_i       softmax(scale * q_i . k_j) v_j       over i - window < j <= i
 
 Yuan et al. 2025, "Native sparse attention: hardware-aligned and natively trainable sparse attention", equations 5 to
-12; scale = 1/sqrt(head_dim). The first block and the one before the own are always chosen, the others by the weights
-of the compressed attention: a block counts those of each compressed block times the strides that they share (equation
-9), summed over the query heads that share a key head (equation 10), so these heads choose alike. Of equal blocks the
-first are chosen.
+12; scale = 1/sqrt(head_dim). Of the ``chosen_blocks``, one is the own block, the next ones are the first block and the
+one before the own, and the others are chosen by the weights of the compressed attention: a block counts those of each
+compressed block times the strides that they share (equation 9), summed over the query heads that share a key head
+(equation 10), so these heads choose alike. Of equal blocks the first are chosen.
 
 The weights that choose are those of float64, rounded to float32. A kernel computes them in float32
 (``csrc/block_importance.h``); for the queries where its error could change the choice, few, they are computed again in
@@ -70,7 +70,7 @@ class NativeSparseAttention(ChosenKeysMechanism):
 
     Args:
         block: number of tokens in a block of the chosen branch, a multiple of ``stride``.
-        chosen_blocks: number of blocks of a query, with its own, the first and the one before its own.
+        chosen_blocks: number of blocks of a query: its own, the first, the one before its own, and then the best ones.
         compressed_block: number of tokens that are compressed to one, a multiple of ``stride`` and at most ``block``.
         stride: distance between compressed blocks.
         window: number of keys in the window, with the query's own.

@@ -14,8 +14,8 @@ there is no other. Keys are divided by their norm, as in the authors' code: k / 
 (section 2, equation 6), since every round leaves out the pairs of earlier ones. Time is n * (n / buckets) * rounds * d.
 
 With ``shared=False``, queries and keys have projections of their own, are not divided, and a token may attend to
-itself: then this approximates ``dot_product``, and equals it with buckets=1. With ``shared`` it approximates the same
-with divided keys, and without a token's own.
+itself: then this approximates ``dot_product``, and equals it with buckets=1. With ``shared`` it approximates the dot
+product with divided keys, and leaves out a token's own key.
 
 By default attention is exact inside buckets. A token's bucket depends on itself alone, so what a mask hides has no
 influence: a causal text may be cut anywhere, and padding added. With ``buckets=None``, their number follows the number
