@@ -29,7 +29,8 @@ _INTRODUCTION = """\
 
 What models of this project learn: translation first, then with each mechanism
 [recall by distance](#recall-by-distance), [ListOps](#listops) and the
-[sentiment of sentences](#sentiment-of-sentences); image models on [Fashion-MNIST](#fashion-mnist); Reformer's
+[sentiment of sentences](#sentiment-of-sentences); image models on [Fashion-MNIST](#fashion-mnist) and
+[5,000 digits](#5000-digits), audio models on [spoken keywords](#spoken-keywords) and [sounds](#sounds); Reformer's
 [duplication](#duplication); and then language models on [WikiText-2](#wikitext-2) and
 [TinyShakespeare](#tinyshakespeare), and what [pre-training](#pre-training) is worth.
 

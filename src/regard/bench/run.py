@@ -102,16 +102,16 @@ def _build(choice: MechanismChoice, settings: BenchSettings, length: int) -> Mec
 
 def _describe(choice: MechanismChoice, settings: BenchSettings) -> BenchedMechanism:
     (row,) = (row for row in catalogue() if row.name == choice.name)
+    approximates, weights_are = row.approximates, row.weights_are  # options may change both
     try:
         built = _build(choice, settings, settings.lengths[-1])
         untrained = sum(one.numel() for one in built.parameters())
-        left_out = tuple(one.name for one in built.extra_inputs)
+        left_out = tuple(one.name for one in built.extra_inputs if one.projected)
+        approximates, weights_are = built.approximates, built.weights_are
     except RegardError:
         untrained, left_out = 0, ()
     options = dict(choice.options)
-    return BenchedMechanism(
-        choice.label, row.name, options, row.approximates, row.weights_are, untrained, left_out=left_out
-    )
+    return BenchedMechanism(choice.label, row.name, options, approximates, weights_are, untrained, left_out=left_out)
 
 
 def _measure_length(

@@ -73,5 +73,5 @@ class CappedDotProduct(_ScaledMechanism):
 class SinkDotProduct(_ScaledMechanism):
     """Softmax with an attention sink: ``sinks`` (#batch, heads, #queries, 1) are logits without a value."""
 
-    weights_are: ClassVar[Literal["distribution", "non-negative", "signed"]] = "non-negative"
+    weights_are: Literal["distribution", "non-negative", "signed"] = "non-negative"
     no_steps_reason: ClassVar[str] = "This layer has an attention sink, a trained score without a token."

@@ -52,9 +52,9 @@ class Mechanism(nn.Module, ABC):
 
     implementations: ClassVar[tuple[str, ...]] = ()
     """Valid values of its option ``impl`` besides "auto"; empty if it has no such option."""
-    weights_are: ClassVar[Literal["distribution", "non-negative", "signed"]] = "distribution"
+    weights_are: Literal["distribution", "non-negative", "signed"] = "distribution"
     """The kind of a query's weights: 0 or more with a sum of 1, 0 or more with any sum, or of either sign."""
-    approximates: ClassVar[str | None] = None
+    approximates: str | None = None
     """Name of the mechanism that it approximates; None if it computes its own equation exactly."""
     mixes_queries: ClassVar[bool] = False
     """Whether the output of a query also depends on the other queries of its text and head."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar, final
+from typing import final
 
 import torch
 from jaxtyping import Float, Int
@@ -61,7 +61,7 @@ class BigBird(Mechanism):
     drawn for both directions.
     """
 
-    approximates: ClassVar[str] = "dot_product"
+    approximates: str = "dot_product"
 
     def __init__(
         self,

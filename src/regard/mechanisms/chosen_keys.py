@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar, final
+from typing import final
 
 import torch
 from jaxtyping import Bool, Float, Float64, Int, Int32
@@ -39,7 +39,7 @@ _CELLS_AT_ONCE = 1 << 23
 class ChosenKeysMechanism(Mechanism):
     """Base class of exact attention to chosen keys: a subclass chooses them."""
 
-    approximates: ClassVar[str | None] = "dot_product"
+    approximates: str | None = "dot_product"
 
     @property
     def scale(self) -> float:

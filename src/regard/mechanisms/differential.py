@@ -44,10 +44,10 @@ class Differential(Mechanism):
     """Differential attention: softmax of the first half of queries and keys, minus lambda softmax of the second.
 
     ``head_dim`` is even. ``depth`` is the number of layers below, from which lambda starts; ``epsilon`` is that of the
-    normalisation. A dropped weight is dropped in one of the softmaxes.
+    normalisation. Weights are dropped in each softmax independently.
     """
 
-    weights_are: ClassVar[Literal["signed"]] = "signed"
+    weights_are: Literal["signed"] = "signed"
     score_parts: ClassVar[int] = 2
 
     def __init__(

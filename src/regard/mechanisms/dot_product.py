@@ -64,6 +64,8 @@ class DotProduct(ScoredMechanism):
         self.impl = impl
         self.softcap = None if softcap is None else float(softcap)
         self.sinks = nn.Parameter(torch.zeros(heads)) if sinks else None
+        if sinks:
+            self.weights_are = "non-negative"
         self.factor = head_dim**-0.5 if scale is None else float(scale)
 
     @property

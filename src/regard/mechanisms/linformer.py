@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar, Literal, final
+from typing import Literal, final
 
 import torch
 from jaxtyping import Float, Int
@@ -55,8 +55,8 @@ class Linformer(Mechanism):
         projection: for sharing="layerwise" the parameter (projected, length), the same one for each layer.
     """
 
-    weights_are: ClassVar[Literal["signed"]] = "signed"
-    approximates: ClassVar[str] = "dot_product"
+    weights_are: Literal["signed"] = "signed"
+    approximates: str = "dot_product"
 
     def __init__(
         self,

@@ -1,18 +1,20 @@
 """Local attention that predicts where to look: Luong's local-p.
 
-    p_t      = S sigmoid(v_p . tanh(W_p h_t))                    S: how many keys the query may see
+    p_t      = F + S sigmoid(v_p . tanh(W_p h_t))               S: how many keys the query may see, F: the first of them
     a_t(s)   = align(h_t, s) exp(-(s - p_t)^2 / (2 sigma^2))     sigma = D / 2, for p_t - D <= s <= p_t + D
     output_t = sum_s a_t(s) value_s
 
 Luong et al. 2015, section 3.2, equations 9 and 10. ``align`` is the softmax of the general score (h . W k) over the
 window alone. The Gaussian comes after it and nothing is normalised again, so weights sum to less than 1. Positions s
-are counted from 0. query (batch, heads, queries, head_dim), key (batch, heads, keys, head_dim).
+are counted from 0, where the paper has F = 0; with F, padding on the left changes nothing. A mask that hides keys
+between others is counted as if it hid none of them. query (batch, heads, queries, head_dim), key (batch, heads, keys,
+head_dim).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar, Literal, final
+from typing import Literal, final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -35,12 +37,12 @@ from regard.mechanisms.steps import Gaussian, Steps
 @final
 @explain_arguments
 class LocalPredictive(Mechanism):
-    """local-p; ``window`` is D. Keys are counted from the first, so a mask may hide some at the end, as padding does.
+    """local-p; ``window`` is D. Keys are counted from the first that a query may see, so padding may be on either side.
 
     ``position_weight`` (heads, head_dim, head_dim) and ``position_vector`` (heads, head_dim) are W_p and v_p.
     """
 
-    weights_are: ClassVar[Literal["non-negative"]] = "non-negative"
+    weights_are: Literal["non-negative"] = "non-negative"
 
     def __init__(self, *, heads: int, head_dim: int, window: int = 10, dropout: float = 0.0) -> None:
         super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
@@ -80,7 +82,10 @@ class LocalPredictive(Mechanism):
             query = torch.where(query.isfinite().all(-1, keepdim=True), query, 0.0).to(accumulation_dtype(query.dtype))
             hidden = torch.tanh(per_head_linear(query, self.position_weight.to(query)))
             share = torch.sigmoid(per_head_linear(hidden, self.position_vector.to(query)[:, None]))
-            return share * (key.shape[2] if mask is None else _count_visible_keys(mask, query, key))
+            if mask is None:
+                return share * key.shape[2]
+            first, count = _find_visible_keys(mask, query, key)
+            return first + share * count
 
     def _gaussian(self, request: Request) -> Gaussian:
         """Return the Gaussian around p_t, with standard deviation D / 2."""
@@ -108,7 +113,14 @@ def _gaussian_weights(
     return weights if allowed is None else weights.masked_fill(~allowed, 0.0), align.isnan()
 
 
-def _count_visible_keys(mask: Mask, query: Tensor, key: Tensor) -> Tensor:
-    """Count the keys that each query may attend to: (batch or 1, heads or 1, queries or 1, 1)."""
+def _find_visible_keys(mask: Mask, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+    """Find the first key that each query may attend to, and count them: each (batch or 1, heads or 1, queries or 1, 1).
+
+    For a query without keys both are 0.
+    """
     allowed = mask.dense(query.shape[2], key.shape[2], device=query.device)
-    return allowed.expand(*allowed.shape[:3], key.shape[2]).sum(-1, keepdim=True)
+    allowed = allowed.expand(*allowed.shape[:3], key.shape[2])
+    if allowed.shape[3] == 0:
+        none = allowed.sum(-1, keepdim=True)
+        return none, none
+    return allowed.to(torch.uint8).argmax(-1, keepdim=True), allowed.sum(-1, keepdim=True)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar, NamedTuple, final
+from typing import NamedTuple, final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -76,7 +76,7 @@ class Longformer(Mechanism):
     and ``is_global`` (batch, 1, keys, 1), which marks global tokens of each text, beside ``global_tokens``.
     """
 
-    approximates: ClassVar[str] = "dot_product"
+    approximates: str = "dot_product"
 
     def __init__(
         self,

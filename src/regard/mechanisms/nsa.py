@@ -79,8 +79,8 @@ class NativeSparseAttention(ChosenKeysMechanism):
     them each gate is 1/2.
     """
 
-    approximates: ClassVar[str | None] = None
-    weights_are: ClassVar[Literal["distribution", "non-negative", "signed"]] = "non-negative"
+    approximates: str | None = None
+    weights_are: Literal["distribution", "non-negative", "signed"] = "non-negative"
     mixes_heads: ClassVar[bool] = True  # those that share a key head choose together
     uses_all_parameters: ClassVar[bool] = False  # a text shorter than a block has none to compress
 

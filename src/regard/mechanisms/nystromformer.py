@@ -68,8 +68,8 @@ class Nystromformer(Mechanism):
             texts in the batch.
     """
 
-    weights_are: ClassVar[Literal["signed"]] = "signed"
-    approximates: ClassVar[str] = "dot_product"
+    weights_are: Literal["signed"] = "signed"
+    approximates: str = "dot_product"
     mixes_queries: ClassVar[bool] = True
 
     def __init__(

@@ -26,7 +26,7 @@ every query, and both; no bias of scores, since there are no scores, and no drop
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal, final
+from typing import Literal, final
 
 import torch
 from jaxtyping import Float
@@ -56,7 +56,7 @@ class Performer(FeatureMechanism):
     The features are a buffer, ``projection`` (features, head_dim), shared by the heads and saved with the weights.
     """
 
-    approximates: ClassVar[str] = "dot_product"
+    approximates: str | None = "dot_product"  # by the softmax kernel
 
     projection: Float[Tensor, "features head_dim"]
 
@@ -76,6 +76,8 @@ class Performer(FeatureMechanism):
         check_weights(features=features, head_dim=head_dim)
         check_choice("kernel", kernel, ("softmax", "relu"))
         self.kernel = kernel
+        if kernel == "relu":
+            self.approximates = None
         self.register_buffer("projection", torch.empty(features, head_dim))
         self.redraw(seed)
 

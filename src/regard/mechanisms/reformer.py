@@ -41,7 +41,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -102,7 +102,7 @@ class Reformer(Mechanism):
     heads, keys, rounds), integers that replace the hash; -1 is no bucket.
     """
 
-    approximates: ClassVar[str] = "dot_product"
+    approximates: str = "dot_product"
 
     def __init__(
         self,

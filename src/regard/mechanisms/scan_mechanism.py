@@ -18,7 +18,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from functools import partial
-from typing import ClassVar, Literal, NamedTuple, final
+from typing import Literal, NamedTuple, final
 
 import torch
 from jaxtyping import Bool, Float
@@ -72,7 +72,7 @@ class ScanMechanism(LinearStateMechanism):
     ``scale`` is the factor of the queries; ``impl`` is ``LinearStateMechanism``'s.
     """
 
-    weights_are: ClassVar[Literal["distribution", "non-negative", "signed"]] = "signed"
+    weights_are: Literal["distribution", "non-negative", "signed"] = "signed"
 
     def __init__(self, *, heads: int, head_dim: int, scale: float | None, impl: str) -> None:
         super().__init__(heads=heads, head_dim=head_dim, impl=impl)

@@ -38,7 +38,7 @@ class Sigmoid(Mechanism):
     """
 
     implementations: ClassVar[tuple[str, ...]] = impl_names("sigmoid attention")
-    weights_are: ClassVar[Literal["non-negative"]] = "non-negative"
+    weights_are: Literal["non-negative"] = "non-negative"
 
     def __init__(
         self,

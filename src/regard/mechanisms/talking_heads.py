@@ -43,7 +43,7 @@ class TalkingHeads(Mechanism):
     ``score_mixing`` and ``weight_mixing`` (heads, heads) are P and R. Dropout drops weights before they are mixed.
     """
 
-    weights_are: ClassVar[Literal["signed"]] = "signed"
+    weights_are: Literal["signed"] = "signed"
     mixes_heads: ClassVar[bool] = True
 
     def __init__(self, *, heads: int, head_dim: int, dropout: float = 0.0) -> None:

@@ -186,3 +186,12 @@ def test_thread_count_is_restored():
     report = regard.bench.run([], lengths=[11], heads=2, head_dim=5, seconds=0.01, threads=2)
     assert report.machine["threads"] == 2
     assert torch.get_num_threads() == before
+
+
+def test_marks_follow_the_options(without_processes):
+    names = ["performer:kernel=relu", "reformer", "longformer:window=8:global_projections=false", "longformer:window=8"]
+    report = regard.bench.run(names, lengths=[LENGTH], heads=HEADS, head_dim=HEAD_DIM, seconds=0.01)
+    _, relu, reformer, plain, projected = report.to_json()["mechanisms"]
+    assert relu["approximates"] is None
+    assert (reformer["left_out"], plain["left_out"]) == ((), ())  # inputs that only a caller can pass
+    assert set(projected["left_out"]) == {"global_query", "global_key", "global_value"}

@@ -50,6 +50,17 @@ def test_agrees_with_the_paper(window):
     torch.testing.assert_close(selected, weights[:, :, [3, 4]], rtol=0, atol=1e-12)
 
 
+def test_padding_on_either_side_changes_nothing():
+    mechanism, (query, key, value) = build_mechanism(), make_inputs()
+    length = LENGTHS[1]
+    expected = mechanism(query, key[:, :, :length], value[:, :, :length])
+    right = mechanism(query, key, value, masks.padding([length] * BATCH))
+    moved = [side.roll(KEYS - length, dims=2) for side in (key, value)]
+    left = mechanism(query, *moved, masks.padding([length] * BATCH, side="left"))
+    torch.testing.assert_close(right, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(left, expected, rtol=0, atol=1e-12)
+
+
 def test_without_a_mask_the_length_is_that_of_all_keys():
     mechanism, (query, key, value) = build_mechanism(), make_inputs()
     expected = mechanism(query, key, value, masks.padding([KEYS, KEYS]))

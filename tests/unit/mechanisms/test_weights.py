@@ -81,3 +81,12 @@ def test_weights_under_torch_func_transforms(name):
 def test_dropout_without_explicit_weights_is_refused():
     with pytest.raises(RefusedError, match="'linear' has no form for dropout of weights"):
         regard.MultiHeadAttention(10, 2, mechanism="linear", dropout=0.1)
+
+
+def test_options_that_change_what_weights_are():
+    assert regard.mechanism("performer", heads=2, head_dim=5).approximates == "dot_product"
+    assert regard.mechanism("performer", heads=2, head_dim=5, kernel="relu").approximates is None
+    assert regard.mechanism("dot_product", heads=2, head_dim=5).weights_are == "distribution"
+    sink = regard.mechanism("dot_product", heads=2, head_dim=5, sinks=True)
+    assert sink.weights_are == "non-negative"
+    assert (sink.weights(torch.randn(1, 2, 3, 5), torch.randn(1, 2, 7, 5)).sum(-1) < 1.0).all()

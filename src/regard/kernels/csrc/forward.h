@@ -2,7 +2,7 @@
 //
 //     s_ij = scale q_i . k_j + bias_ij                    where the mask allows, else -infinity; or capped: softcap.h
 //     m    = max over the keys so far,   l = sum exp(s - m),   o = sum exp(s - m) v
-//     output_i = o / l,   lse_i = ln l + m                Milakov and Gimelshein 2018; Dao et al. 2022, algorithm 1
+//     output_i = o / l,   lse_i = ln l + m                Milakov and Gimelshein 2018; Dao 2023, section 3.1
 //
 // With a sink (attention_sink.h), l has one term more, which is added at the end.
 //
