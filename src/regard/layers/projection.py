@@ -13,8 +13,9 @@ which of the two a CPU is, unless the environment variable REGARD_LINEAR does: "
 
 Few tokens, as in a decoding step, take as long as reading the weights, and neither library reads them as fast as memory
 allows: MKL and oneDNN reach half of it. regard's own kernel does (``kernels/operators/projection_op.py``), and is used
-without gradients, unless REGARD_LINEAR is set. In training, where oneDNN is used, a kernel of regard's own computes dW
-and db of many tokens (``kernels/operators/weight_gradient_op.py``): oneDNN would first copy columns to rows.
+without gradients, unless REGARD_LINEAR names a library alone: "onednn+own" is oneDNN beside the own kernels. In training,
+where oneDNN is used, a kernel of regard's own computes dW and db of many tokens
+(``kernels/operators/weight_gradient_op.py``): oneDNN would first copy columns to rows.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import Any, NamedTuple, TypeGuard, cast, final
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.nn import functional
 
 from regard.errors import unknown_name_error
@@ -42,6 +44,7 @@ _MIN_PRODUCTS_TRAINED = 2**23
 """Number of multiplications from which oneDNN is faster; measured on AMD Zen 5 for widths from 64 to 4,096."""
 _ROWS_AT_ONCE = 2048
 """Rows that the gradient of a weight sums in one product; with 16,384 rows of width 512 it takes 1.6 times as long."""
+_BESIDE_OWN = "+own"
 _MIN_SPEEDUP = 1.4
 """Speedup from which oneDNN is used: about 2 over MKL on AMD Zen 5, 0.98 on an Intel Xeon of 2023."""
 
@@ -166,16 +169,31 @@ def matmul_libraries() -> tuple[str, ...]:
     return ("torch",) if _find_onednn() is None else ("onednn", "torch")
 
 
+def linear_backend() -> str:
+    """What multiplies in linear layers, as REGARD_LINEAR names it: "onednn+own" is oneDNN beside the own kernels."""
+    library = matmul_library()
+    return os.environ.get("REGARD_LINEAR") or library + _BESIDE_OWN
+
+
+def linear_backends() -> tuple[str, ...]:
+    """Names of what can multiply on this machine."""
+    return tuple(library + ending for library in matmul_libraries() for ending in ("", _BESIDE_OWN))
+
+
 @cache
 def uses_own_kernel() -> bool:
-    """Whether regard's own kernels multiply: unless REGARD_LINEAR names a library for all linear layers."""
-    return not os.environ.get("REGARD_LINEAR")
+    """Whether regard's own kernels multiply few tokens, and the gradients of weights.
+
+    They do unless REGARD_LINEAR names a library alone, for all linear layers.
+    """
+    named = os.environ.get("REGARD_LINEAR", "")
+    return not named or named.endswith(_BESIDE_OWN)
 
 
 @cache
 def _is_onednn_faster() -> bool:
     """Whether oneDNN multiplies float32 faster than torch's default library: set by REGARD_LINEAR, else measured."""
-    onednn, named = _find_onednn(), os.environ.get("REGARD_LINEAR", "")
+    onednn, named = _find_onednn(), os.environ.get("REGARD_LINEAR", "").removesuffix(_BESIDE_OWN)
     if named and named not in matmul_libraries():
         raise unknown_name_error("library in the environment variable REGARD_LINEAR", named, matmul_libraries())
     if onednn is None or named:
@@ -214,6 +232,7 @@ def _should_use_onednn(tokens: Tensor, projection: nn.Linear, form: Activation) 
         and all(tensor.is_cpu and tensor.layout is torch.strided for tensor in (tokens, weight))
         and is_eager(tokens, weight, bias)
         and not in_functorch()
+        and forward_ad._current_level < 0
         and not torch.is_autocast_enabled("cpu")
         and bool(torch.backends.mkldnn.enabled)
         and (tokens.dtype != torch.bfloat16 or torch.ops.mkldnn._is_mkldnn_bf16_supported())

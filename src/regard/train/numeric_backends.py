@@ -4,7 +4,7 @@ The last bits of the weights depend on them. On a busy machine, or where two bac
 measurement may choose differently.
 
     isa       the instruction set of the attention kernels
-    linear    the library of float32 matrix products in linear layers
+    linear    the library of float32 matrix products in linear layers, "+own" if it is beside regard's own kernels
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def current_backends() -> dict[str, str]:
         support.check_isa()
     return {
         "isa": "none" if extension.missing_reason else extension.native.isa(),
-        "linear": projection.matmul_library(),
+        "linear": projection.linear_backend(),
     }
 
 
@@ -34,7 +34,7 @@ def restore_backends(kept: Mapping[str, str], say: Callable[[str], None]) -> Non
     Sets this process's environment variables unless they are set already. Call it before the first matrix product: a
     process chooses its backends only once.
     """
-    here = {"isa": () if extension.missing_reason else extension.native.isas(), "linear": projection.matmul_libraries()}
+    here = {"isa": () if extension.missing_reason else extension.native.isas(), "linear": projection.linear_backends()}
     for name, variable in _ENVIRONMENT_VARIABLES.items():
         if kept.get(name) in here[name] and not os.environ.get(variable):
             os.environ[variable] = kept[name]

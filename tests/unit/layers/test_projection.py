@@ -194,6 +194,15 @@ class TestOneDnnPath:
         assert not onednn_calls
 
     @torch.no_grad()
+    def test_not_with_forward_derivatives(self, onednn_calls):
+        linear, tokens, tangent = make_linear(), torch.randn(ROWS, SMALLER), torch.randn(ROWS, SMALLER)
+        with torch.autograd.forward_ad.dual_level():
+            output = linear_activation(torch.autograd.forward_ad.make_dual(tokens, tangent), linear)
+            found = torch.autograd.forward_ad.unpack_dual(output).tangent
+        torch.testing.assert_close(found, tangent @ linear.weight.T)
+        assert not onednn_calls
+
+    @torch.no_grad()
     def test_not_in_a_traced_graph(self, onednn_calls):
         linear, tokens = make_linear(), torch.randn(ROWS, SMALLER)
         compiled = torch.compile(lambda one: linear_activation(one, linear, "gelu"), fullgraph=True, backend="eager")

@@ -17,9 +17,14 @@ def clean_environment(monkeypatch):
     for name in ("REGARD_ISA", "REGARD_LINEAR"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
-    projection._is_onednn_faster.cache_clear()
+    clear_choices()
     yield
-    projection._is_onednn_faster.cache_clear()
+    clear_choices()
+
+
+def clear_choices():
+    for choice in (projection._is_onednn_faster, projection.uses_own_kernel):
+        choice.cache_clear()
 
 
 def restore_and_collect_messages(backends):
@@ -31,19 +36,31 @@ def restore_and_collect_messages(backends):
 def test_current_backends_are_restored_without_a_message():
     backends = numeric_backends.current_backends()
     assert set(backends) == {"isa", "linear"}
-    projection._is_onednn_faster.cache_clear()
+    clear_choices()
     assert restore_and_collect_messages(backends) == []
     assert numeric_backends.current_backends() == backends
 
 
-@pytest.mark.parametrize("library", ["onednn", "torch"])
-def test_matmul_library_of_the_run_is_restored(monkeypatch, library):
-    if library not in projection.matmul_libraries():
+def test_a_resumed_run_uses_the_own_kernels_as_the_run_did(monkeypatch):
+    backends = numeric_backends.current_backends()
+    assert projection.uses_own_kernel()
+    clear_choices()
+    assert restore_and_collect_messages(backends) == []
+    assert os.environ["REGARD_LINEAR"] == backends["linear"]
+    assert projection.uses_own_kernel()
+
+
+@pytest.mark.parametrize("ending", ["", "+own"])
+@pytest.mark.parametrize("name", ["onednn", "torch"])
+def test_matmul_library_of_the_run_is_restored(monkeypatch, name, ending):
+    library = name + ending
+    if name not in projection.matmul_libraries():
         assert restore_and_collect_messages({**numeric_backends.current_backends(), "linear": library})
         return
     monkeypatch.setattr(projection, "least_seconds", lambda *_, **__: pytest.fail("measured"))
     assert restore_and_collect_messages({"isa": numeric_backends.extension.native.isa(), "linear": library}) == []
-    assert projection.matmul_library() == library
+    assert projection.matmul_library() == name
+    assert projection.uses_own_kernel() == bool(ending)
     assert os.environ["REGARD_LINEAR"] == library
 
 
