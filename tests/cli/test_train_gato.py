@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 
 import numpy as np
 import pytest
@@ -24,6 +26,15 @@ def run(*arguments):
     return CliRunner(env={"COLUMNS": "100"}).invoke(app, ["train", "gato", *map(str, arguments)])
 
 
+def check_suggestion(output):
+    """The command that the last line suggests plays: with one episode, so that the test does not take long."""
+    (command,) = re.findall(r"try: regard (.*)", output)
+    assert command == "play m CartPole-v1"
+    played = CliRunner().invoke(app, [*shlex.split(command), "--episodes", "1", "--no-comparison", "--json"])
+    assert played.exit_code == 0, played.output
+    assert [one["environment"] for one in json.loads(played.stdout)["environments"]] == ["CartPole-v1"]
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -37,6 +48,7 @@ def test_a_mixture_is_trained_and_its_folder_says_what_it_knows(folder):
                  "--steps", 4, "--validate-every", 2, "--games", 1, "--out", "m", *SMALL)  # fmt: skip
     assert result.exit_code == 0, result.output
     assert "50 % CartPole-v1, 25 % text, 25 % pictures" in result.output
+    check_suggestion(result.output)
     model = regard.load(folder / "m")
     assert list(model.metadata["environments"]) == ["CartPole-v1"]
     assert model.metadata["environments"]["CartPole-v1"]["expert"] == 500.0
@@ -90,15 +102,45 @@ def test_recorded_episodes_are_read_again_and_files_of_episodes_need_no_expert(f
         (["--data", "broken.npz"], DataError, "not a file of episodes"),
         (["--text", "missing.txt"], DataError, "missing.txt"),
         (["--pictures", "missing"], DataError, "missing"),
+        (["--pictures", "alike"], DataError, "the training pictures all have the same label"),
+        (["--task", "CartPole-v1", "--pictures", "alike"], DataError, "the training pictures all have the same label"),
+        (["--pictures", "half"], DataError, "--skip-bad"),
+        (["--pictures", "half", "--skip-bad"], DataError, "the training pictures all have the same label"),
+        (["--task", "CartPole-v1", "--skip-bad"], OptionError, "without pictures"),
     ],
 )
 def test_invalid_input_is_refused_and_leaves_no_files(folder, arguments, kind, words):
     (folder / "broken.npz").write_text("no episodes")
+    write_folders(folder / "alike", count=3, labels=("rows",))
+    write_folders(folder / "half", count=3, labels=("rows", "plain"))
+    break_pictures(folder / "half" / "plain")
     small = [] if "--length" in arguments else ["--length", "41"]
     result = run(*arguments, "--steps", 1, "--experience", 20, "--out", "m", *small)
     assert isinstance(result.exception, kind), result.exception
     assert words in str(result.exception)
     assert not {"m", "m.run"} & {one.name for one in folder.iterdir()}
+    if "--pictures" in arguments:  # they are checked before anything is recorded
+        assert not (folder / "m.episodes").exists()
+
+
+def break_pictures(folder):
+    """Cut each picture behind its header."""
+    for path in folder.iterdir():
+        path.write_bytes(path.read_bytes()[:40])
+
+
+def test_broken_pictures_are_left_out_and_lost_labels_reported(folder):
+    write_folders(folder / "shapes", count=5)
+    break_pictures(folder / "shapes" / "plain")
+    options = ["--pictures", "shapes", "--steps", 1, "--validate-every", 1, *SMALL]
+    refused = run(*options, "--out", "m")
+    assert isinstance(refused.exception, DataError)
+    assert "5 of 15 pictures cannot be used" in str(refused.exception)
+    result = run(*options, "--skip-bad", "--out", "m")
+    assert result.exit_code == 0, result.output
+    assert "skipped 5 because a picture cannot be used" in result.output
+    assert "the label plain is gone, since all 5 pictures of it are broken" in result.output
+    assert regard.load(folder / "m").metadata["labels"] == ["columns", "rows"]
 
 
 def test_spaces_without_tokens_are_refused(folder, monkeypatch):
@@ -113,3 +155,4 @@ def test_spaces_without_tokens_are_refused(folder, monkeypatch):
     result = run("--task", "CartPole-v1", "--steps", 1, "--out", "m")
     assert isinstance(result.exception, RefusedError)
     assert "do not start at 0" in str(result.exception)
+    assert list(folder.iterdir()) == []

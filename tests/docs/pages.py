@@ -17,6 +17,8 @@ PAGES = [*READMES, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"
 
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
+_OPENING = re.compile(r"```\w+")
+
 
 @dataclass(frozen=True)
 class CodeBlock:
@@ -49,6 +51,21 @@ def blocks(page: Path, language: str) -> list[CodeBlock]:
             )
         )
     return [block for block in all_blocks if block.language == language]
+
+
+def fence_problems(text: str) -> list[str]:
+    """The fences of a page that do not open or close a block, by line; an opening one names its language."""
+    problems, opened = [], None
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.lstrip().startswith("```"):
+            continue
+        if opened is None and _OPENING.fullmatch(line):
+            opened = number
+        elif opened is not None and line == "```":
+            opened = None
+        else:
+            problems.append(f"line {number}: {line}")
+    return problems + ([] if opened is None else [f"line {opened}: not closed"])
 
 
 def page_name(page: Path) -> str:

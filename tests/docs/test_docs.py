@@ -29,7 +29,7 @@ import regard.text
 import regard.train
 import regard.view
 from cli_process import ENVIRONMENT, fork_command
-from docs.pages import PAGES, READMES, ROOT, blocks, page_name
+from docs.pages import PAGES, READMES, ROOT, blocks, fence_problems, page_name
 from regard import classification, comparison, generation, layers, masks, models, positions, search, translation
 from regard.cli.app import app
 from regard.errors import RegardError
@@ -40,6 +40,29 @@ WITH_SHELL = [page for page in EXECUTED_PAGES if blocks(page, "sh")]
 _GENERATED = ("speed", "results")
 """Pages that repeat their notes for each machine or result."""
 _LONG_PARAGRAPH = 60
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_every_fence_opens_or_closes_a_block(page):
+    """Code behind an unbalanced fence would not be run."""
+    assert fence_problems(page.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        ("```python\nx = 1\n```\n\n```text\n1\n```\n", []),
+        ("x = 1\n```\n", ["line 2: ```"]),
+        ("```python\nx = 1\n", ["line 1: not closed"]),
+        ("```python\nx = 1\n```python\ny = 2\n```\n", ["line 3: ```python"]),
+        ("```python\nx = 1\n```\n```\n", ["line 4: ```"]),
+        ("```python run\nx = 1\n```\n", ["line 1: ```python run", "line 3: ```"]),
+        ("- a\n  ```python\n  x = 1\n  ```\n", ["line 2:   ```python", "line 4:   ```"]),
+    ],
+)
+def test_unbalanced_fences_are_found(text, problems):
+    """Fences are at the beginning of a line, with a language alone: others would not be run."""
+    assert fence_problems(text) == problems
 
 
 @pytest.fixture

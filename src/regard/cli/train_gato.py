@@ -28,8 +28,8 @@ NOTES = """
 [bold]Data.[/bold] --task names an environment of `gymnasium` or `minigrid` with a scripted expert: CartPole-*, \
 Pendulum-*, MountainCarContinuous-*, Acrobot-*, MiniGrid-Empty-*, MiniGrid-FourRooms-*, MiniGrid-DoorKey-*. It is \
 recorded once, into OUT.episodes. --data reads files of episodes of any environment. --text and --pictures add texts \
-and labelled pictures, as for `regard train lm` and `regard train classify`. Each source is drawn equally often, \
-unless --weight says otherwise.
+and labelled pictures, as for `regard train lm` and `regard train classify`; broken pictures are an error, or left \
+out with --skip-bad. Each source is drawn equally often, unless --weight says otherwise.
 
 [bold]Output.[/bold] The folder OUT has all that `regard.load` and `regard play` need; it is rewritten whenever the \
 loss on held-out data improves. The folder OUT.run has checkpoints, metrics.jsonl, tensorboard/ and samples.txt.
@@ -129,6 +129,7 @@ def gato(
             show_default=False,
         ),
     ] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave broken pictures out, and report them.")] = False,
     weight: Annotated[
         list[str] | None,
         typer.Option(
@@ -220,11 +221,12 @@ def gato(
         batch=batch,
         picture_size=picture_size,
         games=games,
+        skip_bad=skip_bad,
     )
     with _RecordingProgress() as progress:
         done = training.run(GatoTask(recipe, advance=progress.advance), out)
     if done.is_main and done.score is not None and task:
-        say(f"try: regard play {task[0]} --model {done.out}")
+        say(f"try: regard play {done.out} {task[0]}")
 
 
 def parse_weights(assignments: list[str]) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -76,6 +77,18 @@ def report_bad_files(problems: Sequence[DataError], of: int, kind: MediaKind, *,
         got=f"{listed}{more}",
         do="replace them, or leave them out: skip_bad=True (--skip-bad)" if len(problems) < of else "check the path",
     )
+
+
+def report_lost_labels(named: Sequence[LabelledFile], good: Sequence[LabelledFile], kind: MediaKind, say: Say) -> None:
+    """Report the labels of the ``named`` files that none of the ``good`` ones has, since all their files are broken."""
+    left = {one.label for one in good}
+    lost = Counter(one.label for one in named if one.label not in left)
+    for label in sort_labels(lost):
+        count = lost[label]
+        broken = (
+            f"the only {kind.one} of it is broken" if count == 1 else f"all {count:,} {kind.several} of it are broken"
+        )
+        say(f"the label {label} is gone, since {broken}: the model does not learn it")
 
 
 def report_conflicts(digests: Sequence[str], files: Sequence[LabelledFile], kind: MediaKind, say: Say) -> None:

@@ -35,6 +35,7 @@ from regard.tasks.classification.recipe import ClassificationRecipe
 from regard.tasks.classification.validation import TextValidation
 from regard.tasks.low_rank_adapters import add_adapters, merge_adapters
 from regard.tasks.recipe_fields import default_fields
+from regard.tasks.replaced_head import report_replaced_head
 from regard.tasks.sentences import Indices
 from regard.text.byte_tokenizer import byte_tokenizer
 from regard.text.labelled import LabelledText, check_labels, label_matrix
@@ -99,6 +100,9 @@ class ClassificationTask(Task):
         held, validation = encode_texts(validation, tokenizer, truncate=recipe.truncate, lengths=lengths)
         lengths.say(say, tokenizer.limit)
         self.model = self._make_model(start, tokenizer, labels, several=several, most_tokens=limit)
+        if isinstance(start, TextClassifier):
+            is_kept = _keeps_head(start, labels, several=several)
+            report_replaced_head(str(recipe.start), start.labels, labels, is_kept=is_kept, say=say)
         say(f"the model: {new_model.describe_model(recipe, self._size, self.model)}")
         if recipe.lora is not None:
             say(add_adapters(self.model, rank=recipe.lora, alpha=recipe.lora_alpha, trained=[self.model.head]))
@@ -218,9 +222,14 @@ class ClassificationTask(Task):
         encoder = start.encoder if isinstance(start, TextClassifier) else start
         encoder.tokenizer = tokenizer
         model = TextClassifier(encoder, config)
-        if isinstance(start, TextClassifier) and start.labels == labels and start.config.several == several:
+        if isinstance(start, TextClassifier) and _keeps_head(start, labels, several=several):
             model.head.load_state_dict(start.head.state_dict())
         return model
+
+
+def _keeps_head(start: TextClassifier, labels: tuple[str, ...], *, several: bool) -> bool:
+    """Whether the head of a classifier to start from answers with the labels of the data, in their order."""
+    return start.labels == labels and start.config.several == several
 
 
 def _choose_vocab_size(kind: str, texts: Sequence[str]) -> int:

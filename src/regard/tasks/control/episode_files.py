@@ -9,7 +9,6 @@ Texts are arrays of Unicode. Equal episodes give equal bytes.
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,16 +19,19 @@ from numpy.typing import NDArray
 from regard.atomic_write import atomic_write
 from regard.control import Episode
 from regard.errors import DataError, OptionError, short_repr, write_error
+from regard.tasks.control.array_archive import KINDS, MAX_BYTES, file_error, is_text, read_arrays
 
 _PREFIX = "observations/"
 _OTHERS = {"environment", "lengths", "actions", "rewards"}
+_HEADERS = 2**20
+"""Bytes that the names and shapes of all arrays take at most."""
 
 
 def write_episodes(path: str | Path, name: str, episodes: Sequence[Episode]) -> None:
     """Write the episodes of the environment ``name``; the file appears complete or not at all.
 
-    Raises OptionError without episodes, DataError for objects that are no arrays or texts, OutputError for a path that
-    cannot be written.
+    Of several processes that write the same file, the last one wins. Raises OptionError without episodes, DataError for
+    objects that are no arrays or texts and for more than ``MAX_BYTES``, OutputError for a path that cannot be written.
     """
     if not episodes:
         raise OptionError(
@@ -43,16 +45,24 @@ def write_episodes(path: str | Path, name: str, episodes: Sequence[Episode]) -> 
         "rewards": np.array([one for episode in episodes for one in episode.rewards], dtype=np.float64),
     }
     arrays |= {_PREFIX + key: np.stack([one[key] for one in steps]) for key in sorted(steps[0])}
-    objects = [key for key, one in arrays.items() if one.dtype.hasobject]
-    if objects:
+    others = [key for key, one in arrays.items() if not _is_read(one)]
+    if others:
         raise DataError(
-            "the episodes hold Python objects, which only pickle could write",
+            "the episodes hold values that are neither numbers nor texts",
             expected="arrays of numbers, and texts",
-            got=", ".join(objects),
+            got=", ".join(f"{key} of {arrays[key].dtype}" for key in others),
             do="convert them to arrays",
         )
+    size = sum(one.nbytes for one in arrays.values())
+    if size > MAX_BYTES - _HEADERS:
+        raise DataError(
+            "the episodes are too large for one file",
+            expected=f"at most {MAX_BYTES - _HEADERS:,} bytes",
+            got=f"{size:,} bytes",
+            do="write several files",
+        )
     try:
-        with atomic_write(Path(path)) as aside, aside.open("wb") as file:
+        with atomic_write(Path(path), writers=2) as aside, aside.open("wb") as file:
             np.savez_compressed(file, **arrays)
     except OSError as error:
         raise write_error(f"{path} cannot be written", error) from error
@@ -61,13 +71,9 @@ def write_episodes(path: str | Path, name: str, episodes: Sequence[Episode]) -> 
 def read_episodes(path: str | Path) -> tuple[str, list[Episode]]:
     """Read a file of episodes: the name of the environment, and the episodes.
 
-    Raises DataError for a file that is missing, broken, or of another kind.
+    Raises DataError for a file that is missing, broken, too large, or of another kind.
     """
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {key: file[key] for key in file.files}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise _file_error(path, str(error)[:200]) from error
+    arrays = read_arrays(path)
     lengths = _check_arrays(path, arrays)
     ends = np.cumsum(lengths)
     observed = {key.removeprefix(_PREFIX): one for key, one in arrays.items() if key.startswith(_PREFIX)}
@@ -80,6 +86,11 @@ def read_episodes(path: str | Path) -> tuple[str, list[Episode]]:
     return str(arrays["environment"]), episodes
 
 
+def _is_read(values: NDArray[Any]) -> bool:
+    """Whether ``read_episodes`` reads such an array."""
+    return values.dtype.kind in KINDS and (values.dtype.kind != "U" or is_text(values))
+
+
 def _take(values: NDArray[Any], step: int) -> Any:
     return str(values[step]) if values.dtype.kind == "U" else values[step]
 
@@ -89,20 +100,19 @@ def _check_arrays(path: str | Path, arrays: dict[str, NDArray[Any]]) -> NDArray[
     missing = _OTHERS - set(arrays)
     strange = [key for key in arrays if key not in _OTHERS and not key.startswith(_PREFIX)]
     if missing or strange:
-        raise _file_error(path, f"arrays {', '.join(sorted(arrays))}")
-    lengths = arrays["lengths"]
+        raise file_error(path, f"arrays {', '.join(sorted(arrays))}")
+    name, lengths, rewards = arrays["environment"], arrays["lengths"], arrays["rewards"]
+    if name.dtype.kind != "U" or name.ndim:
+        raise file_error(path, f"environment {short_repr(name)}")
+    # Rewards take bytes, so a file cannot claim more time steps than it has room for.
+    if rewards.dtype.kind != "f" or rewards.ndim != 1:
+        raise file_error(path, f"rewards {short_repr(rewards)}")
     if lengths.ndim != 1 or lengths.dtype.kind != "i" or not lengths.size or lengths.min() < 1:
-        raise _file_error(path, f"lengths {short_repr(lengths)}")
+        raise file_error(path, f"lengths {short_repr(lengths)}")
+    steps = len(rewards)
+    if len(lengths) > steps or lengths.max() > steps or lengths.sum(dtype=np.int64) != steps:
+        raise file_error(path, f"lengths that do not add up to {steps:,} time steps")
     for key in set(arrays) - {"environment", "lengths"}:
-        if arrays[key].ndim < 1 or len(arrays[key]) != lengths.sum():
-            raise _file_error(path, f"{key} of shape {arrays[key].shape} for {lengths.sum()} time steps")
+        if arrays[key].ndim < 1 or len(arrays[key]) != steps:
+            raise file_error(path, f"{key} of shape {arrays[key].shape} for {steps:,} time steps")
     return lengths.astype(np.int64)
-
-
-def _file_error(path: str | Path, got: str) -> DataError:
-    return DataError(
-        f"{path} is not a file of episodes",
-        expected="a .npz that write_episodes wrote",
-        got=got,
-        do="collect the episodes again",
-    )

@@ -15,14 +15,17 @@ from typing import TypeAlias, TypeVar, final
 from regard.control import Episode, TextSpace
 from regard.control.spaces import PATCH, DiscreteSpace, PictureSpace, Space
 from regard.errors import DataError, OptionError
+from regard.media import LabelledFile
 from regard.tasks.control import collect_episodes, find_expert, make_environment, read_episodes, write_episodes
 from regard.tasks.control.environments import observation_spaces, to_space
 from regard.tasks.gato.recipe import GatoRecipe
 from regard.tasks.image_classification import ImageClassificationRecipe
 from regard.tasks.image_classification.data import PictureSet, measure_pictures, read_pictures, split_pictures
+from regard.tasks.labelled_media import find_labels, report_lost_labels
 from regard.tasks.language_modelling import LanguageModelRecipe
 from regard.tasks.language_modelling.data import split_documents
 from regard.vision import ImageProcessor
+from regard.vision.picture_file import PICTURES
 
 Say: TypeAlias = Callable[[str], None]
 Advance: TypeAlias = Callable[[str, int, int], None]
@@ -129,19 +132,51 @@ def split_texts(recipe: GatoRecipe, *, seed: int, say: Say) -> tuple[list[str], 
     return split_documents(LanguageModelRecipe(data=recipe.texts), seed=seed, say=say)
 
 
-def load_pictures(
-    recipe: GatoRecipe, *, channels: int, seed: int, say: Say
-) -> tuple[PictureSet, PictureSet] | tuple[None, None]:
-    """Labelled pictures for training and for validation; None without pictures in the recipe."""
+@final
+@dataclass(frozen=True, eq=False)
+class FoundPictures:
+    """Labelled pictures before they are decoded: all, those whose headers can be read, and the usual longer edge."""
+
+    named: list[LabelledFile]
+    good: list[LabelledFile]
+    edge: int
+
+
+def find_pictures(recipe: GatoRecipe, say: Say) -> FoundPictures | None:
+    """List the labelled pictures and read their headers; None without pictures in the recipe.
+
+    Raises DataError for pictures of one label only, and for broken ones unless the recipe skips them.
+    """
     if not recipe.pictures:
+        return None
+    named = read_pictures(_picture_options(recipe), recipe.pictures, say)
+    find_labels(named, PICTURES)
+    good, usual, _, _ = measure_pictures(named, skip_bad=recipe.skip_bad, say=say)
+    find_labels(good, PICTURES)
+    return FoundPictures(named, good, max(usual))
+
+
+def load_pictures(
+    recipe: GatoRecipe, found: FoundPictures | None, *, channels: int, seed: int, say: Say
+) -> tuple[PictureSet, PictureSet] | tuple[None, None]:
+    """Decode labelled pictures, for training and for validation; None if none were found.
+
+    Raises as ``find_pictures``.
+    """
+    if found is None:
         return None, None
-    options = ImageClassificationRecipe(data=recipe.pictures)
-    pictures, usual, _, _ = measure_pictures(read_pictures(options, recipe.pictures, say), skip_bad=False, say=say)
-    size = recipe.picture_size or min(_MOST_PIXELS, max(usual))
+    size = recipe.picture_size or min(_MOST_PIXELS, found.edge)
     size = -(-size // PATCH) * PATCH
     halves = (0.5,) * channels
     processor = ImageProcessor((size, size), channels=channels, mean=halves, std=halves)
-    return split_pictures(options, pictures, [], processor, seed=seed, say=say)
+    training, held_out = split_pictures(_picture_options(recipe), found.good, [], processor, seed=seed, say=say)
+    find_labels(training.pictures, PICTURES)
+    report_lost_labels(found.named, training.pixels.pictures, PICTURES, say)
+    return training, held_out
+
+
+def _picture_options(recipe: GatoRecipe) -> ImageClassificationRecipe:
+    return ImageClassificationRecipe(data=recipe.pictures, skip_bad=recipe.skip_bad)
 
 
 def _record(recipe: GatoRecipe, name: str, say: Say, advance: Advance) -> list[Episode]:

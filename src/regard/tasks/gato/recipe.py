@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, final
 
-from regard.errors import OptionError, check_choice, check_count, check_kind, check_number
+from regard.errors import OptionError, check_choice, check_count, check_flag, check_kind, check_number
 from regard.tasks.gato.presets import SIZES
 from regard.tasks.recipe_fields import check_optional, to_json_value
 
@@ -28,6 +28,7 @@ class GatoRecipe:
         data: files of episodes that ``write_episodes`` wrote, for environments without a scripted expert.
         texts: files of plain text or JSON lines, or folders of these.
         pictures: labelled pictures: folders with a folder for each label, tables, or IDX files.
+        skip_bad: leave broken pictures out; otherwise they are an error.
         weights: how often each source is drawn, by the name of the environment, "text" or "pictures"; the default is 1.
         experience: time steps to record in each environment.
         noise: the highest probability that a burst of random actions begins in a time step that is recorded.
@@ -58,6 +59,7 @@ class GatoRecipe:
     batch: int | None = None
     picture_size: int | None = None
     games: int = 2
+    skip_bad: bool = False
 
     def __post_init__(self) -> None:
         for name, kind in {"environments": str, **dict.fromkeys(_PATHS, Path)}.items():
@@ -67,6 +69,7 @@ class GatoRecipe:
         for name in ("hyperparameters", "weights"):
             check_kind(name, getattr(self, name), dict, do=f"for example {name}={{}}")
         check_optional(self, texts=("size",), counts=("vocabulary", "length", "batch", "picture_size"))
+        check_flag("skip_bad", self.skip_bad)
         check_count("experience", self.experience)
         check_count("games", self.games, least=0)
         check_number("noise", self.noise, least=0.0, most=1.0)
@@ -80,6 +83,13 @@ class GatoRecipe:
                 expected="environments, files of episodes, texts or pictures",
                 got="none of them",
                 do='environments=("CartPole-v1",) (--task CartPole-v1)',
+            )
+        if self.skip_bad and not self.pictures:
+            raise OptionError(
+                "skip_bad (--skip-bad) has no effect without pictures",
+                expected="pictures=... (--pictures) as well",
+                got="no pictures",
+                do="leave it out",
             )
         twice = sorted({one for one in self.environments if self.environments.count(one) > 1})
         if twice:

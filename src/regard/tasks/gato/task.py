@@ -23,6 +23,7 @@ from regard.tasks.gato.data import (
     Advance,
     EnvironmentSpaces,
     check_experts,
+    find_pictures,
     load_episodes,
     load_pictures,
     split_episodes,
@@ -105,12 +106,13 @@ class GatoTask(Task):
         recipe, say, seed = self._recipe, context.say, context.settings.seed
         self.check()
         self.complete(context.settings)  # invalid settings fail here, before data is read
+        pictures = find_pictures(recipe, say)  # before the recording, which takes longer
         episodes = load_episodes(recipe, say, self._advance)
         recipe.check_weights(self._source_names(episodes))
         spaces = [EnvironmentSpaces.of(name) for name in episodes]
         channels = choose_channels(spaces)
         texts, validation_texts = split_texts(recipe, seed=seed, say=say)
-        training_pictures, validation_pictures = load_pictures(recipe, channels=channels, seed=seed, say=say)
+        training_pictures, validation_pictures = load_pictures(recipe, pictures, channels=channels, seed=seed, say=say)
         missions = {
             observation[key]
             for one in spaces
@@ -139,8 +141,9 @@ class GatoTask(Task):
             self.sources.append(TextSource(texts, validation_texts, tokenizer, length=length))
         if training_pictures is not None and validation_pictures is not None:
             assert tokenizer is not None
-            pictures = PictureSource(training_pictures, validation_pictures, tokenizer, ranges=ranges, length=length)
-            self.sources.append(pictures)
+            self.sources.append(
+                PictureSource(training_pictures, validation_pictures, tokenizer, ranges=ranges, length=length)
+            )
         self._weights = [float(recipe.weights.get(one.name, 1.0)) for one in self.sources]
         self._seed, self._batch = seed, recipe.batch or self._size.batch
         self.validation = GatoValidation(self.sources, self._weights, self._references, games=recipe.games)

@@ -36,8 +36,9 @@ from regard.tasks.image_classification.presets import (
 from regard.tasks.image_classification.recipe import ImageClassificationRecipe
 from regard.tasks.image_classification.validation import PictureValidation
 from regard.tasks.label_validation import describe_score
-from regard.tasks.labelled_media import check_labels, choose_metric, find_labels, make_truth
+from regard.tasks.labelled_media import check_labels, choose_metric, find_labels, make_truth, report_lost_labels
 from regard.tasks.recipe_fields import default_fields
+from regard.tasks.replaced_head import report_replaced_head
 from regard.tasks.sentences import Indices
 from regard.tasks.time_shares import TimeShares
 from regard.train import RankShard, RunContext, Settings, Task, Validation
@@ -82,13 +83,14 @@ class ImageClassificationTask(Task):
         # Settings that are invalid even with the shortest warm-up fail here, too.
         _complete_settings(context.settings, SIZES["tiny"], recipe)
         start, self._teacher = new_model.load_start(recipe), new_model.load_teacher(recipe)
-        pictures = read_pictures(recipe, recipe.data, say)
+        named = pictures = read_pictures(recipe, recipe.data, say)
         others = read_pictures(recipe, recipe.validation, say) if recipe.validation else []
         labels = find_labels(pictures, PICTURES)
         if start is None:
             pictures = self._build_model(pictures, labels, say)
         else:
             self.model = new_model.with_labels(start, labels)
+            report_replaced_head(str(recipe.start), start.labels, labels, is_kept=self.model is start, say=say)
         labels = self.model.labels
         say(f"the model: {new_model.describe_model(recipe, self._size, self.model)}")
         check_labels(others, labels, "the training data", PICTURES)
@@ -96,6 +98,7 @@ class ImageClassificationTask(Task):
         assert processor is not None
         training, held_out = split_pictures(recipe, pictures, others, processor, seed=seed, say=say)
         find_labels(training.pictures, PICTURES)
+        report_lost_labels(named, training.pixels.pictures, PICTURES, say)
         for sentence in describe_labels(labels, [(one,) for one in training.labels], several=False, things="pictures"):
             say(sentence)
         augmentation = recipe.augmentation(min(self.model.picture_size))

@@ -28,9 +28,11 @@ from regard.tasks.labelled_media import (
     find_labels,
     hold_out_files,
     report_conflicts,
+    report_lost_labels,
     report_validation,
 )
 from regard.tasks.recipe_fields import default_fields
+from regard.tasks.replaced_head import report_replaced_head
 from regard.tasks.sentences import Indices
 from regard.tasks.sound_classification import new_model
 from regard.tasks.sound_classification.batches import Batches, BatchIndices
@@ -88,7 +90,7 @@ class SoundClassificationTask(Task):
         # Settings that are invalid even with the shortest warm-up fail here, too.
         _complete_settings(context.settings, SIZES["tiny"], recipe)
         start = new_model.load_start(recipe)
-        sounds = read_and_report_labelled_sounds(recipe.data, recipe.where.columns, say)
+        named = sounds = read_and_report_labelled_sounds(recipe.data, recipe.where.columns, say)
         validation = recipe.validation
         others = read_and_report_labelled_sounds(validation, recipe.where.columns, say) if validation else []
         labels = find_labels(sounds, SOUNDS)
@@ -96,11 +98,13 @@ class SoundClassificationTask(Task):
             sounds = self._build_model(sounds, say)
         else:
             self.model = new_model.with_labels(start, labels)
+            report_replaced_head(str(recipe.start), start.labels, labels, is_kept=self.model is start, say=say)
         processor, labels = self._processor, self.model.labels
         say(f"the model: {new_model.describe_model(recipe, self._size, self.model, processor)}")
         check_labels(others, labels, "the training data", SOUNDS)
         augmentation = recipe.augmentation()
         self._split(sounds, others, augmentation, seed=seed, say=say)
+        report_lost_labels(named, self.batches.features.sounds, SOUNDS, say)
         for sentence in describe_labels(
             labels, [(one.label,) for one in self.batches.sounds], several=False, things="sounds"
         ):

@@ -288,13 +288,24 @@ class TestFineTuning:
     def test_head_is_kept_for_the_same_labels(self, folder):
         start = classifier()
         start.save(folder / "old")
-        task, _ = prepare(ClassificationRecipe(data=(folder / "texts.tsv",), start="old"))
+        task, said = prepare(ClassificationRecipe(data=(folder / "texts.tsv",), start="old"))
         assert torch.equal(task.model.head.weight, start.head.weight)
+        assert not any("the head of" in one for one in said)
         (folder / "other.tsv").write_text("".join(f"text {n}\t{n % 3}\n" for n in range(30)))
-        task, _ = prepare(ClassificationRecipe(data=(folder / "other.tsv",), start="old"))
+        task, said = prepare(ClassificationRecipe(data=(folder / "other.tsv",), start="old"))
+        change = f"other labels ({', '.join(start.labels)}): it is replaced by a head with random weights for 0, 1, 2"
+        assert f"the head of old has {change}" in said
         assert not torch.equal(task.model.head.weight, start.head.weight)
         assert torch.equal(task.model.encoder.token_embedding.weight, start.encoder.token_embedding.weight)
         assert task.model.labels == ("0", "1", "2")
+
+    def test_head_of_another_kind_is_replaced(self, folder):
+        start = classifier()
+        start.save(folder / "old")
+        several = LabelFormat(labels="several")
+        task, said = prepare(ClassificationRecipe(data=(folder / "texts.tsv",), start="old", where=several))
+        assert not torch.equal(task.model.head.weight, start.head.weight)
+        assert any("the head of old predicts in another way" in one for one in said)
 
     @pytest.mark.parametrize(
         "option",

@@ -12,7 +12,7 @@ from regard.errors import DataError
 from regard.models import Gato, GatoBatch, GatoConfig
 from regard.tasks.control import collect_episodes, find_expert
 from regard.tasks.gato.bin_embedding import order_bins
-from regard.tasks.gato.data import load_pictures, split_episodes
+from regard.tasks.gato.data import find_pictures, load_pictures, split_episodes
 from regard.tasks.gato.loss import OBSERVED_TEXT_WEIGHT, batch_loss
 from regard.tasks.gato.recipe import GatoRecipe
 from regard.tasks.gato.sources import EpisodeSource, PictureSource, TextSource, TokenizedEpisode
@@ -104,7 +104,8 @@ def test_sequences_of_texts_are_parts_of_the_joined_texts(tokenizer):
 def test_pictures_are_followed_by_their_labels(tokenizer, tmp_path):
     write_folders(tmp_path / "shapes", count=11, size=23)
     recipe = GatoRecipe(pictures=(tmp_path / "shapes",))
-    training, validation = load_pictures(recipe, channels=3, seed=1, say=lambda text: None)
+    found = find_pictures(recipe, lambda text: None)
+    training, validation = load_pictures(recipe, found, channels=3, seed=1, say=lambda text: None)
     ranges = TokenRanges(text=tokenizer.vocabulary, bins=101, discrete=7)
     source = PictureSource(training, validation, tokenizer, ranges=ranges, length=37)
     draw = source.draw(np.random.default_rng(2))

@@ -326,8 +326,13 @@ def test_saved_model_starts_and_teaches(shapes, tmp_path):
     tuned, said = prepare(shapes, start=str(tmp_path / "m"))
     assert torch.equal(tuned.model.head.weight, task.model.head.weight)
     assert "a Vit" in said
+    assert "the head of" not in said
     (shapes / "rows").rename(shapes / "lines")
-    tuned, _ = prepare(shapes, start=str(tmp_path / "m"))
+    tuned, said = prepare(shapes, start=str(tmp_path / "m"))
+    assert (
+        f"the head of {tmp_path / 'm'} has other labels (columns, plain, rows): it is replaced by a head with random "
+        "weights for columns, lines, plain"
+    ) in said
     assert tuned.model.labels == ("columns", "lines", "plain")
     with pytest.raises(CheckpointError, match="does not know all labels"):
         prepare(shapes, teacher=str(tmp_path / "m"))
@@ -336,6 +341,24 @@ def test_saved_model_starts_and_teaches(shapes, tmp_path):
     assert isinstance(student.model, Deit)
     assert student.loss(student.model.train(), student.epoch(0)[0], RankShard()).isfinite()
     assert student.recipe()["teacher_weights"] != task.recipe()["teacher_weights"]
+
+
+@pytest.mark.parametrize("kept_bytes", [5, 40])
+def test_labels_whose_pictures_are_all_broken_are_named(shapes, kept_bytes):
+    """Broken in the header, or behind it: then the head has a row for the label, which no picture trains."""
+    for picture in (shapes / "plain").iterdir():
+        picture.write_bytes(picture.read_bytes()[:kept_bytes])
+    task, said = prepare(shapes, skip_bad=True)
+    assert "skipped 11 because a picture cannot be used" in said
+    assert "the label plain is gone, since all 11 pictures of it are broken: the model does not learn it" in said
+    assert "plain" not in task.batches.pictures.labels
+    for picture in list((shapes / "plain").iterdir())[1:]:
+        picture.unlink()
+    _, said = prepare(shapes, skip_bad=True)
+    assert "the label plain is gone, since the only picture of it is broken" in said
+    write_folders(shapes, count=1, labels=("plain",))
+    _, said = prepare(shapes, skip_bad=True)
+    assert "is gone" not in said
 
 
 def test_data_that_cannot_be_used(tmp_path, shapes):

@@ -109,7 +109,9 @@ def test_fine_tuning_keeps_the_head_of_the_same_labels(tones, tmp_path_factory):
     loaded = load_audio_encoder(folder / "same")
     assert torch.equal(task.model.head.weight, loaded.head.weight)
     audio_model(labels=("a", "b", "c"), head="ctc").save(folder / "ctc")
-    task, _ = prepare(tones, start=str(folder / "ctc"))
+    assert "the head of" not in said
+    task, said = prepare(tones, start=str(folder / "ctc"))
+    assert "ctc has other labels (a, b, c): it is replaced by a head with random weights for high, low" in said
     assert (task.model.labels, task.model.config.head) == (("high", "low"), "classification")
     loaded = load_audio_encoder(folder / "ctc")
     assert torch.equal(task.model.layers[0].state_dict()["norm.weight"], loaded.layers[0].state_dict()["norm.weight"])
@@ -137,3 +139,16 @@ def test_sounds_that_are_too_long_are_named(tones):
     task, said = prepare(tones, max_seconds=2.0, skip_bad=True)
     assert "long.wav is too long" in said
     assert task.model.processor == AudioProcessor(rate=8000, mels=64, fft=512, window=200, hop=80, max_seconds=2.0)
+
+
+@pytest.mark.parametrize("kept_bytes", [5, 60])
+def test_labels_whose_sounds_are_all_broken_are_named(tones, kept_bytes):
+    """Broken in the header, or behind it."""
+    (tones / "middle").mkdir()
+    for number in range(2):
+        soundfile.write(tones / "middle" / f"{number}.flac", tone(0.2, hertz=700.0), 8000)
+        whole = (tones / "middle" / f"{number}.flac").read_bytes()
+        (tones / "middle" / f"{number}.flac").write_bytes(whole[:kept_bytes])
+    task, said = prepare(tones, skip_bad=True)
+    assert "the label middle is gone, since all 2 sounds of it are broken: the model does not learn it" in said
+    assert {one.label for one in task.batches.sounds} == {"high", "low"}
