@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from regard import masks
-from regard.errors import RefusedError
+from regard.errors import RefusedError, ShapeError
 from regard.exact_attention import attention
 from regard.hf import recorded_layers
 from regard.hf.other_arguments import check_cache, check_packing, refuse_unknown_arguments
@@ -93,6 +93,7 @@ def attention_function(
         visible, bias = _visible_keys_without_mask(module, is_causal, sliding_window, query, key), None
     else:
         visible, bias = read_mask(attention_mask)
+        _check_lengths(attention_mask, query.shape[2], key.shape[2])
     if position_bias is not None:
         bias = position_bias if bias is None else bias + position_bias
     terms = {"mask": visible.mask, "bias": None if bias is None else visible.narrow(bias, 3), **sums}
@@ -116,6 +117,18 @@ def attention_function(
         weights = reference_attention.compute_weights(problem).to(query.dtype)
         weights = _restore_hidden_keys(weights, visible, key.shape[2])
     return output.transpose(1, 2).contiguous(), weights
+
+
+def _check_lengths(mask: Tensor, queries: int, keys: int) -> None:
+    """Raise ShapeError for a mask for other lengths, whose structure alone, such as causal, would fit any."""
+    if mask.shape[2] in (1, queries) and mask.shape[3] in (1, keys):
+        return
+    raise ShapeError(
+        "attention_mask does not fit queries and keys",
+        expected=f"a mask for {queries} queries and {keys} keys",
+        got=str(tuple(mask.shape)),
+        do="pass the mask of this layer: layers with a window of their own may have fewer keys in their cache",
+    )
 
 
 def _visible_keys_without_mask(

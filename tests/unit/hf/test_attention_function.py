@@ -258,6 +258,14 @@ def test_a_mask_for_other_lengths_is_refused():
         attention_function(Layer(), *tensors(), torch.rand(2, 1, 11, 11) > 0.5)
 
 
+@pytest.mark.parametrize(("queries", "keys"), [(11, 7), (11, 13), (7, 11)])
+def test_a_causal_mask_for_other_lengths_is_refused(queries, keys):
+    """Its structure, that it is causal, would fit any lengths."""
+    mask = torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)[None, None]
+    with pytest.raises(ShapeError, match="does not fit queries and keys"):
+        attention_function(Layer(), *tensors(), mask)
+
+
 @pytest.mark.parametrize("arguments", [{}, {"softcap": 1.5}, {"s_aux": torch.randn(4).double()}])
 def test_weights_on_request(arguments):
     query, key, value = tensors()
