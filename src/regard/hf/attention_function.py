@@ -12,19 +12,19 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers.generation.continuous_batching.cache import PagedAttentionCache
 
 from regard import masks
-from regard.errors import RefusedError
+from regard.errors import RefusedError, ShapeError
 from regard.exact_attention import attention
 from regard.hf import recorded_layers
-from regard.hf.other_arguments import check_packing, refuse_unknown_arguments
+from regard.hf.other_arguments import check_cache, check_packing, refuse_unknown_arguments
 from regard.hf.read_mask import read_mask
 from regard.hf.requested_weights import are_weights_requested
 from regard.hf.traced_attention import attention_in_graph
 from regard.hf.visible_keys import VisibleKeys
 from regard.kernels.autocast import is_in_autocast
 from regard.kernels.reference import attention as reference_attention
+from regard.masks import Mask
 from regard.validation import make_request
 
 
@@ -41,6 +41,7 @@ def attention_function(
     softcap: float | None = None,
     s_aux: Tensor | None = None,
     sinks: Tensor | None = None,
+    sliding_window: int | None = None,
     cache: Any = None,
     **arguments: Any,
 ) -> tuple[Tensor, Tensor | None]:
@@ -56,6 +57,8 @@ def attention_function(
         position_bias: (#batch, #heads, #queries, #keys), added to the scores.
         softcap: the scores become softcap * tanh(scores / softcap), before bias and mask.
         s_aux, sinks: logits of attention sinks: (heads,), or (#batch, heads, #queries, 1).
+        sliding_window: keys that a causal query may attend to, its own included. Counts if there is no mask; a mask
+            holds the window itself.
         cache: a paged cache of continuous batching, which stores the new keys and returns all of them.
         arguments: other arguments of the model; see ``other_arguments``.
 
@@ -67,7 +70,8 @@ def attention_function(
     not fit together.
     """
     refuse_unknown_arguments(arguments)
-    if isinstance(cache, PagedAttentionCache):
+    check_cache(cache)
+    if cache is not None:
         key, value = cache.update(key_states=key, value_states=value, layer_idx=module.layer_idx, kwargs=arguments)
     query, key, value = _match_batches(*_cast_in_autocast(query, key, value))
     if isinstance(scaling, Tensor):
@@ -86,9 +90,10 @@ def attention_function(
             return computed.transpose(1, 2).contiguous(), None
     if attention_mask is None:
         check_packing(arguments)
-        visible, bias = _visible_keys_without_mask(module, is_causal, query.shape[2], key.shape[2]), None
+        visible, bias = _visible_keys_without_mask(module, is_causal, sliding_window, query, key), None
     else:
         visible, bias = read_mask(attention_mask)
+        _check_lengths(attention_mask, query.shape[2], key.shape[2])
     if position_bias is not None:
         bias = position_bias if bias is None else bias + position_bias
     terms = {"mask": visible.mask, "bias": None if bias is None else visible.narrow(bias, 3), **sums}
@@ -114,22 +119,53 @@ def attention_function(
     return output.transpose(1, 2).contiguous(), weights
 
 
-def _visible_keys_without_mask(module: nn.Module, is_causal: bool | None, queries: int, keys: int) -> VisibleKeys:
+def _check_lengths(mask: Tensor, queries: int, keys: int) -> None:
+    """Raise ShapeError for a mask for other lengths, whose structure alone, such as causal, would fit any."""
+    if mask.shape[2] in (1, queries) and mask.shape[3] in (1, keys):
+        return
+    raise ShapeError(
+        "attention_mask does not fit queries and keys",
+        expected=f"a mask for {queries} queries and {keys} keys",
+        got=str(tuple(mask.shape)),
+        do="pass the mask of this layer: layers with a window of their own may have fewer keys in their cache",
+    )
+
+
+def _visible_keys_without_mask(
+    module: nn.Module, is_causal: bool | None, sliding_window: int | None, query: Tensor, key: Tensor
+) -> VisibleKeys:
     """The visible keys of a call without a mask: all, or causal if the layer is and there are as many queries as keys.
 
-    Raises RefusedError for a causal layer with other lengths, where the alignment of queries with keys is not known.
+    A causal layer with a window attends to that many keys, its own included, as with the masks of ``transformers`` and
+    its flash attention. Raises RefusedError for a causal layer with other lengths, where the alignment of queries with
+    keys is not known, and for a window without one.
     """
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-    if not causal or queries == 1:
-        return VisibleKeys(None)
-    if queries != keys:
+    queries, keys = query.shape[2], key.shape[2]
+    window = None if sliding_window is None or sliding_window >= keys else sliding_window
+    if causal and 1 != queries != keys:
         raise RefusedError(
             f"a causal layer ({type(module).__name__}) was called without a mask, and with more keys than queries",
             expected="an attention_mask, or as many queries as keys",
             got=f"{queries} queries and {keys} keys: which key the first query may see last is not known",
             do="pass the mask that the model makes for its layers, or is_causal=False if every query may see every key",
         )
-    return VisibleKeys(masks.causal())
+    if window is not None:
+        return VisibleKeys(_causal_window(module, causal, window))
+    return VisibleKeys(masks.causal() if causal and queries > 1 else None)
+
+
+def _causal_window(module: nn.Module, causal: bool, window: int) -> Mask:
+    """The mask of a causal window that hides keys. Raises RefusedError for a window whose meaning is not known."""
+    if causal and window >= 1:
+        return masks.window(window - 1, 0)
+    raise RefusedError(
+        f"a layer ({type(module).__name__}) was called with a window, and without a mask",
+        expected="an attention_mask, or a causal layer with sliding_window=1 or more",
+        got=f"sliding_window={window}"
+        + ("" if causal else " and a layer that is not causal: how far it reaches differs from model to model"),
+        do="pass the mask that the model makes for its layers",
+    )
 
 
 def _cast_in_autocast(*tensors: Tensor) -> tuple[Tensor, ...]:

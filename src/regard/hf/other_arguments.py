@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from regard.errors import RefusedError
+from torch import Tensor
+from transformers.generation.continuous_batching.cache import PagedAttentionCache
+
+from regard.errors import RefusedError, short_repr
+from regard.tensors import has_values
 
 HARMLESS = frozenset(
     {
@@ -35,7 +39,6 @@ HARMLESS = frozenset(
         "return_dict",
         "return_loss",
         # For kernels of other implementations.
-        "block_table",
         "deterministic",
         "logits_indices",
         "logits_processor_args",
@@ -48,7 +51,6 @@ HARMLESS = frozenset(
         "max_length_k",
         "max_length_q",
         "seq_idx",
-        "sliding_window",
     }
 )
 """Names of arguments that do not change what attention computes."""
@@ -56,6 +58,7 @@ HARMLESS = frozenset(
 _MEANINGS = {
     "indices": "the keys that each query has chosen (sparse attention)",
     "block_indices": "the blocks of keys that each query has chosen (sparse attention)",
+    "block_table": "the pages of a cache that a kernel of flash attention reads itself",
 }
 
 
@@ -74,13 +77,36 @@ def refuse_unknown_arguments(arguments: Mapping[str, Any]) -> None:
         )
 
 
+def check_cache(cache: object) -> None:
+    """Raise RefusedError for a cache that is not the paged one of continuous batching: its keys would not be read."""
+    if cache is None or isinstance(cache, PagedAttentionCache):
+        return
+    raise RefusedError(
+        "attention with this cache is not computed",
+        expected="the PagedAttentionCache of continuous batching, or none: other caches return their keys to the layer",
+        got=f"cache={short_repr(cache)}",
+        do="pass other caches to the model, as past_key_values",
+    )
+
+
 def check_packing(arguments: Mapping[str, Any]) -> None:
     """Raise RefusedError if several texts are packed into one row, and no mask separates them."""
-    ends = arguments.get("cu_seq_lens_q")
-    if ends is not None and len(ends) > 2:
-        raise RefusedError(
-            "several texts are packed into one row, and no mask separates them",
-            expected="an attention_mask in which texts do not see one another",
-            got=f"only cu_seq_lens_q, {len(ends) - 1} texts",
-            do="pass position_ids that start again at 0 for each text, from which transformers makes the mask",
-        )
+    for name in ("cu_seq_lens_q", "cu_seq_lens_k"):
+        ends = arguments.get(name)
+        if ends is not None and len(ends) > 2:
+            raise _packing_error(f"only {name}, {len(ends) - 1} texts")
+    texts = arguments.get("seq_idx")
+    if isinstance(texts, Tensor) and texts.numel() > 1:
+        if not has_values(texts):
+            raise _packing_error("only seq_idx, whose values cannot be read while torch traces")
+        if bool((texts != texts[..., :1]).any()):
+            raise _packing_error(f"only seq_idx, {len(texts.unique())} texts")
+
+
+def _packing_error(got: str) -> RefusedError:
+    return RefusedError(
+        "several texts are packed into one row, and no mask separates them",
+        expected="an attention_mask in which texts do not see one another",
+        got=got,
+        do="pass position_ids that start again at 0 for each text, from which transformers makes the mask",
+    )

@@ -40,6 +40,7 @@ from regard.models.check_mechanisms import check_mechanisms
 from regard.models.check_token_ids import check_texts_of_ids
 from regard.models.config_file import ConfigFile
 from regard.models.generation_config import note_ignored_fields, read_end_ids, read_generation_config
+from regard.models.language_model_files import LanguageModelFiles
 from regard.models.special_ids import NO_END
 from regard.models.weight_names import WeightNames
 from regard.positions.base import Rotation
@@ -63,6 +64,9 @@ class CausalLanguageModel(Decoder, ABC):
 
     tokenizer: Tokenizer | None = None
     """The tokenizer from the model folder; None if there is none."""
+
+    files: LanguageModelFiles = LanguageModelFiles()
+    """What the model folder says of special tokens, chats and generation, which ``save`` writes again."""
 
     notes: tuple[str, ...] = ()
     """Messages about weights that loading skipped."""
@@ -323,6 +327,7 @@ class CausalLanguageModel(Decoder, ABC):
         model.tokenizer = checkpoint_reader.read_tokenizer(
             folder, pad_id=hyperparameters.pad_id, limit=model.max_tokens, vocabulary=hyperparameters.vocabulary
         )
+        model.files = LanguageModelFiles.read(folder)
         model.notes = checkpoint_reader.loading_notes(folder, skipped) + note_ignored_fields(generation)
         model.metadata = sequence_files.read_metadata(folder)
         return model.eval()
@@ -337,14 +342,20 @@ class CausalLanguageModel(Decoder, ABC):
     ) -> None:
         """Write a folder that ``transformers`` and ``regard.load`` read; it appears complete or not at all.
 
-        Weights of more than ``max_shard_bytes`` are written in several files with an index. Raises OutputExistsError if
-        the folder exists, unless ``overwrite``, and with ``overwrite`` if it holds files that are not of a model,
+        It names the special tokens, and has the chat template of the folder that the model was loaded from. Weights of
+        more than ``max_shard_bytes`` are written in several files with an index. Raises OutputExistsError if the folder
+        exists, unless ``overwrite``, and with ``overwrite`` if it holds files that are not of a model,
         unless ``keep_others``, which keeps them; and RefusedError for a model whose mechanism was replaced.
         """
         check_mechanisms(self, self.config)
         files = {"config.json": checkpoint_writer.config_text(self.config_fields(), self.token_embedding.weight.dtype)}
-        if self.tokenizer is not None:
-            files["tokenizer.json"] = self.tokenizer.to_json()
+        files |= self.files.texts(
+            self.tokenizer,
+            pad_id=self.pad_id,
+            start_id=self.start_id,
+            end_ids=self.end_ids,
+            max_tokens=self.max_tokens,
+        )
         if self.metadata:
             files[sequence_files.METADATA_FILE] = json.dumps(dict(self.metadata), indent=2, ensure_ascii=False) + "\n"
         checkpoint_writer.write_folder(

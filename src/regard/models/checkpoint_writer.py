@@ -38,6 +38,8 @@ _MODEL_FILES = {
     INDEX,
     "tokenizer.json",
     "tokenizer_config.json",
+    "chat_template.jinja",
+    "generation_config.json",
     "source.tokenizer.json",
     "target.tokenizer.json",
     "about.json",

@@ -9,7 +9,7 @@ from regard.models.config_file import ConfigFile, read_json_object
 
 _log = logging.getLogger("regard")
 
-_FILE = "generation_config.json"
+GENERATION_CONFIG_FILE = "generation_config.json"
 _IGNORED_FIELDS = (
     "forced_bos_token_id",
     "forced_eos_token_id",
@@ -26,7 +26,7 @@ def read_generation_config(folder: Path, vocabulary: int) -> ConfigFile | None:
 
     Raises CheckpointError for a damaged file.
     """
-    path = folder / _FILE
+    path = folder / GENERATION_CONFIG_FILE
     return ConfigFile({**read_json_object(path), "vocab_size": vocabulary}, path) if path.exists() else None
 
 

@@ -178,6 +178,7 @@ _HUB_FILES = [
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
+    "special_tokens_map.json",
     "preprocessor_config.json",
     "chat_template.jinja",
     "modules.json",

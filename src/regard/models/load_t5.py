@@ -9,7 +9,13 @@ import torch
 
 from regard.models import checkpoint_reader, sequence_files
 from regard.models.config_file import ConfigFile, read_json_object
-from regard.models.generation_config import note_ignored_fields, read_end_ids, read_generation_config, read_start_id
+from regard.models.generation_config import (
+    GENERATION_CONFIG_FILE,
+    note_ignored_fields,
+    read_end_ids,
+    read_generation_config,
+    read_start_id,
+)
 from regard.models.t5 import T5
 from regard.models.t5_config import T5Config
 from regard.models.t5_encoder import T5Encoder
@@ -54,6 +60,8 @@ def load_t5(folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> T5 | T5E
         model.subwords = _read_subwords(folder, model.tokenizer, model.end_id)
         path = folder / TOKENIZER_CONFIG_FILE
         model.tokenizer_config = read_json_object(path) if path.exists() else None
+        path = folder / GENERATION_CONFIG_FILE
+        model.generation_config = read_json_object(path) if path.exists() else None
         model.metadata = sequence_files.read_metadata(folder)
     encoder = model.encoder if isinstance(model, T5) else model
     encoder.tokenizer, encoder.pooling = model.tokenizer, Pooling.read(folder)

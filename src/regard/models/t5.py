@@ -38,6 +38,7 @@ from regard.models import checkpoint_writer, sequence_files
 from regard.models.base import EncoderDecoder, SequenceOutput
 from regard.models.beam_groups import BeamGroups
 from regard.models.check_token_ids import check_step
+from regard.models.generation_config import GENERATION_CONFIG_FILE
 from regard.models.special_ids import NO_END
 from regard.models.t5_config import T5Config
 from regard.models.t5_encoder import T5Encoder, T5EncoderOutput
@@ -79,6 +80,9 @@ class T5(EncoderDecoder):
 
     tokenizer_config: Mapping[str, Any] | None = None
     """The fields of tokenizer_config.json, by which ``transformers`` loads the tokenizer; None if there is none."""
+
+    generation_config: Mapping[str, Any] | None = None
+    """The fields of generation_config.json, by which ``transformers`` generates; None if there is none."""
 
     notes: tuple[str, ...] = ()
     """Messages about weights that loading skipped."""
@@ -219,6 +223,10 @@ class T5(EncoderDecoder):
         ``EncoderDecoder.save`` does, and RefusedError for a model whose mechanism was replaced.
         """
         files = folder_files(self, self.config, self.config.to_hugging_face(), self.tokenizer)
+        if self.generation_config is not None:
+            files[GENERATION_CONFIG_FILE] = (
+                json.dumps(dict(self.generation_config), indent=2, ensure_ascii=False) + "\n"
+            )
         checkpoint_writer.write_folder(
             checkpoint_writer.to_folder_path(folder),
             files | self._tokenizer_files() | sequence_files.metadata_files(self.metadata),

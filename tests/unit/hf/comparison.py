@@ -62,8 +62,10 @@ def generate(model: Any, implementation: str, inputs: Mapping[str, Tensor], **op
 def _find_tokens(model: Any, inputs: Mapping[str, Tensor], output: Any) -> Tensor | None:
     """True at tokens that are not padding; in audio at the frames of the sounds."""
     mask = inputs.get("attention_mask")
-    if mask is None or "input_values" not in inputs:
+    if mask is None or not {"input_values", "input_features"} & inputs.keys():
         return mask
+    if "input_features" in inputs:
+        return model._get_output_attention_mask(mask, target_length=output.last_hidden_state.shape[1])
     return model._get_feature_vector_attention_mask(output.last_hidden_state.shape[1], mask)
 
 

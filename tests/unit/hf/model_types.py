@@ -8,7 +8,7 @@ A type belongs to a family, which says how the model is called:
     seq2seq    token ids of a source and of a target; generates
     speech     a spectrogram and token ids of a target; generates
     image      pixels
-    audio      a waveform
+    audio      a waveform, or a spectrogram where the type says so
     pair       pixels and token ids
 """
 
@@ -80,6 +80,12 @@ class ModelType:
     layers: int = 2
     own_code: tuple[str, ...] = ()
     """Names of layers that do not use the interface."""
+    has_static_cache: bool = True
+    """Whether eager generates with a static cache that holds a window shorter than the text."""
+    takes_spectrograms: bool = False
+    """Whether an audio model reads spectrograms of 16 bands, not waveforms."""
+    query_norm_scale: float = 1.0
+    """Factor of the weights of query norms, where the model has no factor 1 / sqrt(head_dim) of its own."""
 
     def build(self, **options: Any) -> Any:
         """Build a model with random weights, large enough that attention is far from uniform."""
@@ -100,6 +106,8 @@ class ModelType:
                     parameter.copy_(noise * parameter.shape[-1] ** -0.5)
                 else:
                     parameter.add_(noise * 0.1)
+                if name.endswith("q_norm.weight"):
+                    parameter.mul_(self.query_norm_scale)
         return model.eval()
 
     def inputs(self, padding: str | None = None) -> dict[str, Tensor]:
@@ -114,6 +122,10 @@ class ModelType:
 
         if self.family == "image":
             return {"pixel_values": noise(2, 3, self.image_size, self.image_size)}
+        if self.takes_spectrograms:
+            lengths = torch.tensor([[80], [131]]) if padding else torch.tensor([[131], [131]])
+            frames = torch.arange(131) < lengths
+            return {"input_features": noise(2, 131, 16) * frames[..., None], "attention_mask": frames.long()}
         if self.family == "audio":
             lengths = torch.tensor([[101], [173]]) if padding else torch.tensor([[173], [173]])
             tokens = torch.arange(173) < lengths
@@ -159,7 +171,7 @@ CLAIMS: Mapping[str, Callable[[ModelType], bool]] = {
     "training": lambda kind: True,
     "padding": lambda kind: kind.takes_padding,
     "generation": lambda kind: kind.generates,
-    "static cache": lambda kind: kind.generates,
+    "static cache": lambda kind: kind.generates and kind.has_static_cache,
     "weights": lambda kind: kind.returns_weights,
 }
 """For each column of the table, the model types for which the suite proves it."""
@@ -176,8 +188,26 @@ def token_mask(batch: int, length: int, padding: str | None) -> Tensor:
     return mask
 
 
-def _decoder(name: str, sizes: Mapping[str, Any] = _GROUPED, *, is_fast: bool = False, **more: Any) -> ModelType:
-    return ModelType(name, "decoder", "AutoModelForCausalLM", {**sizes, **more}, is_fast)
+def _decoder(
+    name: str,
+    sizes: Mapping[str, Any] = _GROUPED,
+    *,
+    is_fast: bool = False,
+    own_code: tuple[str, ...] = (),
+    has_static_cache: bool = True,
+    query_norm_scale: float = 1.0,
+    **more: Any,
+) -> ModelType:
+    return ModelType(
+        name,
+        "decoder",
+        "AutoModelForCausalLM",
+        {**sizes, **more},
+        is_fast,
+        own_code=own_code,
+        has_static_cache=has_static_cache,
+        query_norm_scale=query_norm_scale,
+    )
 
 
 def _encoder(name: str, *, layers: int = 2, is_fast: bool = False, **more: Any) -> ModelType:
@@ -193,6 +223,37 @@ def _other(name: str, family: str, sizes: Mapping[str, Any], **more: Any) -> Mod
 
 
 _WINDOWED = {"sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"]}
+_INKLING = TEXT | {
+    "hidden_size": 32,
+    "moe_intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "swa_num_attention_heads": 4,
+    "swa_num_key_value_heads": 2,
+    "swa_head_dim": 16,
+    "layer_types": ["hybrid_sliding", "hybrid"],
+    "sliding_window_size": 5,
+    "d_rel": 4,
+    "rel_extent": 8,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "n_layers_per_attn_res_block": 1,
+    "max_position_embeddings": 64,
+    "unpadded_vocab_size": VOCAB,
+}
+_PARAKEET = {
+    "hidden_size": 32,
+    "intermediate_size": 40,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "num_mel_bins": 16,
+    "subsampling_conv_channels": 8,
+    "conv_kernel_size": 5,
+    "layerdrop": 0.0,
+}
 _SWIN = {
     "image_size": 32,
     "patch_size": 4,
@@ -213,6 +274,8 @@ MODEL_TYPES = (
     _decoder("gemma"),
     _decoder("gemma2", is_fast=True, query_pre_attn_scalar=8, **_WINDOWED),
     _decoder("gemma3_text", query_pre_attn_scalar=8, **_WINDOWED),
+    # Gemma 4 has no factor of the scores, so its trained query norms are as small. Large ones amplify rounding.
+    _decoder("gemma4_text", query_norm_scale=8**-0.5, hidden_size_per_layer_input=0, **_WINDOWED),
     _decoder("gpt_oss", is_fast=True, num_local_experts=3, num_experts_per_tok=2, **_WINDOWED),
     _decoder("phi"),
     _decoder("phi3"),
@@ -245,6 +308,17 @@ MODEL_TYPES = (
         num_experts_per_tok=2,
         moe_intermediate_size=24,
         first_k_dense_replace=1,
+    ),
+    _decoder(
+        "inkling2_text",
+        _INKLING,
+        has_static_cache=False,
+        own_code=(
+            "model.layers.0.mlp_input",
+            "model.layers.1.attention_input",
+            "model.layers.1.mlp_input",
+            "model.final_input",
+        ),
     ),
     _encoder("bert", is_fast=True),
     _encoder("roberta"),
@@ -290,5 +364,6 @@ MODEL_TYPES = (
     ),
     _other("wav2vec2", "audio", _WAV),
     _other("hubert", "audio", _WAV),
+    _other("parakeet_encoder", "audio", _PARAKEET, takes_spectrograms=True),
 )
 """Model types whose attention goes through the interface of ``transformers``."""

@@ -7,6 +7,8 @@ import math
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers import DynamicCache
+from transformers.masking_utils import sliding_window_causal_mask_function
 
 from regard.errors import RefusedError, RegardError, ShapeError
 from regard.hf.attention_function import attention_function
@@ -152,7 +154,7 @@ def test_a_causal_layer_without_a_mask_is_refused_where_alignment_is_unknown():
     assert "3 queries and 11 keys" in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["indices", "block_indices", "temperature"])
+@pytest.mark.parametrize("name", ["indices", "block_indices", "block_table", "temperature"])
 def test_unknown_arguments_are_refused(name):
     with pytest.raises(RefusedError, match=name):
         attention_function(Layer(), *tensors(), None, **{name: torch.zeros(3, 11, 2, dtype=torch.long)})
@@ -165,7 +167,8 @@ def test_harmless_arguments_are_accepted():
         *inputs,
         None,
         use_cache=True,
-        sliding_window=5,
+        sliding_window=11,
+        seq_idx=torch.zeros(3, 11, dtype=torch.int32),
         position_ids=torch.arange(11),
         indices=None,
         block_indices=None,
@@ -174,11 +177,73 @@ def test_harmless_arguments_are_accepted():
     assert torch.equal(output, expected)
 
 
-def test_packed_texts_without_a_mask_are_refused():
-    with pytest.raises(RefusedError, match="packed"):
-        attention_function(Layer(), *tensors(), None, cu_seq_lens_q=torch.tensor([0, 5, 11]))
-    attention_function(Layer(), *tensors(), CAUSAL, cu_seq_lens_q=torch.tensor([0, 5, 11]))
-    attention_function(Layer(), *tensors(), None, cu_seq_lens_q=torch.tensor([0, 11]))
+@pytest.mark.parametrize("window", [1, 3, 10, 11, 64])
+@pytest.mark.parametrize("queries", [1, 11])
+def test_a_causal_window_without_a_mask(queries, window):
+    """The mask of ``transformers``: key j of query i counts if i - window < j <= i; one query is the last."""
+    query, key, value = leaves = tensors(queries=queries)
+    output, _ = attention_function(Layer(is_causal=True), query, key, value, None, sliding_window=window)
+    positions = torch.arange(11 - queries, 11)[:, None]
+    allowed = sliding_window_causal_mask_function(window)(0, 0, positions, torch.arange(11))
+    assert_equal_with_gradients(output, oracle(query, key, value, allowed=allowed)[0], leaves)
+
+
+def test_the_weights_of_a_causal_window():
+    query, key, value = tensors()
+    layer = Layer(is_causal=True)
+    _, weights = attention_function(layer, query, key, value, None, sliding_window=3, output_attentions=True)
+    _, expected = oracle(query, key, value, allowed=CAUSAL & ~CAUSAL.tril(-3))
+    torch.testing.assert_close(weights, expected)
+
+
+def test_a_window_counts_only_without_a_mask():
+    """The mask of a model holds the window; a model that passes both gets what the mask says."""
+    query, key, value = tensors()
+    output, _ = attention_function(Layer(is_causal=True), query, key, value, CAUSAL, sliding_window=3)
+    torch.testing.assert_close(output, oracle(query, key, value, allowed=CAUSAL)[0])
+
+
+@pytest.mark.parametrize(("is_causal", "window"), [(False, 3), (False, 10), (True, 0), (True, -1)])
+def test_a_window_whose_meaning_is_not_known_is_refused(is_causal, window):
+    """Half the width of a window that is not causal: inclusive in the masks of ``transformers``, less one in flash."""
+    with pytest.raises(RefusedError, match="with a window, and without a mask") as error:
+        attention_function(Layer(is_causal=is_causal), *tensors(), None, sliding_window=window)
+    assert f"sliding_window={window}" in str(error.value)
+
+
+def test_a_window_of_all_keys_is_harmless_in_both_directions():
+    query, key, value = tensors()
+    output, _ = attention_function(Layer(), query, key, value, None, sliding_window=11)
+    torch.testing.assert_close(output, oracle(query, key, value)[0])
+
+
+def test_a_cache_of_another_kind_is_refused():
+    with pytest.raises(RefusedError, match="this cache") as error:
+        attention_function(Layer(), *tensors(), None, cache=DynamicCache())
+    assert "past_key_values" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        {"cu_seq_lens_q": torch.tensor([0, 5, 11])},
+        {"cu_seq_lens_k": torch.tensor([0, 5, 11])},
+        {"seq_idx": (torch.arange(11) >= 5).int().expand(3, 11)},
+    ],
+    ids=lambda packed: next(iter(packed)),
+)
+def test_packed_texts_without_a_mask_are_refused(packed):
+    with pytest.raises(RefusedError, match="packed") as error:
+        attention_function(Layer(), *tensors(), None, **packed)
+    assert f"only {next(iter(packed))}, 2 texts" in str(error.value)
+    attention_function(Layer(), *tensors(), CAUSAL, **packed)
+
+
+def test_one_text_is_not_packed():
+    one = torch.tensor([0, 11])
+    # The rows of a batch are texts of their own.
+    rows = torch.arange(3)[:, None].expand(3, 11)
+    attention_function(Layer(), *tensors(), None, cu_seq_lens_q=one, cu_seq_lens_k=one, seq_idx=rows)
 
 
 def test_two_kinds_of_sinks_are_refused():
@@ -191,6 +256,14 @@ def test_a_mask_for_other_lengths_is_refused():
         attention_function(Layer(), *tensors(), torch.rand(3, 1, 11, 13) > 0.5)
     with pytest.raises(RegardError):
         attention_function(Layer(), *tensors(), torch.rand(2, 1, 11, 11) > 0.5)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(11, 7), (11, 13), (7, 11)])
+def test_a_causal_mask_for_other_lengths_is_refused(queries, keys):
+    """Its structure, that it is causal, would fit any lengths."""
+    mask = torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)[None, None]
+    with pytest.raises(ShapeError, match="does not fit queries and keys"):
+        attention_function(Layer(), *tensors(), mask)
 
 
 @pytest.mark.parametrize("arguments", [{}, {"softcap": 1.5}, {"s_aux": torch.randn(4).double()}])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -13,6 +14,7 @@ from torch import nn
 import regard.hf
 from garbage import GARBAGE
 from regard.errors import OptionError
+from unit.hf.model_table import PAGE
 from unit.hf.model_types import MODEL_TYPES, ModelType
 
 SIZES = {"vocab_size": 97, "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 40}
@@ -41,6 +43,33 @@ def test_models_that_ignore_the_name(name):
     assert not report.uses_regard
     assert layer in report.own_code.values()
     assert f"ignore attn_implementation: {layer}" in str(report)
+
+
+def names_on_the_page():
+    """The model types of which docs/transformers.md says that they ignore the name."""
+    _, _, rest = PAGE.read_text(encoding="utf-8").partition("<!-- list of models that ignore the name -->")
+    return re.findall("`([^`]+)`", rest.partition("<!-- end of list -->")[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", names_on_the_page())
+def test_models_of_the_page_accept_and_ignore_the_name(name):
+    """At their default sizes, without memory for weights."""
+    config = transformers.AutoConfig.for_model(name)
+    with torch.device("meta"):
+        model = transformers.AutoModel.from_config(config, attn_implementation="regard")
+    report = regard.hf.check(model)
+    assert report.own_code
+    assert not report.uses_regard
+    assert bool(report.through_interface) == (name in ("bigbird_pegasus", "longt5"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bark", "falcon", "gpt_neo", "gptj"])
+def test_models_that_do_not_know_the_name(name):
+    config = transformers.AutoConfig.for_model(name)
+    with torch.device("meta"), pytest.raises(KeyError, match="regard"):
+        transformers.AutoModel.from_config(config, attn_implementation="regard")
 
 
 @pytest.mark.parametrize(

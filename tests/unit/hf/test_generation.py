@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 import transformers
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
 import regard.hf
+from regard.errors import ShapeError
 from regard.hf.attention_function import attention_function
 from unit.hf.comparison import generate
 from unit.hf.model_types import MODEL_TYPES, ModelType
@@ -27,6 +30,44 @@ def test_caches(decoder, cache):
     model, inputs = decoder.build(), decoder.inputs("left")
     expected = generate(model, "eager", inputs, **LONG)
     assert torch.equal(generate(model, "regard", inputs, **LONG, cache_implementation=cache), expected)
+
+
+def test_a_quantized_cache(decoder, monkeypatch):
+    """The backend "fp8" of transformers needs no other package. It takes no windows; the text is that of eager."""
+    quantized = []
+    layer = transformers.cache_utils.Fp8QuantizedLayer
+    quantize = layer._quantize
+
+    def count(*args, **options):
+        quantized.append(args)
+        return quantize(*args, **options)
+
+    monkeypatch.setattr(layer, "_quantize", count)
+    sizes = (
+        {**decoder.sizes, "layer_types": ["full_attention"] * 2} if "layer_types" in decoder.sizes else decoder.sizes
+    )
+    model, inputs = replace(decoder, sizes=sizes).build(), decoder.inputs("left")
+    options = LONG | {"cache_implementation": "quantized", "cache_config": {"backend": "fp8"}}
+    expected = generate(model, "eager", inputs, **options)
+    assert quantized
+    quantized.clear()
+    assert torch.equal(generate(model, "regard", inputs, **options), expected)
+    assert quantized
+
+
+@pytest.mark.slow
+def test_inkling2_with_a_static_cache():
+    """With a window that is longer than the text: with another, transformers makes masks for other layers' lengths."""
+    kind = BY_NAME["inkling2_text"]
+    inputs, sizes = kind.inputs("left"), dict(kind.sizes)
+    model = replace(kind, sizes=sizes | {"sliding_window_size": 64}).build()
+    expected = generate(model, "eager", inputs, cache_implementation="static")
+    assert torch.equal(generate(model, "regard", inputs, cache_implementation="static"), expected)
+    model = kind.build()
+    with pytest.raises(RuntimeError, match="must match the size"):
+        generate(model, "eager", inputs, cache_implementation="static")
+    with pytest.raises(ShapeError, match="does not fit queries and keys"):
+        generate(model, "regard", inputs, cache_implementation="static")
 
 
 @pytest.mark.parametrize("name", ["llama", "t5"])

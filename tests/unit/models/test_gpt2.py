@@ -130,7 +130,8 @@ def test_pickles_are_refused(model, tmp_path):
 def test_overwriting_replaces_shards(model, tmp_path):
     model.save(tmp_path / "model", max_shard_bytes=1000)
     model.save(tmp_path / "model", overwrite=True)
-    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["config.json", "model.safetensors"]
+    files = sorted(path.name for path in (tmp_path / "model").iterdir())
+    assert files == ["config.json", "generation_config.json", "model.safetensors"]
 
 
 def test_hidden_tokens_have_no_influence(model):

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch import nn
-from transformers import AutoModelForSeq2SeqLM, UMT5EncoderModel
+from transformers import AutoModelForSeq2SeqLM, GenerationConfig, UMT5EncoderModel
 from transformers import T5EncoderModel as PeerEncoder
 
 import regard
@@ -283,6 +283,8 @@ class TestParity:
         model.save(tmp_path / "copy")
         copy = load(tmp_path / "copy")
         assert (copy.start_id, copy.end_ids) == (4, tuple(ends))
+        generation = GenerationConfig.from_pretrained(tmp_path / "copy")
+        assert (generation.decoder_start_token_id, generation.eos_token_id) == (4, ends)
 
         path = tmp_path / "generation_config.json"
         path.write_text(json.dumps({"forced_bos_token_id": 7, "suppress_tokens": []}))
