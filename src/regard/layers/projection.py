@@ -13,8 +13,8 @@ which of the two a CPU is, unless the environment variable REGARD_LINEAR does: "
 
 Few tokens, as in a decoding step, take as long as reading the weights, and neither library reads them as fast as memory
 allows: MKL and oneDNN reach half of it. regard's own kernel does (``kernels/operators/projection_op.py``), and is used
-without gradients, unless REGARD_LINEAR names a library alone: "onednn+own" is oneDNN beside the own kernels. In training,
-where oneDNN is used, a kernel of regard's own computes dW and db of many tokens
+without gradients, unless REGARD_LINEAR names a library alone ("onednn+own" is oneDNN beside the own kernels). In
+training, where oneDNN is used, a kernel of regard's own computes dW and db of many tokens
 (``kernels/operators/weight_gradient_op.py``): oneDNN would first copy columns to rows.
 """
 
