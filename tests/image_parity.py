@@ -2,7 +2,9 @@
 
 import torch
 
+from attention_parity import assert_same_weights, weights_of_peer
 from causal_parity import assert_error_ratio, assert_near, reload
+from regard import record
 from regard.models import load
 
 
@@ -25,8 +27,8 @@ def peer_outputs(peer, pixels, **options):
 
 
 def assert_same_outputs(model, peer, pixels, tolerance=1e-5, **options):
-    """Compare the embedding, each layer's output and all outputs that transformers has."""
-    with torch.no_grad():
+    """Compare the embedding, each layer's output, all outputs that transformers has, and the weights of attention."""
+    with torch.no_grad(), record(model) as seen:
         ours, theirs = model(pixels, keep_layers=True), peer_outputs(peer, pixels, **options)
     assert len(ours.layers) == len(theirs["layers"])
     for mine, other in zip(ours.layers, theirs.pop("layers"), strict=True):
@@ -35,6 +37,15 @@ def assert_same_outputs(model, peer, pixels, tolerance=1e-5, **options):
     assert compared
     for name, other in compared.items():
         assert_near(getattr(ours, name), other, tolerance=tolerance)
+    assert_same_weights(seen, weights_of_peer(peer, lambda one: one(pixels, **options)))
+
+
+def assert_returned_weights(peer, pixels):
+    """The weights that the parity of layers is tested with are those that ``output_attentions`` returns."""
+    returned = []
+    collected = weights_of_peer(peer, lambda one: returned.extend(one(pixels, output_attentions=True).attentions))
+    assert len(collected) == len(returned)
+    assert all(torch.equal(mine, other) for mine, other in zip(collected, returned, strict=True))
 
 
 def result_of(output):

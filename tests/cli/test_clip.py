@@ -1,6 +1,7 @@
 """``regard embed`` and ``regard classify`` with a CLIP: texts and pictures."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -73,6 +74,18 @@ def test_a_tower_alone(model):
     assert output("embed", "--model", "text", *TEXTS) == output("embed", "--model", "clip", *TEXTS)
     model.vision.processor = model.processor
     assert output("embed", "--model", "vision", *PATHS) == output("embed", "--model", "clip", *PATHS)
+
+
+def test_view_a_text(model):
+    """The page has the layers of the text tower: tokens of bytes between the start and the end token."""
+    shown = output("view", "a cat", "--model", "clip", "-o", "text.html")
+    assert "a cat" in shown
+    page = Path("text.html").read_text()
+    data = json.loads(page.split('id="data">')[1].split("</script>")[0])
+    (text,) = data["texts"][0]["attentions"]
+    assert [len(layer["query"]) for layer in text["layers"]] == [5, 5]
+    assert len(text["tokens"]) == 7
+    assert "longformer" in output("view", "a cat", "--model", "clip", "--mechanism", "longformer:window=2")
 
 
 def test_classify_by_labels(model):

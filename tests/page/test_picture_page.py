@@ -12,11 +12,11 @@ from test_page import CONTRAST, MALICIOUS_TOKENS
 
 import regard.view.picture_page
 from picture_files import random_pixels
-from regard.models import Deit, DeitConfig, Swin, SwinConfig
+from regard.models import Cct, Cvt, Deit, DeitConfig, Swin, SwinConfig
 from regard.view import PictureReading, read_clip_attention, read_picture_attention, write_pictures
 from regard.vision import ImageProcessor
 from small_clips import small_clip
-from small_image_models import image_classifier
+from small_image_models import image_classifier, small_cct, small_cvt
 
 ShowPictures = Callable[..., BrowserPage]
 PICTURE = random_pixels(12, 8, channels=1)
@@ -223,6 +223,123 @@ def test_rounded_page_without_values(show_pictures: ShowPictures, monkeypatch: p
     cells = opened.page.locator("#steps tbody td:nth-child(5)").all_inner_texts()
     np.testing.assert_allclose([float(cell) for cell in cells], row, atol=0.002)
     assert "rounded to 13 bits" in opened.page.inner_text("#foot")
+
+
+def cvt_reading() -> PictureReading:
+    return read_picture_attention(small_cvt(), random_pixels(26, 19, channels=1), name="cat.png")
+
+
+def picked_token(opened: BrowserPage) -> str:
+    return str(opened.page.locator("#query").evaluate("one => one.selectedOptions[0].text"))
+
+
+def test_a_patch_of_a_cvt_shows_its_weights_over_the_keys(show_pictures: ShowPictures) -> None:
+    """In each stage, with its own grids: the sentence, the names of the keys and the rows are those of the model."""
+    reading = cvt_reading()
+    opened = show_pictures(reading, at="#layer=0&head=2&token=30")
+    for at, token in ((0, 30), (2, 0), (1, 7)):
+        layer = reading.layers[at]
+        opened.page.evaluate(f"location.hash = 'layer={at}&head=2&token={token}'")
+        opened.wait_until(f"document.getElementById('layer').value === '{at}'")
+        row = layer.attention.weights()[2, token]
+        first = len(layer.grid.prefix)
+        best = first + int(row[first:].argmax())
+        source = ("the " if token < first else "") + layer.name_of(token)
+        assert opened.sentence() == (
+            f"In layer {at}, head 2, the key to which {source} attends most is {layer.name_of_key(best)}: "
+            f"{100 * row[best]:.1f} %."
+        )
+        names = [one.split(" ", 1)[1] for one in opened.page.locator("#key option").all_inner_texts()]
+        assert [name.strip("\u2068\u2069") for name in names] == list(map(layer.name_of_key, range(len(row))))
+        cells = opened.page.locator("#steps tbody td:nth-child(5)").all_inner_texts()
+        np.testing.assert_allclose([float(cell) for cell in cells], row, atol=5.1e-5)
+        keys = layer.key_grid
+        assert keys is not None
+        assert f"a grid of their own, {keys.rows} × {keys.columns}:" in opened.page.inner_text("#map-how")
+    assert opened.page.inner_text("#about").endswith("9 × 7 patches, 3 layers with 13 heads in all.")
+    assert opened.page.get_by_role("radio", name="Rollout", exact=True).count() == 0
+
+
+def test_patches_of_a_cvt_are_picked_on_the_grid_of_queries(show_pictures: ShowPictures) -> None:
+    reading = cvt_reading()
+    opened = show_pictures(reading, at="#layer=0&head=1&token=0")
+    box = opened.page.locator("#map").bounding_box()
+    assert box is not None
+    height, width = box["height"] / 9, box["width"] / 7
+    opened.page.locator("#map").click(position={"x": 3.5 * width, "y": 4.5 * height})
+    assert picked_token(opened) == "row 4, column 3"
+    opened.page.keyboard.press("ArrowRight")
+    opened.page.keyboard.press("ArrowDown")
+    assert picked_token(opened) == "row 5, column 4"
+    opened.page.locator("#map").hover(position={"x": box["width"] - 4, "y": 4})  # the last key of the first row
+    value = 100 * reading.layers[0].attention.weights()[1, 5 * 7 + 4, 3]
+    assert opened.page.inner_text("#map-value") == f"row 5, column 4 → key row 0, column 3 {value:.1f} %"
+    opened.page.select_option("#layer", "1")
+    assert picked_token(opened) == "row 3, column 2"
+    opened.page.get_by_role("radio", name="class token").click()
+    opened.page.select_option("#layer", "0")
+    assert picked_token(opened) == "row 4, column 3"
+
+
+def test_small_maps_of_a_cvt_have_a_pixel_for_each_key(show_pictures: ShowPictures) -> None:
+    """In all layers, also those whose tokens the picked one is none of: there the patch in the centre is shown."""
+    reading = cvt_reading()
+    opened = show_pictures(reading)
+    opened.wait_until_painted()
+    assert "patch in the centre" in opened.page.inner_text("#overview-how")
+    sizes = opened.page.evaluate("[...document.querySelectorAll('#grid canvas')].map((one) => [one.width, one.height])")
+    assert sizes == [[4, 5]] * 4 + [[2, 3]] * 12
+    pixels = opened.page.evaluate(
+        "[...document.querySelector('#grid canvas').getContext('2d').getImageData(0, 0, 4, 5).data]"
+    )
+    light = np.array(pixels).reshape(20, 4)[:, :3].sum(1)
+    weights = reading.layers[0].attention.weights()[0, 4 * 7 + 3]
+    assert (np.diff(light[np.argsort(weights)]) <= 0).all()
+
+
+def test_readout_and_gradient_rollout_of_a_cct(show_pictures: ShowPictures) -> None:
+    reading = read_picture_attention(small_cct(), PICTURE, name="cat.png")
+    readout, layer = reading.readout, reading.layers[-1]
+    assert readout is not None
+    opened = show_pictures(reading)
+    assert picked_token(opened) == "row 2, column 1"  # the centre: no token stands for the picture
+    opened.page.get_by_role("radio", name="Readout", exact=True).click()
+    best = int(readout.argmax())
+    assert opened.sentence() == (
+        f"In the vector that the head reads, the patch that counts most is {layer.name_of(best)}: "
+        f"{100 * readout[best]:.1f} %."
+    )
+    opened.page.locator("#picture").focus()
+    opened.page.keyboard.press("ArrowUp")
+    assert opened.page.inner_text("#map-value") == f"sequence pooling → row 1, column 1 {100 * readout[4]:.1f} %"
+    assert "view=readout" in opened.current_url()
+    for at, (label, _) in enumerate(reading.probabilities):
+        opened.page.locator("#labels button").nth(at).click()
+        row = reading.gradient_rollouts[label][0]
+        place = int(row.argmax())
+        share = f"{100 * row[place] / (row.sum() or 1):.1f} %"
+        assert opened.sentence() == (
+            f"For the label {label}, the patch that counts most is {layer.name_of(place)}: {share} of all patches."
+            if row.any()
+            else f"No patch counts for the label {label}: a larger weight on any of them would not raise its logit."
+        )
+        assert opened.page.inner_text("#map-value") == f"sequence pooling → {layer.name_of(place)} {share}"
+    opened.page.get_by_role("radio", name="Attention of a head").click()
+    opened.page.locator("#picture").click(position={"x": 2, "y": 2})
+    assert picked_token(opened) == "row 0, column 0"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1200, 380])
+@pytest.mark.parametrize("make", [small_cct, small_cvt])
+def test_contrast_and_width_of_models_with_convolutions(
+    show_pictures: ShowPictures, make: Callable[[], Cct | Cvt], width: int, scheme: str
+) -> None:
+    model = make()
+    reading = read_picture_attention(model, random_pixels(*model.picture_size, channels=1))
+    opened = show_pictures(reading, at="#layer=0&head=0", width=width, scheme=scheme)
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert opened.page.evaluate(CONTRAST) >= 4.5
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (400, "dark")])

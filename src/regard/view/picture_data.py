@@ -14,11 +14,12 @@ import numpy as np
 from jaxtyping import UInt8
 
 from regard.escape_text import direction_of, escape_text
+from regard.models.image_encoder import TokenGrid
 from regard.view.attention_layer import AttentionLayer
 from regard.view.layer_data import Json, choose_encoding, layer_data
 from regard.view.layer_reading import LayerReading
 from regard.view.pack import ALPHABET, pack_fixed, pack_float32
-from regard.view.picture_reading import PictureLayer, PictureReading
+from regard.view.picture_reading import Cell, PictureLayer, PictureReading
 from regard.vision.picture_file import load_pillow
 
 MAX_PNG_BYTES = 200_000
@@ -91,12 +92,19 @@ def _picture(reading: PictureReading, attentions: Sequence[AttentionLayer], lett
         "similarities": {
             escape_text(text): pack_float32(cosines[None]) for text, cosines in reading.similarities.items()
         },
+        "readout": None if reading.readout is None else pack_float32(reading.readout[None]),
         "no_rollout": reading.no_rollout_reason,
     }
 
 
 def _place(layer: PictureLayer) -> Json:
-    """How the tokens of a layer lie over the picture, and their windows."""
-    grid, windows = layer.grid, layer.windows
-    place: Json = {"rows": grid.rows, "columns": grid.columns, "prefix": list(grid.prefix), "cell": layer.cell}
+    """How the tokens of a layer lie over the picture, their windows, and how keys lie if not as queries do."""
+    place = _grid(layer.grid, layer.cell)
+    if layer.key_grid is not None and layer.key_cell is not None:
+        place["keys_place"] = _grid(layer.key_grid, layer.key_cell)
+    windows = layer.windows
     return place if windows is None else place | {"window": windows.size, "shift": windows.shift}
+
+
+def _grid(grid: TokenGrid, cell: Cell) -> Json:
+    return {"rows": grid.rows, "columns": grid.columns, "prefix": list(grid.prefix), "cell": cell}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import final
+from typing import TypeAlias, final
 
 import numpy as np
 from jaxtyping import Float64, Int, UInt8
@@ -19,6 +19,9 @@ from regard.layers.window_partition import WindowPartition
 from regard.models.image_encoder import TokenGrid
 from regard.view.attention_layer import AttentionLayer
 
+Cell: TypeAlias = tuple[int | float, int | float]
+"""The (height, width) in pixels of a token; a fraction where convolutions make the tokens."""
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -26,17 +29,20 @@ class PictureLayer:
     """One attention layer: how its tokens lie, ``attention``, and its windows, or None if it has none.
 
     ``cell`` is the (height, width) in pixels of a token of the grid; cells at the right and at the bottom may be cut.
-    ``attention`` has a query for each token, and a key for each token, or for each token of the query's window. Raises
-    ShapeError if it has other numbers of queries and keys.
+    ``attention`` has a query for each token, and a key for each token, or for each token of the query's window. If keys
+    lie on another grid than queries, ``key_grid`` and ``key_cell`` are those of the keys. Raises ShapeError for other
+    numbers of queries and keys.
     """
 
     grid: TokenGrid
     attention: AttentionLayer
-    cell: tuple[int, int]
+    cell: Cell
     windows: WindowPartition | None = None
+    key_grid: TokenGrid | None = None
+    key_cell: Cell | None = None
 
     def __post_init__(self) -> None:
-        keys = self.grid.tokens if self.windows is None else self.windows.size**2
+        keys = self.grid_of_keys.tokens if self.windows is None else self.windows.size**2
         got = (self.attention.queries, self.attention.keys)
         if got != (self.grid.tokens, keys):
             raise ShapeError(
@@ -47,10 +53,16 @@ class PictureLayer:
             )
 
     @property
+    def grid_of_keys(self) -> TokenGrid:
+        """How keys lie: ``key_grid``, or the grid of the queries."""
+        return self.grid if self.key_grid is None else self.key_grid
+
+    @property
     def keys(self) -> Int[np.ndarray, "tokens keys"]:
-        """The token that each key of each query is; -1 for the padding of a window."""
+        """The token of ``grid_of_keys`` that each key of each query is; -1 for the padding of a window."""
         if self.windows is None:
-            return np.broadcast_to(np.arange(self.grid.tokens), (self.grid.tokens, self.grid.tokens))
+            keys = self.grid_of_keys.tokens
+            return np.broadcast_to(np.arange(keys), (self.grid.tokens, keys))
         cells = self.windows.cells.numpy()
         of_token = np.empty((self.grid.tokens, cells.shape[1]), dtype=np.int64)
         for window in cells:
@@ -59,10 +71,19 @@ class PictureLayer:
 
     def name_of(self, token: int) -> str:
         """The name of a token: "class token", or its row and column, which are counted from 0."""
-        if token < len(self.grid.prefix):
-            return f"{self.grid.prefix[token]} token"
-        row, column = divmod(token - len(self.grid.prefix), self.grid.columns)
-        return f"row {row}, column {column}"
+        return _name_token(self.grid, token)
+
+    def name_of_key(self, token: int) -> str:
+        """The name of a token of ``grid_of_keys``: "key row 0, column 0" if keys lie on another grid than queries."""
+        own = self.key_grid is not None and token >= len(self.key_grid.prefix)
+        return f"{'key ' if own else ''}{_name_token(self.grid_of_keys, token)}"
+
+
+def _name_token(grid: TokenGrid, token: int) -> str:
+    if token < len(grid.prefix):
+        return f"{grid.prefix[token]} token"
+    row, column = divmod(token - len(grid.prefix), grid.columns)
+    return f"row {row}, column {column}"
 
 
 @final
@@ -76,8 +97,11 @@ class PictureReading:
         layers: the attention layers, in order.
         probabilities: the labels and their probabilities, the most probable first; () without a head.
         rollout: (tokens, tokens), attention rollout through all layers; None if it does not exist.
-        gradient_rollouts: by label, (prefix tokens, tokens): how much each token counts for the label.
+        gradient_rollouts: by label, (prefix tokens, tokens): how much each token counts for the label; (1, tokens) of
+            a model with a readout.
         similarities: by text, (tokens,): the cosine of a CLIP's text with each token; empty for other models.
+        readout: (tokens,), the weight of each token of the last layer in the vector that the head reads, as sequence
+            pooling gives it; None for a model without such weights.
         no_rollout_reason: why there is none; "" if there is one.
     """
 
@@ -86,8 +110,9 @@ class PictureReading:
     layers: tuple[PictureLayer, ...]
     probabilities: tuple[tuple[str, float], ...] = ()
     rollout: Float64[np.ndarray, "tokens tokens"] | None = None
-    gradient_rollouts: Mapping[str, Float64[np.ndarray, "prefix tokens"]] = field(default_factory=dict)
+    gradient_rollouts: Mapping[str, Float64[np.ndarray, "sources tokens"]] = field(default_factory=dict)
     similarities: Mapping[str, Float64[np.ndarray, " tokens"]] = field(default_factory=dict)
+    readout: Float64[np.ndarray, " tokens"] | None = None
     no_rollout_reason: str = ""
 
     @property

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import CheckpointError, check_kind
-from regard.models import TextClassifier
+from regard.models import Clip, ClipText, TextClassifier
 from regard.recording import Recording, record
 from regard.view.from_recording import layers_of, to_numpy
 from regard.view.reading import Answer, Reading, Tokens
@@ -33,6 +33,7 @@ class RecordedText:
 def read(model: Any, text: str, *, truncate: bool = False, name: str = "the text") -> Reading:
     """Capture every attention layer of ``model``, from ``regard.load``, for a text; of a classifier also its answer.
 
+    Of a CLIP, the layers are those of its text tower, whose first token is kept apart as that of a decoder.
     Raises DataError for a text longer than the model's limit unless ``truncate`` is set, and for one with too many
     weights; ``name`` is the text's name in messages. Raises CheckpointError for a model without tokenizer.
     """
@@ -43,12 +44,14 @@ def read(model: Any, text: str, *, truncate: bool = False, name: str = "the text
         hidden=to_numpy(torch.cat(seen.output.layers)),
         dropped=seen.dropped,
         answer=_read_answer(model, seen.output.logits) if isinstance(model, TextClassifier) else None,
+        sink=0 if isinstance(model, Clip | ClipText) else None,
     )
 
 
 def record_text(model: Any, text: str, *, truncate: bool, name: str) -> RecordedText:
-    """Run a model on a text, and record its attention layers. Raises the errors of ``read``."""
+    """Run a model, or the text tower of a CLIP, on a text, and record its attention layers. Raises as ``read`` does."""
     check_kind("model", model, nn.Module, do='model = regard.load("minilm")')
+    model = model.text if isinstance(model, Clip) else model
     if getattr(model, "tokenizer", None) is None:
         raise CheckpointError(
             "this model has no tokenizer, so it cannot read text",

@@ -12,22 +12,19 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from regard.errors import CheckpointError, DataError, OptionError, RefusedError, check_kind
-from regard.layers.window_partition import WindowPartition
-from regard.models import ImageEncoder, Swin
+from regard.models import Cct, Cvt, ImageEncoder, Swin
 from regard.models.image_encoder import ImageOutput, TokenGrid
 from regard.recording import LayerCall, record
-from regard.view.from_recording import check_number_of_weights, layers_of, to_numpy
-from regard.view.layer_weights import LayerWeights
-from regard.view.picture_reading import PictureLayer, PictureReading
-from regard.view.rollout import attention_rollout, gradient_rollouts, keep_outputs, output_gradients
+from regard.view.picture_layers import make_picture_layers
+from regard.view.picture_reading import PictureReading
+from regard.view.rollout import attention_rollout, gradient_rollouts, keep_outputs, output_gradients, read_out
 from regard.vision.image_processor import ImageProcessor
 from regard.vision.picture_file import Picture
 
 MAX_TOKENS = 2048
-"""Maximum number of tokens of a layer without windows, whose rollout is a matrix: 724 pixels square with ViT base."""
+"""Maximum number of tokens of a model with a rollout, which is a matrix: 724 pixels square with ViT base."""
 MAX_LABELS = 5
 """Labels whose gradient rollout is computed, the most probable ones."""
-WINDOWS_REASON = "The weights of a window are stored, and its scores have a bias by rows and columns."
 
 
 def read_picture_attention(
@@ -36,7 +33,7 @@ def read_picture_attention(
     """Capture every attention layer of ``model`` for a picture; with a head also its labels.
 
     Args:
-        model: an image encoder, from ``regard.load``: a ViT, a DeiT or a Swin.
+        model: an image encoder, from ``regard.load``: a ViT, a DeiT, a Swin, a CCT or a CvT.
         picture: a path, the bytes of a file, an array of uint8, or a picture of Pillow.
         label: a label whose gradient is shown beside those of the ``MAX_LABELS`` most probable ones.
         name: the picture's name on the page and in messages; "" is its path.
@@ -76,29 +73,54 @@ def capture_picture(
     pixels = processor.to_pixels(picture, name=name)
     grids = model.token_grids(*pixels.shape[1:])
     _check_grids(model, grids, name)
-    windows = model.windows(*pixels.shape[1:]) if isinstance(model, Swin) else (None,) * len(grids)
     output, calls, outputs = _run(model, processor, pixels, with_gradients=bool(labels))
     logits = compute_logits(output)
     probabilities = _rank_labels(labels, logits)
-    layers = _make_layers(calls, grids, windows, _find_cells(model, grids))
-    reading = PictureReading(name, pixels, layers, probabilities)
-    reason = _no_rollout_reason(reading, windows)
-    if reason:
-        return replace(reading, no_rollout_reason=reason), output
+    readout = model.pooling.weights(output.hidden)[0].detach() if isinstance(model, Cct) else None
+    reading = PictureReading(
+        name,
+        pixels,
+        make_picture_layers(model, calls, *pixels.shape[1:]),
+        probabilities,
+        readout=None if readout is None else readout.double().cpu().numpy(),
+        no_rollout_reason=_no_rollout_reason(model, calls),
+    )
+    if reading.no_rollout_reason:
+        return reading, output
     names = [one for one, _ in probabilities[: MAX_LABELS if gradients is None else gradients]]
     names += [chosen] if chosen is not None and chosen not in names else []
-    rolled = {} if logits is None else _roll_gradients(labels, logits, calls, outputs, names, len(grids[0].prefix))
+    rows: list[np.ndarray] = []
+    if logits is not None:
+        numbers = [labels.index(one) for one in names]
+        rolled = gradient_rollouts(calls, output_gradients(logits, outputs, numbers))
+        if readout is None:
+            rows = [one[: len(grids[0].prefix)] for one in rolled]
+        else:
+            rows = _read_out_all(rolled, readout, output, output_gradients(logits, [output.pooled], numbers))
     rollout = attention_rollout(layer.attention.weights() for layer in reading.layers)
-    return replace(reading, rollout=rollout, gradient_rollouts=rolled), output
+    gradient_rows = dict(zip(names, rows, strict=True)) if rows else {}
+    return replace(reading, rollout=rollout, gradient_rollouts=gradient_rows), output
 
 
-def _no_rollout_reason(reading: PictureReading, windows: Sequence[WindowPartition | None]) -> str:
+def _no_rollout_reason(model: ImageEncoder, calls: Sequence[LayerCall]) -> str:
     """Why attention cannot be rolled out; "" if it can."""
-    if any(one is not None for one in windows):
+    if isinstance(model, Swin):
         return "The tokens of a Swin are merged from stage to stage, so there is no rollout."
-    if any(layer.attention.is_signed for layer in reading.layers):
+    if isinstance(model, Cvt):
+        return (
+            "The keys of a CvT are convolutions of its tokens, which are fewer in each stage, so there is no rollout."
+        )
+    if any(call.mechanism.weights_are == "signed" for call in calls):
         return "Weights may be below 0 here, so there is no rollout."
-    return "" if reading.layers else "The model has no layers."
+    return "" if calls else "The model has no layers."
+
+
+def _read_out_all(
+    rolled: Sequence[np.ndarray], readout: Tensor, output: ImageOutput, gradients: Sequence[tuple[Tensor, ...]]
+) -> list[np.ndarray]:
+    """The row of the readout for each label, from the gradients of its logit with respect to the pooled vector."""
+    hidden = output.hidden[0].detach()
+    return [read_out(one, readout, hidden, pooled[0]) for one, (pooled,) in zip(rolled, gradients, strict=True)]
 
 
 def _run(
@@ -119,57 +141,6 @@ def _run(
     finally:
         model.train(was_training)
     return output, list(seen), outputs
-
-
-def _make_layers(
-    calls: list[LayerCall],
-    grids: tuple[TokenGrid, ...],
-    windows: tuple[WindowPartition | None, ...],
-    cells: list[tuple[int, int]],
-) -> tuple[PictureLayer, ...]:
-    if all(one is None for one in windows):
-        return tuple(map(PictureLayer, grids, layers_of(calls), cells))
-    check_number_of_weights(
-        [(call.query.shape[1], grid.tokens, call.key.shape[2]) for call, grid in zip(calls, grids, strict=True)]
-    )
-    return tuple(
-        PictureLayer(grid, _join_windows(call, grid, one), cell, one)
-        for call, grid, one, cell in zip(calls, grids, windows, cells, strict=True)
-        if one is not None
-    )
-
-
-def _find_cells(model: ImageEncoder, grids: tuple[TokenGrid, ...]) -> list[tuple[int, int]]:
-    """The (height, width) in pixels of a token in each layer: a patch, and twice as much after each merging."""
-    height, width = model.config.patch_size
-    cells: list[tuple[int, int]] = []
-    for before, grid in zip(grids[:1] + grids, grids, strict=False):
-        if (grid.rows, grid.columns) != (before.rows, before.columns):
-            height, width = 2 * height, 2 * width
-        cells.append((height, width))
-    return cells
-
-
-def _join_windows(call: LayerCall, grid: TokenGrid, windows: WindowPartition) -> LayerWeights:
-    """The weights of all windows (windows, heads, tokens, tokens) as rows of the map (heads, cells, window tokens)."""
-    weights = to_numpy(call.weights())
-    rows = np.empty((weights.shape[1], grid.tokens, weights.shape[3]), dtype=np.float32)
-    for window, cells in zip(weights, windows.cells.numpy(), strict=True):
-        rows[:, cells[cells >= 0]] = window[:, cells >= 0]
-    return LayerWeights(call.name, rows, call.mechanism.weights_are, WINDOWS_REASON)
-
-
-def _roll_gradients(
-    labels: Sequence[str],
-    logits: Tensor,
-    calls: list[LayerCall],
-    outputs: list[Tensor],
-    names: list[str],
-    prefix: int,
-) -> dict[str, np.ndarray]:
-    """The rows of the tokens before the patches, which the heads read, of the gradient rollout of each name."""
-    gradients = output_gradients(logits, outputs, [labels.index(one) for one in names])
-    return {one: rolled[:prefix] for one, rolled in zip(names, gradient_rollouts(calls, gradients), strict=True)}
 
 
 def _rank_labels(labels: Sequence[str], logits: Tensor | None) -> tuple[tuple[str, float], ...]:
@@ -208,12 +179,12 @@ def _check_grids(model: ImageEncoder, grids: tuple[TokenGrid, ...], name: str) -
     if any(grid.rows * grid.columns == 0 for grid in grids):
         raise RefusedError(
             f"the tokens of a {type(model).__name__} do not lie over the picture",
-            expected="a model whose tokens are patches: ViT, DeiT or Swin",
+            expected="a model whose tokens are patches: ViT, DeiT, Swin, CCT or CvT",
             got="layers of latents, which have no place",
             do="record it in Python: with regard.record(model) as seen: model(pixels)",
         )
     most = max((grid.tokens for grid in grids), default=0)
-    if not isinstance(model, Swin) and most > MAX_TOKENS:
+    if not isinstance(model, Swin | Cvt) and most > MAX_TOKENS:
         raise DataError(
             f"{name} has too many patches to show",
             expected=f"at most {MAX_TOKENS:,} tokens",

@@ -3,13 +3,15 @@
     rollout             A_l = mean over the heads of layer l,  R_0 = 1
                         R_l = norm((A_l + 1) / 2) R_{l-1}                        norm: each row sums to 1
     gradient rollout    C_l = mean over the heads of max(0, A_l * dy/dA_l),  R_l = R_{l-1} + C_l R_{l-1}
+    of a readout        r = max(0, a * dy/da) R_L,    for z = sum_i a_i h_i, the vector that the head reads
 
 Row i of R says how much each token of the input counts for token i of the output; y is the logit of a label.
 
 Rollout: Abnar & Zuidema 2020, "Quantifying attention flow in Transformers", section 3. Gradient rollout: Chefer, Gur &
 Wolf 2021, "Generic attention-model explainability for interpreting bi-modal and encoder-decoder Transformers",
 equations 5 and 6. A layer's output is linear in its values, o = A v, so dy/dA = dy/do v^T: the gradient of the weights
-needs no weights in the forward pass, and one layer's weights are in memory at a time.
+needs no weights in the forward pass, and one layer's weights are in memory at a time. A readout, such as sequence
+pooling, is attention of one head and one query, the vector z, without a residual connection: r is a row for it.
 """
 
 from __future__ import annotations
@@ -57,6 +59,22 @@ def gradient_rollouts(
             counted = (weights * of_weights).clamp(min=0).mean(0)
             rolled[label] = rolled[label] + counted @ rolled[label]
     return [one.numpy() for one in rolled]
+
+
+def read_out(
+    rolled: Float64[np.ndarray, "tokens tokens"],
+    weights: Float[Tensor, " tokens"],
+    hidden: Float[Tensor, "tokens width"],
+    gradient: Float[Tensor, " width"],
+) -> Float64[np.ndarray, "1 tokens"]:
+    """Compute the row of a readout of a gradient rollout.
+
+    ``weights`` are those of the tokens in the vector that the head reads, ``hidden`` the tokens that it sums, and
+    ``gradient`` that of the label's logit with respect to the vector.
+    """
+    counted = (weights.double() * (hidden.double() @ gradient.double())).clamp(min=0).cpu().numpy()
+    row: np.ndarray = counted[None] @ rolled
+    return row
 
 
 @contextmanager

@@ -46,14 +46,17 @@ def strongest_patches(reading: PictureReading) -> tuple[list[tuple[str, float]],
     """The strongest patches with their shares, and what they are shares of, as a sentence.
 
     They are those of the class token through all layers if there is a rollout, of its attention in the last layer if
-    not, and of the mean of all tokens if there is no class token.
+    not, and of the mean of all tokens if there is no class token. Of a model with a readout, they are its weights.
     """
     layer = reading.layers[-1]
     names = layer.grid.prefix
     if reading.rollout is not None and names:
         return _strongest(layer, reading.rollout[0]), f"Attention rollout of the {names[0]} token, through all layers."
+    if reading.readout is not None:
+        how = "Weights of the sequence pooling, by which the head reads the tokens of the last layer."
+        return _strongest(layer, reading.readout), how
     weights = np.abs(layer.attention.weights()).mean(axis=0)
-    received = np.zeros(layer.grid.tokens)
+    received = np.zeros(layer.grid_of_keys.tokens)
     keys, counted = layer.keys, slice(0, 1) if names else slice(None)
     inside = keys[counted] >= 0
     np.add.at(received, keys[counted][inside], weights[counted][inside])
@@ -66,10 +69,10 @@ def strongest_patches(reading: PictureReading) -> tuple[list[tuple[str, float]],
 
 
 def _strongest(layer: PictureLayer, shares: np.ndarray) -> list[tuple[str, float]]:
-    """The patches with the largest shares, the largest first."""
-    first = len(layer.grid.prefix)
+    """The patches, or keys, with the largest shares, the largest first."""
+    first = len(layer.grid_of_keys.prefix)
     order = first + np.argsort(-shares[first:], kind="stable")[:MAX_PATCHES]
-    return [(layer.name_of(int(token)), float(shares[token])) for token in order]
+    return [(layer.name_of_key(int(token)), float(shares[token])) for token in order]
 
 
 def make_share_table(name: str, number: str, rows: Sequence[tuple[str, float]], *, plain: bool) -> Table:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
+from attention_parity import assert_same_weights, weights_of_peer
 from causal_parity import assert_error_ratio, assert_near, reload
 from hypothesis_examples import examples
 from regard import masks, record
@@ -163,7 +164,14 @@ class Pair:
         return pairs
 
     def check(self, tolerance):
-        """Compare all outputs, and the gradients of all weights."""
+        """Compare all outputs, the weights of attention, and the gradients of all weights."""
+        with torch.no_grad(), record(self.model) as seen:
+            self.model(*self.ours, **self.options)
+        weights = weights_of_peer(self.peer, lambda one: one(**self.theirs))
+        if isinstance(self.model, Clip):  # transformers calls the vision tower first
+            pictures = len(self.model.vision.layers)
+            weights = weights[pictures:] + weights[:pictures]
+        assert_same_weights(seen, weights)
         with torch.no_grad():
             for name, (mine, other) in self.outputs().items():
                 assert mine.shape == other.shape, name

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import regard
+from attention_parity import assert_same_weights
 from causal_parity import assert_error_ratio, assert_near, reload
 from hypothesis_examples import examples
 from regard import masks
@@ -94,7 +95,8 @@ def peers(draw):
         patch_sizes=patches,
         patch_stride=each([1, 2, 3]),
         patch_padding=[side // 2 for side in patches],
-        embed_dim=[one * draw(st.sampled_from([2, 3, 5])) for one in heads],
+        # A norm of two numbers leaves their signs alone, so that in float32 gradients before it are rounding.
+        embed_dim=[one * draw(st.sampled_from([2, 3, 5] if one > 1 else [3, 5])) for one in heads],
         num_heads=heads,
         depth=[number + draw(st.integers(1, 2)) for number in range(stages)],  # a stage with fewer fails there
         mlp_ratio=each([1.0, 2.5]),
@@ -137,9 +139,22 @@ def result_of(model, pixels):
     return peer_outputs(model, pixels)[1].mean(dim=1)
 
 
+def collect_weights(peer):
+    """A list that gets the weights of each layer of a peer, which does not return them, as they enter their dropout."""
+    found = []
+    for module in peer.modules():
+        if hasattr(module, "convolution_projection_key"):
+            module.dropout.register_forward_pre_hook(lambda _module, inputs: found.append(inputs[0]))
+    return found
+
+
 def assert_same_outputs(model, peer, pixels, tolerance):
-    with torch.no_grad():
+    """Compare the output of each stage, all other outputs, and the weights of attention."""
+    peer = copy.deepcopy(peer)
+    weights = collect_weights(peer)
+    with torch.no_grad(), regard.record(model) as seen:
         ours, (stages, hidden, logits) = model(pixels, keep_layers=True), peer_outputs(peer, pixels)
+    assert_same_weights(seen, weights)
     for mine, other in zip(ours.layers, stages, strict=True):
         assert_near(mine[:, mine.shape[1] - other.shape[1] :], other, tolerance=tolerance)
     assert_near(ours.hidden, hidden, tolerance=tolerance)

@@ -25,6 +25,7 @@ from transformers import (
 )
 
 import regard
+from attention_parity import largest_weight_error
 from causal_parity import assert_error_ratio, assert_near, reload
 from regard import masks
 from regard.models import (
@@ -186,14 +187,6 @@ def assert_same_outputs(model, peer, inputs, *, tolerance=1e-5, mask=None, token
         if tokens is not None and mine.shape[2] == tokens.shape[1]:  # the same queries of flow
             mine, other = (one.transpose(1, 2)[tokens] for one in (mine, other))
         assert_near(mine, other, tolerance, floor=largest_weight_error(other))
-
-
-def largest_weight_error(weights):
-    """The error of softmax weights w = exp(s) / sum exp(s) where that of each score s is its size: |dw| <= |ds| / 4.
-
-    Scores are as far apart as the logarithms of their weights; those far below 2^-24 have no part in the others.
-    """
-    return weights.clamp(min=2.0**-24).log().abs().max().item() / 4
 
 
 def assert_same_gradients(model, peer, inputs, *, tolerance):

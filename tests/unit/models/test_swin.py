@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 import regard
+from attention_parity import assert_same_weights, weights_of_peer
 from causal_parity import assert_error_ratio, assert_near, reload
 from hypothesis_examples import examples
 from oracles import windows as oracle
@@ -119,8 +120,8 @@ def result_of(output):
 
 
 def assert_same_outputs(model, peer, pixels, tolerance, **options):
-    """Compare the embedding, each stage's output and all outputs that transformers has."""
-    with torch.no_grad():
+    """Compare the embedding, each stage's output, all outputs that transformers has, and the weights of attention."""
+    with torch.no_grad(), regard.record(model) as seen:
         ours, theirs = model(pixels, keep_layers=True), fresh(peer)(pixels, output_hidden_states=True, **options)
     for mine, other in zip(ours.layers, theirs.hidden_states, strict=True):
         assert_near(mine, other, tolerance=tolerance)
@@ -129,6 +130,7 @@ def assert_same_outputs(model, peer, pixels, tolerance, **options):
     assert found
     for name, other in found.items():
         assert_near(getattr(ours, name), other, tolerance=tolerance)
+    assert_same_weights(seen, weights_of_peer(peer, lambda one: one(pixels, **options)))
 
 
 def gradients(model, peer, pixels, factors, **options):
@@ -185,6 +187,14 @@ class TestParity:
     @pytest.mark.parametrize("size", [(48, 48), (50, 61), (49, 97), (72, 24)])
     def test_padding_of_patches_windows_and_maps(self, tmp_path, size):
         assert_same_model(make_peer(), tmp_path / "peer", size)
+
+    def test_weights_of_parity_are_those_of_output_attentions(self):
+        """Which returns those of the last layer of each stage only."""
+        returned = []
+        run = lambda one: returned.extend(one(torch.randn(2, 3, 50, 61), output_attentions=True).attentions)  # noqa: E731
+        collected = weights_of_peer(make_peer(depths=[1, 3]), run)
+        assert len(collected) == 4
+        assert all(torch.equal(collected[layer], other) for layer, other in zip((0, 3), returned, strict=True))
 
     def test_interpolated_absolute_positions(self, tmp_path):
         peer = make_peer(use_absolute_embeddings=True)

@@ -15,7 +15,14 @@ from safetensors.torch import load_file, save_file
 import regard
 from causal_parity import assert_near, reload
 from hypothesis_examples import examples
-from image_parity import assert_bfloat16, assert_same_gradients, assert_same_model, assert_same_outputs, random_pixels
+from image_parity import (
+    assert_bfloat16,
+    assert_returned_weights,
+    assert_same_gradients,
+    assert_same_model,
+    assert_same_outputs,
+    random_pixels,
+)
 from regard import masks, positions
 from regard.errors import CheckpointError, DtypeError, OptionError, RefusedError, RegardError, ShapeError
 from regard.models import (
@@ -106,6 +113,9 @@ class TestParity:
             assert_same_model(peer, tmp_path_factory.mktemp("peer"))
 
         check()
+
+    def test_weights_of_parity_are_those_of_output_attentions(self, kind):
+        assert_returned_weights(make_peer(kind), torch.randn(2, 3, 21, 21))
 
     def test_bfloat16(self, tmp_path, kind):
         assert_bfloat16([make_peer(kind, seed) for seed in range(5)], tmp_path)

@@ -10,7 +10,7 @@ from regard.classification import ZeroShotClassifier
 from regard.errors import CheckpointError, OptionError
 from regard.mechanisms.base import Mechanism
 from regard.recording import record
-from regard.view import read_clip_attention
+from regard.view import read, read_clip_attention
 from regard.view.read_clip import MAX_TEXTS
 from small_clips import small_clip
 
@@ -83,3 +83,23 @@ def test_unusable_texts_and_models_are_refused():
     model.vision.processor = None
     with pytest.raises(CheckpointError, match="how its pixels are made"):
         read_clip_attention(model, PICTURE, TEXTS)
+
+
+@pytest.mark.parametrize("part", ["clip", "text tower"])
+def test_a_text_shows_the_attention_of_the_text_tower(part):
+    """The weights are softmax(q . k / sqrt(d)) over the tokens before and at the query, computed in NumPy."""
+    model = small_clip()
+    reading = read(model if part == "clip" else model.text, "a cat")
+    ids = model.tokenizer.encode(["a cat"]).ids
+    with torch.no_grad(), record(model.text) as seen:
+        hidden = model.text(ids, keep_layers=True).layers
+    assert len(reading.tokens) == ids.shape[1] == 7
+    assert [reading.tokens.surface(token) for token in range(1, 6)] == ["a", " ", "c", "a", "t"]
+    assert reading.tokens.special == (True, *[False] * 5, True)
+    assert reading.sink == 0
+    np.testing.assert_allclose(reading.hidden, torch.cat(hidden).numpy(), atol=1e-6)
+    for layer, call in zip(reading.layers, seen, strict=True):
+        scores = (call.query[0].double() @ call.key[0].double().mT).numpy() / np.sqrt(4)
+        scores[:, np.triu(np.ones((7, 7), dtype=bool), 1)] = -np.inf
+        powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        np.testing.assert_allclose(layer.weights(), powers / powers.sum(axis=-1, keepdims=True), atol=1e-6)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import regard.view.from_recording
 import regard.view.read_picture
 from oracles.rollout import gradient_rollout, numerical_gradient, rollout
 from picture_files import random_pixels
@@ -21,7 +22,7 @@ from regard.view.picture_data import build_pictures_data, encode_picture
 from regard.view.picture_page import render_pictures
 from regard.view.terminal_picture import strongest_patches
 from regard.vision import ImageProcessor
-from small_image_models import image_classifier
+from small_image_models import image_classifier, small_cct, small_cvt
 
 PICTURE = random_pixels(13, 9, channels=1)
 
@@ -156,6 +157,121 @@ def test_rows_of_a_swin_lie_in_its_windows(size):
             np.testing.assert_allclose(mixed, joined[0, cell].numpy(), atol=1e-5)
     assert reading.rollout is None
     assert "merged" in reading.no_rollout_reason
+
+
+@pytest.mark.parametrize("size", [(13, 9), (8, 15), (5, 5)])
+def test_tokens_of_a_cct_divide_the_picture(size):
+    """Two convolutions, each halving the map with the remainder: rows and columns are sides / 4, rounded up."""
+    model = small_cct(size=size)
+    picture = random_pixels(*size, channels=1)
+    reading = read_picture_attention(model, picture)
+    weights, _ = record_weights(model, model.processor([picture]))
+    rows, columns = -(-size[0] // 4), -(-size[1] // 4)
+    for layer, expected in zip(reading.layers, weights, strict=True):
+        assert (layer.grid, layer.key_grid, layer.windows) == (TokenGrid(rows, columns), None, None)
+        assert layer.cell == pytest.approx((size[0] / rows, size[1] / columns))
+        np.testing.assert_allclose(layer.attention.weights(), expected[0], atol=1e-6)
+    np.testing.assert_allclose(reading.rollout, rollout([one[0].astype(np.float64) for one in weights]), atol=1e-6)
+
+
+def test_readout_of_a_cct_is_its_sequence_pooling():
+    """The softmax over tokens of w . x + b, in NumPy, and the vector that these weights make of the tokens."""
+    model = small_cct().double()
+    reading = read_picture_attention(model, PICTURE)
+    with torch.no_grad():
+        output = model(model.processor([PICTURE]).double())
+    hidden = output.hidden[0].numpy()
+    score = model.pooling.score
+    powers = np.exp(hidden @ score.weight.detach().numpy()[0] + float(score.bias.detach()))
+    np.testing.assert_allclose(reading.readout, powers / powers.sum(), rtol=1e-10)
+    np.testing.assert_allclose(reading.readout @ hidden, output.pooled[0].numpy(), atol=1e-12)
+    rows, how = strongest_patches(reading)
+    best = int(powers.argmax())
+    assert rows[0] == (reading.layers[-1].name_of(best), pytest.approx(powers[best] / powers.sum()))
+    assert "sequence pooling" in how
+
+
+def test_gradient_rollout_of_a_cct_is_read_by_its_pooling():
+    """The pooling is one more layer, of one head and one query, whose row has no identity: max(0, a * dy/da) R."""
+    model = small_cct().double()
+    pixels = model.processor([PICTURE]).double()
+    weights, calls = record_weights(model, pixels)
+    with torch.no_grad():
+        hidden = model(pixels).hidden
+    reading = read_picture_attention(model, PICTURE)
+
+    def logit_of_pooling(own, label):
+        handle = model.pooling.register_forward_hook(lambda *_: torch.from_numpy(own)[None] @ hidden[0])
+        try:
+            with torch.no_grad():
+                return float(model(pixels).logits[0, label])
+        finally:
+            handle.remove()
+
+    for label in (0, 2):
+        replaced = Replaced(model, pixels, label)
+        gradients = [
+            numerical_gradient(lambda one, at=at, model=replaced: model.logit(at, calls[at].value[0], one), own[0])
+            for at, own in enumerate(weights)
+        ]
+        slopes = numerical_gradient(lambda one, label=label: logit_of_pooling(one, label), reading.readout.copy())
+        expected = np.maximum(0, reading.readout * slopes) @ gradient_rollout([one[0] for one in weights], gradients)
+        found = reading.gradient_rollouts[model.labels[label]]
+        assert found.shape == (1, 12)
+        np.testing.assert_allclose(found[0], expected, atol=1e-7)
+
+
+def test_cct_without_labels_and_with_signed_weights():
+    bare = read_picture_attention(small_cct(labels=()), PICTURE)
+    assert (bare.probabilities, bare.gradient_rollouts, bare.rollout.shape) == ((), {}, (12, 12))
+    model = small_cct(mechanism="linformer", mechanism_options={"length": 12, "projected": 3})
+    signed = read_picture_attention(model, PICTURE)
+    assert signed.rollout is None
+    assert signed.readout.sum() == pytest.approx(1)
+
+
+def test_keys_of_a_cvt_lie_on_grids_of_their_own():
+    """Sides by the equation of convolutions, (side + 2 padding - kernel) // stride + 1."""
+    size = (26, 19)
+    model = small_cvt(size=size)
+    picture = random_pixels(*size, channels=1)
+    reading = read_picture_attention(model, picture)
+    weights, _ = record_weights(model, model.processor([picture]))
+    stages = [(TokenGrid(9, 7), TokenGrid(5, 4)), *[(TokenGrid(5, 4, ("class",)), TokenGrid(3, 2, ("class",)))] * 2]
+    for layer, expected, (queries, keys) in zip(reading.layers, weights, stages, strict=True):
+        assert (layer.grid, layer.key_grid, layer.windows) == (queries, keys, None)
+        assert layer.cell == pytest.approx((26 / queries.rows, 19 / queries.columns))
+        assert layer.key_cell == pytest.approx((26 / keys.rows, 19 / keys.columns))
+        np.testing.assert_allclose(layer.attention.weights(), expected[0], atol=1e-6)
+        np.testing.assert_array_equal(layer.keys, [list(range(keys.tokens))] * queries.tokens)
+    last = reading.layers[-1]
+    assert [last.name_of(token) for token in (0, 6)] == ["class token", "row 1, column 1"]
+    assert [last.name_of_key(token) for token in (0, 6)] == ["class token", "key row 2, column 1"]
+    assert (reading.rollout, reading.gradient_rollouts, reading.readout) == (None, {}, None)
+    assert "keys of a CvT" in reading.no_rollout_reason
+    rows, _ = strongest_patches(reading)
+    received = weights[-1][0].mean(0)[0, 1:]
+    assert rows[0] == (last.name_of_key(1 + int(received.argmax())), pytest.approx(received.max(), abs=1e-6))
+    with pytest.raises(ShapeError, match="does not match its tokens"):
+        PictureLayer(last.grid, last.attention, last.cell)
+
+
+def test_cvt_whose_keys_lie_as_its_queries():
+    model = small_cvt(key_value_strides=(1, 1), class_token=False)
+    reading = read_picture_attention(model, random_pixels(26, 19, channels=1))
+    assert [layer.key_grid for layer in reading.layers] == [None] * 3
+    rows, how = strongest_patches(reading)
+    received = reading.layers[-1].attention.weights().mean((0, 1))
+    assert rows[0] == (reading.layers[-1].name_of(int(received.argmax())), pytest.approx(received.max()))
+    assert "all tokens, averaged" in how
+
+
+def test_a_cvt_may_have_more_tokens_than_a_model_with_a_rollout(monkeypatch):
+    monkeypatch.setattr(regard.view.read_picture, "MAX_TOKENS", 6)
+    assert read_picture_attention(small_cvt(), random_pixels(26, 19, channels=1)).layers[0].grid.tokens == 63
+    monkeypatch.setattr(regard.view.from_recording, "MAX_WEIGHTS", 3 * 63 * 20)
+    with pytest.raises(DataError, match="too many weights"):
+        read_picture_attention(small_cvt(), random_pixels(26, 19, channels=1))
 
 
 def test_refusals():

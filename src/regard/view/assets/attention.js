@@ -19,8 +19,14 @@ function keysOf(text) {
   return text.key_tokens ?? text.tokens;
 }
 
+// Whether the key tokens are those of another text; those of a picture never are.
 function isAcross(text) {
-  return Boolean(text.key_tokens);
+  return Boolean(text.key_tokens) && !text.picture;
+}
+
+// The numbers of queries and keys of a layer. In a picture each layer has its own.
+function sizesOf(text, layer) {
+  return text.layers[layer].sizes ?? [text.tokens.length, keysOf(text).length];
 }
 
 function headsIn(text, layer) {
@@ -67,6 +73,7 @@ function hasOneHead(text) {
 function headOf(text, layerNumber, head) {
   return memoize(decodedHeads, `${text.number} ${layerNumber} ${head}`, () => {
     const layer = text.layers[layerNumber];
+    const [queries, keys] = sizesOf(text, layerNumber);
     return {
       query: unpack(layer.query[head], layer.head_dim),
       key: unpack(layer.key[head], layer.head_dim),
@@ -83,9 +90,9 @@ function headOf(text, layerNumber, head) {
         key: fromFloat32(layer.relative.key),
         value: layer.relative.value && fromFloat32(layer.relative.value),
       },
-      queries: text.tokens.length,
-      keys: keysOf(text).length,
-      allowed: layer.mask === null ? () => true : fromBits(text.masks[layer.mask], keysOf(text).length),
+      queries,
+      keys,
+      allowed: layer.mask === null ? () => true : fromBits(text.masks[layer.mask], keys),
     };
   });
 }
@@ -142,7 +149,7 @@ function gaussianOf({ centre, deviation }, query, key) {
 function stepsOf(text, layerNumber, head, query) {
   const seen = headOf(text, layerNumber, head);
   seen.score ??= scorerOf(seen);
-  const keys = keysOf(text).length;
+  const { keys } = seen;
   const [scores, scaled, powers, shares, heights, weights] = Array.from({ length: 6 }, () => new Float64Array(keys));
   let highest = -Infinity;
   for (let k = 0; k < keys; k += 1) {
@@ -166,7 +173,7 @@ function stepsOf(text, layerNumber, head, query) {
 // The weights of a head, or their mean over all heads, queries x keys, row by row.
 function weightsOf(text, layerNumber, head) {
   return memoize(computedWeights, `${text.number} ${layerNumber} ${head}`, () => {
-    const [queries, keys] = [text.tokens.length, keysOf(text).length];
+    const [queries, keys] = sizesOf(text, layerNumber);
     if (head !== null && isAlone(text, layerNumber)) return unpack(text.layers[layerNumber].weights[head], keys);
     const all = new Float32Array(queries * keys);
     if (head === null) return meanOf(text, layerNumber, all);

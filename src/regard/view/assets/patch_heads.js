@@ -4,13 +4,13 @@
 function paintThumbnail(canvas, text, layerNumber, head) {
   const layer = text.layers[layerNumber];
   const query = sameQuery(shownLayer(), layer, state.query);
-  const { values, top } = withTop(layer, weightsByToken(text, layerNumber, head, query));
+  const keys = placeOfKeys(layer);
+  const { values, top } = withTop(keys, weightsByToken(text, layerNumber, head, query));
   const outside = isDark() ? [52, 56, 65] : [222, 219, 211];
   const signed = isSigned(text, layerNumber);
   const shades = (value) => (Number.isNaN(value) ? outside : shadeAt(placeOnScale(value, top), !signed ? "share" : value < 0 ? "below" : "above"));
-  const patches = Array.from(values.subarray(layer.prefix.length));
-  paintPatches(canvas, { patches, width: layer.columns, height: layer.rows }, false, shades);
-  return { values, layer };
+  const patches = Array.from(values.subarray(keys.prefix.length));
+  paintPatches(canvas, { patches, width: keys.columns, height: keys.rows }, false, shades);
 }
 
 // One larger map for each head of the layer, over the picture, with its strongest patch.
@@ -22,7 +22,7 @@ function showMultiples() {
   byId("heads-title").textContent = `Heads of layer ${state.layer}`;
   const nodes = columns.map((head) => {
     const canvas = make("canvas", { width: 118, height: 1 });
-    const found = withTop(shownLayer(), weightsByToken(text, state.layer, head, state.query));
+    const found = withTop(placeOfKeys(shownLayer()), weightsByToken(text, state.layer, head, state.query));
     drawMultiple(canvas, text, found);
     const best = strongestToken(found);
     const place = best < 0 ? "" : `${tokensIn(found.layer)[best].surface}: ${percent(found.values[best])}`;
@@ -42,7 +42,7 @@ function drawMultiple(canvas, text, found) {
   const drawn = { context: canvas.getContext("2d"), scale, text };
   drawn.context.drawImage(greyImage(text), 0, 0, canvas.width, canvas.height);
   paintMapCells(drawn, found);
-  outline(drawn, found.layer, state.query, colourOf("--accent"), ratio);
+  outline(drawn, shownLayer(), state.query, colourOf("--accent"), ratio);
 }
 
 let gridCells = [];
@@ -56,7 +56,7 @@ function buildPatchGrid() {
   byId("grid").style.maxWidth = `${72 * most + 40}px`;
   const rows = text.layers.map((shown, layer) => {
     const cells = columnsIn(text, layer).map((head) => {
-      const canvas = make("canvas", { width: shown.columns, height: shown.rows });
+      const canvas = make("canvas", { width: placeOfKeys(shown).columns, height: placeOfKeys(shown).rows });
       const name = `layer ${layer}, ${head === null ? "mean of all heads" : `head ${head}`}`;
       const button = make("button", { type: "button", role: "gridcell", "aria-label": name, title: name, tabindex: -1, onclick: () => go({ layer, head, view: "attention" }) }, canvas);
       gridCells.push({ button, canvas, layer, head });

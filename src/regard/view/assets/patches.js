@@ -1,6 +1,6 @@
 // The picture with its grid, where a token is picked, and the heat map over the picture: what the token attends to.
 
-const VIEWS = { attention: "Attention of a head", rollout: "Rollout", gradient: "Gradient rollout", similarity: "Similarity" };
+const VIEWS = { attention: "Attention of a head", rollout: "Rollout", readout: "Readout", gradient: "Gradient rollout", similarity: "Similarity" };
 const images = data.texts.map(() => null);
 
 // Decodes the pictures; their pixels are drawn by canvases only.
@@ -41,9 +41,10 @@ function makeGrey({ number, width, height }) {
 function shownMap() {
   const text = shownText();
   if (state.view === "rollout") return rolloutMap(text);
+  if (state.view === "readout") return withTop(gridLayer(), fromFloat32(text.readout));
   if (state.view === "gradient") return gradientMap(text);
   if (state.view === "similarity") return similarityMap(text);
-  return withTop(text.layers[state.layer], weightsByToken(text, state.layer, state.head, state.query));
+  return withTop(placeOfKeys(text.layers[state.layer]), weightsByToken(text, state.layer, state.head, state.query));
 }
 
 function withTop(layer, values) {
@@ -63,7 +64,7 @@ function rolloutMap(text) {
 function gradientMap(text) {
   const [layer] = text.layers;
   const tokens = tokensIn(layer).length;
-  const row = vectorOf(fromFloat32(text.gradients[text.labels[state.label][0]]), tokens, gradientSource(layer));
+  const row = vectorOf(fromFloat32(text.gradients[text.labels[state.label][0]]), tokens, Math.max(0, gradientSource(layer)));
   const sum = row.subarray(layer.prefix.length).reduce((all, value) => all + value, 0);
   return withTop(layer, row.map((value, at) => (at < layer.prefix.length || !sum ? 0 : value / sum)));
 }
@@ -95,8 +96,9 @@ function isSignedMap() {
   return state.view === "similarity" || (state.view === "attention" && isSigned(shownText(), state.layer));
 }
 
-// The token that the head reads: the picked one if it is no patch, else the class token.
+// The token that the head reads: the picked one if it is no patch, else the class token; -1 if it reads all tokens.
 function gradientSource(layer) {
+  if (!layer.prefix.length) return -1;
   return state.query < layer.prefix.length ? state.query : 0;
 }
 
@@ -191,9 +193,10 @@ function paintMapCells({ context, scale, text }, { layer, values, top }) {
   context.globalAlpha = 1;
 }
 
-// The layer whose grid is shown: rollouts have that of the first layer.
+// The layer whose grid of queries is shown: rollouts have that of the first layer, a readout that of the last one.
 function gridLayer() {
-  return state.view === "attention" ? shownLayer() : shownText().layers[0];
+  const { layers } = shownText();
+  return { attention: shownLayer(), readout: layers[layers.length - 1] }[state.view] ?? layers[0];
 }
 
 function showPicture() {
@@ -205,13 +208,20 @@ function showPicture() {
   if (state.view === "attention") outlineWindow(drawn, layer);
   const source = sourceToken();
   outline(drawn, layer, source, colourOf("--accent"));
-  byId("picture").setAttribute("aria-label", drawn.text.sound ? `Spectrogram with ${layer.columns} tokens; picked: ${tokensIn(layer)[source].surface}. Arrow keys pick another token.` : `Picture of ${layer.rows} x ${layer.columns} patches; picked: ${tokensIn(layer)[source].surface}. Arrow keys pick another patch.`);
+  const picked = source < 0 ? "" : `; picked: ${sourceName()}. Arrow keys pick another ${PLACE.one}`;
+  byId("picture").setAttribute("aria-label", drawn.text.sound ? `Spectrogram with ${layer.columns} tokens${picked}.` : `Picture of ${layer.rows} x ${layer.columns} patches${picked}.`);
   byId("picture-name").replaceChildren(make("bdi", {}, drawn.text.title), drawn.text.sound ? `, ${timeName(drawn.text.sound.length)}: the log-mel spectrogram as the model saw it, loud is light` : `, ${drawn.text.width} × ${drawn.text.height} pixels as the model saw them`);
   showPrefix(layer, source);
 }
 
 function sourceToken() {
   return state.view === "gradient" ? gradientSource(gridLayer()) : state.query;
+}
+
+// What the values of the map belong to: the picked token, or the pooling of all tokens.
+function sourceName() {
+  const source = state.view === "readout" ? -1 : sourceToken();
+  return source < 0 ? "sequence pooling" : tokensIn(gridLayer())[source].surface;
 }
 
 function showPrefix(layer, source) {
@@ -231,8 +241,8 @@ function showPatches() {
   const drawn = pictureCanvas(byId("map"));
   drawn.context.drawImage(greyImage(drawn.text), 0, 0, drawn.text.width * drawn.scale, drawn.text.height * drawn.scale);
   paintMapCells(drawn, found);
-  if (state.view === "attention") outlineWindow(drawn, found.layer);
-  outline(drawn, found.layer, sourceToken(), colourOf("--accent"));
+  if (state.view === "attention") outlineWindow(drawn, shownLayer());
+  outline(drawn, gridLayer(), sourceToken(), colourOf("--accent"));
   const key = mapKey(found);
   if (state.view === "attention") outline(drawn, found.layer, key, colourOf("--ink"), 2);
   const names = tokensIn(found.layer);
@@ -240,16 +250,16 @@ function showPatches() {
   byId("prefix-shares").hidden = found.layer.prefix.length === 0;
   byId("prefix-shares").textContent = state.view === "gradient" ? "Shares of all patches" : `Beside the patches: ${shares.join(", ")}`;
   tellValue(found, key);
-  byId("map").setAttribute("aria-label", `Heat map: ${names[sourceToken()].surface} to ${names[key].surface}, ${toldValue(found, found.values[key])}`);
+  byId("map").setAttribute("aria-label", `Heat map: ${sourceName()} to ${names[key].surface}, ${toldValue(found, found.values[key])}`);
   showMapSentence(found);
   showMapScale(found);
 }
 
 // The token of the picked key; without one, and in a rollout, the strongest patch.
 function mapKey(found) {
-  if (state.view === "similarity" && state.query >= found.layer.prefix.length) return state.query;
+  if (["readout", "similarity"].includes(state.view) && state.query >= found.layer.prefix.length) return state.query;
   if (state.view !== "attention" || state.key === null) return strongestToken(found);
-  const token = keyTokensOf(found.layer, state.query)[state.key];
+  const token = keyTokensOf(shownLayer(), state.query)[state.key];
   return token < 0 ? strongestToken(found) : token;
 }
 
@@ -261,21 +271,22 @@ function tellValue(found, token) {
     byId("map-value").replaceChildren(word(shownText().labels[state.label][0]), " · ", word(names[token].surface), " ", ...value);
     return;
   }
-  byId("map-value").replaceChildren(word(names[sourceToken()].surface), " → ", word(names[token].surface), " ", ...value);
+  byId("map-value").replaceChildren(word(sourceName()), " → ", word(names[token].surface), " ", ...value);
 }
 
 function showMapSentence(found) {
   const names = tokensIn(found.layer);
   const best = strongestToken(found);
-  const isPrefix = sourceToken() < found.layer.prefix.length;
-  const source = [isPrefix ? "the " : "", word(names[sourceToken()].surface)];
+  const isPrefix = sourceToken() < gridLayer().prefix.length;
+  const source = [isPrefix ? "the " : "", word(sourceName())];
   const share = make("span", { class: "share" }, percent(found.values[best]));
-  const target = best === sourceToken() ? "itself" : word(names[best].surface);
+  const target = found.layer === gridLayer() && best === sourceToken() ? "itself" : word(names[best].surface);
   const { labels } = shownText();
   const parts = {
-    attention: () => [`In layer ${state.layer}, ${headName()}, the ${PLACE.one} to which `, ...source, " attends most is ", target, ": ", share, "."],
+    attention: () => [`In layer ${state.layer}, ${headName()}, the ${shownLayer().keys_place ? "key" : PLACE.one} to which `, ...source, " attends most is ", target, ": ", share, "."],
     rollout: () => ["Through all layers, the patch that counts most for ", ...source, " is ", target, ": ", share, "."],
-    gradient: () => ["For the label ", word(labels[state.label][0]), ", the patch that counts most is ", target, ": ", share, " of all patches."],
+    readout: () => ["In the vector that the head reads, the patch that counts most is ", word(names[best].surface), ": ", share, "."],
+    gradient: () => !found.values[best] ? ["No patch counts for the label ", word(labels[state.label][0]), ": a larger weight on any of them would not raise its logit."] : ["For the label ", word(labels[state.label][0]), ", the patch that counts most is ", target, ": ", share, " of all patches."],
     similarity: () => ["The patch that is nearest to the text ", word(labels[state.label][0]), " is ", word(names[best].surface), ": cosine ", make("span", { class: "share" }, cosineText(found.values[best] + found.mean)), ", and that of all patches on average ", cosineText(found.mean), "."],
   }[state.view]();
   byId("sentence").replaceChildren(...parts);
@@ -286,11 +297,12 @@ const HOW = {
     ? "The outlined token is the query: pick another on either map, with the mouse or the arrow keys; Home and End go to the first and the last. A token is named by the time at which it begins. Colours reach up to the largest weight; a thin outline is the key of the weights below."
     : "The outlined patch is the query: pick another on either side, or one of the tokens that are no patch. Colours reach up to the largest weight on a patch; a thin outline is the key of the steps below.",
   rollout: "Attention rollout (Abnar and Zuidema 2020): the mean of the heads and the identity, half each, multiplied through all layers. It says where the token’s information could come from, not what the model made of it.",
-  gradient: "Gradient rollout (Chefer, Gur and Wolf 2021): in each layer weights count as far as a larger weight would raise the logit of the label. Shares of all patches; the row is that of the token that the head of the model reads.",
+  gradient: "Gradient rollout (Chefer, Gur and Wolf 2021): in each layer weights count as far as a larger weight would raise the logit of the label. Shares of all patches; the row is that of what the head of the model reads: a class token, or the pooling of all tokens.",
+  readout: "Sequence pooling (Hassani et al. 2021): the vector that the head reads is the mean of the tokens of the last layer with these weights, which add up to 100 %.",
   similarity: "The last hidden state of each patch, normed and projected as that of the class token is, against the text: its cosine. Blue patches are nearer to the text than the mean of all patches, orange ones less near. Only the class token was trained to be near texts.",
 };
 
-function showMapScale({ top, layer }) {
+function showMapScale({ top }) {
   const scale = byId("scale");
   paintPatches(scale, { patches: Array.from({ length: 256 }, (_, at) => at / 255), width: 256, height: 1 }, false, (at) => scaleColour(at));
   scale.style.height = "10px";
@@ -302,8 +314,15 @@ function showMapScale({ top, layer }) {
     tick.style.left = `${100 * at}%`;
     return tick;
   }));
-  byId("scale-name").textContent = { attention: "weight", rollout: "share", gradient: "share of all patches", similarity: "cosine less its mean" }[state.view];
-  byId("map-how").textContent = `${HOW[state.view]}${state.view === "attention" && layer.window ? ` The blue outline is the window of the patch${layer.shift ? `, shifted by ${layer.shift}: at an edge it goes on at the opposite one, and a mask keeps the two parts apart` : ""}. The patch attends to nothing outside.` : ""} ${shownText().no_rollout}`;
+  byId("scale-name").textContent = { attention: "weight", rollout: "share", readout: "weight", gradient: "share of all patches", similarity: "cosine less its mean" }[state.view];
+  byId("map-how").textContent = `${HOW[state.view]}${state.view === "attention" ? keysHow(shownLayer()) : ""} ${shownText().no_rollout}`;
+}
+
+// How the keys of a layer lie, if not as its patches do.
+function keysHow({ window, shift, keys_place: keys }) {
+  if (keys) return ` The keys of this layer lie on a grid of their own, ${keys.rows} × ${keys.columns}: a convolution makes each of them from several patches, and the map has the weight of each.`;
+  if (!window) return "";
+  return ` The blue outline is the window of the patch${shift ? `, shifted by ${shift}: at an edge it goes on at the opposite one, and a mask keeps the two parts apart` : ""}. The patch attends to nothing outside.`;
 }
 
 function scaleColour(at) {
@@ -311,8 +330,9 @@ function scaleColour(at) {
   return shadeAt(at, "share");
 }
 
-function tokenUnder(canvas, event) {
-  const [text, layer, box] = [shownText(), gridLayer(), canvas.getBoundingClientRect()];
+// The token of a grid under the mouse.
+function tokenUnder(canvas, event, layer) {
+  const [text, box] = [shownText(), canvas.getBoundingClientRect()];
   const scale = box.width / text.width;
   const row = bounded(Math.floor((event.clientY - box.top) / scale / layer.cell[0]), layer.rows);
   const column = bounded(Math.floor((event.clientX - box.left) / scale / layer.cell[1]), layer.columns);
@@ -322,22 +342,22 @@ function tokenUnder(canvas, event) {
 // Arrow keys move from patch to patch, from a token that is no patch to the centre, and Escape goes back to that token.
 function pickByKey(event) {
   const layer = gridLayer();
-  const [first, centre] = [layer.prefix.length, Math.floor(layer.rows / 2) * layer.columns + Math.floor(layer.columns / 2)];
+  const first = layer.prefix.length;
   const patch = state.query - first;
   const [row, column] = [Math.floor(patch / layer.columns), patch % layer.columns];
   const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1], Home: [0, -layer.columns], End: [0, layer.columns] }[event.key];
   if (event.key === "Escape" && first) { event.preventDefault(); go({ query: 0 }); }
   if (!step || state.view === "gradient") return;
   event.preventDefault();
-  if (patch < 0) go({ query: first + centre });
+  if (patch < 0) go({ query: centreOf(layer) });
   else go({ query: first + bounded(row + step[0], layer.rows) * layer.columns + bounded(column + step[1], layer.columns) });
 }
 
 for (const id of ["picture", "map"]) {
   byId(id).addEventListener("keydown", pickByKey);
-  byId(id).addEventListener("click", (event) => { if (state.view !== "gradient") go({ query: tokenUnder(byId(id), event) }); });
+  byId(id).addEventListener("click", (event) => { if (state.view !== "gradient") go({ query: tokenUnder(byId(id), event, gridLayer()) }); });
 }
-byId("map").addEventListener("mousemove", (event) => tellValue(shownMap(), tokenUnder(byId("map"), event)));
+byId("map").addEventListener("mousemove", (event) => { const found = shownMap(); tellValue(found, tokenUnder(byId("map"), event, found.layer)); });
 byId("map").addEventListener("mouseleave", () => { const found = shownMap(); tellValue(found, mapKey(found)); });
 
 function showViews() {

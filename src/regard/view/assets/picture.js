@@ -9,7 +9,12 @@ function showPictureFacts() {
     ? `rounded to ${data.letters === 3 ? 19 : 13} bits; on this page no weight differs from the model’s by more than ${data.largest_error.toPrecision(1)}`
     : "the model’s own float32 numbers";
   byId("foot").textContent = `${alone ? "Weights" : "Queries and keys"} are ${how}. ${alone ? "This" : "Weights are computed in your browser; this"} page loads nothing and sends nothing. ${isSound ? "Layers and heads" : "Layers, heads, rows and columns"} are counted from 0.`;
-  if (isSound) nameForSounds();
+  if (isSound) {
+    nameForSounds();
+    return;
+  }
+  const alike = text.layers.every(({ prefix }) => prefix.length === first.prefix.length);
+  byId("overview-centre").textContent = alike ? "" : "Layers without a class token show the patch in the centre in its place. ";
 }
 
 // The words of the page's fixed parts, which are those of pictures.

@@ -14,10 +14,19 @@ document.documentElement.classList.toggle("sound", isSound);
 // The tokens of a picture depend on the layer, and its keys, where there are windows, on the query too.
 data.texts.forEach((text, number) => {
   text.number = number;
-  if (text.sound) for (const layer of text.layers) layer.seconds = text.sound.seconds;
+  for (const layer of text.layers) {
+    if (text.sound) layer.seconds = text.sound.seconds;
+    if (layer.keys_place) layer.keys_place.kind = "key ";
+    layer.sizes = [tokensIn(layer).length, layer.window ? layer.window ** 2 : tokensIn(placeOfKeys(layer)).length];
+  }
   Object.defineProperty(text, "tokens", { get: () => tokensIn(text.layers[state.layer]) });
-  Object.defineProperty(text, "key_tokens", { get: () => windowTokens(text) });
+  Object.defineProperty(text, "key_tokens", { get: () => keyTokens(text) });
 });
+
+// How the keys of a layer lie over the picture: as its queries, or on a grid of their own.
+function placeOfKeys(layer) {
+  return layer.keys_place ?? layer;
+}
 
 function tokensIn(layer) {
   const name = (at) => (at < layer.prefix.length ? `${layer.prefix[at]} token` : patchName(layer, at - layer.prefix.length));
@@ -27,23 +36,24 @@ function tokensIn(layer) {
 
 function patchName(layer, patch) {
   if (layer.seconds) return timeName(patch * layer.seconds);
-  return `row ${Math.floor(patch / layer.columns)}, column ${patch % layer.columns}`;
+  return `${layer.kind ?? ""}row ${Math.floor(patch / layer.columns)}, column ${patch % layer.columns}`;
 }
 
 function timeName(seconds) {
   return `${seconds.toFixed(2)} s`;
 }
 
-function windowTokens(text) {
+// The tokens of the keys, where they are others than those of the queries.
+function keyTokens(text) {
   const layer = text.layers[state.layer];
-  if (!layer.window) return undefined;
+  if (!layer.window) return layer.keys_place && tokensIn(layer.keys_place);
   return keyTokensOf(layer, state.query).map((token) => (token < 0 ? { surface: "padding" } : tokensIn(layer)[token]));
 }
 
-// The token of each key of a query, -1 for padding: all tokens, or those of the query's window. The map is padded to
+// The token of each key of a query, -1 for padding: all tokens of the keys, or those of the query's window. The map is padded to
 // whole windows, and shifted cyclically.
 function keyTokensOf(layer, query) {
-  if (!layer.window) return tokensIn(layer).map((_, at) => at);
+  if (!layer.window) return tokensIn(placeOfKeys(layer)).map((_, at) => at);
   const { window: size, shift, rows, columns } = layer;
   const side = (length, at) => {
     const whole = Math.ceil(length / size) * size;
@@ -70,12 +80,12 @@ function weightRow(text, layerNumber, head, query) {
   }
   if (!isAlone(text, layerNumber)) return stepsOf(text, layerNumber, head, query).weights;
   const layer = text.layers[layerNumber];
-  const keys = layer.window ? layer.window ** 2 : tokensIn(layer).length;
+  const [, keys] = layer.sizes;
   const all = memoize(decodedHeads, `${text.number} ${layerNumber} ${head}`, () => unpack(layer.weights[head], keys));
   return vectorOf(all, keys, query);
 }
 
-// The same as an array over all tokens of the layer; NaN outside the window.
+// The same as an array over all tokens of the keys of the layer; NaN outside the window.
 function weightsByToken(text, layerNumber, head, query) {
   const layer = text.layers[layerNumber];
   const row = weightRow(text, layerNumber, head, query);
@@ -101,9 +111,13 @@ function bounded(value, size) {
   return Number.isInteger(value) ? Math.min(Math.max(value, 0), size - 1) : 0;
 }
 
-// The token at the same place in the map of another layer.
+function centreOf(layer) {
+  return layer.prefix.length + Math.floor(layer.rows / 2) * layer.columns + Math.floor(layer.columns / 2);
+}
+
+// The token at the same place in the map of another layer; for a class token that it lacks, the patch in the centre.
 function sameQuery(from, to, query) {
-  if (query < from.prefix.length) return Math.min(query, Math.max(0, to.prefix.length - 1));
+  if (query < from.prefix.length) return to.prefix.length ? Math.min(query, to.prefix.length - 1) : centreOf(to);
   const patch = query - from.prefix.length;
   const [row, column] = [Math.floor(patch / from.columns), patch % from.columns];
   const move = (at, length, other) => Math.min(other - 1, Math.floor(((at + 0.5) * other) / length));
@@ -114,12 +128,13 @@ function sameQuery(from, to, query) {
 function openingPlace(text) {
   const { layers } = data.texts[text];
   const last = layers[layers.length - 1];
-  const centre = Math.floor(last.rows / 2) * last.columns + Math.floor(last.columns / 2);
-  return { text, layer: layers.length - 1, head: null, query: last.prefix.length ? 0 : centre, key: null, label: 0 };
+  return { text, layer: layers.length - 1, head: null, query: last.prefix.length ? 0 : centreOf(last), key: null, label: 0 };
 }
 
 function hasView(text, view) {
-  return view === "attention" || (view === "rollout" ? Boolean(text.rollout) : Object.keys({ gradient: text.gradients, similarity: text.similarities }[view]).length > 0);
+  if (view === "attention") return true;
+  if (view === "rollout" || view === "readout") return Boolean(text[view]);
+  return Object.keys({ gradient: text.gradients, similarity: text.similarities }[view]).length > 0;
 }
 
 function move(change) {
@@ -163,7 +178,7 @@ function readAddress() {
   }
   if (query.get("head") === "mean") change.head = null;
   if (query.get("scale") === "root") change.root = true;
-  if (["attention", "rollout", "gradient", "similarity"].includes(query.get("view"))) change.view = query.get("view");
+  if (["attention", "rollout", "readout", "gradient", "similarity"].includes(query.get("view"))) change.view = query.get("view");
   return change;
 }
 
