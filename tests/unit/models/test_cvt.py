@@ -88,12 +88,15 @@ def peers(draw):
     each = lambda options: [draw(st.sampled_from(options)) for _ in range(stages)]  # noqa: E731
     head = draw(st.booleans())  # transformers fails with a head and without a class token
     heads, kernels, patches = each([1, 2, 3]), each([1, 3, 5]), each([1, 2, 3, 5])
+    # The gradient of a kernel of 1 with a stride writes past its memory in oneDNN if there are few channels, and then the
+    # process may crash: github.com/uxlfoundation/oneDNN/issues/6035.
+    strides = lambda sides: [1 if side == 1 else draw(st.sampled_from([1, 2, 3])) for side in sides]  # noqa: E731
     peer = make_peer(
         draw(st.integers(0, 2**16)),
         head=head,
         num_channels=draw(st.sampled_from([1, 3])),
         patch_sizes=patches,
-        patch_stride=each([1, 2, 3]),
+        patch_stride=strides(patches),
         patch_padding=[side // 2 for side in patches],
         # A norm of two numbers leaves their signs alone, so that in float32 gradients before it are rounding.
         embed_dim=[one * draw(st.sampled_from([2, 3, 5] if one > 1 else [3, 5])) for one in heads],
@@ -108,7 +111,7 @@ def peers(draw):
         qkv_projection_method=["dw_bn"] * stages,
         kernel_qkv=kernels,
         padding_kv=[side // 2 for side in kernels],
-        stride_kv=each([1, 2, 3]),
+        stride_kv=strides(kernels),
         padding_q=[side // 2 for side in kernels],
         stride_q=[1] * stages,
     )
