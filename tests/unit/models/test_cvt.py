@@ -88,8 +88,8 @@ def peers(draw):
     each = lambda options: [draw(st.sampled_from(options)) for _ in range(stages)]  # noqa: E731
     head = draw(st.booleans())  # transformers fails with a head and without a class token
     heads, kernels, patches = each([1, 2, 3]), each([1, 3, 5]), each([1, 2, 3, 5])
-    # The gradient of a kernel of 1 with a stride writes past its memory in oneDNN if there are few channels, and then the
-    # process may crash: github.com/uxlfoundation/oneDNN/issues/6035.
+    # The gradient of a kernel of 1 with a stride writes past its memory in oneDNN if there are few channels, and the
+    # process may then crash: github.com/uxlfoundation/oneDNN/issues/6035.
     strides = lambda sides: [1 if side == 1 else draw(st.sampled_from([1, 2, 3])) for side in sides]  # noqa: E731
     peer = make_peer(
         draw(st.integers(0, 2**16)),
