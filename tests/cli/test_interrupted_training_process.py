@@ -39,9 +39,9 @@ def data(tmp_path):
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param([*LM, "--set", "dropout=0.1"], id="lm"),
+        pytest.param([*LM, "--set", "dropout=0.1"], id="lm", marks=slow),
         pytest.param([*LM, "--model", "llama"], id="lm-llama", marks=slow),
-        pytest.param(MLM, id="mlm"),
+        pytest.param(MLM, id="mlm", marks=slow),
         pytest.param([*MLM, "--model", "modernbert"], id="mlm-modernbert", marks=slow),
         pytest.param(CLASSIFY, id="classify"),
         pytest.param(TRANSLATE, id="translate"),

@@ -25,6 +25,7 @@ def data(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_run_killed_at_random_times_ends_with_the_same_weights(regard_command, data):
     options = [*GATO, "--pictures", "shapes", "--set", "dropout=0.1", "--episodes", "recorded"]
     assert_killed_run_ends_with_the_same_weights(data, options, regard_command)

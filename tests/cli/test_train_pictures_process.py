@@ -97,7 +97,7 @@ SIZED = ["classify", "--data", "shapes", "--warmup", "10", "--batch", "16", "--v
     [
         pytest.param("vit-tiny", "EncoderBlock", marks=pytest.mark.slow),
         pytest.param("deit-tiny", "EncoderBlock", marks=pytest.mark.slow),
-        ("swin-tiny", "SwinBlock"),
+        pytest.param("swin-tiny", "SwinBlock", marks=pytest.mark.slow),
         pytest.param("cct-tiny", "CctBlock", marks=pytest.mark.slow),
     ],
 )

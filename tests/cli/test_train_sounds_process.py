@@ -69,6 +69,7 @@ def test_broken_files_are_named_or_skipped(data):
     assert (processor["rate"], processor["mels"]) == (8000, 64)
 
 
+@pytest.mark.slow
 def test_run_killed_at_random_times_ends_with_the_same_weights(regard_command, data):
     """With augmentation by random numbers, and with sounds that are decoded in threads."""
     more = ["--augment", "strong", "--memory", "0"]

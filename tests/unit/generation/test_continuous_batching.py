@@ -91,7 +91,7 @@ def written(found):
 
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("search", SEARCHES, ids=repr)
-@examples(8, without_slow=4)
+@examples(8, without_slow=2)
 @given(
     ids=prompts,
     new=st.integers(1, 11),

@@ -5,8 +5,8 @@ import pytest
 import regard
 from script_process import run_script
 
-IN_EVERY_RUN = ("reformer", "moba")
-"""With an operator of their own; ``test_operators.py`` compiles exact attention, and the slow tests all others."""
+IN_EVERY_RUN = ("top_k",)
+"""With an operator of its own; ``test_operators.py`` compiles exact attention, and the slow tests all others."""
 OPTIONS = {"reformer, chunks": {"chunk": 4}, "reformer, own projections": {"shared": False}}
 NAMES = [*(row.name for row in regard.catalogue()), *OPTIONS]
 

@@ -568,6 +568,7 @@ def check_compiled():
         torch.testing.assert_close(compiled, plain, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_compiled_in_one_graph():
     """In a process of its own, since torch cannot trace through the suite's shape checks."""
     result = run_script("from unit.models.test_clip import check_compiled\ncheck_compiled()")

@@ -418,7 +418,7 @@ def test_classifiers_learn_where_a_bright_pixel_is():
 
 @pytest.mark.parametrize(
     "name",
-    [name if name in ("text", "pixels") else pytest.param(name, marks=pytest.mark.slow) for name in CONFIGS],
+    [name if name == "pixels" else pytest.param(name, marks=pytest.mark.slow) for name in CONFIGS],
 )
 def test_compiled_in_one_graph(name):
     """In a process of its own, since torch cannot trace through the suite's shape checks."""

@@ -347,6 +347,7 @@ class TestPromises:
         assert torch.equal(*runs)
         assert model(pixels).hidden.isfinite().all()
 
+    @pytest.mark.slow
     def test_compiles_to_the_same_numbers(self):
         """In a process of its own: torch.compile cannot trace the checks of shapes in tests."""
         finished = run_script(COMPILED)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
+from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
@@ -33,14 +36,34 @@ def train_adapters(folder, base: str, **options) -> None:
     run(LanguageModelTask(recipe), settings, folder / "adapters", device="cpu")
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A function from a model to a folder with its adapters and their base, each trained once."""
+
+    @cache
+    def train(kind: str, **options) -> Path:
+        folder = tmp_path_factory.mktemp(kind)
+        with contextlib.chdir(folder):
+            language_model(kind, **options).save("base")
+            train_adapters(folder, "base")
+        return folder
+
+    return train
+
+
+def copy_trained(folder: Path, to: Path) -> Path:
+    """Copy adapters and their base to a folder where a test may change them, and return that of the adapters."""
+    shutil.copytree(folder, to, dirs_exist_ok=True)
+    change_config(to / "adapters", base_model_name_or_path=str(to / "base"))
+    return to / "adapters"
+
+
 @pytest.fixture(params=["gpt2", "llama", "phi3"])
-def adapters(request, tmp_path, monkeypatch):
+def adapters(request, trained, tmp_path, monkeypatch):
     """A folder of trained adapters beside its base; the layers of Phi-3 are fused in its file."""
-    monkeypatch.chdir(tmp_path)
     options = {} if request.param == "gpt2" else {"model_type": request.param, "tied": True}
-    language_model(request.param, **options).save("base")
-    train_adapters(tmp_path, "base")
-    return tmp_path / "adapters"
+    monkeypatch.chdir(tmp_path)
+    return copy_trained(trained(request.param, **options), tmp_path)
 
 
 def test_transformers_with_peft_computes_what_regard_computes(adapters):
@@ -101,11 +124,9 @@ def test_adapters_are_a_model_wherever_one_is_named(adapters):
 
 
 @pytest.fixture
-def llama_adapters(tmp_path, monkeypatch):
+def llama_adapters(trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    language_model("llama").save("base")
-    train_adapters(tmp_path, "base")
-    return tmp_path / "adapters"
+    return copy_trained(trained("llama"), tmp_path)
 
 
 def change_config(folder, **fields) -> None:

@@ -191,7 +191,8 @@ def test_readout_of_a_cct_is_its_sequence_pooling():
     assert "sequence pooling" in how
 
 
-def test_gradient_rollout_of_a_cct_is_read_by_its_pooling():
+@pytest.mark.parametrize("label", [2, pytest.param(0, marks=pytest.mark.slow)])
+def test_gradient_rollout_of_a_cct_is_read_by_its_pooling(label):
     """The pooling is one more layer, of one head and one query, whose row has no identity: max(0, a * dy/da) R."""
     model = small_cct().double()
     pixels = model.processor([PICTURE]).double()
@@ -208,17 +209,16 @@ def test_gradient_rollout_of_a_cct_is_read_by_its_pooling():
         finally:
             handle.remove()
 
-    for label in (0, 2):
-        replaced = Replaced(model, pixels, label)
-        gradients = [
-            numerical_gradient(lambda one, at=at, model=replaced: model.logit(at, calls[at].value[0], one), own[0])
-            for at, own in enumerate(weights)
-        ]
-        slopes = numerical_gradient(lambda one, label=label: logit_of_pooling(one, label), reading.readout.copy())
-        expected = np.maximum(0, reading.readout * slopes) @ gradient_rollout([one[0] for one in weights], gradients)
-        found = reading.gradient_rollouts[model.labels[label]]
-        assert found.shape == (1, 12)
-        np.testing.assert_allclose(found[0], expected, atol=1e-7)
+    replaced = Replaced(model, pixels, label)
+    gradients = [
+        numerical_gradient(lambda one, at=at: replaced.logit(at, calls[at].value[0], one), own[0])
+        for at, own in enumerate(weights)
+    ]
+    slopes = numerical_gradient(lambda one: logit_of_pooling(one, label), reading.readout.copy())
+    expected = np.maximum(0, reading.readout * slopes) @ gradient_rollout([one[0] for one in weights], gradients)
+    found = reading.gradient_rollouts[model.labels[label]]
+    assert found.shape == (1, 12)
+    np.testing.assert_allclose(found[0], expected, atol=1e-7)
 
 
 def test_cct_without_labels_and_with_signed_weights():
