@@ -11,7 +11,6 @@ the same index of the cache, and so are the tokens that follow. The padding is h
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -356,8 +355,7 @@ class CausalLanguageModel(Decoder, ABC):
             end_ids=self.end_ids,
             max_tokens=self.max_tokens,
         )
-        if self.metadata:
-            files[sequence_files.METADATA_FILE] = json.dumps(dict(self.metadata), indent=2, ensure_ascii=False) + "\n"
+        files |= sequence_files.metadata_files(self.metadata)
         checkpoint_writer.write_folder(
             checkpoint_writer.to_folder_path(folder),
             files,

@@ -1,4 +1,4 @@
-"""Reading of a model folder's ``config.json``, with a check and an error message for every field.
+"""Reading of a model folder's ``config.json``, with a check and an error message for every field; JSON texts.
 
 The sizes decide how much memory a model takes, so each is bounded before anything is built.
 """
@@ -242,6 +242,11 @@ class ConfigFile:
 
 def _is_size(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= LARGEST_SIZE
+
+
+def to_json_text(fields: Mapping[str, Any]) -> str:
+    """The text of a JSON file of a model folder, which people may read: indented, and in the characters themselves."""
+    return json.dumps(dict(fields), indent=2, ensure_ascii=False) + "\n"
 
 
 def read_json_object(path: Path) -> dict[str, Any]:

@@ -11,14 +11,13 @@ new model's say which of its tokens begins a text, ends it, pads it, and is the 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, final
 
 from regard.errors import CheckpointError
-from regard.models.config_file import read_json_object
+from regard.models.config_file import read_json_object, to_json_text
 from regard.models.generation_config import GENERATION_CONFIG_FILE
 from regard.text.tokenizer import Tokenizer
 
@@ -71,11 +70,11 @@ class LanguageModelFiles:
                     tokenizer, pad_id=pad_id, start_id=start_id, end_id=end_id, max_tokens=max_tokens
                 )
         if config is not None:
-            files[TOKENIZER_CONFIG_FILE] = _to_json(config)
+            files[TOKENIZER_CONFIG_FILE] = to_json_text(config)
         if self.chat_template is not None:
             files[TEMPLATE_FILE] = self.chat_template
         if generation:
-            files[GENERATION_CONFIG_FILE] = _to_json(generation)
+            files[GENERATION_CONFIG_FILE] = to_json_text(generation)
         return files
 
 
@@ -124,7 +123,3 @@ def _read_text(path: Path) -> str:
 
 def _without_none(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def _to_json(fields: Mapping[str, Any]) -> str:
-    return json.dumps(fields, indent=2, ensure_ascii=False) + "\n"

@@ -9,7 +9,6 @@ model has the parts whose weights its file holds.
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,7 +25,7 @@ from regard.models import checkpoint_reader, checkpoint_writer, sequence_files
 from regard.models.base import Encoder
 from regard.models.check_mechanisms import check_mechanisms
 from regard.models.check_token_ids import check_texts_of_ids
-from regard.models.config_file import ConfigFile
+from regard.models.config_file import ConfigFile, to_json_text
 from regard.models.masked_language_head import MaskedLanguageHead
 from regard.models.weight_names import StoredTensor, WeightNames
 from regard.tensors import check_tensor
@@ -212,8 +211,7 @@ class MaskedLanguageModel(Encoder, ABC):
             files["tokenizer.json"] = self.tokenizer.to_json()
             if self.head is not None:
                 files["tokenizer_config.json"] = _tokenizer_config(self.tokenizer, self.max_tokens)
-        if self.metadata:
-            files[sequence_files.METADATA_FILE] = json.dumps(dict(self.metadata), indent=2, ensure_ascii=False) + "\n"
+        files |= sequence_files.metadata_files(self.metadata)
         if self.pooling is not None and not self.pooling.others:
             files |= self.pooling.files(self.width, self.max_tokens)
         checkpoint_writer.write_folder(
@@ -234,7 +232,7 @@ def tied_head_weights(config: Any) -> dict[str, str]:
 def _tokenizer_config(tokenizer: Tokenizer, max_tokens: int) -> str:
     """The tokenizer_config.json: ``transformers`` uses tokenizer.json as it is, and knows its special tokens."""
     fields = {"tokenizer_class": "PreTrainedTokenizerFast", **tokenizer.token_roles, "model_max_length": max_tokens}
-    return json.dumps(fields, indent=2, ensure_ascii=False) + "\n"
+    return to_json_text(fields)
 
 
 def _with_stored_parts(kind: type[MaskedLanguageModel], config: Any, stored: Mapping[str, StoredTensor]) -> Any:

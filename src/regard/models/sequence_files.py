@@ -8,7 +8,6 @@ about.json          metadata of the training: languages, data, scores
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from regard.errors import CheckpointError
 from regard.models.checkpoint_writer import config_text, write_folder
-from regard.models.config_file import read_json_object
+from regard.models.config_file import read_json_object, to_json_text
 from regard.models.weight_names import StoredTensor
 from regard.text.sentence_tokenizer import SentenceTokenizer
 from regard.text.subwords import Subwords
@@ -45,7 +44,7 @@ def write(
 
 def metadata_files(metadata: Mapping[str, Any]) -> dict[str, str]:
     """The file of the metadata, as a text by file name; none without metadata."""
-    return {METADATA_FILE: json.dumps(dict(metadata), indent=2, ensure_ascii=False) + "\n"} if metadata else {}
+    return {METADATA_FILE: to_json_text(metadata)} if metadata else {}
 
 
 def subword_texts(subwords: tuple[SentenceTokenizer, SentenceTokenizer] | None) -> dict[str, str]:

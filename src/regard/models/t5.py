@@ -15,7 +15,6 @@ Raffel et al. 2020, "Exploring the limits of transfer learning with a unified te
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +37,7 @@ from regard.models import checkpoint_writer, sequence_files
 from regard.models.base import EncoderDecoder, SequenceOutput
 from regard.models.beam_groups import BeamGroups
 from regard.models.check_token_ids import check_step
+from regard.models.config_file import to_json_text
 from regard.models.generation_config import GENERATION_CONFIG_FILE
 from regard.models.special_ids import NO_END
 from regard.models.t5_config import T5Config
@@ -224,9 +224,7 @@ class T5(EncoderDecoder):
         """
         files = folder_files(self, self.config, self.config.to_hugging_face(), self.tokenizer)
         if self.generation_config is not None:
-            files[GENERATION_CONFIG_FILE] = (
-                json.dumps(dict(self.generation_config), indent=2, ensure_ascii=False) + "\n"
-            )
+            files[GENERATION_CONFIG_FILE] = to_json_text(self.generation_config)
         checkpoint_writer.write_folder(
             checkpoint_writer.to_folder_path(folder),
             files | self._tokenizer_files() | sequence_files.metadata_files(self.metadata),
@@ -248,7 +246,7 @@ class T5(EncoderDecoder):
             )
         if self.tokenizer_config is None:
             return {}
-        return {TOKENIZER_CONFIG_FILE: json.dumps(dict(self.tokenizer_config), indent=2, ensure_ascii=False) + "\n"}
+        return {TOKENIZER_CONFIG_FILE: to_json_text(self.tokenizer_config)}
 
     def _decode(self, source: Tensor, target: Tensor, mask: Mask | None) -> Float[Tensor, "batch length width"]:
         """The decoder's hidden states for a known target, after the last norm."""

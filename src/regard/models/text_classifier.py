@@ -227,8 +227,7 @@ class TextClassifier(Encoder):
         files = {"config.json": checkpoint_writer.config_text(fields, self.head.weight.dtype)}
         if self.tokenizer is not None:
             files["tokenizer.json"] = self.tokenizer.to_json()
-        if self.metadata:
-            files[sequence_files.METADATA_FILE] = json.dumps(dict(self.metadata), indent=2, ensure_ascii=False) + "\n"
+        files |= sequence_files.metadata_files(self.metadata)
         checkpoint_writer.write_folder(
             checkpoint_writer.to_folder_path(folder),
             files,

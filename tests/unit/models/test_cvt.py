@@ -18,24 +18,13 @@ from regard.errors import CheckpointError, DtypeError, OptionError, RefusedError
 from regard.layers import checkpoint_activations
 from regard.models import Cvt, CvtConfig, TokenGrid, cvt_13, cvt_21, load
 from regard.models.load import load_image_classifier
+from small_image_models import CVT
 
-SMALL = {
+SMALL = CVT | {
     "picture_size": (23, 31),
     "channels": 2,
-    "widths": (6, 10),
-    "depths": (1, 2),
-    "heads": (3, 5),
-    "embedding_kernels": (5, 3),
-    "embedding_strides": (3, 2),
-    "embedding_paddings": (2, 1),
     "projection_kernels": (3, 5),
-    "key_value_strides": (2, 2),
     "key_value_paddings": (1, 2),
-    "inner_ratios": (2.0, 1.5),
-    "projection_biases": (True, False),
-    "dropouts": (0.0, 0.0),
-    "attention_dropouts": (0.0, 0.0),
-    "stochastic_depths": (0.0, 0.0),
 }
 
 
