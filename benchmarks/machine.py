@@ -17,8 +17,9 @@ _ROOT = Path(__file__).resolve().parents[1]
 
 
 def machine() -> dict[str, Any]:
-    """Describe the processor, its caches, memory, and the number of threads in use."""
-    return {
+    """Describe the processor, its caches, memory, and the number of threads in use; and the GPU if there is one."""
+    gpu = {"GPU": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}
+    return gpu | {
         "processor": _processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from benchmarks.learning import results
 from benchmarks.machine import machine, versions
 from benchmarks.measured_process import run_and_measure
@@ -38,6 +40,7 @@ def train_and_evaluate(model: Path, options: Sequence[str], test: Sequence[str])
     """
     measured = train_model(model, "classify", options)
     evaluate = [sys.executable, "-m", "regard", "evaluate", "classify", "--model", str(model), *test]
+    evaluate += ["--device", "cuda"] if trains_on_gpu(options) else []
     done = subprocess.run([*evaluate, "--format", "json"], stdout=subprocess.PIPE, text=True)
     if done.returncode:
         sys.exit(done.returncode)  # the command has said why
@@ -45,6 +48,11 @@ def train_and_evaluate(model: Path, options: Sequence[str], test: Sequence[str])
     things = "pictures" if "pictures" in scores else "texts"
     names = (things, "accuracy", "baseline", "macro_f1", "loss", "calibration_error")
     return {"options": " ".join(options), **{name: scores[name] for name in names}, **measured}
+
+
+def trains_on_gpu(options: Sequence[str]) -> bool:
+    """Whether a training by these options takes a GPU, as it does if there is one and no other device is named."""
+    return torch.cuda.is_available() and "--device" not in options
 
 
 def train_model(model: Path, task: str, options: Sequence[str]) -> dict[str, Any]:

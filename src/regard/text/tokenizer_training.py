@@ -49,19 +49,40 @@ def train_text_tokenizer(texts: Sequence[str], *, kind: str, size: int, limit: i
     if kind in ("bpe", "unigram"):
         backend = train_tokenizer(texts, size=size, algorithm=kind, coverage=1.0)
     else:
-        backend = _train_symbols(texts, _SPLITTERS[kind](), size)
+        counts = _count_words(texts) if kind == "words" else _count_characters(texts)
+        backend = _build_symbols(counts, _SPLITTERS[kind](), size)
     backend.post_processor = processors.TemplateProcessing(
         single=f"{_START} $A", pair=f"{_START} $A {_START} $B", special_tokens=[(_START, START_ID)]
     )
     return Tokenizer(backend, pad_id=PAD_ID, limit=limit)
 
 
-def _train_symbols(texts: Iterable[str], splitter: pre_tokenizers.PreTokenizer, size: int) -> tokenizers.Tokenizer:
-    """Make a vocabulary of the most frequent symbols that the splitter finds."""
-    check_count("size", size)
+def _count_words(texts: Iterable[str]) -> Counter[str]:
+    """Count the words, as ``_split_words`` finds them.
+
+    A space ends a word in any case, so only different strings between spaces are split further: the library's splitter
+    takes 20 times as long for a word as Python for counting it.
+    """
+    between_spaces: Counter[str] = Counter()
+    for text in texts:
+        between_spaces.update(text.split(" "))
+    splitter, counts = _split_words(), Counter[str]()
+    for part, count in between_spaces.items():
+        for word, _ in splitter.pre_tokenize_str(part):
+            counts[word] += count
+    return counts
+
+
+def _count_characters(texts: Iterable[str]) -> Counter[str]:
     counts: Counter[str] = Counter()
     for text in texts:
-        counts.update(symbol for symbol, _ in splitter.pre_tokenize_str(text))
+        counts.update(text)
+    return counts
+
+
+def _build_symbols(counts: Counter[str], splitter: pre_tokenizers.PreTokenizer, size: int) -> tokenizers.Tokenizer:
+    """Build a tokenizer with the most frequent symbols as its vocabulary."""
+    check_count("size", size)
     if not counts:
         raise DataError(
             "there is no text to learn a vocabulary from", expected="texts", got="blank texts", do="check the files"

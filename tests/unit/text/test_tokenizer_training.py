@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import pre_tokenizers
 
 from regard.errors import DataError, OptionError
 from regard.text import Tokenizer
+from regard.text.subword_training import SPECIAL_TOKENS
 from regard.text.tokenizer_training import TOKENIZERS, train_text_tokenizer
 
 TEXTS = ["two small dogs", "two dogs run  here", "<s> a < b </s>"] * 3
@@ -48,6 +54,21 @@ def test_frequent_words_are_kept():
     (actual,) = tokenizer.tokenize(["two small dogs run"])
     assert tokenizer.vocabulary == 7
     assert actual.tokens == ("<s>", "two", "<unk>", "dogs", "<unk>")
+
+
+@given(st.lists(st.text("ab<>s \t\n\x0b\x1c\x1f\x85\xa0\u2003\u3000é", max_size=12), max_size=5))
+def test_words_are_counted_as_the_library_splits_them(texts):
+    """Python and the library agree on spaces, but not on all white space: \\x1c separates words in Python only."""
+    texts = ["a <s> b", *texts]
+    splitter = pre_tokenizers.WhitespaceSplit()
+    words = Counter(word for text in texts for word, _ in splitter.pre_tokenize_str(text))
+    ordinary = {word: count for word, count in words.items() if not word.startswith("<")}
+    tokenizer = train_text_tokenizer(texts, kind="words", size=1000)
+    found = [tokenizer.token_text(number) for number in range(len(SPECIAL_TOKENS), tokenizer.vocabulary)]
+    known = [word for word in found if word in ordinary]
+    assert sorted(known) == sorted(ordinary)
+    counts = [ordinary[word] for word in known]
+    assert counts == sorted(counts, reverse=True)
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)

@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.attention import flex_attention as flex_module
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
+from torch.nn.functional import pad
 
 from regard.kernels.implementation import Backend, Implementation
 from regard.kernels.request import Request
@@ -24,6 +25,8 @@ from regard.masks.tiles import FULL, PARTIAL
 from regard.positions.base import DistanceBias, PairBias, distance_range
 
 _BLOCK_SIZE = 128
+_MIN_DIM = 16
+"""Least size of a head that FlexAttention compiles for a GPU; smaller ones are filled up with zeros."""
 _LSE_OPTION: dict[str, Any] = {"return_lse": True}  # of torch before 2.9
 if hasattr(flex_module, "AuxRequest"):
     _LSE_OPTION = {"return_aux": flex_module.AuxRequest(lse=True)}
@@ -71,24 +74,31 @@ def run_flex_attention(request: Request, kernel: Callable[..., Any]) -> Float[Te
         if not bool(seen.all()):  # a key hidden from every query may be NaN, and a weight of 0 times NaN is NaN
             hidden = ~seen[..., None].to(request.device)
             key, value = key.masked_fill(hidden, 0.0), value.masked_fill(hidden, 0.0)
-    result = kernel(
-        request.query,
-        key,
-        value,
+    result: Any = kernel(
+        _fill_head(request.query),
+        _fill_head(key),
+        _fill_head(value),
         score_mod=_make_score_mod(request),
         block_mask=None if request.mask is None else make_block_mask(request),
         scale=request.scale,
         enable_gqa=request.group > 1,
         **({} if request.sinks is None else _LSE_OPTION),
     )
+    output: Tensor = result if request.sinks is None else result[0]
+    output = output[..., : request.value.shape[3]]
     if request.sinks is None:
-        output: Tensor = result
         return output
-    output, of_rows = result
+    of_rows = result[1]
     lse = of_rows if isinstance(of_rows, Tensor) else of_rows.lse
     sinks = request.sinks.to(lse).masked_fill(request.sinks == torch.inf, torch.nan)
     of_keys = (lse[..., None] - sinks).sigmoid().masked_fill((lse == -torch.inf)[..., None], 0.0)
     return (output * of_keys).to(output.dtype)
+
+
+def _fill_head(tokens: Tensor) -> Tensor:
+    """Fill up the last dimension with zeros, which change neither scores nor outputs, to the least size."""
+    missing = _MIN_DIM - tokens.shape[3]
+    return tokens if missing <= 0 else pad(tokens, (0, missing))
 
 
 def make_block_mask(request: Request) -> BlockMask:
