@@ -45,17 +45,47 @@ def parse_options() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def training_options(
+    data: Path,
+    *,
+    length: int = MAX_LENGTH,
+    position: str = "sinusoidal",
+    pooling: str = "mean",
+    batch: int = 32,
+    steps: int = 5000,
+    rate: float = 5e-4,
+    warmup: int = 500,
+    seed: int = 1,
+    dtype: str = "float32",
+    minutes: float | None = None,
+) -> list[str]:
+    """The options of `regard train classify` that all mechanisms share."""
+    options = ["--data", str(data / "train.tsv"), "--valid", str(data / "valid.tsv")]
+    options += ["--tokenizer", "words", "--model", "tiny", "--most-tokens", str(length + 1)]
+    options += ["--position", position, "--pooling", pooling, "--batch", str(batch)]
+    options += ["--steps", str(steps), "--rate", str(rate), "--warmup", str(warmup)]
+    options += ["--patience", "0", "--average", "1", "--seed", str(seed), "--dtype", dtype]
+    options += ["--validate-every", str(max(1, steps // 10))]
+    options += [part for name, value in SIZES.items() for part in ("--set", f"{name}={value}")]
+    return options if minutes is None else [*options, "--minutes", str(minutes)]
+
+
 def main() -> int:
     """Train and evaluate the model with each mechanism; write results.json and print the table."""
     asked = parse_options()
-    common = ["--data", str(asked.data / "train.tsv"), "--valid", str(asked.data / "valid.tsv")]
-    common += ["--tokenizer", "words", "--model", "tiny", "--most-tokens", str(asked.length + 1)]
-    common += ["--position", asked.position, "--pooling", asked.pooling, "--batch", str(asked.batch)]
-    common += ["--steps", str(asked.steps), "--rate", str(asked.rate), "--warmup", str(asked.warmup)]
-    common += ["--patience", "0", "--average", "1", "--seed", str(asked.seed), "--dtype", asked.dtype]
-    common += ["--validate-every", str(max(1, asked.steps // 10))]
-    common += [part for name, value in SIZES.items() for part in ("--set", f"{name}={value}")]
-    common += [] if asked.minutes is None else ["--minutes", str(asked.minutes)]
+    common = training_options(
+        asked.data,
+        length=asked.length,
+        position=asked.position,
+        pooling=asked.pooling,
+        batch=asked.batch,
+        steps=asked.steps,
+        rate=asked.rate,
+        warmup=asked.warmup,
+        seed=asked.seed,
+        dtype=asked.dtype,
+        minutes=asked.minutes,
+    )
     common += [] if asked.device is None else ["--device", asked.device]
     runs = {
         name: [*common, *mechanism_options(name, asked.length + 1, asked.option)]

@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import atomic_write
-from benchmarks.learning import duplication_report, language_report, recall_report, shakespeare_report
+from benchmarks.learning import (
+    duplication_report,
+    language_report,
+    listops_curves_report,
+    recall_report,
+    shakespeare_report,
+)
 from benchmarks.learning import results as learning_results
 from benchmarks.learning.classification_report import DIGITS, KEYWORDS, LISTOPS, PICTURES, SST2, TONES
 from benchmarks.translation import results
@@ -95,6 +101,9 @@ def render_page(found: list[Result]) -> str:
     parts += recall_report.render_section(learning_results.read(recall_report.RESULTS))
     for section in (LISTOPS, SST2, PICTURES, DIGITS, KEYWORDS, TONES):
         parts += section.render(learning_results.read(section.path))
+        if section is LISTOPS:
+            curves = learning_results.read(listops_curves_report.RESULTS)
+            parts += listops_curves_report.render_section(curves)
     parts += duplication_report.render_section(learning_results.read(duplication_report.RESULTS))
     published = (learning_results.read(path) for path in (language_report.WIKITEXT, language_report.PRETRAINING))
     parts += language_report.render_sections(*published)
