@@ -54,7 +54,7 @@ def render_section(found: dict[str, Any]) -> Iterator[str]:
     first = next(iter(found.values()))
     machine, versions = first["machine"], first["versions"]
     built = f"regard {versions['regard']} ({versions['commit']}), torch {versions['torch']}"
-    yield f"<small>{machine.get('GPU', machine['processor'])}, {built}.</small>\n"
+    yield f"<small>{machine.get('GPU') or machine['processor']}, {built}.</small>\n"
 
 
 def _best(one: dict[str, Any]) -> float:
