@@ -8,6 +8,10 @@ from regard import record
 from regard.models import load
 
 
+_PICTURES = 24
+"""Of a test in bfloat16: with 3, the errors of 15 numbers, their ratio varied by a tenth from seed to seed."""
+
+
 def random_pixels(model, batch, size=None, dtype=torch.float32):
     """Random pixels (batch, channels, height, width) that a model of regard reads."""
     return torch.randn(batch, model.channels, *(size or model.picture_size), dtype=dtype)
@@ -99,13 +103,19 @@ def file_name(name):
 
 
 def assert_same_gradients(model, peer, pixels, *, tolerance, **options):
-    """Compare the gradients of all weights and of the pixels; some are sums that cancel, as of the bias of keys."""
+    """Compare the gradients of all weights and of the pixels; some are sums that cancel.
+
+    That of the bias of keys is 0 but for rounding. It sums the same terms as the gradient of their weight, times 1 and
+    not times inputs, so it is as exact as that one.
+    """
     with torch.no_grad():
         factors = torch.randn_like(result_of(peer(pixels, **options)))
     ours, theirs = gradients(model, peer, pixels, factors, **options)
     floor = 0.01 * max(gradient.abs().max().item() for gradient in theirs.values())
     for name, gradient in theirs.items():
-        assert_near(ours[name], gradient, tolerance=tolerance, floor=floor)
+        whole = theirs.get(f"{name.removesuffix('.bias')}.weight", gradient)
+        size = max(floor, whole.abs().max().item()) if name.endswith("key.bias") else floor
+        assert_near(ours[name], gradient, tolerance=tolerance, floor=size)
 
 
 def assert_same_model(peer, folder, **options):
@@ -128,7 +138,7 @@ def assert_bfloat16(peers, folder):
     results, slopes = [], []
     for number, peer in enumerate(peers):
         model = reload(peer, folder / str(number), torch.bfloat16)
-        pixels = random_pixels(model, 3).bfloat16().float()  # rounding the pixels is no error of the models
+        pixels = random_pixels(model, _PICTURES).bfloat16().float()  # rounding the pixels is no error of the models
         exact_result = result_of(peer(pixels)).detach()
         factors = torch.randn_like(exact_result)
         (result_of(peer(pixels)) * factors).sum().backward()

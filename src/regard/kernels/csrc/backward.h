@@ -310,7 +310,7 @@ struct Backward {
         for_panels(from, stop, [&](int64_t v0, auto panel) {
             Sums<A, n, decltype(panel)::value> s;
             s.clear();
-            multiply(s, query, query_units, 1, key + v0 * width, tile, count_units<A>(p.head_dim));
+            multiply_in_parts(s, query, query_units, 1, key + v0 * width, tile, count_units<A>(p.head_dim));
             if (softcap) softcap.apply_to(s, slopes + first * tile + v0 * width, tile);
             if constexpr (Weights::is_normalized)
                 normalizers.to_exponents(s, added, v0);
@@ -422,7 +422,7 @@ struct Backward {
         for_panels(from, stop, [&](int64_t v0, auto panel) {
             Sums<A, n, decltype(panel)::value> d;
             d.clear();
-            multiply(d, output, output_units, 1, value + v0 * width, tile, count_units<A>(p.value_dim));
+            multiply_in_parts(d, output, output_units, 1, value + v0 * width, tile, count_units<A>(p.value_dim));
             d.each([&](int r, int v, vec<number>& of_pair) {
                 int64_t c = r * tile + (v0 + v) * width;
                 vec<number> w = load(w_to + c);
@@ -837,7 +837,7 @@ struct Backward {
         for_panels(from, stop, [&](int64_t v0, auto panel) {
             Sums<A, n, decltype(panel)::value> s;
             s.clear();
-            multiply(s, query, query_units, 1, key + v0 * width, tile, count_units<A>(p.head_dim));
+            multiply_in_parts(s, query, query_units, 1, key + v0 * width, tile, count_units<A>(p.head_dim));
             if (softcap) softcap.apply_to(s);
             s.each([&](int r, int v, vec<number>& x) {
                 vec<number> plus = {};
@@ -867,7 +867,7 @@ struct Backward {
         for_panels(from, stop, [&](int64_t v0, auto panel) {
             Sums<A, n, decltype(panel)::value> s;
             s.clear();
-            multiply(s, query, query_units, 1, key + v0 * width, tile, count_units<A>(p.head_dim));
+            multiply_in_parts(s, query, query_units, 1, key + v0 * width, tile, count_units<A>(p.head_dim));
             if (softcap) softcap.apply_to(s);
             normalizers.to_exponents(s, added, v0);
             s.each([&](int r, int v, vec<number>& x) {

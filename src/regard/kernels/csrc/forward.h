@@ -225,7 +225,7 @@ struct Forward {
         for_panels(from, stop, [&](int64_t v0, auto panel) {
             Sums<A, n, decltype(panel)::value> s;
             s.clear();
-            multiply(s, left, query_stride, 1, key + v0 * width, tile, depth);
+            multiply_in_parts(s, left, query_stride, 1, key + v0 * width, tile, depth);
             if (softcap) softcap.apply_to(s);
             if (premultiply)
                 s.each([&](int r, int v, vec<number>& x) {
