@@ -7,7 +7,6 @@ from causal_parity import assert_error_ratio, assert_near, reload
 from regard import record
 from regard.models import load
 
-
 _PICTURES = 24
 """Of a test in bfloat16: with 3, the errors of 15 numbers, their ratio varied by a tenth from seed to seed."""
 
