@@ -22,14 +22,9 @@ _ROW_HEIGHT, _MARGIN = 0.27, 0.9
 
 def publish(section: Section, found: dict[str, Any]) -> None:
     """Add results to those in this repository, without the folders of this machine, and draw the plot of all."""
-    published = results.read(section.path) | {name: _without_folders(one) for name, one in found.items()}
+    published = results.read(section.path) | {name: results.without_folders(one) for name, one in found.items()}
     atomic_write.write(section.path, json.dumps(published, indent=2, ensure_ascii=False) + "\n")
     write_plots(section, published, ASSETS)
-
-
-def _without_folders(result: dict[str, Any]) -> dict[str, Any]:
-    words = (Path(word).name if "/" in word else word for word in result["options"].split(" "))
-    return result | {"options": " ".join(words)}
 
 
 def write_plots(section: Section, found: dict[str, Any], folder: Path) -> list[Path]:

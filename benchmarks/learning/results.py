@@ -22,6 +22,12 @@ def add(path: Path, name: str, result: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def without_folders(result: dict[str, Any]) -> dict[str, Any]:
+    """A result whose options name files without the folders of this machine."""
+    words = (Path(word).name if "/" in word else word for word in result["options"].split(" "))
+    return result | {"options": " ".join(words)}
+
+
 def table(results: dict[str, Any]) -> str:
     """A table in Markdown: accuracy, time and memory of each result, the best accuracy first."""
     ranked = sorted(results.items(), key=lambda item: -item[1]["accuracy"])

@@ -2,8 +2,8 @@
 
 The data are the IDX files train-images-idx3-ubyte, .. t10k-labels-idx1-ubyte, gzipped or not: Xiao et al. 2017,
 "Fashion-MNIST: a novel image dataset for benchmarking machine learning algorithms"; Debian's package
-dataset-fashion-mnist has them in /usr/share/dataset-fashion-mnist. Every model trains for the same minutes, on the same
-batches and augmentation; the validation pictures are held out of the training pictures. The same command resumes
+dataset-fashion-mnist has them in /usr/share/datasets/fashion-mnist. Every model trains for the same minutes, on the
+same batches and augmentation; the validation pictures are held out of the training pictures. The same command resumes
 interrupted runs, and keeps the results that are there.
 """
 
@@ -18,7 +18,7 @@ from benchmarks.learning.classification_plot import publish
 from benchmarks.learning.classification_report import PICTURES
 from benchmarks.learning.train import train_table
 
-DATA = Path("/usr/share/dataset-fashion-mnist")
+DATA = Path("/usr/share/datasets/fashion-mnist")
 _TEST = "t10k-images-idx3-ubyte"
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from benchmarks import atomic_write
 from benchmarks.learning import (
+    distillation_report,
     duplication_report,
     language_report,
     listops_curves_report,
@@ -104,6 +105,8 @@ def render_page(found: list[Result]) -> str:
         if section is LISTOPS:
             curves = learning_results.read(listops_curves_report.RESULTS)
             parts += listops_curves_report.render_section(curves)
+        if section is PICTURES:
+            parts += distillation_report.render_section(learning_results.read(distillation_report.RESULTS))
     parts += duplication_report.render_section(learning_results.read(duplication_report.RESULTS))
     published = (learning_results.read(path) for path in (language_report.WIKITEXT, language_report.PRETRAINING))
     parts += language_report.render_sections(*published)

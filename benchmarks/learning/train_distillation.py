@@ -1,0 +1,66 @@
+"""``python -m benchmarks.learning.train_distillation``: a DeiT with its distillation token, and without a teacher.
+
+A CCT, whose convolutions know that neighbouring pixels belong together, is trained first and is the teacher. Students
+of the same layers then train on Fashion-MNIST for the same minutes, batches and augmentation: a ViT by the labels
+alone, and a DeiT whose distillation token learns the answers of the teacher beside them (Touvron et al. 2021, "Training
+data-efficient image transformers & distillation through attention", equation 3), each with several seeds. The same
+command resumes interrupted runs, and keeps the results that are there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks import atomic_write
+from benchmarks.learning import distillation_report, results
+from benchmarks.learning.train import train_table
+from benchmarks.learning.train_pictures import DATA, find_test_pictures
+
+TEACHER, WITHOUT, WITH = "teacher", "without a teacher", "with the distillation token"
+
+
+def parse_options() -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.learning.train_distillation", description=__doc__)
+    parser.add_argument("--data", type=Path, default=DATA, metavar="FOLDER", help="folder of the IDX files")
+    parser.add_argument("--out", type=Path, default=Path("trained/distillation"), metavar="FOLDER", help="of models")
+    parser.add_argument("--teacher-minutes", type=float, default=15.0, help="of the teacher's training")
+    parser.add_argument("--minutes", type=float, default=5.0, help="of the training of each student")
+    parser.add_argument("--seeds", type=int, default=3, help="students of each kind")
+    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of matrix products")
+    parser.add_argument("--publish", action="store_true", help="write results to this repository too")
+    parser.add_argument("--device", help="cpu; default: a GPU if there is one")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Train the teacher and all students; write results.json and print the table."""
+    asked = parse_options()
+    common = ["--data", str(asked.data), "--augment", "light", "--batch", "128", "--patience", "0"]
+    common += ["--dtype", asked.dtype, *([] if asked.device is None else ["--device", asked.device])]
+    runs = {TEACHER: [*common, "--model", "cct-tiny", "--minutes", str(asked.teacher_minutes), "--seed", "1"]}
+    for seed in range(1, asked.seeds + 1):
+        student = [*common, "--minutes", str(asked.minutes), "--seed", str(seed)]
+        runs[f"{WITHOUT}, seed {seed}"] = [*student, "--model", "vit-tiny"]
+        taught = ["--model", "deit-tiny", "--teacher", str(asked.out / TEACHER), "--distill", "hard"]
+        runs[f"{WITH}, seed {seed}"] = [*student, *taught]
+    found = train_table(asked.out, runs, ["--data", str(find_test_pictures(asked.data))])
+    if asked.publish:
+        publish(found)
+    print(distillation_report.table(found))
+    return 0
+
+
+def publish(found: dict[str, Any]) -> None:
+    """Write the results to this repository, without the folders of this machine."""
+    path = distillation_report.RESULTS
+    plain = {name: results.without_folders(one) for name, one in found.items()}
+    atomic_write.write(path, json.dumps(plain, indent=2, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
