@@ -14,6 +14,7 @@ from benchmarks import atomic_write
 from benchmarks.learning import (
     distillation_report,
     duplication_report,
+    gato_report,
     language_report,
     listops_curves_report,
     recall_report,
@@ -107,6 +108,7 @@ def render_page(found: list[Result]) -> str:
             parts += listops_curves_report.render_section(curves)
         if section is PICTURES:
             parts += distillation_report.render_section(learning_results.read(distillation_report.RESULTS))
+    parts += gato_report.render_section(learning_results.read(gato_report.RESULTS))
     parts += duplication_report.render_section(learning_results.read(duplication_report.RESULTS))
     published = (learning_results.read(path) for path in (language_report.WIKITEXT, language_report.PRETRAINING))
     parts += language_report.render_sections(*published)
