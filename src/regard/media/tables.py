@@ -143,9 +143,7 @@ def _cell_rows(
             if is_header:
                 continue
         if len(cells) > width:
-            yield SkippedFile(
-                row.place, "the row has more cells than the first one"
-            )
+            yield SkippedFile(row.place, "the row has more cells than the first one")
             continue
         file, found = (cells[place] if place < len(cells) else None for place in places)
         yield _make_row(file, found, path.parent, row.place)

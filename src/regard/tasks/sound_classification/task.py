@@ -220,13 +220,15 @@ class SoundClassificationTask(Task):
         features, held_features = decode_both(
             sounds, others, processor, memory=recipe.memory, skip_bad=recipe.skip_bad, say=say
         )
-        report_conflicts(features.digests, features.sounds, SOUNDS, say)
+        report_conflicts(features.digests, features.sounds, [one.label for one in features.sounds], SOUNDS, say)
         if held_features is not None:
             report_validation(features.digests, held_features.digests, SOUNDS, say)
             training, held = np.arange(len(features.sounds)), np.arange(len(held_features.sounds))
         else:
             held_features = features
-            training, held = hold_out_files(features.digests, features.sounds, SOUNDS, seed=seed, say=say)
+            training, held = hold_out_files(
+                features.digests, [(one.label,) for one in features.sounds], SOUNDS, seed=seed, say=say
+            )
         self.batches, self.held_out = (
             Batches(one, chosen, labels, size=recipe.batch, seed=seed, augmentation=own)
             for one, chosen, own in (
