@@ -39,7 +39,7 @@ class TranscriptionMeasure:
         }
         self.without_loss += len(references) - len(kept)
         if kept:
-            self._loss += float(ctc_loss(_select(output, list(kept)), list(kept.values())).double().sum())
+            self._loss += float(ctc_loss(_select(output, list(kept)), list(kept.values())).detach().double().sum())
             self._length += sum(map(len, kept.values()))
 
     @property
