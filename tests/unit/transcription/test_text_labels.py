@@ -3,7 +3,7 @@
 import pytest
 
 from regard.errors import OptionError
-from regard.transcription import TextLabels
+from regard.transcription.text_labels import TextLabels
 
 
 def test_characters():

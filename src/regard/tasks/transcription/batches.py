@@ -10,7 +10,7 @@ from regard.models.ctc import count_needed_tokens
 from regard.tasks.sentences import Indices
 from regard.tasks.sound_batches import BatchIndices, SoundBatches
 from regard.tasks.sound_features import SoundFeatures
-from regard.transcription import TextLabels
+from regard.transcription.text_labels import TextLabels
 
 
 @final

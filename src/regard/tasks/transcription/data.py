@@ -14,7 +14,7 @@ from regard.models.ctc import count_needed_tokens
 from regard.tasks.labelled_media import Say, report_bad_files
 from regard.tasks.sentences import Indices
 from regard.tasks.sound_features import SoundFeatures
-from regard.transcription import TextLabels
+from regard.transcription.text_labels import TextLabels
 
 _SHOWN = 12
 """Characters or words that a message names."""

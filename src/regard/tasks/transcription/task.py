@@ -44,8 +44,8 @@ from regard.tasks.transcription.data import find_long_enough, report_unknown, sh
 from regard.tasks.transcription.recipe import METRICS, TranscriptionRecipe
 from regard.tasks.transcription.validation import validate_texts
 from regard.train import RankShard, RunContext, Settings, Task, Validation
-from regard.transcription import TextLabels
 from regard.transcription.scores import load_jiwer
+from regard.transcription.text_labels import TextLabels
 
 
 @final

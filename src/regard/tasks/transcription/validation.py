@@ -5,8 +5,8 @@ from __future__ import annotations
 from regard.models import AudioEncoder
 from regard.tasks.transcription.batches import Batches
 from regard.train import Validation
-from regard.transcription import TextLabels
 from regard.transcription.measure import TranscriptionMeasure
+from regard.transcription.text_labels import TextLabels
 
 _BATCH = 32
 _NUM_SAMPLES = 3
