@@ -12,7 +12,7 @@ from regard.cli.media_input import MediaInput, open_media, read_media, select_us
 from regard.cli.output_file import check_output_file, open_output_file
 from regard.cli.shared_options import Device, OutputFile, Overwrite
 from regard.cli.stderr import say
-from regard.cli.text_input import check_text_options
+from regard.cli.text_input import check_text_options, is_stdin_terminal
 from regard.cli.translation_formats import to_one_line
 from regard.cli.verb import Verb
 from regard.errors import OptionError, check_choice
@@ -99,6 +99,13 @@ def transcribe(
     sounds = sounds or []
     check_choice("format of transcriptions", form, FORMATS)
     check_output_file(out, overwrite=overwrite, data=data)
+    if not sounds and data is None and is_stdin_terminal():
+        raise OptionError(
+            "there is no sound",
+            expected="paths of sounds, --data FILE, or a pipe to standard input",
+            got="nothing",
+            do="give a path, such as hello.wav",
+        )
     check_text_options(sounds, data, field)
     transcriber, broken = load_transcriber(model, device), 0
     from regard.audio.sound_file import SOUNDS
