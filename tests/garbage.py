@@ -124,6 +124,7 @@ from regard.text.tokenizer_training import train_text_tokenizer
 from regard.train import RankShard, RunContext, Schedule, Settings, Task, Validation, run
 from regard.train.averaging import average_states
 from regard.train.loss import smoothed_cross_entropy
+from regard.transcription import Transcriber, score_transcriptions
 from regard.translation import Scorer, Translator, score
 from regard.view import (
     read,
@@ -1384,6 +1385,14 @@ def _views() -> Iterator[PublicCall]:
         "embed_sounds",
         embed_sounds,
         lambda: {"model": audio_model(), "sounds": [np.zeros(900, np.float32)], "batch": 2},
+    )
+    yield PublicCall(
+        "Transcriber.transcribe",
+        Transcriber(audio_model(head="ctc")).transcribe,
+        lambda: {"sounds": [np.zeros(900, np.float32)]},
+    )
+    yield PublicCall(
+        "score_transcriptions", score_transcriptions, lambda: {"hypotheses": ["a dog"], "references": ["the dog"]}
     )
     yield PublicCall(
         "read_side_by_side",

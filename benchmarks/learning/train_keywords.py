@@ -25,9 +25,9 @@ from regard.classification import SoundClassifier, score_probabilities
 from regard.models import AudioEncoder, Conformer
 from regard.models.config_file import ConfigFile
 from regard.tasks.labelled_media import make_truth
+from regard.tasks.new_conformer import build_conformer
 from regard.tasks.sound_classification import SoundClassificationRecipe, SoundClassificationTask
-from regard.tasks.sound_classification.new_model import build_conformer
-from regard.tasks.sound_classification.presets import Size
+from regard.tasks.sound_presets import Size
 from regard.train import Settings, run
 
 _TRAIN = "--train-one"

@@ -37,7 +37,11 @@ def complete(line):
     ("line", "expected"),
     [
         ("regard e", ["embed", "export", "evaluate"]),
-        ("regard train ", ["translate", "classify", "gato", "lm", "mlm"]),
+        ("regard train ", ["translate", "classify", "gato", "lm", "mlm", "transcribe"]),
+        ("regard tran", ["translate", "transcribe"]),
+        ("regard transcribe --model ./m", ["./model"]),
+        ("regard transcribe --format ", ["text", "tsv", "jsonl"]),
+        ("regard train transcribe --metric ", ["cer", "wer", "loss"]),
         ("regard embed --form", ["--format"]),
         ("regard embed --format ", ["npy", "jsonl", "parquet"]),
         ("regard embed --dtype b", ["bfloat16"]),

@@ -29,6 +29,7 @@ finally:
         (["--version"], 0, "regard"),
         (["view", "--help"], 0, "--mechanism"),
         (["train", "translate", "--help"], 0, "--minutes"),
+        (["evaluate", "transcribe", "--help"], 0, "--worst"),
         (["paint"], 2, "No such command"),
         (["embed", "--wrong"], 2, "No such option"),
         (["embed", "--resume", "--overwrite"], 2, "contradict each other"),

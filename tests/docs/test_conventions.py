@@ -45,6 +45,7 @@ IMPORT_ORDER = (
     "search",
     "translation",
     "classification",
+    "transcription",
     "generation",
     "comparison",
     "view",
@@ -72,6 +73,7 @@ OPTIONAL = (
     "peft",
     "soundfile",
     "soxr",
+    "jiwer",
     "gymnasium",
     "minigrid",
 )

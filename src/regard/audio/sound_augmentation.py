@@ -55,13 +55,13 @@ class SoundAugmentation:
             check_number(name, getattr(self, name), least=0.0, most=0.9)
 
     def apply(
-        self, features: Float[Tensor, "frames bands"], generator: np.random.Generator
+        self, features: Float[Tensor, "frames bands"], generator: np.random.Generator, *, least_frames: int = 1
     ) -> Float[Tensor, "changed bands"]:
-        """Return changed features of one sound."""
+        """Return changed features of one sound; a change of tempo leaves at least ``least_frames``."""
         tempo, warp = (1 + one * generator.uniform(-1, 1) for one in (self.tempo, self.warp))
         seed = int(generator.integers(2**62))
         if self.tempo:
-            features = stretch(features, max(1, round(len(features) * tempo)))
+            features = stretch(features, max(least_frames, round(len(features) * tempo)))
         if self.warp:
             features = warp_bands(features, warp)
         width = round(self.mask_bands * features.shape[1])

@@ -46,7 +46,9 @@ class SoundClassifier(MediaClassifier):
                 "the model has no classification head, so it cannot classify",
                 expected="a model with labels",
                 got="a ctc head, which writes texts" if model.labels else "a model without labels",
-                do="train a head on it: regard train classify --from FOLDER --data sounds/",
+                do="write texts with it: regard transcribe"
+                if model.labels
+                else "train a head on it: regard train classify --from FOLDER --data sounds/",
             )
         self.model, self.processor = model, get_sound_processor(model)
 

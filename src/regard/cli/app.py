@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn, TextIO, final
 import typer
 from typer.core import TyperGroup
 
-from regard.cli import bench, classify, embed, evaluate, export, generate, play, train, translate, view
+from regard.cli import bench, classify, embed, evaluate, export, generate, play, train, transcribe, translate, view
 from regard.cli import list as list_verb
 from regard.cli.broken_pipe import exit_quietly
 from regard.cli.verb import name_types
@@ -81,6 +81,7 @@ embed.register(app)
 train.register(app)
 translate.register(app)
 classify.register(app)
+transcribe.register(app)
 generate.register(app)
 play.register(app)
 evaluate.register(app)

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from regard.cli.media_input import has_clip_model, open_media, read_media
+from regard.cli.media_input import has_clip_model, open_media, read_media, select_usable
 from regard.cli.output_file import open_output_file
 from regard.cli.stderr import say
 from regard.cli.translation_formats import to_one_line
-from regard.errors import DataError, OptionError
+from regard.errors import OptionError
 
 if TYPE_CHECKING:
     from regard.classification import Prediction
@@ -40,7 +40,7 @@ def classify_media(
     classifier, broken = _load_classifier(kind, model, device, labels, templates), 0
     with open_media(paths, data, field, kind) as lines, open_output_file(out) as file:
         for some in read_media(lines, lambda path, name: classifier.read(path, name=name), kind):
-            good, problem = _usable(some, skip_bad=skip_bad)
+            good, problem = select_usable(some, lacking="a label", skip_bad=skip_bad)
             for prediction in _classify(classifier, good):
                 file.write(_format(prediction, form, kind.one))
             file.flush()  # a program at the other end of the pipe may wait for these
@@ -78,16 +78,6 @@ def load_media_classifier(kind: MediaKind, model: str, device: str | None) -> Me
     found: type[PictureClassifier | SoundClassifier]
     found = PictureClassifier if kind is PictureClassifier.kind else SoundClassifier
     return found.load(model, device=device)
-
-
-def _usable(some: list[MediaInput], *, skip_bad: bool) -> tuple[list[MediaInput], DataError | None]:
-    """The files up to the first broken one, and its error; with ``skip_bad`` all, broken ones reported."""
-    for number, one in enumerate(some):
-        if one.problem is not None:
-            if not skip_bad:
-                return some[:number], one.problem
-            say(f"without a label: {one.problem.what}")
-    return some, None
 
 
 def _classify(classifier: MediaClassifier, some: list[MediaInput]) -> list[Prediction]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli import evaluate_classify, evaluate_lm, evaluate_mlm
+from regard.cli import evaluate_classify, evaluate_lm, evaluate_mlm, evaluate_transcribe
 from regard.cli.completion import choice_completer, model_completer
 from regard.cli.shared_options import (
     BatchTokens,
@@ -73,6 +73,7 @@ def register(app: typer.Typer) -> None:
     evaluate_classify.register(evaluate)
     evaluate_lm.register(evaluate)
     evaluate_mlm.register(evaluate)
+    evaluate_transcribe.register(evaluate)
     app.add_typer(evaluate)
 
 

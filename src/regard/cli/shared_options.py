@@ -112,6 +112,16 @@ LabelColumns = Annotated[
         show_default=False,
     ),
 ]
+TextColumns = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        metavar="PATH,TEXT",
+        help="Columns or JSON fields of path and text, by name or by number from 1, such as clip,sentence or 2,1. "
+        "Default: path,text or similar names, else 1,2.",
+        show_default=False,
+    ),
+]
 Labels = Annotated[
     str,
     typer.Option(

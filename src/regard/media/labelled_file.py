@@ -4,10 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias, final
+from typing import Protocol, TypeAlias, final, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
+
+
+@runtime_checkable
+class MediaFile(Protocol):
+    """A picture or a sound of a data set, whatever is known about it."""
+
+    @property
+    def content(self) -> Path | npt.NDArray[np.uint8]:
+        """A file, or an array of a packaged picture."""
+        ...
+
+    @property
+    def place(self) -> str:
+        """Where it was read, for messages."""
+        ...
 
 
 @final

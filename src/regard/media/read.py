@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from regard.errors import DataError, OptionError
 from regard.media.folders import has_files, read_folder
-from regard.media.labelled_file import LabelledFile, LabelledOrSkipped
+from regard.media.labelled_file import LabelledOrSkipped, MediaFile, SkippedFile
 from regard.media.media_kind import MediaKind
 from regard.media.tables import is_table, names_files, read_table
 from regard.text.labelled.columns import Columns
 from regard.text.skip_counts import SkipCounts
+
+Entry = TypeVar("Entry", bound=MediaFile)
 
 
 def describe_source(path: Path, kind: MediaKind, *, by_header: bool = False) -> str | None:
@@ -26,21 +29,22 @@ def describe_source(path: Path, kind: MediaKind, *, by_header: bool = False) -> 
     return None
 
 
-def check_source(path: Path, kind: MediaKind, *, formats: str, hint: str = "") -> None:
+def check_source(path: Path, kind: MediaKind, *, formats: str, values: str = "labels", hint: str = "") -> None:
     """Raise DataError for a missing source, OptionError for a file that is no table.
 
-    ``formats`` are what can be read, in words, and ``hint`` is added to what to do about a missing source.
+    ``formats`` are what can be read, in words, ``values`` what is known about each file, and ``hint`` is added to what
+    to do about a missing source.
     """
     if not path.exists():
         raise DataError(
             f"cannot read {path}",
-            expected=f"{kind.several} with labels",
+            expected=f"{kind.several} with {values}",
             got="No such file or directory",
             do=f"check the path{hint}",
         )
     if not path.is_dir() and not is_table(path):
         raise OptionError(
-            f"labelled {kind.several} cannot be read from {path.suffix or 'a file without a suffix'}",
+            f"{kind.several} with {values} cannot be read from {path.suffix or 'a file without a suffix'}",
             expected=formats,
             got=str(path),
             do="unpack an archive, or give the file the suffix of its format",
@@ -53,24 +57,31 @@ def read_source(path: Path, kind: MediaKind, columns: Columns | None = None) -> 
 
 
 def read_and_report(
-    read: Iterable[LabelledOrSkipped], paths: Sequence[Path], kind: MediaKind, say: Callable[[str], None]
-) -> list[LabelledFile]:
-    """The labelled files among what was read from ``paths``; what was skipped is reported to ``say``.
+    read: Iterable[Entry | SkippedFile],
+    paths: Sequence[Path],
+    kind: MediaKind,
+    say: Callable[[str], None],
+    *,
+    values: str = "labels",
+) -> list[Entry]:
+    """The usable files among what was read from ``paths``; what was skipped is reported to ``say``.
+
+    ``values`` is what is known about each file, in words.
 
     Raises DataError if there is none.
     """
-    skips, files = SkipCounts(), []
+    skips, files = SkipCounts(), list[Entry]()
     for one in read:
-        if isinstance(one, LabelledFile):
-            files.append(one)
-        else:
+        if isinstance(one, SkippedFile):
             skips.add(one.place, one.reason)
+        else:
+            files.append(one)
     for sentence in skips.sentences():
         say(sentence)
     if not files:
         raise DataError(
             f"the data has no {kind.several}",
-            expected=f"{kind.several} with labels",
+            expected=f"{kind.several} with {values}",
             got=f"0 {kind.several} in {', '.join(map(str, paths))}",
             do="check the path, or the columns of the table (--columns)",
         )

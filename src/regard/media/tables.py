@@ -1,4 +1,4 @@
-"""Labelled files from a table or JSON lines: the path of a file and its label in each row.
+"""Files and a value of each from a table or JSON lines: the path of a file and its label, or its text, in each row.
 
     path,label                  {"path": "a/1.jpg", "label": "daisy"}
     a/1.jpg,daisy
@@ -12,8 +12,10 @@ import csv
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import final
 
 from regard.errors import DataError
 from regard.media.labelled_file import LabelledFile, LabelledOrSkipped, SkippedFile
@@ -21,10 +23,33 @@ from regard.media.media_kind import MediaKind
 from regard.text.gzip_io import inner_suffix
 from regard.text.labelled.columns import LABEL_NAMES, TEXT_NAMES, Columns, find_name
 from regard.text.labelled.labelled_text import labels_of_value
+from regard.text.labelled.tables import read_csv_rows, read_tsv_rows
 from regard.text.line_reader import LineReader, skip_reason
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".tab")
 JSON_SUFFIXES = (".jsonl", ".ndjson")
+
+
+@final
+@dataclass(frozen=True)
+class ValueColumn:
+    """What a table says about each file, beside its path: a word for messages, and the usual names of the column."""
+
+    one: str
+    names: tuple[str, ...]
+
+
+LABEL = ValueColumn("label", LABEL_NAMES)
+
+
+@final
+@dataclass(frozen=True)
+class FileRow:
+    """A row of a table: the file, its value as it is in the table, None if the row has none, and the place."""
+
+    file: Path
+    value: object
+    place: str
 
 
 def is_table(path: Path) -> bool:
@@ -61,42 +86,73 @@ def names_files(path: Path, kind: MediaKind, *, by_header: bool = False) -> bool
 
 
 def read_table(path: Path, kind: MediaKind, *, columns: Columns | None) -> Iterator[LabelledOrSkipped]:
-    """Read the rows of a table or of JSON lines, plain or gzip.
+    """Read the files and labels of a table or of JSON lines: see ``read_rows``."""
+    for row in read_rows(path, kind, LABEL, columns=columns):
+        if isinstance(row, SkippedFile):
+            yield row
+            continue
+        names = labels_of_value(row.value, split=False)
+        yield LabelledFile(row.file, names[0], row.place) if names else SkippedFile(row.place, "there is no label")
 
-    ``columns`` are those of path and label, by name or by number from 1; None finds them by their names, or takes the
+
+def read_rows(
+    path: Path, kind: MediaKind, value: ValueColumn, *, columns: Columns | None
+) -> Iterator[FileRow | SkippedFile]:
+    """Read the rows of a table or of JSON lines, plain or gzip; a quoted cell of a CSV may have several lines.
+
+    ``columns`` are those of path and value, by name or by number from 1; None finds them by their names, or takes the
     first two. Raises DataError if the columns are ambiguous or missing.
     """
-    places: tuple[int, int] | tuple[str, str] | None = None
+    if inner_suffix(path) in JSON_SUFFIXES:
+        return _json_rows(path, kind, value, columns)
+    return _cell_rows(path, kind, value, columns)
+
+
+def _json_rows(
+    path: Path, kind: MediaKind, value: ValueColumn, columns: Columns | None
+) -> Iterator[FileRow | SkippedFile]:
+    fields: tuple[str, str] | None = None
     with closing(LineReader(path)) as lines:
         for line in lines:
             if line.problem is not None or not line.text.strip():
                 reason = "the line is blank" if line.problem is None else skip_reason(line)
                 yield SkippedFile(line.name, reason)
                 continue
-            if inner_suffix(path) in JSON_SUFFIXES:
-                record = _parse_object(line.text)
-                if record is None:
-                    yield SkippedFile(line.name, "the line is not a JSON object")
-                    continue
-                places = places or _find_fields(list(record), columns, line.name, kind)
-                file, label = (record.get(str(place)) for place in places)
-            else:
-                cells = _split(line.text, path)
-                if places is None:
-                    places, is_header = _find_columns(cells, columns, str(path), kind)
-                    if is_header:
-                        continue
-                file, label = (cells[int(place)] if int(place) < len(cells) else None for place in places)
-            yield _labelled(file, label, path.parent, line.name)
+            record = _parse_object(line.text)
+            if record is None:
+                yield SkippedFile(line.name, "the line is not a JSON object")
+                continue
+            fields = fields or _find_fields(list(record), columns, line.name, kind, value)
+            file, found = (record.get(name) for name in fields)
+            yield _make_row(file, found, path.parent, line.name)
 
 
-def _labelled(file: object, label: object, folder: Path, place: str) -> LabelledOrSkipped:
-    names = labels_of_value(label, split=False)
+def _cell_rows(
+    path: Path, kind: MediaKind, value: ValueColumn, columns: Columns | None
+) -> Iterator[FileRow | SkippedFile]:
+    places: tuple[int, int] | None = None
+    width = 0
+    for row in read_csv_rows(path) if inner_suffix(path) == ".csv" else read_tsv_rows(path):
+        cells = row.cells
+        if row.problem is not None or not any(cell.strip() for cell in cells):
+            yield SkippedFile(row.place, row.problem or "the line is blank")
+            continue
+        if places is None:
+            width = len(cells)
+            places, is_header = _find_columns(cells, columns, str(path), kind, value)
+            if is_header:
+                continue
+        if len(cells) > width:
+            yield SkippedFile(row.place, "the row has more cells than the first one")
+            continue
+        file, found = (cells[place] if place < len(cells) else None for place in places)
+        yield _make_row(file, found, path.parent, row.place)
+
+
+def _make_row(file: object, value: object, folder: Path, place: str) -> FileRow | SkippedFile:
     if not isinstance(file, str) or not file.strip() or "\0" in file:
         return SkippedFile(place, "there is no path")
-    if not names:
-        return SkippedFile(place, "there is no label")
-    return LabelledFile(folder / Path(file.strip()), names[0], f"{file.strip()} ({place})")
+    return FileRow(folder / Path(file.strip()), value, f"{file.strip()} ({place})")
 
 
 def _split(line: str, path: Path) -> list[str]:
@@ -107,13 +163,13 @@ def _split(line: str, path: Path) -> list[str]:
 
 
 def _find_columns(
-    first: Sequence[str], columns: Columns | None, name: str, kind: MediaKind
+    first: Sequence[str], columns: Columns | None, name: str, kind: MediaKind, value: ValueColumn
 ) -> tuple[tuple[int, int], bool]:
-    """The indices of path and label, from 0, and whether the first row is a header."""
-    found = find_name(first, kind.columns), find_name(first, LABEL_NAMES)
+    """The indices of path and value, from 0, and whether the first row is a header."""
+    found = find_name(first, kind.columns), find_name(first, value.names)
     if columns is not None and all(isinstance(one, int) for one in columns):
-        file, label = (int(one) - 1 for one in columns)
-        return (file, label), not (file < len(first) and kind.is_name(Path(first[file].strip())))
+        file, other = (int(one) - 1 for one in columns)
+        return (file, other), not (file < len(first) and kind.is_name(Path(first[file].strip())))
     if columns is not None:
         wanted = [find_name(first, [str(one).lower()]) for one in columns]
         if wanted[0] is not None and wanted[1] is not None:
@@ -122,27 +178,30 @@ def _find_columns(
         return (found[0], found[1]), True
     elif len(first) == 2 and kind.is_name(Path(first[0].strip())):
         return (0, 1), False
-    raise _columns_error(name, first, kind)
+    raise _columns_error(name, first, kind, value)
 
 
-def _find_fields(names: Sequence[str], columns: Columns | None, name: str, kind: MediaKind) -> tuple[str, str]:
+def _find_fields(
+    names: Sequence[str], columns: Columns | None, name: str, kind: MediaKind, value: ValueColumn
+) -> tuple[str, str]:
     if columns is not None:
-        file, label = map(str, columns)
-        if file in names and label in names:
-            return file, label
-        raise _columns_error(name, names, kind)
-    found = find_name(names, kind.columns), find_name(names, LABEL_NAMES)
+        file, other = map(str, columns)
+        if file in names and other in names:
+            return file, other
+        raise _columns_error(name, names, kind, value)
+    found = find_name(names, kind.columns), find_name(names, value.names)
     if found[0] is None or found[1] is None:
-        raise _columns_error(name, names, kind)
+        raise _columns_error(name, names, kind, value)
     return names[found[0]], names[found[1]]
 
 
-def _columns_error(name: str, got: Sequence[str], kind: MediaKind) -> DataError:
+def _columns_error(name: str, got: Sequence[str], kind: MediaKind, value: ValueColumn) -> DataError:
     return DataError(
-        f"it is ambiguous which columns of {name} hold the path of the {kind.one} and its label",
-        expected='columns named "path" and "label", or two columns without names, the path first',
+        f"it is ambiguous which columns of {name} hold the path of the {kind.one} and its {value.one}",
+        expected=f'columns named "path" and "{value.one}", or two columns without names, the path first',
         got=", ".join(repr(cell[:30]) for cell in got[:8]),
-        do='name the two, or give their numbers: columns=("path", "label") (--columns path,label or --columns 1,2)',
+        do=f'name the two, or give their numbers: columns=("path", "{value.one}") '
+        f"(--columns path,{value.one} or --columns 1,2)",
     )
 
 

@@ -15,6 +15,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, final
@@ -121,6 +122,11 @@ class AudioEncoder(nn.Module, ABC):
     @abstractmethod
     def count_tokens(self, frames: int) -> int:
         """The number of tokens of a sound of so many frames."""
+
+    @property
+    def frames_per_token(self) -> int:
+        """The number of frames from the beginning of a token to that of the next."""
+        return next(frames for frames in count(1) if self.count_tokens(frames + 1) > 1)
 
     @classmethod
     @abstractmethod

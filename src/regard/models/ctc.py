@@ -1,6 +1,7 @@
 """Connectionist temporal classification: a text from a label, or the blank, for each token of a sound.
 
     B(path)     remove repeated labels, then blanks: B(a a - a b) = a a b
+    tokens      that a target needs: its labels, and a blank between equal ones: 4 for a a b
     loss        -ln sum_{path : B(path) = target} prod_t softmax(logits_t)[path_t]
     decode      B of the most likely label of each token
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import NamedTuple, final
 
 import torch
 from jaxtyping import Float
@@ -22,6 +24,20 @@ from regard.models.audio_encoder import AudioEncoderOutput
 
 BLANK = 0
 """The index of the blank among the logits."""
+
+
+@final
+class LabelSpan(NamedTuple):
+    """A label of a sound, numbered from 0, and the tokens of its run in the path: ``begin`` to before ``end``."""
+
+    label: int
+    begin: int
+    end: int
+
+
+def count_needed_tokens(target: Sequence[int]) -> int:
+    """The least number of tokens of a sound that can write a target."""
+    return len(target) + sum(one == other for one, other in pairwise(target))
 
 
 def ctc_loss(output: AudioEncoderOutput, targets: Sequence[Sequence[int]]) -> Float[Tensor, " batch"]:
@@ -40,13 +56,15 @@ def ctc_loss(output: AudioEncoderOutput, targets: Sequence[Sequence[int]]) -> Fl
             do="pass a list of labels for each sound",
         )
     for number, (target, length) in enumerate(zip(targets, lengths.tolist(), strict=True)):
-        repeated = sum(one == other for one, other in pairwise(target))
+        needed = count_needed_tokens(target)
         outside = [one for one in target if not 0 <= one < labels]
-        if outside or len(target) + repeated > length:
+        if outside or needed > length:
             raise DataError(
                 f"target {number} cannot be written by the tokens of its sound",
                 expected=f"labels from 0 to {labels - 1}, with a blank between equal ones at most {length} in all",
-                got=f"label {outside[0]}" if outside else f"{len(target)} labels, and {repeated} blanks between",
+                got=f"label {outside[0]}"
+                if outside
+                else f"{len(target)} labels, and {needed - len(target)} blanks between",
                 do="leave the sound out, or check its text",
             )
     flat = torch.tensor([1 + one for target in targets for one in target], dtype=torch.long, device=logits.device)
@@ -59,11 +77,17 @@ def ctc_loss(output: AudioEncoderOutput, targets: Sequence[Sequence[int]]) -> Fl
 
 def decode_ctc(output: AudioEncoderOutput) -> list[list[int]]:
     """The labels of each sound, by the most likely label of each token. Raises OptionError for another output."""
+    return [[span.label for span in spans] for spans in decode_ctc_spans(output)]
+
+
+def decode_ctc_spans(output: AudioEncoderOutput) -> list[list[LabelSpan]]:
+    """The labels of each sound as ``decode_ctc``, and their tokens. Raises OptionError for another output."""
     logits, lengths = _check_output(output)
     decoded = []
     for path, length in zip(logits.argmax(dim=-1).tolist(), lengths.tolist(), strict=True):
-        changes = [one for at, one in enumerate(path[:length]) if at == 0 or one != path[at - 1]]
-        decoded.append([one - 1 for one in changes if one != BLANK])
+        starts = [at for at in range(length) if at == 0 or path[at] != path[at - 1]]
+        runs = zip(starts, [*starts[1:], length], strict=True)
+        decoded.append([LabelSpan(path[begin] - 1, begin, end) for begin, end in runs if path[begin] != BLANK])
     return decoded
 
 

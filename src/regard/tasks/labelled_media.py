@@ -11,7 +11,7 @@ from jaxtyping import Bool
 
 from regard.classification import majority_answer
 from regard.errors import DataError
-from regard.media import LabelledFile, MediaKind
+from regard.media import LabelledFile, MediaFile, MediaKind
 from regard.tasks.classification.validation_split import hold_out
 from regard.tasks.label_order import sort_labels
 from regard.tasks.sentences import Indices
@@ -91,35 +91,48 @@ def report_lost_labels(named: Sequence[LabelledFile], good: Sequence[LabelledFil
         say(f"the label {label} is gone, since {broken}: the model does not learn it")
 
 
-def report_conflicts(digests: Sequence[str], files: Sequence[LabelledFile], kind: MediaKind, say: Say) -> None:
-    """Report files of the same content, by their ``digests``, that occur with different labels."""
-    first: dict[str, LabelledFile] = {}
+def report_conflicts(
+    digests: Sequence[str],
+    files: Sequence[MediaFile],
+    values: Sequence[str],
+    kind: MediaKind,
+    say: Say,
+    *,
+    what: str = "labels",
+) -> None:
+    """Report files of the same content, by their ``digests``, with different ``values``; ``what`` names these."""
+    first: dict[str, tuple[str, MediaFile]] = {}
     conflicting: dict[str, str] = {}
-    for digest, one in zip(digests, files, strict=True):
-        if first.setdefault(digest, one).label != one.label:
-            conflicting.setdefault(digest, f"{first[digest].place} and {one.place}")
+    for digest, one, value in zip(digests, files, values, strict=True):
+        earlier, file = first.setdefault(digest, (value, one))
+        if earlier != value:
+            conflicting.setdefault(digest, f"{file.place} and {one.place}")
     if conflicting:
         occur = f"{kind.one} occurs" if len(conflicting) == 1 else f"{kind.several} occur"
-        say(f"{len(conflicting):,} {occur} with different labels, the first are {next(iter(conflicting.values()))}")
+        say(f"{len(conflicting):,} {occur} with different {what}, the first are {next(iter(conflicting.values()))}")
 
 
 def hold_out_files(
-    digests: Sequence[str], files: Sequence[LabelledFile], kind: MediaKind, *, seed: int, say: Say
+    digests: Sequence[str], labels: Sequence[Sequence[str]], kind: MediaKind, *, seed: int, say: Say
 ) -> tuple[Indices, Indices]:
     """The indices of the files for training and of those held out for validation; copies are held out together.
 
+    ``labels`` are those of each file, of which the same share is held out; without any, of all files.
+
     Raises DataError for too few files to hold any out.
     """
-    held_out = np.array(hold_out(digests, [(one.label,) for one in files], seed=seed))
+    held_out = np.array(hold_out(digests, labels, seed=seed))
+    has_labels = any(labels)
     training, held = np.flatnonzero(~held_out), np.flatnonzero(held_out)
     if not len(training) or not len(held):
         raise DataError(
             f"there are too few different {kind.several} to hold some out for validation",
-            expected=f"at least 2 different {kind.several} of a label",
-            got=kind.count(len(files)),
+            expected=f"at least 2 different {kind.several}" + (" of a label" if has_labels else ""),
+            got=kind.count(len(digests)),
             do=f"give more {kind.several}, or validation {kind.several}: validation=... (--valid)",
         )
-    say(f"{kind.several}: {len(training):,} for training; {len(held):,} held out for validation, of each label alike")
+    alike = ", of each label alike" if has_labels else ""
+    say(f"{kind.several}: {len(training):,} for training; {len(held):,} held out for validation{alike}")
     return training, held
 
 

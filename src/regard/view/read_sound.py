@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import count
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -58,5 +57,4 @@ def read_sound_attention(model: AudioEncoder, sound: SoundOrSamples, *, name: st
     if output.logits is not None and model.classifies:
         shares = output.logits[0].double().softmax(0).tolist()
         probabilities = tuple(sorted(zip(model.labels, shares, strict=True), key=lambda one: -one[1]))
-    stride = next(frames for frames in count(1) if model.count_tokens(frames + 1) > 1)
-    return SoundReading(name, features.numpy(), processor, stride, layers_of(seen), probabilities)
+    return SoundReading(name, features.numpy(), processor, model.frames_per_token, layers_of(seen), probabilities)

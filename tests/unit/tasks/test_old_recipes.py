@@ -17,6 +17,7 @@ from regard.tasks.image_classification import ImageClassificationRecipe, ImageCl
 from regard.tasks.language_modelling import LanguageModelRecipe, LanguageModelTask
 from regard.tasks.masked_language_modelling import MaskedLanguageModelRecipe, MaskedLanguageModelTask
 from regard.tasks.recipe_fields import to_json_value
+from regard.tasks.transcription import TranscriptionRecipe, TranscriptionTask
 from regard.tasks.translation import TranslationRecipe, TranslationTask
 from regard.train import Report, Schedule, Settings, run
 from regard.train.run_folder import RunFolder
@@ -28,6 +29,7 @@ TASKS = {
     "classification": (ClassificationTask, ClassificationRecipe(DATA), None),
     "image_classification": (ImageClassificationTask, ImageClassificationRecipe(DATA), None),
     "language_modelling": (LanguageModelTask, LanguageModelRecipe(DATA), Gpt2Config()),
+    "transcription": (TranscriptionTask, TranscriptionRecipe(DATA), None),
     "masked_language_modelling": (MaskedLanguageModelTask, MaskedLanguageModelRecipe(DATA), BertConfig()),
 }
 

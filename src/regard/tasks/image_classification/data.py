@@ -87,13 +87,15 @@ def split_pictures(
     every = len(pictures) + len(validation)
     share = recipe.memory * len(pictures) / every
     decoded = decode_pictures(pictures, processor, memory=share, **options)  # type: ignore[arg-type]
-    report_conflicts(decoded.digests, decoded.pictures, PICTURES, say)
+    report_conflicts(decoded.digests, decoded.pictures, [one.label for one in decoded.pictures], PICTURES, say)
     whole = PictureSet(decoded.pixels, np.arange(len(decoded.pictures)), tuple(decoded.digests))
     if validation:
         other = decode_pictures(validation, processor, memory=recipe.memory - share, **options)  # type: ignore[arg-type]
         report_validation(decoded.digests, other.digests, PICTURES, say)
         return whole, PictureSet(other.pixels, np.arange(len(other.pictures)), tuple(other.digests))
-    training, held = hold_out_files(decoded.digests, decoded.pictures, PICTURES, seed=seed, say=say)
+    training, held = hold_out_files(
+        decoded.digests, [(one.label,) for one in decoded.pictures], PICTURES, seed=seed, say=say
+    )
     return _select(whole, training), _select(whole, held)
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from regard import masks
@@ -31,28 +28,33 @@ from regard.tasks.labelled_media import (
     report_lost_labels,
     report_validation,
 )
+from regard.tasks.new_conformer import (
+    Build,
+    build_conformer,
+    check_hyperparameters,
+    describe_model,
+    load_start,
+    try_model,
+    with_labels,
+)
 from regard.tasks.recipe_fields import default_fields
 from regard.tasks.replaced_head import report_replaced_head
 from regard.tasks.sentences import Indices
-from regard.tasks.sound_classification import new_model
-from regard.tasks.sound_classification.batches import Batches, BatchIndices
-from regard.tasks.sound_classification.features import decode_sounds, read_rates
-from regard.tasks.sound_classification.presets import (
-    FINE_TUNING_EPOCHS,
-    FINE_TUNING_PEAK,
-    FINE_TUNING_WARMUP,
-    SIZES,
+from regard.tasks.sound_batches import BatchIndices
+from regard.tasks.sound_classification.batches import Batches
+from regard.tasks.sound_classification.recipe import SoundClassificationRecipe
+from regard.tasks.sound_features import decode_both, read_rates
+from regard.tasks.sound_presets import (
+    DEFAULT_SECONDS,
     Size,
     choose_rate,
     choose_size,
+    complete_settings,
     make_processor,
 )
-from regard.tasks.sound_classification.recipe import DEFAULT_SECONDS, SoundClassificationRecipe
 from regard.tasks.time_shares import TimeShares
 from regard.train import RankShard, RunContext, Settings, Task, Validation
 
-Build: TypeAlias = Callable[..., AudioEncoder]
-"""A function (recipe, size, *, bands, labels) that builds a new model."""
 _BATCH = 64
 
 
@@ -70,11 +72,10 @@ class SoundClassificationTask(Task):
     held_out: Batches
     metric: str
 
-    def __init__(self, recipe: SoundClassificationRecipe, *, build: Build = new_model.build_conformer) -> None:
+    def __init__(self, recipe: SoundClassificationRecipe, *, build: Build = build_conformer) -> None:
         self._recipe, self._build = recipe, build
         self._size: Size | None = None
         self._weights: Tensor | None = None
-        self._cached_epoch: tuple[int, list[BatchIndices]] = (-1, [])
         self._measured = TimeShares(("waiting_for_data", "augmenting"))
 
     def prepare(self, context: RunContext) -> None:
@@ -86,10 +87,10 @@ class SoundClassificationTask(Task):
         recipe, say, seed = self._recipe, context.say, context.settings.seed
         recipe.check_effect()
         if recipe.start is None:
-            new_model.check_hyperparameters(recipe)
+            check_hyperparameters(recipe)
         # Settings that are invalid even with the shortest warm-up fail here, too.
-        _complete_settings(context.settings, SIZES["tiny"], recipe)
-        start = new_model.load_start(recipe)
+        complete_settings(context.settings, None, is_new=recipe.start is None)
+        start = load_start(recipe)
         named = sounds = read_and_report_labelled_sounds(recipe.data, recipe.where.columns, say)
         validation = recipe.validation
         others = read_and_report_labelled_sounds(validation, recipe.where.columns, say) if validation else []
@@ -97,10 +98,10 @@ class SoundClassificationTask(Task):
         if start is None:
             sounds = self._build_model(sounds, say)
         else:
-            self.model = new_model.with_labels(start, labels)
+            self.model = with_labels(start, labels)
             report_replaced_head(str(recipe.start), start.labels, labels, is_kept=self.model is start, say=say)
         processor, labels = self._processor, self.model.labels
-        say(f"the model: {new_model.describe_model(recipe, self._size, self.model, processor)}")
+        say(f"the model: {describe_model(recipe, self._size, self.model, processor)}")
         check_labels(others, labels, "the training data", SOUNDS)
         augmentation = recipe.augmentation()
         self._split(sounds, others, augmentation, seed=seed, say=say)
@@ -113,11 +114,11 @@ class SoundClassificationTask(Task):
         self.metric = choose_metric(recipe.metric, self.held_out.truth, labels, SOUNDS, say)
         if recipe.class_weights == "balanced":
             self._weights = balanced_weights(self.batches.truth, several=False)
-        self._try_model()
+        try_model(self.model, self.batches)
 
     def complete(self, settings: Settings) -> Settings:
         """Fill in the learning rate and the warm-up where they are None, and the epochs of fine-tuning."""
-        return _complete_settings(settings, self._size or SIZES["tiny"], self._recipe)
+        return complete_settings(settings, self._size, is_new=self._recipe.start is None)
 
     def recipe(self) -> dict[str, Any]:
         """The recipe's fields, with the model that was chosen, and a hash of the sounds."""
@@ -134,9 +135,7 @@ class SoundClassificationTask(Task):
 
     def epoch(self, number: int) -> list[BatchIndices]:
         """The batches of an epoch."""
-        if self._cached_epoch[0] != number:
-            self._cached_epoch = number, self.batches.epoch(number)
-        return self._cached_epoch[1]
+        return self.batches.epoch(number)
 
     def tokens(self, batch: BatchIndices) -> int:
         """The number of sounds of a batch."""
@@ -159,7 +158,7 @@ class SoundClassificationTask(Task):
         logits = model(features.to(device), mask=mask).logits
         truth = self.batches.truth_of(batch, rows).to(device)
         loss = label_loss(logits, truth, several=False, smoothing=self._recipe.smoothing, weights=self._weights)
-        self.batches.ask(self.epoch(batch.epoch), batch.number)
+        self.batches.ask_after(batch)
         return loss if len(own) else loss * 0.0
 
     def metrics(self) -> dict[str, float]:
@@ -218,18 +217,18 @@ class SoundClassificationTask(Task):
     ) -> None:
         """Decode the sounds, and set the batches for training and for validation."""
         recipe, processor, labels = self._recipe, self._processor, self.model.labels
-        share = recipe.memory * len(sounds) / (len(sounds) + len(others))
-        features = decode_sounds(sounds, processor, memory=share, skip_bad=recipe.skip_bad, say=say)
-        report_conflicts(features.digests, features.sounds, SOUNDS, say)
-        if others:
-            held_features = decode_sounds(
-                others, processor, memory=recipe.memory - share, skip_bad=recipe.skip_bad, say=say
-            )
+        features, held_features = decode_both(
+            sounds, others, processor, memory=recipe.memory, skip_bad=recipe.skip_bad, say=say
+        )
+        report_conflicts(features.digests, features.sounds, [one.label for one in features.sounds], SOUNDS, say)
+        if held_features is not None:
             report_validation(features.digests, held_features.digests, SOUNDS, say)
             training, held = np.arange(len(features.sounds)), np.arange(len(held_features.sounds))
         else:
             held_features = features
-            training, held = hold_out_files(features.digests, features.sounds, SOUNDS, seed=seed, say=say)
+            training, held = hold_out_files(
+                features.digests, [(one.label,) for one in features.sounds], SOUNDS, seed=seed, say=say
+            )
         self.batches, self.held_out = (
             Batches(one, chosen, labels, size=recipe.batch, seed=seed, augmentation=own)
             for one, chosen, own in (
@@ -238,18 +237,3 @@ class SoundClassificationTask(Task):
             )
         )
         find_labels(self.batches.sounds, SOUNDS)
-
-    def _try_model(self) -> None:
-        """Classify a sound, so that a model that cannot compute it fails before training."""
-        self.model.eval()
-        features, mask = self.batches.read(np.arange(1))
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            self.model(features, mask=mask)
-
-
-def _complete_settings(settings: Settings, size: Size, recipe: SoundClassificationRecipe) -> Settings:
-    fine_tuned = recipe.start is not None
-    peak, warmup = (FINE_TUNING_PEAK, FINE_TUNING_WARMUP) if fine_tuned else (size.peak, size.warmup)
-    settings = replace(settings, schedule=settings.schedule.complete(peak=peak, warmup=warmup))
-    unlimited = (settings.epochs, settings.steps, settings.minutes) == (None, None, None)
-    return replace(settings, epochs=FINE_TUNING_EPOCHS) if fine_tuned and unlimited else settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from regard.errors import DataError
+from regard.errors import DataError, OptionError, short_repr
 
 Columns: TypeAlias = tuple[str | int, str | int]
 """Columns of text and label: names, or numbers from 1."""
@@ -17,6 +17,21 @@ LABEL_NAMES = (
     "label", "labels", "class", "category", "categories", "target", "sentiment", "topic", "intent", "tags", "stars",
 )  # fmt: skip
 """Names by which columns are found, the usual one first."""
+
+
+def check_columns(columns: object, names: tuple[str, str]) -> None:
+    """Raise OptionError unless ``columns`` are None, or two different ones; ``names`` are their usual names."""
+    listed = columns if isinstance(columns, tuple) else ()
+    valid = len(listed) == 2 and listed[0] != listed[1] and all(map(_is_column, listed))
+    if columns is not None and not valid:
+        first, second = names
+        raise OptionError(
+            f"wrong columns of {first} and {second}",
+            expected="two different columns, by name or by number from 1",
+            got=short_repr(columns),
+            do=f'for example columns=("{first}", "{second}") (--columns {first},{second}) or columns=(2, 1) '
+            "(--columns 2,1)",
+        )
 
 
 def find_columns(first: Sequence[str], columns: Columns | None, place: str) -> tuple[tuple[int, int], bool]:
@@ -62,6 +77,12 @@ def _find_column(header: Sequence[str], column: str | int, place: str) -> int:
         got=", ".join(repr(name[:30]) for name in names[:8]),
         do="check the name of the column, or give its number: columns=(1, 2) (--columns 1,2)",
     )
+
+
+def _is_column(one: object) -> bool:
+    if isinstance(one, str):
+        return bool(one.strip())
+    return isinstance(one, int) and not isinstance(one, bool) and one >= 1
 
 
 def _is_header(first: Sequence[str], text: int, label: int) -> bool:

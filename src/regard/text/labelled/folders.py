@@ -36,12 +36,12 @@ def read_folder(path: Path, *, split: bool) -> Iterator[LabelledOrSkipped]:
             if inner_suffix(file) not in _SUFFIXES:
                 yield SkippedText(str(file), "a file is not named .txt")
                 continue
-            text, problem = _read_text(file)
+            text, problem = read_text_file(file)
             yield make_labelled(text, labels, str(file)) if problem is None else SkippedText(str(file), problem)
 
 
-def _read_text(file: Path) -> tuple[str, str | None]:
-    """Read a file; return its text, and the reason if it cannot be used."""
+def read_text_file(file: Path) -> tuple[str, str | None]:
+    """Read a file in UTF-8, plain or gzip; return its text, and the reason if it cannot be used."""
     try:
         with open_decompressed(file) as stream:
             content = stream.read(MAX_LINE_BYTES + 1)

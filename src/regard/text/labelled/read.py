@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from regard.errors import DataError, OptionError, check_choice, short_repr
+from regard.errors import DataError, OptionError, check_choice
 from regard.text.gzip_io import inner_suffix
-from regard.text.labelled.columns import Columns
+from regard.text.labelled.columns import Columns, check_columns
 from regard.text.labelled.folders import read_folder
 from regard.text.labelled.json_lines import read_json_lines
 from regard.text.labelled.labelled_text import LabelledOrSkipped, LabelledText
@@ -43,15 +43,7 @@ class LabelFormat:
 
     def __post_init__(self) -> None:
         check_choice("number of labels", self.labels, LABELS)
-        listed = self.columns if isinstance(self.columns, tuple) else ()
-        valid = len(listed) == 2 and listed[0] != listed[1] and all(map(_is_column, listed))
-        if self.columns is not None and not valid:
-            raise OptionError(
-                "wrong columns of text and label",
-                expected="two different columns, by name or by number from 1",
-                got=short_repr(self.columns),
-                do='for example columns=("text", "label") (--columns text,label) or columns=(2, 1) (--columns 2,1)',
-            )
+        check_columns(self.columns, ("text", "label"))
 
 
 def read_labelled(paths: Sequence[Path], where: LabelFormat = LabelFormat()) -> Iterator[LabelledOrSkipped]:
@@ -96,12 +88,6 @@ def read_and_report_labelled(
             do="check the columns of the data (--columns)",
         )
     return texts
-
-
-def _is_column(one: object) -> bool:
-    if isinstance(one, str):
-        return bool(one.strip())
-    return isinstance(one, int) and not isinstance(one, bool) and one >= 1
 
 
 def _check_format(path: Path) -> None:

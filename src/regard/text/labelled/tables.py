@@ -15,7 +15,7 @@ from regard.text.line_reader import MAX_LINE_BYTES, LineReader, skip_reason
 
 
 @final
-class _Row(NamedTuple):
+class Row(NamedTuple):
     """A row: its cells, and its place in the file; ``problem`` is the reason to skip it, if there is one."""
 
     cells: Sequence[str]
@@ -28,7 +28,7 @@ def read_csv(path: Path, *, columns: Columns | None, split: bool) -> Iterator[La
 
     The separator is a comma, or a semicolon if the first line has one and no comma.
     """
-    return _read_rows(_csv_rows(path), columns, split, str(path))
+    return _read_rows(read_csv_rows(path), columns, split, str(path))
 
 
 def read_tsv(path: Path, *, columns: Columns | None, split: bool) -> Iterator[LabelledOrSkipped]:
@@ -37,10 +37,10 @@ def read_tsv(path: Path, *, columns: Columns | None, split: bool) -> Iterator[La
     ``columns`` are those of text and label, by name or by number from 1; None finds them in the header, or takes the
     first two. ``split`` says whether a cell may hold several labels. Raises DataError if the columns are ambiguous.
     """
-    return _read_rows(_tsv_rows(path), columns, split, str(path))
+    return _read_rows(read_tsv_rows(path), columns, split, str(path))
 
 
-def _read_rows(rows: Iterator[_Row], columns: Columns | None, split: bool, name: str) -> Iterator[LabelledOrSkipped]:
+def _read_rows(rows: Iterator[Row], columns: Columns | None, split: bool, name: str) -> Iterator[LabelledOrSkipped]:
     places: tuple[int, int] | None = None
     for row in rows:
         if row.problem is not None:
@@ -60,14 +60,16 @@ def _read_rows(rows: Iterator[_Row], columns: Columns | None, split: bool, name:
         yield make_labelled(text, labels_of_cell(label, split=split), row.place)
 
 
-def _tsv_rows(path: Path) -> Iterator[_Row]:
+def read_tsv_rows(path: Path) -> Iterator[Row]:
+    """The rows of a TSV file, plain or gzip; quotes have no meaning."""
     with closing(LineReader(path)) as lines:
         for line in lines:
             problem = None if line.problem is None else skip_reason(line)
-            yield _Row(line.text.split("\t"), line.name, problem)
+            yield Row(line.text.split("\t"), line.name, problem)
 
 
-def _csv_rows(path: Path) -> Iterator[_Row]:
+def read_csv_rows(path: Path) -> Iterator[Row]:
+    """The rows of a CSV file, plain or gzip; a quoted cell may have several lines. See ``read_csv``."""
     # The library's limit is one for the whole process, and too low for long documents.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
     with closing(LineReader(path)) as lines:
@@ -92,4 +94,4 @@ def _csv_rows(path: Path) -> Iterator[_Row]:
             except csv.Error as error:
                 cells, problem = [], f"the quotes are not valid CSV ({error})"
             within = (problems[number] for number in range(begin, reader.line_num + 1) if number in problems)
-            yield _Row(cells, f"line {begin} of {lines.name}", next(within, problem))
+            yield Row(cells, f"line {begin} of {lines.name}", next(within, problem))

@@ -1,11 +1,13 @@
-"""The model of a sound classifier: a new Conformer of a preset size, or a trained one with a head for the labels."""
+"""The model of a task on sounds: a new Conformer of a preset size, or a trained one with a head for the labels."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 
 from regard.audio import AudioProcessor
@@ -13,14 +15,18 @@ from regard.classification.sound_classifier import get_sound_processor
 from regard.models import AudioEncoder, Conformer, ConformerConfig
 from regard.models.load import load_audio_encoder
 from regard.tasks.hyperparameters import apply_hyperparameters
-from regard.tasks.sound_classification.presets import SIZES, Size
-from regard.tasks.sound_classification.recipe import SoundClassificationRecipe
+from regard.tasks.sound_batches import SoundBatches
+from regard.tasks.sound_presets import SIZES, Size
+from regard.tasks.sound_recipe import SoundRecipe
+
+Build: TypeAlias = Callable[..., AudioEncoder]
+"""A function (recipe, size, *, bands, labels) that builds a new model."""
 
 _DATA_FIELDS = ("bands", "labels", "head")
 """Fields of a config that the data and the task determine."""
 
 
-def load_start(recipe: SoundClassificationRecipe) -> Conformer | None:
+def load_start(recipe: SoundRecipe) -> Conformer | None:
     """Load the trained model that the recipe starts from; None if it trains a new one.
 
     Raises CheckpointError for another kind of model, and for one without a processor.
@@ -36,18 +42,16 @@ def load_start(recipe: SoundClassificationRecipe) -> Conformer | None:
     return model
 
 
-def check_hyperparameters(recipe: SoundClassificationRecipe) -> None:
+def check_hyperparameters(recipe: SoundRecipe) -> None:
     """Try hyperparameters before data is read. Raises OptionError for those that no new model accepts."""
     with torch.device("meta"):
         build_conformer(recipe, SIZES[recipe.model or "tiny"], bands=80, labels=("a", "b"))
 
 
-def build_conformer(
-    recipe: SoundClassificationRecipe, size: Size, *, bands: int, labels: tuple[str, ...]
-) -> AudioEncoder:
-    """Build a Conformer with random weights. Raises as its config."""
+def build_conformer(recipe: SoundRecipe, size: Size, *, bands: int, labels: tuple[str, ...]) -> AudioEncoder:
+    """Build a Conformer with random weights, and the head of the recipe. Raises as its config."""
     numbers: dict[str, Any] = {name: getattr(size, name) for name in ("width", "layers", "heads", "inner", "kernel")}
-    numbers |= {"bands": bands, "labels": labels}
+    numbers |= {"bands": bands, "labels": labels, "head": recipe.head}
     numbers |= {} if recipe.attention is None else {"mechanism": recipe.attention}
     numbers |= {} if recipe.position is None else {"position": recipe.position}
     config = apply_hyperparameters(
@@ -68,16 +72,46 @@ def with_labels(model: Conformer, labels: tuple[str, ...]) -> Conformer:
     """
     if model.classifies and set(model.labels) == set(labels):
         return model
-    renewed = Conformer(replace(model.config, labels=labels, head="classification"))
+    return _replace_head(model, labels, "classification")
+
+
+def with_ctc_labels(model: Conformer, labels: tuple[str, ...]) -> Conformer:
+    """The model with a ctc head that has the ``labels``; the model itself if its ctc head has them all.
+
+    A ctc head keeps its labels, and their weights and that of the blank: new labels follow with random weights.
+    """
+    if model.classifies or not model.labels:
+        return _replace_head(model, labels, "ctc")
+    new = tuple(one for one in labels if one not in model.labels)
+    if not new:
+        return model
+    extended = _replace_head(model, model.labels + new, "ctc")
+    assert model.head is not None
+    assert extended.head is not None
+    with torch.no_grad():
+        for name, weight in model.head.named_parameters():
+            extended.head.get_parameter(name)[: len(weight)] = weight
+    return extended
+
+
+def _replace_head(model: Conformer, labels: tuple[str, ...], head: str) -> Conformer:
+    """The model with a head of random weights."""
+    renewed = Conformer(replace(model.config, labels=labels, head=head))
     kept = {name: weight for name, weight in model.state_dict().items() if not name.startswith("head.")}
     renewed.load_state_dict(renewed.state_dict() | kept)
     renewed.processor = model.processor
     return renewed
 
 
-def describe_model(
-    recipe: SoundClassificationRecipe, size: Size | None, model: AudioEncoder, processor: AudioProcessor
-) -> str:
+def try_model(model: AudioEncoder, batches: SoundBatches[Any]) -> None:
+    """Compute a sound, so that a model that cannot compute it fails before training."""
+    model.eval()
+    features, mask = batches.read(np.arange(1))
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        model(features, mask=mask)
+
+
+def describe_model(recipe: SoundRecipe, size: Size | None, model: AudioEncoder, processor: AudioProcessor) -> str:
     """Describe the model in a line."""
     weights = sum(weight.numel() for weight in model.parameters()) / 1e6
     kind = type(model).__name__

@@ -1,4 +1,4 @@
-"""Sizes of new sound classifiers, and training hyperparameters, chosen by the sounds.
+"""Sizes of new models of sounds, and training hyperparameters, chosen by the sounds.
 
     tiny     4 blocks of 64, kernels of 15        0.52 million weights for 80 bands      up to 20,000 sounds
     small    8 blocks of 128, kernels of 31       3.7 million                            up to 200,000
@@ -11,18 +11,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 from regard.audio import AudioProcessor
 from regard.errors import check_choice
+from regard.train import Settings
 
 _SIZE_LIMITS = ((20_000, "tiny"), (200_000, "small"))
 _HIGHEST_RATE = 16_000
 _WINDOW, _HOP = 0.025, 0.01
 _LEAST_FFT = 512
 _BANDS = ((16_000, 80), (8_000, 64), (0, 40))
-FINE_TUNING_PEAK, FINE_TUNING_WARMUP, FINE_TUNING_EPOCHS = 1e-4, 100, 10
+_FINE_TUNING_PEAK, _FINE_TUNING_WARMUP, _FINE_TUNING_EPOCHS = 1e-4, 100, 10
+DEFAULT_SECONDS = 60.0
+"""Longest sound of a new model."""
+DEFAULT_MEMORY = 2.0
+"""Gigabytes of features that are kept."""
 
 
 @final
@@ -71,3 +76,16 @@ def make_processor(rate: int, *, max_seconds: float) -> AudioProcessor:
     return AudioProcessor(
         rate=rate, mels=bands, fft=fft, window=window, hop=max(1, round(_HOP * rate)), max_seconds=max_seconds
     )
+
+
+def complete_settings(settings: Settings, size: Size | None, *, is_new: bool) -> Settings:
+    """Fill in the learning rate and the warm-up where they are None, and the epochs of fine-tuning.
+
+    ``size`` is that of a new model; None before it is known counts as the shortest warm-up, and raises for settings
+    that are invalid with any.
+    """
+    size = size or SIZES["tiny"]
+    peak, warmup = (size.peak, size.warmup) if is_new else (_FINE_TUNING_PEAK, _FINE_TUNING_WARMUP)
+    settings = replace(settings, schedule=settings.schedule.complete(peak=peak, warmup=warmup))
+    is_unlimited = (settings.epochs, settings.steps, settings.minutes) == (None, None, None)
+    return settings if is_new or not is_unlimited else replace(settings, epochs=_FINE_TUNING_EPOCHS)

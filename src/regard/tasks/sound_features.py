@@ -9,7 +9,7 @@ import hashlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import final
+from typing import Generic, TypeVar, final
 
 import numpy as np
 from jaxtyping import Float
@@ -18,7 +18,7 @@ from torch import Tensor
 from regard.audio import AudioProcessor
 from regard.audio.sound_file import SOUNDS, read_sound_header
 from regard.errors import DataError
-from regard.media import LabelledFile
+from regard.media import MediaFile
 from regard.tasks.labelled_media import Say, report_bad_files
 from regard.tasks.read_ahead import ReadAhead, start_threads
 from regard.tasks.sentences import Indices
@@ -27,10 +27,11 @@ _GIGABYTE = 10**9
 _FEATURE_BYTES = 4
 
 Features = Float[Tensor, "_ _"]
+Entry = TypeVar("Entry", bound=MediaFile)
 
 
 @final
-class SoundFeatures:
+class SoundFeatures(Generic[Entry]):
     """The features of ``sounds``, made by ``processor``, all of which can be decoded.
 
     ``lengths`` (sounds,) are their frames, and ``digests`` tell sounds of the same features. ``waited`` counts the
@@ -39,7 +40,7 @@ class SoundFeatures:
 
     def __init__(
         self,
-        sounds: Sequence[LabelledFile],
+        sounds: Sequence[Entry],
         processor: AudioProcessor,
         digests: Sequence[str],
         lengths: Sequence[int],
@@ -70,8 +71,8 @@ class SoundFeatures:
 
 
 def read_rates(
-    sounds: Sequence[LabelledFile], *, max_seconds: float, skip_bad: bool, say: Say
-) -> tuple[list[LabelledFile], list[int]]:
+    sounds: Sequence[Entry], *, max_seconds: float, skip_bad: bool, say: Say
+) -> tuple[list[Entry], list[int]]:
     """Read the headers: the readable sounds, and the sampling rate of each.
 
     Raises DataError with the names of sounds whose headers cannot be read, unless ``skip_bad``.
@@ -91,8 +92,8 @@ def read_rates(
 
 
 def decode_sounds(
-    sounds: Sequence[LabelledFile], processor: AudioProcessor, *, memory: float, skip_bad: bool, say: Say
-) -> SoundFeatures:
+    sounds: Sequence[Entry], processor: AudioProcessor, *, memory: float, skip_bad: bool, say: Say
+) -> SoundFeatures[Entry]:
     """Decode all sounds, and keep their features if they take at most ``memory`` gigabytes.
 
     Raises DataError with the names of broken sounds, unless ``skip_bad``, which reports them and leaves them out.
@@ -100,7 +101,7 @@ def decode_sounds(
     keep, size = True, 0
     kept, digests, lengths, problems, good = [], [], [], [], []
 
-    def read(one: LabelledFile) -> Features | DataError:
+    def read(one: Entry) -> Features | DataError:
         try:
             return _to_features(one, processor)
         except DataError as error:
@@ -129,6 +130,26 @@ def decode_sounds(
     return SoundFeatures(good, processor, digests, lengths, kept if keep else None)
 
 
-def _to_features(one: LabelledFile, processor: AudioProcessor) -> Features:
+def decode_both(
+    sounds: Sequence[Entry],
+    others: Sequence[Entry],
+    processor: AudioProcessor,
+    *,
+    memory: float,
+    skip_bad: bool,
+    say: Say,
+) -> tuple[SoundFeatures[Entry], SoundFeatures[Entry] | None]:
+    """Decode the training sounds and the validation sounds ``others``, None if there are none: see ``decode_sounds``.
+
+    Each set has its share of the memory.
+    """
+    share = memory * len(sounds) / (len(sounds) + len(others))
+    features = decode_sounds(sounds, processor, memory=share, skip_bad=skip_bad, say=say)
+    if not others:
+        return features, None
+    return features, decode_sounds(others, processor, memory=memory - share, skip_bad=skip_bad, say=say)
+
+
+def _to_features(one: MediaFile, processor: AudioProcessor) -> Features:
     assert isinstance(one.content, Path)
     return processor.to_features(one.content, name=one.place)

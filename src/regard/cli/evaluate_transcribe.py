@@ -1,0 +1,192 @@
+"""``regard evaluate transcribe``: error rates of the texts that a model writes for sounds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, final
+
+import typer
+
+from regard.cli.completion import model_completer
+from regard.cli.media_options import SkipBad
+from regard.cli.shared_options import Device, ScoreFormat, TextColumns, parse_label_columns
+from regard.cli.stderr import say
+from regard.cli.transcribe import load_transcriber
+from regard.cli.verb import Verb
+from regard.errors import DataError, check_choice
+
+if TYPE_CHECKING:
+    from regard.audio.transcribed_sounds import TranscribedSound
+    from regard.transcription import Transcriber
+    from regard.transcription.measure import TranscriptionMeasure
+    from regard.transcription.scores import ErrorRate
+
+_CHUNK = 64
+"""Sounds that are in memory at a time."""
+
+NOTES = """
+[bold]Error rates[/bold] are substitutions, insertions and deletions over the words (WER) or characters (CER) of the \
+references, computed by jiwer. Upper and lower case and punctuation count. Insertions may raise a rate above 1.
+
+[bold]Loss[/bold] is the mean of a character (of some models of a word), in nats. Texts with characters that the model \
+lacks, and texts that are too long for their sound, have no loss; they count in the error rates.
+
+[bold]Examples[/bold]
+
+  regard evaluate transcribe --model model/ --data test.csv
+
+  regard evaluate transcribe --model model/ --data test/ --skip-bad --worst 20
+
+  regard evaluate transcribe --model model/ --data test.tsv --columns 2,1 --format json
+"""
+
+
+def register(evaluate: typer.Typer) -> None:
+    """Add the command to its verb."""
+    evaluate.command("transcribe", cls=Verb, epilog=NOTES)(transcribe)
+
+
+@final
+@dataclass(frozen=True)
+class _Example:
+    """A sound, its reference, what the model wrote, and the edits between them, in characters."""
+
+    sound: str
+    reference: str
+    hypothesis: str
+    errors: int
+
+
+def transcribe(
+    data: Annotated[
+        list[Path],
+        typer.Option(
+            "--data",
+            metavar="PATH",
+            help="Sounds with their texts, in any format of the training data; repeat for more.",
+            show_default=False,
+        ),
+    ],
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model",
+            metavar="FOLDER",
+            help="Folder of the model to measure; required.",
+            show_default=False,
+            autocompletion=model_completer(),
+        ),
+    ] = "",
+    columns: TextColumns = None,
+    worst: Annotated[int, typer.Option("--worst", min=0, help="Number of the worst texts to show.")] = 5,
+    skip_bad: SkipBad = False,
+    form: ScoreFormat = "text",
+    device: Device = None,
+) -> None:
+    """Measure a model that writes texts: word and character error rates, loss, and the worst texts."""
+    check_choice("format", form, ("text", "json"))
+    parsed = parse_label_columns(columns)
+    from regard.audio.transcribed_sounds import read_and_report_transcribed_sounds
+    from regard.text.labelled.columns import check_columns
+    from regard.transcription.scores import load_jiwer
+
+    check_columns(parsed, ("path", "text"))
+    load_jiwer()  # raises before the model is loaded
+    transcriber = load_transcriber(model, device)
+    sounds = read_and_report_transcribed_sounds(data, parsed, say)
+    measure, used = _measure(transcriber, sounds, skip_bad=skip_bad)
+    scores = measure.score()
+    fields: dict[str, Any] = {
+        "sounds": scores.texts,
+        "exact": scores.exact,
+        "word_error_rate": scores.words.rate,
+        "character_error_rate": scores.characters.rate,
+        "loss": measure.loss,
+        "without_loss": measure.without_loss,
+        "words": asdict(scores.words),
+        "characters": asdict(scores.characters),
+    }
+    examples = _find_worst(used, measure, scores.errors, worst)
+    if form == "json":
+        print(json.dumps({**fields, "worst": [asdict(one) for one in examples]}, indent=2, ensure_ascii=False))
+        return
+    _print_scores(fields, scores.words, scores.characters, transcriber.labels.tokenizer)
+    _print_examples(examples)
+
+
+def _measure(
+    transcriber: Transcriber, sounds: Sequence[TranscribedSound], *, skip_bad: bool
+) -> tuple[TranscriptionMeasure, list[TranscribedSound]]:
+    """Run the model on the sounds, and return those that can be read. Raises DataError for others, unless skip_bad."""
+    from regard.audio.sound_file import SOUNDS
+    from regard.classification.sound_classifier import run_on_features
+    from regard.cli.progress import count_progress
+    from regard.tasks.labelled_media import report_bad_files
+    from regard.transcription.measure import TranscriptionMeasure
+
+    measure, used, problems = TranscriptionMeasure(transcriber.labels), list[Any](), list[DataError]()
+
+    def read(one: TranscribedSound) -> Any:
+        try:
+            return transcriber.read(one.content, name=one.place)
+        except DataError as error:
+            return error
+
+    with ThreadPoolExecutor(thread_name_prefix="decode") as pool, count_progress(len(sounds), "sounds") as advance:
+        for begin in range(0, len(sounds), _CHUNK):
+            some = sounds[begin : begin + _CHUNK]
+            inputs = list(pool.map(read, some))
+            problems += [one for one in inputs if isinstance(one, DataError)]
+            good = [one for one in inputs if not isinstance(one, DataError)]
+            texts = [one.text for one, made in zip(some, inputs, strict=True) if not isinstance(made, DataError)]
+            used += [one for one, made in zip(some, inputs, strict=True) if not isinstance(made, DataError)]
+            for output in run_on_features(transcriber.model, good, transcriber.batch):
+                count = output.visible.shape[0]
+                measure.add(output, texts[:count])
+                texts = texts[count:]
+            advance(begin + len(some))
+    report_bad_files(problems, len(sounds), SOUNDS, skip_bad=skip_bad, say=say)
+    return measure, used
+
+
+def _find_worst(
+    sounds: Sequence[TranscribedSound], measure: TranscriptionMeasure, errors: Sequence[int], most: int
+) -> list[_Example]:
+    """The texts with the largest character error rates, at most ``most``; those without errors are left out."""
+    order = sorted(range(len(errors)), key=lambda index: -errors[index] / len(measure.references[index]))
+    return [
+        _Example(sounds[index].place, measure.references[index], measure.hypotheses[index], errors[index])
+        for index in order[:most]
+        if errors[index]
+    ]
+
+
+def _print_scores(fields: dict[str, Any], words: ErrorRate, characters: ErrorRate, unit: str) -> None:
+    loss = "none" if fields["loss"] is None else f"{fields['loss']:.4f} per {unit.removesuffix('s')}"
+    print(f"word error rate {words.rate:.4f}   character error rate {characters.rate:.4f}   loss {loss}")
+    sounds = "1 sound" if fields["sounds"] == 1 else f"{fields['sounds']:,} sounds"
+    print(f"{sounds}, {fields['exact']:,} of them without an error")
+    for name, rate in (("words", words), ("characters", characters)):
+        print(
+            f"{rate.length:,} {name}: {rate.substitutions:,} substituted, {rate.insertions:,} inserted, "
+            f"{rate.deletions:,} deleted"
+        )
+    if fields["without_loss"]:
+        print(f"{fields['without_loss']:,} of the texts cannot be written by the model, and have no loss")
+
+
+def _print_examples(examples: Sequence[_Example]) -> None:
+    """Print the worst texts, with terminal control characters escaped: texts and names are untrusted."""
+    from regard.escape_text import escape_text
+
+    if examples:
+        print("\nThe worst texts, by character error rate")
+    for one in examples:
+        rate = one.errors / len(one.reference)
+        print(f"  {escape_text(one.sound)}, {rate:.2f}")
+        print(f"    text   {escape_text(one.reference)}")
+        print(f"    model  {escape_text(one.hypothesis)}")

@@ -1,0 +1,162 @@
+"""``regard transcribe``: the texts of sounds, from arguments, a folder, a file or a pipe."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.completion import choice_completer, model_completer
+from regard.cli.media_input import MediaInput, open_media, read_media, select_usable
+from regard.cli.output_file import check_output_file, open_output_file
+from regard.cli.shared_options import Device, OutputFile, Overwrite
+from regard.cli.stderr import say
+from regard.cli.text_input import check_text_options, is_stdin_terminal
+from regard.cli.translation_formats import to_one_line
+from regard.cli.verb import Verb
+from regard.errors import OptionError, check_choice
+
+if TYPE_CHECKING:
+    from regard.transcription import Transcriber, Transcription
+
+FORMATS = ("text", "tsv", "jsonl")
+
+NOTES = """
+[bold]Formats.[/bold] text: the text alone. tsv: path, text, which is a table that `regard evaluate transcribe` and \
+`regard train transcribe` read. jsonl: sound, text, and its characters (of some models its words) with the times, in \
+seconds, between which the model wrote each: within the character or soon after it, and not its bounds.
+
+[bold]Lines.[/bold] The output has one line per sound, in the same order. Sounds from a pipe are answered as they \
+arrive. With --skip-bad an unusable sound has no text and gives a message. A run that ends early leaves the finished \
+lines in OUT.partial.
+
+[bold]Examples[/bold]
+
+  regard transcribe --model model/ hello.wav
+
+  regard transcribe --model model/ recordings/ --format tsv -o texts.tsv
+
+  regard transcribe --model model/ hello.wav --format jsonl
+
+  find . -name "*.flac" | regard transcribe --model model/ --skip-bad
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command."""
+    app.command("transcribe", cls=Verb, epilog=NOTES)(transcribe)
+
+
+def transcribe(
+    sounds: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="SOUND", help="WAV or FLAC files, or folders of them.", show_default=False),
+    ] = None,
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model",
+            metavar="FOLDER",
+            help="Folder that `regard train transcribe` wrote; required.",
+            show_default=False,
+            autocompletion=model_completer(),
+        ),
+    ] = "",
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data",
+            metavar="FILE",
+            help="Folder of sounds, or file with one path per line, plain or gzip; - is standard input. A pipe is read "
+            "without --data.",
+            show_default=False,
+        ),
+    ] = None,
+    out: OutputFile = None,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="Output format: text, tsv or jsonl.",
+            autocompletion=choice_completer(FORMATS),
+        ),
+    ] = "text",
+    field: Annotated[
+        str | None,
+        typer.Option(
+            "--field", metavar="NAME", help="Read JSON lines, with the path in this field.", show_default=False
+        ),
+    ] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Write no text for an unusable sound, and report it.")
+    ] = False,
+    device: Device = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write the texts of sounds with a trained model."""
+    sounds = sounds or []
+    check_choice("format of transcriptions", form, FORMATS)
+    check_output_file(out, overwrite=overwrite, data=data)
+    if not sounds and data is None and is_stdin_terminal():
+        raise OptionError(
+            "there is no sound",
+            expected="paths of sounds, --data FILE, or a pipe to standard input",
+            got="nothing",
+            do="give a path, such as hello.wav",
+        )
+    check_text_options(sounds, data, field)
+    transcriber, broken = load_transcriber(model, device), 0
+    from regard.audio.sound_file import SOUNDS
+
+    with open_media(sounds, data, field, SOUNDS) as lines, open_output_file(out) as file:
+        for some in read_media(lines, lambda path, name: transcriber.read(path, name=name), SOUNDS):
+            good, problem = select_usable(some, lacking="a text", skip_bad=skip_bad)
+            for transcription in _transcribe(transcriber, good):
+                file.write(format_transcription(transcription, form, transcriber.labels.tokenizer))
+            file.flush()  # a program at the other end of the pipe may wait for these
+            if problem is not None:
+                raise problem
+            broken += sum(one.problem is not None for one in some)
+    if broken:
+        say(f"{SOUNDS.count(broken)} without a text")
+    if out is not None:
+        say(f"{out}: written")
+
+
+def load_transcriber(folder: str, device: str | None) -> Transcriber:
+    """Load a transcriber. Raises OptionError without a folder."""
+    if not folder:
+        raise OptionError(
+            "no model was given",
+            expected="--model FOLDER",
+            got="no --model",
+            do="train one: regard train transcribe --data speech/ --out model/",
+        )
+    from regard.transcription import Transcriber
+
+    return Transcriber.load(folder, device=device)
+
+
+def format_transcription(transcription: Transcription, form: str, unit: str) -> str:
+    """Format a transcription in one of ``FORMATS``, line ending included; ``unit`` is "characters" or "words"."""
+    text = to_one_line(transcription.text)
+    if form == "text":
+        return f"{text}\n"
+    if form == "tsv":
+        return f"{to_one_line(transcription.name)}\t{text}\n"
+    labels = [
+        {"text": one.text, "start": round(one.start, 3), "end": round(one.end, 3)} for one in transcription.labels
+    ]
+    record = {"sound": transcription.name, "text": transcription.text, unit: labels}
+    return json.dumps(record, ensure_ascii=False) + "\n"
+
+
+def _transcribe(transcriber: Transcriber, some: list[MediaInput]) -> list[Transcription]:
+    """The transcriptions, in order; broken files have no text."""
+    from regard.transcription import Transcription
+
+    good = [one for one in some if one.problem is None]
+    found = iter(transcriber.transcribe_features([one.content for one in good], [one.name for one in good]))
+    return [next(found) if one.problem is None else Transcription(one.name, "", ()) for one in some]

@@ -1,0 +1,269 @@
+"""The task of transcription, for ``regard.train.run``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from torch import Tensor, nn
+
+from regard import masks
+from regard.audio import AudioProcessor
+from regard.audio.sound_augmentation import SoundAugmentation
+from regard.audio.sound_file import SOUNDS
+from regard.audio.transcribed_sounds import TranscribedSound, read_and_report_transcribed_sounds
+from regard.errors import DataError, OptionError
+from regard.models import AudioEncoder, Conformer, ctc_loss
+from regard.tasks.check_data_files import check_data_files
+from regard.tasks.labelled_media import Say, hold_out_files, report_conflicts, report_validation
+from regard.tasks.new_conformer import (
+    build_conformer,
+    check_hyperparameters,
+    describe_model,
+    load_start,
+    try_model,
+    with_ctc_labels,
+)
+from regard.tasks.recipe_fields import default_fields
+from regard.tasks.replaced_head import report_replaced_head
+from regard.tasks.sentences import Indices
+from regard.tasks.sound_batches import BatchIndices
+from regard.tasks.sound_features import SoundFeatures, decode_both, read_rates
+from regard.tasks.sound_presets import (
+    DEFAULT_SECONDS,
+    Size,
+    choose_rate,
+    choose_size,
+    complete_settings,
+    make_processor,
+)
+from regard.tasks.time_shares import TimeShares
+from regard.tasks.transcription.batches import Batches
+from regard.tasks.transcription.data import find_long_enough, report_unknown, shorten_list
+from regard.tasks.transcription.recipe import METRICS, TranscriptionRecipe
+from regard.tasks.transcription.validation import validate_texts
+from regard.train import RankShard, RunContext, Settings, Task, Validation
+from regard.transcription.scores import load_jiwer
+from regard.transcription.text_labels import TextLabels
+
+
+@final
+class TranscriptionTask(Task):
+    """Training a model that writes the texts of sounds, by ``recipe``.
+
+    ``prepare`` makes the choices that the recipe leaves open, and reports them. It sets ``batches`` to the training
+    sounds, ``held_out`` to the validation sounds, ``labels`` to those of the model, and ``metric`` to what decides
+    which weights are best.
+    """
+
+    model: AudioEncoder
+    batches: Batches
+    held_out: Batches
+    labels: TextLabels
+    metric: str
+
+    def __init__(self, recipe: TranscriptionRecipe) -> None:
+        self._recipe = recipe
+        self._size: Size | None = None
+        self._measured = TimeShares(("waiting_for_data", "augmenting"))
+
+    def check(self) -> None:
+        """Raise DataError for missing files, and MissingPackageError without the package of error rates."""
+        check_data_files((*self._recipe.data, *self._recipe.validation), kind="sounds with texts")
+        load_jiwer()
+
+    def prepare(self, context: RunContext) -> None:
+        """Read and decode the sounds, make or load the model, and hold some sounds out.
+
+        Raises DataError for data that cannot be used, OptionError for an invalid recipe, CheckpointError for a model
+        that cannot be started from.
+        """
+        recipe, say, seed = self._recipe, context.say, context.settings.seed
+        recipe.check_effect()
+        if recipe.start is None:
+            check_hyperparameters(recipe)
+        # Settings that are invalid even with the shortest warm-up fail here, too.
+        complete_settings(context.settings, None, is_new=recipe.start is None)
+        start = load_start(recipe)
+        sounds = read_and_report_transcribed_sounds(recipe.data, recipe.columns, say)
+        others = read_and_report_transcribed_sounds(recipe.validation, recipe.columns, say) if recipe.validation else []
+        if start is None:
+            sounds, processor = self._choose_processor(sounds, say)
+        else:
+            assert start.processor is not None
+            processor = start.processor
+        features, held_features = decode_both(
+            sounds, others, processor, memory=recipe.memory, skip_bad=recipe.skip_bad, say=say
+        )
+        texts = [one.text for one in features.sounds]
+        self.model = self._build_model(texts, processor) if start is None else self._fine_tune(start, texts, say)
+        self.model.processor = processor
+        self.labels = TextLabels(self.model.labels)
+        say(f"the model: {describe_model(recipe, self._size, self.model, processor)}")
+        report_conflicts(features.digests, features.sounds, texts, SOUNDS, say, what="texts")
+        self._split(features, held_features, recipe.augmentation(), seed=seed, say=say)
+        self._report_texts(say)
+        self.metric = recipe.metric or ("wer" if self.labels.tokenizer == "words" else "cer")
+        say(f"the best model is chosen by the {METRICS[self.metric]}")
+        try_model(self.model, self.batches)
+
+    def complete(self, settings: Settings) -> Settings:
+        """Fill in the learning rate and the warm-up where they are None, and the epochs of fine-tuning."""
+        return complete_settings(settings, self._size, is_new=self._recipe.start is None)
+
+    def recipe(self) -> dict[str, Any]:
+        """The recipe's fields, with the model that was chosen, and a hash of the sounds and texts."""
+        return {
+            **self._recipe.fields(),
+            "metric": self.metric,
+            "tokenizer": self.labels.tokenizer,
+            "model": self.model.config_fields() | {"processor": self._processor.fields()},
+            "sounds": self.batches.digest + self.held_out.digest,
+        }
+
+    def recipe_defaults(self) -> dict[str, Any]:
+        """The defaults of the recipe, by which runs of earlier versions went."""
+        return default_fields(TranscriptionRecipe)
+
+    def epoch(self, number: int) -> list[BatchIndices]:
+        """The batches of an epoch."""
+        return self.batches.epoch(number)
+
+    def tokens(self, batch: BatchIndices) -> int:
+        """The number of characters or words of a batch."""
+        return self.batches.count_labels(batch)
+
+    @property
+    def unit(self) -> str:
+        """What ``tokens`` counts."""
+        return self.labels.tokenizer
+
+    def loss(self, model: nn.Module, batch: BatchIndices, shard: RankShard) -> Tensor:
+        """The sum of the losses of a shard of a batch, a scalar with a gradient."""
+        self._measured.begin()
+        device = next(model.parameters()).device
+        own: Indices = shard.rows(np.arange(len(batch)))
+        rows = own if len(own) else np.arange(1)
+        features, mask = self.batches.augment(batch, rows)
+        if not len(own):
+            mask = masks.padding([0])  # every process takes part in each step; this sound counts in no statistics
+        output = model(features.to(device), mask=mask)
+        self.batches.ask_after(batch)
+        return ctc_loss(output, self.batches.targets_of(batch, rows)).sum() if len(own) else output.logits.sum() * 0.0
+
+    def metrics(self) -> dict[str, float]:
+        """The shares of the time in which training waited for decoded sounds, and augmented them."""
+        return self._measured.shares((self.batches.features.waited, self.batches.augmented))
+
+    def validate(self, model: nn.Module) -> Validation:
+        """Measure error rates and loss on the validation sounds."""
+        assert isinstance(model, AudioEncoder)
+        return validate_texts(model, self.held_out, metric=self.metric)
+
+    def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> None:
+        """Write the model folder, replacing an older model in it and keeping other files."""
+        assert isinstance(model, AudioEncoder)
+        model.processor = self._processor
+        counts = {"sounds": len(self.batches), "held_out": len(self.held_out)}
+        model.metadata = {**counts, "start": self._recipe.fields()["start"], **about}
+        model.save(folder, overwrite=True, keep_others=True)
+
+    def describe(self, score: float) -> str:
+        """Format a score, for example "character error rate 0.014 on held-out sounds"."""
+        return f"{METRICS[self.metric]} {abs(score):.3f} on held-out sounds"
+
+    @property
+    def _processor(self) -> AudioProcessor:
+        assert self.model.processor is not None
+        return self.model.processor
+
+    def _choose_processor(
+        self, sounds: list[TranscribedSound], say: Say
+    ) -> tuple[list[TranscribedSound], AudioProcessor]:
+        """The sounds whose headers can be read, and the processor of a new model for them."""
+        recipe = self._recipe
+        max_seconds = recipe.max_seconds or DEFAULT_SECONDS
+        good, rates = read_rates(sounds, max_seconds=max_seconds, skip_bad=recipe.skip_bad, say=say)
+        return good, make_processor(recipe.sample_rate or choose_rate(rates), max_seconds=max_seconds)
+
+    def _build_model(self, texts: list[str], processor: AudioProcessor) -> AudioEncoder:
+        self._size = choose_size(len(texts), self._recipe.model)
+        labels = TextLabels.find(texts, self._recipe.tokenizer or "characters")
+        return build_conformer(self._recipe, self._size, bands=processor.mels, labels=labels.labels)
+
+    def _fine_tune(self, start: Conformer, texts: list[str], say: Say) -> AudioEncoder:
+        """The trained model, with the labels of the texts too. Raises OptionError for labels of another kind."""
+        has_texts = bool(start.labels) and not start.classifies
+        wanted = self._recipe.tokenizer
+        tokenizer = TextLabels(start.labels).tokenizer if has_texts else wanted or "characters"
+        if wanted not in (None, tokenizer):
+            raise OptionError(
+                "fine-tuning cannot change what a label is",
+                expected=f"tokenizer={tokenizer!r}, that of {self._recipe.start}",
+                got=f"tokenizer={wanted!r}",
+                do="leave it out (--tokenizer)",
+            )
+        labels = TextLabels.find(texts, tokenizer).labels
+        model = with_ctc_labels(start, labels)
+        new = [repr(one) for one in model.labels if one not in start.labels]
+        if not has_texts:
+            report_replaced_head(str(self._recipe.start), start.labels, labels, is_kept=False, say=say)
+        elif new:
+            say(f"the head of {self._recipe.start} gets random weights for new {tokenizer}: {shorten_list(new)}")
+        return model
+
+    def _split(
+        self,
+        features: SoundFeatures[TranscribedSound],
+        held_features: SoundFeatures[TranscribedSound] | None,
+        augmentation: SoundAugmentation,
+        *,
+        seed: int,
+        say: Say,
+    ) -> None:
+        """Set the batches for training and for validation, of sounds that are long enough for their texts."""
+        recipe, labels = self._recipe, self.labels
+        training = find_long_enough(features, self.model, labels, skip_bad=recipe.skip_bad, say=say)
+        digests = [features.digests[index] for index in training.tolist()]
+        if held_features is not None:
+            held = find_long_enough(held_features, self.model, labels, skip_bad=recipe.skip_bad, say=say)
+            report_validation(digests, [held_features.digests[index] for index in held.tolist()], SOUNDS, say)
+        else:
+            held_features = features
+            kept, held_out = hold_out_files(digests, [()] * len(digests), SOUNDS, seed=seed, say=say)
+            training, held = training[kept], training[held_out]
+        self.batches, self.held_out = (
+            Batches(
+                one,
+                chosen,
+                labels,
+                frames_per_token=self.model.frames_per_token,
+                size=recipe.batch,
+                seed=seed,
+                augmentation=own,
+            )
+            for one, chosen, own in (
+                (features, training, augmentation),
+                (held_features, held, SoundAugmentation()),
+            )
+        )
+
+    def _report_texts(self, say: Say) -> None:
+        """Report the labels, and those of validation texts that cannot be learned.
+
+        Raises DataError if the loss decides which weights are best, and no validation text has one.
+        """
+        labels = self.labels
+        say(f"{len(labels.labels):,} {labels.tokenizer}: {shorten_list([repr(one) for one in labels.labels])}")
+        learned = labels
+        if self._recipe.start is None:
+            learned = TextLabels.find([one.text for one in self.batches.sounds], labels.tokenizer)
+        report_unknown([one.text for one in self.held_out.sounds], learned, say)
+        if self._recipe.metric == "loss" and all(one is None for one in self.held_out.targets):
+            raise DataError(
+                "no validation text has a loss",
+                expected=f"a text of known {labels.tokenizer}",
+                got=f"unknown {labels.tokenizer} in each of them",
+                do="choose another metric (--metric), or other validation data (--valid)",
+            )
