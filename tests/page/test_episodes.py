@@ -209,8 +209,13 @@ def test_steps_out_of_reach_are_told(show_episodes: ShowEpisodes) -> None:
     assert "Steps before 5 are beyond the reach" in opened.page.inner_text("#earlier-how")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1200, 380])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (380, "dark"),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in [(1200, "light"), (1200, "dark"), (380, "light")]),
+    ],
+)
 def test_contrast_and_width(show_episodes: ShowEpisodes, scheme: str, width: int) -> None:
     opened = show_episodes(make_reading(names=("a-long-name-" * 9, "b")), at="#step=3", width=width, scheme=scheme)
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
