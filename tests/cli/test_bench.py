@@ -56,10 +56,11 @@ def test_tables_and_page(run, tmp_path):
 
 
 def test_json_of_a_run_with_gradients(run, tmp_path):
-    """The file and standard output hold the same; ``faster`` follows from the medians."""
+    """The file, which existed, and standard output hold the same; ``faster`` follows from the medians."""
+    (tmp_path / "out.json").write_text("old")
     result = run_shape(
         run, "--mechanism", "nystromformer:landmarks=8", "--length", "256,32", "--batch", "2", "--backward", "--json",
-        "--out", "out.json", "--threads", "1", "--dtype", "bfloat16",
+        "--out", "out.json", "--overwrite", "--threads", "1", "--dtype", "bfloat16",
     )  # fmt: skip
     assert (result.returncode, result.stderr) == (0, "")
     found = json.loads(result.stdout)
@@ -132,19 +133,12 @@ def test_a_text_and_a_model(run, tmp_path, tiny_model):
         (["12"], 2, "unexpected argument 12"),
     ],
 )
-def test_wrong_options(run, tmp_path, options, code, message):
+def test_wrong_options(run_here, tmp_path, options, code, message):
     (tmp_path / "empty.txt").write_text("")
     (tmp_path / "short.txt").write_text("a text")
     (tmp_path / "there.html").write_text("old")
-    result = run(*options)
+    result = run_here("bench", *options)
     assert result.returncode == code, result.stderr
     assert message in result.stderr
     assert "Traceback" not in result.stderr
     assert (tmp_path / "there.html").read_text() == "old"
-
-
-def test_overwrite(run, tmp_path):
-    (tmp_path / "there.json").write_text("old")
-    result = run_shape(run, "--mechanism", "linear", "--length", "8", "-o", "there.json", "--overwrite")
-    assert result.returncode == 0, result.stderr
-    assert len(json.loads((tmp_path / "there.json").read_text())["cases"]) == 2

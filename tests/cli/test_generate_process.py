@@ -70,8 +70,9 @@ def test_a_long_prompt_keeps_the_finished_lines(folder):
         (["--model", "m", "x" * 50], 3, "at most 42 tokens"),
     ],
 )
-def test_what_cannot_be_done_is_refused(folder, arguments, code, said):
-    done = regard(folder, "generate", *arguments)
+@pytest.mark.usefixtures("folder")
+def test_what_cannot_be_done_is_refused(run_here, arguments, code, said):
+    done = run_here("generate", *arguments)
     assert done.returncode == code
     assert said in done.stderr
     assert done.stdout == ""
