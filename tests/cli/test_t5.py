@@ -20,7 +20,7 @@ from small_language_models import language_model
 from small_t5 import save_t5
 from small_translators import transformer, write_pairs
 
-PREFIX = "translate English to German: "
+PREFIX = "German: "
 FAST = ["--data", "pairs.tsv", "--batch-tokens", "101", "--dtype", "float32", "--validate-every", "3", "--seed", "5"]
 """Few steps, each with the same bits in every run."""
 
