@@ -86,6 +86,7 @@ def test_json_of_a_run_with_gradients(run, tmp_path):
     assert cases[label, 256]["error"]["rows"] == 64
 
 
+@pytest.mark.slow  # tests/unit/bench/test_run_on_text.py runs on a text in this process
 def test_a_text_and_a_model(run, tmp_path, tiny_model):
     letters = np.random.default_rng(3).choice(list("abcdefghijklmnopqrstuvwxyz"), 300)
     (tmp_path / "book.txt").write_text(" ".join(letters[:100]) + "\n\n" + " ".join(letters[100:]) + "\n")

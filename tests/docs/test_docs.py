@@ -44,6 +44,8 @@ _LONG_SHELL = ("audio", "bench", "images", "language-models", "masked-language-m
 """Pages whose commands train or measure for seconds. Fast tests train for two steps there, or are those of the shell:
 tests/cli/test_train_sounds_process.py, test_bench.py, test_train_pictures_process.py and test_train_mlm_process.py."""
 _SHORTENED = ("language-models", "translating")
+_LONG_PYTHON = ("bench",)
+"""Pages whose code measures for seconds; tests/unit/bench tests the same function."""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
@@ -77,7 +79,11 @@ def restore_thread_count() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("page", WITH_PYTHON, ids=page_name)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.slow] if page.stem in _LONG_PYTHON else []) for page in WITH_PYTHON],
+    ids=page_name,
+)
 @pytest.mark.usefixtures("without_shape_checks", "restore_thread_count")
 def test_python_examples_print_what_the_page_says(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
