@@ -55,12 +55,22 @@ def test_tables_and_page(run, tmp_path):
     assert "performer:features=16" in page
 
 
+def test_json_replaces_a_file(run, tmp_path):
+    (tmp_path / "there.json").write_text("old")
+    options = ["--mechanism", "linear", "--length", "8", "--json", "-o", "there.json", "--overwrite"]
+    result = run_shape(run, *options)
+    assert (result.returncode, result.stderr) == (0, "")
+    found = json.loads(result.stdout)
+    assert json.loads((tmp_path / "there.json").read_text(encoding="utf-8")) == found
+    assert len(found["cases"]) == 2
+
+
+@pytest.mark.slow  # the test above is of a process, and tests/unit/bench/test_run.py of the numbers
 def test_json_of_a_run_with_gradients(run, tmp_path):
-    """The file, which existed, and standard output hold the same; ``faster`` follows from the medians."""
-    (tmp_path / "out.json").write_text("old")
+    """The file and standard output hold the same; ``faster`` follows from the medians."""
     result = run_shape(
         run, "--mechanism", "nystromformer:landmarks=8", "--length", "256,32", "--batch", "2", "--backward", "--json",
-        "--out", "out.json", "--overwrite", "--threads", "1", "--dtype", "bfloat16",
+        "--out", "out.json", "--threads", "1", "--dtype", "bfloat16",
     )  # fmt: skip
     assert (result.returncode, result.stderr) == (0, "")
     found = json.loads(result.stdout)

@@ -72,7 +72,8 @@ def test_two_processes_have_the_losses_of_one(launcher, data):
     assert said.count("subwords for") == 1  # only one process prints
 
 
-@pytest.mark.parametrize("attention", ["dsa", pytest.param("nsa", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("attention", ["dsa", "nsa"])
 def test_two_processes_train_what_leaves_parameters_without_gradients(attention, data):
     """The indexer of dsa, and the compression of nsa for short texts: DDP would wait for their gradients."""
     same = ["--attention", attention, "--set", "dropout=0", "--steps", 20, "--average", 1]

@@ -81,7 +81,9 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-@pytest.mark.parametrize("place", [(1, 2), (None, 1), (0, None), (None, None)])
+@pytest.mark.parametrize(
+    "place", [(1, 2), *(pytest.param(one, marks=pytest.mark.slow) for one in [(None, 1), (0, None)]), (None, None)]
+)
 def test_sentence_and_shares_are_those_of_the_weights(
     show_episodes: ShowEpisodes, place: tuple[int | None, int | None]
 ) -> None:

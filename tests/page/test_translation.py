@@ -179,7 +179,9 @@ def test_word_weights_equal_the_translators_alignment(show: Show) -> None:
         np.testing.assert_allclose(weights_in_titles(opened)[:-1], weights, atol=2e-5)
 
 
-@pytest.mark.parametrize("attention", ["additive", pytest.param("luong_general", marks=pytest.mark.slow), "local_p"])
+@pytest.mark.parametrize(
+    "attention", [*(pytest.param(one, marks=pytest.mark.slow) for one in ("additive", "luong_general")), "local_p"]
+)
 def test_recurrent_model_has_one_head_and_no_switch(show: Show, attention: str) -> None:
     translator = recurrent(attention)
     opened = show(read_pair(translator, SOURCE, TARGET), at="#level=tokens")
