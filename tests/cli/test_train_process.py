@@ -54,7 +54,8 @@ def train(folder: Path, out: str, *arguments, **options) -> subprocess.Completed
     return run(folder, "train", *SMALL, *arguments, "--out", out, **options)
 
 
-@pytest.mark.parametrize("launcher", ["forks", pytest.param("torchrun", marks=pytest.mark.slow)])
+@pytest.mark.slow  # the fast tests of two processes are of sounds (DDP) and of language models (FSDP)
+@pytest.mark.parametrize("launcher", ["forks", "torchrun"])
 def test_two_processes_have_the_losses_of_one(launcher, data):
     """Gradients are summed over processes, so the loss is the same except for rounding."""
     same = ["--set", "dropout=0", "--steps", 20, "--rate", 1e-3, "--average", 1]
@@ -72,7 +73,7 @@ def test_two_processes_have_the_losses_of_one(launcher, data):
     assert said.count("subwords for") == 1  # only one process prints
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # the same
 @pytest.mark.parametrize("attention", ["dsa", "nsa"])
 def test_two_processes_train_what_leaves_parameters_without_gradients(attention, data):
     """The indexer of dsa, and the compression of nsa for short texts: DDP would wait for their gradients."""
