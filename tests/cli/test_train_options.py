@@ -253,7 +253,6 @@ def test_resumed_cosine_schedule_refuses_another_number_of_steps(folder):
     assert run(*TRAIN, *cosine, "--resume").exit_code == 0
 
 
-@pytest.mark.slow  # the same refusal as of another number of steps
 def test_resumed_cosine_schedule_refuses_other_epochs_that_end_it(folder):
     cosine = ["--schedule", "cosine", "--warmup", "0", "--dtype", "float32", "--epochs", "1"]
     assert run(*TRAIN[:-2], *cosine).exit_code == 0
