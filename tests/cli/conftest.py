@@ -1,6 +1,9 @@
 """Fixtures of the shell tests: the command as a process, and a model that loads fast."""
 
+import io
 import os
+import subprocess
+import sys
 from functools import cache
 
 import pytest
@@ -41,6 +44,29 @@ def regard_command(request):
         if request.param == "fork"
         else [START_COMMAND[0], "-W", "error", *START_COMMAND[1:]]
     )
+
+
+@pytest.fixture
+def run_here(monkeypatch, capsys, tmp_path):
+    """Return a function that runs the command in this process, in an empty folder, with an empty standard input.
+
+    It is ten times as fast as a fork, for the many refusals whose exit codes and messages other tests see as processes.
+    """
+    from regard.cli.app import main
+
+    def run(*arguments):
+        capsys.readouterr()
+        with monkeypatch.context() as patch:
+            patch.chdir(tmp_path)
+            patch.setattr(sys, "argv", ["regard", *map(str, arguments)])
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+            patch.setenv("COLUMNS", "100")
+            patch.setenv("NO_COLOR", "1")
+            with pytest.raises(SystemExit) as ended:
+                main()
+        return subprocess.CompletedProcess(arguments, ended.value.code or 0, *capsys.readouterr())
+
+    return run
 
 
 @pytest.fixture(scope="session")

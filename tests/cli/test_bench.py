@@ -55,6 +55,17 @@ def test_tables_and_page(run, tmp_path):
     assert "performer:features=16" in page
 
 
+def test_json_replaces_a_file(run, tmp_path):
+    (tmp_path / "there.json").write_text("old")
+    options = ["--mechanism", "linear", "--length", "8", "--json", "-o", "there.json", "--overwrite"]
+    result = run_shape(run, *options)
+    assert (result.returncode, result.stderr) == (0, "")
+    found = json.loads(result.stdout)
+    assert json.loads((tmp_path / "there.json").read_text(encoding="utf-8")) == found
+    assert len(found["cases"]) == 2
+
+
+@pytest.mark.slow  # the test above is of a process, and tests/unit/bench/test_run.py of the numbers
 def test_json_of_a_run_with_gradients(run, tmp_path):
     """The file and standard output hold the same; ``faster`` follows from the medians."""
     result = run_shape(
@@ -85,6 +96,7 @@ def test_json_of_a_run_with_gradients(run, tmp_path):
     assert cases[label, 256]["error"]["rows"] == 64
 
 
+@pytest.mark.slow  # tests/unit/bench/test_run_on_text.py runs on a text in this process
 def test_a_text_and_a_model(run, tmp_path, tiny_model):
     letters = np.random.default_rng(3).choice(list("abcdefghijklmnopqrstuvwxyz"), 300)
     (tmp_path / "book.txt").write_text(" ".join(letters[:100]) + "\n\n" + " ".join(letters[100:]) + "\n")
@@ -132,19 +144,12 @@ def test_a_text_and_a_model(run, tmp_path, tiny_model):
         (["12"], 2, "unexpected argument 12"),
     ],
 )
-def test_wrong_options(run, tmp_path, options, code, message):
+def test_wrong_options(run_here, tmp_path, options, code, message):
     (tmp_path / "empty.txt").write_text("")
     (tmp_path / "short.txt").write_text("a text")
     (tmp_path / "there.html").write_text("old")
-    result = run(*options)
+    result = run_here("bench", *options)
     assert result.returncode == code, result.stderr
     assert message in result.stderr
     assert "Traceback" not in result.stderr
     assert (tmp_path / "there.html").read_text() == "old"
-
-
-def test_overwrite(run, tmp_path):
-    (tmp_path / "there.json").write_text("old")
-    result = run_shape(run, "--mechanism", "linear", "--length", "8", "-o", "there.json", "--overwrite")
-    assert result.returncode == 0, result.stderr
-    assert len(json.loads((tmp_path / "there.json").read_text())["cases"]) == 2

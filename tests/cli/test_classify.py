@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 from typer.testing import CliRunner
@@ -16,12 +17,19 @@ from small_classifiers import NOUNS, TEXTS, classifier, write_texts
 TRAIN = ["train", "classify", "--data", "texts.tsv", "--out", "new", "--steps", "1", "--dtype", "float32"]
 
 
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("classifiers")
+    classifier().save(folder / "m")
+    classifier(several=True).save(folder / "several")
+    return folder
+
+
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
+def folder(models, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_texts(tmp_path / "texts.tsv", 60)
-    classifier().save(tmp_path / "m")
-    classifier(several=True).save(tmp_path / "several")
+    shutil.copytree(models, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 
@@ -91,13 +99,15 @@ def test_invalid_options_of_training_are_named(folder, arguments, kind, words):
     ids=" ".join,
 )
 def test_compatible_options_of_training_are_accepted(folder, more):
-    output(*TRAIN, *more)
-    assert "try: regard classify --model new" in run(*TRAIN, *more, "--overwrite").stderr
+    result = run(*TRAIN, *more)
+    assert result.exit_code == 0, result.exception
+    assert "try: regard classify --model new" in result.stderr
     assert set(Classifier.load("new").labels) == set(NOUNS)
 
 
 def test_finished_run_is_resumed_with_more_steps(folder):
     output(*TRAIN)
+    output(*TRAIN, "--overwrite")
     more = [*TRAIN[:-4], "--steps", "3", "--dtype", "float32"]
     output(*more, "--resume")
     assert json.loads((folder / "new" / "about.json").read_text())["trained"]["steps"] <= 3

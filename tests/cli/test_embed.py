@@ -386,7 +386,13 @@ class TestResume:
         return False
 
     @pytest.mark.parametrize(
-        "options", [("-o", "out.npy"), ("-o", "out.npy", "--tokens"), ("-o", "out.jsonl"), ("-o", "out.parquet")]
+        "options",
+        [
+            pytest.param(("-o", "out.npy"), marks=pytest.mark.slow),
+            ("-o", "out.npy", "--tokens"),  # two files
+            pytest.param(("-o", "out.jsonl"), marks=pytest.mark.slow),
+            ("-o", "out.parquet"),
+        ],
     )
     def test_resumed_output_is_the_same_after_a_kill_at_any_rename(self, embed, monkeypatch, small_chunks, options):
         write(["one two", "x" * 99 + " too long", "", "猫", "three"])  # three parts; the bad line is in the first

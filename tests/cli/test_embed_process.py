@@ -164,8 +164,8 @@ def test_memory_is_independent_of_the_input_length(tiny_model, text_folder):
     ("arguments", "code", "message"),
     [
         (("a", "-o", "out.csv"), 2, "expected: a name ending in .npy, .jsonl or .parquet"),
-        (("--batch", "0", "a"), 2, "--batch"),
-        (("a" * 40,), 3, "got:      42 tokens"),
+        pytest.param(("--batch", "0", "a"), 2, "--batch", marks=pytest.mark.slow),
+        pytest.param(("a" * 40,), 3, "got:      42 tokens", marks=pytest.mark.slow),
         ((), 3, "standard input is empty"),
         (("a", "--model", "/nowhere"), 4, "no model '/nowhere'"),
         (("a", "-o", "in.txt", "--format", "npy"), 5, "in.txt already exists"),

@@ -1,4 +1,4 @@
-"""``regard generate`` and ``regard evaluate lm`` as processes."""
+"""``regard generate`` and ``regard evaluate lm``, as processes, or in this one if a test is not about processes."""
 
 import json
 import subprocess
@@ -32,8 +32,8 @@ def test_a_text_is_printed_behind_its_prompt(folder):
     assert "no text reached a stop string: '☃'" in never.stderr
 
 
-def test_the_same_seed_gives_the_same_text(folder):
-    same = [regard(folder, "generate", "--model", "m", "the cat", "--seed", seed, "--max-tokens", 20).stdout
+def test_the_same_seed_gives_the_same_text(run_here, folder):
+    same = [run_here("generate", "--model", "m", "the cat", "--seed", seed, "--max-tokens", 20).stdout
             for seed in (1, 1, 2)]  # fmt: skip
     assert same[0] == same[1] != same[2]
 
@@ -70,64 +70,65 @@ def test_a_long_prompt_keeps_the_finished_lines(folder):
         (["--model", "m", "x" * 50], 3, "at most 42 tokens"),
     ],
 )
-def test_what_cannot_be_done_is_refused(folder, arguments, code, said):
-    done = regard(folder, "generate", *arguments)
+@pytest.mark.usefixtures("folder")
+def test_what_cannot_be_done_is_refused(run_here, arguments, code, said):
+    done = run_here("generate", *arguments)
     assert done.returncode == code
     assert said in done.stderr
     assert done.stdout == ""
 
 
-def test_evaluate(folder):
+def test_evaluate(run_here, folder):
     (folder / "t.txt").write_text("\n".join(documents()[:2]))
-    done = regard(folder, "evaluate", "lm", "--model", "m", "--data", "t.txt", "--stride", 7, "--format", "json")
+    done = run_here("evaluate", "lm", "--model", "m", "--data", "t.txt", "--stride", 7, "--format", "json")
     assert done.returncode == 0, done.stderr
     scores = score_texts(Generator.load(folder / "m").model, ["\n".join(documents()[:2])], stride=7)
     found = json.loads(done.stdout)
     assert found["perplexity"] == pytest.approx(scores.perplexity, rel=1e-5)
     assert (found["stride"], found["length"], found["documents"]) == (7, 43, 1)
-    shown = regard(folder, "evaluate", "lm", "--model", "m", "--data", "t.txt", "--stride", 7)
+    shown = run_here("evaluate", "lm", "--model", "m", "--data", "t.txt", "--stride", 7)
     assert f"bits per byte {scores.bits_per_byte:.4f}" in shown.stdout
 
 
-def test_int8_weights(folder):
+def test_int8_weights(run_here, folder):
     """Both commands compute with rounded weights: close to the exact ones, and not equal."""
     (folder / "t.txt").write_text("\n\n".join(documents()))
     options = ["evaluate", "lm", "--model", "m", "--data", "t.txt", "--format", "json"]
     exact, rounded = (
-        json.loads(regard(folder, *options, *weights).stdout)["loss"] for weights in ((), ("--weights", "int8"))
+        json.loads(run_here(*options, *weights).stdout)["loss"] for weights in ((), ("--weights", "int8"))
     )
     assert exact != rounded
     assert abs(exact - rounded) < 0.02 * exact
-    done = regard(folder, "generate", "--model", "m", "the cat", "--greedy", "--max-tokens", 5, "--weights", "int8")
+    done = run_here("generate", "--model", "m", "the cat", "--greedy", "--max-tokens", 5, "--weights", "int8")
     assert (done.returncode, done.stdout[:7]) == (0, "the cat")
     (folder / "p.txt").write_text("the cat\nthe cat sees\n")
-    done = regard(folder, "generate", "--model", "m", "--data", "p.txt", "--max-tokens", 5, "--weights", "int8")
+    done = run_here("generate", "--model", "m", "--data", "p.txt", "--max-tokens", 5, "--weights", "int8")
     assert (done.returncode, len(done.stdout.splitlines())) == (0, 2)
-    refused = regard(folder, "generate", "--model", "m", "the cat", "--weights", "int3")
+    refused = run_here("generate", "--model", "m", "the cat", "--weights", "int3")
     assert refused.returncode == 2
     assert "format of weights" in refused.stderr
 
 
-def test_prompts_that_begin_alike_are_computed_once_and_reported(folder):
+def test_prompts_that_begin_alike_are_computed_once_and_reported(run_here, folder):
     lines = [f"the cat sees the dog and a horse {name}" for name in ("eats", "sees", "falls")]
     (folder / "p.txt").write_text("\n".join(lines) + "\n")
     options = ["generate", "--model", "m", "--data", "p.txt", "--max-tokens", 3]
-    done = regard(folder, *options)
+    done = run_here(*options)
     generator = Generator.load(folder / "m")
     total = sum(len(generator.prompt_ids(line, "")) for line in lines)
     assert f"64 of {total} prompt tokens reused" in done.stderr
-    without = regard(folder, *options, "--prefix-memory", 0, "--batch-tokens", 1, "--cache-memory", 1)
+    without = run_here(*options, "--prefix-memory", 0, "--batch-tokens", 1, "--cache-memory", 1)
     assert "reused" not in without.stderr
     texts = [[json.loads(line)["text"] for line in run.stdout.splitlines()] for run in (done, without)]
     assert texts[0] == texts[1]
 
 
-def test_a_prompt_that_the_cache_cannot_hold_is_refused_and_leaves_no_file(folder):
+def test_a_prompt_that_the_cache_cannot_hold_is_refused_and_leaves_no_file(run_here, folder):
     (folder / "p.txt").write_text("the cat\n")
     options = ["generate", "--model", "m", "--data", "p.txt", "--cache-memory", 1, "-o", "out.jsonl"]
-    done = regard(folder, *options, "--samples", 100)
+    done = run_here(*options, "--samples", 100)
     assert done.returncode == 3
     assert "line 1 of p.txt needs more memory for keys and values than there is" in done.stderr
     assert "bytes, for 100 texts of" in done.stderr
     assert not (folder / "out.jsonl").exists()
-    assert regard(folder, *options, "--samples", 50).returncode == 0
+    assert run_here(*options, "--samples", 50).returncode == 0

@@ -44,7 +44,8 @@ def data(tmp_path):
         pytest.param(MLM, id="mlm", marks=slow),
         pytest.param([*MLM, "--model", "modernbert"], id="mlm-modernbert", marks=slow),
         pytest.param(CLASSIFY, id="classify"),
-        pytest.param(TRANSLATE, id="translate"),
+        # tests/cli/test_t5.py resumes a run of this task in one process
+        pytest.param(TRANSLATE, id="translate", marks=slow),
     ],
 )
 def test_run_killed_at_random_times_ends_with_the_same_weights(regard_command, data, options):

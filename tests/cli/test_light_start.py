@@ -26,15 +26,24 @@ finally:
     ("arguments", "code", "text"),
     [
         (["--help"], 0, "embed"),
-        (["--version"], 0, "regard"),
-        (["view", "--help"], 0, "--mechanism"),
         (["train", "translate", "--help"], 0, "--minutes"),
-        (["evaluate", "transcribe", "--help"], 0, "--worst"),
-        (["paint"], 2, "No such command"),
-        (["embed", "--wrong"], 2, "No such option"),
         (["embed", "--resume", "--overwrite"], 2, "contradict each other"),
-        (["train", "classify", "--data", "a", "--out", "b", "--resume", "--overwrite"], 2, "contradict each other"),
-        (["classify", "--data", "a", "--data", "b"], 2, "--data is given twice"),
+        *(  # other commands, and errors that are found before an option is checked
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in [
+                (["--version"], 0, "regard"),
+                (["view", "--help"], 0, "--mechanism"),
+                (["evaluate", "transcribe", "--help"], 0, "--worst"),
+                (["paint"], 2, "No such command"),
+                (["embed", "--wrong"], 2, "No such option"),
+                (
+                    ["train", "classify", "--data", "a", "--out", "b", "--resume", "--overwrite"],
+                    2,
+                    "contradict each other",
+                ),
+                (["classify", "--data", "a", "--data", "b"], 2, "--data is given twice"),
+            ]
+        ),
     ],
 )
 def test_help_and_errors_of_usage_do_not_import_torch(arguments, code, text, tmp_path):
@@ -44,7 +53,10 @@ def test_help_and_errors_of_usage_do_not_import_torch(arguments, code, text, tmp
     assert "imported:" not in result.stderr
 
 
-@pytest.mark.parametrize(("line", "words"), [("regard train ", "translate"), ("regard embed --dtype ", "bfloat16")])
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [pytest.param("regard train ", "translate", marks=pytest.mark.slow), ("regard embed --dtype ", "bfloat16")],
+)
 def test_completions_do_not_import_torch(line, words, tmp_path):
     environment = {"_REGARD_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split()))}
     result = run([], environment, tmp_path)

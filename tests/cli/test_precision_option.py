@@ -15,15 +15,21 @@ from small_masked_language_models import masked_language_model
 REASON = "a product in bfloat16 takes 5.00 of float32's time on this processor"
 
 
-@pytest.fixture
-def run_with_dtype(tmp_path, monkeypatch, tiny_model):
-    """Return a function that runs a command with --dtype and a faked measurement, and returns its stderr."""
-    monkeypatch.chdir(tmp_path)
-    language_model().save(tmp_path / "lm")
-    masked_language_model().save(tmp_path / "mlm")
-    (tmp_path / "t.txt").write_text("a horse")
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("precision")
+    language_model().save(folder / "lm")
+    masked_language_model().save(folder / "mlm")
+    (folder / "t.txt").write_text("a horse")
     for empty in ("none.tsv", "none.txt"):  # that they are empty is found after the precision is chosen
-        (tmp_path / empty).touch()
+        (folder / empty).touch()
+    return folder
+
+
+@pytest.fixture
+def run_with_dtype(folder, monkeypatch, tiny_model):
+    """Return a function that runs a command with --dtype and a faked measurement, and returns its stderr."""
+    monkeypatch.chdir(folder)
 
     def run(verb, dtype, *, faster):
         slower = () if faster == "bfloat16" else ("bfloat16",)

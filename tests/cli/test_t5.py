@@ -20,7 +20,7 @@ from small_language_models import language_model
 from small_t5 import save_t5
 from small_translators import transformer, write_pairs
 
-PREFIX = "translate English to German: "
+PREFIX = "German: "
 FAST = ["--data", "pairs.tsv", "--batch-tokens", "101", "--dtype", "float32", "--validate-every", "3", "--seed", "5"]
 """Few steps, each with the same bits in every run."""
 
@@ -89,8 +89,13 @@ class TestFineTuning:
         run("train", "translate", "--from", "tuned", "--prefix", "", "--out", "none", "--steps", "1", *FAST)
         assert regard.load(folders / "none").prefix == ""
 
-    @pytest.mark.parametrize("start", [["--from", "t5", "--prefix", PREFIX], ["--model", "t5", "--set", "layers=1",
-                             "--set", "width=16", "--vocabulary", "310"]], ids=["fine-tuned", "new"])  # fmt: skip
+    @pytest.mark.parametrize(
+        "start",
+        [
+            pytest.param(["--from", "t5", "--prefix", PREFIX], id="fine-tuned", marks=pytest.mark.slow),
+            pytest.param(["--model", "t5", "--set", "layers=1", "--set", "width=16", "--vocabulary", "310"], id="new"),
+        ],
+    )
     def test_a_resumed_run_has_the_same_bits(self, folders, start, monkeypatch):
         command = ["train", "translate", *start, *FAST, "--save-seconds", "0", "--steps", "6"]
         for name in ("whole", "cut"):

@@ -37,7 +37,7 @@ def test_broken_files_are_named_or_skipped(data):
     assert "cut.png" in refused.stderr or "empty.jpg" in refused.stderr
     assert "--skip-bad" in refused.stderr
     assert not (data / "m").exists()
-    skipped = train(data, "m", [*SMALL, "--steps", 40, "--rate", 3e-3, "--no-flip", "--skip-bad"], start=fork_command())
+    skipped = train(data, "m", [*SMALL, "--steps", 20, "--rate", 3e-3, "--no-flip", "--skip-bad"], start=fork_command())
     assert skipped.returncode == 0, skipped.stderr
     assert "empty.jpg" in skipped.stderr
     assert "cut.png" in skipped.stderr
@@ -51,12 +51,13 @@ def test_broken_files_are_named_or_skipped(data):
     assert all(0 <= line["waiting_for_data"] <= 1 for line in reported)
 
 
+@pytest.mark.slow  # a killed run of texts and a run of pictures that is resumed, below, are fast tests
 @pytest.mark.parametrize(
     "more",
     [
         ["--augment", "strong"],
-        pytest.param(["--memory", "0", "--mixup", "1"], marks=pytest.mark.slow),
-        pytest.param(["--model", "perceiver", "--set", "latents=5"], marks=pytest.mark.slow),
+        ["--memory", "0", "--mixup", "1"],
+        ["--model", "perceiver", "--set", "latents=5"],
     ],
 )
 def test_run_killed_at_random_times_ends_with_the_same_weights(regard_command, data, more):
@@ -72,12 +73,13 @@ def test_pictures_in_memory_and_decoded_in_threads_give_the_same_losses(data):
     assert losses(data / "kept.run") == losses(data / "decoded.run")
 
 
+@pytest.mark.slow  # the same test of sounds, whose batches are augmented in the same way, is a fast one
 @pytest.mark.parametrize(
     "more",
     [
         ["--augment", "strong"],
-        pytest.param(["--class-weights", "balanced"], marks=pytest.mark.slow),
-        pytest.param(["--model", "perceiver", "--set", "latents=5"], marks=pytest.mark.slow),
+        ["--class-weights", "balanced"],
+        ["--model", "perceiver", "--set", "latents=5"],
     ],
 )
 def test_two_processes_have_the_losses_of_one(data, more):
@@ -115,8 +117,8 @@ def test_two_processes_with_sharded_weights_and_checkpointed_activations_have_th
 
 
 def test_a_run_may_be_resumed_with_checkpointed_activations(data):
-    options = [*SMALL, "--rate", 1e-3, "--average", 1]
-    for out, *runs in (("plain", (40, [])), ("turned", (20, []), (40, ["--checkpoint-activations", "--resume"]))):
+    options = [*SMALL, "--augment", "strong", "--rate", 1e-3, "--average", 1]
+    for out, *runs in (("plain", (20, [])), ("turned", (10, []), (20, ["--checkpoint-activations", "--resume"]))):
         for steps, more in runs:
             done = train(data, out, [*options, "--steps", steps, *more], start=fork_command())
             assert done.returncode == 0, done.stderr

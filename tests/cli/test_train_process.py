@@ -54,10 +54,11 @@ def train(folder: Path, out: str, *arguments, **options) -> subprocess.Completed
     return run(folder, "train", *SMALL, *arguments, "--out", out, **options)
 
 
-@pytest.mark.parametrize("launcher", ["forks", pytest.param("torchrun", marks=pytest.mark.slow)])
+@pytest.mark.slow  # the fast tests of two processes are of sounds (DDP) and of language models (FSDP)
+@pytest.mark.parametrize("launcher", ["forks", "torchrun"])
 def test_two_processes_have_the_losses_of_one(launcher, data):
     """Gradients are summed over processes, so the loss is the same except for rounding."""
-    same = ["--set", "dropout=0", "--steps", 40, "--rate", 1e-3, "--average", 1]
+    same = ["--set", "dropout=0", "--steps", 20, "--rate", 1e-3, "--average", 1]
     one = train(data, "one", *same, start=fork_command())
     assert one.returncode == 0, one.stderr
     if launcher == "forks":
@@ -72,7 +73,8 @@ def test_two_processes_have_the_losses_of_one(launcher, data):
     assert said.count("subwords for") == 1  # only one process prints
 
 
-@pytest.mark.parametrize("attention", ["dsa", pytest.param("nsa", marks=pytest.mark.slow)])
+@pytest.mark.slow  # the same
+@pytest.mark.parametrize("attention", ["dsa", "nsa"])
 def test_two_processes_train_what_leaves_parameters_without_gradients(attention, data):
     """The indexer of dsa, and the compression of nsa for short texts: DDP would wait for their gradients."""
     same = ["--attention", attention, "--set", "dropout=0", "--steps", 20, "--average", 1]
@@ -161,7 +163,7 @@ def test_training_on_forty_pairs_warns(tmp_path):
     assert run(tmp_path, "translate", "--model", "m", "hund").returncode == 0
 
 
-@pytest.mark.slow  # the examples of docs/translating.md, which are tests, do the same
+@pytest.mark.slow  # docs/classifying.md, whose examples are fast tests, trains a model that answers rightly
 def test_trained_model_translates_files_in_order(data):
     """Translation is word for word, so a small model learns it: most unseen pairs are translated correctly."""
     result = train(data, "m", "--steps", 400, "--rate", 4e-3, "--set", "dropout=0.1", "--set", "width=64")

@@ -58,7 +58,7 @@ def test_broken_files_are_named_or_skipped(data):
     assert "--skip-bad" in refused.stderr
     assert not (data / "m").exists()
     assert not (data / "m.run").exists()
-    skipped = train(data, "m", [*SMALL, "--steps", 40, "--rate", 1e-2, "--skip-bad"], start=fork_command())
+    skipped = train(data, "m", [*SMALL, "--steps", 20, "--rate", 1e-2, "--skip-bad"], start=fork_command())
     assert skipped.returncode == 0, skipped.stderr
     assert "skipped 4 because a sound cannot be used" in skipped.stderr
     assert "lying.flac is broken or truncated" in skipped.stderr
@@ -86,7 +86,7 @@ def test_two_processes_have_the_losses_of_one(data):
 
 
 def test_train_then_classify_evaluate_embed_and_fine_tune(data):
-    run = train(data, "m", [*SMALL, "--steps", 60, "--rate", 1e-2], start=fork_command())
+    run = train(data, "m", [*SMALL, "--steps", 20, "--rate", 1e-2], start=fork_command())
     assert run.returncode == 0, run.stderr
     assert "Conformer tiny, 8,000 samples a second, 64 bands" in run.stderr
     assert "regard classify --model m SOUND.wav" in run.stderr
@@ -112,9 +112,9 @@ def test_train_then_classify_evaluate_embed_and_fine_tune(data):
         ),
     ],
 )
-def test_folders_that_cannot_be_used(data, change, facts):
+def test_folders_that_cannot_be_used(run_here, data, change, facts):
     change(data / "tones")
-    refused = train(data, "m", [*SMALL, "--steps", 3], start=fork_command())
+    refused = run_here("train", *SMALL, "--steps", 3, "--out", "m")
     assert refused.returncode == 3
     assert facts in refused.stderr
     assert not (data / "m").exists()
@@ -132,8 +132,8 @@ def test_folders_that_cannot_be_used(data, change, facts):
         (["--sample-rate", "3"], "sample_rate"),
     ],
 )
-def test_options_that_do_not_fit(data, options, facts):
-    refused = train(data, "m", ["classify", "--data", "tones", "--steps", 3, *options], start=fork_command())
+def test_options_that_do_not_fit(run_here, data, options, facts):
+    refused = run_here("train", "classify", "--data", "tones", "--steps", 3, *options, "--out", "m")
     assert refused.returncode == 2, refused.stderr
     assert facts in refused.stderr
     assert not (data / "m").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -20,10 +21,17 @@ from small_translators import recurrent, transformer
 SENTENCE = "Ein kleiner Hund läuft."
 
 
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("translator") / "m"
+    transformer().model.save(folder)
+    return folder
+
+
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
+def folder(model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    transformer().model.save(tmp_path / "m")
+    shutil.copytree(model, tmp_path / "m")
     return tmp_path
 
 
@@ -53,10 +61,10 @@ def test_options_without_effect_are_refused(arguments, words):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["--sample"],
+        pytest.param(["--sample"], marks=pytest.mark.slow),
         ["--sample", "--best", "3", "--format", "tsv"],
         ["--sample", "--temperature", "0.5", "--top-k", "5", "--top-p", "0.9", "--seed", "3"],
-        ["--beam", "1"],
+        pytest.param(["--beam", "1"], marks=pytest.mark.slow),
         ["--beam", "1", "--coverage-penalty", "0.2"],
         ["--beam", "2", "--best", "3", "--format", "tsv"],
         ["--length-penalty", "0", "--patience", "inf"],

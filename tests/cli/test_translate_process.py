@@ -70,21 +70,21 @@ def test_overlong_line_is_refused_before_it_ends(regard_command, model):
     assert process.returncode == 3
 
 
+OTHER_LOCALE = {**ENVIRONMENT, "PYTHONUTF8": "0", "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}
+
+
+def test_piped_help_is_utf_8_in_any_locale():
+    """In a new process, which is fast where it does not import torch."""
+    result = subprocess.run([*START_COMMAND, "translate", "--help"], env=OTHER_LOCALE, capture_output=True)
+    assert result.returncode == 0, result.stderr
+    assert not result.stdout.decode("utf-8").isascii()
+
+
+@pytest.mark.slow  # the streams are prepared in one place, as the test above proves for help
 def test_piped_output_is_utf_8_in_any_locale(model, tmp_path):
     (tmp_path / "in.txt").write_text("Ein kleiner Hund läuft.\n", encoding="utf-8")
-    environment = {**ENVIRONMENT, "PYTHONUTF8": "0", "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}
-    command = [
-        *START_COMMAND,
-        "translate",
-        "--model",
-        str(model),
-        "--format",
-        "jsonl",
-        "--beam",
-        "1",
-        "--data",
-        "in.txt",
-    ]
-    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True)
+    options = ["--format", "jsonl", "--beam", "1", "--data", "in.txt"]
+    command = [*START_COMMAND, "translate", "--model", str(model), *options]
+    result = subprocess.run(command, cwd=tmp_path, env=OTHER_LOCALE, capture_output=True)
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout.decode("utf-8"))["source"] == "Ein kleiner Hund läuft."

@@ -40,6 +40,13 @@ WITH_SHELL = [page for page in EXECUTED_PAGES if blocks(page, "sh")]
 _GENERATED = ("speed", "results")
 """Pages that repeat their notes for each machine or result."""
 _LONG_PARAGRAPH = 60
+_LONG_SHELL = ("audio", "bench", "gato", "images", "language-models", "masked-language-models", "translating")
+"""Pages whose commands train or measure for seconds. The fast tests of the same commands are tests/cli/test_bench.py,
+test_generate_process.py, test_train_gato.py, test_train_mlm_process.py, test_train_pictures_process.py,
+test_train_sharded_process.py (lm) and test_train_sounds_process.py."""
+_SHORTENED = ("translating",)
+_LONG_PYTHON = ("bench",)
+"""Pages whose code measures for seconds; tests/unit/bench tests the same function."""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
@@ -73,7 +80,11 @@ def restore_thread_count() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("page", WITH_PYTHON, ids=page_name)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.slow] if page.stem in _LONG_PYTHON else []) for page in WITH_PYTHON],
+    ids=page_name,
+)
 @pytest.mark.usefixtures("without_shape_checks", "restore_thread_count")
 def test_python_examples_print_what_the_page_says(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -105,30 +116,48 @@ def programs(request, tmp_path_factory):
     return f"{folder}{os.pathsep}{installed}"
 
 
-@pytest.mark.parametrize("page", WITH_SHELL, ids=page_name)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.slow] if page.stem in _LONG_SHELL else []) for page in WITH_SHELL],
+    ids=page_name,
+)
 def test_shell_examples_print_what_the_page_says(page, programs, tmp_path):
+    for block in blocks(page, "sh"):
+        printed = _run_in_shell(block.text, programs, tmp_path, f"{page_name(page)}, line {block.line}")
+        if block.expected_output is not None:
+            pattern = _output_pattern(block.expected_output)
+            assert re.fullmatch(pattern, printed), f"{page_name(page)}, line {block.line} prints\n{printed}"
+
+
+@pytest.mark.parametrize("page", [page for page in WITH_SHELL if page.stem in _SHORTENED], ids=page_name)
+def test_shell_examples_run_with_models_of_two_steps(page, programs, tmp_path):
+    """All commands of the page succeed; what they print is that of hardly trained models, so not that of the page."""
+    for block in blocks(page, "sh"):
+        short = re.sub(r"--steps \d+", "--steps 2", block.text)
+        _run_in_shell(short, programs, tmp_path, f"{page_name(page)}, line {block.line}")
+
+
+def _run_in_shell(text: str, programs: str, folder: Path, location: str) -> str:
+    """Run the lines of a block, assert that they succeed, and return what they print."""
     environment = ENVIRONMENT | {
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
         "COLUMNS": "100",
         "NO_COLOR": "1",
         "HF_HUB_OFFLINE": "1",
     }
-    for block in blocks(page, "sh"):
-        location = f"{page_name(page)}, line {block.line}"
-        result = subprocess.run(
-            ["bash", "-c", block.text],
-            cwd=tmp_path,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=120,
-        )
-        printed = "\n".join(_lines(result.stdout))
-        assert result.returncode == 0, f"{location}: {printed}"
-        assert "Traceback" not in printed, location
-        if block.expected_output is not None:
-            assert re.fullmatch(_output_pattern(block.expected_output), printed), f"{location} prints\n{printed}"
+    result = subprocess.run(
+        ["bash", "-c", text],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+    )
+    printed = "\n".join(_lines(result.stdout))
+    assert result.returncode == 0, f"{location}: {printed}"
+    assert "Traceback" not in printed, location
+    return printed
 
 
 def _known_options(verb, words):

@@ -1,15 +1,19 @@
-"""Run device-independent code on a fake device, in a separate process, because the fake device is process-wide."""
+"""Run device-independent code on a fake device, in a process of its own, because the fake device is process-wide."""
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from cli_process import ENVIRONMENT, fork_command
+
 CHECKS = Path(__file__).parent
+PROGRAM = """
+import sys, pytest
+sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-o", "addopts=--strict-markers", {file!r}]))
+"""
 
 
 @pytest.mark.parametrize(
@@ -24,9 +28,16 @@ CHECKS = Path(__file__).parent
 )
 def test_fake_device(check):
     """Runs without plugins and shape checks, which take time and do not concern devices."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "addopts=--strict-markers"]
-    command.append(str(CHECKS / f"{check}.py"))
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    environment = {name: value for name, value in ENVIRONMENT.items() if not name.startswith("PYTEST")}
     environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    result = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment, check=False)
-    assert result.returncode == 0, result.stdout
+    program = PROGRAM.format(file=str(CHECKS / f"{check}.py"))
+    result = subprocess.run(
+        [*fork_command("python"), "-"],
+        input=program,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env=environment,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr

@@ -51,7 +51,7 @@ def darkness(colour: list[int]) -> int:
     return 3 * 255 - sum(colour)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_the_first_token_does_not_hide_the_rest(show: Show, scheme: str) -> None:
     reading = decoder_reading()
     row = reading.layers[1].weights()[1, 8]
@@ -116,7 +116,7 @@ def test_an_encoder_has_no_such_switches(show: Show) -> None:
     assert not opened.page.locator("#scales").is_visible()
 
 
-@pytest.mark.parametrize("width", [1200, 390])
+@pytest.mark.parametrize("width", [pytest.param(1200, marks=pytest.mark.slow), 390])
 def test_a_checkpoint_of_each_kind_of_decoder(show: Show, tmp_path: Path, width: int) -> None:
     """Steps of a Llama, and weights alone of a Gemma-2, whose scores are capped."""
     for kind, title in (("llama", "Softmax: shares of attention"), ("gemma2", "Weights only")):

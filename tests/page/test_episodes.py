@@ -81,7 +81,9 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-@pytest.mark.parametrize("place", [(1, 2), (None, 1), (0, None), (None, None)])
+@pytest.mark.parametrize(
+    "place", [(1, 2), *(pytest.param(one, marks=pytest.mark.slow) for one in [(None, 1), (0, None)]), (None, None)]
+)
 def test_sentence_and_shares_are_those_of_the_weights(
     show_episodes: ShowEpisodes, place: tuple[int | None, int | None]
 ) -> None:
@@ -209,8 +211,13 @@ def test_steps_out_of_reach_are_told(show_episodes: ShowEpisodes) -> None:
     assert "Steps before 5 are beyond the reach" in opened.page.inner_text("#earlier-how")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1200, 380])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (380, "dark"),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in [(1200, "light"), (1200, "dark"), (380, "light")]),
+    ],
+)
 def test_contrast_and_width(show_episodes: ShowEpisodes, scheme: str, width: int) -> None:
     opened = show_episodes(make_reading(names=("a-long-name-" * 9, "b")), at="#step=3", width=width, scheme=scheme)
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= width

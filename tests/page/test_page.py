@@ -70,7 +70,12 @@ def test_displayed_numbers_equal_the_reading(show: Show) -> None:
 
 
 @pytest.mark.parametrize(
-    ("room", "storage_note", "error"), [(9000, "own float32", 0), (5000, "19 bits", 2e-5), (3000, "13 bits", 2e-3)]
+    ("room", "storage_note", "error"),
+    [
+        (9000, "own float32", 0),
+        pytest.param(5000, "19 bits", 2e-5, marks=pytest.mark.slow),  # the decoder of 13 bits, with a letter more
+        (3000, "13 bits", 2e-3),
+    ],
 )
 def test_step_view_ends_in_the_context_vector(
     show: Show, monkeypatch: pytest.MonkeyPatch, room: int, storage_note: str, error: float
@@ -246,8 +251,11 @@ def test_html_in_tokens_is_escaped(show: Show) -> None:
     assert shown[9] == "⟨U+202E⟩gnp.exe⟨U+202C⟩"
     assert shown[11] == "nul⟨U+0000⟩⟨U+001B⟩[31m"
     assert shown[12] == "&lt;b&gt;&amp;"
-    for at in range(len(MALICIOUS_TOKENS) + 2):
-        opened.page.locator("#row .token").nth(at).click()
+    opened.page.evaluate(  # another test clicks with the mouse
+        """for (let at = 0; at < document.querySelectorAll("#row .token").length; at += 1)
+          document.querySelectorAll("#row .token")[at].click()"""
+    )
+    assert f"token={len(MALICIOUS_TOKENS) + 1}" in opened.current_url()
     opened.page.locator("[role=tab]").nth(1).click()
     assert opened.page.evaluate("document.scripts.length") == 2
     assert (
@@ -422,20 +430,23 @@ def test_text_contrast_meets_wcag_aa(show: Show) -> None:
         assert opened.page.evaluate(CONTRAST) >= 4.5
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_shades_are_ordered_by_lightness(show: Show, scheme: str) -> None:
-    opened = show(random_reading(WORDS), scheme=scheme)
-    strip = np.array(
-        opened.page.evaluate(
-            """(() => { const c = document.getElementById("scale");
-            return [...c.getContext("2d").getImageData(0, 5, c.width, 1).data]; })()"""
-        )
-    ).reshape(-1, 4)[:, :3]
-    linear = np.where(strip / 255 <= 0.04045, strip / 255 / 12.92, ((strip / 255 + 0.055) / 1.055) ** 2.4)
-    luminance = linear @ [0.2126, 0.7152, 0.0722]
-    steps = np.diff(luminance) * (1 if scheme == "dark" else -1)
-    assert steps.min() > -0.002  # the eight bits of a channel
-    assert abs(luminance[-1] - luminance[0]) > 0.6
+def test_shades_are_ordered_by_lightness(show: Show) -> None:
+    opened = show(random_reading(WORDS))
+    for scheme in ("light", "dark"):
+        opened.emulate_theme(scheme)
+        strip = np.array(
+            opened.page.evaluate(
+                """(() => { const from = document.getElementById("scale");
+                const copy = new OffscreenCanvas(from.width, 1).getContext("2d");
+                copy.drawImage(from, 0, 5, from.width, 1, 0, 0, from.width, 1);
+                return [...copy.getImageData(0, 0, from.width, 1).data]; })()"""
+            )
+        ).reshape(-1, 4)[:, :3]
+        linear = np.where(strip / 255 <= 0.04045, strip / 255 / 12.92, ((strip / 255 + 0.055) / 1.055) ** 2.4)
+        luminance = linear @ [0.2126, 0.7152, 0.0722]
+        steps = np.diff(luminance) * (1 if scheme == "dark" else -1)
+        assert steps.min() > -0.002  # the eight bits of a channel
+        assert abs(luminance[-1] - luminance[0]) > 0.6
 
 
 @pytest.mark.parametrize("tokens", [pytest.param(13, marks=pytest.mark.slow), 61])

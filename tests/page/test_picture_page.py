@@ -195,8 +195,15 @@ def test_map_is_stronger_where_weights_are_larger(show_pictures: ShowPictures) -
     assert light[weights.argmax()] < light[weights.argmin()]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1200, 380])
+WIDTHS_AND_SCHEMES = [
+    pytest.param(width, scheme, marks=[] if (width, scheme) == (380, "dark") else pytest.mark.slow)
+    for width in (1200, 380)
+    for scheme in ("light", "dark")
+]
+"""In the fast tests the hardest case alone: a narrow page, with the colours that are not the default."""
+
+
+@pytest.mark.parametrize(("width", "scheme"), WIDTHS_AND_SCHEMES)
 def test_contrast_and_width(show_pictures: ShowPictures, scheme: str, width: int) -> None:
     reading = read_picture_attention(image_classifier(), PICTURE, name="a-long-name-" * 12 + ".png")
     opened = show_pictures(reading, reading, width=width, scheme=scheme)
@@ -329,8 +336,7 @@ def test_readout_and_gradient_rollout_of_a_cct(show_pictures: ShowPictures) -> N
     assert picked_token(opened) == "row 0, column 0"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1200, 380])
+@pytest.mark.parametrize(("width", "scheme"), WIDTHS_AND_SCHEMES)
 @pytest.mark.parametrize("make", [small_cct, small_cvt])
 def test_contrast_and_width_of_models_with_convolutions(
     show_pictures: ShowPictures, make: Callable[[], Cct | Cvt], width: int, scheme: str
@@ -342,7 +348,7 @@ def test_contrast_and_width_of_models_with_convolutions(
     assert opened.page.evaluate(CONTRAST) >= 4.5
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (400, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [pytest.param(1200, "light", marks=pytest.mark.slow), (400, "dark")])
 def test_similarity_of_a_text_of_a_clip(show_pictures: ShowPictures, width: int, scheme: str) -> None:
     """The cosine of the picked patch, and the text that was chosen; nothing makes a narrow page scroll sideways."""
     reading = read_clip_attention(small_clip(), PICTURE, ["a cat", "<b>a dog"], name="cat.png")

@@ -155,7 +155,7 @@ def test_pairs_and_head_masses_lead_to_their_place(show_side: Show, side: SideBy
     assert "layer=4&head=3" in opened.current_url()
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", 380)])
+@pytest.mark.parametrize(("scheme", "width"), [pytest.param("light", 1200, marks=pytest.mark.slow), ("dark", 380)])
 def test_readable_in_both_themes_and_on_a_phone(show_side: Show, side: SideBySide, scheme: str, width: int) -> None:
     opened = show_side(side, scheme=scheme, width=width)
     opened.page.wait_for_timeout(200)

@@ -13,7 +13,7 @@ from small_audio_models import audio_model
 from sound_files import tone
 
 
-@pytest.fixture(params=["light", "dark"])
+@pytest.fixture(params=[pytest.param("light", marks=pytest.mark.slow), "dark"])
 def opened(request: pytest.FixtureRequest, browser_window: Page, tmp_path: Path) -> Iterator[BrowserPage]:
     """The page of two sounds, in a theme; closing asserts that there were no errors and no requests."""
     path = write_sounds([reading(), read_sound_attention(audio_model(), tone(0.05), name=MALICIOUS_TOKENS[0])],

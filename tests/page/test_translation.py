@@ -179,7 +179,9 @@ def test_word_weights_equal_the_translators_alignment(show: Show) -> None:
         np.testing.assert_allclose(weights_in_titles(opened)[:-1], weights, atol=2e-5)
 
 
-@pytest.mark.parametrize("attention", ["additive", pytest.param("luong_general", marks=pytest.mark.slow), "local_p"])
+@pytest.mark.parametrize(
+    "attention", [*(pytest.param(one, marks=pytest.mark.slow) for one in ("additive", "luong_general")), "local_p"]
+)
 def test_recurrent_model_has_one_head_and_no_switch(show: Show, attention: str) -> None:
     translator = recurrent(attention)
     opened = show(read_pair(translator, SOURCE, TARGET), at="#level=tokens")
@@ -310,9 +312,10 @@ def test_html_is_escaped_on_both_sides(show: Show) -> None:
         assert not opened.page.evaluate(f"document.body.innerText.includes(String.fromCodePoint({code}))")
 
 
-@pytest.mark.parametrize("heads", [1, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.slow  # test_page.py scrolls through a text of 256 tokens
+@pytest.mark.parametrize("heads", [1, 8])
 def test_source_of_500_tokens_stays_usable(show: Show, heads: int) -> None:
-    """In slow tests with as many heads as real models have, all of which are painted."""
+    """Also with as many heads as real models have, all of which are painted."""
     source, target = ([f"{letter}{at}" for at in range(499)] for letter in "st")
     pair = random_pair(source, target, heads=heads)
     opened = show(pair)
@@ -332,12 +335,15 @@ def test_source_of_500_tokens_stays_usable(show: Show, heads: int) -> None:
         assert place["y"] + place["height"] <= edges["y"] + edges["height"] + 1
 
 
-@pytest.mark.parametrize("kind", ["alignment", "target"])
-def test_text_contrast_meets_wcag_aa(show: Show, kind: str) -> None:
-    opened = show(random_pair(), at=f"#kind={kind}")
-    for scheme in ("light", "dark"):
+def test_text_contrast_meets_wcag_aa(show: Show) -> None:
+    opened = show(random_pair(), at="#kind=alignment")
+    for scheme, kinds in (("light", (0, 2)), ("dark", (2, 0))):  # 0 cross-attention, 2 the target's self-attention
         opened.emulate_theme(scheme)
-        assert opened.page.evaluate(CONTRAST) >= 4.5
+        for number in kinds:
+            if number != kinds[0]:
+                opened.page.locator("#kinds [role=radio]").nth(number).click()
+                opened.page.wait_for_timeout(200)  # until colours have changed
+            assert opened.page.evaluate(CONTRAST) >= 4.5
 
 
 def test_fits_a_phone_screen(show: Show) -> None:

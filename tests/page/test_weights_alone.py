@@ -77,7 +77,7 @@ def test_single_step_explains_missing_scores(show: Show) -> None:
     np.testing.assert_allclose(means, [*expected, expected.mean()], atol=5.1e-5)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.slow), "dark"])
 def test_colours_show_the_sign(show: Show, scheme: str) -> None:
     reading = signed_reading()
     opened = show(reading, at="#layer=0&head=1&token=2", scheme=scheme)

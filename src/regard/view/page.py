@@ -16,6 +16,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
+from functools import cache
 from importlib import resources
 from pathlib import Path
 
@@ -176,6 +177,7 @@ def _minify_css(style: str) -> str:
     return re.sub(r"\s*([{};])\s*|(?<=:) |(?<=,)\s", r"\1", _strip_comments(style))
 
 
+@cache
 def _minify_script(script: str) -> str:
     """Remove comments and unnecessary white space from the script, except in texts."""
     code = re.sub(r"""(?<=[;{,)}\]]) +// [^\n`"']*$""", "", _strip_comments(script), flags=re.MULTILINE)
@@ -186,10 +188,15 @@ def _minify_script(script: str) -> str:
 def _shorten_names(code: str) -> str:
     """Shorten the names of functions and constants, if they are no words of a text and no names of properties."""
     names = dict.fromkeys(re.findall(r"\b(?:function|const|let) ([a-z]+[A-Z]\w*|[A-Z]+_\w+)\b", code))
+    # Each is found once for all names: a search of the script for every name took most of the time of a page.
+    properties = {*re.findall(r"(?<!\.)\.(\w+)", code), *re.findall(r"\b(\w+):", code)}
+    text_starts, text_ends = set(re.findall(r"[\"'`](\w+)", code)), set(re.findall(r"\b(\w+)[\"'`]", code))
     short = {
         name: f"${number}"
         for number, name in enumerate(names)
-        if not re.search(rf"(?<!\.)\.{name}\b|\b{name}:|[\"'`]{name}|{name}[\"'`]", code)
+        if name not in properties
+        and not any(word.startswith(name) for word in text_starts)
+        and not any(word.endswith(name) for word in text_ends)
     }
     return re.sub(r"(?<![\w$])[A-Za-z]\w+", lambda place: short.get(place[0], place[0]), code)
 
