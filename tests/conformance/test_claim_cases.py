@@ -15,15 +15,29 @@ def layouts_of(promise):
     return LAYOUTS[2:] if promise == "determinism" else LAYOUTS
 
 
-@pytest.mark.parametrize("promise", [promise for promise in PROMISES if promise != "refusals"])
-def test_every_mechanism_is_tested_with_every_mask(promise):
+def test_every_mechanism_is_tested_with_every_mask():
+    """With one half of the masks for some promises, and with the other half for the others."""
     tested: dict[str, set[str]] = {}
+    for claim in SAMPLED:
+        for _, _, mask_cases in sample_groups(claim, layouts_of(claim.promise)):
+            tested.setdefault(claim.mechanism, set()).update(one.name for one in mask_cases)
+    assert tested == {claim.mechanism: {one.name for one in MASK_CASES} for claim in SAMPLED}
+
+
+@pytest.mark.parametrize("promise", [promise for promise in PROMISES if promise != "refusals"])
+def test_every_promise_is_tested_with_every_mask_and_layout(promise):
+    """Each claim is tested, each mask with several mechanisms, and each dtype at each layout."""
+    mechanisms_of: dict[str, set[str]] = {}
     seen = set()
     for claim in (claim for claim in SAMPLED if claim.promise == promise):
-        for _, layout, mask_cases in sample_groups(claim, layouts_of(promise)):
-            tested.setdefault(claim.mechanism, set()).update(one.name for one in mask_cases)
+        groups = sample_groups(claim, layouts_of(promise))
+        assert groups
+        for _, layout, mask_cases in groups:
             seen.add((claim.dtype, layout))
-    assert tested == {claim.mechanism: {one.name for one in MASK_CASES} for claim in SAMPLED}
+            for mask_case in mask_cases:
+                mechanisms_of.setdefault(mask_case.name, set()).add(claim.mechanism)
+    assert mechanisms_of.keys() == {one.name for one in MASK_CASES}
+    assert min(len(mechanisms) for mechanisms in mechanisms_of.values()) >= 5
     assert seen == {(dtype, layout) for dtype in DTYPES for layout in layouts_of(promise)}
 
 

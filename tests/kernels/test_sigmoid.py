@@ -128,8 +128,9 @@ def test_output_and_gradients_agree_with_the_formula(mask, dtype):
 def test_few_queries_agree_with_the_formula(mask, dtype):
     """The decoding kernels compute the output, and the others its gradients."""
     for queries, keys in DECODED:
-        assert_agrees(tokens(queries, keys, dtype=dtype), mask=MASKS[mask](queries, keys), score_bias=-2.5)
-        assert_agrees(tokens(queries, keys, dtype=dtype), mask=MASKS[mask](queries, keys))
+        for score_bias in (None, -2.5) if keys < 2000 else (None,):
+            inputs = tokens(queries, keys, dtype=dtype)
+            assert_agrees(inputs, mask=MASKS[mask](queries, keys), score_bias=score_bias)
 
 
 @pytest.mark.usefixtures("poison_scratch_memory", "without_shape_checks")
@@ -333,7 +334,7 @@ TERMS = {
 }
 
 
-@parametrize_opcheck(TERMS, default_kinds=["tiles", "bias"])
+@parametrize_opcheck(TERMS, default_kinds=["bias"])
 def test_operators_pass_opcheck(name, utilities, without_shape_checks):
     inputs = tokens(**SIZES.get(name, {}))
     named = TERMS[name](inputs)

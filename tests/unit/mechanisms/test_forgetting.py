@@ -38,8 +38,8 @@ def test_blocks_agree_with_the_oracle(mechanism, monkeypatch, queries: int, keys
 
 
 def test_gradients_of_gates_across_blocks(mechanism, monkeypatch) -> None:
-    monkeypatch.setattr(forgetting, "_BLOCK", 3)
-    inputs = tuple(part[:1].requires_grad_() for part in make_inputs(8, 8))
+    monkeypatch.setattr(forgetting, "_BLOCK", 2)
+    inputs = tuple(part[:1].requires_grad_() for part in make_inputs(5, 5))
     assert torch.autograd.gradcheck(lambda q, k, v, f: mechanism(q, k, v, forget=f), inputs)
 
 
@@ -114,6 +114,6 @@ def test_closed_gate_hides_earlier_tokens(mechanism) -> None:
 
 
 def test_weights_are_differentiable(mechanism) -> None:
-    query, key, _, forget = make_inputs(4, 4)
+    query, key, _, forget = make_inputs(3, 3)
     inputs = tuple(part[:1].requires_grad_() for part in (query, key, forget))
     assert torch.autograd.gradcheck(lambda q, k, f: mechanism.weights(q, k, forget=f), inputs)

@@ -41,9 +41,9 @@ def test_weights_in_inference_mode_are_the_same(name, rows):
 
 @NAMES
 def test_gradients_flow_through_weights(name):
-    mechanism, key = build_mechanism(name).double(), torch.randn(1, 2, 7, 5, dtype=torch.float64)
-    query = torch.randn(1, 2, 7, 5, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda query: mechanism.weights(query, key, rows=[2, 5]), query)
+    mechanism, key = build_mechanism(name).double(), torch.randn(1, 2, 4, 5, dtype=torch.float64)
+    query = torch.randn(1, 2, 4, 5, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda query: mechanism.weights(query, key, rows=[1, 3]), query)
 
 
 def test_state_refuses_tokens_of_another_dtype():
