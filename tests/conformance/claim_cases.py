@@ -3,8 +3,8 @@
 The sample of a claim has one mask that every mechanism supports, and its share of the others. Of the masks of a
 mechanism, one half is drawn for the promises of ``FIRST_HALF`` and the other half for the other promises. Of the claims
 that make one promise for one mechanism, with any implementation and dtype, one tests each mask of the half, at one
-layout. Which one follows from their names alone, so a new mechanism, mask or claim moves only what it tests itself. ``test_claim_cases`` states
-what all samples cover together. ``make test-all`` runs all cases.
+layout. Which one follows from their names alone, so a new mechanism, mask or claim moves only what it tests itself.
+``test_claim_cases`` states what all samples cover together. ``make test-all`` runs all cases.
 """
 
 from collections.abc import Sequence

@@ -15,6 +15,7 @@ as there are keys, or queries that share a key; and at most 8 intermediate numbe
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
@@ -57,6 +58,15 @@ def random_query_key_value(dtype: torch.dtype, queries: int, keys: int) -> list[
 
 def arrays(*tensors: torch.Tensor) -> list[np.ndarray]:
     return [tensor.detach().double().numpy() for tensor in tensors]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute in one thread: several would take ten times as long for thousands of tiny tensors, on busy cores."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def num_terms(queries: int, keys: int) -> int:
@@ -209,10 +219,11 @@ def compare_scan(dtype: torch.dtype, length: int = 131, kinds: Sequence[tuple[in
         upstream = random_tensor(dtype, *output.shape), random_tensor(final.dtype, *final.shape)
         ours = torch.autograd.grad((output, final), leaves, upstream)
         wide = [None if part is None else part.detach().double().requires_grad_() for part in given]
-        exact = scan_tokens(*wide)
-        exacts = torch.autograd.grad(
-            exact, [part for part in wide if part is not None], [part.double() for part in upstream]
-        )
+        with one_thread():
+            exact = scan_tokens(*wide)
+            exacts = torch.autograd.grad(
+                exact, [part for part in wide if part is not None], [part.double() for part in upstream]
+            )
         of_beta = None if beta is None else arrays(beta)[0][..., 0]
         of_decay = None if decay is None else arrays(decay)[0]
         expected = scan_oracle.scan(*arrays(query, key, value), of_decay, of_beta, *arrays(state))

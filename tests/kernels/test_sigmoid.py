@@ -26,6 +26,7 @@ from regard.kernels import results
 from regard.kernels.operators import sigmoid_op
 from regard.kernels.operators.kernel_arguments import KernelArguments, to_kernel_arguments
 from regard.validation import make_request
+from sampled_parameters import parametrize_sample
 
 HEADS, KEY_HEADS, QUERIES, KEYS, HEAD_DIM, VALUE_DIM = 6, 3, 7, 11, 19, 13
 LENGTHS = [(1, 1), (5, 7), (63, 65), (64, 64), (65, 63), (7, 257), (131, 3)]
@@ -123,8 +124,7 @@ def test_output_and_gradients_agree_with_the_formula(mask, dtype):
 
 
 @pytest.mark.usefixtures("poison_scratch_memory", "without_shape_checks")
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("mask", MASKS)
+@parametrize_sample("mask, dtype", MASKS, DTYPES)
 def test_few_queries_agree_with_the_formula(mask, dtype):
     """The decoding kernels compute the output, and the others its gradients."""
     for queries, keys in DECODED:

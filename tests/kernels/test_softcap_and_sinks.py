@@ -102,7 +102,7 @@ def bound(dtype, impl, queries, keys, head_dim=5, value_dim=11):
 @pytest.mark.usefixtures("poison_scratch_memory", "without_shape_checks")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("impl", IMPLS)
-@parametrize_sample("mask, terms", MASKS, TERMS)
+@parametrize_sample("mask, terms", MASKS, TERMS, one_in=3)
 def test_agrees_with_the_oracle(mask, terms, impl, dtype):
     softcap, shape = TERMS[terms]
     for queries, keys in LENGTHS:

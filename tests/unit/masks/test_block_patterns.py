@@ -9,6 +9,7 @@ import torch
 from regard import masks
 from regard.errors import OptionError
 from regard.masks.block_lists import BlockLists
+from sampled_parameters import parametrize_sample
 
 LENGTHS = [(7, 7), (5, 13), (11, 7), (131, 131), (67, 200), (200, 67), (130, 0)]
 
@@ -76,10 +77,9 @@ def test_invalid_side_is_refused(without_shape_checks):
         masks.global_tokens([0], side="keys")
 
 
-@pytest.mark.parametrize(("queries", "keys"), LENGTHS)
-@pytest.mark.parametrize("block", [1, 5, 32, 64, 100])
-@pytest.mark.parametrize("start", [0, 3])
-def test_block_lists(queries, keys, block, start):
+@parametrize_sample("lengths, block, start", LENGTHS, [1, 5, 32, 64, 100], [0, 3])
+def test_block_lists(lengths, block, start):
+    queries, keys = lengths
     blocks = -(-max(0, keys - start) // block)
     made = np.random.default_rng([queries, keys, block])
     lists = np.full((2, blocks, 4), -1)
