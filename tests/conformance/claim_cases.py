@@ -1,6 +1,7 @@
 """Test cases of a claim: every mask at every layout in the full suite, and a sample of them in every run.
 
-The sample of a claim has one mask that every mechanism supports, and its share of the others. Of the masks of a
+Two of the four dtypes of each promise, mechanism and implementation have a sample: one wide and one half precision. The
+sample of a claim has one mask that every mechanism supports, and its share of the others. Of the masks of a
 mechanism, one half is drawn for the promises of ``FIRST_HALF`` and the other half for the other promises. Of the claims
 that make one promise for one mechanism, with any implementation and dtype, one tests each mask of the half, at one
 layout. Which one follows from their names alone, so a new mechanism, mask or claim moves only what it tests itself.
@@ -13,7 +14,7 @@ from zlib import crc32
 
 import pytest
 
-from conformance.claims import ALL_CLAIMS, Claim
+from conformance.claims import ALL_CLAIMS, DTYPES, Claim
 from conformance.mask_cases import LAYOUTS, MASK_CASES, Layout, MaskCase
 
 MASK_OF_EVERY_SAMPLE = {"empty rows": "padding of a whole sequence"}
@@ -49,9 +50,10 @@ def parametrize_cases(promise: str, layouts: Sequence[Layout] = LAYOUTS) -> Any:
     for claim in (claim for claim in ALL_CLAIMS if claim.promise == promise):
         marks = [pytest.mark.gpu] if claim.impl == "flex" else []
         name = "-".join(claim[1:])
-        sample = ClaimCase(claim, sample_groups(claim, layouts), False)
         full = ClaimCase(claim, _all_groups(layouts), True)
-        cases.append(pytest.param(sample, id=f"{name}-sample", marks=marks))
+        if claim in SAMPLED_CLAIMS:
+            sample = ClaimCase(claim, sample_groups(claim, layouts), False)
+            cases.append(pytest.param(sample, id=f"{name}-sample", marks=marks))
         cases.append(pytest.param(full, id=f"{name}-everything", marks=[*marks, pytest.mark.slow]))
     return pytest.mark.parametrize("case", cases)
 
@@ -60,11 +62,13 @@ def _all_groups(layouts: Sequence[Layout]) -> tuple[Group, ...]:
     return tuple(Group(LAYOUTS.index(layout), layout, MASK_CASES) for layout in layouts)
 
 
-def sample_groups(claim: Claim, layouts: Sequence[Layout], claims: Sequence[Claim] = ALL_CLAIMS) -> tuple[Group, ...]:
+def sample_groups(claim: Claim, layouts: Sequence[Layout], claims: Sequence[Claim] | None = None) -> tuple[Group, ...]:
     """Select the sample of a claim, which shares the masks with the other ``claims`` of its mechanism and promise.
 
+    ``claims`` are SAMPLED_CLAIMS, unless given.
     Claims of a GPU share the masks among themselves, so that other machines test the same samples without them.
     """
+    claims = SAMPLED_CLAIMS if claims is None else claims
     sharing = [one for one in claims if one[:2] == claim[:2] and (one.impl == "flex") == (claim.impl == "flex")] or [
         claim
     ]
@@ -88,3 +92,12 @@ def _is_in_half(mask_case: MaskCase, claim: Claim) -> bool:
 def _draw(*names: str) -> int:
     """Draw a number that follows from the names, the same one on every machine."""
     return crc32("\0".join(names).encode())
+
+
+def _is_sampled(claim: Claim) -> bool:
+    """Whether the dtype is of the two that are drawn: float64 and bfloat16, or float32 and float16."""
+    return _draw("dtypes", *claim[:3]) % 2 == list(DTYPES).index(claim.dtype) % 2
+
+
+SAMPLED_CLAIMS = [claim for claim in ALL_CLAIMS if claim.promise != "refusals" and _is_sampled(claim)]
+"""The claims that are tested by day, each with a sample of the masks; refusals are tested whole in every run."""

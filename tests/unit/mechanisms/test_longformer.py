@@ -74,6 +74,7 @@ MASKS = {
         *((KEYS, dilation, 1) for dilation in (3, (1, 1, 2, 4))),  # with sorted tokens, as for large windows
     ],
     ["option", "per text", "both"],
+    one_in=3,
 )
 def test_agrees_with_the_paper(mask, sizes, which, monkeypatch):
     queries, dilation, min_saved = sizes
