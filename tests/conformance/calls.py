@@ -29,7 +29,7 @@ def head_dim_of(claim: Claim, layout: Layout) -> int:
 
 def build_mechanism(claim: Claim, layout: Layout) -> regard.mechanisms.Mechanism:
     """Build the mechanism of a claim, in its dtype."""
-    torch.manual_seed(3)
+    torch.default_generator.manual_seed(3)  # parameters are drawn on the CPU; torch.manual_seed records the stack
     options = dict(ORACLES[claim.mechanism].options) | ({} if claim.impl == "its own" else {"impl": claim.impl})
     mechanism = regard.mechanism(claim.mechanism, heads=layout.heads, head_dim=head_dim_of(claim, layout), **options)
     for number in (*mechanism.parameters(), *mechanism.buffers()):
@@ -56,9 +56,13 @@ def make_tensors(claim: Claim, layout: Layout, *, bias: bool = False) -> NamedTe
     return {name: _randn(claim, generator, *shape) for name, shape in shapes.items()}
 
 
-@cache
 def extra_inputs(claim: Claim, layout: Layout) -> tuple[ExtraInput, ...]:
     """Return the mechanism's extra inputs that layers project."""
+    return _extra_inputs(claim._replace(promise="any", dtype="float32"), layout)
+
+
+@cache
+def _extra_inputs(claim: Claim, layout: Layout) -> tuple[ExtraInput, ...]:
     return tuple(one for one in build_mechanism(claim, layout).extra_inputs if one.projected)
 
 

@@ -1,9 +1,11 @@
 """Test cases of a claim: every mask at every layout in the full suite, and a sample of them in every run.
 
-The sample of a claim has one mask that every mechanism supports, and its share of the others: of the claims that make
-one promise for one mechanism, with any implementation and dtype, one tests each mask, at one layout. Which one follows
-from their names alone, so a new mechanism, mask or claim moves only what it tests itself. ``test_claim_cases`` states
-what all samples cover together. ``make test-all`` runs all cases.
+Two of the four dtypes of each promise, mechanism and implementation have a sample: one wide and one half precision. The
+sample of a claim has one mask that every mechanism supports, and its share of the others. Of the masks of a
+mechanism, one half is drawn for the promises of ``FIRST_HALF`` and the other half for the other promises. Of the claims
+that make one promise for one mechanism, with any implementation and dtype, one tests each mask of the half, at one
+layout. Which one follows from their names alone, so a new mechanism, mask or claim moves only what it tests itself.
+``test_claim_cases`` states what all samples cover together. ``make test-all`` runs all cases.
 """
 
 from collections.abc import Sequence
@@ -12,11 +14,14 @@ from zlib import crc32
 
 import pytest
 
-from conformance.claims import ALL_CLAIMS, Claim
+from conformance.claims import ALL_CLAIMS, DTYPES, Claim
 from conformance.mask_cases import LAYOUTS, MASK_CASES, Layout, MaskCase
 
 MASK_OF_EVERY_SAMPLE = {"empty rows": "padding of a whole sequence"}
 """Of a promise, if it is not padding: a mask that all mechanisms support, and that does what the promise is about."""
+
+FIRST_HALF = ("hidden", "agreement")
+"""Promises that are tested with the same masks of a mechanism by day."""
 
 
 class Group(NamedTuple):
@@ -45,9 +50,10 @@ def parametrize_cases(promise: str, layouts: Sequence[Layout] = LAYOUTS) -> Any:
     for claim in (claim for claim in ALL_CLAIMS if claim.promise == promise):
         marks = [pytest.mark.gpu] if claim.impl == "flex" else []
         name = "-".join(claim[1:])
-        sample = ClaimCase(claim, sample_groups(claim, layouts), False)
         full = ClaimCase(claim, _all_groups(layouts), True)
-        cases.append(pytest.param(sample, id=f"{name}-sample", marks=marks))
+        if claim in SAMPLED_CLAIMS:
+            sample = ClaimCase(claim, sample_groups(claim, layouts), False)
+            cases.append(pytest.param(sample, id=f"{name}-sample", marks=marks))
         cases.append(pytest.param(full, id=f"{name}-everything", marks=[*marks, pytest.mark.slow]))
     return pytest.mark.parametrize("case", cases)
 
@@ -56,11 +62,13 @@ def _all_groups(layouts: Sequence[Layout]) -> tuple[Group, ...]:
     return tuple(Group(LAYOUTS.index(layout), layout, MASK_CASES) for layout in layouts)
 
 
-def sample_groups(claim: Claim, layouts: Sequence[Layout], claims: Sequence[Claim] = ALL_CLAIMS) -> tuple[Group, ...]:
+def sample_groups(claim: Claim, layouts: Sequence[Layout], claims: Sequence[Claim] | None = None) -> tuple[Group, ...]:
     """Select the sample of a claim, which shares the masks with the other ``claims`` of its mechanism and promise.
 
+    ``claims`` are SAMPLED_CLAIMS, unless given.
     Claims of a GPU share the masks among themselves, so that other machines test the same samples without them.
     """
+    claims = SAMPLED_CLAIMS if claims is None else claims
     sharing = [one for one in claims if one[:2] == claim[:2] and (one.impl == "flex") == (claim.impl == "flex")] or [
         claim
     ]
@@ -68,12 +76,28 @@ def sample_groups(claim: Claim, layouts: Sequence[Layout], claims: Sequence[Clai
     for mask_case in MASK_CASES:
         of_every_sample = mask_case.name == MASK_OF_EVERY_SAMPLE.get(claim.promise, "padding")
         # The highest of random numbers, one for each claim: another claim takes only the masks that it wins.
-        if of_every_sample or claim == max(sharing, key=lambda one: _draw("mask", mask_case.name, *one)):
+        if of_every_sample or (
+            _is_in_half(mask_case, claim) and claim == max(sharing, key=lambda one: _draw("mask", mask_case.name, *one))
+        ):
             layout = _draw("layout", mask_case.name, *(claim if of_every_sample else claim[:2])) % len(layouts)
             chosen.setdefault(layout, []).append(mask_case)
     return tuple(Group(LAYOUTS.index(layouts[place]), layouts[place], tuple(chosen[place])) for place in sorted(chosen))
 
 
+def _is_in_half(mask_case: MaskCase, claim: Claim) -> bool:
+    """Whether the mask belongs to the half of masks with which the claim's promise is tested for its mechanism."""
+    return _draw("half", mask_case.name, claim.mechanism) % 2 == int(claim.promise in FIRST_HALF)
+
+
 def _draw(*names: str) -> int:
     """Draw a number that follows from the names, the same one on every machine."""
     return crc32("\0".join(names).encode())
+
+
+def _is_sampled(claim: Claim) -> bool:
+    """Whether the dtype is of the two that are drawn: float64 and bfloat16, or float32 and float16."""
+    return _draw("dtypes", *claim[:3]) % 2 == list(DTYPES).index(claim.dtype) % 2
+
+
+SAMPLED_CLAIMS = [claim for claim in ALL_CLAIMS if claim.promise != "refusals" and _is_sampled(claim)]
+"""The claims that are tested by day, each with a sample of the masks; refusals are tested whole in every run."""

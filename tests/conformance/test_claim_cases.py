@@ -3,31 +3,52 @@
 import pytest
 
 from conformance.calls import build_mechanism, make_tensors
-from conformance.claim_cases import MASK_OF_EVERY_SAMPLE, sample_groups
+from conformance.claim_cases import MASK_OF_EVERY_SAMPLE, SAMPLED_CLAIMS, sample_groups
 from conformance.claims import DTYPES, PORTABLE_CLAIMS, PROMISES
 from conformance.mask_cases import LAYOUTS, MASK_CASES
 from regard.kernels.request import Request
 
-SAMPLED = [claim for claim in PORTABLE_CLAIMS if claim.promise != "refusals"]  # which is tested whole in every run
+SAMPLED = [claim for claim in SAMPLED_CLAIMS if claim in PORTABLE_CLAIMS]
 
 
 def layouts_of(promise):
     return LAYOUTS[2:] if promise == "determinism" else LAYOUTS
 
 
-@pytest.mark.parametrize("promise", [promise for promise in PROMISES if promise != "refusals"])
-def test_every_mechanism_is_tested_with_every_mask(promise):
+def test_every_mechanism_is_tested_with_every_mask():
+    """With one half of the masks for some promises, and with the other half for the others."""
     tested: dict[str, set[str]] = {}
-    seen = set()
-    for claim in (claim for claim in SAMPLED if claim.promise == promise):
-        for _, layout, mask_cases in sample_groups(claim, layouts_of(promise)):
+    for claim in SAMPLED:
+        for _, _, mask_cases in sample_groups(claim, layouts_of(claim.promise)):
             tested.setdefault(claim.mechanism, set()).update(one.name for one in mask_cases)
-            seen.add((claim.dtype, layout))
     assert tested == {claim.mechanism: {one.name for one in MASK_CASES} for claim in SAMPLED}
+
+
+@pytest.mark.parametrize("promise", [promise for promise in PROMISES if promise != "refusals"])
+def test_every_promise_is_tested_with_every_mask_and_layout(promise):
+    """Each implementation of a mechanism is tested in two dtypes, each mask with several mechanisms, and each dtype at
+    each layout.
+    """
+    mechanisms_of: dict[str, set[str]] = {}
+    seen = set()
+    tested = [claim[:3] for claim in SAMPLED if claim.promise == promise]
+    assert set(tested) == {claim[:3] for claim in PORTABLE_CLAIMS if claim.promise == promise}
+    assert len(tested) == 2 * len(set(tested))
+    for claim in (claim for claim in SAMPLED if claim.promise == promise):
+        groups = sample_groups(claim, layouts_of(promise))
+        assert groups
+        for _, layout, mask_cases in groups:
+            seen.add((claim.dtype, layout))
+            for mask_case in mask_cases:
+                mechanisms_of.setdefault(mask_case.name, set()).add(claim.mechanism)
+    assert mechanisms_of.keys() == {one.name for one in MASK_CASES}
+    assert min(len(mechanisms) for mechanisms in mechanisms_of.values()) >= 5
     assert seen == {(dtype, layout) for dtype in DTYPES for layout in layouts_of(promise)}
 
 
-@pytest.mark.parametrize("claim", [claim for claim in SAMPLED if claim[0::3] == ("hidden", "float32")], ids="-".join)
+@pytest.mark.parametrize(
+    "claim", [claim for claim in PORTABLE_CLAIMS if claim[0::3] == ("hidden", "float32")], ids="-".join
+)
 def test_every_mechanism_supports_the_masks_of_every_sample(claim):
     """Otherwise a sample could consist of refused masks."""
     mechanism, tensors = build_mechanism(claim, LAYOUTS[2]), make_tensors(claim, LAYOUTS[2])

@@ -34,10 +34,10 @@ def allowed_keys(chosen: torch.Tensor, keys: int, block: int, stop: torch.Tensor
     for batch, head, row in np.ndindex(*chosen.shape[:3]):
         last = row + keys - chosen.shape[2]
         last = last if stop is None else min(last, int(stop[batch]) - 1)
-        for key in range(last + 1):
-            allowed[batch, head, row, key] = key // block == last // block or bool(
-                chosen[batch, head, row, key // block]
-            )
+        visible = np.arange(max(0, last + 1)) // block
+        allowed[batch, head, row, : len(visible)] = (visible == last // block) | chosen[batch, head, row].numpy()[
+            visible
+        ]
     return allowed
 
 
@@ -193,6 +193,10 @@ def importance_in_numpy(
     batch, heads, queries, _ = query.shape
     group = heads // key.shape[1]
     result = np.zeros((batch, key.shape[1], queries, blocks))
+    shared = np.zeros((key.shape[2], blocks))  # strides of each compressed block in each block
+    for at, number in np.ndindex(shared.shape):
+        first, last = max(at * stride, number * block), min(at * stride + compressed_block, (number + 1) * block)
+        shared[at, number] = max(0, last - first) // stride
     for entry, head, row in np.ndindex(batch, heads, queries):
         seen = int(visible[entry % visible.shape[0], row])
         complete = [at for at in range(key.shape[2]) if at * stride + compressed_block <= seen]
@@ -201,13 +205,7 @@ def importance_in_numpy(
         scores = key[entry, head // group, : len(complete)].double().numpy() @ query[entry, head, row].double().numpy()
         weights = np.exp(scores - scores.max())
         weights /= weights.sum()
-        for at in complete:
-            for number in range(blocks):
-                first, last = (
-                    max(at * stride, number * block),
-                    min(at * stride + compressed_block, (number + 1) * block),
-                )
-                result[entry, head // group, row, number] += weights[at] * (max(0, last - first) // stride)
+        result[entry, head // group, row] += weights @ shared[: len(complete)]
     return result
 
 

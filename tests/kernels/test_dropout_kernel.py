@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from oracles import dropout as oracle
 from regard.kernels import extension, results
 from regard.kernels.operators.dropout_op import drop
+from sampled_parameters import parametrize_sample
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 OPERATOR = torch.ops.regard.dropout.default
@@ -274,8 +275,7 @@ class TestFallbackToTorch:
 
 
 class TestOperator:
-    @pytest.mark.parametrize("dtype", DTYPES)
-    @pytest.mark.parametrize("shape", [(7, 11), (0, 3), ()])
+    @parametrize_sample("shape, dtype", [(7, 11), (0, 3), ()], DTYPES)
     def test_passes_opcheck(self, shape, dtype, without_shape_checks):
         for tokens in (torch.randn(shape).to(dtype), torch.randn(shape).to(dtype).requires_grad_()):
             torch.library.opcheck(OPERATOR, (tokens, 0.3, make_seed(73)))

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import regard
+from hypothesis_examples import examples
 from regard import masks
 from regard.kernels import extension, results
 
@@ -30,9 +31,7 @@ native = extension.native
 GUARD = 64  # elements before and after each array
 NEAR_EDGES = [1, 2, 3, 5, 17, 31, 63, 64, 65, 67, 127, 128, 129, 131]  # edges of tiles and of registers
 FLOATS = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
-fuzz_settings = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+fuzz_settings = settings(examples(60), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -2,8 +2,6 @@
 
 import hashlib
 import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -13,6 +11,7 @@ from regard.kernels.extension import native
 from regard.kernels.operators.token_hash_op import find_buckets
 from regard.kernels.select import select
 from regard.mechanisms.locality_hash import draw_rotations, hash_in_torch, hash_tokens
+from script_process import run_script
 
 BATCH, HEADS, TOKENS, HEAD_DIM = 2, 3, 211, 13
 
@@ -54,21 +53,22 @@ def digest() -> str:
     return hashlib.sha256(found.numpy().tobytes()).hexdigest()
 
 
-@pytest.mark.parametrize("threads", [1, 3])
+DIGESTS = """
+import torch
+from kernels.test_hash_buckets import digest
+from regard.kernels.extension import native
+print(native.isa())
+for threads in (1, 3):
+    torch.set_num_threads(threads)
+    print(digest())
+"""
+
+
 @pytest.mark.parametrize("isa", native.isas())
-def test_instruction_sets_and_threads_choose_the_same_buckets(isa: str, threads: int) -> None:
-    code = (
-        f"import torch; torch.set_num_threads({threads}); from kernels.test_hash_buckets import digest; print(digest())"
-    )
-    paths = os.pathsep.join(sys.path)
-    found = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | {"REGARD_ISA": isa, "PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert found.stdout.strip() == digest()
+def test_instruction_sets_and_threads_choose_the_same_buckets(isa: str) -> None:
+    result = run_script(DIGESTS, environment=os.environ | {"REGARD_ISA": isa})
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == [isa, digest(), digest()]
 
 
 @pytest.mark.parametrize("chunk", [None, 16])

@@ -20,6 +20,7 @@ from regard import Observation, masks, positions
 from regard.kernels.operators import observe_op
 from regard.kernels.operators.kernel_arguments import to_kernel_arguments
 from regard.validation import make_request
+from sampled_parameters import parametrize_sample
 
 HEADS, KEY_HEADS = 4, 2
 STATISTICS = ("output", "lse", "entropy", "received", "top_weights", "rows")
@@ -369,8 +370,7 @@ def test_nan_rows_are_excluded_from_gradients():
 
 
 @pytest.mark.usefixtures("without_shape_checks")
-@pytest.mark.parametrize("has_sinks", [False, True])
-@pytest.mark.parametrize("rows", [None, torch.tensor([0, 4])])
+@parametrize_sample("rows, has_sinks", [None, torch.tensor([0, 4])], [False, True])
 def test_operator_passes_opcheck(rows, has_sinks):
     leaves = make_leaves(5, 7)
     more = {"sinks": torch.zeros(1, HEADS, 1, 1, requires_grad=True), "softcap": 1.5} if has_sinks else {}

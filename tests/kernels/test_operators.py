@@ -83,7 +83,8 @@ def test_operator_passes_opcheck(name, utilities, without_shape_checks):
     torch.library.opcheck(torch.ops.regard.attention.default, inputs, test_utils=utilities)
 
 
-@parametrize_opcheck(OPERATOR_ARGUMENTS, default_kinds=["tiles", "bias", "table", "sinks"])
+# Tracing the other operator traces its backward pass, too.
+@parametrize_opcheck(OPERATOR_ARGUMENTS, default_kinds=["bias"])
 def test_backward_operator_passes_opcheck(name, utilities, without_shape_checks):
     inputs = [
         part.detach() if isinstance(part, torch.Tensor) else part

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import regard
+from kernels.opcheck_cases import parametrize_opcheck
 from oracles import attention as oracle
 from regard import masks
 from regard.kernels import extension
@@ -312,10 +313,12 @@ def test_sizes_of_zero(empty):
 # ---- torch's operators ----
 
 
-def test_operator_passes_opcheck():
+@parametrize_opcheck(["plain", "softcap and sinks"], default_kinds=["softcap and sinks"])
+def test_operator_passes_opcheck(name, utilities):
     inputs, query = store_in_pages(sequences([5, 20]), 7, torch.float32), torch.randn(2, 6, 3, HEAD_DIM)
-    for further in ((None, None), (1.5, torch.randn(1, 6, 1, 1))):
-        torch.library.opcheck(torch.ops.regard.paged_attention.default, (query, *inputs, 0.5, -4, 0, *further))
+    further = (None, None) if name == "plain" else (1.5, torch.randn(1, 6, 1, 1))
+    arguments = (query, *inputs, 0.5, -4, 0, *further)
+    torch.library.opcheck(torch.ops.regard.paged_attention.default, arguments, test_utils=utilities)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from regard.kernels.extension import native
 from regard.kernels.operators.projection_op import MAX_TOKENS, can_project, project
+from sampled_parameters import parametrize_sample
 
 pytestmark = pytest.mark.skipif(native is None, reason="the kernels are not built")
 
@@ -53,11 +54,15 @@ def check(tokens, weight, scale, bias):
     assert (np.abs(found - expected) <= bound).all()
 
 
-@pytest.mark.parametrize("int8", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 6, 7, 8, 11, MAX_TOKENS, 19])
-@pytest.mark.parametrize(("inputs", "outputs"), [(1, 1), (13, 7), (61, 5), (131, 67), (257, 3), (64, 8), (769, 503)])
-def test_against_float64(rows, inputs, outputs, dtype, int8):
+@parametrize_sample(
+    "rows, sizes, dtype, int8",
+    [1, 2, 3, 4, 5, 6, 7, 8, 11, MAX_TOKENS, 19],
+    [(1, 1), (13, 7), (61, 5), (131, 67), (257, 3), (64, 8), (769, 503)],
+    [torch.float32, torch.bfloat16],
+    [False, True],
+)
+def test_against_float64(rows, sizes, dtype, int8):
+    inputs, outputs = sizes
     check(*make_problem(rows, inputs, outputs, dtype, int8=int8))
 
 

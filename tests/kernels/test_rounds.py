@@ -54,12 +54,16 @@ def reference(mask, key_heads):
     return run_with_gradients([tensor.requires_grad_() for tensor in inputs], gradient, MASKS[mask], "reference")
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(
-    ("mask", "key_heads"),
+    ("mask", "key_heads", "dtype"),
     [
-        *(pytest.param(mask, SOME, id=f"{mask}, some heads") for mask in ("causal", "padded window")),
-        *(pytest.param(mask, ALL, id=mask, marks=pytest.mark.slow) for mask in MASKS),
+        pytest.param("causal", SOME, torch.float32, id="causal, some heads"),
+        pytest.param("padded window", SOME, torch.bfloat16, id="padded window, some heads"),
+        *(
+            pytest.param(mask, ALL, dtype, id=f"{mask}, {dtype}", marks=pytest.mark.slow)
+            for mask in MASKS
+            for dtype in (torch.float32, torch.bfloat16)
+        ),
     ],
 )
 def test_long_sequences_agree_with_the_reference(mask, key_heads, dtype, poison_scratch_memory):

@@ -25,6 +25,7 @@ from regard.kernels.operators import scan_op
 from regard.kernels.reference.scan import scan_chunks, scan_tokens
 from regard.kernels.results import accumulation_dtype
 from regard.kernels.select import explain_choice, select
+from sampled_parameters import parametrize_sample
 
 BATCH, HEADS = 2, 3
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -172,10 +173,10 @@ def numpy_of(inputs: Inputs):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 class TestKernel:
-    @pytest.mark.parametrize(("length", "head_dim", "value_dim"), SIZES)
-    @pytest.mark.parametrize("dtype", DTYPES)
+    @parametrize_sample("size, dtype", SIZES, DTYPES, one_in=3)
     @pytest.mark.usefixtures("poison_scratch_memory")
-    def test_agrees_with_the_recurrence(self, length, head_dim, value_dim, dtype, variant):
+    def test_agrees_with_the_recurrence(self, size, dtype, variant):
+        length, head_dim, value_dim = size
         inputs = make_inputs(variant, length, head_dim, value_dim, dtype)
         output, state, gradients = with_gradients(native, inputs)
         of_output, of_state, expected = with_gradients(scan_tokens, inputs, torch.float64)
@@ -277,9 +278,12 @@ DECAYS = {
 }
 
 
-@pytest.mark.parametrize("variant", ["decay", "decay of channels", "gated delta", "delta of channels"])
-@pytest.mark.parametrize("decays", DECAYS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@parametrize_sample(
+    "variant, decays, dtype",
+    ["decay", "decay of channels", "gated delta", "delta of channels"],
+    DECAYS,
+    [torch.float32, torch.float64],
+)
 def test_decays_of_any_size(variant, decays, dtype):
     inputs = make_inputs(variant, dtype=dtype)
     log_decay = inputs["log_decay"]

@@ -26,6 +26,7 @@ from regard.kernels import results
 from regard.kernels.operators import sigmoid_op
 from regard.kernels.operators.kernel_arguments import KernelArguments, to_kernel_arguments
 from regard.validation import make_request
+from sampled_parameters import parametrize_sample
 
 HEADS, KEY_HEADS, QUERIES, KEYS, HEAD_DIM, VALUE_DIM = 6, 3, 7, 11, 19, 13
 LENGTHS = [(1, 1), (5, 7), (63, 65), (64, 64), (65, 63), (7, 257), (131, 3)]
@@ -123,13 +124,13 @@ def test_output_and_gradients_agree_with_the_formula(mask, dtype):
 
 
 @pytest.mark.usefixtures("poison_scratch_memory", "without_shape_checks")
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("mask", MASKS)
+@parametrize_sample("mask, dtype", MASKS, DTYPES)
 def test_few_queries_agree_with_the_formula(mask, dtype):
     """The decoding kernels compute the output, and the others its gradients."""
     for queries, keys in DECODED:
-        assert_agrees(tokens(queries, keys, dtype=dtype), mask=MASKS[mask](queries, keys), score_bias=-2.5)
-        assert_agrees(tokens(queries, keys, dtype=dtype), mask=MASKS[mask](queries, keys))
+        for score_bias in (None, -2.5) if keys < 2000 else (None,):
+            inputs = tokens(queries, keys, dtype=dtype)
+            assert_agrees(inputs, mask=MASKS[mask](queries, keys), score_bias=score_bias)
 
 
 @pytest.mark.usefixtures("poison_scratch_memory", "without_shape_checks")
@@ -333,7 +334,7 @@ TERMS = {
 }
 
 
-@parametrize_opcheck(TERMS, default_kinds=["tiles", "bias"])
+@parametrize_opcheck(TERMS, default_kinds=["bias"])
 def test_operators_pass_opcheck(name, utilities, without_shape_checks):
     inputs = tokens(**SIZES.get(name, {}))
     named = TERMS[name](inputs)

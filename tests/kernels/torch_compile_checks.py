@@ -98,13 +98,9 @@ CASES: dict[str, tuple[Callable[..., torch.Tensor], list[torch.Tensor]]] = {
 
 SOME = (
     "auto",
-    "causal & padding on the left",
     "kept",
-    "window | global",
     "made outside: several",
-    "made outside: random blocks",
     "bias",
-    "ALiBi",
     "T5",
     "softcap and sinks",
     "additive, T5",

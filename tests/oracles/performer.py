@@ -29,9 +29,12 @@ def attention(
     features = softmax_features if kernel is None else kernel
     visible = visible_keys(allowed, (*query.shape[:3], key.shape[2]))
     weights = np.zeros(visible.shape, dtype=np.result_type(query, key))
+    of_keys = np.zeros((*key.shape[:3], len(projection)), dtype=weights.dtype)
+    for place in np.ndindex(key.shape[:3]):
+        of_keys[place] = features(key[place], projection)
     for batch, head, row, seen in rows(visible):
-        keys = key[batch, key_head(head, query.shape[1], key.shape[1]), seen]
-        products = np.array([features(one, projection) @ features(query[batch, head, row], projection) for one in keys])
+        of_query = features(query[batch, head, row], projection)
+        products = of_keys[batch, key_head(head, query.shape[1], key.shape[1]), seen] @ of_query
         weights[batch, head, row, seen] = products / products.sum()
     return weighted_sum(weights, value, visible), weights
 

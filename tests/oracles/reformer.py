@@ -30,6 +30,10 @@ def attention(
     """Return the output (batch, heads, queries, value_dim). ``shared`` keys are divided by their root mean square."""
     visible = visible_keys(allowed, (*query.shape[:3], key.shape[2]))
     output = np.zeros((*query.shape[:3], value.shape[3]), dtype=np.result_type(query, key, value))
+    of_keys = {  # of each query head, whose rotations are its own
+        (batch, head, j): buckets(key[batch, key_head(head, query.shape[1], key.shape[1]), j], rotations[head])
+        for batch, head, j in np.ndindex(*query.shape[:2], key.shape[2])
+    }
     for batch, head, row in np.ndindex(query.shape[:3]):
         group, own = key_head(head, query.shape[1], key.shape[1]), row + key.shape[2] - query.shape[2]
         of_query = buckets(query[batch, head, row], rotations[head])
@@ -38,7 +42,7 @@ def attention(
             for j in range(key.shape[2])
             if visible[batch, head, row, j]
             and not (shared and j == own)
-            and share_a_bucket(of_query, buckets(key[batch, group, j], rotations[head]))
+            and share_a_bucket(of_query, of_keys[batch, head, j])
         ]
         if shared and not seen and 0 <= own < key.shape[2] and visible[batch, head, row, own]:
             seen = [own]

@@ -1,4 +1,4 @@
-"""Sigmoid attention (Ramapuram et al. 2025, section 2), pair by pair, and its gradients.
+"""Sigmoid attention (Ramapuram et al. 2025, section 2), query by query, and its gradients.
 
     weights[i, j] = 1 / (1 + exp(-(q_i . k_j / sqrt(d) + pair_bias[i, j] + b)))
     b             = -log(number of visible keys of i), or given
@@ -28,9 +28,8 @@ def attention(
     for batch, head, row, seen in rows(visible):
         keys = key[batch, key_head(head, query.shape[1], key.shape[1])]
         added = -np.log(seen.size) if bias is None else bias
-        for j in seen:
-            score = keys[j] @ query[batch, head, row] / np.sqrt(query.shape[3]) + of_pairs[batch, head, row, j] + added
-            weights[batch, head, row, j] = 1 / (1 + np.exp(-score))
+        products = keys[seen] @ query[batch, head, row] / np.sqrt(query.shape[3])
+        weights[batch, head, row, seen] = 1 / (1 + np.exp(-(products + of_pairs[batch, head, row, seen] + added)))
     return weighted_sum(weights, value, visible), weights
 
 
@@ -45,7 +44,7 @@ def backward(
 ) -> Gradients:
     """Return the gradients of sum(output * upstream); upstream has the output's shape.
 
-    The derivative of a sigmoid w is w (1 - w), so with scores S and output O, pair by pair:
+    The derivative of a sigmoid w is w (1 - w), so with scores S and output O:
 
         dV_j += w_ij dO_i       dS_ij = w_ij (1 - w_ij) dO_i . v_j       dQ_i += dS_ij k_j / sqrt(d), dK_j likewise
     """
@@ -55,11 +54,10 @@ def backward(
     of_scores, factor = np.zeros(weights.shape), 1 / np.sqrt(query.shape[3])
     for batch, head, row, seen in rows(visible):
         group, above = key_head(head, query.shape[1], key.shape[1]), upstream[batch, head, row]
-        for j in seen:
-            weight = weights[batch, head, row, j]
-            slope = weight * (1 - weight) * (above @ value[batch, group, j])
-            of_scores[batch, head, row, j] = slope
-            of_value[batch, group, j] += weight * above
-            of_query[batch, head, row] += factor * slope * key[batch, group, j]
-            of_key[batch, group, j] += factor * slope * query[batch, head, row]
+        weight = weights[batch, head, row, seen]
+        slope = weight * (1 - weight) * (value[batch, group, seen] @ above)
+        of_scores[batch, head, row, seen] = slope
+        of_value[batch, group, seen] += np.outer(weight, above)
+        of_query[batch, head, row] = factor * slope @ key[batch, group, seen]
+        of_key[batch, group, seen] += factor * np.outer(slope, query[batch, head, row])
     return Gradients(of_query, of_key, of_value, None if pair_bias is None else sum_to(of_scores, pair_bias.shape))

@@ -23,7 +23,7 @@ def visible_keys(allowed: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarr
 def rows(visible: np.ndarray) -> Iterator[tuple[int, int, int, np.ndarray]]:
     """Yield every query with visible keys: its batch, head and index, and the indexes of those keys."""
     for batch, head, query in np.ndindex(visible.shape[:3]):
-        seen = np.flatnonzero(visible[batch, head, query])
+        seen = visible[batch, head, query].nonzero()[0]
         if seen.size:
             yield batch, head, query, seen
 

@@ -24,11 +24,12 @@ from regard.text.subwords import Subwords
 from regard.translation import Translator
 from regard.translation.export import FORMS, export
 from regard.view.read_pair import read_pair
+from sampled_parameters import parametrize_sample
 from small_translators import ENGLISH, GERMAN, JOINT_SUBWORDS, recurrent, transformer
 
 UNIGRAM = Subwords.train(GERMAN + ENGLISH, size=330, algorithm="unigram")
 SENTENCES = ["Zwei", "🙂 Hund"]
-SEARCHES = [Greedy(), Beam(3, best=3), Beam(2, length_penalty=0.0, coverage_penalty=0.3), Sampling(seed=3, top_k=1)]
+SEARCHES = [Greedy(), Beam(3, best=3), Sampling(seed=3, top_k=1), Beam(2, length_penalty=0.0, coverage_penalty=0.3)]
 SEEDS = some.integers(0, 10**6)
 
 
@@ -96,10 +97,10 @@ def batches(translator):
 
 
 MAKERS = [
-    pytest.param(transformer, {}, id="transformer"),
-    pytest.param(transformer, {"shared": "none"}, id="three matrices"),
-    pytest.param(recurrent, {"attention": "additive"}, id="additive"),
-    pytest.param(recurrent, {"attention": "luong_dot", "cell": "lstm", "shared": "all"}, id="luong"),
+    (transformer, {}),
+    (transformer, {"shared": "none"}),
+    (recurrent, {"attention": "additive"}),
+    (recurrent, {"attention": "luong_dot", "cell": "lstm", "shared": "all"}),
 ]
 
 
@@ -134,9 +135,9 @@ def test_losses_and_gradients_are_the_same(read, make, options):
     assert its[order].any()
 
 
-@pytest.mark.parametrize("search", SEARCHES, ids=repr)
-@pytest.mark.parametrize(("make", "options"), MAKERS)
-def test_translations_are_the_same(read, make, options, search):
+@parametrize_sample("maker, search", MAKERS, SEARCHES)
+def test_translations_are_the_same(read, maker, search):
+    make, options = maker
     one, other, order = make_both(5, read, make, **options)
     for mine, its in zip(
         one.translate(SENTENCES, search=search), other.translate(SENTENCES, search=search), strict=True

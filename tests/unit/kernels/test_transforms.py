@@ -20,6 +20,7 @@ from capabilities import causal_or_none
 from regard import masks, positions
 from regard.errors import RefusedError
 from regard.kernels.reference import query_tiles
+from sampled_parameters import parametrize_sample
 
 BATCH, HEADS, QUERIES, KEYS, HEAD_DIM = 1, 2, 3, 5, 2
 IMPLS = ("auto", "native", "sdpa", "reference")
@@ -281,8 +282,7 @@ MIXING = ("vmap", "grad", "jvp", "hessian", "vmap of grad", "is_grads_batched")
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script.*")
-@pytest.mark.parametrize("transform", MIXING)
-@pytest.mark.parametrize("name", MECHANISMS)
+@parametrize_sample("name, transform", MECHANISMS, MIXING, one_in=3)
 def test_transforms_of_mechanisms(name, transform):
     """Mechanisms with default options, against their own outputs for one input after the other."""
     known = _mechanism(name)

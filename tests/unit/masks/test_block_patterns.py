@@ -9,6 +9,7 @@ import torch
 from regard import masks
 from regard.errors import OptionError
 from regard.masks.block_lists import BlockLists
+from sampled_parameters import parametrize_sample
 
 LENGTHS = [(7, 7), (5, 13), (11, 7), (131, 131), (67, 200), (200, 67), (130, 0)]
 
@@ -32,9 +33,9 @@ def test_dilated_window(queries, keys, left, right, dilation):
     mask = masks.window(left, right, dilation=dilation)
     steps = (dilation,) if isinstance(dilation, int) else dilation
     expected = np.zeros((len(steps), queries, keys), dtype=bool)
-    for head, i, j in np.ndindex(expected.shape):
-        step, rest = divmod(j - (i + keys - queries), steps[head])
-        expected[head, i, j] = rest == 0 and (left is None or -left <= step) and (right is None or step <= right)
+    for head, i in np.ndindex(expected.shape[:2]):
+        step, rest = np.divmod(np.arange(keys) - (i + keys - queries), steps[head])
+        expected[head, i] = (rest == 0) & (left is None or -left <= step) & (right is None or step <= right)
     assert np.array_equal(cells(mask, queries, keys), expected)
     assert_tiles_equal_the_cells(mask, queries, keys)
 
@@ -76,10 +77,9 @@ def test_invalid_side_is_refused(without_shape_checks):
         masks.global_tokens([0], side="keys")
 
 
-@pytest.mark.parametrize(("queries", "keys"), LENGTHS)
-@pytest.mark.parametrize("block", [1, 5, 32, 64, 100])
-@pytest.mark.parametrize("start", [0, 3])
-def test_block_lists(queries, keys, block, start):
+@parametrize_sample("lengths, block, start", LENGTHS, [1, 5, 32, 64, 100], [0, 3])
+def test_block_lists(lengths, block, start):
+    queries, keys = lengths
     blocks = -(-max(0, keys - start) // block)
     made = np.random.default_rng([queries, keys, block])
     lists = np.full((2, blocks, 4), -1)
@@ -88,10 +88,11 @@ def test_block_lists(queries, keys, block, start):
         lists[head, row, : len(some)] = some
     mask = BlockLists(torch.from_numpy(lists), block, start)
     expected = np.zeros((2, queries, keys), dtype=bool)
-    for head, i, j in np.ndindex(expected.shape):
+    for head, i in np.ndindex(expected.shape[:2]):
         position = i + keys - queries
-        if position >= start and j >= start:
-            expected[head, i, j] = (j - start) // block in lists[head, (position - start) // block]
+        if position >= start:
+            of_keys = (np.arange(start, keys) - start) // block
+            expected[head, i, start:] = np.isin(of_keys, lists[head, (position - start) // block])
     assert np.array_equal(cells(mask, queries, keys), np.broadcast_to(expected, (2, queries, keys)))
     assert_tiles_equal_the_cells(mask, queries, keys)
     assert_tiles_equal_the_cells(mask & masks.causal(), queries, keys, tile=128)

@@ -37,9 +37,16 @@ def test_blocks_agree_with_the_oracle(mechanism, monkeypatch, queries: int, keys
     )
 
 
-def test_gradients_of_gates_across_blocks(mechanism, monkeypatch) -> None:
+def make_small(length: int) -> tuple[forgetting.Forgetting, tuple[torch.Tensor, ...]]:
+    """A mechanism, and its inputs, of few numbers, for finite differences."""
+    query, key, value, forget = (part[:1] for part in make_inputs(length, length))
+    inputs = (query[..., :3], key[..., :3], value[..., :2], forget)
+    return forgetting.Forgetting(heads=HEADS, head_dim=3), tuple(part.clone().requires_grad_() for part in inputs)
+
+
+def test_gradients_of_gates_across_blocks(monkeypatch) -> None:
     monkeypatch.setattr(forgetting, "_BLOCK", 3)
-    inputs = tuple(part[:1].requires_grad_() for part in make_inputs(8, 8))
+    mechanism, inputs = make_small(8)
     assert torch.autograd.gradcheck(lambda q, k, v, f: mechanism(q, k, v, forget=f), inputs)
 
 
@@ -113,7 +120,6 @@ def test_closed_gate_hides_earlier_tokens(mechanism) -> None:
     torch.testing.assert_close(seen.sum(-1), torch.ones(2, HEADS, 7, dtype=torch.float64))
 
 
-def test_weights_are_differentiable(mechanism) -> None:
-    query, key, _, forget = make_inputs(4, 4)
-    inputs = tuple(part[:1].requires_grad_() for part in (query, key, forget))
-    assert torch.autograd.gradcheck(lambda q, k, f: mechanism.weights(q, k, forget=f), inputs)
+def test_weights_are_differentiable() -> None:
+    mechanism, (query, key, _, forget) = make_small(4)
+    assert torch.autograd.gradcheck(lambda q, k, f: mechanism.weights(q, k, forget=f), (query, key, forget))

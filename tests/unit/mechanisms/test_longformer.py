@@ -14,6 +14,7 @@ from regard.errors import DtypeError, OptionError, RefusedError, ShapeError
 from regard.masks import Mask
 from regard.mechanisms import Longformer, longformer
 from regard.mechanisms.weights import weights_by_gradient
+from sampled_parameters import parametrize_sample
 
 BATCH, HEADS, KEYS, HEAD_DIM, VALUE_DIM = 2, 4, 23, 5, 5
 SIDES = {"global_query": "query", "global_key": "key", "global_value": "key"}
@@ -65,16 +66,18 @@ MASKS = {
 }
 
 
-@pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize(
-    ("queries", "dilation", "min_saved"),
+@parametrize_sample(
+    "mask, sizes, which",
+    MASKS,
     [
         *((queries, dilation, 320) for queries in (KEYS, 6) for dilation in (1, 3, (1, 1, 2, 4))),
         *((KEYS, dilation, 1) for dilation in (3, (1, 1, 2, 4))),  # with sorted tokens, as for large windows
     ],
+    ["option", "per text", "both"],
+    one_in=3,
 )
-@pytest.mark.parametrize("which", ["option", "per text", "both"])
-def test_agrees_with_the_paper(mask, queries, dilation, min_saved, which, monkeypatch):
+def test_agrees_with_the_paper(mask, sizes, which, monkeypatch):
+    queries, dilation, min_saved = sizes
     monkeypatch.setattr(longformer, "_MIN_SAVED", min_saved)
     static = () if which == "per text" else (0, 20)
     texts = ((3, 19, 21), ()) if which != "option" else ((), ())

@@ -14,6 +14,7 @@ from regard.errors import OptionError, RefusedError
 from regard.mechanisms import Reformer
 from regard.mechanisms.locality_hash import draw_rotations, hash_tokens
 from regard.mechanisms.weights import weights_by_gradient
+from sampled_parameters import parametrize_sample
 
 BATCH, HEADS, HEAD_DIM, VALUE_DIM, KEYS, LONG = 2, 3, 5, 7, 29, 331
 
@@ -222,8 +223,7 @@ CHUNKS = {
 }
 
 
-@pytest.mark.parametrize("mask", ["none", "causal", "padding", "causal & left padding"])
-@pytest.mark.parametrize("options", CHUNKS)
+@parametrize_sample("options, mask", CHUNKS, ["none", "causal", "padding", "causal & left padding"])
 def test_chunks_of_kernels_equal_plain_torch(options, mask, monkeypatch):
     """``test_reformer_parity`` compares both with transformers."""
     mechanism, of_call, found = make_mechanism(**CHUNKS[options]), MASKS[mask](LONG), []

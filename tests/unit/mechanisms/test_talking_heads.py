@@ -20,14 +20,18 @@ def make_inputs(queries: int = KEYS, key_heads: int = HEADS) -> tuple[torch.Tens
     return tuple(torch.randn(2, *shape, HEAD_DIM, dtype=torch.float64, generator=generator) for shape in shapes)
 
 
-@pytest.fixture
-def mechanism() -> TalkingHeads:
+def build_mechanism(head_dim: int) -> TalkingHeads:
     """Matrices that are far from the identity."""
     torch.manual_seed(3)
-    mechanism = TalkingHeads(heads=HEADS, head_dim=HEAD_DIM).double()
+    mechanism = TalkingHeads(heads=HEADS, head_dim=head_dim).double()
     for parameter in mechanism.parameters():
         torch.nn.init.normal_(parameter)
     return mechanism
+
+
+@pytest.fixture
+def mechanism() -> TalkingHeads:
+    return build_mechanism(HEAD_DIM)
 
 
 @pytest.fixture
@@ -66,8 +70,8 @@ def test_permutations_exchange_heads(mechanism) -> None:
 
 
 @pytest.mark.usefixtures("in_tiles")
-def test_first_and_second_derivatives(mechanism) -> None:
-    inputs = tuple(one[:1, :, :4].requires_grad_() for one in make_inputs())
+def test_first_and_second_derivatives() -> None:
+    mechanism, inputs = build_mechanism(2), tuple(one[:1, :, :4, :2].requires_grad_() for one in make_inputs())
 
     def compute(*parts: torch.Tensor) -> torch.Tensor:
         return mechanism(*parts[:3], masks.causal())

@@ -17,9 +17,9 @@ OPTIONS = {
 NAMES = pytest.mark.parametrize("name", OPTIONS)
 
 
-def build_mechanism(name):
+def build_mechanism(name, head_dim=5):
     torch.manual_seed(5)
-    return regard.mechanism(name, heads=2, head_dim=5, **OPTIONS[name])
+    return regard.mechanism(name, heads=2, head_dim=head_dim, **OPTIONS[name])
 
 
 @NAMES
@@ -41,9 +41,9 @@ def test_weights_in_inference_mode_are_the_same(name, rows):
 
 @NAMES
 def test_gradients_flow_through_weights(name):
-    mechanism, key = build_mechanism(name).double(), torch.randn(1, 2, 7, 5, dtype=torch.float64)
-    query = torch.randn(1, 2, 7, 5, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda query: mechanism.weights(query, key, rows=[2, 5]), query)
+    mechanism, key = build_mechanism(name, head_dim=2).double(), torch.randn(1, 2, 4, 2, dtype=torch.float64)
+    query = torch.randn(1, 2, 4, 2, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda query: mechanism.weights(query, key, rows=[1, 3]), query)
 
 
 def test_state_refuses_tokens_of_another_dtype():

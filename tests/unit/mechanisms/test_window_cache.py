@@ -12,6 +12,7 @@ from regard.errors import OptionError, ShapeError
 from regard.layers import KeyValueCache, MultiHeadAttention, WindowCache
 from regard.models import Llama, LlamaConfig
 from regard.search import Beam, Greedy, Sampling
+from sampled_parameters import parametrize_sample
 
 WIDTH, HEADS = 12, 3
 steps = st.lists(st.one_of(st.integers(1, 3), st.integers(1, 29)), min_size=1, max_size=9)
@@ -80,17 +81,16 @@ def test_memory_does_not_grow_with_the_text(size):
     assert cache.length == 2502
 
 
-@pytest.mark.parametrize("size", [2, 11, 40])
-@pytest.mark.parametrize("search", [Greedy(), Sampling(seed=3, best=2), Beam(3, best=2)], ids=repr)
+@parametrize_sample("search, size", [Greedy(), Beam(3, best=2), Sampling(seed=3, best=2)], [2, 11, 40])
 def test_models_write_the_texts_of_the_full_cache(search, size, monkeypatch):
     """Prompts of different lengths, padded, in windows that are shorter and longer than the padding."""
     model = windowed_model((size, size, None))
     prompts, lengths = torch.randint(3, 31, (4, 23)), torch.tensor([23, 3, 1, 14])
-    found = search.search(model, prompts, lengths, most=31)
+    found = search.search(model, prompts, lengths, most=19)
     kept = [type(cache.own) for cache in model.prefill(prompts)[1].caches]
     assert kept == [WindowCache, WindowCache, KeyValueCache]
     monkeypatch.setattr(WindowCache, "empty", lambda size: KeyValueCache.empty())
-    for ours, full in zip(found, search.search(model, prompts, lengths, most=31), strict=True):
+    for ours, full in zip(found, search.search(model, prompts, lengths, most=19), strict=True):
         assert [one.ids for one in ours] == [one.ids for one in full]
         assert [one.score for one in ours] == pytest.approx([one.score for one in full], abs=1e-10)
 
