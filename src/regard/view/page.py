@@ -186,10 +186,14 @@ def _minify_script(script: str) -> str:
 def _shorten_names(code: str) -> str:
     """Shorten the names of functions and constants, if they are no words of a text and no names of properties."""
     names = dict.fromkeys(re.findall(r"\b(?:function|const|let) ([a-z]+[A-Z]\w*|[A-Z]+_\w+)\b", code))
+    properties = {*re.findall(r"(?<!\.)\.(\w+)", code), *re.findall(r"\b(\w+):", code)}
+    # The words beside quotes, each between line breaks: one search for a name finds it at the begin or end of a text.
+    begins = "\n".join(["", *re.findall(r"[\"'`](\w+)", code)])
+    ends = "\n".join([*re.findall(r"(\w+)[\"'`]", code), ""])
     short = {
         name: f"${number}"
         for number, name in enumerate(names)
-        if not re.search(rf"(?<!\.)\.{name}\b|\b{name}:|[\"'`]{name}|{name}[\"'`]", code)
+        if name not in properties and f"\n{name}" not in begins and f"{name}\n" not in ends
     }
     return re.sub(r"(?<![\w$])[A-Za-z]\w+", lambda place: short.get(place[0], place[0]), code)
 
