@@ -381,7 +381,7 @@ def test_saved_model_gives_the_same_logits(tmp_path, attention, cell, shared):
     )
 
 
-@pytest.mark.parametrize("attention", ["additive", "luong_general"])
+@pytest.mark.parametrize("attention", ["luong_general", pytest.param("additive", marks=pytest.mark.slow)])
 def test_learns_to_reverse_a_sequence_with_the_right_alignment(attention):
     torch.manual_seed(1)
     model = Recurrent(RecurrentConfig(vocabulary=11, width=16, hidden=32, attention=attention))

@@ -49,7 +49,7 @@ def peer_output(peer, text, **options):
 
 
 class TestParity:
-    @pytest.mark.parametrize("prefix", ["", PREFIX])
+    @pytest.mark.parametrize("prefix", [PREFIX, pytest.param("", marks=pytest.mark.slow)])
     def test_greedy_search_and_beams(self, folder, peer, prefix):
         translator = Translator.load(folder, prefix=prefix)
         beam = {"num_beams": 3, "length_penalty": 0.0, "early_stopping": "never"}

@@ -54,7 +54,7 @@ def joined_steps(episode, steps, first, last):
     return np.concatenate([one.ids for one in parts]), np.concatenate([one.patches for one in parts if len(one.places)])
 
 
-@pytest.mark.parametrize("length", [1, 23, 61, 1009])
+@pytest.mark.parametrize("length", [1, 23, 61, pytest.param(1009, marks=pytest.mark.slow)])
 def test_sequences_of_episodes_are_whole_time_steps(tokenizer, length):
     steps = make_steps(tokenizer)
     episodes = [make_episode(count, seed) for seed, count in enumerate((11, 1, 7))]
