@@ -47,6 +47,7 @@ from slow_parameters import slow_except
 
 KINDS = ("ViTModel", "ViTForImageClassification", "DeiTModel", "DeiTForImageClassification")
 TEACHER = "DeiTForImageClassificationWithTeacher"
+EVERY_KIND = (*KINDS, TEACHER)
 SMALL = {
     "picture_size": (21, 35),
     "patch_size": (7, 5),
@@ -105,8 +106,8 @@ def peers(draw, kind):
     )
 
 
-@pytest.mark.parametrize("kind", [*KINDS, TEACHER])
 class TestParity:
+    @pytest.mark.parametrize("kind", slow_except({"ViTModel", TEACHER}, EVERY_KIND))
     def test_random_small_models(self, tmp_path_factory, kind):
         @examples(12, without_slow=4)
         @given(peer=peers(kind))
@@ -115,13 +116,16 @@ class TestParity:
 
         check()
 
+    @pytest.mark.parametrize("kind", EVERY_KIND)
     def test_weights_of_parity_are_those_of_output_attentions(self, kind):
         assert_returned_weights(make_peer(kind), torch.randn(2, 3, 21, 21))
 
+    @pytest.mark.parametrize("kind", slow_except({"ViTModel", "DeiTForImageClassification"}, EVERY_KIND))
     def test_bfloat16(self, tmp_path, kind):
         assert_bfloat16([make_peer(kind, seed) for seed in range(5)], tmp_path)
 
     @pytest.mark.parametrize("size", slow_except({(14, 35)}, [(28, 28), (14, 35), (7, 7), (49, 21)]))
+    @pytest.mark.parametrize("kind", EVERY_KIND)
     def test_interpolated_positions(self, tmp_path, kind, size):
         peer = make_peer(kind)
         model = reload(peer, tmp_path / "peer")
@@ -129,6 +133,7 @@ class TestParity:
         assert_same_outputs(model, peer, pixels, interpolate_pos_encoding=True)
         assert_same_gradients(model, peer, pixels, tolerance=1e-4, interpolate_pos_encoding=True)
 
+    @pytest.mark.parametrize("kind", EVERY_KIND)
     def test_folders_are_read_by_transformers_and_again(self, tmp_path_factory, kind):
         @examples(6, without_slow=2)
         @given(peer=peers(kind), shard=st.sampled_from([100, 3000, 10**9]))
