@@ -545,7 +545,12 @@ class TestBadInput:
 
 
 @pytest.mark.parametrize(
-    ("build", "millions"), [(clip_vit_base_32, 151.3), (clip_vit_base_16, 149.6), (clip_vit_large_14, 427.6)]
+    ("build", "millions"),
+    [
+        (clip_vit_base_32, 151.3),
+        (clip_vit_base_16, 149.6),
+        pytest.param(clip_vit_large_14, 427.6, marks=pytest.mark.slow),
+    ],
 )
 def test_published_sizes(build, millions):
     """The parameters of the published models."""

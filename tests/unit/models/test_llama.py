@@ -348,11 +348,11 @@ def test_recorded_layers(model):
     ("builder", "millions"),
     # Parameters as published, in the papers or model cards.
     [
-        ("llama_3_1_8b", 8030),
+        pytest.param("llama_3_1_8b", 8030, marks=pytest.mark.slow),
         ("llama_3_2_1b", 1236),
         ("mistral_7b", 7242),
         ("qwen_2_5_0_5b", 494),
-        ("qwen_3_0_6b", 596),
+        pytest.param("qwen_3_0_6b", 596, marks=pytest.mark.slow),
         ("gemma_2_2b", 2614),
         ("gemma_3_1b", 1000),
     ],

@@ -445,7 +445,14 @@ class TestBadInput:
             load(tmp_path / "model")
 
 
-@pytest.mark.parametrize(("build", "millions"), [(swin_tiny, 28.3), (swin_small, 49.6), (swin_base, 87.8)])
+@pytest.mark.parametrize(
+    ("build", "millions"),
+    [
+        (swin_tiny, 28.3),
+        pytest.param(swin_small, 49.6, marks=pytest.mark.slow),
+        pytest.param(swin_base, 87.8, marks=pytest.mark.slow),
+    ],
+)
 def test_published_sizes(build, millions):
     """Numbers of weights in Liu et al. 2021, table 1, with a head of 1,000 labels."""
     with torch.device("meta"):

@@ -539,7 +539,7 @@ class TestErrors:
         pytest.param("t5_base", 222_903_552, marks=pytest.mark.slow),
         pytest.param("t5_large", 737_668_096, marks=pytest.mark.slow),
         ("t5_1_1_small", 76_961_152),
-        ("t5_1_1_base", 247_577_856),
+        pytest.param("t5_1_1_base", 247_577_856, marks=pytest.mark.slow),
         pytest.param("t5_1_1_large", 783_150_080, marks=pytest.mark.slow),
         ("mt5_small", 300_176_768),
         pytest.param("mt5_base", 582_401_280, marks=pytest.mark.slow),

@@ -125,7 +125,7 @@ class TestParity:
         assert_bfloat16([make_peer(kind, seed) for seed in range(5)], tmp_path)
 
     @pytest.mark.parametrize("size", slow_except({(14, 35)}, [(28, 28), (14, 35), (7, 7), (49, 21)]))
-    @pytest.mark.parametrize("kind", EVERY_KIND)
+    @pytest.mark.parametrize("kind", slow_except({"ViTModel", TEACHER}, EVERY_KIND))
     def test_interpolated_positions(self, tmp_path, kind, size):
         peer = make_peer(kind)
         model = reload(peer, tmp_path / "peer")
@@ -529,6 +529,7 @@ for size in {sizes}:
             layers=layers,
         )
 
+    @pytest.mark.slow  # test_compile traces the same model, without a dynamic batch
     def test_export(self):
         self.run("""
 pixels = torch.randn(3, 2, 21, 35)

@@ -57,8 +57,9 @@ class TestParity:
             (Greedy(), {"num_beams": 1}),
             (Beam(width=3, length_penalty=0.0, patience=float("inf")), beam),
         ):
-            texts = [one.text for one in translator.translate(SENTENCES, search=search)]
-            assert texts == [peer_output(peer, prefix + text, **options) for text in SENTENCES]
+            sentences = SENTENCES if search == Greedy() else SENTENCES[:2]
+            texts = [one.text for one in translator.translate(sentences, search=search)]
+            assert texts == [peer_output(peer, prefix + text, **options) for text in sentences]
 
     def test_ids(self, folder, peer):
         translator = Translator.load(folder)

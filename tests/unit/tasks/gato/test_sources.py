@@ -61,7 +61,7 @@ def test_sequences_of_episodes_are_whole_time_steps(tokenizer, length):
     tokenized = [TokenizedEpisode(one, steps) for one in episodes]
     source = EpisodeSource("own", tokenized, tokenized[2:], action_ids=steps.action_ids, length=length)
     generator = np.random.default_rng(5)
-    draws = {source.draw(generator) for _ in range(400)}
+    draws = {source.draw(generator) for _ in range(100)}
     assert {number for number, _, _ in draws} == {0, 1, 2}
     for number, first, seed in draws:
         made, episode = source.sequence((number, first, seed)), episodes[number]
