@@ -1,6 +1,7 @@
 """Fixtures of the whole suite: random state, calls without shape checks, and the table of proved claims."""
 
 import inspect
+import os
 import re
 import signal
 import sys
@@ -54,6 +55,9 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("any machine")
 torch.set_num_threads(1)  # the tests' tensors are tiny, and pytest's workers share the cores
+# No test cuts the power, and waiting for the disk takes milliseconds for each file that a test saves. Commands that
+# tests start as processes do wait, and tests/unit/train/test_run_folder.py checks what is synced, and when.
+os.fsync = lambda handle: os.fstat(handle) and None  # raises for a handle that is closed
 # Background jobs of a shell ignore SIGINT, but tests interrupt the processes that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -15,7 +15,15 @@ from pathlib import Path
 
 _CONTEXT = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
 if sys.platform == "linux":
-    _CONTEXT.set_forkserver_preload(["torch", "torch.fx.experimental.symbolic_shapes"])  # imported by backward passes
+    # The latter are imported by backward passes, by torch.compile and by DistributedDataParallel: a second in each.
+    _CONTEXT.set_forkserver_preload(
+        [
+            "torch",
+            "torch.fx.experimental.symbolic_shapes",
+            "torch._dynamo.convert_frame",
+            "torch._dynamo.backends.debugging",
+        ]
+    )
 
 
 def run_script(

@@ -17,7 +17,7 @@ from regard.text.subwords import Subwords
 
 pytestmark = [pytest.mark.usefixtures("without_shape_checks"), pytest.mark.filterwarnings("ignore")]
 
-SAMPLED, MOST_SECONDS, MOST_CHARACTERS = 10, 60, 1500
+SAMPLED, MOST_SECONDS, MOST_CHARACTERS = 4, 60, 1500
 QUERY = torch.zeros(1, 2, 3, 5)
 
 

@@ -34,6 +34,13 @@ def report():
     )
 
 
+@pytest.fixture(scope="module")
+def process():
+    """One process for all tests that measure cases by themselves, since its start takes seconds."""
+    with CaseProcess(BenchSettings()) as process:
+        yield process
+
+
 @pytest.fixture
 def without_processes(monkeypatch):
     """Measure no memory, as on systems that cannot fork: starting a process takes seconds."""
@@ -140,7 +147,7 @@ def test_more_landmarks_than_tokens_is_exact():
     assert error.mass_kept == pytest.approx(1.0)
 
 
-def test_peak_memory_is_that_of_the_call():
+def test_peak_memory_is_that_of_the_call(process):
     """At least the output, which the call allocates; forward and backward at least as much and three gradients.
 
     The weights of exact attention would take 256 times as much as the output.
@@ -148,21 +155,21 @@ def test_peak_memory_is_that_of_the_call():
     length, heads, head_dim = 4096, 2, 16
     output = length * heads * head_dim * 4
     for backward, least in ((False, output), (True, 4 * output)):
-        settings = BenchSettings(lengths=[length], heads=heads, head_dim=head_dim, backward=backward, seconds=60.0)
-        with CaseProcess(settings) as process:
-            for name in ("dot_product", "linear"):
-                first = process.measure(MechanismChoice(name), length)
-                assert first.failed is None
-                assert least <= first.peak_bytes < length * length * heads * 4 / 2
-                assert 0 < first.seconds < 60
+        process.settings = BenchSettings(
+            lengths=[length], heads=heads, head_dim=head_dim, backward=backward, seconds=60.0
+        )
+        for name in ("dot_product", "linear"):
+            first = process.measure(MechanismChoice(name), length)
+            assert first.failed is None
+            assert least <= first.peak_bytes < length * length * heads * 4 / 2
+            assert 0 < first.seconds < 60
 
 
-def test_slow_calls_are_stopped_and_longer_ones_not_started():
+def test_slow_calls_are_stopped_and_longer_ones_not_started(process):
     """Plain torch for 2^28 pairs takes longer than a second, in memory linear in length; the next case still runs."""
-    settings = BenchSettings(lengths=[2**14], heads=8, head_dim=64, seconds=0.01)
-    with CaseProcess(settings) as process:
-        assert process.measure(MechanismChoice("talking_heads"), 2**14).too_slow
-        assert process.measure(MechanismChoice("linear"), 16).seconds > 0
+    process.settings = BenchSettings(lengths=[2**14], heads=8, head_dim=64, seconds=0.01)
+    assert process.measure(MechanismChoice("talking_heads"), 2**14).too_slow
+    assert process.measure(MechanismChoice("linear"), 16).seconds > 0
 
 
 def test_a_length_whose_tokens_do_not_fit_is_not_started():

@@ -21,6 +21,7 @@ from regard.models.llama_config import RotaryConfig
 from regard.search import Greedy, Sampling
 from regard.search.base import banned_token_ids
 from regard.search.blockwise_topk import log_probabilities
+from slow_parameters import slow_except
 from small_language_models import language_model
 
 SEARCHES = [Greedy(), Greedy(repetition_penalty=1.7), Sampling(seed=3, best=3), Sampling(seed=5, top_p=0.8)]
@@ -32,6 +33,8 @@ MODELS = {
     kind: language_model(kind, max_length=47, end_ids=(0, 5), **options).double()
     for kind, options in {"gpt2": {}, "llama": {}, "gemma2": GEMMA2, "gpt_oss": GPT_OSS}.items()
 }
+EVERY_WAY = [(kind, search) for search in SEARCHES for kind in MODELS]
+EACH_ONCE = list(zip(MODELS, SEARCHES, strict=True))
 HEADS = ([7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19], [7, 8, 9, 10, 11, 21, 22, 23])
 prompts = st.lists(
     st.builds(
@@ -89,8 +92,7 @@ def written(found):
     return [[(one.text, one.tokens, one.ended_by) for one in texts] for texts in found]
 
 
-@pytest.mark.parametrize("kind", MODELS)
-@pytest.mark.parametrize("search", SEARCHES, ids=repr)
+@pytest.mark.parametrize(("kind", "search"), slow_except(EACH_ONCE, EVERY_WAY, rows=True), ids=repr)
 @examples(8, without_slow=2)
 @given(
     ids=prompts,

@@ -1,6 +1,7 @@
 """Texts of a generator: equal to those of the model by hand; stop strings, ends, seeds, streams, chat templates."""
 
 import json
+from itertools import product
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from regard.generation import ChatTemplate, Continuation, Generator
 from regard.generation.text_stream import TextStream
 from regard.search import Beam, Greedy, Sampling
 from regard.text.language_tokenizer import train_language_tokenizer
+from slow_parameters import slow_except
 from small_language_models import documents, language_model
 
 BYTES = train_language_tokenizer(documents(), kind="bytes", size=300)
@@ -33,8 +35,9 @@ def greedy_text(model, prompt, most):
     return model.tokenizer.decode(ids[start:])
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama"])
-@pytest.mark.parametrize("tokens", [8192, 1])
+@pytest.mark.parametrize(
+    ("kind", "tokens"), slow_except({("gpt2", 1), ("llama", 8192)}, product(("gpt2", "llama"), (8192, 1)), rows=True)
+)
 def test_greedy_texts_are_those_of_the_model(kind, tokens):
     model = language_model(kind, tokenizer="characters")
     prompts = ["the cat", "", "No. 3", "a"]

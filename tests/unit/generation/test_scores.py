@@ -25,7 +25,7 @@ def slow_loss(model, texts, length, stride):
     return total, count
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+@pytest.mark.parametrize("kind", ["gpt2", pytest.param("llama", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("length", "stride"), [(43, 43), (17, 5), (17, 1), (11, 11), (1, 1)])
 @torch.no_grad()
 def test_each_token_is_scored_once_with_the_context_of_its_window(kind, length, stride):

@@ -58,8 +58,17 @@ def test_weights_equal_eager(kind: str, folder: Folder) -> None:
         assert "".join(surfaces) == TEXT.replace(" ", "")
 
 
-@pytest.mark.parametrize("kind", ["t5", "bart"])
-@pytest.mark.parametrize("target", ["A dog runs through the snow.", None])
+TARGET = "A dog runs through the snow."
+
+
+@pytest.mark.parametrize(
+    ("kind", "target"),
+    [
+        ("t5", TARGET),
+        ("bart", None),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in [("t5", None), ("bart", TARGET)]),
+    ],
+)
 def test_a_pair_equals_eager(kind: str, target: str | None, folder: Folder) -> None:
     checkpoint = load_checkpoint(folder(kind))
     source = "Ein Hund läuft durch den Schnee."

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import subprocess
 import sys
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 import torch
@@ -19,6 +18,7 @@ import regard.hf
 from regard.errors import OptionError
 from regard.hf.recorded_bias import DistanceTable
 from script_process import run_script
+from slow_parameters import slow_except
 from unit.hf.comparison import generate
 from unit.hf.model_types import MODEL_TYPES, ModelType
 
@@ -114,8 +114,14 @@ def test_a_name_finds_the_layer():
     assert [call.name for call in inner] == [call.name.removeprefix("encoder.") for call in seen[:2]]
 
 
-@pytest.mark.parametrize("cache", ["dynamic", "static", "sliding_window"])
-@pytest.mark.parametrize("name", ["llama", "gemma2", "gpt_oss"])
+@pytest.mark.parametrize(
+    ("name", "cache"),
+    slow_except(
+        {("llama", "dynamic"), ("gemma2", "static"), ("gpt_oss", "sliding_window")},
+        product(("llama", "gemma2", "gpt_oss"), ("dynamic", "static", "sliding_window")),
+        rows=True,
+    ),
+)
 def test_generation_with_a_cache(name, cache):
     """Each step's weights are rows of those of one call with all tokens, though a static cache is written in place."""
     kind = BY_NAME[name]
@@ -164,7 +170,6 @@ def test_memory_is_linear_in_length(name):
         more = {"decoder_input_ids": ids} if kind.family == "seq2seq" else {}
         with torch.no_grad(), regard.record(model) as seen:
             model(input_ids=ids, use_cache=False, **more)
-        gc.collect()
         tensors = [one for call in seen for one in (call.query, call.key, call.value)]
         tensors += [call.bias.numbers for call in seen if call.bias is not None]
         return sum({one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in tensors}.values())

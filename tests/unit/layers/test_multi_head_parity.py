@@ -126,13 +126,20 @@ def test_copy_loads_fused_weights():
     assert torch.equal(copied.query_projection.weight, source.in_proj_weight[:WIDTH])
 
 
-@pytest.mark.parametrize("position", [None, positions.Rotary(2), positions.ALiBi(3)])
-@pytest.mark.parametrize("mechanism", [entry.name for entry in regard.catalogue()])
+@pytest.mark.parametrize(
+    ("mechanism", "position"),
+    [
+        *((row.name, None) for row in regard.catalogue()),
+        *(
+            (row.name, one)
+            for row in regard.catalogue()
+            if row.bias
+            for one in (positions.Rotary(2), positions.ALiBi(3))
+        ),
+    ],
+)
 def test_autocast(mechanism, position):
-    takes_bias = next(row for row in regard.catalogue() if row.name == mechanism).bias
-    layer = MultiHeadAttention(
-        12, 3, mechanism=mechanism, position=position if takes_bias else None, head_dim=scale_head_dim(mechanism, 2)
-    )
+    layer = MultiHeadAttention(12, 3, mechanism=mechanism, position=position, head_dim=scale_head_dim(mechanism, 2))
     tokens = torch.randn(2, 5, 12)
     causal = causal_or_none(layer.mechanism)
     mask = masks.padding([5, 3]) if causal is None else causal & masks.padding([5, 3])

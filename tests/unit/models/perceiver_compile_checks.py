@@ -3,6 +3,8 @@
 ``test_perceiver`` runs this in a process of its own, since torch cannot trace through the suite's shape checks.
 """
 
+import dataclasses
+
 import torch
 
 from regard import masks
@@ -10,10 +12,13 @@ from regard.models import Perceiver
 from small_perceivers import CONFIGS, draw
 
 
-def check_compiled(name):
-    """Results and gradients of a compiled model are those of the model: one graph, forward and backward."""
+def check_compiled(name, **changes):
+    """Results and gradients of a compiled model are those of the model: one graph, forward and backward.
+
+    ``changes`` are fields of its config that are replaced.
+    """
     torch.manual_seed(0)
-    model, inputs = Perceiver(CONFIGS[name]).eval(), draw(name)
+    model, inputs = Perceiver(dataclasses.replace(CONFIGS[name], **changes)).eval(), draw(name)
     mask = masks.padding([13, 7]) if name.startswith("text") else None
 
     def results(model):

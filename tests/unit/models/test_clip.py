@@ -33,12 +33,15 @@ from regard.models import (
 from regard.models.load import load_clip, load_encoder, load_image_classifier, load_image_encoder, load_translator
 from regard.vision import ImageProcessor
 from script_process import run_script
+from slow_parameters import slow_except
 
 TEXT = {"width": 22, "layers": 2, "heads": 2, "inner": 17, "vocabulary": 31, "max_length": 11, "end_id": 29}
 VISION = {"width": 26, "layers": 2, "heads": 2, "inner": 19, "picture_size": (21, 21), "patch_size": (7, 7)}
 TEXT_KINDS = ("CLIPTextModel", "CLIPTextModelWithProjection")
 VISION_KINDS = ("CLIPVisionModel", "CLIPVisionModelWithProjection")
 KINDS = (*TEXT_KINDS, *VISION_KINDS, "CLIPModel")
+WHOLE = slow_except({"CLIPModel"}, KINDS)
+"""The classes of a tower alone marked slow: a CLIP has both, and their files are read and written in any case."""
 
 
 def make_clip(projection=13, **text):
@@ -191,8 +194,8 @@ class Pair:
             assert_near(ours[name], gradient, tolerance, floor=floor)
 
 
-@pytest.mark.parametrize("kind", KINDS)
 class TestParity:
+    @pytest.mark.parametrize("kind", WHOLE)
     def test_random_small_models(self, tmp_path_factory, kind):
         @examples(10, without_slow=4)
         @given(peer=peers(kind))
@@ -205,6 +208,7 @@ class TestParity:
 
         check()
 
+    @pytest.mark.parametrize("kind", WHOLE)
     def test_bfloat16(self, tmp_path, kind):
         """The errors of results and gradients, each against float32 in transformers, over five models."""
         results, slopes = [], []
@@ -230,6 +234,7 @@ class TestParity:
         assert_error_ratio(results)
         assert_error_ratio(slopes)
 
+    @pytest.mark.parametrize("kind", KINDS)
     def test_folders_are_read_by_transformers_and_again(self, tmp_path_factory, kind):
         @examples(6, without_slow=2)
         @given(peer=peers(kind), shard=st.sampled_from([3000, 10**9]))
@@ -251,7 +256,7 @@ class TestParity:
         check()
 
 
-@pytest.mark.parametrize("kind", [*VISION_KINDS, "CLIPModel"])
+@pytest.mark.parametrize("kind", slow_except({"CLIPModel"}, (*VISION_KINDS, "CLIPModel")))
 @pytest.mark.parametrize("size", [(28, 28), (14, 35), (7, 7)])
 def test_interpolated_positions(tmp_path, kind, size):
     peer = make_peer(kind)
@@ -540,7 +545,12 @@ class TestBadInput:
 
 
 @pytest.mark.parametrize(
-    ("build", "millions"), [(clip_vit_base_32, 151.3), (clip_vit_base_16, 149.6), (clip_vit_large_14, 427.6)]
+    ("build", "millions"),
+    [
+        (clip_vit_base_32, 151.3),
+        (clip_vit_base_16, 149.6),
+        pytest.param(clip_vit_large_14, 427.6, marks=pytest.mark.slow),
+    ],
 )
 def test_published_sizes(build, millions):
     """The parameters of the published models."""

@@ -104,7 +104,7 @@ def peers(draw):
         padding_q=[side // 2 for side in kernels],
         stride_q=[1] * stages,
     )
-    return peer, (draw(st.integers(11, 23)), draw(st.integers(11, 23)))
+    return peer, (draw(st.integers(11, 17)), draw(st.integers(11, 17)))
 
 
 def peer_outputs(peer, pixels):

@@ -200,7 +200,14 @@ def test_initial_weights():
 
 
 @pytest.mark.parametrize(
-    ("builder", "millions"), [("gpt2_small", 124), ("gpt2_medium", 355), ("gpt2_large", 774), ("gpt2_xl", 1558)]
+    ("builder", "millions"),
+    [
+        ("gpt2_small", 124),
+        *(
+            pytest.param(*size, marks=pytest.mark.slow)
+            for size in (("gpt2_medium", 355), ("gpt2_large", 774), ("gpt2_xl", 1558))
+        ),
+    ],
 )
 def test_published_sizes(builder, millions):
     """Parameters of the released models."""

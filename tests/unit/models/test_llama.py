@@ -27,6 +27,7 @@ from regard.models import llama as sizes
 from regard.models.llama_types import MODEL_TYPES
 from regard.positions import DynamicScaling, LinearScaling
 from regard.search import Beam, Greedy
+from slow_parameters import slow_except
 
 LENGTH = 13
 CLASSES = {
@@ -154,8 +155,8 @@ def peers(draw, kind, **fields):
     return make_peer(kind, draw(st.integers(0, 2**16)), **(options | fields))
 
 
-@pytest.mark.parametrize("kind", SUPPORTED)
 class TestParity:
+    @pytest.mark.parametrize("kind", SUPPORTED)
     def test_random_small_models(self, tmp_path_factory, kind):
         @examples(9, without_slow=2)
         @given(peer=peers(kind))
@@ -167,6 +168,8 @@ class TestParity:
 
         check()
 
+    # What may round elsewhere than in a Llama: softcaps and scaled embeddings; sinks, experts and biases.
+    @pytest.mark.parametrize("kind", slow_except({"gemma2", "gpt_oss"}, SUPPORTED))
     def test_bfloat16(self, tmp_path, kind):
         fields = {} if kind in ("qwen2", "phi3") else {"head_dim": 10}
         if kind != "llama":
@@ -175,6 +178,8 @@ class TestParity:
             fields["attn_logit_softcapping"] = 1.3
         assert_bfloat16([make_peer(kind, seed, **fields) for seed in range(5)], tmp_path, length=LENGTH)
 
+    # Norms of queries and keys, two bases; joined projections; experts; windows of some layers.
+    @pytest.mark.parametrize("kind", slow_except({"gemma3_text", "gpt_oss", "phi3", "qwen2"}, SUPPORTED))
     def test_folders_are_read_by_transformers_and_again(self, tmp_path_factory, kind):
         @examples(5, without_slow=2)
         @given(peer=peers(kind), shard=st.sampled_from([100, 3000, 10**9]))
@@ -201,19 +206,18 @@ class TestScalings:
     @pytest.mark.parametrize("scaling", [*PLAIN_SCALINGS, long_rope(3, 5), long_rope(3, LENGTH) | {"factor": 4.0}])
     def test_every_scaling(self, tmp_path, scaling):
         """For texts as long as those of training, twice as long, and step by step."""
-        peer = make_peer("llama", rope_parameters={"rope_theta": 100.0} | scaling)
+        fields = {"num_hidden_layers": 1, "rope_parameters": {"rope_theta": 100.0} | scaling}
+        peer = make_peer("llama", **fields)
         model = assert_same_model(peer, tmp_path, length=LENGTH)
-        assert_same_outputs(
-            model, make_peer("llama", rope_parameters={"rope_theta": 100.0} | scaling), random_ids(peer, 2, 29)
-        )
+        assert_same_outputs(model, make_peer("llama", **fields), random_ids(peer, 2, 29))
         model.save(tmp_path / "copy")
         assert load(tmp_path / "copy").config == model.config
 
     @pytest.mark.parametrize("part", [0.5, 1.0])
     def test_long_rope_of_a_part_of_each_head(self, tmp_path, part):
         rope = long_rope(int(12 * part) // 2, 5) | {"partial_rotary_factor": part, "rope_theta": 100.0}
-        fields = {"num_attention_heads": 2, "original_max_position_embeddings": 5, "rope_parameters": rope}
-        peer = make_peer("phi3", **fields)
+        fields = {"num_attention_heads": 2, "num_hidden_layers": 1, "original_max_position_embeddings": 5}
+        peer = make_peer("phi3", **fields, rope_parameters=rope)
         model = assert_same_model(peer, tmp_path, length=LENGTH)
         assert_same_outputs(model, peer, random_ids(peer, 2, 4))
         assert model.config.rotary.rotated == (None if part == 1.0 else 6)
@@ -344,11 +348,11 @@ def test_recorded_layers(model):
     ("builder", "millions"),
     # Parameters as published, in the papers or model cards.
     [
-        ("llama_3_1_8b", 8030),
+        pytest.param("llama_3_1_8b", 8030, marks=pytest.mark.slow),
         ("llama_3_2_1b", 1236),
         ("mistral_7b", 7242),
         ("qwen_2_5_0_5b", 494),
-        ("qwen_3_0_6b", 596),
+        pytest.param("qwen_3_0_6b", 596, marks=pytest.mark.slow),
         ("gemma_2_2b", 2614),
         ("gemma_3_1b", 1000),
     ],

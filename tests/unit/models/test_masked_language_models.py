@@ -33,6 +33,7 @@ from regard.models.load import load_encoder
 from regard.models.roberta import ROBERTA_TYPES
 from regard.text import Embedder
 from regard.view.words_from_tokens import words_of
+from slow_parameters import slow_except
 
 LENGTH = 13
 PREFIXES = {
@@ -50,6 +51,8 @@ CONFIGS = {
     "xlm-roberta": "XLMRoberta",
 }
 SUPPORTED = sorted(CONFIGS)
+CLASSES = slow_except({"bert", "modernbert", "roberta"}, SUPPORTED)
+"""The types, but those that are Robertas under another name marked slow."""
 MODERNBERT_BIASES = ("norm_bias", "attention_bias", "mlp_bias", "classifier_bias", "decoder_bias")
 
 
@@ -108,8 +111,8 @@ def peers(draw, kind):
     return make_peer(kind, draw(st.integers(0, 2**16)), **options)
 
 
-@pytest.mark.parametrize("kind", SUPPORTED)
 class TestParity:
+    @pytest.mark.parametrize("kind", CLASSES)
     def test_random_small_models(self, tmp_path_factory, kind):
         @examples(12, without_slow=4)
         @given(peer=peers(kind))
@@ -119,9 +122,11 @@ class TestParity:
 
         check()
 
+    @pytest.mark.parametrize("kind", slow_except({"modernbert"}, SUPPORTED))
     def test_bfloat16(self, tmp_path, kind):
         assert_bfloat16([make_peer(kind, seed) for seed in range(5)], tmp_path, length=LENGTH)
 
+    @pytest.mark.parametrize("kind", SUPPORTED)
     def test_folders_are_read_by_transformers_and_again(self, tmp_path_factory, kind):
         @examples(6, without_slow=2)
         @given(peer=peers(kind), shard=st.sampled_from([100, 3000, 10**9]))
@@ -143,7 +148,7 @@ class TestParity:
         check()
 
 
-@pytest.mark.parametrize("kind", SUPPORTED)
+@pytest.mark.parametrize("kind", CLASSES)
 class TestFolders:
     def test_without_a_head(self, tmp_path, kind):
         """A folder of the encoder alone has the same hidden states, and no logits; it is written without the head."""
@@ -388,7 +393,9 @@ def make_tokenizer(kind):
     return tokenizer, tokenizer.token_to_id(pad)
 
 
-@pytest.mark.parametrize("kind", ["bert", "roberta", "xlm-roberta", "modernbert"])
+TEXT_KINDS = ("bert", "roberta", "xlm-roberta", "modernbert")
+
+
 class TestTexts:
     """Folders with weights and tokenizer.json, as they are published, with the masked-language head."""
 
@@ -401,6 +408,7 @@ class TestTexts:
         self.peer, self.tokenizer = peer, tokenizer
         return tmp_path / "model"
 
+    @pytest.mark.parametrize("kind", TEXT_KINDS)
     def test_vectors_of_texts(self, folder, kind):
         vectors = Embedder(load_encoder(folder)).sentences(TEXTS)
         for text, vector in zip(TEXTS, vectors, strict=True):
@@ -409,6 +417,8 @@ class TestTexts:
                 mean = self.peer.base_model(ids).last_hidden_state[0].mean(0)
             torch.testing.assert_close(vector, mean / mean.norm(), atol=1e-5, rtol=0)
 
+    # The tests above and below read the vectors and words of every kind.
+    @pytest.mark.parametrize("kind", slow_except({"roberta"}, TEXT_KINDS))
     def test_the_shell_embeds_and_shows(self, folder, tmp_path, kind):
         (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
         run = CliRunner()
@@ -424,6 +434,7 @@ class TestTexts:
         written = page.read_text(encoding="utf-8")
         assert "größer" in written
 
+    @pytest.mark.parametrize("kind", TEXT_KINDS)
     def test_words_have_their_tokens(self, folder, kind):
         reading = regard.view.read(load(folder), TEXTS[1])
         words = [word.text for word in words_of(reading.tokens) if word.is_word]

@@ -417,10 +417,12 @@ def test_classifiers_learn_where_a_bright_pixel_is():
 
 
 @pytest.mark.parametrize(
-    "name",
-    [name if name == "pixels" else pytest.param(name, marks=pytest.mark.slow) for name in CONFIGS],
+    ("name", "changes"),
+    [("pixels", {"layers": 1, "repeats": 1}), *(pytest.param(name, {}, marks=pytest.mark.slow) for name in CONFIGS)],
 )
-def test_compiled_in_one_graph(name):
+def test_compiled_in_one_graph(name, changes):
     """In a process of its own, since torch cannot trace through the suite's shape checks."""
-    result = run_script(f"from unit.models.perceiver_compile_checks import check_compiled\ncheck_compiled({name!r})")
+    result = run_script(
+        f"from unit.models.perceiver_compile_checks import check_compiled\ncheck_compiled({name!r}, **{changes})"
+    )
     assert result.returncode == 0, result.stderr[-2000:]

@@ -27,6 +27,7 @@ from regard.models import T5, T5Config, T5Encoder, load
 from regard.models import t5 as sizes
 from regard.models.t5_config import MODEL_TYPES
 from regard.search import Beam, Greedy, Sampling
+from slow_parameters import slow_except
 
 SOURCE, TARGET = 13, 11
 EXACT_TOLERANCE = 1e-9
@@ -127,8 +128,9 @@ def gradients(model, peer, source, target, factors, tokens, mask):
     return ours, {name: weight.grad for name, weight in peer.named_parameters()}
 
 
-@pytest.mark.parametrize("kind", MODEL_TYPES)
 class TestParity:
+    # mT5 is a T5 that is never tied.
+    @pytest.mark.parametrize("kind", slow_except({"t5", "umt5"}, MODEL_TYPES))
     def test_random_small_models(self, tmp_path_factory, kind):
         @examples(8, without_slow=2)
         @given(peer=peers(kind), side=st.sampled_from(["right", "left"]))
@@ -211,6 +213,7 @@ class TestParity:
         assert state.length == TARGET
         return found
 
+    @pytest.mark.parametrize("kind", slow_except({"umt5"}, MODEL_TYPES))
     def test_bfloat16(self, tmp_path, kind):
         """With a smooth activation: the gradient of ReLU jumps where rounding changes a sign."""
         logits, gradient = [], []
@@ -231,6 +234,7 @@ class TestParity:
         assert_error_ratio(logits)
         assert_error_ratio(gradient)
 
+    @pytest.mark.parametrize("kind", slow_except({"t5"}, MODEL_TYPES))
     def test_generation(self, tmp_path, kind):
         """transformers writes the same tokens, greedily and with beams, if it may not write padding either."""
         # With another depth of the decoder, transformers makes a cache for the depth of the encoder, and fails.
@@ -253,6 +257,7 @@ class TestParity:
                 ended = row[1:].index(1) if 1 in row[1:] else 9
                 assert list(found.ids) == row[1 : ended + 1]
 
+    @pytest.mark.parametrize("kind", slow_except({"umt5"}, MODEL_TYPES))
     def test_targets_begin_and_end_by_generation_config(self, tmp_path, kind, caplog):
         """Three tokens that the peer writes are declared to be ends; a source still ends with that of config.json."""
         peer = make_peer(kind, 3, separate_output=True, tie_word_embeddings=False, num_decoder_layers=2)
@@ -294,6 +299,7 @@ class TestParity:
         with pytest.raises(CheckpointError, match=r"generation_config\.json has an unusable 'decoder_start_token_id'"):
             load(tmp_path)
 
+    @pytest.mark.parametrize("kind", MODEL_TYPES)
     def test_folders_are_read_by_transformers_and_again(self, tmp_path_factory, kind):
         @examples(4, without_slow=1)
         @given(peer=peers(kind), shard=st.sampled_from([100, 3000, 10**9]))
@@ -317,6 +323,7 @@ class TestParity:
 
         check()
 
+    @pytest.mark.parametrize("kind", MODEL_TYPES)
     def test_encoders_alone(self, tmp_path, kind):
         peer = make_peer(kind, encoder=True)
         model = reload(peer, tmp_path / "peer")
@@ -529,13 +536,13 @@ class TestErrors:
     ("build", "weights"),
     [
         ("t5_small", 60_506_624),
-        ("t5_base", 222_903_552),
-        ("t5_large", 737_668_096),
+        pytest.param("t5_base", 222_903_552, marks=pytest.mark.slow),
+        pytest.param("t5_large", 737_668_096, marks=pytest.mark.slow),
         ("t5_1_1_small", 76_961_152),
-        ("t5_1_1_base", 247_577_856),
-        ("t5_1_1_large", 783_150_080),
+        pytest.param("t5_1_1_base", 247_577_856, marks=pytest.mark.slow),
+        pytest.param("t5_1_1_large", 783_150_080, marks=pytest.mark.slow),
         ("mt5_small", 300_176_768),
-        ("mt5_base", 582_401_280),
+        pytest.param("mt5_base", 582_401_280, marks=pytest.mark.slow),
     ],
 )
 def test_published_sizes(build, weights):

@@ -43,9 +43,11 @@ from regard.models import (
 from regard.models.load import load_encoder, load_image_classifier, load_image_encoder
 from regard.vision import ImageProcessor
 from script_process import run_script
+from slow_parameters import slow_except
 
 KINDS = ("ViTModel", "ViTForImageClassification", "DeiTModel", "DeiTForImageClassification")
 TEACHER = "DeiTForImageClassificationWithTeacher"
+EVERY_KIND = (*KINDS, TEACHER)
 SMALL = {
     "picture_size": (21, 35),
     "patch_size": (7, 5),
@@ -104,8 +106,8 @@ def peers(draw, kind):
     )
 
 
-@pytest.mark.parametrize("kind", [*KINDS, TEACHER])
 class TestParity:
+    @pytest.mark.parametrize("kind", slow_except({"ViTModel", TEACHER}, EVERY_KIND))
     def test_random_small_models(self, tmp_path_factory, kind):
         @examples(12, without_slow=4)
         @given(peer=peers(kind))
@@ -114,13 +116,16 @@ class TestParity:
 
         check()
 
+    @pytest.mark.parametrize("kind", EVERY_KIND)
     def test_weights_of_parity_are_those_of_output_attentions(self, kind):
         assert_returned_weights(make_peer(kind), torch.randn(2, 3, 21, 21))
 
+    @pytest.mark.parametrize("kind", slow_except({"ViTModel", "DeiTForImageClassification"}, EVERY_KIND))
     def test_bfloat16(self, tmp_path, kind):
         assert_bfloat16([make_peer(kind, seed) for seed in range(5)], tmp_path)
 
-    @pytest.mark.parametrize("size", [(28, 28), (14, 35), (7, 7), (49, 21)])
+    @pytest.mark.parametrize("size", slow_except({(14, 35)}, [(28, 28), (14, 35), (7, 7), (49, 21)]))
+    @pytest.mark.parametrize("kind", slow_except({"ViTModel", TEACHER}, EVERY_KIND))
     def test_interpolated_positions(self, tmp_path, kind, size):
         peer = make_peer(kind)
         model = reload(peer, tmp_path / "peer")
@@ -128,6 +133,7 @@ class TestParity:
         assert_same_outputs(model, peer, pixels, interpolate_pos_encoding=True)
         assert_same_gradients(model, peer, pixels, tolerance=1e-4, interpolate_pos_encoding=True)
 
+    @pytest.mark.parametrize("kind", EVERY_KIND)
     def test_folders_are_read_by_transformers_and_again(self, tmp_path_factory, kind):
         @examples(6, without_slow=2)
         @given(peer=peers(kind), shard=st.sampled_from([100, 3000, 10**9]))
@@ -477,7 +483,7 @@ from regard.layers import checkpoint_activations
 from regard.models import Deit, DeitConfig
 
 torch.manual_seed(0)
-config = DeitConfig((21, 35), (7, 5), 2, 22, 2, 2, 17, labels=("a", "b", "c"), distillation_head=True)
+config = DeitConfig((21, 35), (7, 5), 2, 22, LAYERS, 2, 17, labels=("a", "b", "c"), distillation_head=True)
 model = Deit(config).eval()
 
 class Logits(torch.nn.Module):
@@ -500,23 +506,30 @@ def assert_near(ours, theirs):
 class TestTransforms:
     """In processes of their own, since torch cannot trace through the suite's shape checks."""
 
-    def run(self, script):
-        result = run_script(TRACED + script)
+    def run(self, script, *, layers=1):
+        result = run_script(f"LAYERS = {layers}\n{TRACED}{script}")
         assert result.returncode == 0, result.stderr
 
     @pytest.mark.parametrize("checkpointed", [False, pytest.param(True, marks=pytest.mark.slow)])
-    def test_compile(self, checkpointed):
-        """One graph for each picture size, forward and backward."""
-        self.run(f"""
+    @pytest.mark.parametrize(
+        ("layers", "sizes"), [(1, [(14, 40)]), pytest.param(2, [(21, 35), (14, 40)], marks=pytest.mark.slow)]
+    )
+    def test_compile(self, checkpointed, layers, sizes):
+        """One graph for each picture size, forward and backward; positions are interpolated for 14 x 40."""
+        self.run(
+            f"""
 compiled = torch.compile(Logits(), fullgraph=True, backend="aot_eager", dynamic=False)
-for size in ((21, 35), (14, 40)):
+for size in {sizes}:
     pixels = torch.randn(3, 2, *size)
     checkpoint_activations(model, enabled=False)
     plain = gradients(Logits(), pixels)
     checkpoint_activations(model, enabled={checkpointed})
     assert_near(gradients(compiled, pixels), plain)
-""")
+""",
+            layers=layers,
+        )
 
+    @pytest.mark.slow  # test_compile traces the same model, without a dynamic batch
     def test_export(self):
         self.run("""
 pixels = torch.randn(3, 2, 21, 35)

@@ -214,7 +214,7 @@ class TestRefused:
             GPT2.to_file(state)
 
 
-@pytest.mark.parametrize("shared", ["all", "target", "none"])
+@pytest.mark.parametrize("shared", ["all", *(pytest.param(one, marks=pytest.mark.slow) for one in ("target", "none"))])
 @pytest.mark.parametrize(
     ("kind", "option"),
     [

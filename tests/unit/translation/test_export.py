@@ -16,6 +16,7 @@ from regard.models import Transformer, TransformerConfig
 from regard.models.base import EncoderDecoder
 from regard.text.subwords import Subwords
 from regard.translation.export import FORMS, export
+from slow_parameters import slow_except
 
 LENGTH, MOST = 11, 7
 LENGTHS = [LENGTH, 4, 7, 2]
@@ -132,7 +133,25 @@ OPTIONS_OF_CTRANSLATE2 = [
 ]
 
 
-@pytest.mark.parametrize("options", OPTIONS_OF_CTRANSLATE2, ids=str)
+@pytest.mark.parametrize(
+    "options",
+    slow_except(
+        [
+            {},
+            {"norm": "pre"},
+            {"position": "learned"},
+            {"position": "rotary", "norm": "pre"},
+            {"position": "none"},
+            {"shared": "none"},
+            {"epsilon": 0.1},
+            {"decoder_layers": 1},
+            {"activation": "gelu_tanh"},
+            {"activation": "geglu_tanh"},
+        ],
+        OPTIONS_OF_CTRANSLATE2,
+    ),
+    ids=str,
+)
 def test_ctranslate2_agrees_with_the_model(tmp_path, options):
     model = build_model(**options)
     export(model, subwords(model), tmp_path / "out", form="ctranslate2")
@@ -175,7 +194,20 @@ OPTIONS_OF_TRANSFORMERS = [
 ]
 
 
-@pytest.mark.parametrize(("form", "options"), OPTIONS_OF_TRANSFORMERS, ids=str)
+@pytest.mark.parametrize(
+    ("form", "options"),
+    slow_except(
+        [
+            ("marian", {"shared": "none"}),
+            ("marian", {"activation": "relu_squared"}),
+            ("pegasus", {"norm": "pre"}),
+            ("pegasus", {"norm": "pre", "activation": "gelu", "decoder_layers": 1}),
+        ],
+        OPTIONS_OF_TRANSFORMERS,
+        rows=True,
+    ),
+    ids=str,
+)
 def test_transformers_agrees_with_the_model(tmp_path, form, options):
     model = build_model(**options)
     export(model, subwords(model), tmp_path / "out", form=form)

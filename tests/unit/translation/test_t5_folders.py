@@ -49,7 +49,7 @@ def peer_output(peer, text, **options):
 
 
 class TestParity:
-    @pytest.mark.parametrize("prefix", ["", PREFIX])
+    @pytest.mark.parametrize("prefix", [PREFIX, pytest.param("", marks=pytest.mark.slow)])
     def test_greedy_search_and_beams(self, folder, peer, prefix):
         translator = Translator.load(folder, prefix=prefix)
         beam = {"num_beams": 3, "length_penalty": 0.0, "early_stopping": "never"}
@@ -57,8 +57,9 @@ class TestParity:
             (Greedy(), {"num_beams": 1}),
             (Beam(width=3, length_penalty=0.0, patience=float("inf")), beam),
         ):
-            texts = [one.text for one in translator.translate(SENTENCES, search=search)]
-            assert texts == [peer_output(peer, prefix + text, **options) for text in SENTENCES]
+            sentences = SENTENCES if search == Greedy() else SENTENCES[:2]
+            texts = [one.text for one in translator.translate(sentences, search=search)]
+            assert texts == [peer_output(peer, prefix + text, **options) for text in sentences]
 
     def test_ids(self, folder, peer):
         translator = Translator.load(folder)

@@ -36,11 +36,9 @@ def with_processor(model, size, *, channels=1):
     return model.eval()
 
 
-def deit(**options):
-    config = DeitConfig(
-        (12, 8), (4, 4), channels=1, labels=("a", "b", "c"), layers=2, width=20, heads=5, inner=13, **options
-    )
-    return with_processor(Deit(config), (12, 8))
+def deit(size, **options):
+    config = DeitConfig(size, (4, 4), channels=1, labels=("a", "b", "c"), layers=2, width=20, inner=13, **options)
+    return with_processor(Deit(config), size)
 
 
 def swin(size=(13, 11)):
@@ -93,8 +91,18 @@ class Replaced:
             handle.remove()
 
 
-@pytest.mark.parametrize("make", [image_classifier, lambda: deit(distillation_head=True)], ids=["vit", "deit"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: image_classifier(size=(8, 8), heads=2),
+        lambda: deit((8, 8), heads=2, distillation_head=True),
+        pytest.param(lambda: image_classifier(heads=5), marks=pytest.mark.slow),
+        pytest.param(lambda: deit((12, 8), heads=5, distillation_head=True), marks=pytest.mark.slow),
+    ],
+    ids=["vit", "deit", "larger vit", "larger deit"],
+)
 def test_gradient_rollout_agrees_with_numerical_gradients(make):
+    """Numerical gradients take two passes for each weight."""
     model = make().double()
     pixels = model.processor([PICTURE]).double()
     weights, calls = record_weights(model, pixels)
@@ -191,10 +199,17 @@ def test_readout_of_a_cct_is_its_sequence_pooling():
     assert "sequence pooling" in how
 
 
-@pytest.mark.parametrize("label", [2, pytest.param(0, marks=pytest.mark.slow)])
-def test_gradient_rollout_of_a_cct_is_read_by_its_pooling(label):
+@pytest.mark.parametrize(
+    ("label", "options", "tokens"),
+    [
+        (2, {"size": (9, 5), "heads": 2}, 6),
+        pytest.param(2, {}, 12, marks=pytest.mark.slow),
+        pytest.param(0, {}, 12, marks=pytest.mark.slow),
+    ],
+)
+def test_gradient_rollout_of_a_cct_is_read_by_its_pooling(label, options, tokens):
     """The pooling is one more layer, of one head and one query, whose row has no identity: max(0, a * dy/da) R."""
-    model = small_cct().double()
+    model = small_cct(**options).double()
     pixels = model.processor([PICTURE]).double()
     weights, calls = record_weights(model, pixels)
     with torch.no_grad():
@@ -217,7 +232,7 @@ def test_gradient_rollout_of_a_cct_is_read_by_its_pooling(label):
     slopes = numerical_gradient(lambda one: logit_of_pooling(one, label), reading.readout.copy())
     expected = np.maximum(0, reading.readout * slopes) @ gradient_rollout([one[0] for one in weights], gradients)
     found = reading.gradient_rollouts[model.labels[label]]
-    assert found.shape == (1, 12)
+    assert found.shape == (1, tokens)
     np.testing.assert_allclose(found[0], expected, atol=1e-7)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from regard.models import Perceiver, PerceiverConfig, PerceiverTextEncoder, Text
 from regard.tasks.classification import ClassificationRecipe, ClassificationTask
 from regard.text.labelled import LabelFormat
 from regard.train import RankShard, Report, RunContext, Schedule, Settings, run
+from slow_parameters import slow_except
 from small_classifiers import NOUNS, classifier, labelled_texts, write_texts
 
 SETTINGS = Settings(schedule=Schedule(peak=5e-3, warmup=5), steps=40, validate_every=20, average=1, precision="float32")
@@ -67,8 +69,14 @@ def test_trained_model_classifies(folder):
     assert set(about["validation"]) == {"accuracy", "macro_f1", "micro_f1", "loss", "calibration_error"}
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
-@pytest.mark.parametrize("tokenizer", ["bpe", "words", "characters"])
+@pytest.mark.parametrize(
+    ("tokenizer", "pooling"),
+    slow_except(
+        {("bpe", "cls"), ("words", "mean"), ("characters", "mean")},
+        product(("bpe", "words", "characters"), ("mean", "cls")),
+        rows=True,
+    ),
+)
 def test_tokenizers_and_pooling(folder, pooling, tokenizer):
     recipe = make_recipe(folder, tokenizer=tokenizer, pooling=pooling, vocabulary=None)
     task, _ = prepare(recipe)
@@ -80,7 +88,7 @@ def test_tokenizers_and_pooling(folder, pooling, tokenizer):
 BYTES = {"width": 32, "layers": 1, "heads": 2, "latents": 7, "input_width": 12, "dropout": 0.0}
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
+@pytest.mark.parametrize("pooling", ["mean", pytest.param("cls", marks=pytest.mark.slow)])
 def test_perceiver_reads_bytes(folder, pooling):
     """Its folder is read as a classifier, which gives the same numbers and can be trained further."""
     recipe = make_recipe(

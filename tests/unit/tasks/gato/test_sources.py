@@ -54,14 +54,14 @@ def joined_steps(episode, steps, first, last):
     return np.concatenate([one.ids for one in parts]), np.concatenate([one.patches for one in parts if len(one.places)])
 
 
-@pytest.mark.parametrize("length", [1, 23, 61, 1009])
+@pytest.mark.parametrize("length", [1, 23, 61, pytest.param(1009, marks=pytest.mark.slow)])
 def test_sequences_of_episodes_are_whole_time_steps(tokenizer, length):
     steps = make_steps(tokenizer)
     episodes = [make_episode(count, seed) for seed, count in enumerate((11, 1, 7))]
     tokenized = [TokenizedEpisode(one, steps) for one in episodes]
     source = EpisodeSource("own", tokenized, tokenized[2:], action_ids=steps.action_ids, length=length)
     generator = np.random.default_rng(5)
-    draws = {source.draw(generator) for _ in range(400)}
+    draws = {source.draw(generator) for _ in range(100)}
     assert {number for number, _, _ in draws} == {0, 1, 2}
     for number, first, seed in draws:
         made, episode = source.sequence((number, first, seed)), episodes[number]

@@ -15,7 +15,11 @@ from small_language_models import language_model, write_documents
 TEMPLATE = "{% for one in messages %}{{ one.role }}: {{ one.content }}{{ eos_token }}{% endfor %}"
 
 
-@pytest.mark.parametrize("more", [[], ["--lora", "2"], ["--lora", "2", "--keep-adapters"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "more",
+    [[], pytest.param(["--lora", "2"], marks=pytest.mark.slow), ["--lora", "2", "--keep-adapters"]],
+    ids=" ".join,
+)
 def test_a_fine_tuned_chat_model_chats(tmp_path, more):
     start, tuned = tmp_path / "start", tmp_path / "tuned"
     write_documents(tmp_path / "texts")

@@ -59,8 +59,15 @@ class QuietReport(Report):
         pass
 
 
-@pytest.mark.parametrize("name", ["texts", "book.txt"])
-@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("gpt2", "book.txt"),
+        ("llama", "texts"),
+        pytest.param("gpt2", "texts", marks=pytest.mark.slow),
+        pytest.param("llama", "book.txt", marks=pytest.mark.slow),
+    ],
+)
 def test_a_trained_model_predicts_better_than_bytes_at_random(folder, name, kind):
     report = QuietReport()
     result = run(
