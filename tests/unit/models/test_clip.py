@@ -92,7 +92,8 @@ def peers(draw, kind):
     text, vision = towers
     text["eos_token_id"] = draw(st.sampled_from([2, 0, 17, 30]))
     vision |= {"num_channels": draw(st.sampled_from([1, 3])), "patch_size": draw(st.sampled_from([3, 7]))}
-    seed, size = draw(st.integers(0, 2**16)), draw(st.sampled_from([1, 13]))
+    # A vector of one number has the direction 1 or -1 whatever its weights are: their gradients are rounding errors.
+    seed, size = draw(st.integers(0, 2**16)), draw(st.sampled_from([2, 13]))
     return make_peer(kind, seed, text=text, vision=vision, projection=size)
 
 
