@@ -233,6 +233,7 @@ class TestParity:
         assert_same_gradients(model, peer, pixels, 1e-4)
         assert_same_statistics(model, peer, 1e-5)
 
+    @pytest.mark.slow  # no code of the model depends on the dtype; that of its layers is tested in bfloat16 for others
     def test_bfloat16(self, tmp_path):
         results, slopes = [], []
         for seed in range(5):

@@ -78,6 +78,7 @@ def test_random_small_models(tmp_path_factory, peer):
     assert model.end_id == (model.end_ids or (-1,))[0]
 
 
+@pytest.mark.slow  # no code of the model depends on the dtype; that of its layers is tested in bfloat16 for others
 def test_bfloat16(tmp_path):
     """With a smooth activation: the gradient of ReLU jumps where rounding changes a sign, on one side or the other."""
     assert_bfloat16([make_peer(seed) for seed in range(5)], tmp_path, length=13)

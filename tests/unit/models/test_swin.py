@@ -201,6 +201,7 @@ class TestParity:
         peer = make_peer(use_absolute_embeddings=True)
         assert_same_model(peer, tmp_path / "peer", (72, 56), interpolate_pos_encoding=True)
 
+    @pytest.mark.slow  # no code of the model depends on the dtype; that of its layers is tested in bfloat16 for others
     def test_bfloat16(self, tmp_path):
         results, slopes = [], []
         for seed in range(5):

@@ -84,7 +84,7 @@ def greedy_by_hand(model, prompt, penalty, most):
     return tuple(found)
 
 
-@pytest.mark.parametrize("penalty", [1.0, 1.3, 3.0])
+@pytest.mark.parametrize("penalty", [1.3, *(pytest.param(one, marks=pytest.mark.slow) for one in (1.0, 3.0))])
 @torch.no_grad()
 def test_repetition_penalty(penalty):
     model = language_model("llama")
