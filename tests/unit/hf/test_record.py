@@ -61,17 +61,19 @@ def test_weights_of_each_layer_equal_eager(kind: ModelType):
         for call, weights in zip(seen, expected, strict=True):
             assert call.name in names
             found = call.weights()
-            real = visible_rows(call, inputs)
+            real = visible_rows(call, inputs, model)
             assert_close(found[real], weights[..., : found.shape[3]][real].to(found.dtype), atol=1e-5, rtol=0)
             assert weights[..., found.shape[3] :][real[..., None].expand_as(weights)[..., found.shape[3] :]].sum() == 0
             rows = [0, found.shape[2] - 1]
             assert_close(call.weights(rows=rows), found[:, :, rows])
 
 
-def visible_rows(call, inputs) -> torch.Tensor:
+def visible_rows(call, inputs, model) -> torch.Tensor:
     """True for queries that are not padding, where eager and regard differ if nothing is visible."""
     batch, heads, queries, _ = call.query.shape
     tokens = inputs.get("attention_mask")
+    if tokens is not None and hasattr(model, "_get_output_attention_mask"):  # of frames, of which several are a query
+        tokens = model._get_output_attention_mask(tokens, target_length=queries)
     if tokens is None or tokens.shape[1] != queries:
         return torch.ones(batch, heads, queries, dtype=torch.bool)
     return tokens.bool()[:, None].expand(batch, heads, queries)
