@@ -40,8 +40,8 @@ def parse_options() -> argparse.Namespace:
 def main() -> int:
     """Train the teacher and all students; write results.json and print the table."""
     asked = parse_options()
-    common = ["--data", str(asked.data), "--augment", "light", "--batch", "128", "--patience", "0"]
-    common += ["--dtype", asked.dtype, *([] if asked.device is None else ["--device", asked.device])]
+    common = ["--data", str(asked.data), "--augment", "light", "--batch", "128", "--schedule", "cosine"]
+    common += ["--patience", "0", "--dtype", asked.dtype, *([] if asked.device is None else ["--device", asked.device])]
     runs = {TEACHER: [*common, "--model", "cct-tiny", "--minutes", str(asked.teacher_minutes), "--seed", "1"]}
     for seed in range(1, asked.seeds + 1):
         student = [*common, "--minutes", str(asked.minutes), "--seed", str(seed)]
