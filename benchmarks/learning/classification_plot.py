@@ -6,11 +6,10 @@ them apart.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks import atomic_write, plot_style
+from benchmarks import plot_style
 from benchmarks.learning import results
 from benchmarks.learning.classification_report import ASSETS, Section, rank
 from benchmarks.plot_style import GRID_COLOURS, SCHEMES, TEXT_COLOURS
@@ -22,9 +21,7 @@ _ROW_HEIGHT, _MARGIN = 0.27, 0.9
 
 def publish(section: Section, found: dict[str, Any]) -> None:
     """Add results to those in this repository, without the folders of this machine, and draw the plot of all."""
-    published = results.read(section.path) | {name: results.without_folders(one) for name, one in found.items()}
-    atomic_write.write(section.path, json.dumps(published, indent=2, ensure_ascii=False) + "\n")
-    write_plots(section, published, ASSETS)
+    write_plots(section, results.publish(section.path, found), ASSETS)
 
 
 def write_plots(section: Section, found: dict[str, Any], folder: Path) -> list[Path]:

@@ -22,7 +22,14 @@ def add(path: Path, name: str, result: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def without_folders(result: dict[str, Any]) -> dict[str, Any]:
+def publish(path: Path, found: dict[str, Any]) -> dict[str, Any]:
+    """Add results to those in this repository, without the folders of this machine, and return all."""
+    published = read(path) | {name: _without_folders(one) for name, one in found.items()}
+    atomic_write.write(path, json.dumps(published, indent=2, ensure_ascii=False) + "\n")
+    return published
+
+
+def _without_folders(result: dict[str, Any]) -> dict[str, Any]:
     """A result whose options name files without the folders of this machine."""
     words = (Path(word).name if "/" in word else word for word in result["options"].split(" "))
     return result | {"options": " ".join(words)}

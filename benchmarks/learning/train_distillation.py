@@ -10,12 +10,9 @@ command resumes interrupted runs, and keeps the results that are there.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
-from typing import Any
 
-from benchmarks import atomic_write
 from benchmarks.learning import distillation_report, results
 from benchmarks.learning.train import train_table
 from benchmarks.learning.train_pictures import DATA, find_test_pictures
@@ -50,16 +47,9 @@ def main() -> int:
         runs[f"{WITH}, seed {seed}"] = [*student, *taught]
     found = train_table(asked.out, runs, ["--data", str(find_test_pictures(asked.data))])
     if asked.publish:
-        publish(found)
+        results.publish(distillation_report.RESULTS, found)
     print(distillation_report.table(found))
     return 0
-
-
-def publish(found: dict[str, Any]) -> None:
-    """Write the results to this repository, without the folders of this machine."""
-    path = distillation_report.RESULTS
-    plain = {name: results.without_folders(one) for name, one in found.items()}
-    atomic_write.write(path, json.dumps(plain, indent=2, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

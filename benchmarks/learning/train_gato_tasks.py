@@ -15,7 +15,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks import atomic_write
 from benchmarks.learning import gato_report, results
 from benchmarks.learning.digits import write_digits
 from benchmarks.learning.train import train_model, trains_on_gpu
@@ -64,7 +63,7 @@ def main() -> int:
             measured["environments"] = play(model, asked.episodes, options)
         found = results.add(path, name, measured)
     if asked.publish:
-        publish(found)
+        results.publish(gato_report.RESULTS, found)
     print(gato_report.tables(found))
     return 0
 
@@ -78,12 +77,6 @@ def play(model: Path, episodes: int, options: list[str]) -> list[dict[str, Any]]
         sys.exit(done.returncode)  # the command has said why
     environments: list[dict[str, Any]] = json.loads(done.stdout)["environments"]
     return environments
-
-
-def publish(found: dict[str, Any]) -> None:
-    """Write the results to this repository, without the folders of this machine."""
-    plain = {name: results.without_folders(one) for name, one in found.items()}
-    atomic_write.write(gato_report.RESULTS, json.dumps(plain, indent=2, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import atomic_write
 from benchmarks.learning import listops_curves_report, results
 from benchmarks.learning.listops import MAX_LENGTH
 from benchmarks.learning.mechanisms import mechanism_options
@@ -68,7 +67,7 @@ def main() -> int:
         measured = measure(_model_folder(asked.out, name))
         found = results.add(asked.out / "results.json", name, {"options": options_of(command), **measured})
     if asked.publish:
-        publish(found)
+        results.publish(listops_curves_report.RESULTS, found)
     print(listops_curves_report.table(found))
     return 0
 
@@ -85,9 +84,8 @@ def make_command(name: str, data: Path, out: Path, minutes: float) -> list[str]:
 
 
 def options_of(command: Sequence[str]) -> str:
-    """What a command says about its training, without folders of this machine."""
-    words = [Path(word).name if "/" in word else word for word in command]
-    return " ".join(words[words.index("--data") :])
+    """What a command says about its training, behind the model's folder."""
+    return " ".join(command[command.index("--data") :])
 
 
 def run_together(commands: dict[str, list[str]], out: Path) -> None:
@@ -126,12 +124,6 @@ def read_curve(lines: Sequence[str]) -> list[dict[str, float]]:
         for one in records
         if one["kind"] == "validation"
     ]
-
-
-def publish(found: dict[str, Any]) -> None:
-    """Add results to those in this repository."""
-    path = listops_curves_report.RESULTS
-    atomic_write.write(path, json.dumps(results.read(path) | found, indent=2, ensure_ascii=False) + "\n")
 
 
 def _model_folder(out: Path, name: str) -> Path:

@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from regard.cli.media_input import has_clip_model, open_media, read_media, select_usable
-from regard.cli.output_file import open_output_file
-from regard.cli.stderr import say
+from regard.cli.media_answers import write_answers
+from regard.cli.media_input import has_clip_model, open_media, read_media
 from regard.cli.translation_formats import to_one_line
 from regard.errors import OptionError
 
@@ -37,20 +36,14 @@ def classify_media(
 
     Raises DataError for a broken file, unless ``skip_bad``.
     """
-    classifier, broken = _load_classifier(kind, model, device, labels, templates), 0
-    with open_media(paths, data, field, kind) as lines, open_output_file(out) as file:
-        for some in read_media(lines, lambda path, name: classifier.read(path, name=name), kind):
-            good, problem = select_usable(some, lacking="a label", skip_bad=skip_bad)
-            for prediction in _classify(classifier, good):
-                file.write(_format(prediction, form, kind.one))
-            file.flush()  # a program at the other end of the pipe may wait for these
-            if problem is not None:
-                raise problem
-            broken += sum(one.problem is not None for one in some)
-    if broken:
-        say(f"{broken:,} {kind.several} without a label")
-    if out is not None:
-        say(f"{out}: written")
+    classifier = _load_classifier(kind, model, device, labels, templates)
+
+    def answer(files: list[MediaInput]) -> list[str]:
+        return [_format(prediction, form, kind.one) for prediction in _classify(classifier, files)]
+
+    with open_media(paths, data, field, kind) as lines:
+        files = read_media(lines, lambda path, name: classifier.read(path, name=name), kind)
+        write_answers(files, answer, out, kind, lacking="a label", skip_bad=skip_bad)
 
 
 def _load_classifier(

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from regard.cli.progress import line_progress
-from regard.cli.stderr import say
 from regard.cli.text_input import open_texts
 from regard.errors import DataError, RegardError
 
@@ -143,19 +142,6 @@ def read_media(
             yield list(pool.map(lambda line: _read(line, read, kind), some))
             done += len(some)
             advance(done)
-
-
-def select_usable(some: list[MediaInput], *, lacking: str, skip_bad: bool) -> tuple[list[MediaInput], DataError | None]:
-    """The files up to the first broken one, and its error; with ``skip_bad`` all, broken ones reported.
-
-    ``lacking`` is what a broken file is without, such as "a label".
-    """
-    for number, one in enumerate(some):
-        if one.problem is not None:
-            if not skip_bad:
-                return some[:number], one.problem
-            say(f"without {lacking}: {one.problem.what}")
-    return some, None
 
 
 def _read(line: Line, read: Callable[[Path, str], Any], kind: MediaKind) -> MediaInput:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.completion import choice_completer, model_completer
-from regard.cli.media_input import MediaInput, open_media, read_media, select_usable
-from regard.cli.output_file import check_output_file, open_output_file
+from regard.cli.media_answers import write_answers
+from regard.cli.media_input import MediaInput, open_media, read_media
+from regard.cli.output_file import check_output_file
 from regard.cli.shared_options import Device, OutputFile, Overwrite
-from regard.cli.stderr import say
 from regard.cli.text_input import check_text_options, is_stdin_terminal
 from regard.cli.translation_formats import to_one_line
 from regard.cli.verb import Verb
@@ -107,22 +107,16 @@ def transcribe(
             do="give a path, such as hello.wav",
         )
     check_text_options(sounds, data, field)
-    transcriber, broken = load_transcriber(model, device), 0
+    transcriber = load_transcriber(model, device)
     from regard.audio.sound_file import SOUNDS
 
-    with open_media(sounds, data, field, SOUNDS) as lines, open_output_file(out) as file:
-        for some in read_media(lines, lambda path, name: transcriber.read(path, name=name), SOUNDS):
-            good, problem = select_usable(some, lacking="a text", skip_bad=skip_bad)
-            for transcription in _transcribe(transcriber, good):
-                file.write(format_transcription(transcription, form, transcriber.labels.tokenizer))
-            file.flush()  # a program at the other end of the pipe may wait for these
-            if problem is not None:
-                raise problem
-            broken += sum(one.problem is not None for one in some)
-    if broken:
-        say(f"{SOUNDS.count(broken)} without a text")
-    if out is not None:
-        say(f"{out}: written")
+    def answer(files: list[MediaInput]) -> list[str]:
+        unit = transcriber.labels.tokenizer
+        return [format_transcription(one, form, unit) for one in _transcribe(transcriber, files)]
+
+    with open_media(sounds, data, field, SOUNDS) as lines:
+        files = read_media(lines, lambda path, name: transcriber.read(path, name=name), SOUNDS)
+        write_answers(files, answer, out, SOUNDS, lacking="a text", skip_bad=skip_bad)
 
 
 def load_transcriber(folder: str, device: str | None) -> Transcriber:

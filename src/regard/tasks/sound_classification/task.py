@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from torch import Tensor, nn
 
-from regard import masks
-from regard.audio import AudioProcessor
 from regard.audio.labelled_sounds import read_and_report_labelled_sounds
 from regard.audio.sound_augmentation import SoundAugmentation
 from regard.audio.sound_file import SOUNDS
 from regard.media import LabelledFile
 from regard.models import AudioEncoder
+from regard.models.audio_encoder import AudioEncoderOutput
 from regard.tasks.classification.class_balance import describe_labels
 from regard.tasks.classification.loss import balanced_weights, label_loss
 from regard.tasks.label_validation import describe_score, validate_labels
@@ -31,35 +29,27 @@ from regard.tasks.labelled_media import (
 from regard.tasks.new_conformer import (
     Build,
     build_conformer,
-    check_hyperparameters,
     describe_model,
-    load_start,
     try_model,
     with_labels,
 )
-from regard.tasks.recipe_fields import default_fields
 from regard.tasks.replaced_head import report_replaced_head
 from regard.tasks.sentences import Indices
 from regard.tasks.sound_batches import BatchIndices
 from regard.tasks.sound_classification.batches import Batches
 from regard.tasks.sound_classification.recipe import SoundClassificationRecipe
-from regard.tasks.sound_features import decode_both, read_rates
+from regard.tasks.sound_features import decode_both
 from regard.tasks.sound_presets import (
-    DEFAULT_SECONDS,
-    Size,
-    choose_rate,
     choose_size,
-    complete_settings,
-    make_processor,
 )
-from regard.tasks.time_shares import TimeShares
-from regard.train import RankShard, RunContext, Settings, Task, Validation
+from regard.tasks.sound_task import SoundTask
+from regard.train import RunContext, Validation
 
 _BATCH = 64
 
 
 @final
-class SoundClassificationTask(Task):
+class SoundClassificationTask(SoundTask[SoundClassificationRecipe]):
     """Training a sound classifier by ``recipe``.
 
     ``prepare`` makes the choices that the recipe leaves open, and reports them. It sets ``batches`` to the training
@@ -73,10 +63,9 @@ class SoundClassificationTask(Task):
     metric: str
 
     def __init__(self, recipe: SoundClassificationRecipe, *, build: Build = build_conformer) -> None:
-        self._recipe, self._build = recipe, build
-        self._size: Size | None = None
+        super().__init__(recipe)
+        self._build = build
         self._weights: Tensor | None = None
-        self._measured = TimeShares(("waiting_for_data", "augmenting"))
 
     def prepare(self, context: RunContext) -> None:
         """Read and decode the sounds, hold some out, and make or load the model.
@@ -85,12 +74,7 @@ class SoundClassificationTask(Task):
         that cannot be started from.
         """
         recipe, say, seed = self._recipe, context.say, context.settings.seed
-        recipe.check_effect()
-        if recipe.start is None:
-            check_hyperparameters(recipe)
-        # Settings that are invalid even with the shortest warm-up fail here, too.
-        complete_settings(context.settings, None, is_new=recipe.start is None)
-        start = load_start(recipe)
+        start = self._load_start(context)
         named = sounds = read_and_report_labelled_sounds(recipe.data, recipe.where.columns, say)
         validation = recipe.validation
         others = read_and_report_labelled_sounds(validation, recipe.where.columns, say) if validation else []
@@ -116,27 +100,6 @@ class SoundClassificationTask(Task):
             self._weights = balanced_weights(self.batches.truth, several=False)
         try_model(self.model, self.batches)
 
-    def complete(self, settings: Settings) -> Settings:
-        """Fill in the learning rate and the warm-up where they are None, and the epochs of fine-tuning."""
-        return complete_settings(settings, self._size, is_new=self._recipe.start is None)
-
-    def recipe(self) -> dict[str, Any]:
-        """The recipe's fields, with the model that was chosen, and a hash of the sounds."""
-        return {
-            **self._recipe.fields(),
-            "metric": self.metric,
-            "model": self.model.config_fields() | {"processor": self._processor.fields()},
-            "sounds": self.batches.digest + self.held_out.digest,
-        }
-
-    def recipe_defaults(self) -> dict[str, Any]:
-        """The defaults of the recipe, by which runs of earlier versions went."""
-        return default_fields(SoundClassificationRecipe)
-
-    def epoch(self, number: int) -> list[BatchIndices]:
-        """The batches of an epoch."""
-        return self.batches.epoch(number)
-
     def tokens(self, batch: BatchIndices) -> int:
         """The number of sounds of a batch."""
         return len(batch)
@@ -146,24 +109,11 @@ class SoundClassificationTask(Task):
         """What ``tokens`` counts."""
         return "sounds"
 
-    def loss(self, model: nn.Module, batch: BatchIndices, shard: RankShard) -> Tensor:
-        """The sum of the losses of a shard of a batch, a scalar with a gradient."""
-        self._measured.begin()
-        device = next(model.parameters()).device
-        own: Indices = shard.rows(np.arange(len(batch)))
-        rows = own if len(own) else np.arange(1)
-        features, mask = self.batches.augment(batch, rows)
-        if not len(own):
-            mask = masks.padding([0])  # every process takes part in each step; this sound counts in no statistics
-        logits = model(features.to(device), mask=mask).logits
-        truth = self.batches.truth_of(batch, rows).to(device)
-        loss = label_loss(logits, truth, several=False, smoothing=self._recipe.smoothing, weights=self._weights)
-        self.batches.ask_after(batch)
-        return loss if len(own) else loss * 0.0
-
-    def metrics(self) -> dict[str, float]:
-        """The shares of the time in which training waited for decoded sounds, and augmented them."""
-        return self._measured.shares((self.batches.features.waited, self.batches.augmented))
+    def loss_of(self, output: AudioEncoderOutput, batch: BatchIndices, rows: Indices) -> Tensor:
+        """The sum of the losses of the ``rows`` of a batch, a scalar."""
+        assert output.logits is not None
+        truth = self.batches.truth_of(batch, rows).to(output.logits.device)
+        return label_loss(output.logits, truth, several=False, smoothing=self._recipe.smoothing, weights=self._weights)
 
     def validate(self, model: nn.Module) -> Validation:
         """Measure accuracy, F1, loss and calibration error on the validation sounds."""
@@ -178,31 +128,15 @@ class SoundClassificationTask(Task):
             probabilities, self.held_out.truth, model.labels, self.held_out.sounds, SOUNDS, metric=self.metric
         )
 
-    def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> None:
-        """Write the model folder, replacing an older model in it and keeping other files."""
-        assert isinstance(model, AudioEncoder)
-        model.processor = self._processor
-        counts = {"sounds": len(self.batches), "held_out": len(self.held_out)}
-        model.metadata = {**counts, "start": self._recipe.fields()["start"], **about}
-        model.save(folder, overwrite=True, keep_others=True)
-
     def describe(self, score: float) -> str:
         """Format a score, for example "accuracy 0.914 on held-out sounds"."""
         return describe_score(score, self.metric, SOUNDS)
 
-    @property
-    def _processor(self) -> AudioProcessor:
-        assert self.model.processor is not None
-        return self.model.processor
-
     def _build_model(self, sounds: list[LabelledFile], say: Say) -> list[LabelledFile]:
         """Build a new model for these sounds, and return those whose headers can be read."""
-        recipe = self._recipe
-        max_seconds = recipe.max_seconds or DEFAULT_SECONDS
-        good, rates = read_rates(sounds, max_seconds=max_seconds, skip_bad=recipe.skip_bad, say=say)
-        processor = make_processor(recipe.sample_rate or choose_rate(rates), max_seconds=max_seconds)
-        self._size = choose_size(len(good), recipe.model)
-        self.model = self._build(recipe, self._size, bands=processor.mels, labels=find_labels(good, SOUNDS))
+        good, processor = self._choose_processor(sounds, say)
+        self._size = choose_size(len(good), self._recipe.model)
+        self.model = self._build(self._recipe, self._size, bands=processor.mels, labels=find_labels(good, SOUNDS))
         self.model.processor = processor
         return good
 

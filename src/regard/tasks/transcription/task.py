@@ -2,54 +2,44 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, final
 
-import numpy as np
 from torch import Tensor, nn
 
-from regard import masks
 from regard.audio import AudioProcessor
 from regard.audio.sound_augmentation import SoundAugmentation
 from regard.audio.sound_file import SOUNDS
 from regard.audio.transcribed_sounds import TranscribedSound, read_and_report_transcribed_sounds
 from regard.errors import DataError, OptionError
 from regard.models import AudioEncoder, Conformer, ctc_loss
+from regard.models.audio_encoder import AudioEncoderOutput
 from regard.tasks.check_data_files import check_data_files
 from regard.tasks.labelled_media import Say, hold_out_files, report_conflicts, report_validation
 from regard.tasks.new_conformer import (
     build_conformer,
-    check_hyperparameters,
     describe_model,
-    load_start,
     try_model,
     with_ctc_labels,
 )
-from regard.tasks.recipe_fields import default_fields
 from regard.tasks.replaced_head import report_replaced_head
 from regard.tasks.sentences import Indices
 from regard.tasks.sound_batches import BatchIndices
-from regard.tasks.sound_features import SoundFeatures, decode_both, read_rates
+from regard.tasks.sound_features import SoundFeatures, decode_both
 from regard.tasks.sound_presets import (
-    DEFAULT_SECONDS,
-    Size,
-    choose_rate,
     choose_size,
-    complete_settings,
-    make_processor,
 )
-from regard.tasks.time_shares import TimeShares
+from regard.tasks.sound_task import SoundTask
 from regard.tasks.transcription.batches import Batches
 from regard.tasks.transcription.data import find_long_enough, report_unknown, shorten_list
 from regard.tasks.transcription.recipe import METRICS, TranscriptionRecipe
 from regard.tasks.transcription.validation import validate_texts
-from regard.train import RankShard, RunContext, Settings, Task, Validation
+from regard.train import RunContext, Validation
 from regard.transcription.scores import load_jiwer
 from regard.transcription.text_labels import TextLabels
 
 
 @final
-class TranscriptionTask(Task):
+class TranscriptionTask(SoundTask[TranscriptionRecipe]):
     """Training a model that writes the texts of sounds, by ``recipe``.
 
     ``prepare`` makes the choices that the recipe leaves open, and reports them. It sets ``batches`` to the training
@@ -63,11 +53,6 @@ class TranscriptionTask(Task):
     labels: TextLabels
     metric: str
 
-    def __init__(self, recipe: TranscriptionRecipe) -> None:
-        self._recipe = recipe
-        self._size: Size | None = None
-        self._measured = TimeShares(("waiting_for_data", "augmenting"))
-
     def check(self) -> None:
         """Raise DataError for missing files, and MissingPackageError without the package of error rates."""
         check_data_files((*self._recipe.data, *self._recipe.validation), kind="sounds with texts")
@@ -80,12 +65,7 @@ class TranscriptionTask(Task):
         that cannot be started from.
         """
         recipe, say, seed = self._recipe, context.say, context.settings.seed
-        recipe.check_effect()
-        if recipe.start is None:
-            check_hyperparameters(recipe)
-        # Settings that are invalid even with the shortest warm-up fail here, too.
-        complete_settings(context.settings, None, is_new=recipe.start is None)
-        start = load_start(recipe)
+        start = self._load_start(context)
         sounds = read_and_report_transcribed_sounds(recipe.data, recipe.columns, say)
         others = read_and_report_transcribed_sounds(recipe.validation, recipe.columns, say) if recipe.validation else []
         if start is None:
@@ -108,27 +88,9 @@ class TranscriptionTask(Task):
         say(f"the best model is chosen by the {METRICS[self.metric]}")
         try_model(self.model, self.batches)
 
-    def complete(self, settings: Settings) -> Settings:
-        """Fill in the learning rate and the warm-up where they are None, and the epochs of fine-tuning."""
-        return complete_settings(settings, self._size, is_new=self._recipe.start is None)
-
     def recipe(self) -> dict[str, Any]:
         """The recipe's fields, with the model that was chosen, and a hash of the sounds and texts."""
-        return {
-            **self._recipe.fields(),
-            "metric": self.metric,
-            "tokenizer": self.labels.tokenizer,
-            "model": self.model.config_fields() | {"processor": self._processor.fields()},
-            "sounds": self.batches.digest + self.held_out.digest,
-        }
-
-    def recipe_defaults(self) -> dict[str, Any]:
-        """The defaults of the recipe, by which runs of earlier versions went."""
-        return default_fields(TranscriptionRecipe)
-
-    def epoch(self, number: int) -> list[BatchIndices]:
-        """The batches of an epoch."""
-        return self.batches.epoch(number)
+        return {**super().recipe(), "tokenizer": self.labels.tokenizer}
 
     def tokens(self, batch: BatchIndices) -> int:
         """The number of characters or words of a batch."""
@@ -139,53 +101,18 @@ class TranscriptionTask(Task):
         """What ``tokens`` counts."""
         return self.labels.tokenizer
 
-    def loss(self, model: nn.Module, batch: BatchIndices, shard: RankShard) -> Tensor:
-        """The sum of the losses of a shard of a batch, a scalar with a gradient."""
-        self._measured.begin()
-        device = next(model.parameters()).device
-        own: Indices = shard.rows(np.arange(len(batch)))
-        rows = own if len(own) else np.arange(1)
-        features, mask = self.batches.augment(batch, rows)
-        if not len(own):
-            mask = masks.padding([0])  # every process takes part in each step; this sound counts in no statistics
-        output = model(features.to(device), mask=mask)
-        self.batches.ask_after(batch)
-        return ctc_loss(output, self.batches.targets_of(batch, rows)).sum() if len(own) else output.logits.sum() * 0.0
-
-    def metrics(self) -> dict[str, float]:
-        """The shares of the time in which training waited for decoded sounds, and augmented them."""
-        return self._measured.shares((self.batches.features.waited, self.batches.augmented))
+    def loss_of(self, output: AudioEncoderOutput, batch: BatchIndices, rows: Indices) -> Tensor:
+        """The sum of the losses of the ``rows`` of a batch, a scalar."""
+        return ctc_loss(output, self.batches.targets_of(batch, rows)).sum()
 
     def validate(self, model: nn.Module) -> Validation:
         """Measure error rates and loss on the validation sounds."""
         assert isinstance(model, AudioEncoder)
         return validate_texts(model, self.held_out, metric=self.metric)
 
-    def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> None:
-        """Write the model folder, replacing an older model in it and keeping other files."""
-        assert isinstance(model, AudioEncoder)
-        model.processor = self._processor
-        counts = {"sounds": len(self.batches), "held_out": len(self.held_out)}
-        model.metadata = {**counts, "start": self._recipe.fields()["start"], **about}
-        model.save(folder, overwrite=True, keep_others=True)
-
     def describe(self, score: float) -> str:
         """Format a score, for example "character error rate 0.014 on held-out sounds"."""
         return f"{METRICS[self.metric]} {abs(score):.3f} on held-out sounds"
-
-    @property
-    def _processor(self) -> AudioProcessor:
-        assert self.model.processor is not None
-        return self.model.processor
-
-    def _choose_processor(
-        self, sounds: list[TranscribedSound], say: Say
-    ) -> tuple[list[TranscribedSound], AudioProcessor]:
-        """The sounds whose headers can be read, and the processor of a new model for them."""
-        recipe = self._recipe
-        max_seconds = recipe.max_seconds or DEFAULT_SECONDS
-        good, rates = read_rates(sounds, max_seconds=max_seconds, skip_bad=recipe.skip_bad, say=say)
-        return good, make_processor(recipe.sample_rate or choose_rate(rates), max_seconds=max_seconds)
 
     def _build_model(self, texts: list[str], processor: AudioProcessor) -> AudioEncoder:
         self._size = choose_size(len(texts), self._recipe.model)

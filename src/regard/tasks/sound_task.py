@@ -1,0 +1,128 @@
+"""What the tasks on sounds have in common: the start of a run, steps on batches of features, and the model folder."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from pathlib import Path
+from typing import Any, Generic, TypeVar, final
+
+import numpy as np
+from torch import Tensor, nn
+
+from regard import masks
+from regard.audio import AudioProcessor
+from regard.media import MediaFile
+from regard.models import AudioEncoder, Conformer
+from regard.models.audio_encoder import AudioEncoderOutput
+from regard.tasks.labelled_media import Say
+from regard.tasks.new_conformer import check_hyperparameters, load_start
+from regard.tasks.recipe_fields import default_fields
+from regard.tasks.sentences import Indices
+from regard.tasks.sound_batches import BatchIndices, SoundBatches
+from regard.tasks.sound_features import read_rates
+from regard.tasks.sound_presets import DEFAULT_SECONDS, Size, choose_rate, complete_settings, make_processor
+from regard.tasks.sound_recipe import SoundRecipe
+from regard.tasks.time_shares import TimeShares
+from regard.train import RankShard, RunContext, Settings, Task
+
+Recipe = TypeVar("Recipe", bound=SoundRecipe)
+Entry = TypeVar("Entry", bound=MediaFile)
+
+
+class SoundTask(Task, Generic[Recipe]):
+    """Training a model of sounds by ``recipe``, for subclasses that read the data and compute the loss of a batch.
+
+    ``prepare`` sets ``model``, ``batches`` to the training sounds, ``held_out`` to the validation sounds, and
+    ``metric`` to what decides which weights are best.
+    """
+
+    model: AudioEncoder
+    batches: SoundBatches[Any]
+    held_out: SoundBatches[Any]
+    metric: str
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe = recipe
+        self._size: Size | None = None
+        self._measured = TimeShares(("waiting_for_data", "augmenting"))
+
+    @abstractmethod
+    def loss_of(self, output: AudioEncoderOutput, batch: BatchIndices, rows: Indices) -> Tensor:
+        """The sum of the losses of the ``rows`` of a batch, a scalar, from the output of the model for them."""
+
+    @final
+    def complete(self, settings: Settings) -> Settings:
+        """Fill in the learning rate and the warm-up where they are None, and the epochs of fine-tuning."""
+        return complete_settings(settings, self._size, is_new=self._recipe.start is None)
+
+    def recipe(self) -> dict[str, Any]:
+        """The recipe's fields, with the model that was chosen, and a hash of the sounds and what is learned of them."""
+        return {
+            **self._recipe.fields(),
+            "metric": self.metric,
+            "model": self.model.config_fields() | {"processor": self._processor.fields()},
+            "sounds": self.batches.digest + self.held_out.digest,
+        }
+
+    @final
+    def recipe_defaults(self) -> dict[str, Any]:
+        """The defaults of the recipe, by which runs of earlier versions went."""
+        return default_fields(type(self._recipe))
+
+    @final
+    def epoch(self, number: int) -> list[BatchIndices]:
+        """The batches of epoch ``number`` (from 0), in order."""
+        return self.batches.epoch(number)
+
+    @final
+    def loss(self, model: nn.Module, batch: BatchIndices, shard: RankShard) -> Tensor:
+        """The sum of the losses of a shard of a batch, a scalar with a gradient."""
+        self._measured.begin()
+        device = next(model.parameters()).device
+        own: Indices = shard.rows(np.arange(len(batch)))
+        rows = own if len(own) else np.arange(1)
+        features, mask = self.batches.augment(batch, rows)
+        if not len(own):
+            mask = masks.padding([0])  # every process takes part in each step; this sound counts in no statistics
+        output = model(features.to(device), mask=mask)
+        self.batches.ask_after(batch)
+        return self.loss_of(output, batch, rows) if len(own) else output.logits.sum() * 0.0
+
+    @final
+    def metrics(self) -> dict[str, float]:
+        """The shares of the time in which training waited for decoded sounds, and augmented them."""
+        return self._measured.shares((self.batches.features.waited, self.batches.augmented))
+
+    @final
+    def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> None:
+        """Write the model folder, replacing an older model in it and keeping other files."""
+        assert isinstance(model, AudioEncoder)
+        model.processor = self._processor
+        counts = {"sounds": len(self.batches), "held_out": len(self.held_out)}
+        model.metadata = {**counts, "start": self._recipe.fields()["start"], **about}
+        model.save(folder, overwrite=True, keep_others=True)
+
+    @property
+    def _processor(self) -> AudioProcessor:
+        assert self.model.processor is not None
+        return self.model.processor
+
+    def _load_start(self, context: RunContext) -> Conformer | None:
+        """Check recipe and settings before data is read, and load the model to start from; None for a new one.
+
+        Raises OptionError for an invalid recipe or settings, CheckpointError for a model that cannot be started from.
+        """
+        recipe = self._recipe
+        recipe.check_effect()
+        if recipe.start is None:
+            check_hyperparameters(recipe)
+        # Settings that are invalid even with the shortest warm-up fail here, too.
+        complete_settings(context.settings, None, is_new=recipe.start is None)
+        return load_start(recipe)
+
+    def _choose_processor(self, sounds: list[Entry], say: Say) -> tuple[list[Entry], AudioProcessor]:
+        """The sounds whose headers can be read, and the processor of a new model for them."""
+        recipe = self._recipe
+        max_seconds = recipe.max_seconds or DEFAULT_SECONDS
+        good, rates = read_rates(sounds, max_seconds=max_seconds, skip_bad=recipe.skip_bad, say=say)
+        return good, make_processor(recipe.sample_rate or choose_rate(rates), max_seconds=max_seconds)
