@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.errors import check_size, check_weights
+from regard.layers.last_channels import last_channels
 from regard.layers.visible_tokens import check_visible_tokens
 
 STRIDE = 4
@@ -49,7 +50,7 @@ class ConvolutionSubsampling(nn.Module):
         Raises ShapeError, DtypeError or DeviceError for features that do not fit.
         """
         check_visible_tokens(features, visible, self.bands, self.projection.weight)
-        hidden = features[:, None]
+        hidden = last_channels(features[:, None])
         for convolution in self.convolutions:
             if visible is not None:
                 hidden = hidden.masked_fill(~visible[:, None, :, None], 0.0)

@@ -25,6 +25,7 @@ from torch.nn import functional
 
 from regard.control.spaces import PATCH
 from regard.errors import ShapeError
+from regard.layers.last_channels import last_channels
 from regard.layers.projection import linear_activation
 from regard.models.gato_batch import GatoBatch
 from regard.models.gato_config import GatoConfig
@@ -44,7 +45,7 @@ class PatchBlock(nn.Module):
 
     def forward(self, pixels: Float[Tensor, "patches channels 16 16"]) -> Float[Tensor, "patches width"]:
         """Embed patches of scaled pixels."""
-        shortcut = inner = self.first(pixels)
+        shortcut = inner = self.first(last_channels(pixels))
         for norm, convolution in zip(self.norms, self.convolutions, strict=True):
             inner = convolution(functional.gelu(norm(inner)))
         return linear_activation((shortcut + inner).flatten(1), self.projection)

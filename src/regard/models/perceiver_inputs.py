@@ -43,6 +43,7 @@ from regard.errors import (
     short_repr,
 )
 from regard.layers.batch_norm_2d import BatchNorm2d
+from regard.layers.last_channels import last_channels
 from regard.layers.projection import linear_activation
 from regard.masks import Mask
 from regard.models.check_token_ids import check_token_ids
@@ -560,8 +561,8 @@ class _ConvolutionLayer(InputLayer):
                 got=str(tuple(inputs.shape)),
                 do="enlarge the picture, or use PixelInput",
             )
-        features = functional.relu(self.norm(self.convolution(inputs)))
-        features = functional.max_pool2d(features, kernel_size=3, stride=2)
+        features = self.norm(self.convolution(last_channels(inputs)))
+        features = functional.relu(functional.max_pool2d(features, kernel_size=3, stride=2))  # pool(relu) is the same
         positions = self.positions(grid_positions(tuple(features.shape[2:]), device=features.device))
         return InputTokens(add_positions(features.flatten(2).transpose(1, 2), positions))
 
