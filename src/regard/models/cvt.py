@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.errors import (
+    LARGEST_SIZE,
     CheckpointError,
     OptionError,
     RefusedError,
@@ -198,7 +199,7 @@ class CvtConfig:
                 elif name in _PROBABILITIES:
                     check_dropout(value)
                 elif name == "inner_ratios":
-                    check_number(f"number in {name}", value, above=0.0)
+                    check_number(f"number in {name}", value, above=0.0, most=LARGEST_SIZE)
                 else:
                     check_flag(f"member of {name}", value)
 

@@ -26,6 +26,7 @@ from torch.nn import functional
 
 from regard.arguments import explain_arguments
 from regard.errors import (
+    LARGEST_SIZE,
     OptionError,
     RefusedError,
     check_choice,
@@ -133,7 +134,7 @@ class SwinConfig:
         _check_sizes("heads", self.heads, count=len(self.depths))
         check_count("number of stages", len(self.depths), most=_MAX_STAGES)
         check_count("layers", self.layers, most=MAX_LAYERS)
-        check_number("inner_ratio", self.inner_ratio, above=0.0)
+        check_number("inner_ratio", self.inner_ratio, above=0.0, most=LARGEST_SIZE)
         check_size("inner", self.inner_of(self.width))
         check_weights(width=self.last_width, inner=self.inner_of(self.last_width))
         for name in ("attention_bias", "absolute_positions"):
