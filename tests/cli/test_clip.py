@@ -106,3 +106,30 @@ def test_options_that_do_not_fit(model):
         result = run("classify", *arguments, PATHS[0])
         assert isinstance(result.exception, OptionError), result.exception
         assert words in str(result.exception)
+
+
+def test_evaluate_prints_recall(model, tmp_path):
+    """Against the vectors of ``regard embed``; the first picture has two texts, and one text two pictures."""
+    rows = [(PATHS[0], "columns"), (PATHS[0], "rows"), *((path, path) for path in PATHS[1:5]), (PATHS[5], "columns")]
+    table = tmp_path / "table.csv"
+    table.write_text("image,caption\n" + "".join(f"{path},{text}\n" for path, text in rows))
+    found = json.loads(output("evaluate", "clip", "--model", "clip", "--data", table, "--format", "json"))
+    texts = list(dict.fromkeys(text for _, text in rows))
+    pictures, found_texts = (vectors(output("embed", "--model", "clip", *some)) for some in (PATHS, texts))
+    products = pictures @ found_texts.T
+    own = np.array([[(path, text) in rows for text in texts] for path in PATHS])
+    assert (found["pairs"], found["pictures"], found["texts"]) == (7, 6, 6)
+    for name, near, right in (("picture_to_text", products, own), ("text_to_picture", products.T, own.T)):
+        for k in (1, 5, 10):
+            chosen = np.argsort(-near, axis=1)[:, :k]
+            assert found[name][f"recall@{k}"] == pytest.approx(np.take_along_axis(right, chosen, axis=1).any(1).mean())
+    shown = output("evaluate", "clip", "--model", "clip", "--data", table)
+    assert shown.startswith("7 pairs of 6 pictures and 6 different texts\npicture to text   recall@1 ")
+
+
+def test_evaluate_refuses_what_is_no_clip(model, tmp_path):
+    assert "no model was given" in str(run("evaluate", "clip", "--data", "shapes").exception)
+    model.vision.save("tower")
+    assert "both towers" in str(run("evaluate", "clip", "--model", "tower", "--data", "shapes").exception)
+    (tmp_path / "clip" / "tokenizer.json").unlink()
+    assert "has no tokenizer" in str(run("evaluate", "clip", "--model", "clip", "--data", "shapes").exception)

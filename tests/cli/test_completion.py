@@ -37,7 +37,7 @@ def complete(line):
     ("line", "expected"),
     [
         ("regard e", ["embed", "export", "evaluate"]),
-        ("regard train ", ["translate", "classify", "gato", "lm", "mlm", "transcribe"]),
+        ("regard train ", ["translate", "classify", "clip", "gato", "lm", "mlm", "transcribe"]),
         ("regard tran", ["translate", "transcribe"]),
         ("regard transcribe --model ./m", ["./model"]),
         ("regard transcribe --format ", ["text", "tsv", "jsonl"]),

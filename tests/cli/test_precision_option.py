@@ -40,6 +40,7 @@ def run_with_dtype(folder, monkeypatch, tiny_model):
             "embed": ["embed", "a", "--model", tiny_model],
             "train translate": ["train", "translate", "--data", "none.tsv", "--out", "m"],
             "train classify": ["train", "classify", "--data", "none.tsv", "--out", "m"],
+            "train clip": ["train", "clip", "--data", "none.tsv", "--out", "m"],
             "train transcribe": ["train", "transcribe", "--data", "none.tsv", "--out", "m"],
             "train lm": ["train", "lm", "--data", "none.txt", "--out", "m"],
             "train mlm": ["train", "mlm", "--data", "none.txt", "--out", "m"],

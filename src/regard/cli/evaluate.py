@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli import evaluate_classify, evaluate_lm, evaluate_mlm, evaluate_transcribe
+from regard.cli import evaluate_classify, evaluate_clip, evaluate_lm, evaluate_mlm, evaluate_transcribe
 from regard.cli.completion import choice_completer, model_completer
 from regard.cli.shared_options import (
     BatchTokens,
@@ -71,6 +71,7 @@ def register(app: typer.Typer) -> None:
     evaluate.callback()(_group_callback)
     evaluate.command("translate", cls=Verb, epilog=NOTES)(translate)
     evaluate_classify.register(evaluate)
+    evaluate_clip.register(evaluate)
     evaluate_lm.register(evaluate)
     evaluate_mlm.register(evaluate)
     evaluate_transcribe.register(evaluate)

@@ -20,7 +20,7 @@ from regard.cli.verb import Verb
 from regard.errors import DataError, check_choice
 
 if TYPE_CHECKING:
-    from regard.audio.transcribed_sounds import TranscribedSound
+    from regard.media.files_with_texts import FileWithText
     from regard.transcription import Transcriber
     from regard.transcription.measure import TranscriptionMeasure
     from regard.transcription.scores import ErrorRate
@@ -119,8 +119,8 @@ def transcribe(
 
 
 def _measure(
-    transcriber: Transcriber, sounds: Sequence[TranscribedSound], *, skip_bad: bool
-) -> tuple[TranscriptionMeasure, list[TranscribedSound]]:
+    transcriber: Transcriber, sounds: Sequence[FileWithText], *, skip_bad: bool
+) -> tuple[TranscriptionMeasure, list[FileWithText]]:
     """Run the model on the sounds, and return those that can be read. Raises DataError for others, unless skip_bad."""
     from regard.audio.sound_file import SOUNDS
     from regard.classification.sound_classifier import run_on_features
@@ -130,7 +130,7 @@ def _measure(
 
     measure, used, problems = TranscriptionMeasure(transcriber.labels), list[Any](), list[DataError]()
 
-    def read(one: TranscribedSound) -> Any:
+    def read(one: FileWithText) -> Any:
         try:
             return transcriber.read(one.content, name=one.place)
         except DataError as error:
@@ -154,7 +154,7 @@ def _measure(
 
 
 def _find_worst(
-    sounds: Sequence[TranscribedSound], measure: TranscriptionMeasure, errors: Sequence[int], most: int
+    sounds: Sequence[FileWithText], measure: TranscriptionMeasure, errors: Sequence[int], most: int
 ) -> list[_Example]:
     """The texts with the largest character error rates, at most ``most``; those without errors are left out."""
     order = sorted(range(len(errors)), key=lambda index: -errors[index] / len(measure.references[index]))

@@ -8,7 +8,7 @@ from typing import Annotated, final
 
 import typer
 
-from regard.cli import train_classify, train_gato, train_lm, train_mlm, train_transcribe
+from regard.cli import train_classify, train_clip, train_gato, train_lm, train_mlm, train_transcribe
 from regard.cli.completion import choice_completer, complete_mechanism, model_completer
 from regard.cli.option_group import expand_option_group
 from regard.cli.shared_options import Columns, Fields, Prefix, parse_columns, parse_fields
@@ -68,6 +68,7 @@ def register(app: typer.Typer) -> None:
     train.callback()(_group_callback)
     train.command("translate", cls=Verb, epilog=NOTES)(translate)
     train_classify.register(train)
+    train_clip.register(train)
     train_gato.register(train)
     train_lm.register(train)
     train_mlm.register(train)

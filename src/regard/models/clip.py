@@ -127,6 +127,7 @@ class ClipOutput:
     image_embeddings  (pictures, projection)   of length 1
     logits_per_image  (pictures, texts)        their products times the scale
     logits_per_text   (texts, pictures)        the transpose
+    scale             ()                       exp(logit_scale)
     text, image                                the outputs of the towers
     """
 
@@ -134,6 +135,7 @@ class ClipOutput:
     image_embeddings: Float[Tensor, "pictures projection"]
     logits_per_image: Float[Tensor, "pictures texts"]
     logits_per_text: Float[Tensor, "texts pictures"]
+    scale: Float[Tensor, ""]
     text: ClipTextOutput
     image: ImageOutput
 
@@ -183,7 +185,7 @@ class Clip(nn.Module):
         image = self.vision(pixels, keep_layers=keep_layers)
         texts, pictures = functional.normalize(text.embedding, dim=-1), functional.normalize(image.pooled, dim=-1)
         logits = self.compute_logits(texts, pictures)
-        return ClipOutput(texts, pictures, logits, logits.T, text, image)
+        return ClipOutput(texts, pictures, logits, logits.T, self.logit_scale.exp(), text, image)
 
     def compute_logits(
         self, texts: Float[Tensor, "texts projection"], pictures: Float[Tensor, "pictures projection"]

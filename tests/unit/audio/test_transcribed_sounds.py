@@ -4,8 +4,9 @@ import gzip
 
 import pytest
 
-from regard.audio.transcribed_sounds import normalise_text, read_and_report_transcribed_sounds
+from regard.audio.transcribed_sounds import read_and_report_transcribed_sounds
 from regard.errors import DataError, OptionError
+from regard.media.files_with_texts import normalise_text
 
 
 def read(*paths, columns=None):

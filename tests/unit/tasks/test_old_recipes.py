@@ -13,6 +13,7 @@ from regard.errors import OutputExistsError
 from regard.models import BertConfig, Gpt2Config
 from regard.models.t5_config import T5Config
 from regard.tasks.classification import ClassificationRecipe, ClassificationTask
+from regard.tasks.clip import ClipRecipe, ClipTask
 from regard.tasks.image_classification import ImageClassificationRecipe, ImageClassificationTask
 from regard.tasks.language_modelling import LanguageModelRecipe, LanguageModelTask
 from regard.tasks.masked_language_modelling import MaskedLanguageModelRecipe, MaskedLanguageModelTask
@@ -28,6 +29,7 @@ TASKS = {
     "translation": (TranslationTask, TranslationRecipe(DATA), T5Config()),
     "classification": (ClassificationTask, ClassificationRecipe(DATA), None),
     "image_classification": (ImageClassificationTask, ImageClassificationRecipe(DATA), None),
+    "clip": (ClipTask, ClipRecipe(DATA), None),
     "language_modelling": (LanguageModelTask, LanguageModelRecipe(DATA), Gpt2Config()),
     "transcription": (TranscriptionTask, TranscriptionRecipe(DATA), None),
     "masked_language_modelling": (MaskedLanguageModelTask, MaskedLanguageModelRecipe(DATA), BertConfig()),
@@ -55,7 +57,7 @@ def test_each_field_may_be_missing(name, tmp_path):
         fields["model"] = to_json_value(vars(config))
     names = [one for one in fields if one not in ("data", "model", "where")]
     names += [f"{one}.{inner}" for one in ("model", "where") if one in fields for inner in fields[one]]
-    assert len(names) > 8
+    assert len(names) > 7
     for number, missing in enumerate(names):
         folder = RunFolder(tmp_path / str(number))
         folder.begin({**without(fields, missing), "seed": 1}, {})

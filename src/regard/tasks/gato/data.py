@@ -20,10 +20,11 @@ from regard.tasks.control import collect_episodes, find_expert, make_environment
 from regard.tasks.control.environments import observation_spaces, to_space
 from regard.tasks.gato.recipe import GatoRecipe
 from regard.tasks.image_classification import ImageClassificationRecipe
-from regard.tasks.image_classification.data import PictureSet, measure_pictures, read_pictures, split_pictures
+from regard.tasks.image_classification.data import PictureSet, read_pictures, split_pictures
 from regard.tasks.labelled_media import find_labels, report_lost_labels
 from regard.tasks.language_modelling import LanguageModelRecipe
 from regard.tasks.language_modelling.data import split_documents
+from regard.tasks.picture_pixels import measure_pictures
 from regard.vision import ImageProcessor
 from regard.vision.picture_file import PICTURES
 

@@ -9,15 +9,14 @@ from typing import final
 
 import numpy as np
 
-from regard.errors import DataError
 from regard.media import LabelledFile
-from regard.tasks.image_classification.pixels import PicturePixels, decode_pictures
 from regard.tasks.image_classification.recipe import ImageClassificationRecipe
-from regard.tasks.labelled_media import Say, hold_out_files, report_bad_files, report_conflicts, report_validation
+from regard.tasks.labelled_media import Say, hold_out_files, report_conflicts, report_validation
+from regard.tasks.picture_pixels import PicturePixels, decode_pictures
 from regard.tasks.sentences import Indices
 from regard.vision import ImageProcessor
 from regard.vision.labelled import read_and_report_labelled_pictures
-from regard.vision.picture_file import PICTURES, read_header
+from regard.vision.picture_file import PICTURES
 
 
 @final
@@ -25,7 +24,7 @@ from regard.vision.picture_file import PICTURES, read_header
 class PictureSet:
     """Some of the pictures of ``pixels``: those with the indices ``chosen``, and a digest of the pixels of each."""
 
-    pixels: PicturePixels
+    pixels: PicturePixels[LabelledFile]
     chosen: Indices
     digests: tuple[str, ...]
 
@@ -46,28 +45,6 @@ class PictureSet:
 def read_pictures(recipe: ImageClassificationRecipe, paths: Sequence[Path], say: Say) -> list[LabelledFile]:
     """Read the labelled pictures of the sources. Raises DataError for sources that cannot be used."""
     return read_and_report_labelled_pictures(paths, recipe.where.columns, say)
-
-
-def measure_pictures(
-    pictures: Sequence[LabelledFile], *, skip_bad: bool, say: Say
-) -> tuple[list[LabelledFile], tuple[int, int], bool, bool]:
-    """Read the headers: the readable pictures, their usual (height, width), whether all have it, whether all are grey.
-
-    Raises DataError with the names of pictures whose headers cannot be read, unless ``skip_bad``.
-    """
-    good, sizes, problems, all_grey = [], [], [], True
-    for one in pictures:
-        try:
-            height, width, is_grey = read_header(one.content, name=one.place)
-        except DataError as error:
-            problems.append(error)
-            continue
-        good.append(one)
-        sizes.append((height, width))
-        all_grey &= is_grey
-    report_bad_files(problems, len(pictures), PICTURES, skip_bad=skip_bad, say=say)
-    height, width = (int(np.median([size[side] for size in sizes])) for side in range(2))
-    return good, (height, width), len(set(sizes)) == 1, all_grey
 
 
 def split_pictures(

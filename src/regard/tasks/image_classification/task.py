@@ -19,11 +19,7 @@ from regard.tasks.classification.class_balance import describe_labels
 from regard.tasks.classification.loss import balanced_weights
 from regard.tasks.image_classification import new_model
 from regard.tasks.image_classification.batches import Batches, BatchIndices
-from regard.tasks.image_classification.data import (
-    measure_pictures,
-    read_pictures,
-    split_pictures,
-)
+from regard.tasks.image_classification.data import read_pictures, split_pictures
 from regard.tasks.image_classification.loss import picture_loss, teacher_pixels
 from regard.tasks.image_classification.presets import (
     FINE_TUNING_EPOCHS,
@@ -37,6 +33,7 @@ from regard.tasks.image_classification.recipe import ImageClassificationRecipe
 from regard.tasks.image_classification.validation import PictureValidation
 from regard.tasks.label_validation import describe_score
 from regard.tasks.labelled_media import check_labels, choose_metric, find_labels, make_truth, report_lost_labels
+from regard.tasks.picture_pixels import measure_pictures
 from regard.tasks.recipe_fields import default_fields
 from regard.tasks.replaced_head import report_replaced_head
 from regard.tasks.sentences import Indices

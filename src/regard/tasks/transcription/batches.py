@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import final
 
 from regard.audio.sound_augmentation import SoundAugmentation
-from regard.audio.transcribed_sounds import TranscribedSound
+from regard.media.files_with_texts import FileWithText
 from regard.models.ctc import count_needed_tokens
 from regard.tasks.sentences import Indices
 from regard.tasks.sound_batches import BatchIndices, SoundBatches
@@ -14,7 +14,7 @@ from regard.transcription.text_labels import TextLabels
 
 
 @final
-class Batches(SoundBatches[TranscribedSound]):
+class Batches(SoundBatches[FileWithText]):
     """Batches of sounds with texts; ``targets`` are the numbers of their labels, None if the ``labels`` lack one.
 
     ``frames_per_token`` is that of the model, by which augmentation leaves enough frames for each text.
@@ -22,7 +22,7 @@ class Batches(SoundBatches[TranscribedSound]):
 
     def __init__(
         self,
-        features: SoundFeatures[TranscribedSound],
+        features: SoundFeatures[FileWithText],
         chosen: Indices,
         labels: TextLabels,
         *,

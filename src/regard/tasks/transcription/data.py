@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from regard.audio.sound_file import SOUNDS
-from regard.audio.transcribed_sounds import TranscribedSound
 from regard.errors import DataError, short_repr
+from regard.media.files_with_texts import FileWithText
 from regard.models import AudioEncoder
 from regard.models.ctc import count_needed_tokens
 from regard.tasks.labelled_media import Say, report_bad_files
@@ -21,7 +21,7 @@ _SHOWN = 12
 
 
 def find_long_enough(
-    features: SoundFeatures[TranscribedSound], model: AudioEncoder, labels: TextLabels, *, skip_bad: bool, say: Say
+    features: SoundFeatures[FileWithText], model: AudioEncoder, labels: TextLabels, *, skip_bad: bool, say: Say
 ) -> Indices:
     """The indices of the sounds that have as many tokens as their texts need, those with unknown labels among them.
 
@@ -53,7 +53,7 @@ def shorten_list(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + more
 
 
-def _too_short_error(sound: TranscribedSound, needed: int, tokens: int) -> DataError:
+def _too_short_error(sound: FileWithText, needed: int, tokens: int) -> DataError:
     return DataError(
         f"{sound.place} is too short for its text: it has {tokens:,} tokens, and the text needs {needed:,}",
         expected="a label for a token at most, and a blank between equal ones",

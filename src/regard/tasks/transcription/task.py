@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from regard.audio import AudioProcessor
 from regard.audio.sound_augmentation import SoundAugmentation
 from regard.audio.sound_file import SOUNDS
-from regard.audio.transcribed_sounds import TranscribedSound, read_and_report_transcribed_sounds
+from regard.audio.transcribed_sounds import read_and_report_transcribed_sounds
 from regard.errors import DataError, OptionError
+from regard.media.files_with_texts import FileWithText
 from regard.models import AudioEncoder, Conformer, ctc_loss
 from regard.models.audio_encoder import AudioEncoderOutput
 from regard.tasks.check_data_files import check_data_files
@@ -142,8 +143,8 @@ class TranscriptionTask(SoundTask[TranscriptionRecipe]):
 
     def _split(
         self,
-        features: SoundFeatures[TranscribedSound],
-        held_features: SoundFeatures[TranscribedSound] | None,
+        features: SoundFeatures[FileWithText],
+        held_features: SoundFeatures[FileWithText] | None,
         augmentation: SoundAugmentation,
         *,
         seed: int,

@@ -12,7 +12,7 @@ import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Generic, TypeVar, final
 
 import numpy as np
 import torch
@@ -20,12 +20,14 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from regard.errors import DataError, RefusedError
-from regard.media import LabelledFile
+from regard.media import MediaFile
 from regard.tasks.labelled_media import Say, report_bad_files
 from regard.tasks.read_ahead import ReadAhead, start_threads
 from regard.tasks.sentences import Indices
 from regard.vision import ImageProcessor
-from regard.vision.picture_file import PICTURES
+from regard.vision.picture_file import PICTURES, read_header
+
+Entry = TypeVar("Entry", bound=MediaFile)
 
 _CHUNK = 64
 """Pictures that a thread decodes at a time."""
@@ -33,15 +35,13 @@ _GIGABYTE = 10**9
 
 
 @final
-class PicturePixels:
+class PicturePixels(Generic[Entry]):
     """The pixels of ``pictures``, made by ``processor``. ``kept`` are those of all pictures; None decodes when asked.
 
     ``waited`` counts the seconds in which ``take`` waited for pictures to be decoded.
     """
 
-    def __init__(
-        self, pictures: Sequence[LabelledFile], processor: ImageProcessor, kept: np.ndarray | None = None
-    ) -> None:
+    def __init__(self, pictures: Sequence[Entry], processor: ImageProcessor, kept: np.ndarray | None = None) -> None:
         self.pictures, self.processor, self.kept = pictures, processor, kept
         self.waited = 0.0
         self._ahead = ReadAhead(self._decode) if kept is None else None
@@ -69,22 +69,44 @@ class PicturePixels:
 
 @final
 @dataclass(frozen=True, eq=False)
-class DecodedPictures:
+class DecodedPictures(Generic[Entry]):
     """Pictures that can be decoded, their pixels, and a digest of the pixels of each."""
 
-    pictures: list[LabelledFile]
-    pixels: PicturePixels
+    pictures: list[Entry]
+    pixels: PicturePixels[Entry]
     digests: list[str]
 
 
+def measure_pictures(
+    pictures: Sequence[Entry], *, skip_bad: bool, say: Say
+) -> tuple[list[Entry], tuple[int, int], bool, bool]:
+    """Read the headers: the readable pictures, their usual (height, width), whether all have it, whether all are grey.
+
+    Raises DataError with the names of pictures whose headers cannot be read, unless ``skip_bad``.
+    """
+    good, sizes, problems, all_grey = [], [], [], True
+    for one in pictures:
+        try:
+            height, width, is_grey = read_header(one.content, name=one.place)
+        except DataError as error:
+            problems.append(error)
+            continue
+        good.append(one)
+        sizes.append((height, width))
+        all_grey &= is_grey
+    report_bad_files(problems, len(pictures), PICTURES, skip_bad=skip_bad, say=say)
+    height, width = (int(np.median([size[side] for size in sizes])) for side in range(2))
+    return good, (height, width), len(set(sizes)) == 1, all_grey
+
+
 def decode_pictures(
-    pictures: Sequence[LabelledFile],
+    pictures: Sequence[Entry],
     processor: ImageProcessor,
     *,
     memory: float,
     skip_bad: bool,
     say: Say,
-) -> DecodedPictures:
+) -> DecodedPictures[Entry]:
     """Decode all pictures, and keep their pixels if they take at most ``memory`` gigabytes.
 
     Raises DataError with the names of broken pictures, unless ``skip_bad``, which reports them and leaves them out;

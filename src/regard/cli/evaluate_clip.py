@@ -1,0 +1,124 @@
+"""``regard evaluate clip``: how often pictures and their texts find each other among all of a data set."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.completion import model_completer
+from regard.cli.media_options import SkipBad
+from regard.cli.shared_options import Device, ScoreFormat, TextColumns, parse_label_columns
+from regard.cli.stderr import say
+from regard.cli.verb import Verb
+from regard.errors import OptionError, check_choice
+
+if TYPE_CHECKING:
+    from regard.vision.retrieval import Retrieval
+
+_MEMORY = 2.0
+"""Gigabytes of decoded pictures that are kept; more are decoded a second time."""
+
+NOTES = """
+[bold]Recall@k[/bold] of pictures is the share of pictures of which one of the k nearest texts is theirs; that of \
+texts the share of texts of which one of the k nearest pictures is theirs (Karpathy and Fei-Fei 2015). The more \
+pictures and texts the data has, the harder it is: compare scores on the same data only. A picture may have several \
+texts, and equal texts are one.
+
+[bold]Examples[/bold]
+
+  regard evaluate clip --model clip/ --data test.csv
+
+  regard evaluate clip --model openai/clip-vit-base-patch32 --data photos/ --skip-bad --format json
+"""
+
+
+def register(evaluate: typer.Typer) -> None:
+    """Add the command to its verb."""
+    evaluate.command("clip", cls=Verb, epilog=NOTES)(clip)
+
+
+def clip(
+    data: Annotated[
+        list[Path],
+        typer.Option(
+            "--data",
+            metavar="PATH",
+            help="Pictures with their texts, in any format of the training data; repeat for more.",
+            show_default=False,
+        ),
+    ],
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model",
+            metavar="MODEL",
+            help="The CLIP to measure: a folder, or a name on the Hub; required.",
+            show_default=False,
+            autocompletion=model_completer(),
+        ),
+    ] = "",
+    columns: TextColumns = None,
+    skip_bad: SkipBad = False,
+    form: ScoreFormat = "text",
+    device: Device = None,
+) -> None:
+    """Measure how a CLIP finds the texts of pictures, and the pictures of texts: recall@1, 5 and 10."""
+    check_choice("format", form, ("text", "json"))
+    parsed = parse_label_columns(columns)
+    if not model:
+        raise OptionError(
+            "no model was given",
+            expected="--model FOLDER",
+            got="no --model",
+            do="train one: regard train clip --data photos/ --out model/",
+        )
+    from regard.text.labelled.columns import check_columns
+
+    check_columns(parsed, ("path", "text"))
+    found, pairs = _measure(data, model, parsed, skip_bad=skip_bad, device=device)
+    fields = {
+        "pairs": pairs,
+        "pictures": found.num_pictures,
+        "texts": found.num_texts,
+        "picture_to_text": {f"recall@{k}": share for k, share in found.picture_to_text.items()},
+        "text_to_picture": {f"recall@{k}": share for k, share in found.text_to_picture.items()},
+    }
+    if form == "json":
+        print(json.dumps(fields, indent=2))
+        return
+    print(f"{pairs:,} pairs of {found.num_pictures:,} pictures and {found.num_texts:,} different texts")
+    for name, shares in (("picture to text", found.picture_to_text), ("text to picture", found.text_to_picture)):
+        print(f"{name}   " + "   ".join(f"recall@{k} {share:.4f}" for k, share in shares.items()))
+
+
+def _measure(
+    data: list[Path], name: str, columns: tuple[str | int, str | int] | None, *, skip_bad: bool, device: str | None
+) -> tuple[Retrieval, int]:
+    """Load the model and the data, and return how they find each other, and the number of pairs."""
+    from regard.cli.progress import count_progress
+    from regard.tasks.clip.batches import Batches
+    from regard.tasks.clip.data import decode_pairs, encode_texts
+    from regard.tasks.clip.new_model import load_with_tokenizer
+    from regard.tasks.clip.validation import PairValidation
+    from regard.vision.augmentation import Augmentation
+    from regard.vision.captioned_pictures import read_and_report_captioned_pictures
+
+    folder = Path(name).expanduser()
+    clip = load_with_tokenizer(folder if folder.is_dir() else name, device=device)
+    assert clip.tokenizer is not None
+    assert clip.processor is not None
+    pairs = decode_pairs(
+        read_and_report_captioned_pictures(data, columns, say),
+        clip.processor,
+        memory=_MEMORY,
+        skip_bad=skip_bad,
+        say=say,
+    )
+    ids = encode_texts(pairs, clip.tokenizer, say=say)
+    batches = Batches(pairs, ids, pad_id=clip.text.pad_id, size=1, seed=0, augmentation=Augmentation())
+    validation = PairValidation(batches)
+    with count_progress(validation.count, "pictures and texts") as advance:
+        return validation.retrieve(clip, advance), len(pairs)

@@ -1,0 +1,120 @@
+"""Pictures or sounds with their texts: a folder with a .txt beside each file, or a table of paths and texts.
+
+    photos/1.jpg  photos/1.txt  photos/old/2.png  photos/old/2.txt ..        path,text
+                                                                             1.jpg,a red kite
+
+The white space of a text becomes single spaces, and its characters are composed (Unicode's form NFC): so one text is
+written in one way.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias, final
+
+from regard.errors import DataError
+from regard.media.labelled_file import SkippedFile
+from regard.media.media_kind import MediaKind
+from regard.media.read import check_source, read_and_report
+from regard.media.tables import ValueColumn, read_rows
+from regard.text.labelled.columns import Columns
+from regard.text.labelled.folders import read_text_file
+from regard.text.tokenizer import is_unicode
+
+
+@final
+@dataclass(frozen=True)
+class FileWithText:
+    """A picture or a sound and its text, which is not empty; ``place`` says where it was read, for messages.
+
+    The file is not opened before it is used.
+    """
+
+    content: Path
+    text: str
+    place: str
+
+
+TextOrSkipped: TypeAlias = FileWithText | SkippedFile
+
+
+def normalise_text(text: str) -> str:
+    """The text with single spaces as white space, none at its ends, and composed characters (NFC)."""
+    return unicodedata.normalize("NFC", " ".join(text.split()))
+
+
+def read_and_report_files_with_texts(
+    paths: Sequence[Path], kind: MediaKind, text: ValueColumn, columns: Columns | None, say: Callable[[str], None]
+) -> list[FileWithText]:
+    """Read all files with texts in order, and report what was skipped to ``say``.
+
+    ``text`` is the column of the text in tables, and ``columns`` are those of path and text if they have other names.
+    Raises OptionError for an unknown format, DataError for a missing source, for no file at all, and as the formats do.
+    """
+    return read_and_report(_read_all(paths, kind, text, columns), paths, kind, say, values="texts")
+
+
+def _read_all(
+    paths: Sequence[Path], kind: MediaKind, text: ValueColumn, columns: Columns | None
+) -> Iterator[TextOrSkipped]:
+    for path in paths:
+        check_source(path, kind, formats=_formats(kind), values="texts")
+    for path in paths:
+        yield from _read_folder(path, kind) if path.is_dir() else _read_table(path, kind, text, columns)
+
+
+def _formats(kind: MediaKind) -> str:
+    return (
+        f"a folder with a NAME.txt beside each {kind.example}; or FILE.csv, FILE.tsv or FILE.jsonl with the columns "
+        "path and text"
+    )
+
+
+def _read_table(path: Path, kind: MediaKind, text: ValueColumn, columns: Columns | None) -> Iterator[TextOrSkipped]:
+    for row in read_rows(path, kind, text, columns=columns):
+        if isinstance(row, SkippedFile):
+            yield row
+        elif not isinstance(row.value, str):
+            yield SkippedFile(row.place, "there is no text")
+        else:
+            yield _add_text(row.file, row.value, row.place)
+
+
+def _read_folder(folder: Path, kind: MediaKind) -> Iterator[TextOrSkipped]:
+    """Read the files of a folder, by their names in order; hidden files and folders are ignored.
+
+    Raises DataError for a folder without files of the kind, and for one in which no file has a text.
+    """
+    files = [one for one in sorted(folder.rglob("*")) if one.is_file() and not _is_hidden(one.relative_to(folder))]
+    found = [one for one in files if kind.is_name(one)]
+    texts = {one.with_suffix(""): one for one in files if one.suffix.lower() == ".txt"}
+    if not any(one.with_suffix("") in texts for one in found):
+        raise DataError(
+            f"{folder} has no {kind.several} with texts",
+            expected=f"{kind.example}, and its text in NAME.txt beside it",
+            got=f"{kind.count(len(found))}, and none with a text" if found else f"no {kind.several}",
+            do=f"write the texts beside the {kind.several}, or give a table of paths and texts: FILE.csv",
+        )
+    for one in found:
+        beside = texts.get(one.with_suffix(""))
+        if beside is None:
+            yield SkippedFile(str(one), f"there is no text beside a {kind.one}")
+            continue
+        text, problem = read_text_file(beside)
+        yield SkippedFile(str(beside), problem) if problem else _add_text(one, text, str(one))
+    for stem in sorted(texts.keys() - {one.with_suffix("") for one in found}):
+        yield SkippedFile(str(texts[stem]), f"there is no {kind.one} beside a text")
+
+
+def _add_text(file: Path, text: str, place: str) -> TextOrSkipped:
+    if not is_unicode(text):
+        return SkippedFile(place, "there is a lone surrogate, which is half a character")
+    text = normalise_text(text)
+    return FileWithText(file, text, place) if text else SkippedFile(place, "the text is empty")
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)

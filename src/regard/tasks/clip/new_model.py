@@ -1,0 +1,119 @@
+"""The model that is trained: a new CLIP of a preset size with the recipe's hyperparameters, or a trained one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.errors import CheckpointError, unknown_name_error
+from regard.models import Clip, ClipConfig, ClipTextConfig, ClipVisionConfig
+from regard.models.clip_tower import ClipTowerConfig
+from regard.models.load import load_clip
+from regard.tasks.clip.presets import MOST_TOKENS, Size, choose_size
+from regard.tasks.clip.recipe import ClipRecipe
+from regard.tasks.hyperparameters import apply_hyperparameters
+from regard.tasks.image_classification.new_model import default_processor
+from regard.tasks.image_classification.presets import choose_patch_size
+from regard.text.tokenizer import Tokenizer
+
+_TOWERS = ("text", "vision")
+_TEXT_FIELDS = ("vocabulary", "max_length", "end_id", "pad_id")
+"""Fields of the text tower that the tokenizer determines."""
+_VISION_FIELDS = ("picture_size", "channels", "labels")
+"""Fields of the vision tower that the data determine."""
+_WIDENING = 4
+
+
+def load_start(recipe: ClipRecipe) -> Clip | None:
+    """Load the CLIP that the recipe starts from, with a processor; None if it trains a new one.
+
+    Raises CheckpointError for a model that is no CLIP with a tokenizer.
+    """
+    if recipe.start is None:
+        return None
+    folder = Path(recipe.start).expanduser()
+    return load_with_tokenizer(folder if folder.is_dir() else recipe.start)
+
+
+def load_with_tokenizer(folder_or_name: str | Path, *, device: str | None = None) -> Clip:
+    """Load a CLIP that can read pictures and texts; one without a processor gets the default one.
+
+    Raises CheckpointError for one without a tokenizer, and what ``load_clip`` raises.
+    """
+    model = load_clip(folder_or_name, device=device)
+    if model.tokenizer is None:
+        raise CheckpointError(
+            f"{folder_or_name} has no tokenizer",
+            expected="tokenizer.json in the folder",
+            got="a CLIP without one",
+            do="use the whole folder of the model",
+        )
+    if model.vision.processor is None:
+        model.vision.processor = default_processor(model.vision.picture_size, model.vision.channels)
+    return model
+
+
+def check_hyperparameters(recipe: ClipRecipe) -> None:
+    """Try hyperparameters before data is read. Raises OptionError for those that no new model accepts."""
+    with torch.device("meta"):
+        Clip(_make_config(recipe, choose_size(0, recipe.model), edge=recipe.picture_size or 32, channels=3, text={}))
+
+
+def new_model(recipe: ClipRecipe, size: Size, *, edge: int, channels: int, tokenizer: Tokenizer) -> Clip:
+    """Build a model with random weights for pictures of ``edge`` x ``edge``. Raises OptionError as its config."""
+    text = {
+        "vocabulary": tokenizer.vocabulary,
+        "max_length": recipe.most_tokens or MOST_TOKENS,
+        "end_id": tokenizer.frame[1][0],
+        "pad_id": tokenizer.pad_id,
+    }
+    model = Clip(_make_config(recipe, size, edge=edge, channels=channels, text=text))
+    model.text.tokenizer = tokenizer.with_limit(model.text.max_tokens)
+    model.vision.processor = default_processor((edge, edge), channels)
+    return model
+
+
+def describe_model(recipe: ClipRecipe, size: Size | None, model: Clip) -> str:
+    """Describe the model in a line."""
+    name = f"the CLIP {recipe.start}" if size is None else f"a CLIP {size.name}"
+    count = sum(weight.numel() for weight in model.parameters()) / 1e6
+    vision, text = model.config.vision, model.config.text
+    height, width = vision.picture_size
+    kind = "grey" if vision.channels == 1 else "RGB"
+    return (
+        f"{name}, {kind} pictures of {height} x {width} in {_layers(vision)}, texts of at most "
+        f"{text.max_length} tokens in {_layers(text)}, {count:.2f} million weights"
+    )
+
+
+def _layers(tower: ClipTowerConfig) -> str:
+    return f"{tower.layers} layer{'s' if tower.layers > 1 else ''} of {tower.width}"
+
+
+def _make_config(recipe: ClipRecipe, size: Size, *, edge: int, channels: int, text: Mapping[str, int]) -> ClipConfig:
+    own: dict[str, dict[str, Any]] = {name: {} for name in _TOWERS}
+    for name, value in recipe.hyperparameters.items():
+        tower, dot, field = name.partition(".")
+        if not dot or tower not in own:
+            raise unknown_name_error("setting of a CLIP", name, [f"{one}.layers" for one in _TOWERS])
+        own[tower][field] = value
+    common: dict[str, Any] = {"width": size.width, "heads": size.heads, "inner": _WIDENING * size.width}
+    common |= {"projection": size.width, "activation": "gelu"}
+    patch = choose_patch_size(edge)
+    return ClipConfig(
+        apply_hyperparameters(
+            ClipTextConfig, {**common, "layers": size.text_layers, **text}, own["text"], fixed=_TEXT_FIELDS
+        ),
+        apply_hyperparameters(
+            ClipVisionConfig,
+            {**common, "layers": size.layers, "picture_size": (edge, edge), "patch_size": (patch, patch)}
+            | {"channels": channels},
+            own["vision"],
+            fixed=_VISION_FIELDS,
+            fixed_by="the pictures",
+            instead="set the size of the pictures with picture_size=... (--picture-size)",
+        ),
+    )

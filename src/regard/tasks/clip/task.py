@@ -1,0 +1,231 @@
+"""The task of learning from pictures and their captions, for ``regard.train.run``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from regard.media.files_with_texts import FileWithText
+from regard.models import Clip, ClipOutput
+from regard.tasks.check_data_files import check_data_files
+from regard.tasks.clip import new_model
+from regard.tasks.clip.batches import Batches, BatchIndices
+from regard.tasks.clip.data import PicturesWithTexts, encode_texts, find_pictures, split_pairs
+from regard.tasks.clip.loss import pair_loss
+from regard.tasks.clip.presets import (
+    FINE_TUNING_EPOCHS,
+    FINE_TUNING_PEAK,
+    FINE_TUNING_WARMUP,
+    SIZES,
+    Size,
+    choose_edge,
+    choose_size,
+)
+from regard.tasks.clip.recipe import ClipRecipe
+from regard.tasks.clip.validation import PairValidation
+from regard.tasks.image_classification.new_model import default_processor
+from regard.tasks.labelled_media import Say
+from regard.tasks.picture_pixels import measure_pictures
+from regard.tasks.recipe_fields import default_fields
+from regard.tasks.sentences import Indices
+from regard.tasks.time_shares import TimeShares
+from regard.text.encoder_tokenizer import train_encoder_tokenizer
+from regard.text.tokenizer import Tokenizer
+from regard.train import RankShard, RunContext, Settings, Task, Validation
+from regard.train.gather_rows import gather_rows
+from regard.vision import ImageProcessor
+from regard.vision.augmentation import Augmentation
+from regard.vision.captioned_pictures import read_and_report_captioned_pictures
+
+_TOKENIZER_FILE = "tokenizer.json"
+
+
+@final
+class ClipTask(Task):
+    """Training a CLIP by ``recipe``.
+
+    ``prepare`` makes the choices that the recipe leaves open, and reports them. It sets ``batches`` to the training
+    pairs and ``validation`` to the recall on validation pairs.
+    """
+
+    model: Clip
+    batches: Batches
+    validation: PairValidation
+
+    def __init__(self, recipe: ClipRecipe) -> None:
+        self._recipe = recipe
+        self._size: Size | None = None
+        self._measured = TimeShares(("waiting_for_data", "augmenting"))
+
+    def check(self) -> None:
+        """Raise an error for files that are missing, and for options that do not go together."""
+        check_data_files((*self._recipe.data, *self._recipe.validation), kind="pictures with texts")
+        self._recipe.check_effect()
+        if self._recipe.start is None:
+            new_model.check_hyperparameters(self._recipe)
+
+    def prepare(self, context: RunContext) -> None:
+        """Read and decode the pictures, hold some out, and make or load the model.
+
+        Raises DataError for data that cannot be used, OptionError for an invalid recipe, CheckpointError for a model
+        that cannot be started from.
+        """
+        recipe, say, seed = self._recipe, context.say, context.settings.seed
+        self.check()
+        # Settings that are invalid even with the shortest warm-up fail here, too.
+        _complete_settings(context.settings, None, is_new=recipe.start is None)
+        start = new_model.load_start(recipe)
+        pairs = read_and_report_captioned_pictures(recipe.data, recipe.columns, say)
+        others = read_and_report_captioned_pictures(recipe.validation, recipe.columns, say) if recipe.validation else []
+        if start is None:
+            pairs, processor = self._choose_processor(pairs, say)
+        else:
+            assert start.vision.processor is not None, "load_start sets it"
+            processor = start.vision.processor
+        training, held_out = split_pairs(recipe, pairs, others, processor, seed=seed, say=say)
+        self.model = self._build_model(training, processor, context) if start is None else start
+        say(f"the model: {new_model.describe_model(recipe, self._size, self.model)}")
+        augmentation = recipe.augmentation(min(self.model.vision.picture_size))
+        say(f"augmentation: {augmentation}")
+        tokenizer = self._tokenizer
+        self.batches, held = (
+            Batches(
+                one,
+                encode_texts(one, tokenizer, say=say),
+                pad_id=tokenizer.pad_id,
+                size=recipe.batch,
+                seed=seed,
+                augmentation=own,
+            )
+            for one, own in ((training, augmentation), (held_out, Augmentation()))
+        )
+        self.validation = PairValidation(held)
+        self._try_model()
+
+    def complete(self, settings: Settings) -> Settings:
+        """Fill in the learning rate and the warm-up where they are None, and the epochs of fine-tuning."""
+        return _complete_settings(settings, self._size, is_new=self._recipe.start is None)
+
+    def recipe(self) -> dict[str, Any]:
+        """The recipe's fields, with the model that was chosen, and a hash of the pictures and texts."""
+        processor = self.model.vision.processor
+        assert processor is not None
+        return {
+            **self._recipe.fields(),
+            "model": self.model.config.to_hugging_face() | {"processor": processor.fields()},
+            "pairs": self.batches.digest + self.validation.batches.digest,
+        }
+
+    def recipe_defaults(self) -> dict[str, Any]:
+        """The defaults of the recipe, by which runs of earlier versions went."""
+        return default_fields(ClipRecipe)
+
+    def files(self) -> Mapping[str, str]:
+        """The tokenizer as a text, by file name."""
+        return {_TOKENIZER_FILE: self._tokenizer.to_json()}
+
+    def epoch(self, number: int) -> list[BatchIndices]:
+        """The batches of an epoch."""
+        return self.batches.epoch(number)
+
+    def tokens(self, batch: BatchIndices) -> int:
+        """The number of pairs of a batch."""
+        return len(batch)
+
+    @property
+    def unit(self) -> str:
+        """What ``tokens`` counts."""
+        return "pairs"
+
+    def loss(self, model: nn.Module, batch: BatchIndices, shard: RankShard) -> Tensor:
+        """The sum of the losses of a shard of a batch, a scalar with a gradient."""
+        self._measured.begin()
+        device = next(model.parameters()).device
+        own: Indices = shard.rows(np.arange(len(batch)))
+        rows = own if len(own) else np.arange(1)  # every process takes part in each step, even without rows
+        ids, mask = self.batches.read_texts(batch.pairs[rows])
+        output: ClipOutput = model(ids.to(device), self.batches.augment(batch, rows, device), mask=mask)
+        self.batches.ask_after(batch)
+        pictures, texts = (
+            gather_rows(one[: len(own)], shard, len(batch)) for one in (output.image_embeddings, output.text_embeddings)
+        )
+        same = self.batches.find_same(batch, own).to(device)
+        return pair_loss(pictures, texts, output.scale, torch.from_numpy(own).to(device), same)
+
+    def metrics(self) -> dict[str, float]:
+        """The shares of the time in which training waited for decoded pictures, and augmented them."""
+        return self._measured.shares((self.batches.pairs.pixels.waited, self.batches.augmented))
+
+    def validate(self, model: nn.Module) -> Validation:
+        """Measure how pictures and texts of the validation pairs find each other."""
+        assert isinstance(model, Clip)
+        return self.validation.measure(model)
+
+    def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> None:
+        """Write the model folder, replacing an older model in it and keeping other files."""
+        assert isinstance(model, Clip)
+        counts = {"pairs": len(self.batches.pairs), "held_out": len(self.validation.batches.pairs)}
+        model.text.tokenizer, model.vision.processor = self.model.tokenizer, self.model.processor
+        model.metadata = {**counts, "start": self._recipe.fields()["start"], **about}
+        model.save(folder, overwrite=True, keep_others=True)
+
+    def describe(self, score: float) -> str:
+        """Format a score, for example "recall@1 0.914 among 300 held-out pairs"."""
+        return f"recall@1 {score:.3f} among {len(self.validation.batches.pairs):,} held-out pairs"
+
+    @property
+    def _tokenizer(self) -> Tokenizer:
+        assert self.model.tokenizer is not None
+        return self.model.tokenizer
+
+    def _choose_processor(self, pairs: list[FileWithText], say: Say) -> tuple[list[FileWithText], ImageProcessor]:
+        """The pairs whose pictures have a readable header, and the processor of a new model for them."""
+        recipe = self._recipe
+        good, (height, width), all_alike, all_grey = measure_pictures(
+            find_pictures(pairs), skip_bad=recipe.skip_bad, say=say
+        )
+        readable = {str(one.content) for one in good}
+        edge = recipe.picture_size or choose_edge(height, width, all_alike=all_alike)
+        return [one for one in pairs if str(one.content) in readable], default_processor(
+            (edge, edge), 1 if all_grey else 3
+        )
+
+    def _build_model(self, training: PicturesWithTexts, processor: ImageProcessor, context: RunContext) -> Clip:
+        recipe = self._recipe
+        self._size = choose_size(len(training), recipe.model)
+        if context.folder is not None and (context.folder / _TOKENIZER_FILE).exists():
+            tokenizer = Tokenizer.from_file(context.folder / _TOKENIZER_FILE)
+        else:
+            size = recipe.vocabulary or self._size.vocabulary
+            tokenizer = train_encoder_tokenizer(training.texts, kind="bpe", size=size, lowercase=True)
+        context.say(f"a vocabulary of {tokenizer.vocabulary:,} subwords, in lower case")
+        assert processor.picture_size is not None
+        return new_model.new_model(
+            recipe,
+            self._size,
+            edge=processor.picture_size[0],
+            channels=processor.channels,
+            tokenizer=tokenizer,
+        )
+
+    def _try_model(self) -> None:
+        """Compute a pair, so that a model that cannot do it fails before training."""
+        self.model.eval()
+        device = torch.device("cpu")
+        ids, mask = self.batches.read_texts(np.arange(1))
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            self.model(ids, self.batches.read_pictures(self.batches.pairs.picture_of[:1], device), mask=mask)
+
+
+def _complete_settings(settings: Settings, size: Size | None, *, is_new: bool) -> Settings:
+    size = size or SIZES["tiny"]
+    peak, warmup = (size.peak, size.warmup) if is_new else (FINE_TUNING_PEAK, FINE_TUNING_WARMUP)
+    settings = replace(settings, schedule=settings.schedule.complete(peak=peak, warmup=warmup))
+    unlimited = (settings.epochs, settings.steps, settings.minutes) == (None, None, None)
+    return settings if is_new or not unlimited else replace(settings, epochs=FINE_TUNING_EPOCHS)

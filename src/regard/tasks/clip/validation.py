@@ -1,0 +1,81 @@
+"""The validation of a CLIP: how often held-out pictures find their texts, and texts their pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import final
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional
+
+from regard.models import Clip
+from regard.tasks.clip.batches import Batches
+from regard.tasks.sentences import Indices
+from regard.train import Validation
+from regard.vision.retrieval import Retrieval, measure_retrieval
+
+_BATCH = 128
+_NUM_SAMPLES = 3
+_SHOWN = (1, 5)
+
+
+@final
+class PairValidation:
+    """Measures a CLIP on the pairs of ``batches``: the mean of recall@1 in both directions decides."""
+
+    def __init__(self, batches: Batches) -> None:
+        self.batches = batches
+        self._pictures, self._picture_of = np.unique(batches.pairs.picture_of, return_inverse=True)
+
+    def measure(self, model: Clip) -> Validation:
+        """Measure recall, with samples of pictures and the texts that were found for them."""
+        found = self.retrieve(model)
+        metrics = {"recall": found.recall}
+        metrics |= {f"picture_to_text_{k}": found.picture_to_text[k] for k in _SHOWN}
+        metrics |= {f"text_to_picture_{k}": found.text_to_picture[k] for k in _SHOWN}
+        return Validation(found.recall, metrics, self._samples(found))
+
+    @property
+    def count(self) -> int:
+        """How many pictures and texts ``retrieve`` computes."""
+        return len(self._pictures) + len(self.batches.pairs)
+
+    @torch.no_grad()
+    def retrieve(self, model: Clip, advance: Callable[[int], None] = lambda done: None) -> Retrieval:
+        """Compute the vectors of all pictures and texts, and how they find each other.
+
+        ``advance`` is told how many are done.
+        """
+        pairs, pictures, texts = self.batches.pairs, list[Tensor](), list[Tensor]()
+        for rows in _cut(self._pictures):
+            pictures.append(self._embed_pictures(model, rows))
+            advance(sum(map(len, pictures)))
+        for rows in _cut(np.arange(len(pairs))):
+            texts.append(self._embed_texts(model, rows))
+            advance(len(self._pictures) + sum(map(len, texts)))
+        return measure_retrieval(torch.cat(pictures), torch.cat(texts), pairs.texts, self._picture_of)
+
+    def _embed_pictures(self, model: Clip, pictures: Indices) -> Float[Tensor, "rows size"]:
+        pooled = model.vision(self.batches.read_pictures(pictures, model.device)).pooled
+        return functional.normalize(pooled.float(), dim=-1).cpu()
+
+    def _embed_texts(self, model: Clip, pairs: Indices) -> Float[Tensor, "rows size"]:
+        ids, mask = self.batches.read_texts(pairs)
+        return model.text.embed(ids.to(model.device), mask=mask).float().cpu()
+
+    def _samples(self, found: Retrieval) -> tuple[str, ...]:
+        pairs, lines = self.batches.pairs, list[str]()
+        step = max(1, len(self._pictures) // _NUM_SAMPLES)
+        for index in range(0, len(self._pictures), step)[:_NUM_SAMPLES]:
+            first = int(np.flatnonzero(self._picture_of == index)[0])
+            place = pairs.pixels.pictures[int(self._pictures[index])].place
+            lines += [f"picture: {place}", f"text:    {pairs.texts[first]}"]
+            lines += [f"found:   {pairs.texts[int(found.found_texts[index])]}"]
+        return tuple(lines)
+
+
+def _cut(indices: Indices) -> list[Indices]:
+    return [indices[begin : begin + _BATCH] for begin in range(0, len(indices), _BATCH)]
