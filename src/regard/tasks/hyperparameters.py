@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from regard.errors import OptionError, unknown_name_error
+from regard.errors import OptionError, short_repr, unknown_name_error
 
 Config = TypeVar("Config")
 
@@ -37,7 +37,7 @@ def apply_hyperparameters(
             raise OptionError(
                 f"{name} is determined by {fixed_by}",
                 expected=f"hyperparameters (--set) without {name}",
-                got=repr(value),
+                got=short_repr(value),
                 do=instead,
             )
         if name not in free:
@@ -60,7 +60,7 @@ def apply_hyperparameters(
         if type(value) not in wanted and not (float in wanted and type(value) is int):
             words = " or ".join("None" if one is NoneType else one.__name__ for one in wanted)
             raise OptionError(
-                f"wrong {name}", expected=words, got=repr(value), do=f"give {words} as the value of {name}"
+                f"wrong {name}", expected=words, got=short_repr(value), do=f"give {words} as the value of {name}"
             )
         own[name] = float(value) if types[name] is float else value
     return kind(**{**numbers, **own})
@@ -70,7 +70,7 @@ def _read_list(name: str, value: Any) -> tuple[int, ...]:
     """A tuple of integers, of a list of any length. Raises OptionError for anything else."""
     if not isinstance(value, list | tuple) or any(type(one) is not int for one in value):
         raise OptionError(
-            f"wrong {name}", expected="a list of integers", got=repr(value), do=f"for example {name}=[2, 2]"
+            f"wrong {name}", expected="a list of integers", got=short_repr(value), do=f"for example {name}=[2, 2]"
         )
     return tuple(value)
 
@@ -82,7 +82,7 @@ def _read_tuple(name: str, value: Any, count: int) -> tuple[int, ...]:
         raise OptionError(
             f"wrong {name}",
             expected=f"an integer, or a list of {count}",
-            got=repr(value),
+            got=short_repr(value),
             do=f"for example {name}={[8] * count}",
         )
     return tuple(listed)

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from regard.errors import CheckpointError, DataError, OptionError, RefusedError, check_kind
+from regard.errors import CheckpointError, DataError, OptionError, RefusedError, check_kind, short_repr
 from regard.models import Cct, Cvt, ImageEncoder, Swin
 from regard.models.image_encoder import ImageOutput, TokenGrid
 from regard.recording import LayerCall, record
@@ -158,7 +158,7 @@ def _find_label(model: ImageEncoder, label: str | None) -> str | None:
     raise OptionError(
         "the model has no such label",
         expected=f"one of {some}" if model.labels else "a model with labels, and this one has none",
-        got=repr(label),
+        got=short_repr(label),
         do="check the spelling, or leave --label out" if model.labels else "leave --label out",
     )
 

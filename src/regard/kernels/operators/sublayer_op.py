@@ -58,12 +58,12 @@ class AttentionLayers(NamedTuple):
 def can_compute(tokens: Tensor) -> bool:
     """Whether the kernels compute sublayers of these tokens: few ones on a CPU, without gradients."""
     return (
-        tokens.dim() == 3
+        tokens.layout is torch.strided  # first: a nested tensor has no numbers to compare
+        and tokens.dim() == 3
         and 0 < tokens.shape[0] * tokens.shape[1] <= MAX_TOKENS
         and tokens.dtype in DTYPES
         and not torch.is_grad_enabled()
         and tokens.is_cpu
-        and tokens.layout is torch.strided
         and is_eager(tokens)
         and forward_ad._current_level < 0
         and not torch.is_autocast_enabled("cpu")
