@@ -38,6 +38,16 @@ def test_the_same_seed_gives_the_same_text(run_here, folder):
     assert same[0] == same[1] != same[2]
 
 
+def test_an_interrupted_text_ends_its_line(run_here, folder, monkeypatch):
+    def stream(self, prompt, **options):
+        yield " sat"
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Generator, "stream", stream)
+    done = run_here("generate", "--model", "m", "the cat")
+    assert (done.returncode, done.stdout) == (130, "the cat sat\n")
+
+
 def test_prompts_of_a_file_become_json_lines(folder):
     (folder / "p.txt").write_text("the cat\na horse\n\n")
     done = regard(folder, "generate", "--model", "m", "--data", "p.txt", "-o", "out.jsonl", "--max-tokens", 5,
