@@ -30,6 +30,23 @@ SIZES: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("AutoModelForMaskedLM", WIDE | TEXT),
     "albert": ("AutoModelForMaskedLM", WIDE | TEXT | {"embedding_size": 24}),
     "bloom": ("AutoModelForCausalLM", {"hidden_size": 32, "n_layer": 2, "n_head": 4}),
+    "gpt_neo": (
+        "AutoModelForCausalLM",
+        {"hidden_size": 32, "num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]]},
+    ),
+    "gemma3n_text": (
+        "AutoModelForCausalLM",
+        GROUPED
+        | {
+            "num_kv_shared_layers": 0,
+            "hidden_size_per_layer_input": 8,
+            "vocab_size_per_layer_input": 64,
+            "laurel_rank": 4,
+            "altup_num_inputs": 2,
+            "activation_sparsity_pattern": [0.0, 0.0],
+            "layer_types": ["full_attention"] * 2,
+        },
+    ),
     "t5": (
         "AutoModelForSeq2SeqLM",
         {

@@ -38,6 +38,25 @@ def test_the_same_seed_gives_the_same_text(run_here, folder):
     assert same[0] == same[1] != same[2]
 
 
+def test_an_interrupted_text_ends_its_line(run_here, folder, monkeypatch):
+    def stream(self, prompt, **options):
+        yield " sat"
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Generator, "stream", stream)
+    done = run_here("generate", "--model", "m", "the cat")
+    assert (done.returncode, done.stdout) == (130, "the cat sat\n")
+
+
+def test_a_type_that_only_transformers_has(run_here, folder):
+    (folder / "m" / "config.json").write_text('{"model_type": "cohere2"}')
+    done = run_here("generate", "--model", "m", "the cat")
+    assert done.returncode == 4
+    assert "got:      model_type 'cohere2'" in done.stderr
+    assert "gpt2, gpt_oss, llama" in done.stderr
+    assert 'import regard.hf, and from_pretrained(folder, attn_implementation="regard")' in done.stderr
+
+
 def test_prompts_of_a_file_become_json_lines(folder):
     (folder / "p.txt").write_text("the cat\na horse\n\n")
     done = regard(folder, "generate", "--model", "m", "--data", "p.txt", "-o", "out.jsonl", "--max-tokens", 5,

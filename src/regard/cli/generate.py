@@ -311,18 +311,20 @@ def _prompt(generator: TextGenerator, text: str, system: str | None, *, chat: bo
 def _print_stream(
     generator: TextGenerator, prompt: str, ends: _Ends, options: dict[str, Any], *, shows_prompt: bool
 ) -> None:
-    """Print a text while it is written."""
+    """Print a text while it is written; its line ends also if Ctrl-C or an error ends the text."""
     from regard.generation import Continuation
 
     parts = generator.stream(prompt, **options)
-    if shows_prompt:
-        _print_part(prompt)
-    for part in parts:
-        if isinstance(part, Continuation):
-            ends.add(part)
-        else:
-            _print_part(part)
-    print(flush=True)
+    try:
+        if shows_prompt:
+            _print_part(prompt)
+        for part in parts:
+            if isinstance(part, Continuation):
+                ends.add(part)
+            else:
+                _print_part(part)
+    finally:
+        print(flush=True)
 
 
 def _print_part(text: str) -> None:

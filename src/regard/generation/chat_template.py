@@ -19,7 +19,9 @@ from regard.errors import CheckpointError, DataError, MissingPackageError, check
 from regard.models.config_file import read_json_object
 
 _TEMPLATE_FILE, _CONFIG_FILE = "chat_template.jinja", "tokenizer_config.json"
-_TOKEN_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token")
+_TOKEN_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_UNUSED = {"tools": None, "documents": None}
+"""What a template may ask for, and no prompt has here: it is None, as in ``transformers``, and not undefined."""
 
 
 @final
@@ -56,6 +58,8 @@ class ChatTemplate:
             from jinja2 import TemplateError
             from jinja2.ext import loopcontrols
             from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+            from regard.generation.generation_tag import GenerationTag
         except ImportError:
             raise MissingPackageError(
                 "a chat template needs a package",
@@ -63,12 +67,14 @@ class ChatTemplate:
                 got="it is not installed",
                 do="pip install 'regard[chat]'",
             ) from None
-        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, GenerationTag]
+        )
         environment.filters["tojson"] = _to_json
         environment.globals |= {"raise_exception": _refuse, "strftime_now": _format_time}
         try:
             template = environment.from_string(self.source)
-            return str(template.render(messages=list(messages), add_generation_prompt=True, **self.tokens))
+            return str(template.render(messages=list(messages), add_generation_prompt=True, **_UNUSED, **self.tokens))
         except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
             if isinstance(error, DataError):
                 raise
@@ -86,8 +92,15 @@ def _token_text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _to_json(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Jinja's filter tojson without its escapes for HTML, and with the arguments of json that templates pass."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 def _format_time(form: str) -> str:

@@ -187,11 +187,12 @@ class Generator(TextGenerator):
     def prompt_ids(self, prompt: str, name: str) -> list[int]:
         """See ``TextGenerator.prompt_ids``."""
         check_text(prompt, 1)
-        (ids,) = self.tokenizer.ids([prompt])
+        (ids,) = self.tokenizer.plain_ids([prompt])
+        # The special tokens that a tokenizer adds after a text would end it; those before it may be in a chat template.
+        before, _ = self.tokenizer.frame
+        if tuple(ids[: len(before)]) != before:
+            ids = [*before, *ids]
         start = self.model.start_id
-        # A template may begin with the start token, which the tokenizer adds too.
-        if start is not None and ids[:2] == [start, start]:
-            ids = ids[1:]
         if not ids and start is not None:
             ids = [start]
         if not ids:

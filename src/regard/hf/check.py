@@ -21,6 +21,7 @@ _INTERFACE = {"ALL_ATTENTION_FUNCTIONS", "attention_interface"}
 _WEIGHTS = {
     "softmax",
     "Softmax",
+    "XSoftmax",
     "scaled_dot_product_attention",
     "multi_head_attention_forward",
     "logsumexp",
@@ -50,6 +51,8 @@ class AttentionReport:
         return bool(self.through_interface) and not self.own_code and set(self.implementation.values()) == {"regard"}
 
     def __str__(self) -> str:
+        if not self.through_interface and not self.own_code:
+            return f"{self.model}: no attention layer was found"
         lines = [f"{self.model}: {'all' if self.uses_regard else 'not all'} attention layers compute with regard"]
         lines += [f"  {len(self.through_interface)} layers use the interface of transformers"]
         for kind, count in Counter(self.own_code.values()).items():
@@ -57,8 +60,6 @@ class AttentionReport:
         for part, name in self.implementation.items():
             if name != "regard":
                 lines += [f'  {part or "the model"} has attn_implementation="{name}"']
-        if not self.through_interface and not self.own_code:
-            lines += ["  no attention layer was found"]
         return "\n".join(lines)
 
 

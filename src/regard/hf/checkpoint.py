@@ -86,10 +86,10 @@ def load_checkpoint(folder: Path) -> Checkpoint:
             do="merge it with peft: model.merge_and_unload().save_pretrained(new_folder)",
         )
     stored_tensors(folder)  # refuses pickles and damaged files
-    model = _load_model(folder, config, _NAME)
-    uses_regard = check(model).uses_regard
-    if not uses_regard:
-        model = _load_model(folder, config, "eager")
+    model = _load_model(folder, config)
+    layers = check(model)
+    if layers.through_interface and not layers.own_code:
+        model.set_attn_implementation(_NAME)
     if model.main_input_name != "input_ids":
         raise RefusedError(
             f"{folder} is a model that does not read text",
@@ -102,7 +102,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         model,
         Tokenizer.from_file(tokenizer_file, limit=_token_limit(model)),
         tokenizers.Tokenizer.from_str(tokenizer_file.read_text(encoding="utf-8")),
-        uses_regard,
+        check(model).uses_regard,
     )
 
 
@@ -124,7 +124,8 @@ def _read_config(folder: Path) -> Any:
         return config
 
 
-def _load_model(folder: Path, config: Any, implementation: str) -> Any:
+def _load_model(folder: Path, config: Any) -> Any:
+    """Load a model with "eager", which every type knows; some that ignore other names raise an error for them."""
     auto = transformers.AutoModelForSeq2SeqLM if config.is_encoder_decoder else transformers.AutoModel
     if type(config) not in auto._model_mapping:
         raise CheckpointError(
@@ -137,7 +138,7 @@ def _load_model(folder: Path, config: Any, implementation: str) -> Any:
         model, loading = auto.from_pretrained(
             folder,
             config=config,
-            attn_implementation=implementation,
+            attn_implementation="eager",
             dtype=torch.float32,
             use_safetensors=True,
             local_files_only=True,

@@ -52,7 +52,7 @@ def read_text(checkpoint: Checkpoint, text: str, *, truncate: bool = False, name
     return Reading(
         tokens=Tokens(text, tokenized.tokens, spans_without_spaces(text, tokenized.spans), tokenized.special),
         layers=layers,
-        hidden=_stack_hidden(output.get("hidden_states"), len(layers)),
+        hidden=_stack_hidden(output.get("hidden_states"), layers=len(layers), tokens=len(tokenized)),
         dropped=tokenized.dropped,
         sink=0 if _are_causal(layers) else None,
     )
@@ -106,8 +106,15 @@ def _is_causal(layer: AttentionLayer) -> bool:
     return not np.triu(layer.weights(), 1).any()
 
 
-def _stack_hidden(states: Sequence[Tensor] | None, layers: int) -> Float32[np.ndarray, "layers tokens width"] | None:
-    """Hidden states after the embedding and each layer; None if the model returns others."""
+def _stack_hidden(
+    states: Sequence[Tensor] | None, *, layers: int, tokens: int
+) -> Float32[np.ndarray, "layers tokens width"] | None:
+    """Hidden states after the embedding and each layer; None if the model returns others.
+
+    Gemma 3n has several of them for each token.
+    """
     if states is None or len(states) != layers + 1 or len({one.shape for one in states}) != 1:
+        return None
+    if states[0].dim() != 3 or states[0].shape[:2] != (1, tokens):
         return None
     return np.asarray(to_numpy(torch.cat(tuple(states))), dtype=np.float32)

@@ -108,7 +108,7 @@ class InterfaceLayers(CallSource):
         """Return the error for a model of ``transformers`` whose layers cannot be recorded; None for others."""
         others = self._sort_layers(model)[1]
         if not others:
-            return None
+            return _no_layer_error(model)
         islands = {name: why for name, why in others.items() if not why.startswith("attn_")}
         if len(islands) < len(others):
             return OptionError(
@@ -153,6 +153,25 @@ def _open(listener: _Listener) -> Iterator[None]:
         yield
     finally:
         _listeners.remove(listener)
+
+
+def _no_layer_error(model: nn.Module) -> OptionError | None:
+    """The error for a model of ``transformers`` in which no attention layer is found; None for others."""
+    if any(_pretrained_parts(model)):
+        return OptionError(
+            f"{type(model).__name__} has no attention layer that can be recorded",
+            expected="a model with attention layers",
+            got="none in it: such a model may mix tokens by scans or convolutions, which have no attention weights",
+            do="record another model; regard.hf.check(model) tells which attention layers a model has",
+        )
+    if any(type(module).__module__.startswith("transformers.") for module in model.modules()):
+        return OptionError(
+            f"{type(model).__name__} is a part of a model of transformers, and cannot be recorded alone",
+            expected="the whole model, whose layers are found with their names",
+            got=f"a {type(model).__name__}",
+            do="regard.record(model) with the whole model, and call the part inside the with block",
+        )
+    return None
 
 
 def _pretrained_parts(model: nn.Module) -> Iterator[tuple[str, PreTrainedModel]]:

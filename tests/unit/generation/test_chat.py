@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 import tokenizers
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 from regard.cli.app import app
 from regard.errors import CheckpointError, DataError
 from regard.generation import Generator
+from regard.generation.chat_template import ChatTemplate
 from regard.search import Greedy
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -78,6 +80,43 @@ def test_an_answer_is_that_of_transformers(folder, system):
     result = CliRunner().invoke(app, [*command, *more])
     assert result.exit_code == 0, result.exception
     assert result.stdout == text + "\n"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for one in messages %}{% generation %}{{ one.content }}{% endgeneration %}{% endfor %}",
+        "{% set a = 1 %}{% generation %}{% set a = 2 %}{{ a }}{% endgeneration %}{{ a }}",
+        "{% if tools is not none %}tools{% elif documents is not none %}documents{% else %}none{% endif %}",
+        "{{ {'b': '\u00e9', 'a': '<'} | tojson(ensure_ascii=False, separators=(',', ':'), sort_keys=True) }}",
+        "{{ cls_token }}{{ messages[0].content }}{{ sep_token }}{{ mask_token }}",
+    ],
+)
+def test_a_template_is_rendered_as_by_transformers(folder, source, tmp_path):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, cls_token="[C]", sep_token="[S]", mask_token="[M]")
+    tokenizer.chat_template = source
+    tokenizer.save_pretrained(tmp_path)
+    template = ChatTemplate.from_folder(tmp_path)
+    messages = [{"role": "user", "content": MESSAGE}]
+    expected = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    assert template is not None
+    assert template.render(messages) == expected
+
+
+def test_an_end_token_of_the_tokenizer_does_not_end_the_prompt(folder, tmp_path):
+    """Of a tokenizer that adds tokens on both sides, those before a prompt are added, once."""
+    path = shutil.copytree(folder, tmp_path / "model")
+    backend = tokenizers.Tokenizer.from_file(str(path / "tokenizer.json"))
+    frame = [(SPECIAL[0], 0), (SPECIAL[2], 2)]
+    backend.post_processor = tokenizers.processors.TemplateProcessing(
+        single=f"{SPECIAL[0]} $A {SPECIAL[2]}", special_tokens=frame
+    )
+    backend.save(str(path / "tokenizer.json"))
+    plain, framed = Generator.load(folder), Generator.load(path)
+    expected = [0, *plain.prompt_ids(MESSAGE, "the prompt")]
+    assert framed.prompt_ids(MESSAGE, "the prompt") == expected
+    assert framed.prompt_ids(SPECIAL[0] + MESSAGE, "the prompt") == expected
+    assert framed.prompt_ids("", "the prompt") == [0]
 
 
 def test_a_message_cannot_end_its_own_turn(folder):

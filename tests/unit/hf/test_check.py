@@ -18,7 +18,10 @@ from unit.hf.model_table import PAGE
 from unit.hf.model_types import MODEL_TYPES, ModelType
 
 SIZES = {"vocab_size": 97, "hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 40}
-FAST_ISLANDS = {"bloom": (SIZES | {"n_head": 4, "n_layer": 2}, "BloomAttention")}
+FAST_ISLANDS = {
+    "bloom": (SIZES | {"n_head": 4, "n_layer": 2}, "BloomAttention"),
+    "sew-d": (SIZES, "DisentangledSelfAttention"),
+}
 ISLANDS = {
     "gptj": ({"vocab_size": 97, "n_embd": 32, "n_head": 4, "n_layer": 2, "rotary_dim": 4}, "GPTJAttention"),
     "deberta-v2": (SIZES, "DisentangledSelfAttention"),
@@ -65,7 +68,7 @@ def test_models_of_the_page_accept_and_ignore_the_name(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["bark", "falcon", "gpt_neo", "gptj"])
+@pytest.mark.parametrize("name", ["bark", "data2vec-vision", "falcon", "gpt_neo", "gptj"])
 def test_models_that_do_not_know_the_name(name):
     config = transformers.AutoConfig.for_model(name)
     with torch.device("meta"), pytest.raises(KeyError, match="regard"):
@@ -110,6 +113,13 @@ def test_a_model_with_another_implementation():
     assert str(report) == (
         "LlamaForCausalLM: all attention layers compute with regard\n  2 layers use the interface of transformers"
     )
+
+
+def test_a_model_without_attention_layers():
+    config = transformers.FNetConfig(vocab_size=97, hidden_size=32, num_hidden_layers=1, intermediate_size=40)
+    report = regard.hf.check(transformers.AutoModel.from_config(config))
+    assert not report.uses_regard
+    assert str(report) == "FNetModel: no attention layer was found"
 
 
 @pytest.mark.parametrize("value", [*GARBAGE, "module"])

@@ -272,6 +272,26 @@ def test_islands_are_refused_by_name():
     assert "output_attentions=True" in str(refusal.value)
 
 
+def test_a_model_without_attention_layers_is_refused():
+    config = transformers.Mamba2Config(**SIZES | {"num_hidden_layers": 1, "num_heads": 8, "head_dim": 8, "n_groups": 1})
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="regard")
+    with (
+        pytest.raises(OptionError, match=r"Mamba2ForCausalLM has no attention layer that can be recorded"),
+        regard.record(model),
+    ):
+        pass
+
+
+def test_a_part_of_a_model_is_refused():
+    model = BY_NAME["llama"].build()
+    model.set_attn_implementation("regard")
+    with (
+        pytest.raises(OptionError, match=r"(?s)LlamaDecoderLayer is a part.*with the whole model"),
+        regard.record(model.model.layers[0]),
+    ):
+        pass
+
+
 def test_layers_that_are_not_recorded_are_named(caplog):
     kind = BY_NAME["siglip"]
     model = kind.build()
