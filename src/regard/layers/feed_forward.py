@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.errors import ShapeError, check_choice, check_flag, check_size, check_weights
+from regard.kernels.autocast import to_autocast_dtype
 from regard.layers.dropout import Dropout
 from regard.layers.projection import linear_activation
 from regard.validation import check_tokens
@@ -63,6 +64,7 @@ class FeedForward(nn.Module):
         if gate is None:
             inner = linear_activation(tokens, up, self.inner_activation)
         else:
+            tokens = to_autocast_dtype(tokens)
             inner = linear_activation(tokens, gate, self.inner_activation) * linear_activation(tokens, up)
         return linear_activation(self.dropout(inner), self.down)
 

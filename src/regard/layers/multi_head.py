@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from regard.arguments import explain_arguments, unknown_argument_error
 from regard.contract import Frame
 from regard.errors import LARGEST_SIZE, check_count, check_flag, check_size, check_weights
+from regard.kernels.autocast import to_autocast_dtype
 from regard.kernels.request import Bias
 from regard.layers.layer_input import check_layer_input
 from regard.layers.multi_head_checks import (
@@ -192,6 +193,8 @@ class MultiHeadAttention(nn.Module):
         Raises ShapeError, DtypeError, DeviceError, OptionError or RefusedError, as ``regard.attention`` does.
         """
         self._check_input_names(inputs)
+        if key is None and isinstance(query, Tensor):  # one cast for queries, keys and values
+            query = to_autocast_dtype(query)
         key = query if key is None else key
         value = key if value is None else value
         check_mask(mask)

@@ -4,10 +4,12 @@ import pytest
 import torch
 from torch import nn
 from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import regard
 from regard import masks, positions
 from regard.errors import DtypeError, OptionError, RefusedError, ShapeError
+from regard.layers import FeedForward
 
 WIDTH, HEADS = 12, 3
 
@@ -191,3 +193,25 @@ class TestMessages:
             regard.MultiHeadAttention(WIDTH, HEADS, position=positions.Rotary(6))(tokens)
         with pytest.raises(ShapeError, match=r"(?s)ALiBi.*3 heads.*got: +4 heads"):
             regard.MultiHeadAttention(WIDTH, HEADS, position=positions.ALiBi(4))(tokens)
+
+
+class _CountCasts(TorchDispatchMode):
+    """Counts casts of tensors of one shape."""
+
+    def __init__(self, shape):
+        super().__init__()
+        self.shape, self.count = shape, 0
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        if function is torch.ops.aten._to_copy.default and tuple(arguments[0].shape) == self.shape:
+            self.count += 1
+        return function(*arguments, **(keywords or {}))
+
+
+def test_autocast_casts_the_tokens_of_self_attention_once():
+    """And not for queries, keys and values again; nor for both products of a gated feed-forward layer."""
+    tokens = torch.randn(2, 5, 12)
+    for layer in (regard.MultiHeadAttention(12, 3), FeedForward(12, 7, activation="swiglu")):
+        with torch.autocast("cpu", torch.bfloat16), _CountCasts((2, 5, 12)) as casts:
+            layer(tokens)
+        assert casts.count == 1
