@@ -17,6 +17,7 @@ from regard import masks
 from regard.errors import RefusedError, ShapeError
 from regard.exact_attention import attention
 from regard.hf import recorded_layers
+from regard.hf.chosen_keys import hide_other_keys
 from regard.hf.other_arguments import check_cache, check_packing, refuse_unknown_arguments
 from regard.hf.read_mask import read_mask
 from regard.hf.requested_weights import are_weights_requested
@@ -43,6 +44,7 @@ def attention_function(
     sinks: Tensor | None = None,
     sliding_window: int | None = None,
     cache: Any = None,
+    indices: Any = None,
     **arguments: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """Compute one attention layer.
@@ -60,6 +62,7 @@ def attention_function(
         sliding_window: keys that a causal query may attend to, its own included. Counts if there is no mask; a mask
             holds the window itself.
         cache: a paged cache of continuous batching, which stores the new keys and returns all of them.
+        indices: (batch, queries, chosen), the only keys that a query of a sparse model attends to; see ``chosen_keys``.
         arguments: other arguments of the model; see ``other_arguments``.
 
     Returns:
@@ -74,6 +77,8 @@ def attention_function(
     if cache is not None:
         key, value = cache.update(key_states=key, value_states=value, layer_idx=module.layer_idx, kwargs=arguments)
     query, key, value = _match_batches(*_cast_in_autocast(query, key, value))
+    if indices is not None:
+        attention_mask = hide_other_keys(attention_mask, indices, query, key.shape[2])
     if isinstance(scaling, Tensor):
         query, scaling = query * scaling.to(query.dtype), 1.0
     sums: dict[str, Any] = {"scale": scaling, "softcap": softcap, "sinks": _join_sinks(s_aux, sinks)}

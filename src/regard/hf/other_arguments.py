@@ -1,7 +1,7 @@
 """Arguments that a model passes beyond those of attention: known ones are harmless, all others are refused.
 
 ``transformers`` hands every keyword of a model's call down to its attention function. One that nobody reads may still
-have a meaning: the indices of the keys that a sparse model has chosen, say. To ignore it would be a wrong result.
+have a meaning: the blocks of keys that a sparse model has chosen, say. To ignore it would be a wrong result.
 """
 
 from __future__ import annotations
@@ -56,7 +56,6 @@ HARMLESS = frozenset(
 """Names of arguments that do not change what attention computes."""
 
 _MEANINGS = {
-    "indices": "the keys that each query has chosen (sparse attention)",
     "block_indices": "the blocks of keys that each query has chosen (sparse attention)",
     "block_table": "the pages of a cache that a kernel of flash attention reads itself",
 }

@@ -32,6 +32,25 @@ WIDE = {
 }
 _GROUPED = TEXT | WIDE | {"num_key_value_heads": 2, "head_dim": 8}
 _BERT = TEXT | WIDE
+_DEEPSEEK = (
+    TEXT
+    | WIDE
+    | {
+        "num_key_value_heads": 4,
+        "kv_lora_rank": 12,
+        "q_lora_rank": 14,
+        "qk_nope_head_dim": 8,
+        "qk_rope_head_dim": 4,
+        "v_head_dim": 6,
+        "n_routed_experts": 4,
+        "n_group": 2,
+        "topk_group": 1,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 24,
+        "first_k_dense_replace": 1,
+    }
+)
+_INDEXER = {"index_topk": 5, "index_n_heads": 2, "index_head_dim": 8}
 _BART = TEXT | {
     "d_model": 32,
     "encoder_layers": 2,
@@ -293,22 +312,10 @@ MODEL_TYPES = (
     _decoder("opt", TEXT | WIDE, ffn_dim=40, word_embed_proj_dim=32),
     _decoder("gpt_neox", TEXT | WIDE),
     _decoder("gpt2", TEXT, n_embd=32, n_layer=2, n_head=4, n_positions=64, is_fast=True),
-    _decoder(
-        "deepseek_v3",
-        TEXT | WIDE,
-        num_key_value_heads=4,
-        kv_lora_rank=12,
-        q_lora_rank=14,
-        qk_nope_head_dim=8,
-        qk_rope_head_dim=4,
-        v_head_dim=6,
-        n_routed_experts=4,
-        n_group=2,
-        topk_group=1,
-        num_experts_per_tok=2,
-        moe_intermediate_size=24,
-        first_k_dense_replace=1,
-    ),
+    _decoder("deepseek_v3", _DEEPSEEK),
+    # With a static cache their indexers choose other keys than without one, with eager too.
+    _decoder("deepseek_v32", _DEEPSEEK | _INDEXER, has_static_cache=False),
+    _decoder("glm_moe_dsa", _DEEPSEEK | _INDEXER, has_static_cache=False),
     _decoder(
         "inkling2_text",
         _INKLING,

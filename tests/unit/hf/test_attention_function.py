@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 from transformers.masking_utils import sliding_window_causal_mask_function
 
-from regard.errors import RefusedError, RegardError, ShapeError
+from regard.errors import DtypeError, RefusedError, RegardError, ShapeError
 from regard.hf.attention_function import attention_function
 from regard.kernels.reference import query_tiles
 
@@ -154,10 +154,45 @@ def test_a_causal_layer_without_a_mask_is_refused_where_alignment_is_unknown():
     assert "3 queries and 11 keys" in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["indices", "block_indices", "block_table", "temperature"])
+@pytest.mark.parametrize("name", ["block_indices", "block_table", "temperature"])
 def test_unknown_arguments_are_refused(name):
     with pytest.raises(RefusedError, match=name):
         attention_function(Layer(), *tensors(), None, **{name: torch.zeros(3, 11, 2, dtype=torch.long)})
+
+
+@pytest.mark.parametrize("kind", ["bool", "lowest"])
+def test_chosen_keys_of_a_sparse_model(kind):
+    """Each query attends to the keys of its indices that the mask shows; one has chosen hidden keys alone."""
+    query, key, value = leaves = tensors()
+    indices = torch.randn(3, 11, 11).topk(4, dim=-1).indices
+    indices[1, 0] = torch.tensor([7, 8, 9, 10])
+    chosen = torch.zeros(3, 11, 11, dtype=torch.bool)
+    for entry in range(3):
+        for row in range(11):
+            chosen[entry, row, indices[entry, row]] = True
+    lowest = torch.finfo(torch.float64).min
+    mask = CAUSAL if kind == "bool" else torch.zeros(1, 1, 11, 11).double().masked_fill(~CAUSAL, lowest)
+    output, weights = attention_function(Layer(), query, key, value, mask, indices=indices, output_attentions=True)
+    expected, of_keys = oracle(query, key, value, allowed=CAUSAL & chosen[:, None])
+    assert_equal_with_gradients(output, expected, leaves)
+    torch.testing.assert_close(weights, of_keys)
+    assert not output[1, 0].any()
+
+
+@pytest.mark.parametrize(
+    ("indices", "mask", "error"),
+    [
+        (torch.zeros(3, 11, 2, dtype=torch.long), None, RefusedError),
+        (torch.zeros(3, 11, 2), CAUSAL, DtypeError),
+        ([0], CAUSAL, DtypeError),
+        (torch.zeros(3, 5, 2, dtype=torch.long), CAUSAL, ShapeError),
+        (torch.full((3, 11, 2), 11), CAUSAL, ShapeError),
+        (torch.full((3, 11, 2), -1), CAUSAL, ShapeError),
+    ],
+)
+def test_indices_that_do_not_fit(indices, mask, error):
+    with pytest.raises(error):
+        attention_function(Layer(), *tensors(), mask, indices=indices)
 
 
 def test_harmless_arguments_are_accepted():
