@@ -35,6 +35,7 @@ def print_side_by_side(readings: Sequence[SideBySide], console: Console) -> None
         _print_chosen(one, console)
         _print_pairs(one, console)
         console.print()
+    _print_notes(readings, console)
     console.print(
         "Every mechanism computes with the queries, keys and values of the model's own layers. Mass kept: sum of "
         "min(exact, other), over all heads and queries. Operations by the catalogue's cost; times of all layers, "
@@ -89,6 +90,15 @@ def _print_chosen(one: SideBySide, console: Console) -> None:
         fitted = any(panel.fitted for panel in one.panels)
         reason = f" (options that were not given are set for {len(one.exact.tokens)} tokens)" if fitted else ""
         console.print(escape_text(f"With {'; '.join(chosen)}{reason}."), style="dim")
+
+
+def _print_notes(readings: Sequence[SideBySide], console: Console) -> None:
+    """Print what each mechanism needs beside the model's trained weights; without it the measures would mislead."""
+    notes = dict.fromkeys(
+        f"{panel.choice.name}: {'; '.join(panel.notes)}." for one in readings for panel in one.panels if panel.notes
+    )
+    for note in notes:
+        console.print(escape_text(note), style="yellow")
 
 
 def _print_pairs(one: SideBySide, console: Console) -> None:
