@@ -84,9 +84,22 @@ def test_the_terminal_tells_refusals_and_what_was_not_trained(bert: Bert) -> Non
     console = Console(file=io.StringIO(), width=300)
     print_side_by_side([read_side_by_side(bert, TEXT, choices) for _ in "12"], console)
     said = console.file.getvalue()
-    assert "linformer refuses: its projections were made for at most 5 keys, and there are 11." in said
+    assert "linformer:length=5 refuses: its projections were made for at most 5 keys, and there are 11." in said
     assert said.count("linformer: key_projection has random weights, which were not trained; value_projection has") == 1
     assert "dsa: index_query has no trained projection in this model, and is left out; index_key" in said
+
+
+def test_choices_of_one_mechanism_are_named_with_their_options(bert: Bert) -> None:
+    choices = parse_choices("longformer,performer:features=3,performer,longformer:window=4:global_tokens=[0,1],linear")
+    side = read_side_by_side(bert, TEXT, choices)
+    names = ["longformer", "performer:features=3", "performer", "longformer:window=4:global_tokens=[0,1]", "linear"]
+    assert list(side.panel_names) == names
+    data = json.loads(re.search(r'id="data">(.*?)</script>', render_side_by_side([side], model="m"), re.DOTALL)[1])
+    assert [panel["unique_name"] for panel in data["texts"][0]["panels"]] == ["dot_product", *names]
+    console = Console(file=io.StringIO(), width=80)
+    print_side_by_side([side], console)
+    said = console.file.getvalue()
+    assert re.search(r"performer:features=3 +\S+ +[\d.]+ % +\d+ % +\d+ % +[\d.]+ x +[\d.]+ ms", said)
 
 
 def test_a_model_without_exact_attention_is_refused(bert: Bert) -> None:
