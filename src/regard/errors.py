@@ -153,11 +153,12 @@ def check_count(name: str, number: Any, *, least: int = 1, most: int = LARGEST_C
     whole = isinstance(number, Integral) and not isinstance(number, bool)
     if not whole or not least <= int(number) <= most:
         too_large = whole and int(number) > most
+        example = min(max(8, least), most)
         raise OptionError(
             f"wrong {name}",
             expected=f"an integer from {least} to {most}" if too_large else f"an integer of {least} or more",
             got=short_repr(number),
-            do=f"for example {name}={min(max(8, least), most)}",
+            do=f"for example {name}={example}" if name.isidentifier() else f"for example {example}",
         )
 
 

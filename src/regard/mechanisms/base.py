@@ -319,11 +319,14 @@ class Mechanism(nn.Module, ABC):
 
     def refusal_error(self, reason: str, request: Request) -> RefusedError:
         """Build the error for a call that the mechanism does not support."""
+        do = "regard.catalogue() lists which masks each mechanism supports; dot_product supports all"
+        if request.bias is not None and self.refuses(replace(request, bias=None)) is None:
+            do = 'leave out the bias, or use a position that adds none, such as "rotary"; dot_product supports all'
         return RefusedError(
             f"{type(self).__name__} refuses: {reason}",
             expected="a call that it supports",
             got=request.describe(),
-            do="regard.catalogue() lists which masks each mechanism supports; dot_product supports all",
+            do=do,
         )
 
     @property

@@ -50,7 +50,7 @@ from torch import Tensor
 from regard import masks
 from regard.arguments import explain_arguments
 from regard.contract import Frame
-from regard.errors import OptionError, check_count, check_flag, check_size, short_repr
+from regard.errors import DtypeError, OptionError, check_count, check_flag, check_size, short_repr
 from regard.kernels.autocast import disable_autocast
 from regard.kernels.bucket_request import BucketRequest, BucketResult
 from regard.kernels.reference.attention import compute_weights, make_dot_product_problem
@@ -117,15 +117,34 @@ class Reformer(Mechanism):
         dropout: float = 0.0,
     ) -> None:
         super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
-        check_count("rounds", rounds, least=1, most=_MAX_ROUNDS)
         if chunk is not None:
             check_size("chunk", chunk)
         check_flag("shared", shared)
-        check_count("seed", seed, least=0, most=_MAX_SEED)
-        self.rounds, self.factors = int(rounds), _check_buckets(buckets)
-        self.chunk, self.seed = None if chunk is None else int(chunk), int(seed)
+        self.rounds, self.seed = rounds, seed
+        self.factors = _check_buckets(buckets)
+        self.chunk = None if chunk is None else int(chunk)
         self.shares_query_key = bool(shared)
         self._rotations = Memo()
+
+    @property
+    def rounds(self) -> int:
+        """The number of hash rounds. Setting it raises OptionError unless it is an integer from 1 to 1024."""
+        return self._rounds
+
+    @rounds.setter
+    def rounds(self, rounds: int) -> None:
+        check_count("rounds", rounds, least=1, most=_MAX_ROUNDS)
+        self._rounds = int(rounds)
+
+    @property
+    def seed(self) -> int:
+        """The seed of the random rotations. Setting it raises OptionError unless it is an integer of 0 or more."""
+        return self._seed
+
+    @seed.setter
+    def seed(self, seed: int) -> None:
+        check_count("seed", seed, least=0, most=_MAX_SEED)
+        self._seed = int(seed)
 
     @property
     def buckets(self) -> int | None:
@@ -296,8 +315,11 @@ class Reformer(Mechanism):
         return pairs | own & Keep(of_rows.index_copy(2, rows, torch.cat(alone, dim=2))[..., None])
 
     def _hash_request(self, request: Request) -> dict[str, Tensor]:
-        """Return the buckets of the tokens of a call: those that were passed, or the hash."""
-        passed = {name: one.long() for name, one in request.inputs.items()}
+        """Return the buckets of the tokens of a call: those that were passed, or the hash.
+
+        Raises DtypeError for buckets that are not integers.
+        """
+        passed = {name: _check_integers(name, one).long() for name, one in request.inputs.items()}
         if len(passed) == 2:
             return passed
         factors, levels = self._fixed_factors, None
@@ -417,6 +439,18 @@ def _attend_to_own(
 def _repeat(tokens: Tensor, group: int) -> Tensor:
     """Repeat key heads to one for each query head."""
     return tokens if group == 1 else tokens.repeat_interleave(group, dim=1)
+
+
+def _check_integers(name: str, buckets: Tensor) -> Tensor:
+    """Return the buckets that a caller passed. Raises DtypeError unless they are integers."""
+    if buckets.dtype.is_floating_point or buckets.dtype.is_complex or buckets.dtype == torch.bool:
+        raise DtypeError(
+            f"{name} are not integers",
+            expected="the number of a bucket for each token and round, such as torch.int64",
+            got=str(buckets.dtype),
+            do="convert them with .long(), after rounding if they are not whole",
+        )
+    return buckets
 
 
 def _check_buckets(buckets: object) -> tuple[int, ...] | None:

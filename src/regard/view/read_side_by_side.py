@@ -16,6 +16,7 @@ from regard.interleaved_timing import least_seconds
 from regard.mechanism_catalogue import catalogue
 from regard.mechanisms.base import Mechanism
 from regard.recording import LayerCall
+from regard.validation import make_request
 from regard.view.from_recording import to_numpy
 from regard.view.layer_weights import LayerWeights
 from regard.view.read import RecordedText, record_text
@@ -95,11 +96,16 @@ def _prepare(
             make_replacement(call.mechanism, choice.name, fitted.options).to(call.query.device, call.query.dtype)
             for call in calls
         ]
-        for call, one in zip(calls, made, strict=True):
-            one.make_request(call.query, call.key, call.value, call.mask, call.bias)
     except RefusedError as error:
         return fitted, reasons, str(error.what)
-    return fitted, reasons, made
+    refusals = (_refusal_reason(call, one) for call, one in zip(calls, made, strict=True))
+    return fitted, reasons, next((one for one in refusals if one is not None), made)
+
+
+def _refusal_reason(call: LayerCall, mechanism: Mechanism) -> str | None:
+    """Return why the mechanism refuses the inputs of a layer's call; None if it does not."""
+    request = make_request(call.query, call.key, call.value, mask=call.mask, bias=call.bias, scale=mechanism.scale)
+    return mechanism.refuses(request)
 
 
 def _measure_times(calls: Sequence[LayerCall], runnable: Sequence[list[Mechanism] | None]) -> list[float]:

@@ -59,6 +59,12 @@ class MechanismPanel:
     computed: ComputedPanel | None
     refusal: str | None
 
+    @property
+    def label(self) -> str:
+        """The mechanism with the options that were chosen, without those that were set for the length of the text."""
+        options = {name: value for name, value in self.choice.options.items() if name not in self.fitted}
+        return MechanismChoice(self.choice.name, options).label
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -76,6 +82,14 @@ class SideBySide:
     panels: tuple[MechanismPanel, ...]
     top: int
     threads: int
+
+    @property
+    def panel_names(self) -> tuple[str, ...]:
+        """The name of each panel's mechanism; its label, if other panels have the same mechanism."""
+        names = [panel.choice.name for panel in self.panels]
+        return tuple(
+            name if names.count(name) == 1 else panel.label for name, panel in zip(names, self.panels, strict=True)
+        )
 
     @property
     def title(self) -> str:

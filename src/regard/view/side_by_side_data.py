@@ -67,6 +67,7 @@ def _panels(one: SideBySide) -> list[Json]:
     row = next((row for row in catalogue() if row.name == one.exact_name), None)
     exact: Json = {
         "name": one.exact_name,
+        "unique_name": one.exact_name,
         "label": one.exact_name,
         "options": "",
         "equation": "" if row is None else row.equation,
@@ -79,16 +80,18 @@ def _panels(one: SideBySide) -> list[Json]:
         "summary": dict.fromkeys(MEASURES, 1.0) | {"output_error": 0.0},
     }
     panels, at = [exact], 0
-    for panel in one.panels:
+    for name, panel in zip(one.panel_names, one.panels, strict=True):
         at += panel.computed is not None
-        panels.append(_panel(panel, None if panel.computed is None else at))
+        panels.append(_panel(name, panel, None if panel.computed is None else at))
     return panels
 
 
-def _panel(panel: MechanismPanel, at: int | None) -> Json:
+def _panel(name: str, panel: MechanismPanel, at: int | None) -> Json:
+    """Encode a mechanism, which no other panel of the text has under ``name``."""
     choice = panel.choice
     encoded: Json = {
         "name": choice.name,
+        "unique_name": escape_text(name),
         "label": escape_text(choice.label),
         "options": escape_text(", ".join(f"{name}={option_text(value)}" for name, value in choice.options.items())),
         "equation": choice.row.equation,

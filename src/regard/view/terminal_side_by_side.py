@@ -11,7 +11,7 @@ from rich.text import Text
 from regard.comparison.mechanism_choice import option_text
 from regard.escape_text import escape_and_isolate, escape_text
 from regard.view.findings import Finding, WordPairs, findings, strongest_pieces, word_pairs
-from regard.view.side_by_side import MechanismPanel, SideBySide
+from regard.view.side_by_side import ComputedPanel, SideBySide
 from regard.view.terminal_words import bar
 
 MAX_PAIRS = 6
@@ -29,12 +29,13 @@ def print_side_by_side(readings: Sequence[SideBySide], console: Console) -> None
                 style="yellow",
             )
         console.print(_measures_table(one, plain=console.options.ascii_only))
-        for panel in one.panels:
+        for name, panel in zip(one.panel_names, one.panels, strict=True):
             if panel.refusal is not None:
-                console.print(f"{panel.choice.name} refuses: {escape_text(panel.refusal)}.", style="yellow")
+                console.print(f"{escape_text(name)} refuses: {escape_text(panel.refusal)}.", style="yellow")
         _print_chosen(one, console)
         _print_pairs(one, console)
         console.print()
+    _print_notes(readings, console)
     console.print(
         "Every mechanism computes with the queries, keys and values of the model's own layers. Mass kept: sum of "
         "min(exact, other), over all heads and queries. Operations by the catalogue's cost; times of all layers, "
@@ -47,23 +48,21 @@ def print_side_by_side(readings: Sequence[SideBySide], console: Console) -> None
 def _measures_table(one: SideBySide, *, plain: bool) -> Table:
     table = Table(box=None, pad_edge=False)
     for name in ("mechanism", "", "mass kept", f"top {one.top}", "error", "operations", "time"):
-        table.add_column(name, justify="left" if name in ("mechanism", "") else "right", no_wrap=True)
+        is_name = name == "mechanism"  # with its options it may be long
+        table.add_column(name, justify="left" if is_name or not name else "right", no_wrap=not is_name, overflow="fold")
     table.add_row(one.exact_name, Text("exact"), "", "", "", "1 x", _format_time(one.exact_seconds))
-    for panel in one.panels:
+    for name, panel in zip(one.panel_names, one.panels, strict=True):
         if panel.computed is not None:
-            table.add_row(*_measures_row(one, panel, plain=plain))
+            table.add_row(escape_text(name), *_measures_row(one, panel.computed, plain=plain))
     return table
 
 
-def _measures_row(one: SideBySide, panel: MechanismPanel, *, plain: bool) -> tuple[str | Text, ...]:
-    computed = panel.computed
-    assert computed is not None
+def _measures_row(one: SideBySide, computed: ComputedPanel, *, plain: bool) -> tuple[str | Text, ...]:
     ratio = "?"
     if computed.operations is not None and one.exact_operations:
         ratio = f"{computed.operations / one.exact_operations:.2g} x"
     summary = computed.summary
     return (
-        panel.choice.name,
         bar(summary.mass_kept / 2, plain=plain),
         f"{100 * summary.mass_kept:.1f} %",
         f"{100 * summary.top_agreement:.0f} %",
@@ -91,10 +90,23 @@ def _print_chosen(one: SideBySide, console: Console) -> None:
         console.print(escape_text(f"With {'; '.join(chosen)}{reason}."), style="dim")
 
 
+def _print_notes(readings: Sequence[SideBySide], console: Console) -> None:
+    """Print what each mechanism needs beside the model's trained weights; without it the measures would mislead."""
+    notes = dict.fromkeys(
+        f"{panel.choice.name}: {'; '.join(panel.notes)}." for one in readings for panel in one.panels if panel.notes
+    )
+    for note in notes:
+        console.print(escape_text(note), style="yellow")
+
+
 def _print_pairs(one: SideBySide, console: Console) -> None:
     pairs = word_pairs(one.exact)
     found = findings(pairs, limit=MAX_PAIRS)
-    computed = [panel for panel in one.panels if panel.computed is not None]
+    computed = [
+        (escape_text(name), panel.computed)
+        for name, panel in zip(one.panel_names, one.panels, strict=True)
+        if panel.computed is not None
+    ]
     if not found or not computed:
         return
     fitting = max(1, (console.width - _PAIR_COLUMNS) // _WEIGHT_COLUMNS)
@@ -103,20 +115,20 @@ def _print_pairs(one: SideBySide, console: Console) -> None:
         computed = computed[:fitting]
     table = Table(box=None, pad_edge=False)
     table.add_column("notable pair", no_wrap=True)
-    for name in ("in", "exact", *(panel.choice.name for panel in computed)):
+    for name in ("in", "exact", *(name for name, _ in computed)):
         table.add_column(name, justify="right", overflow="fold")
     for finding in found:
-        table.add_row(*_pair_row(one, computed, pairs, finding))
+        table.add_row(*_pair_row(one, [panel for _, panel in computed], pairs, finding))
     console.print(table)
 
 
 def _pair_row(
-    one: SideBySide, computed: Sequence[MechanismPanel], pairs: WordPairs, finding: Finding
+    one: SideBySide, computed: Sequence[ComputedPanel], pairs: WordPairs, finding: Finding
 ) -> tuple[str | Text, ...]:
     look = finding.looks[0]
     query_word, key_word = pairs.query_words[finding.query_word], pairs.key_words[finding.key_word]
     query, key = strongest_pieces(one.exact, query_word, key_word, look.layer, look.head)
-    layers = [one.exact.layers, *(panel.computed.layers for panel in computed if panel.computed is not None)]
+    layers = [one.exact.layers, *(panel.layers for panel in computed)]
     weights = [float(some[look.layer].weights()[look.head, query, key]) for some in layers]
     name = Text(f"{escape_and_isolate(query_word.label)} → {escape_and_isolate(key_word.label)}")
     return name, f"{look.layer}·{look.head}", *(f"{100 * weight:.1f} %" for weight in weights)

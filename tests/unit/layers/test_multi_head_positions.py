@@ -9,6 +9,7 @@ from capabilities import causal_or_none
 from oracles import blocks as oracle
 from oracles import positions as position_oracle
 from regard import masks, positions
+from regard.errors import RefusedError
 
 WIDTH, HEADS = 12, 3
 
@@ -84,3 +85,14 @@ def test_masked_tokens_have_no_influence(name):
     before, after = (layer(inputs, mask=mask) for inputs in (tokens, moved))
     assert torch.equal(before[0], after[0])
     assert torch.equal(before[1, :4], after[1, :4])
+
+
+@pytest.mark.parametrize("name", [row.name for row in regard.catalogue() if not row.bias])
+def test_a_mechanism_without_biases_says_to_use_another_position(name):
+    layer = regard.MultiHeadAttention(8, 2, mechanism=name, position=positions.ALiBi(2))
+    with pytest.raises(RefusedError, match=r"(?s)refuses: a bias .*to do: +leave out the bias, or use a position"):
+        layer(torch.randn(1, 3, 8))
+    linear = regard.mechanism("linear", heads=2, head_dim=4)
+    tokens = torch.randn(1, 2, 3, 4)
+    with pytest.raises(RefusedError, match=r"(?s)to do: +regard.catalogue\(\) lists which masks"):
+        linear(tokens, tokens, tokens, masks.window(1, 0), bias=positions.ALiBi(2))

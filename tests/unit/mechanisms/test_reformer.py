@@ -10,7 +10,7 @@ import regard
 from hypothesis_examples import examples
 from oracles import reformer as oracle
 from regard import masks, positions
-from regard.errors import OptionError, RefusedError
+from regard.errors import DtypeError, OptionError, RefusedError
 from regard.mechanisms import Reformer
 from regard.mechanisms.locality_hash import draw_rotations, hash_tokens
 from regard.mechanisms.weights import weights_by_gradient
@@ -322,6 +322,22 @@ def test_buckets_that_the_caller_passes():
     output = mechanism(*inputs, query_buckets=torch.zeros_like(buckets), key_buckets=buckets)
     exact = regard.attention(*inputs, mask=masks.padding([10, 10]))
     torch.testing.assert_close(output, exact, rtol=0, atol=1e-13)
+
+
+def test_buckets_that_are_not_integers_are_refused():
+    mechanism, inputs = make_mechanism(rounds=2, shared=False), make_inputs()
+    buckets = torch.full((BATCH, HEADS, KEYS, 2), 0.7)
+    for wrong in (buckets, buckets > 0):
+        with pytest.raises(DtypeError, match=r"(?s)key_buckets are not integers.*got: +torch\.(float32|bool)"):
+            mechanism(*inputs, key_buckets=wrong)
+
+
+def test_invalid_rounds_and_seeds_are_refused_after_construction_too():
+    mechanism = make_mechanism(rounds=2)
+    for name, value in (("rounds", 0), ("rounds", "two"), ("rounds", 2.5), ("seed", -1), ("seed", None)):
+        with pytest.raises(OptionError, match=f"wrong {name}"):
+            setattr(mechanism, name, value)
+    assert (mechanism.rounds, mechanism.seed) == (2, make_mechanism().seed)
 
 
 def test_layers_project_queries_and_keys_once():

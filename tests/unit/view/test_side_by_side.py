@@ -1,5 +1,6 @@
 """A text under several mechanisms: same inputs, measures of each head, cost, refusals and limits."""
 
+import io
 import json
 import re
 import sys
@@ -7,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 import regard
 from regard.comparison import MechanismChoice, compare, parse_choices
@@ -15,6 +17,7 @@ from regard.models import Bert, BertConfig
 from regard.text import Tokenizer
 from regard.view import read_side_by_side
 from regard.view.side_by_side_page import render_side_by_side
+from regard.view.terminal_side_by_side import print_side_by_side
 
 TEXT = "a small dog a small dog dog a dog small a"
 
@@ -73,7 +76,30 @@ def test_refusals_and_notes(bert: Bert) -> None:
     assert forgetting.notes == ("forget has no trained projection in this model, and is left out",)
     assert longformer.notes[0] == "global_query is the query, as a copied projection gives it"
     assert longformer.fitted == {"window": "about a quarter of 11 tokens; its default is 512"}
-    assert "at most 5 keys, and there are 11" in linformer.refusal
+    assert linformer.refusal == "its projections were made for at most 5 keys, and there are 11"
+
+
+def test_the_terminal_tells_refusals_and_what_was_not_trained(bert: Bert) -> None:
+    choices = parse_choices("linformer:projected=2,linformer:length=5,dsa:keys=2")
+    console = Console(file=io.StringIO(), width=300)
+    print_side_by_side([read_side_by_side(bert, TEXT, choices) for _ in "12"], console)
+    said = console.file.getvalue()
+    assert "linformer:length=5 refuses: its projections were made for at most 5 keys, and there are 11." in said
+    assert said.count("linformer: key_projection has random weights, which were not trained; value_projection has") == 1
+    assert "dsa: index_query has no trained projection in this model, and is left out; index_key" in said
+
+
+def test_choices_of_one_mechanism_are_named_with_their_options(bert: Bert) -> None:
+    choices = parse_choices("longformer,performer:features=3,performer,longformer:window=4:global_tokens=[0,1],linear")
+    side = read_side_by_side(bert, TEXT, choices)
+    names = ["longformer", "performer:features=3", "performer", "longformer:window=4:global_tokens=[0,1]", "linear"]
+    assert list(side.panel_names) == names
+    data = json.loads(re.search(r'id="data">(.*?)</script>', render_side_by_side([side], model="m"), re.DOTALL)[1])
+    assert [panel["unique_name"] for panel in data["texts"][0]["panels"]] == ["dot_product", *names]
+    console = Console(file=io.StringIO(), width=80)
+    print_side_by_side([side], console)
+    said = console.file.getvalue()
+    assert re.search(r"performer:features=3 +\S+ +[\d.]+ % +\d+ % +\d+ % +[\d.]+ x +[\d.]+ ms", said)
 
 
 def test_a_model_without_exact_attention_is_refused(bert: Bert) -> None:

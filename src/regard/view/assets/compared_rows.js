@@ -19,7 +19,7 @@ function showRows() {
     make("th", { scope: "col", class: at === key ? "chosen" : at === state.query ? "query" : undefined }, make("button", { type: "button", onclick: () => go({ key: at }) }, make("bdi", {}, tokens[at].surface))),
   );
   const lines = panels.map((panel, number) =>
-    make("tr", {}, make("td", {}, panel.name), ...columns.map((at) => weightCell(rows[number][at], { class: `weight${at === key ? " chosen" : ""}`, onclick: () => go({ key: at }) }))),
+    make("tr", {}, make("td", {}, panel.unique_name), ...columns.map((at) => weightCell(rows[number][at], { class: `weight${at === key ? " chosen" : ""}`, onclick: () => go({ key: at }) }))),
   );
   const head = make("thead", {}, make("tr", {}, make("th", { scope: "col", dir: "ltr" }, "% of ", word(tokens[state.query].surface)), ...titles));
   byId("rows").replaceChildren(make("table", { dir: shownText().direction }, head, make("tbody", {}, ...lines)));
@@ -42,7 +42,7 @@ function showPairs() {
     const here = state.layer === layer && state.head === head && state.query === query;
     return make("tr", { class: here ? "chosen" : undefined }, make("td", {}, choose), ...cells);
   });
-  const head = make("tr", {}, make("th", { scope: "col" }, "pair"), ...panels.map(({ name }) => make("th", { scope: "col" }, name)));
+  const head = make("tr", {}, make("th", { scope: "col" }, "pair"), ...panels.map(({ unique_name: name }) => make("th", { scope: "col" }, name)));
   const focused = [...byId("pairs").querySelectorAll("button")].indexOf(document.activeElement);
   byId("pairs").replaceChildren(make("table", {}, make("thead", {}, head), make("tbody", {}, ...lines)));
   if (focused >= 0) byId("pairs").querySelectorAll("button")[focused]?.focus();

@@ -51,7 +51,7 @@ function showComparedSentence(row) {
   if (key !== first) parts.push(" To ", word(tokens[key].surface), " it gives ", make("span", { class: "share" }, percent(row[key])), ".");
   others.forEach((panel, at) => {
     const last = at > 0 && at === others.length - 1;
-    parts.push(at === 0 ? " The same weight is " : last ? " and " : ", ", make("span", { class: "share" }, percent(rowOfPanel(panel)[key])), ` under ${panel.name}`);
+    parts.push(at === 0 ? " The same weight is " : last ? " and " : ", ", make("span", { class: "share" }, percent(rowOfPanel(panel)[key])), ` under ${panel.unique_name}`);
   });
   if (others.length) parts.push(".");
   byId("sentence").replaceChildren(...parts);

@@ -13,7 +13,7 @@ function showMeasures() {
   });
   const head = make("tr", {}, ...titles.map((title) => make("th", { scope: "col" }, title)));
   byId("measures").replaceChildren(make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows)));
-  byId("choices").replaceChildren(...panels.map(({ name, equation, cost, notes }) =>
+  byId("choices").replaceChildren(...panels.map(({ unique_name: name, equation, cost, notes }) =>
     make("li", {}, make("b", {}, name), `: ${equation}; cost ${cost}.${notes.map((note) => ` ${note}.`).join("")}`),
   ));
 }
