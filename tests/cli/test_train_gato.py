@@ -154,5 +154,5 @@ def test_spaces_without_tokens_are_refused(folder, monkeypatch):
     monkeypatch.setattr("regard.tasks.gato.data.make_environment", make_wrapped)
     result = run("--task", "CartPole-v1", "--steps", 1, "--out", "m")
     assert isinstance(result.exception, RefusedError)
-    assert "do not start at 0" in str(result.exception)
+    assert "the action of CartPole-v1 cannot be tokenized: its values do not start at 0" in str(result.exception)
     assert list(folder.iterdir()) == []

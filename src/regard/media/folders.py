@@ -59,9 +59,12 @@ def read_folder(folder: Path, kind: MediaKind) -> Iterator[LabelledOrSkipped]:
 def _read_label(folder: Path, kind: MediaKind) -> Iterator[LabelledOrSkipped]:
     found = False
     for file in sorted(folder.rglob("*")):
-        if not file.is_file() or any(part.startswith(".") for part in file.relative_to(folder).parts):
+        if any(part.startswith(".") for part in file.relative_to(folder).parts):
             continue
-        if kind.is_name(file):
+        if not file.is_file():
+            if file.is_symlink():
+                yield SkippedFile(str(file), _describe_link(file))
+        elif kind.is_name(file):
             found = True
             yield LabelledFile(file, folder.name, str(file))
         else:
@@ -73,6 +76,11 @@ def _read_label(folder: Path, kind: MediaKind) -> Iterator[LabelledOrSkipped]:
             got="an empty folder" if not any(folder.iterdir()) else "other files",
             do=f"add {kind.several}, or remove the folder",
         )
+
+
+def _describe_link(link: Path) -> str:
+    """Why a link to something else than a file is skipped."""
+    return "a link to a folder is not followed" if link.is_dir() else "a link leads to no file"
 
 
 def _folders(folder: Path) -> list[Path]:

@@ -18,6 +18,7 @@ white; the exception are PNG files, which some versions of Pillow open as I, and
 from __future__ import annotations
 
 import io
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -129,6 +130,7 @@ def _open(picture: Path | str | bytes, name: str) -> Image.Image:
     formats = [one for one in FORMATS if one in Image.OPEN]
     source: Any = io.BytesIO(picture) if isinstance(picture, bytes) else picture
     try:
+        _check_regular_file(picture, name)
         return Image.open(source, formats=formats)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise _too_large_error(name, str(error)) from None
@@ -138,10 +140,19 @@ def _open(picture: Path | str | bytes, name: str) -> Image.Image:
         raise DataError(
             f"cannot read {name}", expected="a picture", got=error.strerror or str(error), do="check the path"
         ) from None
-    except MemoryError:
+    except (DataError, MemoryError):
         raise
     except Exception as error:  # the readers of Pillow raise many kinds for broken headers
         raise _broken_error(name, error) from error
+
+
+def _check_regular_file(picture: Path | str | bytes, name: str) -> None:
+    """Raise DataError for a pipe or a device, which could block without end; OSError for a path that has no file."""
+    if isinstance(picture, bytes):
+        return
+    mode = Path(picture).stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise DataError(f"{name} is not a file", expected="a picture", got="a pipe or device", do="check the path")
 
 
 def _check_pixels(picture: Image.Image, name: str) -> None:

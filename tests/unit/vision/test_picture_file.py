@@ -1,6 +1,7 @@
 """Reading of picture files: modes, orientation, transparency, sizes, broken files."""
 
 import io
+import os
 import struct
 import zlib
 
@@ -11,7 +12,7 @@ from PIL import Image
 from picture_files import random_pixels
 from regard.errors import DataError
 from regard.vision import MAX_PIXELS, read_picture
-from regard.vision.picture_file import is_picture_name
+from regard.vision.picture_file import is_picture_name, read_header
 
 
 def saved(image: Image.Image, form: str = "PNG", **options) -> bytes:
@@ -172,6 +173,14 @@ def test_missing_files_and_folders(tmp_path):
     for path in (tmp_path / "none.png", tmp_path):
         with pytest.raises(DataError, match="cannot read"):
             read_picture(path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no named pipes in folders")
+@pytest.mark.parametrize("read", [read_picture, read_header])
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path, read):
+    os.mkfifo(tmp_path / "pipe.png")
+    with pytest.raises(DataError, match="not a file"):
+        read(tmp_path / "pipe.png")
 
 
 NO_ARRAYS = (

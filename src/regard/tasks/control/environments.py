@@ -70,12 +70,22 @@ def step_tokenizer(
     environment: Any, *, ranges: TokenRanges | None = None, tokenizer: Tokenizer | None = None
 ) -> StepTokenizer:
     """The tokenizer of an environment's time steps. Raises RefusedError for spaces that have no tokens."""
-    return StepTokenizer(
-        observation_spaces(environment.observation_space),
-        to_space(environment.action_space, is_action=True),
-        ranges=ranges,
-        tokenizer=tokenizer,
-    )
+    observation, action = environment_spaces(environment)
+    return StepTokenizer(observation, action, ranges=ranges, tokenizer=tokenizer)
+
+
+def environment_spaces(environment: Any) -> tuple[dict[str, Space], Space]:
+    """The spaces of an environment's observation, by key, and of its action.
+
+    Raises RefusedError, which names the environment and the part, for spaces that have no tokens.
+    """
+    spec = getattr(environment, "spec", None)
+    of = f" of {spec.id}" if spec is not None else ""
+    spaces = {
+        key: to_space(one, name=f"the {WHOLE}{'' if key == WHOLE else f' {key!r}'}{of}")
+        for key, one in observation_parts(environment.observation_space).items()
+    }
+    return spaces, to_space(environment.action_space, is_action=True, name=f"the action{of}")
 
 
 def describe_spaces(tokenizer: StepTokenizer) -> dict[str, str]:
@@ -85,19 +95,19 @@ def describe_spaces(tokenizer: StepTokenizer) -> dict[str, str]:
     }
 
 
-def observation_spaces(space: Any, *, key: str = "") -> dict[str, Space]:
-    """The spaces of the parts of an observation, by key. Raises RefusedError for spaces that have no tokens."""
+def observation_parts(space: Any, *, key: str = "") -> dict[str, Any]:
+    """The spaces of ``gymnasium`` that an observation consists of, by key."""
     parts = _parts(space)
     if parts is None:
-        return {key or WHOLE: to_space(space)}
-    spaces: dict[str, Space] = {}
+        return {key or WHOLE: space}
+    spaces: dict[str, Any] = {}
     for name, part in parts.items():
-        spaces |= observation_spaces(part, key=f"{key}/{name}" if key else name)
+        spaces |= observation_parts(part, key=f"{key}/{name}" if key else name)
     return spaces
 
 
 def flatten_observation(space: Any, observation: Any, *, key: str = "") -> dict[str, Any]:
-    """The parts of an observation by the keys of ``observation_spaces``."""
+    """The parts of an observation by the keys of ``observation_parts``."""
     parts = _parts(space)
     if parts is None:
         return {key or WHOLE: observation}
@@ -108,44 +118,55 @@ def flatten_observation(space: Any, observation: Any, *, key: str = "") -> dict[
     return flat
 
 
-def to_space(space: Any, *, is_action: bool = False) -> Space:
-    """The space of tokens of a space of ``gymnasium`` without parts. Raises RefusedError with the reason."""
+def to_space(space: Any, *, is_action: bool = False, name: str = "the space") -> Space:
+    """The space of tokens of a space of ``gymnasium`` without parts, which messages call ``name``.
+
+    Raises RefusedError with the reason for a space that has no tokens.
+    """
+    found = _find_space(space, is_action=is_action)
+    if isinstance(found, str):
+        raise _refused_error(space, found, name)
+    return found
+
+
+def _find_space(space: Any, *, is_action: bool) -> Space | str:
+    """The space of tokens, or the reason why there is none."""
     kind = type(space).__name__
     if kind == "Discrete":
-        return DiscreteSpace(int(space.n)) if int(space.start) == 0 else _refuse(space, "its values do not start at 0")
+        return DiscreteSpace(int(space.n)) if int(space.start) == 0 else "its values do not start at 0"
     if kind == "MultiBinary":
         return DiscreteSpace(2, tuple(map(int, space.shape)))
     if kind == "MultiDiscrete":
         if np.any(space.start):
-            return _refuse(space, "its values do not start at 0")
+            return "its values do not start at 0"
         counts = np.unique(space.nvec)
         if is_action and len(counts) > 1:
-            return _refuse(space, "its actions have different numbers of values")
+            return "its actions have different numbers of values"
         return DiscreteSpace(int(counts.max()), tuple(map(int, space.shape)))
     if kind == "Box":
         return _from_box(space, is_action=is_action)
     if space.dtype is not None and np.dtype(space.dtype).kind == "U" and not is_action:
         return TextSpace()
-    return _refuse(space, "a space of this kind has no tokens")
+    return "a space of this kind has no tokens"
 
 
-def _from_box(space: Any, *, is_action: bool) -> Space:
+def _from_box(space: Any, *, is_action: bool) -> Space | str:
     shape = tuple(map(int, space.shape))
     if np.issubdtype(space.dtype, np.integer):
         if space.dtype == np.uint8 and _is_picture(shape) and not is_action:
             return PictureSpace(*shape)
         if int(space.low.min()) < 0:
-            return _refuse(space, "its integers are negative")
+            return "its integers are negative"
         if is_action and (int(space.low.max()) > 0 or len(np.unique(space.high)) > 1):
-            return _refuse(space, "its actions have different numbers of values, or do not start at 0")
+            return "its actions have different numbers of values, or do not start at 0"
         return DiscreteSpace(int(space.high.max()) + 1, shape)
     if not is_action:
         return ContinuousSpace(shape)
     low, high = np.unique(space.low), np.unique(space.high)
     if len(low) > 1 or len(high) > 1:
-        return _refuse(space, "its actions have different bounds")
+        return "its actions have different bounds"
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
-        return _refuse(space, "its actions have no finite bounds")
+        return "its actions have no finite bounds"
     return ContinuousSpace(shape, float(low[0]), float(high[0]))
 
 
@@ -161,9 +182,9 @@ def _parts(space: Any) -> dict[str, Any] | None:
     return {str(number): one for number, one in enumerate(space.spaces)} if kind == "Tuple" else None
 
 
-def _refuse(space: Any, reason: str) -> Space:
-    raise RefusedError(
-        f"the space cannot be tokenized: {reason}",
+def _refused_error(space: Any, reason: str, name: str) -> RefusedError:
+    return RefusedError(
+        f"{name} cannot be tokenized: {reason}",
         expected="Discrete, MultiBinary, MultiDiscrete, Box, Text, and Dict or Tuple of observations",
         got=short_repr(space),
         do="wrap the environment so that it has another space, such as with gymnasium.wrappers.RescaleAction",

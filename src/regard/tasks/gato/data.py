@@ -17,7 +17,7 @@ from regard.control.spaces import PATCH, DiscreteSpace, PictureSpace, Space
 from regard.errors import DataError, OptionError
 from regard.media import LabelledFile
 from regard.tasks.control import collect_episodes, find_expert, make_environment, read_episodes, write_episodes
-from regard.tasks.control.environments import observation_spaces, to_space
+from regard.tasks.control.environments import environment_spaces
 from regard.tasks.gato.recipe import GatoRecipe
 from regard.tasks.image_classification import ImageClassificationRecipe
 from regard.tasks.image_classification.data import PictureSet, read_pictures, split_pictures
@@ -58,8 +58,7 @@ class EnvironmentSpaces:
         """
         environment = make_environment(name)
         try:
-            spaces = observation_spaces(environment.observation_space)
-            return cls(name, spaces, to_space(environment.action_space, is_action=True))
+            return cls(name, *environment_spaces(environment))
         finally:
             environment.close()
 

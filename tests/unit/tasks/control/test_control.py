@@ -1,6 +1,7 @@
 """Environments, their spaces, scripted experts, plans against a search over the real environment, and files."""
 
 import copy
+import re
 from collections import deque
 
 import gymnasium
@@ -28,7 +29,7 @@ from regard.tasks.control import (
     to_space,
     write_episodes,
 )
-from regard.tasks.control.environments import observation_spaces
+from regard.tasks.control.environments import observation_parts
 from regard.tasks.control.grid_search import plan
 from regard.text import byte_tokenizer
 
@@ -112,7 +113,8 @@ def test_spaces_become_spaces_of_tokens():
     assert to_space(spaces.Box(-2.0, 3.0, (2,)), is_action=True) == ContinuousSpace((2,), -2.0, 3.0)
     assert to_space(spaces.Text(9)) == TextSpace()
     nested = spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Tuple([spaces.Discrete(3), spaces.Discrete(4)])})
-    assert observation_spaces(nested) == {"a": DiscreteSpace(2), "b/0": DiscreteSpace(3), "b/1": DiscreteSpace(4)}
+    parts = {key: to_space(one) for key, one in observation_parts(nested).items()}
+    assert parts == {"a": DiscreteSpace(2), "b/0": DiscreteSpace(3), "b/1": DiscreteSpace(4)}
     assert flatten_observation(nested, {"a": 1, "b": (2, 3)}) == {"a": 1, "b/0": 2, "b/1": 3}
     assert flatten_observation(spaces.Discrete(2), 1) == {"observation": 1}
 
@@ -135,6 +137,20 @@ def test_spaces_become_spaces_of_tokens():
 def test_spaces_without_tokens_are_refused_with_the_reason(space, is_action, reason):
     with pytest.raises(RefusedError, match=reason):
         to_space(space, is_action=is_action)
+
+
+@pytest.mark.parametrize(
+    ("observation", "part"),
+    [
+        (spaces.Sequence(spaces.Discrete(2)), "the observation of CartPole-v1"),
+        (spaces.Dict(a=spaces.Dict(b=spaces.Discrete(3, start=1))), "the observation 'a/b' of CartPole-v1"),
+    ],
+)
+def test_a_refused_part_of_an_environment_is_named(observation, part):
+    environment = make_environment("CartPole-v1")
+    environment.observation_space = observation
+    with pytest.raises(RefusedError, match=re.escape(f"{part} cannot be tokenized")):
+        step_tokenizer(environment)
 
 
 def test_episodes_depend_on_their_seeds_alone():

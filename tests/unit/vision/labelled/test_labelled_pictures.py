@@ -38,6 +38,22 @@ def test_a_folder_for_each_label(tmp_path):
     assert "skipped 1 because a file is not named like a picture" in said[1]
 
 
+def test_links_that_lead_to_no_file_are_reported(tmp_path):
+    """Links to pictures are read; a broken one, and one to a folder, which is not followed, are no silent loss."""
+    write_folders(tmp_path / "shapes", count=3)
+    rows = tmp_path / "shapes" / "rows"
+    (rows / "copy.png").symlink_to(rows / "000.png")
+    (rows / "gone.png").symlink_to(tmp_path / "none.png")
+    (rows / "more").symlink_to(tmp_path / "shapes" / "plain")
+    (rows / ".hidden.png").symlink_to(tmp_path / "none.png")
+    found, said = read(tmp_path / "shapes")
+    assert [one.content.name for one in found if one.label == "rows"] == ["000.png", "001.png", "002.png", "copy.png"]
+    assert sorted(said[1:]) == [
+        f"skipped 1 because a link leads to no file: {rows / 'gone.png'}",
+        f"skipped 1 because a link to a folder is not followed: {rows / 'more'}",
+    ]
+
+
 def test_parts_of_a_set_are_not_labels(tmp_path):
     for part in ("train", "test"):
         write_folders(tmp_path / part, count=2)
