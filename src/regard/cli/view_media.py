@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -172,5 +173,5 @@ def _no_model_error(model: str | None, path: str, kind: MediaKind) -> Exception:
         f"{path} is a {kind.one}, and " + (f"the model reads no {kind.several}" if model else "--model is missing"),
         expected=f"a model that reads {kind.several}, such as {models}",
         got=f"--model {model}" if model else "no --model; the default, minilm, reads texts",
-        do=f"regard view {path} --model FOLDER",
+        do=f"regard view {shlex.quote(path)} --model FOLDER",
     )

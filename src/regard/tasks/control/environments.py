@@ -185,7 +185,8 @@ def _parts(space: Any) -> dict[str, Any] | None:
 def _refused_error(space: Any, reason: str, name: str) -> RefusedError:
     return RefusedError(
         f"{name} cannot be tokenized: {reason}",
-        expected="Discrete, MultiBinary, MultiDiscrete, Box, Text, and Dict or Tuple of observations",
+        expected="Discrete, MultiBinary, MultiDiscrete or Box, in an action with the same values in each number; of "
+        "observations also Text, and Dict or Tuple of them",
         got=short_repr(space),
-        do="wrap the environment so that it has another space, such as with gymnasium.wrappers.RescaleAction",
+        do="wrap the environment so that it has another space, such as a Box with gymnasium.wrappers.RescaleAction",
     )
