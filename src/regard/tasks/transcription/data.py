@@ -56,7 +56,7 @@ def shorten_list(names: Sequence[str]) -> str:
 def _too_short_error(sound: FileWithText, needed: int, tokens: int) -> DataError:
     have = "1 token" if tokens == 1 else f"{tokens:,} tokens"
     return DataError(
-        f"{sound.place} is too short for its text: it has {tokens:,} token{'s' * (tokens != 1)}, and the text needs {needed:,}",
+        f"{sound.place} is too short for its text: it has {have}, and the text needs {needed:,}",
         expected="a label for a token at most, and a blank between equal ones",
         got=short_repr(sound.text),
         do="check the text, or leave the sound out",
