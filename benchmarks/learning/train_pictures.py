@@ -32,6 +32,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, help="most steps of each training; default: no limit")
     parser.add_argument("--augment", default="light", choices=("none", "light", "strong"))
     parser.add_argument("--schedule", default="cosine", help="of the learning rate; cosine ends with the minutes")
+    parser.add_argument("--rate", help="peak learning rate; default: that of `regard train classify`")
     parser.add_argument("--batch", type=int, default=128, help="pictures of a batch")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="of the models' configs")
     parser.add_argument("--seed", type=int, default=1)
@@ -51,7 +52,7 @@ def main() -> int:
     """Train and evaluate all models; write results.json and print the table."""
     asked = parse_options()
     common = ["--data", str(asked.data), "--minutes", str(asked.minutes), "--augment", asked.augment]
-    common += ["--schedule", asked.schedule]
+    common += ["--schedule", asked.schedule, *([] if asked.rate is None else ["--rate", asked.rate])]
     common += ["--batch", str(asked.batch), "--seed", str(asked.seed), "--dtype", asked.dtype, "--patience", "0"]
     common += [part for one in asked.set for part in ("--set", one)]
     common += [] if asked.steps is None else ["--steps", str(asked.steps)]
