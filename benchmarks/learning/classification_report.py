@@ -21,7 +21,7 @@ layers of width 64 with 2 heads and a feed-forward layer of 128, sinusoidal posi
 of the mechanisms are their defaults, but for the length of Linformer's projections. The published models have sizes,
 positions and learning rates of their own for each mechanism. In a mechanism that is causal by itself, a token attends
 to earlier tokens only. Each row is one training; with 2,000 test texts the standard error of an accuracy of 37 % is 1.1
-percentage points.
+percentage points. Rows with fewer than 5,000 steps were cut by `--minutes`.
 
 ```console
 pip install -e '.[train,bench]'
@@ -118,11 +118,11 @@ class Section:
             yield f"![{self.alt_text}](assets/{self.name}-{scheme}.svg#only-{scheme})"
         yield f"\n{self.table(found)}\n"
         first = next(iter(found.values()))
-        machine, versions = first["machine"], first["versions"]
+        versions = first["versions"]
         interrupted = any(one["processor seconds"] is None for one in found.values())
         unknown = "They are unknown for trainings that were interrupted. " if interrupted else ""
         yield (
-            f"*Minutes* are those of one core, for the whole training, on {machine['processor']}. {unknown}"
+            f"*Minutes* are those of one core, for the whole training, on {_describe_processors(found)}. {unknown}"
             f"[Classifying](classifying.md#evaluate) defines the calibration error. Always answering with the most "
             f"frequent label is right for {_percent(first['baseline'])} of the {first[self.examples]:,} test "
             f"{self.examples}. {self.source}\n"
@@ -153,6 +153,16 @@ class Section:
 def rank(found: dict[str, Any]) -> list[tuple[str, Any]]:
     """Results by name, the best accuracy first."""
     return sorted(found.items(), key=lambda item: -item[1]["accuracy"])
+
+
+def _describe_processors(found: dict[str, Any]) -> str:
+    """The processor of all results, or each one with the names of its results."""
+    names: dict[str, list[str]] = {}
+    for name, one in found.items():
+        names.setdefault(one["machine"]["processor"], []).append(name)
+    if len(names) == 1:
+        return next(iter(names))
+    return " and ".join(f"{processor} ({', '.join(some)})" for processor, some in names.items())
 
 
 def _percent(share: float) -> str:

@@ -26,7 +26,7 @@ from benchmarks.case import Case, Contestant, PreparedCase, Suite, Work
 from benchmarks.optional_imports import import_transformers, missing_package_error
 from benchmarks.targets import Faster, Target
 from regard.models import Encoder
-from regard.models.load import resolve_folder
+from regard.models.model_folder import resolve_folder
 from regard.text import Embedder, Pooling, TokenizedText
 
 _TOLERANCES = {torch.bfloat16: (5e-2, 1e-3), torch.float32: (1e-4, 1e-5)}

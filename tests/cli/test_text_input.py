@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from regard.cli import text_input, view
+from regard.cli import text_input, view_texts
 from regard.cli.app import app
 from regard.cli.text_input import open_texts
 from regard.errors import CheckpointError, DataError, OptionError, OutputError, OutputExistsError
@@ -83,12 +83,12 @@ def test_json_lines_from_standard_input(monkeypatch, folder):
 
 
 def test_view_refuses_too_many_texts_before_the_model_is_loaded(folder, monkeypatch):
-    (folder / "many.txt").write_text("one two\n\n" * (view.MAX_TEXTS + 1))
+    (folder / "many.txt").write_text("one two\n\n" * (view_texts.MAX_TEXTS + 1))
     message = refusal_message("view", "--data", "many.txt", "--model", "none")
     assert "at most 200" in message
     assert "head -n 20 many.txt | regard view" in message
     assert "regard embed --data many.txt" in message
-    (folder / "all.txt").write_text("one two\n\n" * view.MAX_TEXTS)
+    (folder / "all.txt").write_text("one two\n\n" * view_texts.MAX_TEXTS)
     result = CliRunner().invoke(app, ["view", "--data", "all.txt", "--model", "no/such/model/here"])
     assert isinstance(result.exception, CheckpointError), result.output
 

@@ -9,7 +9,7 @@ from regard.errors import CheckpointError, MissingPackageError
 
 if TYPE_CHECKING:
     from regard.hf.checkpoint import Checkpoint
-    from regard.models.load import ModelKind
+    from regard.models.model_folder import ModelKind
 
 
 def find_checkpoint(model: str, kind: ModelKind) -> Path | None:
@@ -20,7 +20,8 @@ def find_checkpoint(model: str, kind: ModelKind) -> Path | None:
     Raises the errors of ``resolve_folder``, and CheckpointError for an unreadable config.json.
     """
     from regard.models.config_file import ConfigFile
-    from regard.models.load import LANGUAGE_MODELS, has_loader, resolve_base, resolve_folder
+    from regard.models.load import LANGUAGE_MODELS, has_loader, resolve_base
+    from regard.models.model_folder import resolve_folder
 
     folder = resolve_folder(model, kind)
     if resolve_base(folder) != folder:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
-from functools import partial
-from itertools import islice
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,23 +11,21 @@ import typer
 from regard.cli.completion import complete_mechanism
 from regard.cli.media_input import find_media_kind
 from regard.cli.progress import count_progress, indeterminate_progress
-from regard.cli.shared_options import DEFAULT_MODEL, Data, Field, ModelName, Overwrite, Prefix, Truncate, report_prefix
-from regard.cli.text_input import check_text_options, open_texts
+from regard.cli.shared_options import DEFAULT_MODEL, Data, Field, ModelName, Overwrite, Prefix, Truncate
 from regard.cli.verb import Verb
 from regard.cli.view_media import find_named_kind, show_media
-from regard.errors import DataError, OptionError
+from regard.cli.view_pairs import choose_translator, read_pairs
+from regard.cli.view_texts import collect_texts, hint_at_quotes, read_texts
+from regard.errors import OptionError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from regard.comparison import MechanismChoice
     from regard.media import MediaKind
-    from regard.text.line_reader import Line
     from regard.view.reading import PairReading, Reading
     from regard.view.side_by_side import SideBySide
 
-MAX_TEXTS = 200
-"""Maximum number of texts: the page holds every head of each text, about 250 kB per sentence."""
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -183,15 +178,15 @@ def view(
         )
     if choices:
         name = DEFAULT_MODEL if model is None else model
-        named = _collect_texts(texts or [], data, field)
-        _hint_at_quotes(texts or [])
+        named = collect_texts(texts or [], data, field)
+        hint_at_quotes(texts or [])
         compared = _read_side_by_side(name, named, choices, truncate=truncate)
         _show_side_by_side(compared, name, path, overwrite=overwrite, open_page=open_page)
         return
     if source or target:
         _check_no_text_options(data, field, truncate=truncate)
-        name = _choose_translator(texts or [], model)
-        readings: Sequence[Reading | PairReading] = _read_pairs(name, source or [], target or [], prefix)
+        name = choose_translator(texts or [], model)
+        readings: Sequence[Reading | PairReading] = read_pairs(name, source or [], target or [], prefix)
     else:
         if prefix is not None:
             raise OptionError(
@@ -201,9 +196,9 @@ def view(
                 do="leave out --prefix",
             )
         name = DEFAULT_MODEL if model is None else model
-        named = _collect_texts(texts or [], data, field)
-        _hint_at_quotes(texts or [])
-        readings = _read_texts(name, named, truncate=truncate)
+        named = collect_texts(texts or [], data, field)
+        hint_at_quotes(texts or [])
+        readings = read_texts(name, named, truncate=truncate)
     _show(readings, name, path, overwrite=overwrite, open_page=open_page)
 
 
@@ -324,125 +319,6 @@ def _read_side_by_side(
     return readings
 
 
-def _read_texts(model: str, named: list[tuple[str, str]], *, truncate: bool) -> list[Reading]:
-    read = _make_text_reader(model)
-    readings = []
-    with count_progress(len(named), "texts") as advance:
-        for name, text in named:
-            readings.append(read(text, truncate=truncate, name=name))
-            advance(len(readings))
-    return readings
-
-
-def _make_text_reader(model: str) -> Callable[..., Reading]:
-    """Load a model that reads texts, and return the function that captures its attention."""
-    from regard.cli.checkpoint_folder import find_checkpoint, load_checkpoint
-    from regard.models import EncoderDecoder, load
-    from regard.models.load import ANY_MODEL
-    from regard.view.read import read
-
-    folder = find_checkpoint(model, ANY_MODEL)
-    if folder is not None:
-        checkpoint = load_checkpoint(folder)
-        if checkpoint.is_encoder_decoder:
-            raise _missing_source_error(model)
-        from regard.hf.read_text import read_text
-
-        return partial(read_text, checkpoint)
-    loaded = load(model)
-    if isinstance(loaded, EncoderDecoder):
-        raise _missing_source_error(model)
-    return partial(read, loaded)
-
-
-def _read_pairs(model: str, sources: list[str], targets: list[str], prefix: str | None) -> list[PairReading]:
-    _check_pairs(sources, targets)
-    read = _make_pair_reader(model, prefix)
-    translations: Sequence[str | None] = targets or [None] * len(sources)
-    names = ["the source", "the target"] if len(sources) == 1 else ["source {}", "target {}"]
-    readings = []
-    with count_progress(len(sources), "translations") as advance:
-        for number, (source, target) in enumerate(zip(sources, translations, strict=True), start=1):
-            named = {"source_name": names[0].format(number), "target_name": names[1].format(number)}
-            readings.append(read(source, target, **named))
-            advance(number)
-    return readings
-
-
-def _make_pair_reader(model: str, prefix: str | None) -> Callable[..., PairReading]:
-    """Load an encoder-decoder, and return the function that captures its attention.
-
-    Raises OptionError for a ``prefix`` to a model that transformers reads, whose sources are read as they are.
-    """
-    from regard.cli.checkpoint_folder import find_checkpoint, load_checkpoint
-    from regard.models import EncoderDecoder
-    from regard.models.load import TRANSLATOR, load, resolve_folder
-    from regard.translation import Translator
-    from regard.view.read_pair import read_pair
-
-    folder = find_checkpoint(model, TRANSLATOR)
-    if folder is not None:
-        checkpoint = load_checkpoint(folder)
-        if not checkpoint.is_encoder_decoder:
-            raise _no_translator_error(model, type(checkpoint.model).__name__)
-        if prefix is not None:
-            raise OptionError(
-                f"--prefix has no effect on {model}, which transformers reads",
-                expected="a T5, or a translator of regard",
-                got=f"a {type(checkpoint.model).__name__}",
-                do="write the prefix in --source",
-            )
-        from regard.hf.read_source_and_target import read_source_and_target
-
-        return partial(read_source_and_target, checkpoint)
-    loaded = load(resolve_folder(model, TRANSLATOR))
-    if not isinstance(loaded, EncoderDecoder):
-        raise _no_translator_error(model, type(loaded).__name__)
-    translator = Translator(loaded, prefix=prefix)
-    report_prefix(translator.prefix, prefix)
-    translator.check_attention()
-    return partial(read_pair, translator)
-
-
-def _no_translator_error(model: str, got: str) -> OptionError:
-    return OptionError(
-        f"{model} is not a translator, so it cannot be used with --source",
-        expected="a folder that `regard train translate` wrote, or an encoder-decoder of transformers",
-        got=f"a {got}",
-        do=f'give the text alone: regard view "..." --model {model}',
-    )
-
-
-def _choose_translator(arguments: list[str], model: str | None) -> str:
-    """Return the translator's folder: the argument or ``--model``. Raises OptionError unless exactly one was given."""
-    named = [*arguments, *([] if model is None else [model])]
-    if len(named) != 1:
-        raise OptionError(
-            "--source needs exactly one model",
-            expected="the folder of one translator",
-            got=", ".join(map(repr, named)) if named else "none",
-            do='regard view model/ --source "..."; quote a sentence of several words',
-        )
-    return named[0]
-
-
-def _check_pairs(sources: list[str], targets: list[str]) -> None:
-    """Raise OptionError unless there are no targets or one per source, DataError for an empty text."""
-    if targets and len(targets) != len(sources):
-        raise OptionError(
-            "the numbers of sources and targets differ",
-            expected="a --target for each --source, or none",
-            got=f"{len(sources)} of --source, {len(targets)} of --target",
-            do="leave out --target to let the model translate" if sources else 'add --source "..."',
-        )
-    for option, sentences in (("source", sources), ("target", targets)):
-        for text in sentences:
-            if not text.strip():
-                raise DataError(
-                    f"--{option} is empty", expected="a sentence", got=repr(text), do="give a sentence in quotes"
-                )
-
-
 def _check_no_text_options(data: str | None, field: str | None, *, truncate: bool) -> None:
     options = {"--data": data is not None, "--field": field is not None, "--truncate": truncate}
     named = [option for option, is_set in options.items() if is_set]
@@ -453,72 +329,3 @@ def _check_no_text_options(data: str | None, field: str | None, *, truncate: boo
             got="both",
             do="give --source once for each sentence",
         )
-
-
-def _missing_source_error(model: str) -> OptionError:
-    return OptionError(
-        f"{model} is an encoder-decoder, such as a translator, and --source is missing",
-        expected="--source, and optionally --target",
-        got="a text alone",
-        do=f'regard view {model} --source "..."',
-    )
-
-
-def _collect_texts(arguments: list[str], data: str | None, field: str | None) -> list[tuple[str, str]]:
-    """Collect the name and text of each argument, or of each line that is not blank.
-
-    Raises DataError for an empty argument, an unreadable line, or no text at all; OptionError for more than
-    ``MAX_TEXTS`` texts.
-    """
-    check_text_options(arguments, data, field)
-    if len(arguments) == 1 and _is_model_folder(arguments[0]):
-        raise OptionError(
-            f"{arguments[0]} is a model's folder, and the text is missing",
-            expected="a text, or --source for a translator",
-            got="a folder alone",
-            do=f'regard view {arguments[0]} --source "...", or regard view "..." --model {arguments[0]}',
-        )
-    with open_texts(arguments, data, field) as lines:
-        named = map(_name_and_text, lines)
-        collected = list(islice((one for one in named if arguments or one[1].strip()), MAX_TEXTS + 1))
-    for name, text in collected:
-        if not text.strip():
-            raise DataError(f"{name} is empty", expected="a text", got=repr(text), do="give a text in quotes")
-    if not collected:
-        raise DataError(
-            "there is no text to view",
-            expected="one or more texts",
-            got="only blank lines",
-            do='try: regard view "I ate an apple."',
-        )
-    if len(collected) > MAX_TEXTS:
-        file = "FILE" if data in (None, "-") else data
-        raise OptionError(
-            "there are too many texts to view",
-            expected=f"at most {MAX_TEXTS}",
-            got=f"more than {MAX_TEXTS}",
-            do=f"view some of them: head -n 20 {file} | regard view; or embed them all: regard embed --data {file}",
-        )
-    return collected
-
-
-def _is_model_folder(text: str) -> bool:
-    try:
-        return (Path(text) / "config.json").is_file()
-    except (OSError, ValueError):  # not a valid path
-        return False
-
-
-def _hint_at_quotes(texts: list[str]) -> None:
-    """Hint at missing quotes if all texts are single ASCII words (scripts without spaces are not ASCII)."""
-    if len(texts) > 1 and all(text.isascii() and len(text.split()) == 1 for text in texts):
-        from regard.escape_text import escape_text
-
-        sentence = escape_text(" ".join(texts))
-        print(f'These are {len(texts)} texts of one word. One sentence? Quote it: "{sentence}"', file=sys.stderr)
-
-
-def _name_and_text(line: Line) -> tuple[str, str]:
-    if line.problem is not None:
-        raise line.problem
-    return line.name, line.text

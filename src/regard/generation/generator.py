@@ -23,7 +23,8 @@ from regard.generation.paged_memory import PagedMemory
 from regard.generation.text_generator import MAX_TOKENS, TextGenerator, check_options
 from regard.generation.text_stream import TextStream
 from regard.models.causal_language_model import CausalLanguageModel
-from regard.models.load import LANGUAGE_MODEL, load_language_model, resolve_base, resolve_folder
+from regard.models.load import load_language_model, resolve_base
+from regard.models.model_folder import LANGUAGE_MODEL, resolve_folder
 from regard.search.base import Hypothesis, eval_mode
 from regard.search.token_by_token import TokenSearch
 from regard.text.tokenizer import check_text, check_texts

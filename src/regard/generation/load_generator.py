@@ -11,7 +11,8 @@ from regard.generation.generator import BATCH_TOKENS, PREFIX_CACHE_BYTES, Genera
 from regard.generation.text_generator import TextGenerator
 from regard.generation.text_to_text import TextToText
 from regard.models.config_file import ConfigFile
-from regard.models.load import LANGUAGE_MODEL, resolve_base, resolve_folder
+from regard.models.load import resolve_base
+from regard.models.model_folder import LANGUAGE_MODEL, resolve_folder
 from regard.models.t5_config import MODEL_TYPES as T5_TYPES
 
 

@@ -19,7 +19,8 @@ from regard.generation.continuation import Continuation, make_continuation
 from regard.generation.generator import BATCH_TOKENS
 from regard.generation.text_generator import MAX_TOKENS, TextGenerator, check_options
 from regard.models.base import EncoderDecoder
-from regard.models.load import LANGUAGE_MODEL, load, resolve_folder
+from regard.models.load import load
+from regard.models.model_folder import LANGUAGE_MODEL, resolve_folder
 from regard.search.token_by_token import TokenSearch
 from regard.text.length_batches import cut_batches
 from regard.text.pretrained_subwords import PretrainedSubwords

@@ -67,12 +67,14 @@ class ClipTextConfig(ClipTowerConfig):
         max_length: number of positions of tokens.
         end_id: the end token of a text; None is the one with the largest id.
         pad_id: the padding token.
+        start_id: the start token of a text, which only the tokenizer uses; None if the files do not name it.
     """
 
     vocabulary: int = 49408
     max_length: int = 77
     end_id: int | None = 49407
     pad_id: int = 1
+    start_id: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,6 +83,8 @@ class ClipTextConfig(ClipTowerConfig):
         check_weights(vocabulary=self.vocabulary, width=self.width)
         check_weights(max_length=self.max_length, width=self.width)
         check_count("pad_id", self.pad_id, least=0, most=self.vocabulary - 1)
+        if self.start_id is not None:
+            check_count("start_id", self.start_id, least=0, most=self.vocabulary - 1)
         if self.end_id is not None:
             check_count("end_id", self.end_id, least=0, most=self.vocabulary - 1)
             if self.end_id == _LARGEST_ID:
@@ -97,6 +101,7 @@ class ClipTextConfig(ClipTowerConfig):
         vocabulary = config.size("vocab_size", default=49408)
         end_id = config.optional_integer("eos_token_id") if "eos_token_id" in config.fields else 49407
         pad_id = config.optional_integer("pad_token_id") if "pad_token_id" in config.fields else 1
+        start_id = config.optional_integer("bos_token_id")
         return config.build(
             cls,
             **read_tower_fields(config, width=512, heads=8, inner=2048),
@@ -104,6 +109,7 @@ class ClipTextConfig(ClipTowerConfig):
             max_length=config.size("max_position_embeddings", default=77),
             end_id=None if end_id == _LARGEST_ID else end_id,
             pad_id=0 if pad_id is None else pad_id,
+            start_id=None if start_id is None or start_id >= vocabulary else start_id,
         )
 
     def to_hugging_face(self) -> dict[str, Any]:
@@ -115,6 +121,7 @@ class ClipTextConfig(ClipTowerConfig):
             "max_position_embeddings": self.max_length,
             "eos_token_id": _LARGEST_ID if self.end_id is None else self.end_id,
             "pad_token_id": self.pad_id,
+            **({} if self.start_id is None else {"bos_token_id": self.start_id}),
             **write_tower_fields(self),
         }
 

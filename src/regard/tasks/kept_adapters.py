@@ -13,7 +13,7 @@ from typing import Any, Self, final
 from regard.errors import OptionError
 from regard.models import CausalLanguageModel
 from regard.models.adapter_folder import fingerprint, is_adapter_folder, write_adapters
-from regard.models.load import resolve_folder
+from regard.models.model_folder import resolve_folder
 from regard.tasks.low_rank_adapters import adapted_layers, default_alpha
 
 

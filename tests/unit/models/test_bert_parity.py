@@ -12,7 +12,7 @@ import regard
 from hypothesis_examples import examples
 from regard import masks
 from regard.models import Bert, BertConfig, load
-from regard.models.load import resolve_folder
+from regard.models.model_folder import resolve_folder
 
 TOLERANCE = 1e-5
 LAST_ROUNDINGS = 5 * 2**-24

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from regard.errors import CheckpointError, DeviceError, DtypeError, MissingPackageError, OutputExistsError
 from regard.models import Bert, BertConfig, load
-from regard.models.load import resolve_folder
+from regard.models.model_folder import resolve_folder
 from regard.text import Pooling, Tokenizer
 from small_translators import transformer
 

@@ -398,6 +398,20 @@ class TestFolders:
         assert model.config.text.end_id is None
         Pair(model, peer).check(1e-4)
 
+    def test_the_start_token_is_kept(self, tmp_path):
+        """Only a tokenizer uses it; a file that names one beyond the vocabulary, as published ones do, names none."""
+        peer = make_peer("CLIPModel")
+        peer.save_pretrained(tmp_path / "peer")
+        model = load(tmp_path / "peer")
+        assert model.config.text.start_id == peer.config.text_config.bos_token_id == 28
+        model.save(tmp_path / "clip")
+        assert json.loads((tmp_path / "clip" / "config.json").read_text())["text_config"]["bos_token_id"] == 28
+        path = tmp_path / "peer" / "config.json"
+        fields = json.loads(path.read_text())
+        fields["text_config"]["bos_token_id"] = 49406
+        path.write_text(json.dumps(fields))
+        assert load(tmp_path / "peer").config.text.start_id is None
+
     def test_half_a_clip(self, tmp_path):
         make_clip().save(tmp_path / "clip")
         path = tmp_path / "clip" / "model.safetensors"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from regard.errors import CheckpointError, DataError, OptionError, RefusedError
 from regard.models import Bert, BertConfig, load
-from regard.models.load import resolve_folder
+from regard.models.model_folder import resolve_folder
 from regard.text import Embedder, Pooling
 from regard.text.embedding import batches_by_length
 

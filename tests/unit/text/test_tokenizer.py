@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 
 from hypothesis_examples import examples
 from regard.errors import CheckpointError, DataError, OptionError
-from regard.models.load import resolve_folder
+from regard.models.model_folder import resolve_folder
 from regard.text import Tokenizer
 
 PATH = resolve_folder("minilm") / "tokenizer.json"

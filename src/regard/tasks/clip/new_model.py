@@ -20,7 +20,7 @@ from regard.tasks.image_classification.presets import choose_patch_size
 from regard.text.tokenizer import Tokenizer
 
 _TOWERS = ("text", "vision")
-_TEXT_FIELDS = ("vocabulary", "max_length", "end_id", "pad_id")
+_TEXT_FIELDS = ("vocabulary", "max_length", "end_id", "pad_id", "start_id")
 """Fields of the text tower that the tokenizer determines."""
 _VISION_FIELDS = ("picture_size", "channels", "labels")
 """Fields of the vision tower that the data determine."""
@@ -69,6 +69,7 @@ def new_model(recipe: ClipRecipe, size: Size, *, edge: int, channels: int, token
         "max_length": recipe.most_tokens or MOST_TOKENS,
         "end_id": tokenizer.frame[1][0],
         "pad_id": tokenizer.pad_id,
+        "start_id": tokenizer.frame[0][0],
     }
     model = Clip(_make_config(recipe, size, edge=edge, channels=channels, text=text))
     model.text.tokenizer = tokenizer.with_limit(model.text.max_tokens)

@@ -1,0 +1,192 @@
+"""Pictures as inputs of a Perceiver.
+
+    PixelInput          pixels                                 (channels, Fourier features of the position)
+    TrainedPixelInput   pixels                                 (1x1 convolution, projection of a trained position)
+    ConvolutionInput    a picture, cut by 4 along each side    (7x7 convolution and pooling, Fourier features)
+
+Jaegle et al. 2021, "Perceiver IO", appendix E.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard.errors import RefusedError, ShapeError, check_weights, short_repr
+from regard.layers.batch_norm_2d import BatchNorm2d
+from regard.layers.last_channels import last_channels
+from regard.layers.projection import linear_activation
+from regard.models.perceiver_inputs.base import InputLayer, InputTokens, PerceiverInput, TokenwiseLayer
+from regard.models.perceiver_inputs.checks import check_floats, check_shape, check_sizes
+from regard.models.perceiver_inputs.trained_vectors import TrainedPositions, add_positions
+from regard.positions import FourierFeatures, grid_positions
+
+
+@final
+@dataclass(frozen=True)
+class PixelInput(PerceiverInput):
+    """Pixels of pictures (batch, channels, height, width), each with ``bands`` Fourier features of its position.
+
+    ``size`` is (height, width): its Nyquist frequencies are the largest. Pictures of other sizes are read too:
+    positions always run from -1 to 1.
+    """
+
+    kind: ClassVar[str] = "pixels"
+    size: tuple[int, int] = (224, 224)
+    channels: int = 3
+    bands: int = 64
+
+    def __post_init__(self) -> None:
+        check_shape("size", self.size, axes=2)
+        check_sizes(self, "channels", "bands")
+
+    def build(self, deviation: float) -> InputLayer:
+        """Make the layer, which has no weights."""
+        del deviation
+        return _PixelLayer(self)
+
+
+@final
+@dataclass(frozen=True)
+class TrainedPixelInput(PerceiverInput):
+    """Pixels of pictures (batch, channels, height, width) through a 1x1 convolution, each with a trained position.
+
+    Of ``width`` numbers each: a token is twice as wide. The model is told nothing about the grid of pixels. Trained
+    positions of pictures of another size than ``size`` are interpolated (bicubic).
+    """
+
+    kind: ClassVar[str] = "trained_pixels"
+    size: tuple[int, int] = (224, 224)
+    channels: int = 3
+    width: int = 256
+
+    def __post_init__(self) -> None:
+        check_shape("size", self.size, axes=2)
+        check_sizes(self, "channels", "width")
+        check_weights(positions=math.prod(self.size), width=self.width)
+
+    def build(self, deviation: float) -> InputLayer:
+        """Make the convolution and the positions."""
+        return _TrainedPixelLayer(self, deviation)
+
+
+@final
+@dataclass(frozen=True)
+class ConvolutionInput(PerceiverInput):
+    """Pictures (batch, channels, height, width) through a 7x7 convolution and pooling: a token for 4x4 pixels.
+
+    ``size`` is that of pictures, and ``resolution`` that of the grid of tokens, for the largest frequencies; None is a
+    quarter of ``size``. Neighbouring tokens share pixels, so a mask of tokens is refused.
+    """
+
+    kind: ClassVar[str] = "convolution"
+    size: tuple[int, int] = (224, 224)
+    channels: int = 3
+    width: int = 64
+    bands: int = 64
+    resolution: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        check_shape("size", self.size, axes=2)
+        check_sizes(self, "channels", "width", "bands")
+        if self.resolution is not None:
+            check_shape("resolution", self.resolution, axes=2)
+
+    def build(self, deviation: float) -> InputLayer:
+        """Make the convolution and its batch norm."""
+        del deviation
+        return _ConvolutionLayer(self)
+
+
+@final
+class _PixelLayer(TokenwiseLayer):
+    def __init__(self, options: PixelInput) -> None:
+        super().__init__()
+        self.options = options
+        self.positions = FourierFeatures(options.size, options.bands)
+
+    @property
+    def width(self) -> int:
+        return self.options.channels + self.positions.width
+
+    def cut(self, inputs: Any) -> tuple[Tensor, tuple[int, ...]]:
+        check_floats(inputs, ("batch", self.options.channels, "height", "width"))
+        return inputs.flatten(2).transpose(1, 2), tuple(inputs.shape[2:])
+
+    def embed(self, features: Tensor, grid: tuple[int, ...]) -> Float[Tensor, "batch tokens width"]:
+        return add_positions(features, self.positions(grid_positions(grid, device=features.device)))
+
+
+@final
+class _TrainedPixelLayer(TokenwiseLayer):
+    def __init__(self, options: TrainedPixelInput, deviation: float) -> None:
+        super().__init__()
+        self.options = options
+        self.convolution = nn.Conv2d(options.channels, options.width, kernel_size=1)
+        self.positions = TrainedPositions(math.prod(options.size), options.width, deviation)
+        self.position_projection = nn.Linear(options.width, options.width)
+
+    @property
+    def width(self) -> int:
+        return 2 * self.options.width
+
+    def cut(self, inputs: Any) -> tuple[Tensor, tuple[int, ...]]:
+        check_floats(inputs, ("batch", self.options.channels, "height", "width"))
+        return inputs.flatten(2).transpose(1, 2), tuple(inputs.shape[2:])
+
+    def embed(self, features: Tensor, grid: tuple[int, ...]) -> Float[Tensor, "batch tokens width"]:
+        # A 1x1 convolution is a linear layer on each pixel; its weight keeps the shape that files have.
+        convolution = self.convolution
+        embedded = functional.linear(features, convolution.weight.flatten(1), convolution.bias)
+        return add_positions(embedded, linear_activation(self._positions(grid), self.position_projection))
+
+    def _positions(self, grid: tuple[int, ...]) -> Float[Tensor, "tokens size"]:
+        """The trained positions, interpolated for a picture of another size."""
+        trained = self.positions()
+        if grid == self.options.size:
+            return trained
+        height, width = self.options.size
+        grid_of_trained = trained.view(1, height, width, -1).permute(0, 3, 1, 2)
+        resized = functional.interpolate(grid_of_trained, size=grid, mode="bicubic", align_corners=False)
+        return resized.flatten(2)[0].T
+
+
+@final
+class _ConvolutionLayer(InputLayer):
+    def __init__(self, options: ConvolutionInput) -> None:
+        super().__init__()
+        self.options = options
+        self.convolution = nn.Conv2d(options.channels, options.width, kernel_size=7, stride=2, padding=3, bias=False)
+        self.norm = BatchNorm2d(options.width)
+        quarter = (max(1, options.size[0] // 4), max(1, options.size[1] // 4))
+        self.positions = FourierFeatures(options.resolution or quarter, options.bands)
+
+    @property
+    def width(self) -> int:
+        return self.options.width + self.positions.width
+
+    def forward(self, inputs: Any, *, mask: Any = None) -> InputTokens:
+        check_floats(inputs, ("batch", self.options.channels, "height", "width"))
+        if mask is not None:
+            raise RefusedError(
+                "a Perceiver with a convolution cannot hide tokens: neighbours were computed from the same pixels",
+                expected="mask=None",
+                got=short_repr(mask),
+                do="use PixelInput or TrainedPixelInput, whose tokens are single pixels",
+            )
+        if min(inputs.shape[2:]) < 5:
+            raise ShapeError(
+                "the picture is too small for the convolution",
+                expected="a height and width of 5 or more",
+                got=str(tuple(inputs.shape)),
+                do="enlarge the picture, or use PixelInput",
+            )
+        features = self.norm(self.convolution(last_channels(inputs)))
+        features = functional.relu(functional.max_pool2d(features, kernel_size=3, stride=2))  # pool(relu) is the same
+        positions = self.positions(grid_positions(tuple(features.shape[2:]), device=features.device))
+        return InputTokens(add_positions(features.flatten(2).transpose(1, 2), positions))

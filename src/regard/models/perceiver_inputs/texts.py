@@ -1,0 +1,111 @@
+"""Vectors of another model, and texts, as inputs of a Perceiver.
+
+TokenInput    vectors                       as they are
+TextInput     token ids, such as bytes      embedding + trained position
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.errors import ShapeError, check_count, check_size, check_weights
+from regard.models.check_token_ids import check_token_ids
+from regard.models.perceiver_inputs.base import InputLayer, PerceiverInput, TokenwiseLayer
+from regard.models.perceiver_inputs.checks import check_floats, check_sizes
+from regard.text.byte_tokenizer import VOCABULARY
+
+
+@final
+@dataclass(frozen=True)
+class TokenInput(PerceiverInput):
+    """Vectors (batch, tokens, width), as they are."""
+
+    kind: ClassVar[str] = "tokens"
+    width: int
+
+    def __post_init__(self) -> None:
+        check_size("width", self.width)
+
+    def build(self, deviation: float) -> InputLayer:
+        """Make the layer, which has no weights."""
+        del deviation
+        return _TokenLayer(self)
+
+
+@final
+@dataclass(frozen=True)
+class TextInput(PerceiverInput):
+    """Token ids (batch, length), by default the bytes of ``regard.text.byte_tokenizer``, of at most ``max_length``."""
+
+    kind: ClassVar[str] = "text"
+    vocabulary: int = VOCABULARY
+    max_length: int = 2048
+    width: int = 768
+    pad_id: int = 0
+
+    def __post_init__(self) -> None:
+        check_sizes(self, "vocabulary", "max_length", "width")
+        check_weights(rows=max(self.vocabulary, self.max_length), width=self.width)
+        check_count("pad_id", self.pad_id, least=0, most=self.vocabulary - 1)
+
+    def build(self, deviation: float) -> InputLayer:
+        """Make the embeddings of ids and positions."""
+        del deviation
+        return TextLayer(self)
+
+
+@final
+class _TokenLayer(TokenwiseLayer):
+    def __init__(self, options: TokenInput) -> None:
+        super().__init__()
+        self.options = options
+
+    @property
+    def width(self) -> int:
+        return self.options.width
+
+    def cut(self, inputs: Any) -> tuple[Tensor, tuple[int, ...]]:
+        check_floats(inputs, ("batch", "tokens", self.options.width))
+        return inputs, (inputs.shape[1],)
+
+    def embed(self, features: Tensor, grid: tuple[int, ...]) -> Float[Tensor, "batch tokens width"]:
+        del grid
+        return features
+
+
+@final
+class TextLayer(TokenwiseLayer):
+    """Embedding of token ids and of their positions, added."""
+
+    def __init__(self, options: TextInput) -> None:
+        super().__init__()
+        self.options = options
+        self.token_embedding = nn.Embedding(options.vocabulary, options.width)
+        self.position_embedding = nn.Embedding(options.max_length, options.width)
+
+    @property
+    def width(self) -> int:
+        """The size of a token."""
+        return self.options.width
+
+    def cut(self, inputs: Any) -> tuple[Tensor, tuple[int, ...]]:
+        """Check ids (batch, length), at most ``max_length`` of them."""
+        check_token_ids("ids", inputs, self.options.vocabulary)
+        length = inputs.shape[1]
+        if not 1 <= length <= self.options.max_length:
+            raise ShapeError(
+                "ids have no tokens" if length == 0 else "the text is too long",
+                expected=f"ids (batch, length) with a length from 1 to {self.options.max_length}",
+                got=str(tuple(inputs.shape)),
+                do="shorten the text (truncation is never automatic), or build the model with a larger max_length",
+            )
+        return inputs, (length,)
+
+    def embed(self, features: Tensor, grid: tuple[int, ...]) -> Float[Tensor, "batch tokens width"]:
+        """Add the embeddings of ids and positions."""
+        embedded: Tensor = self.token_embedding(features) + self.position_embedding.weight[: grid[0]]
+        return embedded

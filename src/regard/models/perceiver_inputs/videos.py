@@ -1,0 +1,120 @@
+"""Videos and sound as inputs of a Perceiver: patches of frames and of samples, with Fourier features of their places.
+
+Jaegle et al. 2021, "Perceiver IO", appendix G.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.errors import ShapeError
+from regard.models.perceiver_inputs.base import InputLayer, PerceiverInput, TokenwiseLayer
+from regard.models.perceiver_inputs.checks import check_floats, check_shape, check_sizes
+from regard.models.perceiver_inputs.trained_vectors import add_positions
+from regard.positions import FourierFeatures, grid_positions
+
+
+@final
+@dataclass(frozen=True)
+class VideoInput(PerceiverInput):
+    """Patches of videos (batch, frames, channels, height, width), each of ``patch`` x ``patch`` pixels of one frame.
+
+    ``resolution`` is the largest number of frames and of patches along height and width.
+    """
+
+    kind: ClassVar[str] = "video"
+    resolution: tuple[int, int, int] = (16, 56, 56)
+    channels: int = 3
+    patch: int = 4
+    bands: int = 32
+
+    def __post_init__(self) -> None:
+        check_shape("resolution", self.resolution, axes=3)
+        check_sizes(self, "channels", "patch", "bands")
+
+    def build(self, deviation: float) -> InputLayer:
+        """Make the layer, which has no weights."""
+        del deviation
+        return _VideoLayer(self)
+
+
+@final
+@dataclass(frozen=True)
+class AudioInput(PerceiverInput):
+    """Raw samples of sound (batch, samples), in patches of ``patch``; ``samples`` decides the largest frequency."""
+
+    kind: ClassVar[str] = "audio"
+    samples: int = 30720
+    patch: int = 16
+    bands: int = 192
+
+    def __post_init__(self) -> None:
+        check_sizes(self, "samples", "patch", "bands")
+
+    def build(self, deviation: float) -> InputLayer:
+        """Make the layer, which has no weights."""
+        del deviation
+        return _AudioLayer(self)
+
+
+@final
+class _VideoLayer(TokenwiseLayer):
+    def __init__(self, options: VideoInput) -> None:
+        super().__init__()
+        self.options = options
+        self.positions = FourierFeatures(options.resolution, options.bands)
+
+    @property
+    def width(self) -> int:
+        return self.options.channels * self.options.patch**2 + self.positions.width
+
+    def cut(self, inputs: Any) -> tuple[Tensor, tuple[int, ...]]:
+        check_floats(inputs, ("batch", "frames", self.options.channels, "height", "width"))
+        batch, frames, channels, height, width = inputs.shape
+        patch = self.options.patch
+        if height % patch or width % patch:
+            raise ShapeError(
+                "frames do not divide into patches",
+                expected=f"a height and width that are multiples of {patch}",
+                got=str(tuple(inputs.shape)),
+                do="crop or resize the frames",
+            )
+        grid = (frames, height // patch, width // patch)
+        blocks = inputs.reshape(batch, frames, channels, grid[1], patch, grid[2], patch)
+        return blocks.permute(0, 1, 3, 5, 4, 6, 2).reshape(batch, math.prod(grid), -1), grid
+
+    def embed(self, features: Tensor, grid: tuple[int, ...]) -> Float[Tensor, "batch tokens width"]:
+        return add_positions(features, self.positions(grid_positions(grid, device=features.device)))
+
+
+@final
+class _AudioLayer(TokenwiseLayer):
+    def __init__(self, options: AudioInput) -> None:
+        super().__init__()
+        self.options = options
+        self.positions = FourierFeatures((options.samples,), options.bands)
+
+    @property
+    def width(self) -> int:
+        return self.options.patch + self.positions.width
+
+    def cut(self, inputs: Any) -> tuple[Tensor, tuple[int, ...]]:
+        check_floats(inputs, ("batch", "samples"))
+        patch = self.options.patch
+        if inputs.shape[1] % patch:
+            raise ShapeError(
+                "samples do not divide into patches",
+                expected=f"a multiple of {patch} samples",
+                got=str(tuple(inputs.shape)),
+                do="pad them with zeros, and hide patches without sound: mask=masks.padding(patches)",
+            )
+        patches = inputs.shape[1] // patch
+        return inputs.reshape(inputs.shape[0], patches, patch), (patches,)
+
+    def embed(self, features: Tensor, grid: tuple[int, ...]) -> Float[Tensor, "batch tokens width"]:
+        return add_positions(features, self.positions(grid_positions(grid, device=features.device)))
