@@ -25,6 +25,21 @@ def assert_near(ours, theirs, tolerance=TOLERANCE, floor=1.0):
     torch.testing.assert_close(ours, theirs, atol=bound, rtol=0)
 
 
+def gradient_floor(theirs):
+    """The size below which the largest number of a gradient does not tighten its bound.
+
+    Some gradients are sums that cancel, to 0 for the bias of keys; their terms are of the size of other gradients.
+    """
+    return 0.01 * max(gradient.abs().max().item() for gradient in theirs.values())
+
+
+def assert_near_gradients(ours, theirs, tolerance):
+    """Compare gradients by name, those that ``ours`` has."""
+    floor = gradient_floor(theirs)
+    for name, gradient in ours.items():
+        assert_near(gradient, theirs[name], tolerance=tolerance, floor=floor)
+
+
 def random_ids(peer, batch, length):
     return torch.randint(0, peer.config.vocab_size, (batch, length))
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from causal_parity import assert_error_ratio, assert_near, reload
+from causal_parity import assert_error_ratio, assert_near, assert_near_gradients, reload
 from regard import masks
 from regard.models import load
 
@@ -63,16 +63,11 @@ def assert_same_model(peer, folder, *, length, exact=True):
 
 
 def assert_same_gradients(model, peer, *, length, tolerance):
-    """Compare the gradients of all weights, under the names of the file.
-
-    Some are sums that cancel, to 0 for the bias of keys, whose terms are of the size of other gradients of the model.
-    """
+    """Compare the gradients of all weights, under the names of the file."""
     ids = random_ids(peer, 2, length)
     factors = torch.randn(2, length, peer.config.vocab_size, dtype=peer.dtype)
     ours, theirs = weight_gradients(model, peer, ids, factors)
-    floor = 0.01 * max(gradient.abs().max().item() for gradient in theirs.values())
-    for name, gradient in ours.items():
-        assert_near(gradient, theirs[name], tolerance=tolerance, floor=floor)
+    assert_near_gradients(ours, theirs, tolerance)
 
 
 def assert_bfloat16(peers, folder, *, length):

@@ -3,7 +3,7 @@
 import torch
 
 from attention_parity import assert_same_weights, weights_of_peer
-from causal_parity import assert_error_ratio, assert_near, reload
+from causal_parity import assert_error_ratio, assert_near, gradient_floor, reload
 from regard import record
 from regard.models import load
 
@@ -110,7 +110,7 @@ def assert_same_gradients(model, peer, pixels, *, tolerance, **options):
     with torch.no_grad():
         factors = torch.randn_like(result_of(peer(pixels, **options)))
     ours, theirs = gradients(model, peer, pixels, factors, **options)
-    floor = 0.01 * max(gradient.abs().max().item() for gradient in theirs.values())
+    floor = gradient_floor(theirs)
     for name, gradient in theirs.items():
         whole = theirs.get(f"{name.removesuffix('.bias')}.weight", gradient)
         size = max(floor, whole.abs().max().item()) if name.endswith("key.bias") else floor

@@ -2,7 +2,7 @@
 
 import torch
 
-from regard.models import Cct, CctConfig, Cvt, CvtConfig, Vit, VitConfig
+from regard.models import Cct, CctConfig, Cvt, CvtConfig, Perceiver, PerceiverImageEncoder, Vit, VitConfig
 from regard.vision import ImageProcessor
 
 CVT = {
@@ -51,3 +51,10 @@ def small_cvt(labels=("columns", "plain", "rows"), *, size=(26, 19), **options) 
     """Build a CvT of two stages with random weights: 9 x 7 tokens, then 5 x 4; its keys lie on 5 x 4 and 3 x 2."""
     torch.manual_seed(13)
     return _fill(Cvt(CvtConfig(size, 1, labels=labels, **(CVT | options))), size, 1)
+
+
+def small_perceiver(reads, labels=("a", "b", "c"), **options) -> PerceiverImageEncoder:
+    """Build a Perceiver of five latents with random weights, for the pictures of ``reads``, its input."""
+    torch.manual_seed(17)
+    sizes = {"latents": 5, "width": 8, "layers": 2, "heads": 2, "cross_heads": 1, **options}
+    return _fill(PerceiverImageEncoder(Perceiver.classifier(reads, labels, **sizes)), reads.size, reads.channels)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.learning import distillation_report, results
 from benchmarks.learning.train import train_table
-from benchmarks.learning.train_pictures import DATA, find_test_pictures
+from benchmarks.learning.train_pictures import DATA, RECIPES, find_test_pictures
 
 TEACHER, WITHOUT, WITH = "teacher", "without a teacher", "with the distillation token"
 
@@ -37,9 +37,11 @@ def parse_options() -> argparse.Namespace:
 def main() -> int:
     """Train the teacher and all students; write results.json and print the table."""
     asked = parse_options()
-    common = ["--data", str(asked.data), "--augment", "light", "--batch", "128", "--schedule", "cosine"]
+    common = ["--data", str(asked.data), "--augment", "light", "--crop", "1", "--batch", "128", "--schedule", "cosine"]
     common += ["--patience", "0", "--dtype", asked.dtype, *([] if asked.device is None else ["--device", asked.device])]
-    runs = {TEACHER: [*common, "--model", "cct-tiny", "--minutes", str(asked.teacher_minutes), "--seed", "1"]}
+    teacher = [part for one in RECIPES["cct-tiny"].hyperparameters for part in ("--set", one)]
+    teacher += ["--model", "cct-tiny", "--minutes", str(asked.teacher_minutes), "--seed", "1"]
+    runs = {TEACHER: [*common, *teacher]}
     for seed in range(1, asked.seeds + 1):
         student = [*common, "--minutes", str(asked.minutes), "--seed", str(seed)]
         runs[f"{WITHOUT}, seed {seed}"] = [*student, "--model", "vit-tiny"]

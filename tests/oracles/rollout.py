@@ -30,6 +30,33 @@ def gradient_rollout(layers, gradients):
     return rolled
 
 
+def latent_rollout(layers):
+    """Paths from each query to each token, summed: query, latents before the last layer .. after the first, token."""
+    first, *between, last = (sum(weights) / len(weights) for weights in layers)
+    latents, rolled = first.shape[0], np.array(first)
+    for weights in between:
+        moved = np.zeros_like(rolled)
+        for i in range(latents):
+            shares = [0.5 * weights[i, k] + 0.5 * (i == k) for k in range(latents)]
+            for k in range(latents):
+                moved[i] += shares[k] / sum(shares) * rolled[k]
+        rolled = moved
+    return np.einsum("qk,kt->qt", last, rolled)
+
+
+def latent_gradient_rollout(layers, gradients):
+    """The same with weights times gradients, where that is above 0, added to what is there."""
+    counted = [
+        sum(np.where(one * slope > 0, one * slope, 0.0) for one, slope in zip(weights, gradient, strict=True))
+        / len(weights)
+        for weights, gradient in zip(layers, gradients, strict=True)
+    ]
+    rolled = counted[0]
+    for one in counted[1:-1]:
+        rolled = rolled + np.einsum("ik,kj->ij", one, rolled)
+    return np.einsum("qk,kt->qt", counted[-1], rolled)
+
+
 def numerical_gradient(function, weights, step=1e-5):
     """The derivative of a function of weights by central differences, entry by entry."""
     gradient = np.zeros_like(weights)

@@ -13,10 +13,11 @@ from test_page import CONTRAST, MALICIOUS_TOKENS
 import regard.view.picture_page
 from picture_files import random_pixels
 from regard.models import Cct, Cvt, Deit, DeitConfig, Swin, SwinConfig
+from regard.models.perceiver_inputs import TrainedPixelInput
 from regard.view import PictureReading, read_clip_attention, read_picture_attention, write_pictures
 from regard.vision import ImageProcessor
 from small_clips import small_clip
-from small_image_models import image_classifier, small_cct, small_cvt
+from small_image_models import image_classifier, small_cct, small_cvt, small_perceiver
 
 ShowPictures = Callable[..., BrowserPage]
 PICTURE = random_pixels(12, 8, channels=1)
@@ -45,15 +46,16 @@ def show_pictures(browser_window: Page, tmp_path: Path) -> Iterator[ShowPictures
         shown[-1].close()
 
 
-def swin_reading() -> PictureReading:
+def swin_reading(height: int = 24, width: int = 24) -> PictureReading:
     torch.manual_seed(2)
-    config = SwinConfig((24, 24), (2, 2), channels=1, width=8, depths=(2, 2), heads=(2, 4), window=3, labels=("a", "b"))
+    size = (height, width)
+    config = SwinConfig(size, (2, 2), channels=1, width=8, depths=(2, 2), heads=(2, 4), window=3, labels=("a", "b"))
     model = Swin(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += torch.randn_like(parameter) * 0.3
-    model.processor = ImageProcessor((24, 24), channels=1, mean=(0.5,), std=(0.25,))
-    return read_picture_attention(model, random_pixels(24, 24, channels=1), name="tiles.png")
+    model.processor = ImageProcessor(size, channels=1, mean=(0.5,), std=(0.25,))
+    return read_picture_attention(model, random_pixels(*size, channels=1), name="tiles.png")
 
 
 def test_sentence_value_and_steps_are_those_of_the_model(show_pictures: ShowPictures) -> None:
@@ -149,14 +151,14 @@ def test_distillation_token_is_a_source(show_pictures: ShowPictures) -> None:
     assert "the distillation token attends most" in opened.sentence()
 
 
-def test_a_row_of_a_swin_lies_in_its_window(show_pictures: ShowPictures) -> None:
-    """Each token of a shifted layer: the page's window equals that of the model, wrapped around the edges."""
-    reading = swin_reading()
+def test_steps_of_a_swin_are_those_of_its_window(show_pictures: ShowPictures) -> None:
+    """Each token of a shifted layer: the page has the window of the model, wrapped around the edges, and padding."""
+    reading = swin_reading(22, 26)
     opened = show_pictures(reading, at="#layer=1&head=1&token=0")
     layer = reading.layers[1]
     assert layer.windows is not None
     assert layer.windows.shift == 1
-    for token in (0, 5, 13, 143):
+    for token in (0, 5, 13, 142):
         opened.page.evaluate(f"location.hash = 'layer=1&head=1&token={token}'")
         opened.wait_until(f"document.getElementById('query').value === '{token}'")
         names = [
@@ -164,11 +166,51 @@ def test_a_row_of_a_swin_lies_in_its_window(show_pictures: ShowPictures) -> None
         ]
         assert names == [layer.name_of(int(key)) if key >= 0 else "padding" for key in layer.keys[token]]
         row = layer.attention.weights()[1, token]
-        cells = opened.page.locator("#steps tbody td:nth-child(2)").all_inner_texts()
+        cells = opened.page.locator("#steps tbody td:nth-child(5)").all_inner_texts()
         np.testing.assert_allclose([float(cell) for cell in cells], row, atol=5.1e-5)
+        masked = opened.page.locator("#steps tbody td:nth-child(4)").all_inner_texts()
+        assert [cell == "masked" for cell in masked] == [weight == 0 for weight in row]
+    assert opened.page.locator("#steps > li").count() == 6
+    assert "how many rows and columns lie between" in opened.page.inner_text("#steps")
     assert opened.page.inner_text("#about").endswith("patches, 4 layers with 12 heads in all.")
     assert "shifted by 1" in opened.page.inner_text("#map-how")
     assert opened.page.get_by_role("radio", name="Rollout", exact=True).count() == 0
+
+
+def test_a_perceiver_shows_what_its_answer_and_its_latents_read(show_pictures: ShowPictures) -> None:
+    reading = read_picture_attention(small_perceiver(TrainedPixelInput((6, 5), 1, 4), cross_heads=2), PICTURE[:6, :5])
+    opened = show_pictures(reading)
+    (layer,) = reading.layers
+    best = int(reading.readout.argmax())
+    assert opened.sentence() == (
+        f"Through all layers to the answer, the place that counts most is {layer.name_of_key(best)}: "
+        f"{100 * reading.readout[best]:.1f} %."
+    )
+    assert opened.page.inner_text("#about").endswith("5 latents that read 6 × 5 places, 1 layer with 2 heads.")
+    opened.page.get_by_role("radio", name="Attention of a head").click()
+    opened.page.locator("#map").focus()
+    opened.page.keyboard.press("ArrowRight")
+    assert opened.page.locator("#query").evaluate("one => one.selectedOptions[0].text") == "latent 1"
+    row = layer.attention.weights().mean(0)[1]
+    best = int(row.argmax())
+    assert opened.sentence() == (
+        f"In layer 0, all heads averaged, the key to which latent 1 attends most is {layer.name_of_key(best)}: "
+        f"{100 * row[best]:.1f} %."
+    )
+    box = opened.page.locator("#map").bounding_box()
+    assert box is not None
+    opened.page.locator("#map").click(position={"x": box["width"] - 5, "y": 5})
+    assert opened.page.locator("#key").evaluate("one => one.value") == "4"
+    opened.page.select_option("#head", "1")
+    assert opened.page.locator("#steps > li").count() == 6
+    cells = opened.page.locator("#steps tbody td:nth-child(5)").all_inner_texts()
+    np.testing.assert_allclose([float(cell) for cell in cells], layer.attention.weights()[1, 1], atol=5.1e-5)
+    label = reading.probabilities[1][0]
+    opened.page.locator("#labels button").nth(1).click()
+    shares = reading.gradient_rollouts[label][0]
+    assert f"For the label {label}, the place that counts most is {layer.name_of_key(int(shares.argmax()))}" in (
+        opened.sentence()
+    )
 
 
 def test_the_place_is_kept_from_stage_to_stage(show_pictures: ShowPictures) -> None:

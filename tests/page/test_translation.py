@@ -232,16 +232,18 @@ def test_steps_with_a_distance_bias(show: Show) -> None:
     np.testing.assert_allclose(weights_in_titles(opened), layer.weights()[1, 2], atol=6e-6)
 
 
-def test_steps_with_relative_position_vectors(show: Show) -> None:
+@pytest.mark.parametrize("kinds", [1, 2], ids=["for all heads", "by head"])
+def test_steps_with_relative_position_vectors(show: Show, kinds: int) -> None:
     rng = np.random.default_rng(6)
-    relative = RelativeVectors(*(rng.standard_normal((5, width)).astype(np.float32) for width in (5, 7)))
+    own = rng.standard_normal((kinds, 5, 5)).astype(np.float32)
+    relative = RelativeVectors(own, rng.standard_normal((5, 7)).astype(np.float32))
     pair = single_layer_pair(relative_vectors=relative, scale=0.5)
     opened = show(pair, at="#layer=0&head=1&token=2&key=3")
     (layer,) = pair.alignment.layers
     query, keys = layer.query[1, 2].astype(np.float64), layer.key.shape[1]
     distance = np.arange(keys) - 2 + layer.query.shape[1] - keys
     row = distance.clip(-2, 2) + 2
-    scores = (layer.key[1] + relative.key[row]) @ query
+    scores = (layer.key[1] + relative.key[kinds - 1, row]) @ query
     weights = np.exp(0.5 * scores) / np.exp(0.5 * scores).sum()
     np.testing.assert_allclose(step_results(opened), [scores[3], 0.5 * scores[3], weights[3]], atol=5.1e-5)
     np.testing.assert_allclose(weights_in_titles(opened), weights, atol=6e-6)

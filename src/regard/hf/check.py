@@ -26,6 +26,8 @@ _WEIGHTS = {
     "multi_head_attention_forward",
     "logsumexp",
     "flex_attention",
+    "mra2_attention",  # MRA and YOSO have no softmax
+    "YosoCumulation",
 }
 _NAMES = ("attention", "attn")
 

@@ -22,6 +22,7 @@ from regard.layers.layer_input import check_layer_input
 from regard.layers.multi_head_checks import (
     check_head_norms,
     check_heads,
+    check_mechanism_position,
     check_memory,
     check_position,
     check_shared_norms,
@@ -72,7 +73,8 @@ class MultiHeadAttention(nn.Module):
     declares beside query, key and value. Positions are counted along the keys, and the last query has the position of
     the last key (``contract.Frame``).
 
-    Raises OptionError if sizes do not divide, a name is unknown, or the position is one that is added to embeddings.
+    Raises OptionError if sizes do not divide, a name is unknown, or the position is one that is added to embeddings;
+    RefusedError for a position that is a bias if the mechanism supports no bias.
     """
 
     def __init__(
@@ -119,6 +121,7 @@ class MultiHeadAttention(nn.Module):
         self.value_projection = nn.Linear(value_width, key_value_heads * self.value_head_dim, bias=bias)
         self.output_projection = nn.Linear(heads * self.value_head_dim, width, bias=bool(output_bias))
         self.mechanism = resolve_mechanism(mechanism, mechanism_options, heads, self.head_dim, dropout)
+        check_mechanism_position(self.mechanism, position)
         if self.mechanism.shares_query_key:
             check_shared_projection(self.mechanism, width, key_width, heads, key_value_heads)
             check_shared_norms(self.mechanism, query_norm, key_norm)

@@ -43,6 +43,20 @@ def check_position(position: object) -> None:
     )
 
 
+def check_mechanism_position(mechanism: Mechanism, position: object) -> None:
+    """Raise RefusedError for a position that is a bias, in a layer whose mechanism supports no such call."""
+    reason = mechanism.refuses_bias(position) if isinstance(position, PairBias) else None
+    if reason is None:
+        return
+    name = type(position).__name__
+    raise RefusedError(
+        f"{type(mechanism).__name__} refuses the position {name}: {reason}",
+        expected="a position without a bias of scores, such as positions.Rotary(head_dim), or None",
+        got=name,
+        do="choose such a position, or the mechanism dot_product, which supports all",
+    )
+
+
 def two_biases_error(position: PairBias) -> OptionError:
     """The error for a bias that is passed to a layer whose position is one."""
     return OptionError(

@@ -66,15 +66,22 @@ class WindowPartition:
         return -(-self.columns // self.size)
 
     @property
-    def cells(self) -> Int[Tensor, "windows tokens"]:
-        """The index y * columns + x in the map of each token of each window; -1 for tokens that fill a window."""
+    def slots(self) -> Int[Tensor, "windows tokens"]:
+        """The index of each token of each window in the padded map, row by row."""
         y, x = (
             (torch.arange(count * self.size) + self.shift) % (count * self.size)
             for count in (self.window_rows, self.window_columns)
         )
-        index = torch.where((y < self.rows)[:, None] & (x < self.columns), y[:, None] * self.columns + x, -1)
+        index = y[:, None] * len(x) + x
         by_window = index.view(self.window_rows, self.size, self.window_columns, self.size).transpose(1, 2)
         return by_window.reshape(self.window_rows * self.window_columns, self.size**2)
+
+    @property
+    def cells(self) -> Int[Tensor, "windows tokens"]:
+        """The index y * columns + x in the map of each token of each window; -1 for tokens that fill a window."""
+        slots, padded_columns = self.slots, self.window_columns * self.size
+        y, x = slots // padded_columns, slots % padded_columns
+        return torch.where((y < self.rows) & (x < self.columns), y * self.columns + x, -1)
 
     def mask(self, pictures: int) -> ShiftedWindows | None:
         """The mask that keeps opposite edges apart, for the windows of so many pictures; None without a shift."""

@@ -106,6 +106,13 @@ class Mechanism(nn.Module, ABC):
         tokens = torch.empty(1, self.heads, 2, self.head_dim, device="meta")
         return self.refuses(Request(tokens, tokens, tokens, mask, None, self.scale))
 
+    @final
+    def refuses_bias(self, bias: Bias) -> str | None:
+        """Return why it supports no call with this bias, while it supports others; None if it does."""
+        tokens = torch.empty(1, self.heads, 2, self.head_dim, device="meta")
+        request = Request(tokens, tokens, tokens, None, None, self.scale)
+        return None if self.refuses(request) is not None else self.refuses(replace(request, bias=bias))
+
     @abstractmethod
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """Compute the output of a call that was checked and is not refused."""
@@ -319,9 +326,11 @@ class Mechanism(nn.Module, ABC):
 
     def refusal_error(self, reason: str, request: Request) -> RefusedError:
         """Build the error for a call that the mechanism does not support."""
-        do = "regard.catalogue() lists which masks each mechanism supports; dot_product supports all"
+        do = "change the call, or choose another mechanism; dot_product supports all"
         if request.bias is not None and self.refuses(replace(request, bias=None)) is None:
             do = 'leave out the bias, or use a position that adds none, such as "rotary"; dot_product supports all'
+        elif request.mask is not None and self.refuses(replace(request, mask=None, bias=None)) is None:
+            do = "regard.catalogue() lists which masks each mechanism supports; dot_product supports all"
         return RefusedError(
             f"{type(self).__name__} refuses: {reason}",
             expected="a call that it supports",

@@ -202,4 +202,12 @@ def _check_random_blocks(blocks: object, heads: int) -> int | Int[Tensor, "heads
     listed = as_integers(blocks, "random_blocks", expected, do)
     if listed.dim() != 3 or listed.shape[0] not in (1, heads):
         raise OptionError("wrong random_blocks", expected=expected, got=f"shape {tuple(listed.shape)}", do=do)
-    return listed.cpu()
+    listed = listed.cpu()
+    if listed.numel() and int(listed.min()) < -1:
+        raise OptionError(
+            "wrong random_blocks",
+            expected="indices of blocks from 0, where -1 is none",
+            got=str(int(listed.min())),
+            do=do,
+        )
+    return listed

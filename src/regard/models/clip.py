@@ -150,7 +150,8 @@ class ClipOutput:
 class Clip(nn.Module):
     """A CLIP with random initial weights; ``regard.load`` loads a trained one.
 
-    Its towers ``text`` and ``vision`` are models of their own: an ``Encoder`` and an ``ImageEncoder``.
+    Its towers ``text`` and ``vision`` are models of their own: an ``Encoder`` and an ``ImageEncoder``. ``logit_scale``
+    is (1,).
     """
 
     notes: tuple[str, ...] = ()
@@ -165,7 +166,7 @@ class Clip(nn.Module):
         self.config = config
         self.text = ClipText(config.text)
         self.vision = ClipVision(config.vision)
-        self.logit_scale = nn.Parameter(torch.tensor(float(config.logit_scale)))
+        self.logit_scale = nn.Parameter(torch.tensor([float(config.logit_scale)]))
 
     def forward(
         self, ids: Tensor, pixels: Tensor, *, mask: Mask | None = None, keep_layers: bool = False
@@ -185,7 +186,7 @@ class Clip(nn.Module):
         image = self.vision(pixels, keep_layers=keep_layers)
         texts, pictures = functional.normalize(text.embedding, dim=-1), functional.normalize(image.pooled, dim=-1)
         logits = self.compute_logits(texts, pictures)
-        return ClipOutput(texts, pictures, logits, logits.T, self.logit_scale.exp(), text, image)
+        return ClipOutput(texts, pictures, logits, logits.T, self.logit_scale.exp()[0], text, image)
 
     def compute_logits(
         self, texts: Float[Tensor, "texts projection"], pictures: Float[Tensor, "pictures projection"]
@@ -213,7 +214,7 @@ class Clip(nn.Module):
         """The table of the model's weight names in a file."""
         return WeightNames(
             (
-                Row("logit_scale", "logit_scale", tensors=True),
+                Row("logit_scale", "logit_scale", scalar=True),
                 *_tower_rows("text", TEXT_ROWS),
                 *_tower_rows("vision", VISION_ROWS),
                 Row("text_projection", "text.projection"),

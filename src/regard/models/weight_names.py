@@ -6,6 +6,7 @@ A row maps modules of a file to modules of a model, many to many:
     Row("attn.c_attn", ("q", "k", "v"), transposed=True)      fused in the file, and transposed
     Row(("w1", "w3"), "gate_and_up")                          fused in the model
     Row("embeddings.cls_token", "class_token", tensors=True)  a tensor of its own
+    Row("logit_scale", "logit_scale", scalar=True)            a tensor () in the file, (1,) in the model
 
 The tensors of either side are concatenated along their first dimension, a layer's output, in the order of the row.
 """
@@ -45,13 +46,15 @@ class Row:
 
     ``{n}`` is a placeholder for a layer's number and ``{path}`` for any path of submodules. ``transposed`` matrices are
     (in, out) in the file. If several modules of a file map to one of the model, they have equal sizes. With ``tensors``
-    the names are those of single tensors, not of modules with a weight and a bias.
+    the names are those of single tensors, not of modules with a weight and a bias; so they are for a ``scalar``, which
+    has a dimension in the model since FSDP divides parameters along their first one.
     """
 
     stored: str | tuple[str, ...]
     names: str | tuple[str, ...]
     transposed: bool = False
     tensors: bool = False
+    scalar: bool = False
 
 
 @final
@@ -63,6 +66,7 @@ class Origin:
     names: tuple[str, ...]
     part: int
     transposed: bool
+    scalar: bool = False
 
     def shape(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
         """The shape of the concatenated tensor, (out, in), in a model whose tensors have these shapes."""
@@ -73,7 +77,7 @@ class Origin:
         """The shape of the concatenated tensor, (out, in), in the file; None if its parts do not fit each other."""
         first, *others = (tensor.shape[::-1] if self.transposed else tensor.shape for tensor in self.stored)
         if not others:
-            return first
+            return (1,) if self.scalar and first == () else first
         if not first or any(shape[1:] != first[1:] for shape in others):
             return None
         return (sum(shape[0] for shape in (first, *others)), *first[1:])
@@ -81,6 +85,8 @@ class Origin:
     def read_joined(self, read: Callable[[StoredTensor], Tensor]) -> Tensor:
         """Read the stored tensors, and concatenate them to one of shape (out, in)."""
         tensors = [_transpose_matrix(read(tensor), transposed=self.transposed) for tensor in self.stored]
+        if self.scalar:
+            return tensors[0].reshape(1)
         return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
 
 
@@ -143,7 +149,9 @@ class WeightNames:
             names, parts = tuple(fill(name) for name in _as_tuple(row.names)), _as_tuple(row.stored)
             if len(found) == len(parts):  # else the model's tensors are missing, which ``load_weights`` reports
                 tensors = tuple(found[part] for part in range(len(parts)))
-                named |= {name: Origin(tensors, names, part, row.transposed) for part, name in enumerate(names)}
+                named |= {
+                    name: Origin(tensors, names, part, row.transposed, row.scalar) for part, name in enumerate(names)
+                }
         tied = {name: named[other] for name, other in self.tied_weights.items() if other in named}
         return tied | named, skipped
 
@@ -175,6 +183,7 @@ class WeightNames:
             tensors = [found[part][1] for part in range(len(found))]
             parts = _as_tuple(row.stored)
             whole = tensors[0] if len(tensors) == 1 else torch.cat(tensors)
+            whole = whole.reshape(()) if row.scalar else whole
             if len(parts) > 1 and whole.shape[0] % len(parts):
                 raise CheckpointError(
                     f"{found[0][0]} cannot be cut into {len(parts)} equal parts",
@@ -236,7 +245,7 @@ def _group_by_row(
     two tensors in the same part.
     """
     patterns = [
-        (re.compile(_name_pattern(name, tensor=row.tensors)), number, part)
+        (re.compile(_name_pattern(name, tensor=row.tensors or row.scalar)), number, part)
         for number, (names, row) in enumerate(sides)
         for part, name in enumerate(names)
     ]

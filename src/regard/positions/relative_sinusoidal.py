@@ -60,14 +60,21 @@ class RelativeSinusoidal(PairBias):
         scale: float,
     ) -> Float[Tensor, "batch heads rows keys"]:
         """Compute ``scale * (q_i + c) . W s(i - j)``."""
-        heads, head_dim = self.query_bias.shape
         lowest, highest = distance_range(frame)
-        # In order of i - j, from -highest to -lowest.
-        sinusoids = self.sinusoidal(highest - lowest + 1, offset=-highest).to(query)
-        vectors = (sinusoids @ self.weight.to(query).T).view(-1, heads, head_dim).permute(1, 2, 0)
+        vectors = self._project_sinusoids(lowest, highest, query)
         by_distance = ((query + self.query_bias.to(query)[:, None]) * scale) @ vectors
         index = highest - distances(frame, rows.to(query.device))
         return by_distance.gather(-1, index.expand(*by_distance.shape[:2], *index.shape))
+
+    def vectors(self, lowest: int, highest: int) -> Float[Tensor, "heads distances head_dim"]:
+        """Compute ``W_h s(i - j)`` for the distances j - i from ``lowest`` to ``highest``."""
+        return self._project_sinusoids(lowest, highest, self.weight).permute(0, 2, 1).flip(1)
+
+    def _project_sinusoids(self, lowest: int, highest: int, like: Tensor) -> Float[Tensor, "heads head_dim distances"]:
+        """Compute ``W_h s(i - j)`` in order of i - j, from -highest to -lowest, in the dtype of ``like``."""
+        heads, head_dim = self.query_bias.shape
+        sinusoids = self.sinusoidal(highest - lowest + 1, offset=-highest).to(like)
+        return (sinusoids @ self.weight.to(like).T).view(-1, heads, head_dim).permute(1, 2, 0)
 
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""

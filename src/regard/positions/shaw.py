@@ -86,13 +86,13 @@ class ShawRelative(PairBias):
 
 def score_distances(
     query: Float[Tensor, "batch heads rows head_dim"],
-    key_vectors: Float[Tensor, "distances head_dim"],
+    key_vectors: Float[Tensor, "*heads distances head_dim"],
     frame: Frame,
     rows: Int[Tensor, " rows"],
 ) -> Float[Tensor, "batch heads rows keys"]:
-    """Compute ``q_i . a^K_clip(j - i)`` for the queries ``rows`` (indices) of ``frame``."""
-    by_distance = query @ key_vectors.to(query).T
-    index = _distance_index(len(key_vectors) // 2, frame, rows.to(query.device))
+    """Compute ``q_i . a^K_clip(j - i)`` for the queries ``rows`` (indices) of ``frame``; vectors may differ by head."""
+    by_distance = query @ key_vectors.to(query).mT
+    index = _distance_index(key_vectors.shape[-2] // 2, frame, rows.to(query.device))
     return by_distance.gather(-1, index.expand(*by_distance.shape[:2], *index.shape))
 
 

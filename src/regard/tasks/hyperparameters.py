@@ -8,6 +8,7 @@ from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from regard.errors import OptionError, short_repr, unknown_name_error
+from regard.models.initial_weights import choose_deviation
 
 Config = TypeVar("Config")
 
@@ -25,7 +26,9 @@ def apply_hyperparameters(
 
     An override "name.option" sets an entry of a mapping; an integer sets all integers of a tuple, such as both sides of
     a patch. ``fixed`` are the fields that the tokenizer, or other data, determines, and ``instead`` is what to do in
-    place of setting them. Raises OptionError for an override of them, and for one that the config does not have.
+    place of setting them. A config that has a width and a deviation of initial weights gets the deviation of its width
+    (``models.initial_weights.choose_deviation``) unless it is given. Raises OptionError for an override of ``fixed``,
+    and for one that the config does not have.
     """
     fields = dataclasses.fields(kind)  # type: ignore[arg-type]
     free = [one.name for one in fields if one.name not in fixed]
@@ -63,7 +66,14 @@ def apply_hyperparameters(
                 f"wrong {name}", expected=words, got=short_repr(value), do=f"give {words} as the value of {name}"
             )
         own[name] = float(value) if types[name] is float else value
-    return kind(**{**numbers, **own})
+    return kind(**_with_deviation({**numbers, **own}, free))
+
+
+def _with_deviation(numbers: dict[str, Any], fields: Sequence[str]) -> dict[str, Any]:
+    width = numbers.get("width")
+    if "deviation" not in fields or type(width) is not int or width < 1:  # the config says what is wrong
+        return numbers
+    return {"deviation": choose_deviation(width), **numbers}
 
 
 def _read_list(name: str, value: Any) -> tuple[int, ...]:

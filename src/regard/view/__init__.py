@@ -27,6 +27,7 @@ from regard.view.side_by_side_page import write_side_by_side
 from regard.view.sound_page import write_sounds
 from regard.view.sound_reading import SoundReading
 from regard.view.terminal import print_reading, print_readings
+from regard.view.window_reading import WindowReading
 
 __all__ = [
     "Answer",
@@ -41,6 +42,7 @@ __all__ = [
     "SideBySide",
     "SoundReading",
     "Tokens",
+    "WindowReading",
     "layers_of",
     "print_reading",
     "print_readings",

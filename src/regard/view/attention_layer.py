@@ -1,6 +1,7 @@
 """One attention layer of a reading: the interface that all views use.
 
 LayerReading    weights are computed from queries and keys, step by step; memory is linear in the number of tokens
+WindowReading   the same for a layer within windows of a picture, whose queries have keys of their own
 LayerWeights    weights alone, for a mechanism without such steps; memory is quadratic
 """
 

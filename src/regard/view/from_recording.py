@@ -21,7 +21,7 @@ from regard.errors import DataError, RefusedError, ShapeError, check_kind
 from regard.kernels.request import Request
 from regard.masks import Mask
 from regard.mechanisms.steps import Steps
-from regard.positions import ShawRelative
+from regard.positions import RelativeSinusoidal, ShawRelative
 from regard.positions.base import DistanceBias
 from regard.recording import LayerCall
 from regard.view.attention_layer import AttentionLayer
@@ -129,7 +129,7 @@ def _steps_or_reason(call: LayerCall) -> Steps | str:
     steps = call.mechanism.steps(request)
     if steps is None:
         return call.mechanism.no_steps_reason
-    if isinstance(call.bias, ShawRelative):
+    if isinstance(call.bias, ShawRelative | RelativeSinusoidal):
         if not _is_dot_product(steps, request):
             return UNSUPPORTED_SCORE
     elif call.bias is not None and not isinstance(call.bias, DistanceBias):
@@ -172,19 +172,25 @@ def _to_layer_reading(call: LayerCall, steps: Steps) -> LayerReading:
 
 def _distance_bias(call: LayerCall) -> NDArray[Any] | None:
     """Bias by the distance from query to key (heads, queries + keys - 1), or None."""
+    queries, keys = call.query.shape[2], call.key.shape[2]
+    if isinstance(call.bias, RelativeSinusoidal):
+        vectors = call.bias.vectors(1 - keys, queries - 1)
+        return to_numpy(call.mechanism.scale * torch.einsum("hc,hdc->hd", call.bias.query_bias, vectors))
     if not isinstance(call.bias, DistanceBias):
         return None
-    queries, keys = call.query.shape[2], call.key.shape[2]
     table = to_numpy(call.bias.table(1 - keys, queries - 1))
     return np.ascontiguousarray(np.broadcast_to(table, (call.query.shape[1], queries + keys - 1)))
 
 
 def _relative_vectors(call: LayerCall) -> RelativeVectors | None:
-    """Shaw's vectors by the distance from query to key, or None."""
+    """Vectors by the distance from query to key, of Shaw or of Transformer-XL, or None."""
+    if isinstance(call.bias, RelativeSinusoidal):
+        most = max(call.query.shape[2], call.key.shape[2]) - 1
+        return RelativeVectors(to_numpy(call.bias.vectors(-most, most)))
     if not isinstance(call.bias, ShawRelative):
         return None
     values = call.bias.value_vectors
-    return RelativeVectors(to_numpy(call.bias.key_vectors), None if values is None else to_numpy(values))
+    return RelativeVectors(to_numpy(call.bias.key_vectors)[None], None if values is None else to_numpy(values))
 
 
 def _dense_mask(call: LayerCall, mask: Mask | None) -> Bool[Tensor, "heads_or_one queries keys"]:

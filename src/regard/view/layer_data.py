@@ -16,6 +16,7 @@ from regard.view.attention_layer import AttentionLayer
 from regard.view.layer_reading import LayerReading
 from regard.view.layer_weights import LayerWeights
 from regard.view.pack import pack_bits, pack_fixed, pack_float32
+from regard.view.window_reading import WindowReading
 
 FLOAT32 = 0  # letters per number: stands for the encoding without rounding
 MAX_WEIGHT_ERROR = 0.01  # largest error of a weight for which two letters per number are enough
@@ -28,6 +29,9 @@ def layer_data(layer: AttentionLayer, masks: list[str], letters: int) -> Json:
     match layer:
         case LayerReading():
             return _pack_steps(layer, masks, letters)
+        case WindowReading():
+            table = [pack_float32(head[None]) for head in layer.table]
+            return _pack_vectors(layer, masks, letters) | {"table": table}
         case LayerWeights():
             return _pack_weights(layer, letters)
     raise TypeError(f"no form on a page for {type(layer).__name__}")
@@ -52,8 +56,8 @@ def _largest_error(layers: Sequence[AttentionLayer], letters: int) -> float:
     return max(map(float, errors), default=0.0)
 
 
-def _pack_steps(layer: LayerReading, masks: list[str], letters: int) -> Json:
-    packed: Json = {
+def _pack_vectors(layer: LayerReading | WindowReading, masks: list[str], letters: int) -> Json:
+    return {
         "name": layer.name,
         "scale": layer.scale,
         "head_dim": int(layer.query.shape[2]),
@@ -63,6 +67,10 @@ def _pack_steps(layer: LayerReading, masks: list[str], letters: int) -> Json:
         "value": _pack_heads(layer.value, letters),
         "mask": None if layer.allowed is None else _add_mask(layer.allowed, masks),
     }
+
+
+def _pack_steps(layer: LayerReading, masks: list[str], letters: int) -> Json:
+    packed = _pack_vectors(layer, masks, letters)
     # One row per head, always exact: they are few.
     if layer.vector is not None:
         packed["vector"] = [pack_float32(head[None]) for head in layer.vector]
@@ -76,9 +84,9 @@ def _pack_steps(layer: LayerReading, masks: list[str], letters: int) -> Json:
     if layer.relative_vectors is not None:
         value = layer.relative_vectors.value
         packed["relative"] = {
-            "key": pack_float32(layer.relative_vectors.key),
+            "key": _pack_heads(layer.relative_vectors.key, letters),
             "value": None if value is None else pack_float32(value),
-            "most": len(layer.relative_vectors.key) // 2,
+            "most": layer.relative_vectors.key.shape[1] // 2,
         }
     return packed
 

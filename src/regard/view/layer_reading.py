@@ -3,7 +3,8 @@
     weights = softmax(scale * score + bias) * window
 
     score   = query . key                                  Vaswani et al. 2017, equation 1; Luong et al. 2015
-            = query . (key + relative)                     Shaw et al. 2018, equation 4: by the distance of the two
+            = query . (key + relative)                     Shaw et al. 2018, equation 4: by the distance of the two;
+                                                           Dai et al. 2019, section 3.3: with a bias by distance too
             = vector . tanh(query + key)                   Bahdanau et al. 2015, A.1.2: W_q q and W_k k are stored
     window  = exp(-(place - centre)^2 / (2 deviation^2))   Luong et al. 2015, equation 10; else 1
 
@@ -47,12 +48,13 @@ class GaussianWindow:
 @final
 @dataclass(frozen=True, eq=False)
 class RelativeVectors:
-    """Vectors for the distance from query to key, clipped to -m .. m, for all heads: Shaw et al. 2018, equations 3, 4.
+    """Vectors for the distance from query to key, clipped to -m .. m: Shaw et al. 2018, equations 3 and 4.
 
-    ``key`` (2 m + 1, head_dim) is added to keys, ``value`` (2 m + 1, value_dim) to values; None adds nothing to values.
+    ``key`` (heads, 2 m + 1, head_dim), or with 1 for all heads, is added to keys, ``value`` (2 m + 1, value_dim) to
+    values; None adds nothing to values.
     """
 
-    key: Float32[np.ndarray, "_distances _head_dim"]
+    key: Float32[np.ndarray, "_heads_or_one _distances _head_dim"]
     value: Float32[np.ndarray, "_distances _value_dim"] | None = None
 
 
@@ -90,8 +92,9 @@ class LayerReading(AttentionLayer):
             "centre", None if self.gaussian_window is None else self.gaussian_window.centre, (heads, queries)
         )
         if self.relative_vectors is not None:
-            distances = len(self.relative_vectors.key)
-            self._check_shape("relative keys", self.relative_vectors.key, (distances | 1, head_dim))
+            kinds, distances, _ = self.relative_vectors.key.shape
+            shape = (1 if kinds == 1 else heads, distances | 1, head_dim)
+            self._check_shape("relative keys", self.relative_vectors.key, shape)
             self._check_shape("relative values", self.relative_vectors.value, (distances, self.value.shape[2]))
         check_finite(self.name, *self._arrays, expected="finite queries, keys and values")
 
@@ -135,8 +138,9 @@ class LayerReading(AttentionLayer):
 
     @property
     def size(self) -> int:
-        """Number of values in queries, keys and values together."""
-        return int(self.query.size + self.key.size + self.value.size)
+        """Number of values in queries, keys, vectors added to keys, and values together."""
+        relative = 0 if self.relative_vectors is None else self.relative_vectors.key.size
+        return int(self.query.size + self.key.size + self.value.size + relative)
 
     def weights(self) -> Float64[np.ndarray, "heads queries keys"]:
         """Attention weights in float64; a query that may attend to nothing gets a row of zeros."""
@@ -148,8 +152,10 @@ class LayerReading(AttentionLayer):
 
     def round_for_page(self, letters: int) -> LayerReading:
         """Round queries and keys as a page does that stores ``letters`` characters per number."""
-        query, key = round_to_fixed(self.query, letters), round_to_fixed(self.key, letters)
-        return replace(self, query=query, key=key)
+        query, key, relative = round_to_fixed(self.query, letters), round_to_fixed(self.key, letters), None
+        if self.relative_vectors is not None:
+            relative = replace(self.relative_vectors, key=round_to_fixed(self.relative_vectors.key, letters))
+        return replace(self, query=query, key=key, relative_vectors=relative)
 
     def _make_bias(self) -> Float[Tensor, "heads queries keys"] | None:
         """Compute what is added to the scores by distance: ``bias`` and the products with relative vectors, if any."""

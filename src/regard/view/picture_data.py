@@ -20,6 +20,7 @@ from regard.view.layer_data import Json, choose_encoding, layer_data
 from regard.view.layer_reading import LayerReading
 from regard.view.pack import ALPHABET, pack_fixed, pack_float32
 from regard.view.picture_reading import Cell, PictureLayer, PictureReading
+from regard.view.window_reading import WindowReading
 from regard.vision.picture_file import load_pillow
 
 MAX_PNG_BYTES = 200_000
@@ -61,7 +62,8 @@ def encode_picture(pixels: UInt8[np.ndarray, "channels height width"]) -> str:
 
 def _without_values(layer: AttentionLayer) -> AttentionLayer:
     """The layer without values; weights of a layer alone, and relative vectors that belong to values, stay."""
-    if not isinstance(layer, LayerReading) or layer.relative_vectors is not None:
+    relative = layer.relative_vectors if isinstance(layer, LayerReading) else None
+    if not isinstance(layer, LayerReading | WindowReading) or (relative is not None and relative.value is not None):
         return layer
     return replace(layer, value=layer.value[..., :0])
 

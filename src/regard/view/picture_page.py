@@ -16,6 +16,7 @@ SCRIPTS = (
     "attention.js",
     "colour.js",
     "dom.js",
+    "windows.js",
     "picture_state.js",
     "theme.js",
     "tabs.js",

@@ -30,7 +30,8 @@ class PictureLayer:
 
     ``cell`` is the (height, width) in pixels of a token of the grid; cells at the right and at the bottom may be cut.
     ``attention`` has a query for each token, and a key for each token, or for each token of the query's window. If keys
-    lie on another grid than queries, ``key_grid`` and ``key_cell`` are those of the keys. Raises ShapeError for other
+    lie on another grid than queries, ``key_grid`` and ``key_cell`` are those of the keys; so they do where queries are
+    the latents of a Perceiver, whose grid has no rows and no columns. Raises ShapeError for other
     numbers of queries and keys.
     """
 
@@ -81,7 +82,7 @@ class PictureLayer:
 
 def _name_token(grid: TokenGrid, token: int) -> str:
     if token < len(grid.prefix):
-        return f"{grid.prefix[token]} token"
+        return f"{grid.prefix[token]} token" if grid.rows else grid.prefix[token]
     row, column = divmod(token - len(grid.prefix), grid.columns)
     return f"row {row}, column {column}"
 
@@ -101,7 +102,7 @@ class PictureReading:
             a model with a readout.
         similarities: by text, (tokens,): the cosine of a CLIP's text with each token; empty for other models.
         readout: (tokens,), the weight of each token of the last layer in the vector that the head reads, as sequence
-            pooling gives it; None for a model without such weights.
+            pooling gives it, or of each key of a Perceiver by rollout; None for a model without such weights.
         no_rollout_reason: why there is none; "" if there is one.
     """
 

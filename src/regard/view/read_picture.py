@@ -11,18 +11,28 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from regard.errors import CheckpointError, DataError, OptionError, RefusedError, check_kind, short_repr
-from regard.models import Cct, Cvt, ImageEncoder, Swin
+from regard.errors import CheckpointError, DataError, OptionError, check_kind, short_repr
+from regard.models import Cct, Cvt, ImageEncoder, PerceiverImageEncoder, Swin
 from regard.models.image_encoder import ImageOutput, TokenGrid
 from regard.recording import LayerCall, record
 from regard.view.picture_layers import make_picture_layers
 from regard.view.picture_reading import PictureReading
-from regard.view.rollout import attention_rollout, gradient_rollouts, keep_outputs, output_gradients, read_out
+from regard.view.rollout import (
+    attention_rollout,
+    gradient_rollouts,
+    keep_outputs,
+    latent_gradient_rollouts,
+    latent_rollout,
+    output_gradients,
+    read_out,
+)
 from regard.vision.image_processor import ImageProcessor
 from regard.vision.picture_file import Picture
 
 MAX_TOKENS = 2048
 """Maximum number of tokens of a model with a rollout, which is a matrix: 724 pixels square with ViT base."""
+MAX_PIXELS = 2**16
+"""Maximum number of tokens that the latents of a Perceiver read: 256 pixels square."""
 MAX_LABELS = 5
 """Labels whose gradient rollout is computed, the most probable ones."""
 
@@ -33,14 +43,13 @@ def read_picture_attention(
     """Capture every attention layer of ``model`` for a picture; with a head also its labels.
 
     Args:
-        model: an image encoder, from ``regard.load``: a ViT, a DeiT, a Swin, a CCT or a CvT.
+        model: an image encoder, from ``regard.load``: a ViT, a DeiT, a Swin, a CCT, a CvT or a Perceiver.
         picture: a path, the bytes of a file, an array of uint8, or a picture of Pillow.
         label: a label whose gradient is shown beside those of the ``MAX_LABELS`` most probable ones.
         name: the picture's name on the page and in messages; "" is its path.
 
     Raises DataError for a picture that cannot be read or has too many tokens, OptionError for a label that the model
-    lacks, CheckpointError for a model without a processor, RefusedError for one whose tokens do not lie over the
-    picture, such as a Perceiver.
+    lacks, CheckpointError for a model without a processor.
     """
     check_kind("model", model, ImageEncoder, do='model = regard.models.load.load_image_encoder("vit/")')
     check_kind("name", name, str, do="the picture's name on the page")
@@ -75,35 +84,45 @@ def capture_picture(
     _check_grids(model, grids, name)
     output, calls, outputs = _run(model, processor, pixels, with_gradients=bool(labels))
     logits = compute_logits(output)
-    probabilities = _rank_labels(labels, logits)
-    readout = model.pooling.weights(output.hidden)[0].detach() if isinstance(model, Cct) else None
     reading = PictureReading(
         name,
         pixels,
         make_picture_layers(model, calls, *pixels.shape[1:]),
-        probabilities,
-        readout=None if readout is None else readout.double().cpu().numpy(),
+        _rank_labels(labels, logits),
         no_rollout_reason=_no_rollout_reason(model, calls),
     )
-    if reading.no_rollout_reason:
-        return reading, output
-    names = [one for one, _ in probabilities[: MAX_LABELS if gradients is None else gradients]]
+    names = [one for one, _ in reading.probabilities[: MAX_LABELS if gradients is None else gradients]]
     names += [chosen] if chosen is not None and chosen not in names else []
-    rows: list[np.ndarray] = []
-    if logits is not None:
-        numbers = [labels.index(one) for one in names]
-        rolled = gradient_rollouts(calls, output_gradients(logits, outputs, numbers))
-        if readout is None:
-            rows = [one[: len(grids[0].prefix)] for one in rolled]
-        else:
-            rows = _read_out_all(rolled, readout, output, output_gradients(logits, [output.pooled], numbers))
+    numbers = [labels.index(one) for one in names]
+
+    def find_gradients(of: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
+        return [] if logits is None else output_gradients(logits, of, numbers)
+
+    if isinstance(model, PerceiverImageEncoder):
+        rolled = latent_gradient_rollouts(calls, find_gradients(outputs))
+        answer = latent_rollout(call.weights()[0].double().cpu().numpy() for call in calls)[0]
+        return replace(reading, readout=answer, gradient_rollouts=dict(zip(names, rolled, strict=True))), output
+    weights = model.pooling.weights(output.hidden)[0].detach() if isinstance(model, Cct) else None
+    readout = None if weights is None else weights.double().cpu().numpy()
+    if reading.no_rollout_reason:
+        return replace(reading, readout=readout), output
+    rows = gradient_rollouts(calls, find_gradients(outputs))
+    if weights is None:
+        rows = [one[: len(grids[0].prefix)] for one in rows]
+    else:
+        rows = _read_out_all(rows, weights, output, find_gradients([output.pooled]))
     rollout = attention_rollout(layer.attention.weights() for layer in reading.layers)
-    gradient_rows = dict(zip(names, rows, strict=True)) if rows else {}
-    return replace(reading, rollout=rollout, gradient_rollouts=gradient_rows), output
+    by_label = dict(zip(names, rows, strict=True))
+    return replace(reading, readout=readout, rollout=rollout, gradient_rollouts=by_label), output
 
 
 def _no_rollout_reason(model: ImageEncoder, calls: Sequence[LayerCall]) -> str:
-    """Why attention cannot be rolled out; "" if it can."""
+    """Why attention cannot be rolled out from each token; "" if it can."""
+    if isinstance(model, PerceiverImageEncoder):
+        return (
+            "The later layers are between latents, which have no place in the picture: they count in the readout and "
+            "in the gradient rollout."
+        )
     if isinstance(model, Swin):
         return "The tokens of a Swin are merged from stage to stage, so there is no rollout."
     if isinstance(model, Cvt):
@@ -175,19 +194,13 @@ def _get_processor(model: ImageEncoder) -> ImageProcessor:
 
 
 def _check_grids(model: ImageEncoder, grids: tuple[TokenGrid, ...], name: str) -> None:
-    """Raise RefusedError for tokens that do not lie over the picture, DataError for too many of them."""
-    if any(grid.rows * grid.columns == 0 for grid in grids):
-        raise RefusedError(
-            f"the tokens of a {type(model).__name__} do not lie over the picture",
-            expected="a model whose tokens are patches: ViT, DeiT, Swin, CCT or CvT",
-            got="layers of latents, which have no place",
-            do="record it in Python: with regard.record(model) as seen: model(pixels)",
-        )
+    """Raise DataError for too many tokens."""
     most = max((grid.tokens for grid in grids), default=0)
-    if not isinstance(model, Swin | Cvt) and most > MAX_TOKENS:
+    limit = MAX_PIXELS if isinstance(model, PerceiverImageEncoder) else MAX_TOKENS
+    if not isinstance(model, Swin | Cvt) and most > limit:
         raise DataError(
             f"{name} has too many patches to show",
-            expected=f"at most {MAX_TOKENS:,} tokens",
+            expected=f"at most {limit:,} tokens",
             got=f"{most:,}",
             do="use a processor with a size: model.processor = ImageProcessor(size=(height, width), ..)",
         )

@@ -4,6 +4,8 @@
                         R_l = norm((A_l + 1) / 2) R_{l-1}                        norm: each row sums to 1
     gradient rollout    C_l = mean over the heads of max(0, A_l * dy/dA_l),  R_l = R_{l-1} + C_l R_{l-1}
     of a readout        r = max(0, a * dy/da) R_L,    for z = sum_i a_i h_i, the vector that the head reads
+    of latents          R_0 = A_0 or C_0, from latents to the input; the rows of the last layer, whose queries have no
+                        part of the input of their own, are A_L R_{L-1} or C_L R_{L-1}
 
 Row i of R says how much each token of the input counts for token i of the output; y is the logit of a label.
 
@@ -34,11 +36,28 @@ def attention_rollout(
     """Compute the rollout of weights, the first layer first; they are 0 or more. At least one layer is needed."""
     rolled: np.ndarray | None = None
     for weights in layers:
-        mixed = (weights.mean(axis=0) + np.eye(weights.shape[1])) / 2
-        mixed /= mixed.sum(axis=1, keepdims=True)
+        mixed = _mix_with_identity(weights)
         rolled = mixed if rolled is None else mixed @ rolled
     assert rolled is not None, "there is at least one layer"
     return rolled
+
+
+def latent_rollout(
+    layers: Iterable[Float64[np.ndarray, "heads _ _"]],
+) -> Float64[np.ndarray, "queries tokens"]:
+    """Compute the rollout of a Perceiver: of cross-attention, self-attention of latents, and that of its queries."""
+    first, *between, last = layers
+    rolled = first.mean(axis=0)
+    for weights in between:
+        rolled = _mix_with_identity(weights) @ rolled
+    answer: np.ndarray = last.mean(axis=0) @ rolled
+    return answer
+
+
+def _mix_with_identity(weights: Float64[np.ndarray, "heads tokens tokens"]) -> Float64[np.ndarray, "tokens tokens"]:
+    mixed: np.ndarray = (weights.mean(axis=0) + np.eye(weights.shape[1])) / 2
+    mixed /= mixed.sum(axis=1, keepdims=True)
+    return mixed
 
 
 def gradient_rollouts(
@@ -52,13 +71,31 @@ def gradient_rollouts(
     tokens = calls[0].query.shape[2]
     rolled = [torch.eye(tokens, dtype=torch.float64) for _ in gradients]
     for number, call in enumerate(calls):
-        weights = call.weights()[0].double().cpu()
-        value = call.value[0].double().cpu().repeat_interleave(len(weights) // call.value.shape[1], dim=0)
-        for label, own in enumerate(gradients):
-            of_weights = own[number][0].double().cpu() @ value.mT
-            counted = (weights * of_weights).clamp(min=0).mean(0)
+        for label, counted in enumerate(_count_weights(call, [own[number] for own in gradients])):
             rolled[label] = rolled[label] + counted @ rolled[label]
     return [one.numpy() for one in rolled]
+
+
+def latent_gradient_rollouts(
+    calls: Sequence[LayerCall], gradients: Sequence[Sequence[Float[Tensor, "1 _ _ _"]]]
+) -> list[Float64[np.ndarray, "queries tokens"]]:
+    """Compute the gradient rollout of each label of a Perceiver, with the arguments of ``gradient_rollouts``."""
+    (first, *between, last) = [
+        _count_weights(call, [own[number] for own in gradients]) for number, call in enumerate(calls)
+    ]
+    rolled = first
+    for layer in between:
+        rolled = [one + counted @ one for one, counted in zip(rolled, layer, strict=True)]
+    return [(counted @ one).numpy() for one, counted in zip(rolled, last, strict=True)]
+
+
+def _count_weights(
+    call: LayerCall, gradients: Sequence[Float[Tensor, "1 heads queries value_dim"]]
+) -> list[Float[Tensor, "queries keys"]]:
+    """C of one layer for each gradient of its output: weights as far as a larger one would raise the logit."""
+    weights = call.weights()[0].double().cpu()
+    value = call.value[0].double().cpu().repeat_interleave(len(weights) // call.value.shape[1], dim=0)
+    return [(weights * (one[0].double().cpu() @ value.mT)).clamp(min=0).mean(0) for one in gradients]
 
 
 def read_out(

@@ -46,12 +46,16 @@ def strongest_patches(reading: PictureReading) -> tuple[list[tuple[str, float]],
     """The strongest patches with their shares, and what they are shares of, as a sentence.
 
     They are those of the class token through all layers if there is a rollout, of its attention in the last layer if
-    not, and of the mean of all tokens if there is no class token. Of a model with a readout, they are its weights.
+    not, and of the mean of all tokens if there is no class token. Of a model with a readout, they are its weights; of a
+    Perceiver, they are keys.
     """
     layer = reading.layers[-1]
     names = layer.grid.prefix
     if reading.rollout is not None and names:
         return _strongest(layer, reading.rollout[0]), f"Attention rollout of the {names[0]} token, through all layers."
+    if reading.readout is not None and not layer.grid.rows:
+        how = "Attention rollout from the query of the labels to the picture, through all latents."
+        return _strongest(layer, reading.readout), how
     if reading.readout is not None:
         how = "Weights of the sequence pooling, by which the head reads the tokens of the last layer."
         return _strongest(layer, reading.readout), how

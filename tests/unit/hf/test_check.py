@@ -27,7 +27,9 @@ ISLANDS = {
     "deberta-v2": (SIZES, "DisentangledSelfAttention"),
     "longformer": (SIZES | {"attention_window": 4}, "LongformerSelfAttention"),
     "mpnet": (SIZES, "MPNetSelfAttention"),
+    "mra": (SIZES, "MraSelfAttention"),
     "wavlm": (SIZES, "WavLMAttention"),
+    "yoso": (SIZES, "YosoSelfAttention"),
     "falcon": (SIZES, "FalconAttention"),
     "swinv2": ({"image_size": 32, "embed_dim": 16, "depths": [1, 1], "num_heads": [2, 4]}, "Swinv2SelfAttention"),
     "reformer": (

@@ -88,10 +88,16 @@ def test_masked_tokens_have_no_influence(name):
 
 
 @pytest.mark.parametrize("name", [row.name for row in regard.catalogue() if not row.bias])
-def test_a_mechanism_without_biases_says_to_use_another_position(name):
-    layer = regard.MultiHeadAttention(8, 2, mechanism=name, position=positions.ALiBi(2))
+def test_a_layer_refuses_a_bias_that_its_mechanism_does_not_support(name):
+    with pytest.raises(RefusedError, match=r"(?s)refuses the position ALiBi: a bias .*to do: +choose such a position"):
+        regard.MultiHeadAttention(8, 2, mechanism=name, position=positions.ALiBi(2))
+    tokens = torch.randn(1, 2, 3, 4)
+    mechanism = regard.mechanism(name, heads=2, head_dim=4)
     with pytest.raises(RefusedError, match=r"(?s)refuses: a bias .*to do: +leave out the bias, or use a position"):
-        layer(torch.randn(1, 3, 8))
+        mechanism(tokens, tokens, tokens, bias=positions.ALiBi(2))
+
+
+def test_a_refusal_says_what_to_change():
     linear = regard.mechanism("linear", heads=2, head_dim=4)
     tokens = torch.randn(1, 2, 3, 4)
     with pytest.raises(RefusedError, match=r"(?s)to do: +regard.catalogue\(\) lists which masks"):

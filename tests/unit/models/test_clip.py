@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from attention_parity import assert_same_weights, weights_of_peer
-from causal_parity import assert_error_ratio, assert_near, reload
+from causal_parity import assert_error_ratio, assert_near, assert_near_gradients, reload
 from hypothesis_examples import examples
 from regard import masks, record
 from regard.errors import CheckpointError, DtypeError, OptionError, RegardError, ShapeError
@@ -190,9 +190,7 @@ class Pair:
         )
         theirs = {name: weight.grad for name, weight in self.peer.named_parameters() if weight.grad is not None}
         assert ours.keys() == theirs.keys()
-        floor = 0.01 * max(gradient.abs().max().item() for gradient in theirs.values())
-        for name, gradient in theirs.items():
-            assert_near(ours[name], gradient, tolerance, floor=floor)
+        assert_near_gradients(ours, theirs, tolerance)
 
 
 class TestParity:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import regard
 from attention_parity import assert_same_weights
-from causal_parity import assert_error_ratio, assert_near, reload
+from causal_parity import assert_error_ratio, assert_near, assert_near_gradients, reload
 from hypothesis_examples import examples
 from regard import masks
 from regard.errors import CheckpointError, DtypeError, OptionError, RefusedError, ShapeError
@@ -177,9 +177,7 @@ def assert_same_gradients(model, peer, pixels, tolerance):
     with torch.no_grad():
         factors = torch.randn_like(result_of(copy.deepcopy(peer), pixels))
     ours, theirs = gradients(model, peer, pixels, factors)
-    floor = 0.01 * max(gradient.abs().max().item() for gradient in theirs.values())
-    for name, gradient in theirs.items():
-        assert_near(ours[name], gradient, tolerance=tolerance, floor=floor)
+    assert_near_gradients(ours, theirs, tolerance)
 
 
 def assert_same_statistics(model, peer, tolerance):

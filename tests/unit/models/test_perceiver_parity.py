@@ -26,7 +26,7 @@ from transformers import (
 
 import regard
 from attention_parity import largest_weight_error
-from causal_parity import assert_error_ratio, assert_near, reload
+from causal_parity import assert_error_ratio, assert_near, assert_near_gradients, reload
 from regard import masks
 from regard.models import (
     Perceiver,
@@ -202,9 +202,7 @@ def assert_same_gradients(model, peer, inputs, *, tolerance):
     expected = {name: one.grad for name, one in peer.named_parameters() if one.grad is not None}
     unused = {name for name in expected if name not in mine}
     assert all(not expected[name].any() for name in unused), unused
-    floor = 0.01 * max(one.abs().max().item() for one in expected.values())
-    for name, gradient in mine.items():
-        assert_near(gradient, expected[name], tolerance, floor)
+    assert_near_gradients(mine, expected, tolerance)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 import regard
 from attention_parity import assert_same_weights, weights_of_peer
-from causal_parity import assert_error_ratio, assert_near, reload
+from causal_parity import assert_error_ratio, assert_near, assert_near_gradients, reload
 from hypothesis_examples import examples
 from oracles import windows as oracle
 from regard import masks
@@ -158,9 +158,7 @@ def assert_same_gradients(model, peer, pixels, tolerance, **options):
     with torch.no_grad():
         factors = torch.randn_like(result_of(fresh(peer)(pixels, **options)))
     ours, theirs = gradients(model, peer, pixels, factors, **options)
-    floor = 0.01 * max(gradient.abs().max().item() for gradient in theirs.values())
-    for name, gradient in theirs.items():
-        assert_near(ours[name], gradient, tolerance=tolerance, floor=floor)
+    assert_near_gradients(ours, theirs, tolerance)
 
 
 def assert_same_model(peer, folder, size, **options):

@@ -93,6 +93,23 @@ def test_relative_positions(values: bool) -> None:
     assert (layer.relative_vectors.value is not None) == values
 
 
+@pytest.mark.parametrize(("queries", "keys"), [(QUERIES, KEYS), (KEYS, KEYS), (KEYS, QUERIES)])
+def test_relative_positions_of_transformer_xl(queries: int, keys: int) -> None:
+    """Dai et al. 2019, section 3.3: (q + u) . k + (q + v) . W s(i - j), where the query has its u, and c = v - u."""
+    position = positions.RelativeSinusoidal(HEADS, HEAD_DIM, 12)
+    nn.init.normal_(position.query_bias)
+    mechanism = regard.mechanism("dot_product", heads=HEADS, head_dim=HEAD_DIM)
+    layer, query, key = record_layer(mechanism, queries, keys, bias=position)
+    assert isinstance(layer, LayerReading)
+    behind = np.arange(queries)[:, None] + keys - queries - np.arange(keys)
+    angles = behind[..., None] / 10_000 ** (2 * np.arange(6) / 12)
+    sinusoids = np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(*behind.shape, 12)
+    vectors = np.einsum("hcw,qkw->hqkc", to_numpy(position.weight).reshape(HEADS, HEAD_DIM, 12), sinusoids)
+    bias = np.einsum("hqc,hqkc->hqk", query + to_numpy(position.query_bias)[:, None], vectors) / np.sqrt(HEAD_DIM)
+    _, expected = attention(query[None], key[None], key[None], bias=bias[None])
+    np.testing.assert_allclose(layer.weights(), expected[0], atol=2e-6)
+
+
 def test_local_p_with_its_gaussian_window() -> None:
     torch.manual_seed(11)
     mechanism = LocalPredictive(heads=1, head_dim=HEAD_DIM, window=2)

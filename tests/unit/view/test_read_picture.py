@@ -10,19 +10,26 @@ import torch
 
 import regard.view.from_recording
 import regard.view.read_picture
-from oracles.rollout import gradient_rollout, numerical_gradient, rollout
+from oracles.rollout import (
+    gradient_rollout,
+    latent_gradient_rollout,
+    latent_rollout,
+    numerical_gradient,
+    rollout,
+)
 from picture_files import random_pixels
-from regard.errors import CheckpointError, DataError, OptionError, RefusedError, ShapeError
+from regard.errors import CheckpointError, DataError, OptionError, ShapeError
 from regard.mechanisms.base import Mechanism
 from regard.models import Deit, DeitConfig, Swin, SwinConfig
 from regard.models.image_encoder import TokenGrid
+from regard.models.perceiver_inputs import ConvolutionInput, PixelInput, TrainedPixelInput
 from regard.recording import record
 from regard.view import PictureLayer, read_picture_attention, write_pictures
 from regard.view.picture_data import build_pictures_data, encode_picture
 from regard.view.picture_page import render_pictures
 from regard.view.terminal_picture import strongest_patches
 from regard.vision import ImageProcessor
-from small_image_models import image_classifier, small_cct, small_cvt
+from small_image_models import image_classifier, small_cct, small_cvt, small_perceiver
 
 PICTURE = random_pixels(13, 9, channels=1)
 
@@ -163,6 +170,8 @@ def test_rows_of_a_swin_lie_in_its_windows(size):
             given = np.where((keys >= 0)[:, None], values[keys], padded).reshape(len(keys), heads, -1)
             mixed = np.einsum("hk,khd->hd", layer.attention.weights()[:, cell], given).ravel()
             np.testing.assert_allclose(mixed, joined[0, cell].numpy(), atol=1e-5)
+        stored = layer.attention.value[:, layer.windows.slots.numpy()].swapaxes(0, 1)
+        np.testing.assert_array_equal(stored, call.value.numpy())
     assert reading.rollout is None
     assert "merged" in reading.no_rollout_reason
 
@@ -307,15 +316,53 @@ def test_too_many_patches(monkeypatch):
         read_picture_attention(image_classifier(), PICTURE)
 
 
-def test_perceiver_is_refused():
-    from regard.models import PerceiverImageEncoder
-    from regard.models.perceiver import Perceiver
-    from regard.models.perceiver_inputs import PixelInput
+@pytest.mark.parametrize(
+    ("reads", "options", "keys"),
+    [
+        (PixelInput((6, 5), 1, 3), {}, (6, 5)),
+        (TrainedPixelInput((4, 7), 3, 4), {"repeats": 2, "cross_heads": 2}, (4, 7)),
+        (ConvolutionInput((17, 13), 1, 8, 3), {}, (4, 3)),
+    ],
+    ids=["pixels", "trained", "convolution"],
+)
+def test_latents_of_a_perceiver_and_what_its_answer_rests_on(reads, options, keys):
+    model = small_perceiver(reads, **options)
+    picture = random_pixels(*reads.size, channels=reads.channels)
+    weights, calls = record_weights(model, model.processor([picture]))
+    reading = read_picture_attention(model, picture)
+    (layer,) = reading.layers
+    assert (layer.grid, layer.key_grid) == (TokenGrid(0, 0, tuple(f"latent {n}" for n in range(5))), TokenGrid(*keys))
+    assert layer.key_cell == pytest.approx((reads.size[0] / keys[0], reads.size[1] / keys[1]))
+    np.testing.assert_allclose(layer.attention.weights(), weights[0][0], atol=1e-6)
+    assert len(calls) == 2 * options.get("repeats", 1) + 2
+    np.testing.assert_allclose(reading.readout, latent_rollout([one[0] for one in weights])[0], atol=1e-6)
+    assert reading.readout.sum() == pytest.approx(1)
+    assert (layer.name_of(3), layer.name_of_key(4)) == ("latent 3", f"key row {4 // keys[1]}, column {4 % keys[1]}")
+    rows, how = strongest_patches(reading)
+    assert rows[0] == (layer.name_of_key(int(reading.readout.argmax())), pytest.approx(reading.readout.max()))
+    assert "query of the labels" in how
 
-    made = Perceiver.classifier(PixelInput((6, 5)), ("a", "b"))
-    model = with_processor(PerceiverImageEncoder(made), (6, 5), channels=3)
-    with pytest.raises(RefusedError, match="do not lie over the picture"):
-        read_picture_attention(model, random_pixels(6, 5))
+
+def test_gradient_rollout_of_a_perceiver_agrees_with_numerical_gradients():
+    model = small_perceiver(PixelInput((3, 2), 1, 3)).double()
+    picture = random_pixels(3, 2, channels=1)
+    pixels = model.processor([picture]).double()
+    weights, calls = record_weights(model, pixels)
+    reading = read_picture_attention(model, picture)
+    for label in (0, 2):
+        replaced = Replaced(model, pixels, label)
+        gradients = [
+            numerical_gradient(lambda one, at=at, model=replaced: model.logit(at, calls[at].value[0], one), own[0])
+            for at, own in enumerate(weights)
+        ]
+        expected = latent_gradient_rollout([one[0] for one in weights], gradients)
+        np.testing.assert_allclose(reading.gradient_rollouts[model.labels[label]], expected, atol=1e-7)
+
+
+def test_too_many_pixels_of_a_perceiver(monkeypatch):
+    monkeypatch.setattr(regard.view.read_picture, "MAX_PIXELS", 29)
+    with pytest.raises(DataError, match="too many patches"):
+        read_picture_attention(small_perceiver(PixelInput((6, 5), 1, 3)), random_pixels(6, 5, channels=1))
 
 
 def test_linformer_shows_weights_without_rollout():

@@ -102,7 +102,7 @@ def describe_model(model: Gato, size: Size) -> str:
 
 def _make_config(recipe: GatoRecipe, size: Size, ranges: TokenRanges, *, length: int, channels: int) -> GatoConfig:
     numbers: dict[str, Any] = {name: getattr(size, name) for name in ("width", "layers", "heads", "inner")}
-    numbers |= {name: getattr(size, name) for name in ("patch_channels", "dropout", "deviation")}
+    numbers |= {name: getattr(size, name) for name in ("patch_channels", "dropout")}
     numbers |= {"groups": _GROUPS, "channels": channels, "max_length": length, "max_observation": length}
     return apply_hyperparameters(
         GatoConfig,

@@ -24,7 +24,6 @@ class Size:
     batch: int
     patch_channels: int
     dropout: float
-    deviation: float
     peak: float
     warmup: int
 
@@ -38,9 +37,9 @@ SIZES: Mapping[str, Size] = MappingProxyType(
     {
         size.name: size
         for size in (
-            Size("tiny", 128, 3, 4, 192, 16, 16, dropout=0.0, deviation=0.05, peak=2e-3, warmup=50),
-            Size("small", 256, 6, 8, 512, 16, 32, dropout=0.0, deviation=0.03, peak=1e-3, warmup=200),
-            Size("base", 512, 8, 8, 1024, 16, 64, dropout=0.1, deviation=0.02, peak=5e-4, warmup=500),
+            Size("tiny", 128, 3, 4, 192, 16, 16, dropout=0.0, peak=2e-3, warmup=50),
+            Size("small", 256, 6, 8, 512, 16, 32, dropout=0.0, peak=1e-3, warmup=200),
+            Size("base", 512, 8, 8, 1024, 16, 64, dropout=0.1, peak=5e-4, warmup=500),
         )
     }
 )

@@ -25,6 +25,7 @@ from regard.models import (
     Vit,
     VitConfig,
 )
+from regard.models.initial_weights import choose_deviation
 from regard.models.load import load_image_classifier, load_image_encoder
 from regard.tasks.hyperparameters import Config, apply_hyperparameters
 from regard.tasks.image_classification.new_perceiver import PicturePerceiverConfig
@@ -185,6 +186,7 @@ def _build_swin(recipe: ImageClassificationRecipe, numbers: Mapping[str, Any]) -
     own = {
         "patch_size": patches,
         "width": numbers["width"] // 2,
+        "deviation": choose_deviation(numbers["width"]),
         "depths": (2, numbers["layers"] - 2),
         "heads": (numbers["heads"], 2 * numbers["heads"]),
         "window": choose_window(height // patches[0], width // patches[1]),
@@ -205,6 +207,7 @@ def _build_cvt(recipe: ImageClassificationRecipe, numbers: Mapping[str, Any]) ->
     stride = choose_patch_size(min(numbers["picture_size"]), patches=_CVT_MAP)
     third, heads = numbers["width"] // 3, max(1, numbers["heads"] // 3)
     own = {
+        "deviation": choose_deviation(numbers["width"]),
         "widths": (third, 2 * third, 4 * third),
         "depths": (1, 1, numbers["layers"] - 4),
         "heads": (heads, 2 * heads, 4 * heads),

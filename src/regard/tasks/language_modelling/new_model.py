@@ -97,6 +97,8 @@ def _make_config(recipe: LanguageModelRecipe, size: Size, vocabulary: int) -> Gp
     if recipe.model == "llama":
         width = recipe.hyperparameters.get("width", size.width)
         numbers |= {"inner": _gated_inner(width if isinstance(width, int) else size.width), "tied": True}
+        # The deviation of a narrow GPT-2 does not help this model: measured with two seeds.
+        numbers |= {"deviation": LlamaConfig.deviation}
         config: Gpt2Config | LlamaConfig = apply_hyperparameters(
             LlamaConfig, numbers, recipe.hyperparameters, fixed=_TOKENIZER_FIELDS
         )

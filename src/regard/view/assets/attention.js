@@ -83,11 +83,12 @@ function headOf(text, layerNumber, head) {
       scale: layer.scale,
       vector: layer.vector ? fromFloat32(layer.vector[head]) : null,
       bias: layer.bias ? fromFloat32(layer.bias[head]) : null,
+      ...(layer.table ? windowsOf(layer, fromFloat32(layer.table[head])) : {}),
       centre: layer.gaussian ? fromFloat32(layer.gaussian.centre[head]) : null,
       deviation: layer.gaussian?.deviation,
       relative: layer.relative && {
         most: layer.relative.most,
-        key: fromFloat32(layer.relative.key),
+        key: unpack(layer.relative.key[head] ?? layer.relative.key[0], layer.head_dim),
         value: layer.relative.value && fromFloat32(layer.relative.value),
       },
       queries,
@@ -101,6 +102,11 @@ function vectorOf(numbers, width, row) {
   return numbers.subarray(row * width, (row + 1) * width);
 }
 
+// The row of a key of a query among the stored keys: in a layer with windows each query has keys of its own.
+function keyRowOf({ slotsOf }, query, key) {
+  return slotsOf ? slotsOf(query)[key] : key;
+}
+
 // The row of the relative vectors by distance; the last query is aligned with the last key.
 function relativeRowOf({ relative: { most }, queries, keys }, query, key) {
   return Math.max(0, Math.min(2 * most, key - query + queries - keys + most));
@@ -108,7 +114,7 @@ function relativeRowOf({ relative: { most }, queries, keys }, query, key) {
 
 // The "key" or "value" vector for a query, plus the relative vector of their distance if the layer has any.
 function keyOrValueFor(seen, part, width, query, key) {
-  const [own, added] = [vectorOf(seen[part], width, key), seen.relative?.[part]];
+  const [own, added] = [vectorOf(seen[part], width, keyRowOf(seen, query, key)), seen.relative?.[part]];
   if (!added) return own;
   const at = relativeRowOf(seen, query, key) * width;
   return own.map((value, c) => value + added[at + c]);
@@ -120,9 +126,9 @@ function scorerOf(seen) {
   const { query, key, vector, width, relative } = seen;
   if (!vector) {
     return (q, k) => {
-      const at = relative ? relativeRowOf(seen, q, k) * width : 0;
+      const [at, row] = [relative ? relativeRowOf(seen, q, k) * width : 0, keyRowOf(seen, q, k) * width];
       let score = 0;
-      for (let c = 0; c < width; c += 1) score += query[q * width + c] * (key[k * width + c] + (relative ? relative.key[at + c] : 0));
+      for (let c = 0; c < width; c += 1) score += query[q * width + c] * (key[row + c] + (relative ? relative.key[at + c] : 0));
       return score;
     };
   }
@@ -135,8 +141,10 @@ function scorerOf(seen) {
   };
 }
 
-// The bias by the distance from query to key; the last query is aligned with the last key.
-function biasOf({ bias, queries }, query, key) {
+// The bias by the distance from query to key; the last query is aligned with the last key. In a window it is one by rows
+// and columns.
+function biasOf({ bias, queries, windowBias }, query, key) {
+  if (windowBias) return windowBias(query, key);
   return bias ? bias[key - query + queries - 1] : 0;
 }
 

@@ -41,7 +41,7 @@ function makeGrey({ number, width, height }) {
 function shownMap() {
   const text = shownText();
   if (state.view === "rollout") return rolloutMap(text);
-  if (state.view === "readout") return withTop(gridLayer(), fromFloat32(text.readout));
+  if (state.view === "readout") return withTop(placeOfKeys(gridLayer()), fromFloat32(text.readout));
   if (state.view === "gradient") return gradientMap(text);
   if (state.view === "similarity") return similarityMap(text);
   return withTop(placeOfKeys(text.layers[state.layer]), weightsByToken(text, state.layer, state.head, state.query));
@@ -62,11 +62,11 @@ function rolloutMap(text) {
 
 // A row of the gradient rollout as shares of all patches: what it gives to the tokens before them is left out.
 function gradientMap(text) {
-  const [layer] = text.layers;
-  const tokens = tokensIn(layer).length;
-  const row = vectorOf(fromFloat32(text.gradients[text.labels[state.label][0]]), tokens, Math.max(0, gradientSource(layer)));
-  const sum = row.subarray(layer.prefix.length).reduce((all, value) => all + value, 0);
-  return withTop(layer, row.map((value, at) => (at < layer.prefix.length || !sum ? 0 : value / sum)));
+  const keys = placeOfKeys(text.layers[0]);
+  const tokens = tokensIn(keys).length;
+  const row = vectorOf(fromFloat32(text.gradients[text.labels[state.label][0]]), tokens, Math.max(0, gradientSource(text.layers[0])));
+  const sum = row.subarray(keys.prefix.length).reduce((all, value) => all + value, 0);
+  return withTop(keys, row.map((value, at) => (at < keys.prefix.length || !sum ? 0 : value / sum)));
 }
 
 // The cosine of each token with a text, less the mean of the patches, since all patches are about equally near to a text.
@@ -98,7 +98,7 @@ function isSignedMap() {
 
 // The token that the head reads: the picked one if it is no patch, else the class token; -1 if it reads all tokens.
 function gradientSource(layer) {
-  if (!layer.prefix.length) return -1;
+  if (!layer.prefix.length || !hasPlace(layer)) return -1;
   return state.query < layer.prefix.length ? state.query : 0;
 }
 
@@ -140,8 +140,11 @@ function pictureCanvas(canvas) {
   return { context, scale, text };
 }
 
+const MIN_GRID = 4; // pixels of the screen between the lines of a grid: closer ones would hide the picture
+
 function drawGrid({ context, scale, text }, layer) {
   const [height, width] = layer.cell;
+  if (Math.min(height, width) * scale < MIN_GRID) return;
   context.beginPath();
   for (let row = 1; row < layer.rows; row += 1) { context.moveTo(0, row * height * scale); context.lineTo(text.width * scale, row * height * scale); }
   for (let column = 1; column < layer.columns; column += 1) { context.moveTo(column * width * scale, 0); context.lineTo(column * width * scale, text.height * scale); }
@@ -201,15 +204,16 @@ function gridLayer() {
 
 function showPicture() {
   const layer = gridLayer();
+  const grid = hasPlace(layer) ? layer : placeOfKeys(layer);
   const drawn = pictureCanvas(byId("picture"));
   if (images[drawn.text.number]) drawn.context.drawImage(images[drawn.text.number], 0, 0, drawn.text.width * drawn.scale, drawn.text.height * drawn.scale);
   if (drawn.text.sound) drawAxes(drawn);
-  else drawGrid(drawn, layer);
+  else drawGrid(drawn, grid);
   if (state.view === "attention") outlineWindow(drawn, layer);
   const source = sourceToken();
   outline(drawn, layer, source, colourOf("--accent"));
-  const picked = source < 0 ? "" : `; picked: ${sourceName()}. Arrow keys pick another ${PLACE.one}`;
-  byId("picture").setAttribute("aria-label", drawn.text.sound ? `Spectrogram with ${layer.columns} tokens${picked}.` : `Picture of ${layer.rows} x ${layer.columns} patches${picked}.`);
+  const picked = source < 0 ? "" : `; picked: ${sourceName()}. Arrow keys pick another ${hasPlace(layer) ? PLACE.one : "latent"}`;
+  byId("picture").setAttribute("aria-label", drawn.text.sound ? `Spectrogram with ${layer.columns} tokens${picked}.` : `Picture of ${grid.rows} x ${grid.columns} ${placeWord(layer, true)}${picked}.`);
   byId("picture-name").replaceChildren(make("bdi", {}, drawn.text.title), drawn.text.sound ? `, ${timeName(drawn.text.sound.length)}: the log-mel spectrogram as the model saw it, loud is light` : `, ${drawn.text.width} × ${drawn.text.height} pixels as the model saw them`);
   showPrefix(layer, source);
 }
@@ -218,18 +222,27 @@ function sourceToken() {
   return state.view === "gradient" ? gradientSource(gridLayer()) : state.query;
 }
 
-// What the values of the map belong to: the picked token, or the pooling of all tokens.
+// What the values of the map belong to: the picked token, the pooling of all tokens, or the answer of a Perceiver.
 function sourceName() {
   const source = state.view === "readout" ? -1 : sourceToken();
-  return source < 0 ? "sequence pooling" : tokensIn(gridLayer())[source].surface;
+  if (source < 0) return hasPlace(gridLayer()) ? "sequence pooling" : "the answer";
+  return tokensIn(gridLayer())[source].surface;
 }
+
+// What the tokens of a map are called: patches, or the places that latents read, such as pixels.
+function placeWord(layer, several = false) {
+  if (hasPlace(layer)) return several ? PLACE.many : PLACE.one;
+  return several ? "places" : "place";
+}
+
+const MAX_BUTTONS = 64; // of latents; more are picked by the selector alone
 
 function showPrefix(layer, source) {
   const box = byId("prefix");
-  box.hidden = layer.prefix.length === 0;
+  box.hidden = layer.prefix.length === 0 || (!hasPlace(layer) && (state.view !== "attention" || layer.prefix.length > MAX_BUTTONS));
   const focused = box.contains(document.activeElement);
-  const nodes = layer.prefix.map((name, at) =>
-    make("button", { type: "button", role: "radio", "aria-checked": String(at === source), tabindex: at === Math.min(source, layer.prefix.length - 1) ? 0 : -1, onclick: () => go({ query: at }) }, `${name} token`),
+  const nodes = (box.hidden ? [] : layer.prefix).map((_, at) =>
+    make("button", { type: "button", role: "radio", "aria-checked": String(at === source), tabindex: at === Math.min(source, layer.prefix.length - 1) ? 0 : -1, onclick: () => go({ query: at }) }, prefixName(layer, at)),
   );
   box.onkeydown = (event) => moveByKey(event, "ltr", nodes.length, Math.min(source, nodes.length - 1), (query) => go({ query }));
   box.replaceChildren(...nodes);
@@ -257,7 +270,8 @@ function showPatches() {
 
 // The token of the picked key; without one, and in a rollout, the strongest patch.
 function mapKey(found) {
-  if (["readout", "similarity"].includes(state.view) && state.query >= found.layer.prefix.length) return state.query;
+  const isPicked = hasPlace(gridLayer()) && state.query >= found.layer.prefix.length;
+  if (["readout", "similarity"].includes(state.view) && isPicked) return state.query;
   if (state.view !== "attention" || state.key === null) return strongestToken(found);
   const token = keyTokensOf(shownLayer(), state.query)[state.key];
   return token < 0 ? strongestToken(found) : token;
@@ -277,7 +291,8 @@ function tellValue(found, token) {
 function showMapSentence(found) {
   const names = tokensIn(found.layer);
   const best = strongestToken(found);
-  const isPrefix = sourceToken() < gridLayer().prefix.length;
+  const [isPlaced, patch] = [hasPlace(gridLayer()), placeWord(gridLayer())];
+  const isPrefix = isPlaced && sourceToken() < gridLayer().prefix.length;
   const source = [isPrefix ? "the " : "", word(sourceName())];
   const share = make("span", { class: "share" }, percent(found.values[best]));
   const target = found.layer === gridLayer() && best === sourceToken() ? "itself" : word(names[best].surface);
@@ -285,8 +300,8 @@ function showMapSentence(found) {
   const parts = {
     attention: () => [`In layer ${state.layer}, ${headName()}, the ${shownLayer().keys_place ? "key" : PLACE.one} to which `, ...source, " attends most is ", target, ": ", share, "."],
     rollout: () => ["Through all layers, the patch that counts most for ", ...source, " is ", target, ": ", share, "."],
-    readout: () => ["In the vector that the head reads, the patch that counts most is ", word(names[best].surface), ": ", share, "."],
-    gradient: () => !found.values[best] ? ["No patch counts for the label ", word(labels[state.label][0]), ": a larger weight on any of them would not raise its logit."] : ["For the label ", word(labels[state.label][0]), ", the patch that counts most is ", target, ": ", share, " of all patches."],
+    readout: () => [isPlaced ? "In the vector that the head reads" : "Through all layers to the answer", `, the ${patch} that counts most is `, word(names[best].surface), ": ", share, "."],
+    gradient: () => !found.values[best] ? [`No ${patch} counts for the label `, word(labels[state.label][0]), ": a larger weight on any of them would not raise its logit."] : ["For the label ", word(labels[state.label][0]), `, the ${patch} that counts most is `, target, ": ", share, ` of all ${placeWord(gridLayer(), true)}.`],
     similarity: () => ["The patch that is nearest to the text ", word(labels[state.label][0]), " is ", word(names[best].surface), ": cosine ", make("span", { class: "share" }, cosineText(found.values[best] + found.mean)), ", and that of all patches on average ", cosineText(found.mean), "."],
   }[state.view]();
   byId("sentence").replaceChildren(...parts);
@@ -297,9 +312,16 @@ const HOW = {
     ? "The outlined token is the query: pick another on either map, with the mouse or the arrow keys; Home and End go to the first and the last. A token is named by the time at which it begins. Colours reach up to the largest weight; a thin outline is the key of the weights below."
     : "The outlined patch is the query: pick another on either side, or one of the tokens that are no patch. Colours reach up to the largest weight on a patch; a thin outline is the key of the steps below.",
   rollout: "Attention rollout (Abnar and Zuidema 2020): the mean of the heads and the identity, half each, multiplied through all layers. It says where the token’s information could come from, not what the model made of it.",
-  gradient: "Gradient rollout (Chefer, Gur and Wolf 2021): in each layer weights count as far as a larger weight would raise the logit of the label. Shares of all patches; the row is that of what the head of the model reads: a class token, or the pooling of all tokens.",
+  gradient: "Gradient rollout (Chefer, Gur and Wolf 2021): in each layer weights count as far as a larger weight would raise the logit of the label. Shares of all patches; the row is that of what the head of the model reads: a class token, the pooling of all tokens, or the query of the labels.",
   readout: "Sequence pooling (Hassani et al. 2021): the vector that the head reads is the mean of the tokens of the last layer with these weights, which add up to 100 %.",
   similarity: "The last hidden state of each patch, normed and projected as that of the class token is, against the text: its cosine. Blue patches are nearer to the text than the mean of all patches, orange ones less near. Only the class token was trained to be near texts.",
+};
+
+// The same for a Perceiver, whose queries are latents.
+const HOW_OF_LATENTS = {
+  ...HOW,
+  attention: "The picked latent is the query, and the map has its weight on each place of the picture: pick another latent with the arrow keys, and the key of the steps below with the mouse. Colours reach up to the largest weight; a thin outline is that key.",
+  readout: "What the answer rests on: attention rollout (Abnar and Zuidema 2020) from the query of the labels through the latents to the picture. Shares add up to 100 %.",
 };
 
 function showMapScale({ top }) {
@@ -314,12 +336,15 @@ function showMapScale({ top }) {
     tick.style.left = `${100 * at}%`;
     return tick;
   }));
-  byId("scale-name").textContent = { attention: "weight", rollout: "share", readout: "weight", gradient: "share of all patches", similarity: "cosine less its mean" }[state.view];
-  byId("map-how").textContent = `${HOW[state.view]}${state.view === "attention" ? keysHow(shownLayer()) : ""} ${shownText().no_rollout}`;
+  const isPlaced = hasPlace(gridLayer());
+  byId("scale-name").textContent = { attention: "weight", rollout: "share", readout: isPlaced ? "weight" : "share", gradient: `share of all ${placeWord(gridLayer(), true)}`, similarity: "cosine less its mean" }[state.view];
+  byId("map-how").textContent = `${(isPlaced ? HOW : HOW_OF_LATENTS)[state.view]}${state.view === "attention" ? keysHow(shownLayer()) : ""} ${shownText().no_rollout}`;
 }
 
 // How the keys of a layer lie, if not as its patches do.
-function keysHow({ window, shift, keys_place: keys }) {
+function keysHow(layer) {
+  const { window, shift, keys_place: keys } = layer;
+  if (!hasPlace(layer)) return "";
   if (keys) return ` The keys of this layer lie on a grid of their own, ${keys.rows} × ${keys.columns}: a convolution makes each of them from several patches, and the map has the weight of each.`;
   if (!window) return "";
   return ` The blue outline is the window of the patch${shift ? `, shifted by ${shift}: at an edge it goes on at the opposite one, and a mask keeps the two parts apart` : ""}. The patch attends to nothing outside.`;
@@ -342,6 +367,7 @@ function tokenUnder(canvas, event, layer) {
 // Arrow keys move from patch to patch, from a token that is no patch to the centre, and Escape goes back to that token.
 function pickByKey(event) {
   const layer = gridLayer();
+  if (!hasPlace(layer)) return pickLatentByKey(event, layer.prefix.length);
   const first = layer.prefix.length;
   const patch = state.query - first;
   const [row, column] = [Math.floor(patch / layer.columns), patch % layer.columns];
@@ -353,9 +379,23 @@ function pickByKey(event) {
   else go({ query: first + bounded(row + step[0], layer.rows) * layer.columns + bounded(column + step[1], layer.columns) });
 }
 
+function pickLatentByKey(event, latents) {
+  const step = { ArrowUp: -1, ArrowDown: 1, ArrowLeft: -1, ArrowRight: 1, Home: -latents, End: latents }[event.key];
+  if (!step || state.view !== "attention") return;
+  event.preventDefault();
+  go({ query: bounded(state.query + step, latents) });
+}
+
+// A click picks the query on its grid; where queries have no place, the key.
+function pickByMouse(event, canvas) {
+  const layer = gridLayer();
+  if (hasPlace(layer) && state.view !== "gradient") go({ query: tokenUnder(canvas, event, layer) });
+  if (!hasPlace(layer) && state.view === "attention") go({ key: tokenUnder(canvas, event, placeOfKeys(layer)) });
+}
+
 for (const id of ["picture", "map"]) {
   byId(id).addEventListener("keydown", pickByKey);
-  byId(id).addEventListener("click", (event) => { if (state.view !== "gradient") go({ query: tokenUnder(byId(id), event, gridLayer()) }); });
+  byId(id).addEventListener("click", (event) => pickByMouse(event, byId(id)));
 }
 byId("map").addEventListener("mousemove", (event) => { const found = shownMap(); tellValue(found, tokenUnder(byId("map"), event, found.layer)); });
 byId("map").addEventListener("mouseleave", () => { const found = shownMap(); tellValue(found, mapKey(found)); });

@@ -3,7 +3,7 @@
 function showPictureFacts() {
   const text = shownText();
   const [first] = text.layers;
-  byId("about").textContent = `${data.model || "Model"}: ${text.sound ? `${timeName(text.sound.length)}, ${plural(first.columns, "token")}` : `${first.rows} × ${first.columns} patches`}, ${layersAndHeads(text)}.`;
+  byId("about").textContent = `${data.model || "Model"}: ${text.sound ? `${timeName(text.sound.length)}, ${plural(first.columns, "token")}` : placesIn(first)}, ${layersAndHeads(text)}.`;
   const alone = text.layers.every((_, layer) => isAlone(text, layer));
   const how = data.letters
     ? `rounded to ${data.letters === 3 ? 19 : 13} bits; on this page no weight differs from the model’s by more than ${data.largest_error.toPrecision(1)}`
@@ -15,6 +15,11 @@ function showPictureFacts() {
   }
   const alike = text.layers.every(({ prefix }) => prefix.length === first.prefix.length);
   byId("overview-centre").textContent = alike ? "" : "Layers without a class token show the patch in the centre in its place. ";
+}
+
+function placesIn(layer) {
+  const { rows, columns } = placeOfKeys(layer);
+  return hasPlace(layer) ? `${layer.rows} × ${layer.columns} patches` : `${plural(layer.prefix.length, "latent")} that read ${rows} × ${columns} places`;
 }
 
 // The words of the page's fixed parts, which are those of pictures.

@@ -29,9 +29,18 @@ function placeOfKeys(layer) {
 }
 
 function tokensIn(layer) {
-  const name = (at) => (at < layer.prefix.length ? `${layer.prefix[at]} token` : patchName(layer, at - layer.prefix.length));
+  const name = (at) => (at < layer.prefix.length ? prefixName(layer, at) : patchName(layer, at - layer.prefix.length));
   layer.tokens ??= Array.from({ length: layer.prefix.length + layer.rows * layer.columns }, (_, at) => ({ surface: name(at) }));
   return layer.tokens;
+}
+
+// Whether the queries of a layer lie over the picture; the latents of a Perceiver do not.
+function hasPlace(layer) {
+  return layer.rows > 0;
+}
+
+function prefixName(layer, at) {
+  return hasPlace(layer) ? `${layer.prefix[at]} token` : layer.prefix[at];
 }
 
 function patchName(layer, patch) {
@@ -50,18 +59,10 @@ function keyTokens(text) {
   return keyTokensOf(layer, state.query).map((token) => (token < 0 ? { surface: "padding" } : tokensIn(layer)[token]));
 }
 
-// The token of each key of a query, -1 for padding: all tokens of the keys, or those of the query's window. The map is padded to
-// whole windows, and shifted cyclically.
+// The token of each key of a query, -1 for padding: all tokens of the keys, or those of the query's window.
 function keyTokensOf(layer, query) {
   if (!layer.window) return tokensIn(placeOfKeys(layer)).map((_, at) => at);
-  const { window: size, shift, rows, columns } = layer;
-  const side = (length, at) => {
-    const whole = Math.ceil(length / size) * size;
-    const first = Math.floor(((at - shift + whole) % whole) / size) * size;
-    return Array.from({ length: size }, (_, step) => (first + step + shift) % whole);
-  };
-  const [ys, xs] = [side(rows, Math.floor(query / columns)), side(columns, query % columns)];
-  return ys.flatMap((y) => xs.map((x) => (y < rows && x < columns ? y * columns + x : -1)));
+  return slotsIn(layer, query).map((slot) => tokenAt(layer, slot));
 }
 
 function shownText() {
@@ -124,11 +125,13 @@ function sameQuery(from, to, query) {
   return to.prefix.length + move(row, from.rows, to.rows) * to.columns + move(column, from.columns, to.columns);
 }
 
-// The first view: the last layer, all heads, from the class token or the centre; gradient rollout and rollout by choice.
+// The first view: the last layer, all heads, from the class token or the centre; gradient rollout and rollout by choice. Of a
+// Perceiver it is what its answer rests on.
 function openingPlace(text) {
   const { layers } = data.texts[text];
   const last = layers[layers.length - 1];
-  return { text, layer: layers.length - 1, head: null, query: last.prefix.length ? 0 : centreOf(last), key: null, label: 0 };
+  const view = hasPlace(last) ? {} : { view: "readout" };
+  return { text, layer: layers.length - 1, head: null, query: last.prefix.length ? 0 : centreOf(last), key: null, label: 0, ...view };
 }
 
 function hasView(text, view) {

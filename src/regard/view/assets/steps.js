@@ -104,23 +104,28 @@ function hiddenStep({ vector: v }, walked, q, k, key, n) {
   );
 }
 
-function isScaled({ scale, bias }) {
-  return scale !== 1 || Boolean(bias);
+function hasBias({ bias, windowBias }) {
+  return Boolean(bias || windowBias);
+}
+
+function isScaled(seen) {
+  return seen.scale !== 1 || hasBias(seen);
 }
 
 // The scaling step; none for scores that are neither scaled nor biased.
 function scalingStep(seen, walked, query, key, n) {
   if (!isScaled(seen)) return [];
-  const bias = biasOf(seen, query, key);
+  const [bias, biased] = [biasOf(seen, query, key), hasBias(seen)];
   const parts = [`Sums of ${seen.width} products grow with their number; scaling compensates for that.`];
-  if (seen.bias) parts.push(" This head also adds a number that depends on the distance of the two tokens.");
+  const distance = seen.windowBias ? "how many rows and columns lie between the two tokens" : "the distance of the two tokens";
+  if (biased) parts.push(` This head also adds a number that depends on ${distance}.`);
   return [
     step(
-      seen.bias ? "Scaling and distance" : "Scaling: keep the scores moderate", `${n} scores`,
+      biased ? "Scaling and distance" : "Scaling: keep the scores moderate", `${n} scores`,
       make("p", {}, ...parts),
       formula(
-        seen.bias ? "s = q · k × scale + b = " : "s = q · k × scale = ",
-        upright(`${factor(walked.scores[key], 4)} × ${scaleText(seen)}${seen.bias ? ` + ${factor(bias, 4)}` : ""} = `),
+        biased ? "s = q · k × scale + b = " : "s = q · k × scale = ",
+        upright(`${factor(walked.scores[key], 4)} × ${scaleText(seen)}${biased ? ` + ${factor(bias, 4)}` : ""} = `),
         result(number(walked.scaled[key], 4)),
       ),
     ),

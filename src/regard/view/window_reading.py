@@ -1,0 +1,98 @@
+"""One attention layer within windows of a picture by its steps: queries and keys, and the weights computed from them.
+
+    weights = softmax(scale * query . key + table[rows apart, columns apart])      over the tokens of the query's window
+
+Liu et al. 2021, "Swin Transformer", equation 4. The map is padded to whole windows, and the tokens that pad it are
+keys like any others. So queries are stored for the tokens of the map, and keys and values for those of the padded map,
+row by row: ``WindowPartition.slots`` says which of them are in a window.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import final
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float32, Float64
+from torch import Tensor
+
+from regard import masks
+from regard.contract import Frame
+from regard.layers.window_partition import WindowPartition
+from regard.mechanisms.steps import Steps
+from regard.positions import Relative2d
+from regard.view.attention_layer import AttentionLayer, check_finite
+from regard.view.pack import round_to_fixed
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class WindowReading(AttentionLayer):
+    """The inputs of one layer: query (heads, tokens, head_dim), key and value (heads, slots, head_dim).
+
+    ``allowed`` (tokens, window tokens) is True where a token may attend to one of its window; None allows all of them.
+    ``table`` (heads, (2 size - 1)^2) is the bias by the rows and columns from key to query, as in
+    ``positions.Relative2d``, for windows of ``windows.size``. Raises DataError if a number is not finite.
+    """
+
+    name: str
+    query: Float32[np.ndarray, "_heads _tokens _head_dim"]
+    key: Float32[np.ndarray, "_heads _slots _head_dim"]
+    value: Float32[np.ndarray, "_heads _slots _value_dim"]
+    scale: float
+    table: Float32[np.ndarray, "_heads _offsets"]
+    windows: WindowPartition
+    allowed: Bool[np.ndarray, "_tokens _window_tokens"] | None = None
+
+    def __post_init__(self) -> None:
+        arrays = (self.query, self.key, self.value, self.table)
+        check_finite(self.name, *arrays, expected="finite queries, keys, values and biases")
+
+    @property
+    def heads(self) -> int:
+        """Number of heads."""
+        return int(self.query.shape[0])
+
+    @property
+    def queries(self) -> int:
+        """Number of tokens of the map."""
+        return int(self.query.shape[1])
+
+    @property
+    def keys(self) -> int:
+        """Number of tokens of a window."""
+        return self.windows.size**2
+
+    @property
+    def is_signed(self) -> bool:
+        """False: weights come from a softmax."""
+        return False
+
+    @property
+    def size(self) -> int:
+        """Number of values in queries, keys and values together."""
+        return int(self.query.size + self.key.size + self.value.size)
+
+    def weights(self) -> Float64[np.ndarray, "heads queries keys"]:
+        """Attention weights in float64: of each token of the map over the tokens of its window."""
+        cells, slots = self.windows.cells, self.windows.slots
+        own = cells.clamp(min=0)  # the rows of tokens that pad the map are dropped below
+        query, key = (torch.from_numpy(part.astype(np.float64)) for part in (self.query, self.key))
+        allowed = None if self.allowed is None else masks.keep(torch.from_numpy(self.allowed)[own][:, None])
+        steps = Steps(query[:, own].transpose(0, 1), key[:, slots].transpose(0, 1), allowed, self.scale)
+        computed = steps.weights(bias=self._make_bias()).transpose(0, 1)
+        rows = computed.new_empty(self.heads, self.queries, self.keys)
+        rows[:, cells[cells >= 0]] = computed[:, cells >= 0]
+        return np.asarray(rows)
+
+    def round_for_page(self, letters: int) -> WindowReading:
+        """Round queries and keys as a page does that stores ``letters`` characters per number."""
+        query, key = round_to_fixed(self.query, letters), round_to_fixed(self.key, letters)
+        return replace(self, query=query, key=key)
+
+    def _make_bias(self) -> Tensor:
+        bias = Relative2d(self.heads, self.windows.size)
+        with torch.no_grad():
+            bias.weight.copy_(torch.from_numpy(self.table.T))
+            return bias.double().dense(Frame(self.keys, self.keys))[0]
