@@ -204,7 +204,8 @@ def test_a_perceiver_shows_what_its_answer_and_its_latents_read(show_pictures: S
     opened.page.select_option("#head", "1")
     assert opened.page.locator("#steps > li").count() == 6
     cells = opened.page.locator("#steps tbody td:nth-child(5)").all_inner_texts()
-    np.testing.assert_allclose([float(cell) for cell in cells], layer.attention.weights()[1, 1], atol=5.1e-5)
+    largest = np.sort(layer.attention.weights()[1, 1])[-len(cells) :]  # the table leaves out small ones
+    np.testing.assert_allclose(sorted(float(cell) for cell in cells), largest, atol=5.1e-5)
     label = reading.probabilities[1][0]
     opened.page.locator("#labels button").nth(1).click()
     shares = reading.gradient_rollouts[label][0]

@@ -75,8 +75,8 @@ class PictureLayer:
         return _name_token(self.grid, token)
 
     def name_of_key(self, token: int) -> str:
-        """The name of a token of ``grid_of_keys``: "key row 0, column 0" if keys lie on another grid than queries."""
-        own = self.key_grid is not None and token >= len(self.key_grid.prefix)
+        """The name of a token of ``grid_of_keys``: "key row 0, column 0" if queries lie on another grid."""
+        own = self.key_grid is not None and self.grid.rows > 0 and token >= len(self.key_grid.prefix)
         return f"{'key ' if own else ''}{_name_token(self.grid_of_keys, token)}"
 
 

@@ -337,7 +337,7 @@ def test_latents_of_a_perceiver_and_what_its_answer_rests_on(reads, options, key
     assert len(calls) == 2 * options.get("repeats", 1) + 2
     np.testing.assert_allclose(reading.readout, latent_rollout([one[0] for one in weights])[0], atol=1e-6)
     assert reading.readout.sum() == pytest.approx(1)
-    assert (layer.name_of(3), layer.name_of_key(4)) == ("latent 3", f"key row {4 // keys[1]}, column {4 % keys[1]}")
+    assert (layer.name_of(3), layer.name_of_key(4)) == ("latent 3", f"row {4 // keys[1]}, column {4 % keys[1]}")
     rows, how = strongest_patches(reading)
     assert rows[0] == (layer.name_of_key(int(reading.readout.argmax())), pytest.approx(reading.readout.max()))
     assert "query of the labels" in how

@@ -19,7 +19,7 @@ function showLabels() {
   if (focused) nodes[state.label].focus();
   const more = text.other_labels ? `The most probable labels are shown; there are ${plural(text.other_labels, "other")}. ` : "";
   byId("labels-title").textContent = hasView(text, "similarity") ? "Texts" : "Labels";
-  byId("labels-how").textContent = `${more}${canChoose ? `Choose ${hasView(text, "similarity") ? "a text" : "a label"} to see which patches count for it${hasView(text, "similarity") ? ", or which are near to it" : ""}.` : ""}`;
+  byId("labels-how").textContent = `${more}${canChoose ? `Choose ${hasView(text, "similarity") ? "a text" : "a label"} to see which ${placeWord(text.layers[0], true)} count for it${hasView(text, "similarity") ? ", or which are near to it" : ""}.` : ""}`;
 }
 
 watch(["text", "label", "view"], showLabels);

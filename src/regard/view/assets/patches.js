@@ -404,6 +404,7 @@ function showViews() {
   const has = Object.keys(VIEWS).filter((view) => hasView(shownText(), view));
   showSwitch(byId("views"), has.map((view) => VIEWS[view]), has.indexOf(state.view), (at) => go({ view: has[at] }));
   for (const id of ["glance", "walk", "overview"]) byId(id).hidden = state.view !== "attention";
+  byId("query").parentElement.hidden = !hasPlace(gridLayer()) && state.view !== "attention";
   document.documentElement.classList.toggle("one-head", state.view !== "attention"); // no layer and no head to choose
 }
 

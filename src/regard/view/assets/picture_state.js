@@ -16,7 +16,7 @@ data.texts.forEach((text, number) => {
   text.number = number;
   for (const layer of text.layers) {
     if (text.sound) layer.seconds = text.sound.seconds;
-    if (layer.keys_place) layer.keys_place.kind = "key ";
+    if (layer.keys_place && hasPlace(layer)) layer.keys_place.kind = "key ";
     layer.sizes = [tokensIn(layer).length, layer.window ? layer.window ** 2 : tokensIn(placeOfKeys(layer)).length];
   }
   Object.defineProperty(text, "tokens", { get: () => tokensIn(text.layers[state.layer]) });
