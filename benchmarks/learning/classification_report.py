@@ -187,7 +187,16 @@ LISTOPS = Section(
     "Published: Tay et al. 2021, Long Range Arena, table 1, after 5,000 steps of batches of 32.",
 )
 SST2 = Section("sst2", "Sentiment of sentences", _SST2_TEXT, {}, "")
-PICTURES = Section("pictures", "Fashion-MNIST", _PICTURES_TEXT, {}, "", rows="model", examples="pictures")
+PICTURES = Section(
+    "pictures",
+    "Fashion-MNIST",
+    _PICTURES_TEXT,
+    {},
+    "In 15 minutes each model sees the training pictures 20 to 30 times, and the ViT has not fitted them yet: it is "
+    "right for 91 % of those.",
+    rows="model",
+    examples="pictures",
+)
 KEYWORDS = Section("keywords", "Spoken keywords", _KEYWORDS_TEXT, {}, "", rows="model", examples="sounds")
 DIGITS = Section(
     "digits",
