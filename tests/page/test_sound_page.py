@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from browser_page import BrowserPage
 from playwright.sync_api import Page
@@ -42,6 +43,10 @@ def test_page_of_a_sound(opened: BrowserPage) -> None:
         f"In layer 1, head 3, the token to which 0.16 s attends most is {target}: {100 * row[best]:.1f} %."
     )
     assert opened.page.inner_text("#map-value") == f"0.16 s → 0.08 s {100 * row[2]:.1f} %"
+    assert opened.page.locator("#steps > li").count() == 6
+    cells = opened.page.locator("#steps tbody td:nth-child(5)").all_inner_texts()
+    np.testing.assert_allclose([float(cell) for cell in cells], row, atol=5.1e-5)
+    assert "depends on the distance" in opened.page.inner_text("#steps")
     assert opened.page.inner_text("#about") == "test: 0.32 s, 8 tokens, 2 layers with 5 heads each."
     assert opened.page.locator("#prefix").is_hidden()
     labels = opened.page.locator("#labels .share").all_inner_texts()
