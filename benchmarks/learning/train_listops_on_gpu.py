@@ -28,7 +28,7 @@ TRAININGS: dict[str, tuple[str, tuple[str, ...]]] = {
     **{
         name: (name, ())
         for name in (
-            "luong_dot", "luong_general", "local_p", "forgetting", "differential", "retention", "mamba2", "gated_delta",
+            "luong_dot", "luong_general", "local_p", "forgetting", "differential", "retention", "mamba2",
             "nystromformer", "nsa", "dsa",
         )
     },
