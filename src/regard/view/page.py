@@ -182,7 +182,7 @@ def _minify_script(script: str) -> str:
     """Remove comments and unnecessary white space from the script, except in texts."""
     code = re.sub(r"""(?<=[;{,)}\]]) +// [^\n`"']*$""", "", _strip_comments(script), flags=re.MULTILINE)
     lines = "\n".join(map(_minify_line, code.split("\n")))
-    return _shorten_names(re.sub(r"(?<=[;,{(\[])\n|(?<=\})\n(?=\})", "", lines))
+    return _shorten_names(re.sub(r";\n(?=\})|(?<=[;,{(\[])\n|(?<=\})\n(?=\})", "", lines))
 
 
 def _shorten_names(code: str) -> str:
@@ -212,9 +212,9 @@ def _minify_line(line: str) -> str:
 
 
 def _strip_spaces(code: str) -> str:
-    """Remove spaces around operators; a text in quotes is returned unchanged."""
+    """Remove spaces around operators, and semicolons at the end of blocks; a text in quotes is returned unchanged."""
     signs = r" ?([=,;{}()\[\]?:<>*&|]|!(?==)) ?| ([-+]=?) (?![-+])"
-    return code if code.startswith(('"', "`")) else re.sub(signs, r"\1\2", code)
+    return code if code.startswith(('"', "`")) else re.sub(signs, r"\1\2", code).replace(";}", "}")
 
 
 def _csp_hash(text: str) -> str:

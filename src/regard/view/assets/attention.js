@@ -83,7 +83,7 @@ function headOf(text, layerNumber, head) {
       scale: layer.scale,
       vector: layer.vector ? fromFloat32(layer.vector[head]) : null,
       bias: layer.bias ? fromFloat32(layer.bias[head]) : null,
-      ...(layer.table ? windowsOf(layer, fromFloat32(layer.table[head])) : {}),
+      ...(layer.table && windowsOf(layer, fromFloat32(layer.table[head]))),
       centre: layer.gaussian ? fromFloat32(layer.gaussian.centre[head]) : null,
       deviation: layer.gaussian?.deviation,
       relative: layer.relative && {
@@ -102,19 +102,14 @@ function vectorOf(numbers, width, row) {
   return numbers.subarray(row * width, (row + 1) * width);
 }
 
-// The row of a key of a query among the stored keys: in a layer with windows each query has keys of its own.
-function keyRowOf({ slotsOf }, query, key) {
-  return slotsOf ? slotsOf(query)[key] : key;
-}
-
 // The row of the relative vectors by distance; the last query is aligned with the last key.
 function relativeRowOf({ relative: { most }, queries, keys }, query, key) {
   return Math.max(0, Math.min(2 * most, key - query + queries - keys + most));
 }
 
-// The "key" or "value" vector for a query, plus the relative vector of their distance if the layer has any.
+// The "key" or "value" vector for a query, which in a layer with windows has keys of its own, plus the relative vector of their distance if the layer has any.
 function keyOrValueFor(seen, part, width, query, key) {
-  const [own, added] = [vectorOf(seen[part], width, keyRowOf(seen, query, key)), seen.relative?.[part]];
+  const [own, added] = [vectorOf(seen[part], width, seen.slotsOf?.(query)[key] ?? key), seen.relative?.[part]];
   if (!added) return own;
   const at = relativeRowOf(seen, query, key) * width;
   return own.map((value, c) => value + added[at + c]);
@@ -123,10 +118,10 @@ function keyOrValueFor(seen, part, width, query, key) {
 // Scores of one pair: query . key, or vector . tanh(query + key) with tanh(x) = 1 - 2 / (1 + e^2x), where e^2x is the
 // product of a factor of the query and one of the key: one division per number instead of a tanh.
 function scorerOf(seen) {
-  const { query, key, vector, width, relative } = seen;
+  const { query, key, vector, width, relative, slotsOf } = seen;
   if (!vector) {
     return (q, k) => {
-      const [at, row] = [relative ? relativeRowOf(seen, q, k) * width : 0, keyRowOf(seen, q, k) * width];
+      const [at, row] = [relative ? relativeRowOf(seen, q, k) * width : 0, (slotsOf?.(q)[k] ?? k) * width];
       let score = 0;
       for (let c = 0; c < width; c += 1) score += query[q * width + c] * (key[row + c] + (relative ? relative.key[at + c] : 0));
       return score;
@@ -141,11 +136,9 @@ function scorerOf(seen) {
   };
 }
 
-// The bias by the distance from query to key; the last query is aligned with the last key. In a window it is one by rows
-// and columns.
-function biasOf({ bias, queries, windowBias }, query, key) {
-  if (windowBias) return windowBias(query, key);
-  return bias ? bias[key - query + queries - 1] : 0;
+// The bias by the distance from query to key; the last query is aligned with the last key. In a window it is a function.
+function biasOf({ bias, queries }, query, key) {
+  return bias?.call ? bias(query, key) : bias ? bias[key - query + queries - 1] : 0;
 }
 
 function gaussianOf({ centre, deviation }, query, key) {

@@ -104,28 +104,23 @@ function hiddenStep({ vector: v }, walked, q, k, key, n) {
   );
 }
 
-function hasBias({ bias, windowBias }) {
-  return Boolean(bias || windowBias);
-}
-
-function isScaled(seen) {
-  return seen.scale !== 1 || hasBias(seen);
+function isScaled({ scale, bias }) {
+  return scale !== 1 || Boolean(bias);
 }
 
 // The scaling step; none for scores that are neither scaled nor biased.
 function scalingStep(seen, walked, query, key, n) {
   if (!isScaled(seen)) return [];
-  const [bias, biased] = [biasOf(seen, query, key), hasBias(seen)];
+  const bias = biasOf(seen, query, key);
   const parts = [`Sums of ${seen.width} products grow with their number; scaling compensates for that.`];
-  const distance = seen.windowBias ? "how many rows and columns lie between the two tokens" : "the distance of the two tokens";
-  if (biased) parts.push(` This head also adds a number that depends on ${distance}.`);
+  if (seen.bias) parts.push(` This head also adds a number that depends on ${seen.apart ?? "the distance of the two tokens"}.`);
   return [
     step(
-      biased ? "Scaling and distance" : "Scaling: keep the scores moderate", `${n} scores`,
+      seen.bias ? "Scaling and distance" : "Scaling: keep the scores moderate", `${n} scores`,
       make("p", {}, ...parts),
       formula(
-        biased ? "s = q · k × scale + b = " : "s = q · k × scale = ",
-        upright(`${factor(walked.scores[key], 4)} × ${scaleText(seen)}${biased ? ` + ${factor(bias, 4)}` : ""} = `),
+        seen.bias ? "s = q · k × scale + b = " : "s = q · k × scale = ",
+        upright(`${factor(walked.scores[key], 4)} × ${scaleText(seen)}${seen.bias ? ` + ${factor(bias, 4)}` : ""} = `),
         result(number(walked.scaled[key], 4)),
       ),
     ),

@@ -32,15 +32,16 @@ function windowsOf(layer, table) {
     }
   };
   const size = layer.window;
-  const apart = (key) => [Math.floor(own / size) - Math.floor(key / size), (own % size) - (key % size)];
+  const offsets = (key) => [Math.floor(own / size) - Math.floor(key / size), (own % size) - (key % size)];
   return {
     slotsOf: (query) => {
       find(query);
       return slots;
     },
-    windowBias: (query, key) => {
+    apart: "how many rows and columns lie between the two tokens",
+    bias: (query, key) => {
       find(query);
-      const [rows, columns] = apart(key);
+      const [rows, columns] = offsets(key);
       return table[(rows + size - 1) * (2 * size - 1) + columns + size - 1];
     },
   };
