@@ -182,7 +182,7 @@ def _minify_script(script: str) -> str:
     """Remove comments and unnecessary white space from the script, except in texts."""
     code = re.sub(r"""(?<=[;{,)}\]]) +// [^\n`"']*$""", "", _strip_comments(script), flags=re.MULTILINE)
     lines = "\n".join(map(_minify_line, code.split("\n")))
-    return _shorten_names(re.sub(r";\n(?=\})|(?<=[;,{(\[])\n|(?<=\})\n(?=\})", "", lines))
+    return _shorten_names(re.sub(r";\n(?=\})|(?<=[;,{(\[])\n|(?<=\})\n(?=\})|\n(?=[?:.&|)\]])", "", lines))
 
 
 def _shorten_names(code: str) -> str:

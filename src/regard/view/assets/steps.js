@@ -70,7 +70,7 @@ function headSteps(text, key) {
     ...scalingStep(seen, walked, query, key, n),
     step(
       "Softmax: shares of attention", `${n} weights, sum 1`,
-      make("p", {}, "Exponentials make every score positive; dividing by their sum makes them shares. The largest score is subtracted first, which keeps the numbers small and does not change the shares."),
+      make("p", {}, "Exponentials make every score positive; dividing by their sum makes them shares. Subtracting the largest score first changes no share."),
       softmaxFormula(seen, walked, query, key),
       softmaxTable(text, walked, query, key, seen),
     ),
