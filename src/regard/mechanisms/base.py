@@ -103,15 +103,19 @@ class Mechanism(nn.Module, ABC):
     @final
     def refuses_mask(self, mask: Mask) -> str | None:
         """Return why it does not support a mask that fits any lengths, such as ``masks.causal()``; None if it does."""
-        tokens = torch.empty(1, self.heads, 2, self.head_dim, device="meta")
-        return self.refuses(Request(tokens, tokens, tokens, mask, None, self.scale))
+        return self.refuses(replace(self._request_of_any_length, mask=mask))
 
     @final
     def refuses_bias(self, bias: Bias) -> str | None:
         """Return why it supports no call with this bias, while it supports others; None if it does."""
-        tokens = torch.empty(1, self.heads, 2, self.head_dim, device="meta")
-        request = Request(tokens, tokens, tokens, None, None, self.scale)
+        request = self._request_of_any_length
         return None if self.refuses(request) is not None else self.refuses(replace(request, bias=bias))
+
+    @property
+    def _request_of_any_length(self) -> Request:
+        """A request without data, to ask for what would be refused at any length."""
+        tokens = torch.empty(1, self.heads, 2, self.head_dim, device="meta")
+        return Request(tokens, tokens, tokens, None, None, self.scale)
 
     @abstractmethod
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:

@@ -54,16 +54,24 @@ class Relative2d(DenseBias):
             )
         if side == 0:
             return self.weight[:0].reshape(1, self.heads, 0, 0)
-        offsets = 2 * self.window - 1
-        table = self.weight.view(offsets, offsets, self.heads)
-        first, past = self.window - side, self.window + side - 1
-        table = table[first:past, first:past]
-        # pairs[y_i, x_i, h, side - 1 - y_j, side - 1 - x_j]: the rows of a query are slices of the table, whose
-        # gradient is summed in a fixed order. Indexing every pair would sum it in the order in which threads arrive.
-        pairs = table.unfold(0, side, 1).unfold(1, side, 1)
-        pairs = pairs.permute(2, 0, 1, 3, 4).flip(3, 4).reshape(1, self.heads, side**2, side**2)
+        pairs = spread_over_pairs(self.table_of(side))[None]
         return pairs if frame.queries == frame.keys else pairs[:, :, frame.offset :]
+
+    def table_of(self, side: int) -> Float[Tensor, "offsets offsets heads"]:
+        """The table of windows of ``side`` x ``side`` tokens: the middle of the one of the largest windows."""
+        offsets = 2 * self.window - 1
+        first, past = self.window - side, self.window + side - 1
+        return self.weight.view(offsets, offsets, self.heads)[first:past, first:past]
 
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""
         return f"heads={self.heads}, window={self.window}"
+
+
+def spread_over_pairs(table: Float[Tensor, "offsets offsets heads"]) -> Float[Tensor, "heads queries keys"]:
+    """The bias of each pair of tokens of a window, from the table of its offsets."""
+    side, heads = (table.shape[0] + 1) // 2, table.shape[2]
+    # pairs[y_i, x_i, h, side - 1 - y_j, side - 1 - x_j]: the rows of a query are slices of the table, whose
+    # gradient is summed in a fixed order. Indexing every pair would sum it in the order in which threads arrive.
+    pairs = table.unfold(0, side, 1).unfold(1, side, 1)
+    return pairs.permute(2, 0, 1, 3, 4).flip(3, 4).reshape(heads, side**2, side**2)

@@ -89,6 +89,7 @@ def _merged_cells(model: Swin, grids: tuple[TokenGrid, ...]) -> list[tuple[int, 
 def _join_windows(call: LayerCall, grid: TokenGrid, windows: WindowPartition) -> WindowReading:
     """The steps of all windows, whose queries, keys and values are (windows, heads, tokens, head_dim)."""
     cells, slots = windows.cells, windows.slots
+    assert isinstance(call.bias, Relative2d), "the position of a Swin"
     allowed = None
     if call.mask is not None:
         of_window = call.mask.dense(windows.size**2, windows.size**2).expand(len(cells), 1, -1, -1)[:, 0].cpu()
@@ -106,16 +107,7 @@ def _join_windows(call: LayerCall, grid: TokenGrid, windows: WindowPartition) ->
         key=join(call.key, slots, slots.numel()),
         value=join(call.value, slots, slots.numel()),
         scale=call.mechanism.scale,
-        table=to_numpy(_table_of(call, windows)),
+        table=to_numpy(call.bias.table_of(windows.size).flatten(0, 1).T),
         windows=windows,
         allowed=allowed,
     )
-
-
-def _table_of(call: LayerCall, windows: WindowPartition) -> Tensor:
-    """The bias (heads, offsets) of windows of this size: the middle of the table if that is of larger ones."""
-    assert isinstance(call.bias, Relative2d)
-    side = 2 * call.bias.window - 1
-    first, past = call.bias.window - windows.size, call.bias.window + windows.size - 1
-    table = call.bias.weight.detach().view(side, side, -1)[first:past, first:past]
-    return table.reshape(-1, table.shape[2]).T

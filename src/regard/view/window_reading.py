@@ -15,13 +15,11 @@ from typing import final
 import numpy as np
 import torch
 from jaxtyping import Bool, Float32, Float64
-from torch import Tensor
 
 from regard import masks
-from regard.contract import Frame
 from regard.layers.window_partition import WindowPartition
 from regard.mechanisms.steps import Steps
-from regard.positions import Relative2d
+from regard.positions.relative_2d import spread_over_pairs
 from regard.view.attention_layer import AttentionLayer, check_finite
 from regard.view.pack import round_to_fixed
 
@@ -81,7 +79,9 @@ class WindowReading(AttentionLayer):
         query, key = (torch.from_numpy(part.astype(np.float64)) for part in (self.query, self.key))
         allowed = None if self.allowed is None else masks.keep(torch.from_numpy(self.allowed)[own][:, None])
         steps = Steps(query[:, own].transpose(0, 1), key[:, slots].transpose(0, 1), allowed, self.scale)
-        computed = steps.weights(bias=self._make_bias()).transpose(0, 1)
+        side = 2 * self.windows.size - 1
+        table = torch.from_numpy(self.table.astype(np.float64)).view(self.heads, side, side)
+        computed = steps.weights(bias=spread_over_pairs(table.permute(1, 2, 0))).transpose(0, 1)
         rows = computed.new_empty(self.heads, self.queries, self.keys)
         rows[:, cells[cells >= 0]] = computed[:, cells >= 0]
         return np.asarray(rows)
@@ -90,9 +90,3 @@ class WindowReading(AttentionLayer):
         """Round queries and keys as a page does that stores ``letters`` characters per number."""
         query, key = round_to_fixed(self.query, letters), round_to_fixed(self.key, letters)
         return replace(self, query=query, key=key)
-
-    def _make_bias(self) -> Tensor:
-        bias = Relative2d(self.heads, self.windows.size)
-        with torch.no_grad():
-            bias.weight.copy_(torch.from_numpy(self.table.T))
-            return bias.double().dense(Frame(self.keys, self.keys))[0]
