@@ -29,10 +29,11 @@ TRAININGS: dict[str, tuple[str, tuple[str, ...]]] = {
         name: (name, ())
         for name in (
             "luong_dot", "luong_general", "local_p", "forgetting", "differential", "retention", "mamba2",
-            "nystromformer", "nsa", "dsa",
+            "nystromformer", "nsa", "dsa", "sigmoid", "top_k", "talking_heads", "additive", "luong_concat",
         )
     },
     "linear, rate 2e-3": ("linear", ("--rate", "0.002")),
+    "kda, rate 2e-3": ("kda", ("--rate", "0.002")),
     "linear, learned positions": ("linear", ("--position", "learned")),
     "linear, first token": ("linear", ("--pooling", "cls")),
     "reformer, first token": ("reformer", ("--pooling", "cls")),

@@ -5,12 +5,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounter
 from torch.nn.attention.flex_attention import flex_attention
 from torch.testing import assert_close
 
 import regard
 from regard import masks, positions
 from regard.errors import RefusedError
+from regard.kernels.implementations import flex
 from regard.kernels.implementations.flex import ATTENTION, make_block_mask, run_flex_attention
 from regard.kernels.request import Request
 
@@ -84,6 +86,18 @@ def test_torch_compile_traces_mask_and_bias_functions(make):
     mask = (rows | drawn) & MASKS["documents"](5, 7) | random_mask_per_head(5, 7)
     expected = regard.attention(*inputs, mask=mask, bias=bias, impl="reference")
     assert_close(run_kernel(flex_attention, *inputs, mask=mask, bias=bias), expected, rtol=0, atol=2e-6)
+
+
+def test_more_masks_than_torch_compiles_by_default_are_all_compiled(monkeypatch):
+    """After `recompile_limit` compilations, 8, torch computes with the full matrix of scores, and only warns."""
+    compilations = CompileCounter()
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=compilations))
+    kernel, inputs = flex._compile_flex_attention.__wrapped__(), tensors(5, 7)
+    for left in range(12):
+        mask = masks.window(left, 1)
+        expected = regard.attention(*inputs, mask=mask, impl="reference")
+        assert_close(run_kernel(kernel, *inputs, mask=mask), expected, rtol=0, atol=2e-6)
+    assert compilations.frame_count == 12
 
 
 @pytest.mark.parametrize("key_heads", [1, 2])

@@ -8,9 +8,10 @@ keys.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Bool, Float
@@ -27,6 +28,7 @@ from regard.positions.base import DistanceBias, PairBias, distance_range
 _BLOCK_SIZE = 128
 _MIN_DIM = 16
 """Least size of a head that FlexAttention compiles for a GPU; smaller ones are filled up with zeros."""
+_MAX_COMPILATIONS = 4096
 _LSE_OPTION: dict[str, Any] = {"return_lse": True}  # of torch before 2.9
 if hasattr(flex_module, "AuxRequest"):
     _LSE_OPTION = {"return_aux": flex_module.AuxRequest(lse=True)}
@@ -178,7 +180,15 @@ def _make_bias_mod(request: Request) -> ScoreMod | None:
 
 @cache
 def _compile_flex_attention() -> Callable[..., Any]:
-    return torch.compile(flex_attention, dynamic=False)
+    """Compile FlexAttention, once for each shape and for the constants of each mask.
+
+    After a number of compilations, 8 by default, torch would compute all further ones without its compiler, with the
+    full matrix of scores.
+    """
+    config = importlib.import_module("torch._dynamo.config")  # late, since it takes a second
+    limit = "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit"  # the name in torch 2.6
+    limits = dict.fromkeys((limit, f"accumulated_{limit}"), _MAX_COMPILATIONS)
+    return cast(Callable[..., Any], config.patch(limits)(torch.compile(flex_attention, dynamic=False)))
 
 
 BACKEND = Backend("flex", _unavailable_reason, _details)
