@@ -21,12 +21,14 @@ from script_process import run_script
 CSRC = Path(__file__).parents[2] / "src" / "regard" / "kernels" / "csrc"
 X86 = platform.machine() in ("x86_64", "AMD64")
 
-NEWER = re.compile(r"^v(?!err|erw|mcall)\w+$" if X86 else r"$^")
+MATRIX = r"^(tile|tdp|ldtilecfg|sttilecfg)"
+NEWER = re.compile(rf"^v(?!err|erw|mcall)\w+$|{MATRIX}" if X86 else r"$^")
 NOT_IN = {
     "portable": NEWER,
-    "avx2": re.compile(r"%zmm|%k[0-7]|%[xy]mm(1[6-9]|2\d|3[01])"),
-    "avx512": re.compile(r"^v\w*bf16"),
-    "avx512_bf16": re.compile(r"$^"),
+    "avx2": re.compile(rf"%zmm|%k[0-7]|%[xy]mm(1[6-9]|2\d|3[01])|{MATRIX}"),
+    "avx512": re.compile(rf"^v\w*bf16|{MATRIX}"),
+    "avx512_bf16": re.compile(MATRIX),
+    "avx512_amx": re.compile(r"$^"),
 }
 """Forbidden instructions of each namespace; code outside of namespaces is checked as "portable"."""
 
@@ -52,7 +54,7 @@ def instructions():
 @cache
 def instruction_set_of(function: str) -> str:
     """Return the instruction set whose namespace contains the function."""
-    hypotheses = re.search(r"regard::(avx2|avx512|avx512_bf16)::", function)
+    hypotheses = re.search(r"regard::(avx2|avx512|avx512_bf16|avx512_amx)::", function)
     return hypotheses[1] if hypotheses else "portable"
 
 

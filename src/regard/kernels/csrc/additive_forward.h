@@ -95,7 +95,7 @@ struct AdditiveForward {
             if (from[t] < stop[t]) score_tile<n>(first, t, tiles[t], from[t], stop[t], highest);
         }
         number shrink[n];
-        f.template weigh<n>(first, tiles, count, from, stop, highest, shrink);
+        f.template weigh<n>(first, 0, tiles, count, from, stop, highest, shrink);
         f.template mix<n>(first, tiles, count, from, stop, shrink);
     }
 

@@ -39,7 +39,7 @@ struct Backward {
 
     // ---- sizes of packed tiles, in bytes ----
 
-    static size_t column_bytes(int64_t width_of) { return sizeof(unit) * (size_t)(count_units<A>(width_of) * tile); }
+    static size_t column_bytes(int64_t width_of) { return sizeof(unit) * (size_t)(Pack::column_units(width_of) * tile); }
     static size_t row_bytes(int64_t width_of) { return sizeof(unit) * (size_t)(tile * Pack::unit_stride(width_of)); }
     static size_t paired_row_bytes(int64_t width_of) {
         return A::per_unit == 1 ? 0 : sizeof(unit) * (size_t)(unit_tile * padded_width<A>(width_of));
@@ -63,6 +63,7 @@ struct Backward {
         s.scratch = c.used_bytes;
         s.pack_scratch =
             sizeof(storage) * (size_t)(tile * (Pack::number_stride(p.head_dim) + Pack::number_stride(p.value_dim)));
+        if (A::has_matrix_unit) s.pack_scratch = max_of(s.pack_scratch, max_of(s.query_rows, s.output_rows));
         return s;
     }
 
@@ -76,7 +77,7 @@ struct Backward {
         char* packed_rows = into.key_rows + s.key_rows * (size_t)key_tile;
         storage* key_rows = A::per_unit == 1 ? (storage*)packed_rows : (storage*)scratch;
         storage* value_rows = (storage*)scratch + tile * key_stride;
-        Pack::read(p, batch, key_head, first, count, key_rows, value_rows);
+        Pack::read(p, batch, key_head, first, count, height, key_rows, value_rows);
         Pack::write_columns(key_rows, key_stride, height, p.head_dim, (unit*)(into.key + s.key * (size_t)key_tile));
         Pack::write_columns(value_rows, value_stride, height, p.value_dim,
                          (unit*)(into.value + s.value * (size_t)key_tile));
@@ -134,10 +135,18 @@ struct Backward {
         }
         ((uint64_t*)into.active)[at] = active;
         if (A::per_unit == 1) return;  // paired rows are the rows themselves
-        Pack::write_paired_rows(query, query_stride, height, padded_width<A>(p.head_dim),
-                          (unit*)(into.query_rows + s.query_rows * at));
-        Pack::write_paired_rows(grad_output, output_stride, height, padded_width<A>(p.value_dim),
-                          (unit*)(into.output_rows + s.output_rows * at));
+        write_rows(query, query_stride, height, p.head_dim, (unit*)(into.query_rows + s.query_rows * at), scratch);
+        write_rows(grad_output, output_stride, height, p.value_dim, (unit*)(into.output_rows + s.output_rows * at),
+                   scratch);
+    }
+
+    // Writes rows of numbers as units of two adjacent rows; for the matrix unit, where they are the left operand of the
+    // transposed products for dV and dK, as columns of such units, 32 of each.
+    static REGARD_INLINE void write_rows(const storage* rows, int64_t stride, int64_t height, int64_t width_of, unit* to,
+                                         char* scratch) {
+        const int64_t columns = padded_width<A>(width_of);
+        Pack::write_paired_rows(rows, stride, height, columns, A::has_matrix_unit ? (unit*)scratch : to);
+        if (A::has_matrix_unit) transpose((const unit*)scratch, columns, unit_tile, columns, to, unit_tile);
     }
 
     static REGARD_INLINE number dot(const unit* a, const unit* b, int64_t count) {
@@ -151,6 +160,14 @@ struct Backward {
     static REGARD_INLINE number compute_delta(const unit* output, const unit* grad_output, int64_t width_of,
                                               number log_sum) {
         if (log_sum != 0) return dot(output, grad_output, Pack::unit_stride(width_of));
+        if constexpr (A::has_matrix_unit) {
+            constexpr int64_t most = 640 / A::per_unit;
+            unit column[most * lanes<unit>];
+            for (int64_t k = 0; k < Pack::unit_stride(width_of); ++k) store(column + k * lanes<unit>, broadcast(output[k]));
+            Sums<A, 1, 1> s;
+            multiply_in_parts(s, grad_output, 0, 1, column, lanes<unit>, count_units<A>(width_of));
+            return s.at[0][0][0];
+        }
         vec<number> sum = {};  // the same in each lane
         for (int64_t k = 0; k < count_units<A>(width_of); ++k)
             sum = A::multiply_add(grad_output[k], broadcast(output[k]), sum);
@@ -182,6 +199,7 @@ struct Backward {
     number *grad_key, *grad_value, *weights, *inner, *bias_rows, *exponents, *extra, *skewed_sums, *sums, *slopes;
     unit *paired_weights, *paired_inner, *inner_rows;
     uint64_t* bits;
+    number *products, *turned;  // for the matrix unit: those of a pair of tiles; dK or dV
 
     static void carve(ScratchLayout& c, const Problem& p, Backward* b) {
         number* grad_key = c.take<number>(tile * padded_width<A>(p.head_dim));
@@ -198,7 +216,10 @@ struct Backward {
         uint64_t* bits = c.take<uint64_t>(tiles_together * tile);
         number* sums = c.take<number>(max_decode_rows * width);
         number* slopes = c.take<number>(p.softcap > 0 ? tile * tile : 0);
+        number* products = c.take<number>(A::has_matrix_unit ? tile * tile : 0);
+        number* turned = c.take<number>(A::has_matrix_unit ? tile * padded_width<A>(max_of(p.head_dim, p.value_dim)) : 0);
         if (!b) return;
+        b->products = products, b->turned = turned;
         b->grad_key = grad_key, b->grad_value = grad_value, b->weights = weights, b->inner = inner;
         b->bias_rows = bias_rows, b->exponents = exponents, b->extra = extra, b->skewed_sums = skewed_sums;
         b->paired_weights = paired_weights, b->paired_inner = paired_inner, b->inner_rows = inner_rows, b->bits = bits,
@@ -273,18 +294,45 @@ struct Backward {
                 body(first, n, from, stop);
             });
         };
+        multiply_tiles(tiles.query + size.query * at, query_units, tiles.key + size.key * (size_t)key_tile);
         each_strip([&](int64_t first, auto n, int32_t from, int32_t stop) {
             weigh<decltype(n)::value>(query_tile, key_tile, at, first, from, stop, partial);
         });
         if (results.grad_table) memset(skewed_sums, 0, sizeof(number) * (size_t)(width * skewed_row));
+        multiply_tiles(tiles.output + size.output * at, output_units, tiles.value + size.value * (size_t)key_tile);
         each_strip([&](int64_t first, auto n, int32_t from, int32_t stop) {
             differentiate<decltype(n)::value>(query_tile, key_tile, at, first, from, stop, partial);
         });
         if (results.grad_table) add_to_table(query_tile, key_tile, rows);
+        if constexpr (A::has_matrix_unit) return add_matrix_products(key_tile, at, rows);
         each_strip([&](int64_t first, auto n, int32_t from, int32_t stop) {
             add_to_queries<decltype(n)::value>(key_tile, at, first, from, stop);
         });
         add_to_keys(at, rows, min_of(p.keys - key_tile * tile, tile), partial);
+    }
+
+    // For the matrix unit: products = rows of 64 queries . columns of 64 keys.
+    REGARD_INLINE void multiply_tiles(const char* rows, int64_t units, const char* columns) const {
+        if constexpr (A::has_matrix_unit)
+            A::multiply_matrix({products, tile}, {(const unit*)rows, units}, {(const unit*)columns, tile}, tile, tile,
+                               units);
+    }
+
+    // For the matrix unit, the last three products of a pair of tiles: dQ, and the transposes of dV and dK, whose right
+    // operands are w and dS as they are.
+    void add_matrix_products(int64_t key_tile, size_t at, int64_t rows) {
+        const int64_t paired = count_units<A>(rows), missing = (unit_tile - paired) * tile;
+        memset(paired_weights + paired * tile, 0, sizeof(unit) * (size_t)missing);
+        memset(paired_inner + paired * tile, 0, sizeof(unit) * (size_t)missing);
+        const unit* rows_of_keys = (const unit*)(tiles.key_rows + size.key_rows * (size_t)key_tile);
+        const unit* query = (const unit*)(tiles.query_rows + size.query_rows * at);
+        const unit* output = (const unit*)(tiles.output_rows + size.output_rows * at);
+        number* grad_query = (number*)(results.grad_query + size.grad_query * at);
+        A::add_matrix_product({grad_query, head_stride}, {inner_rows, unit_tile}, {rows_of_keys, head_stride},
+                              (rows + width - 1) / width * width, head_stride, unit_tile);
+        A::add_matrix_product({grad_value, tile}, {output, unit_tile}, {paired_weights, tile}, value_stride, tile,
+                              unit_tile);
+        A::add_matrix_product({grad_key, tile}, {query, unit_tile}, {paired_inner, tile}, head_stride, tile, unit_tile);
     }
 
     // Computes the weights of a strip of queries for vectors from .. stop - 1 of a key tile; the others become 0.
@@ -310,7 +358,10 @@ struct Backward {
         for_panels(from, stop, [&](int64_t v0, auto panel) {
             Sums<A, n, decltype(panel)::value> s;
             s.clear();
-            multiply_in_parts(s, query, query_units, 1, key + v0 * width, tile, count_units<A>(p.head_dim));
+            if constexpr (A::has_matrix_unit)
+                s.load_from(products + first * tile + v0 * width, tile);
+            else
+                multiply_in_parts(s, query, query_units, 1, key + v0 * width, tile, count_units<A>(p.head_dim));
             if (softcap) softcap.apply_to(s, slopes + first * tile + v0 * width, tile);
             if constexpr (Weights::is_normalized)
                 normalizers.to_exponents(s, added, v0);
@@ -422,7 +473,10 @@ struct Backward {
         for_panels(from, stop, [&](int64_t v0, auto panel) {
             Sums<A, n, decltype(panel)::value> d;
             d.clear();
-            multiply_in_parts(d, output, output_units, 1, value + v0 * width, tile, count_units<A>(p.value_dim));
+            if constexpr (A::has_matrix_unit)
+                d.load_from(products + first * tile + v0 * width, tile);
+            else
+                multiply_in_parts(d, output, output_units, 1, value + v0 * width, tile, count_units<A>(p.value_dim));
             d.each([&](int r, int v, vec<number>& of_pair) {
                 int64_t c = r * tile + (v0 + v) * width;
                 vec<number> w = load(w_to + c);
@@ -614,13 +668,17 @@ struct Backward {
     }
 
     void finish_keys(int64_t key_head, int64_t key_tile) {
-        int64_t first = key_tile * tile, count = min_of(p.keys - first, tile);
-        for (int64_t j = 0; j < count; ++j) {
-            write_scaled_row(grad_key + j * head_stride, p.head_dim, (number)p.scale, results.key,
-                         results.key.at(batch, key_head, first + j, 0));
-            write_scaled_row(grad_value + j * value_stride, p.value_dim, (number)1, results.value,
-                         results.value.at(batch, key_head, first + j, 0));
-        }
+        const int64_t first = key_tile * tile, count = min_of(p.keys - first, tile);
+        const auto write = [&](const number* sums, int64_t stride, int64_t width_of, number times, const Array& to) {
+            if constexpr (A::has_matrix_unit) {
+                transpose(sums, tile, stride, tile, turned, stride);
+                sums = turned;
+            }
+            for (int64_t j = 0; j < count; ++j)
+                write_scaled_row(sums + j * stride, width_of, times, to, to.at(batch, key_head, first + j, 0));
+        };
+        write(grad_key, head_stride, p.head_dim, (number)p.scale, results.key);
+        write(grad_value, value_stride, p.value_dim, (number)1, results.value);
     }
 
     // Writes dQ of one tile: the sum of the buffers of `count` ranges, in order, times the scale. Buffers are `step`

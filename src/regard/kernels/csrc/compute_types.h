@@ -11,7 +11,11 @@
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {
 
-struct Float32 {
+struct OfVectors {
+    static constexpr bool has_matrix_unit = false;  // see matrix_unit.h
+};
+
+struct Float32 : OfVectors {
     typedef float number;   // type of sums
     typedef float storage;  // type of tokens before they are packed
     typedef float unit;
@@ -26,7 +30,7 @@ struct Float32 {
     }
 };
 
-struct Float64 {
+struct Float64 : OfVectors {
     typedef double number;
     typedef double storage;
     typedef double unit;
@@ -42,7 +46,7 @@ struct Float64 {
 };
 
 #if defined(__AVX512BF16__)
-struct Bfloat16 {
+struct Bfloat16 : OfVectors {
     typedef float number;
     typedef bfloat16 storage;
     typedef uint32_t unit;

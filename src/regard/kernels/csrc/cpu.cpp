@@ -1,5 +1,6 @@
 // Features of the processor: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2 (CPUID) and
-// volume 1, section 14.3 (the operating system must save a register's state: XCR0, read by XGETBV).
+// volume 1, section 14.3 (the operating system must save a register's state: XCR0, read by XGETBV). Linux gives the
+// registers of the matrix unit to processes that ask for them: Documentation/arch/x86/xstate.rst of its sources.
 #include "cpu.h"
 
 #include <cstdint>
@@ -7,6 +8,10 @@
 #if defined(__x86_64__) || defined(_M_X64)
 #include <cpuid.h>
 #define REGARD_X86_64 1
+#endif
+#if REGARD_X86_64 && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 namespace regard {
@@ -33,6 +38,16 @@ uint64_t saved_states() {
 
 bool has_bit(uint32_t bits, int bit) { return (bits >> bit) & 1u; }
 
+// Asks for the registers of the matrix unit, for all threads of the process. Torch asks, too.
+bool is_matrix_unit_permitted() {
+#if defined(__linux__)
+    constexpr long request = 0x1023, matrix_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+    return syscall(SYS_arch_prctl, request, matrix_data) == 0;
+#else
+    return true;
+#endif
+}
+
 Isa best_isa() {
     const Registers basic = cpuid(1, 0), extended = cpuid(7, 0), more = cpuid(7, 1);
     const bool xgetbv = has_bit(basic.ecx, 27);
@@ -46,7 +61,9 @@ Isa best_isa() {
     const bool f = has_bit(extended.ebx, 16), dq = has_bit(extended.ebx, 17), bw = has_bit(extended.ebx, 30),
                vl = has_bit(extended.ebx, 31);
     if (!(zmm && f && dq && bw && vl)) return Isa::avx2;
-    return has_bit(more.eax, 5) ? Isa::avx512_bf16 : Isa::avx512;
+    if (!has_bit(more.eax, 5)) return Isa::avx512;
+    const bool matrices = (states & 0x60000) == 0x60000 && has_bit(extended.edx, 22) && has_bit(extended.edx, 24);
+    return matrices && is_matrix_unit_permitted() ? Isa::avx512_amx : Isa::avx512_bf16;
 }
 
 #else
@@ -59,6 +76,7 @@ Isa best_isa() { return Isa::portable; }
 
 const char* isa_name(Isa isa) {
     switch (isa) {
+        case Isa::avx512_amx: return "avx512_amx";
         case Isa::avx512_bf16: return "avx512_bf16";
         case Isa::avx512: return "avx512";
         case Isa::avx2: return "avx2";

@@ -10,16 +10,15 @@
 namespace regard {
 
 // In ascending order: a processor that runs one also runs all before it.
-enum class Isa : int { portable, avx2, avx512, avx512_bf16 };
-
-inline constexpr int isa_count = 4;
+// "avx512_amx" adds the matrix unit to what the vector units compute.
+enum class Isa : int { portable, avx2, avx512, avx512_bf16, avx512_amx };
 
 // REGARD_ISA names an unknown instruction set, or one that cannot run here.
 struct IsaError : std::invalid_argument {
     using std::invalid_argument::invalid_argument;
 };
 
-// "portable" ("neon" on arm64), "avx2", "avx512", "avx512_bf16".
+// "portable" ("neon" on arm64), "avx2", "avx512", "avx512_bf16", "avx512_amx".
 const char* isa_name(Isa isa);
 
 // The instruction sets that run here, best first.
@@ -27,5 +26,8 @@ std::vector<Isa> runnable_isas();
 
 // The instruction set in use. Throws IsaError.
 Isa chosen_isa();
+
+// The instruction set in use for all that has no kernels for the matrix unit.
+Isa chosen_vector_isa();
 
 }  // namespace regard

@@ -43,6 +43,10 @@ struct NoHook {
     REGARD_INLINE void finish(int64_t, bool, bool, Number, Number, const SinkShare&) {}
 };
 
+// Queries whose scores and weights are held together.
+template <class A>
+inline constexpr int rows_together = strip;
+
 template <class A, class Hook = NoHook>
 struct Forward {
     typedef typename A::number number;
@@ -84,9 +88,9 @@ struct Forward {
     static void carve(ScratchLayout& c, const Problem& p, Forward* f) {
         unit* query = c.take<unit>(tile * units_in_row(p));
         number* output = c.take<number>(tile * padded_width<A>(p.value_dim));
-        number* scores = c.take<number>(strip * row);
+        number* scores = c.take<number>(rows_together<A> * row);
         number* bias_rows = c.take<number>(strip * tile);
-        unit* weights = c.take<unit>(strip * unit_row);
+        unit* weights = c.take<unit>(rows_together<A> * unit_row);
         number* largest = c.take<number>(tile);
         number* sums = c.take<number>(tile * width);
         number* divisors = A::per_unit == 1 ? sums : c.take<number>(tile * width);
@@ -127,10 +131,18 @@ struct Forward {
         });
     }
 
-    // Reads the queries, and calls body(first row, Constant, key tiles, their number) for each group of key tiles and
-    // each strip. `bits` then has the keys of the group that each row may attend to.
+    // Calls body(first row, Constant, key tiles, their number) for each group of key tiles and each strip.
     template <class Body>
     REGARD_INLINE void for_key_strips(int64_t query_tile, Body body) {
+        for_key_groups(query_tile, [&](const KeyTile* tiles, int count) {
+            for_strips(rows, [&](int64_t first, auto n) { body(first, n, tiles, count); });
+        });
+    }
+
+    // Reads the queries, and calls body(key tiles, their number) for each group of key tiles. `bits` then has the keys
+    // of the group that each row may attend to.
+    template <class Body>
+    REGARD_INLINE void for_key_groups(int64_t query_tile, Body body) {
         uint64_t bad_queries = read_queries();
         memset(output, 0, sizeof(number) * (size_t)(rows * value_stride));
         memset(sums, 0, sizeof(number) * (size_t)(rows * width));
@@ -146,7 +158,7 @@ struct Forward {
         if (groups > 0) together = ceil_div(all, groups);
         while (int count = of_query.next((int)together, tiles, bits)) {
             for (int t = 0; t < count; ++t) mark_broken(tiles[t], bits + t * tile, bad_queries);
-            for_strips(rows, [&](int64_t first, auto n) { body(first, n, tiles, count); });
+            body(tiles, count);
         }
     }
 
@@ -181,17 +193,21 @@ struct Forward {
             if (from[t] < stop[t]) score_tile<n>(first, t, tiles[t], from[t], stop[t], highest);
         }
         number shrink[n];
-        weigh<n>(first, tiles, count, from, stop, highest, shrink);
+        weigh<n>(first, 0, tiles, count, from, stop, highest, shrink);
         mix<n>(first, tiles, count, from, stop, shrink);
     }
 
     template <int n>
     static REGARD_INLINE void find_visible_vectors(const KeyTile& t, const uint64_t* allowed, int32_t* from,
                                                    int32_t* stop) {
+        find_visible_vectors(t, allowed, n, from, stop);
+    }
+    static REGARD_INLINE void find_visible_vectors(const KeyTile& t, const uint64_t* allowed, int64_t count,
+                                                   int32_t* from, int32_t* stop) {
         *from = 0, *stop = tile / width;
         if (!t.is_partial) return;
         uint64_t any = 0;
-        for (int r = 0; r < n; ++r) any |= allowed[r];
+        for (int64_t r = 0; r < count; ++r) any |= allowed[r];
         *from = any ? __builtin_ctzll(any) / width : 0;
         *stop = any ? (63 - __builtin_clzll(any)) / width + 1 : 0;
     }
@@ -237,9 +253,10 @@ struct Forward {
         });
     }
 
-    // Computes weights from scores, relative to the new largest score; older sums must be multiplied by `shrink`.
+    // Computes weights of n rows from their scores, which are from row `at` on, relative to the new largest score; older
+    // sums must be multiplied by `shrink`.
     template <int n>
-    REGARD_INLINE void weigh(int64_t first, const KeyTile* tiles, int count, const int32_t* from,
+    REGARD_INLINE void weigh(int64_t first, int64_t at, const KeyTile* tiles, int count, const int32_t* from,
                              const int32_t* stop, const vec<number>* highest, number* shrink) {
         number base[n], change[padded_strip];
         for (int r = 0; r < n; ++r) {
@@ -255,8 +272,8 @@ struct Forward {
         for (int r = 0; r < n; ++r) {
             shrink[r] = change[r];
             vec<number> sum = {}, divisor = {}, most = broadcast(base[r]);
-            const number* score = scores + r * row;
-            unit* weight = weights + r * unit_row;
+            const number* score = scores + (at + r) * row;
+            unit* weight = weights + (at + r) * unit_row;
             DropoutMask drop_mask = threshold ? make_drop_mask(first_query + first + r) : DropoutMask{};
             typename Hook::Row seen;
             for (int t = 0; t < count; ++t) {

@@ -6,6 +6,9 @@
 namespace regard {
 
 const KernelTable& kernels_for(Dtype dtype) {
+#if REGARD_HAS_avx512_amx
+    if (chosen_isa() == Isa::avx512_amx) return *avx512_amx::kernels(dtype);
+#endif
 #if REGARD_HAS_avx512_bf16
     if (chosen_isa() == Isa::avx512_bf16) return *avx512_bf16::kernels(dtype);
 #endif

@@ -42,6 +42,7 @@ struct KernelTable {
 };
 
 // The tables, by the dtype of query, key and value; null if this build has none.
+namespace avx512_amx { const KernelTable* kernels(Dtype); }
 namespace avx512_bf16 { const KernelTable* kernels(Dtype); }
 namespace avx512 { const KernelTable* kernels(Dtype); }
 namespace avx2 { const KernelTable* kernels(Dtype); }

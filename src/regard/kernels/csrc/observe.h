@@ -171,7 +171,8 @@ struct StatisticsHook {
     }
 };
 
-template <class A>
+// Pass: the forward pass.
+template <class A, template <class, class> class Pass = Forward>
 struct Observe {
     typedef typename A::number number;
     typedef Forward<A> Scores;
@@ -184,7 +185,7 @@ struct Observe {
     static size_t scratch(const Problem& p, int64_t top) {
         ScratchLayout c{nullptr};
         StatisticsHook<A>{}.carve(c, p, top);
-        return c.used_bytes + Forward<A, StatisticsHook<A>>::scratch(p);
+        return c.used_bytes + Pass<A, StatisticsHook<A>>::scratch(p);
     }
 
     static void run(const Problem& p, const PackedKeys& keys, int64_t batch, int64_t head, int64_t query_tile,
@@ -197,7 +198,7 @@ struct Observe {
         hook.carve(c, p, into.statistics.top_keys ? into.statistics.top_keys.shape[3] : 0);
         memset(hook.shares, 0, sizeof(number) * (size_t)(tile * width));
         hook.largest.clear();
-        Forward<A, StatisticsHook<A>> forward(p, keys, batch, head, query_tile, scratch + c.used_bytes, hook);
+        Pass<A, StatisticsHook<A>> forward(p, keys, batch, head, query_tile, scratch + c.used_bytes, hook);
         forward.hook.times = forward.times;
         forward.process_keys(query_tile);
         forward.finish(into.results);

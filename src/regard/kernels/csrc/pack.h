@@ -310,7 +310,12 @@ struct PackKeys {
     static REGARD_INLINE int64_t unit_stride(int64_t width) { return padded_width<A>(count_units<A>(width)); }
     static REGARD_INLINE int64_t number_stride(int64_t width) { return A::per_unit * unit_stride(width); }
 
-    static size_t key_bytes(const Problem& p) { return sizeof(unit) * (size_t)(count_units<A>(p.head_dim) * tile); }
+    // Rows of units in the columns of a matrix with rows of `width` numbers.
+    static REGARD_INLINE int64_t column_units(int64_t width) {
+        return A::has_matrix_unit ? unit_stride(width) : count_units<A>(width);
+    }
+
+    static size_t key_bytes(const Problem& p) { return sizeof(unit) * (size_t)(column_units(p.head_dim) * tile); }
     static size_t value_bytes(const Problem& p) {
         return sizeof(unit) * (size_t)(tile / A::per_unit * padded_width<A>(p.value_dim));
     }
@@ -324,22 +329,23 @@ struct PackKeys {
         int64_t key_stride = number_stride(p.head_dim), value_stride = number_stride(p.value_dim);
         storage* key_rows = (storage*)scratch;
         storage* value_rows = A::per_unit == 1 ? (storage*)value : key_rows + tile * key_stride;
-        *bad = read(p, batch, key_head, first, count, key_rows, value_rows);
+        *bad = read(p, batch, key_head, first, count, height, key_rows, value_rows);
         write_columns(key_rows, key_stride, height, p.head_dim, (unit*)key);
         if (A::per_unit > 1)
             write_paired_rows(value_rows, value_stride, height, padded_width<A>(p.value_dim), (unit*)value);
     }
 
-    // `count` rows, rounded up to whole vectors; at most a tile.
+    // `count` rows, rounded up to whole vectors; at most a tile. The matrix unit multiplies whole tiles.
     static REGARD_INLINE int64_t padded_height(int64_t count) {
+        if (A::has_matrix_unit) return tile;
         return min_of((count + lanes<unit> - 1) / lanes<unit> * lanes<unit>, tile);
     }
 
-    // Copies keys and values in the storage type; a token with NaN or Inf in key or value becomes zeros in both.
+    // Copies keys and values in the storage type; a token with NaN or Inf in key or value becomes zeros in both. Rows
+    // count .. height - 1 are set to 0.
     static REGARD_INLINE uint64_t read(const Problem& p, int64_t batch, int64_t key_head, int64_t first, int64_t count,
-                                       storage* key_rows, storage* value_rows) {
+                                       int64_t height, storage* key_rows, storage* value_rows) {
         int64_t key_stride = number_stride(p.head_dim), value_stride = number_stride(p.value_dim);
-        int64_t height = padded_height(count);
         uint64_t bad = read_rows(p.key, p.key.at(batch, key_head, first, 0), count, height, p.head_dim, key_rows,
                                  key_stride);
         bad |= read_rows(p.value, p.value.at(batch, key_head, first, 0), count, height, p.value_dim, value_rows,
@@ -354,7 +360,7 @@ struct PackKeys {
     // Transposes rows to columns of units, for the product of scores. Adjacent stored numbers form a unit.
     static REGARD_INLINE void write_columns(const storage* rows, int64_t stride, int64_t height, int64_t width,
                                             unit* to) {
-        transpose((const unit*)rows, stride / A::per_unit, height, count_units<A>(width), to);
+        transpose((const unit*)rows, stride / A::per_unit, height, column_units(width), to);
     }
 
     // Combines adjacent rows into rows of units, the right operand of products with weights. `columns` is whole

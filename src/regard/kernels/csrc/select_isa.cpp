@@ -4,7 +4,8 @@
 // An instruction set can be slower than the one before it: a product of bfloat16 pairs takes as long as a single
 // product on AMD's Zen 5, but four times as long on a core of Intel's Xeon of 2023, where widening first is faster. No
 // feature flag tells, so it is measured once per process. The times per product, relative to AVX-512, are 0.5 and 2:
-// both are far from max_slowdown, so other load does not change the choice.
+// both are far from max_slowdown, so other load does not change the choice. Where there is a matrix unit, it is used, and
+// this choice is made for all other kernels.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -48,14 +49,17 @@ bool has_fast_bfloat16() { return true; }
 
 #endif
 
-Isa fastest_isa(const std::vector<Isa>& runnable) {
-    return runnable.front() == Isa::avx512_bf16 && !has_fast_bfloat16() ? Isa::avx512 : runnable.front();
+Isa fastest_vector_isa(Isa best) {
+    if (best == Isa::avx512_amx) best = Isa::avx512_bf16;
+    return best == Isa::avx512_bf16 && !has_fast_bfloat16() ? Isa::avx512 : best;
 }
+
+Isa fastest_isa(Isa best) { return best == Isa::avx512_amx ? best : fastest_vector_isa(best); }
 
 Isa select_isa() {
     const std::vector<Isa> runnable = runnable_isas();
     const char* wanted = std::getenv("REGARD_ISA");
-    if (wanted == nullptr || *wanted == '\0') return fastest_isa(runnable);
+    if (wanted == nullptr || *wanted == '\0') return fastest_isa(runnable.front());
     std::string names;
     for (Isa isa : runnable) {
         if (std::strcmp(wanted, isa_name(isa)) == 0) return isa;
@@ -68,6 +72,11 @@ Isa select_isa() {
 
 Isa chosen_isa() {
     static const Isa chosen = select_isa();  // after an exception the next call tries again
+    return chosen;
+}
+
+Isa chosen_vector_isa() {
+    static const Isa chosen = chosen_isa() == Isa::avx512_amx ? fastest_vector_isa(Isa::avx512_amx) : chosen_isa();
     return chosen;
 }
 
