@@ -32,6 +32,7 @@ class Recipe:
 
     crop: str | None = None
     rate: str | None = None
+    augmentation: tuple[str, ...] = ("--no-flip",)  # all shoes face one way
     hyperparameters: tuple[str, ...] = ()
 
 
@@ -39,6 +40,7 @@ RECIPES = {
     "cct-tiny": Recipe(
         "2",
         "2e-3",
+        ("--no-flip", "--erase", "0.25"),
         (
             "stochastic_depth=0",
             "attention_dropout=0",
@@ -49,10 +51,13 @@ RECIPES = {
             "tokenizer_width=64",
         ),
     ),
-    "vit-tiny": Recipe("1", "2e-3", ("width=128", "layers=3", "inner=256", "heads=4")),
+    "vit-tiny": Recipe(
+        "1", "1e-3", (), ("width=128", "layers=3", "inner=256", "heads=4")
+    ),  # it needs mirrored ones, too
     "swin-tiny": Recipe(
         "1",
         "3e-3",
+        ("--no-flip", "--erase", "0.25"),
         ("stochastic_depth=0", "patch_size=4", "width=80", "depths=[2,1]", "heads=[4,8]", "window=4"),
     ),
 }
@@ -91,7 +96,7 @@ def make_options(asked: argparse.Namespace, name: str) -> list[str]:
     made = ["--data", str(asked.data), "--minutes", str(asked.minutes), "--augment", asked.augment]
     for option, value in (("--crop", asked.crop or recipe.crop), ("--rate", asked.rate or recipe.rate)):
         made += [] if value is None else [option, value]
-    made += ["--schedule", asked.schedule]
+    made += [*recipe.augmentation, "--schedule", asked.schedule]
     made += ["--batch", str(asked.batch), "--seed", str(asked.seed), "--dtype", asked.dtype, "--patience", "0"]
     made += [part for one in (*recipe.hyperparameters, *asked.set) for part in ("--set", one)]
     made += [] if asked.steps is None else ["--steps", str(asked.steps)]

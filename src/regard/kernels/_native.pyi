@@ -720,7 +720,7 @@ def gathered_backward(
     """Compute the gradients of gathered_forward's arguments."""
 
 def isa() -> str:
-    """The instruction set in use: "avx512_bf16", "avx512", "avx2", "portable", or "neon" (portable, on arm64)."""
+    """The instruction set in use: "avx512_amx", "avx512_bf16", "avx512", "avx2", "portable", or "neon" (on arm64)."""
 
 def isas() -> list[str]:
     """List the instruction sets that run on this machine, best first."""

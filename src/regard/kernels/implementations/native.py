@@ -1,8 +1,8 @@
 """impl "native": regard's own kernels in C++, for CPUs, forward and backward.
 
 One binary contains the kernels for several instruction sets, and picks the best that the processor runs. The
-environment variable ``REGARD_ISA`` selects another one: "avx512_bf16", "avx512", "avx2" or "portable". Threads are
-torch's.
+environment variable ``REGARD_ISA`` selects another one: "avx512_amx", "avx512_bf16", "avx512", "avx2" or "portable".
+Threads are torch's.
 """
 
 from __future__ import annotations
