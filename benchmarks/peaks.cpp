@@ -2,6 +2,7 @@
 //
 //     multiply_add    fp32 fused multiply-adds on registers alone           GFLOP/s
 //     dot_bf16        pairs of bf16 products added to fp32 (vdpbf16ps)      GFLOP/s; 0 where the CPU has no such instruction
+//     matrix_bf16     products of matrices of bf16 added to fp32 (tdpbf16ps)  GFLOP/s; 0 where the CPU has no matrix unit
 //     read            bytes of a buffer, each read once in a pass           GB/s
 //
 // Compiled when the benchmarks start, for any CPU; the instructions are chosen at run time. A multiply-add counts as
@@ -16,8 +17,13 @@
 #ifdef _OPENMP
 #include <omp.h>
 #endif
+#if defined(__x86_64__) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #define TARGET(isa) __attribute__((target(isa)))
 #endif
@@ -89,6 +95,33 @@ TARGET("avx512f,avx512bf16") double dot_bf16_avx512() {
     sink = sum[0][0];
     return 4.0 * 16 * chains * steps;
 }
+
+#if defined(__linux__)
+
+// The processor has the unit, and Linux lets this process use it: ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA.
+bool has_matrix_unit() {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d >> 22 & 1) == 0 || (d >> 24 & 1) == 0) return false;
+    static const bool permitted = syscall(SYS_arch_prctl, 0x1023, 18) == 0;
+    return permitted;
+}
+
+// Four sums of 16 x 16 numbers, from 16 x 32 and 32 x 16.
+TARGET("amx-tile,amx-bf16") double matrix_bf16_amx() {
+    alignas(64) uint8_t shapes[64] = {1};
+    for (int i = 0; i < 8; i++) shapes[16 + 2 * i] = 64, shapes[48 + i] = 16;
+    asm volatile("ldtilecfg %0" ::"m"(shapes));
+    asm volatile("tilezero %tmm0\n tilezero %tmm1\n tilezero %tmm2\n tilezero %tmm3");
+    asm volatile("tilezero %tmm4\n tilezero %tmm5\n tilezero %tmm6\n tilezero %tmm7");
+    for (int64_t s = 0; s < steps; s++)
+        asm volatile(
+            "tdpbf16ps %tmm6, %tmm4, %tmm0\n tdpbf16ps %tmm7, %tmm4, %tmm1\n"
+            "tdpbf16ps %tmm6, %tmm5, %tmm2\n tdpbf16ps %tmm7, %tmm5, %tmm3");
+    asm volatile("tilerelease");
+    return 2.0 * 16 * 16 * 32 * 4 * steps;
+}
+
+#endif
 
 // Reading four pieces of a buffer in parallel, with prefetching, is faster than reading one piece from some memories, and
 // slower from a cache. So both variants exist.
@@ -175,6 +208,13 @@ double dot_bf16() {
     return 0;
 }
 
+double matrix_bf16() {
+#if defined(__x86_64__) && defined(__linux__)
+    if (has_matrix_unit()) return matrix_bf16_amx();
+#endif
+    return 0;
+}
+
 void read(const char* from, int64_t bytes, bool in_pieces) {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx512f"))
@@ -215,6 +255,10 @@ double regard_peak_multiply_add(int threads, double seconds) {
 
 double regard_peak_dot_bf16(int threads, double seconds) {
     return rate(threads, seconds, [](int) { return dot_bf16(); });
+}
+
+double regard_peak_matrix_bf16(int threads, double seconds) {
+    return rate(threads, seconds, [](int) { return matrix_bf16(); });
 }
 
 // Each thread reads its own part of the buffer repeatedly, in one piece or in several in parallel.

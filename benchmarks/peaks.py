@@ -2,6 +2,7 @@
 
     multiply-add fp32     fused multiply-adds on registers, all cores         GFLOP/s
     dot bf16              vdpbf16ps on registers, all cores                   GFLOP/s, if the CPU supports it
+    matrix bf16           tdpbf16ps on registers, all cores                   GFLOP/s, if the CPU has a matrix unit
     read N MB             reading a buffer of that size repeatedly       GB/s
     read memory           reading a buffer far larger than the last cache     GB/s
 
@@ -21,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -43,7 +44,9 @@ class Peak:
 
 MULTIPLY_ADD = Peak("multiply-add fp32")
 DOT_BF16 = Peak("dot bf16")
+MATRIX_BF16 = Peak("matrix bf16")
 READ_MEMORY = Peak("read memory", MEMORY_BYTES)
+_FUNCTIONS = {MULTIPLY_ADD: "multiply_add", DOT_BF16: "dot_bf16", MATRIX_BF16: "matrix_bf16"}
 
 
 def read_peak(size: int) -> Peak:
@@ -52,20 +55,28 @@ def read_peak(size: int) -> Peak:
 
 
 def arithmetic_peak(dtype: torch.dtype) -> Peak:
-    """Return the peak for kernels of ``dtype``: float32's for bf16, if the CPU has no faster bf16 dot product."""
-    return DOT_BF16 if dtype == torch.bfloat16 and _dot_is_faster() else MULTIPLY_ADD
+    """Return the peak for kernels of ``dtype``: float32's for bf16, if the CPU has no faster bf16 product."""
+    if dtype != torch.bfloat16:
+        return MULTIPLY_ADD
+    if _has(MATRIX_BF16):
+        return MATRIX_BF16
+    return DOT_BF16 if _dot_is_faster() else MULTIPLY_ADD
 
 
-def has_dot_bf16() -> bool:
-    """Whether the CPU has an instruction that multiplies pairs of bf16."""
+def _has(peak: Peak) -> bool:
+    """Whether the CPU has the instruction of a peak of arithmetic."""
     library = _load_library()
-    return library is not None and library.regard_peak_dot_bf16(1, ctypes.c_double(0.0)) > 0
+    return library is not None and float(_function(library, peak)(1, ctypes.c_double(0.0))) > 0
+
+
+def _function(library: ctypes.CDLL, peak: Peak) -> Any:
+    return getattr(library, f"regard_peak_{_FUNCTIONS[peak]}")
 
 
 @cache
 def _dot_is_faster() -> bool:
     """Whether bf16 dot products are faster: on some CPUs they are slower than float32. The difference is large."""
-    if not has_dot_bf16():
+    if not _has(DOT_BF16):
         return False
     measures = [make_probe(peak) for peak in (DOT_BF16, MULTIPLY_ADD)]
     dot, single = (max(measure() for _ in range(3)) for measure in measures if measure is not None)
@@ -80,14 +91,14 @@ def make_probe(peak: Peak) -> Callable[[], float] | None:
     threads = torch.get_num_threads()
     if peak.bytes:
         return lambda: _measure_read(library, threads, _make_buffer(peak.bytes))
-    measure = library.regard_peak_dot_bf16 if peak == DOT_BF16 else library.regard_peak_multiply_add
+    measure = _function(library, peak)
     return lambda: float(measure(threads, ctypes.c_double(_ARITHMETIC_SECONDS)))
 
 
 def measure_peaks() -> dict[str, float]:
     """Return the medians of a few measurements of the machine's peaks, in 1e9 per second."""
     found = {}
-    for peak in (MULTIPLY_ADD, *([DOT_BF16] if has_dot_bf16() else []), READ_MEMORY):
+    for peak in (MULTIPLY_ADD, *filter(_has, (DOT_BF16, MATRIX_BF16)), READ_MEMORY):
         measure = make_probe(peak)
         if measure is not None:
             found[peak.name] = statistics.median(measure() for _ in range(7))
@@ -120,6 +131,6 @@ def _load_library() -> ctypes.CDLL | None:
         if built.returncode != 0:
             return None
         library = ctypes.CDLL(str(target))
-    for name in ("multiply_add", "dot_bf16", "read"):
+    for name in (*_FUNCTIONS.values(), "read"):
         getattr(library, f"regard_peak_{name}").restype = ctypes.c_double
     return library
