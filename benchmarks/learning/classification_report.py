@@ -47,8 +47,9 @@ _PICTURES_TEXT = """\
 Fashion-MNIST (Xiao et al. 2017): 60,000 grey pictures of 28 x 28 for training, 10,000 for the test, ten kinds of
 clothing. Models of less than half a million weights from scratch, for the same minutes: a CCT of two convolutions and
 two layers of width 128, a ViT of three layers of 128, and a Swin of two layers of 80 and one of 160, both on patches of
-4 x 4. Pictures are shifted by one pixel, for the CCT by two. For the ViT half of them are mirrored, and for the CCT a
-rectangle of a quarter is erased. 2,000 of the training pictures are held out to choose the best weights.
+4 x 4. Pictures are shifted by one pixel, for the CCT by two. For the ViT half of them are mirrored; for the CCT and the
+Swin a rectangle is erased in a quarter of them. Augmentation and rates were compared on 10,000 of the training
+pictures. 2,000 of them are held out to choose the best weights.
 
 ```console
 pip install -e '.[train,vision,bench]'

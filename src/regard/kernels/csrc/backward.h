@@ -63,7 +63,6 @@ struct Backward {
         s.scratch = c.used_bytes;
         s.pack_scratch =
             sizeof(storage) * (size_t)(tile * (Pack::number_stride(p.head_dim) + Pack::number_stride(p.value_dim)));
-        if (A::has_matrix_unit) s.pack_scratch = max_of(s.pack_scratch, max_of(s.query_rows, s.output_rows));
         return s;
     }
 
@@ -294,32 +293,41 @@ struct Backward {
                 body(first, n, from, stop);
             });
         };
-        multiply_tiles(tiles.query + size.query * at, query_units, tiles.key + size.key * (size_t)key_tile);
+        if (!uses_saved_weights())
+            multiply_tiles(tiles.query + size.query * at, query_units, tiles.key + size.key * (size_t)key_tile, rows);
         each_strip([&](int64_t first, auto n, int32_t from, int32_t stop) {
             weigh<decltype(n)::value>(query_tile, key_tile, at, first, from, stop, partial);
         });
         if (results.grad_table) memset(skewed_sums, 0, sizeof(number) * (size_t)(width * skewed_row));
-        multiply_tiles(tiles.output + size.output * at, output_units, tiles.value + size.value * (size_t)key_tile);
+        multiply_tiles(tiles.output + size.output * at, output_units, tiles.value + size.value * (size_t)key_tile, rows);
         each_strip([&](int64_t first, auto n, int32_t from, int32_t stop) {
             differentiate<decltype(n)::value>(query_tile, key_tile, at, first, from, stop, partial);
         });
         if (results.grad_table) add_to_table(query_tile, key_tile, rows);
-        if constexpr (A::has_matrix_unit) return add_matrix_products(key_tile, at, rows);
-        each_strip([&](int64_t first, auto n, int32_t from, int32_t stop) {
-            add_to_queries<decltype(n)::value>(key_tile, at, first, from, stop);
-        });
-        add_to_keys(at, rows, min_of(p.keys - key_tile * tile, tile), partial);
+        if constexpr (A::has_matrix_unit) {
+            add_matrix_products(key_tile, at, rows);
+        } else {
+            each_strip([&](int64_t first, auto n, int32_t from, int32_t stop) {
+                add_to_queries<decltype(n)::value>(key_tile, at, first, from, stop);
+            });
+            add_to_keys(at, rows, min_of(p.keys - key_tile * tile, tile), partial);
+        }
     }
 
-    // For the matrix unit: products = rows of 64 queries . columns of 64 keys.
-    REGARD_INLINE void multiply_tiles(const char* rows, int64_t units, const char* columns) const {
+    // Whether the weights are those that normalize_queries saved. Slopes are not saved.
+    REGARD_INLINE bool uses_saved_weights() const {
+        return Weights::is_normalized && tiles.weights && !g.has_statistics() && !softcap;
+    }
+
+    // For the matrix unit: products = `count` rows of queries . columns of 64 keys.
+    REGARD_INLINE void multiply_tiles(const char* rows, int64_t units, const char* columns, int64_t count) const {
         if constexpr (A::has_matrix_unit)
-            A::multiply_matrix({products, tile}, {(const unit*)rows, units}, {(const unit*)columns, tile}, tile, tile,
-                               units);
+            A::multiply_matrix({products, tile}, {(const unit*)rows, units}, {(const unit*)columns, tile},
+                               (count + width - 1) / width * width, tile, units);
     }
 
     // For the matrix unit, the last three products of a pair of tiles: dQ, and the transposes of dV and dK, whose right
-    // operands are w and dS as they are.
+    // operands are w and dS as they are. Rows of dQ after the last query are filled up to 16 with arbitrary numbers.
     void add_matrix_products(int64_t key_tile, size_t at, int64_t rows) {
         const int64_t paired = count_units<A>(rows), missing = (unit_tile - paired) * tile;
         memset(paired_weights + paired * tile, 0, sizeof(unit) * (size_t)missing);
@@ -340,7 +348,7 @@ struct Backward {
     REGARD_INLINE void weigh(int64_t query_tile, int64_t key_tile, size_t at, int64_t first, int32_t from,
                              int32_t stop, bool partial) {
         if constexpr (Weights::is_normalized)
-            if (tiles.weights && !g.has_statistics() && !softcap)  // slopes are not saved
+            if (uses_saved_weights())
                 return load_weights<n>(key_tile, at, first, from, stop, partial);
         const unit* query = (const unit*)(tiles.query + size.query * at) + first * query_units;
         const unit* key = (const unit*)(tiles.key + size.key * (size_t)key_tile);

@@ -10,8 +10,9 @@
 // that all values share is reproduced exactly, and gradients computed from o have no error in proportion to it.
 //
 // Keys are processed in groups of a few tiles (not necessarily adjacent: empty tiles are skipped). Within a group,
-// scores, their maximum, weights and weighted values are computed for a strip of six queries at a time, so that scores
-// and weights of a strip stay in the L1 cache, and the keys and values of a group in the L2 cache.
+// scores, their maximum, weights and weighted values are computed for a strip of six queries at a time (on a matrix unit
+// 32: matrix_forward.h), so that scores and weights of a strip stay in the L1 cache, and the keys and values of a group
+// in the L2 cache.
 #pragma once
 
 #include "scratch_layout.h"

@@ -1,9 +1,7 @@
-// The kernels for the matrix unit of the processor, of softmax attention in bfloat16; all others are those for its
-// vector units.
+// The kernels for the matrix unit of the processor, of softmax attention in bfloat16; all others are those of AVX-512.
 #include "kernel_table.h"
 
 #include "backward.h"
-#include "cpu.h"
 #include "matrix_forward.h"
 #include "observe.h"
 
@@ -56,10 +54,9 @@ static ObserveKernels observe_kernels() {
 }
 
 const KernelTable* kernels(Dtype dtype) {
-    const auto of_vectors = chosen_vector_isa() == Isa::avx512_bf16 ? avx512_bf16::kernels : avx512::kernels;
-    if (dtype != Dtype::bfloat16) return of_vectors(dtype);
-    static const KernelTable table = [&] {
-        KernelTable t = *of_vectors(dtype);
+    if (dtype != Dtype::bfloat16) return avx512::kernels(dtype);
+    static const KernelTable table = [] {
+        KernelTable t = *avx512::kernels(Dtype::bfloat16);
         t.dot_product = tile_kernels();
         t.observe = observe_kernels();
         return t;

@@ -5,7 +5,7 @@
 // Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18: eight registers of 16 rows of 64
 // bytes, here 2 for A, 2 for B and 4 for C. B has pairs of adjacent rows side by side, which are the units of Bfloat16
 // (compute_types.h), so the right operands of all kernels are B as they are. A core multiplies sixteen times as fast as
-// with AVX-512.
+// with AVX-512 in float32.
 //
 // An element of C has the same bits wherever it is in C, and whatever is in other rows and columns: 16 units are summed,
 // then added to C. So scores that are computed again in the backward pass are those of the forward pass.
@@ -139,7 +139,7 @@ struct Bfloat16Matrices : Bfloat16 {
 template <>
 struct Pair<Bfloat16Matrices> : Pair<Bfloat16> {};
 
-// As the function of gemm_microkernel.h, for the few rows of a strip: step must be 1, and the sums 0.
+// As the function of gemm_microkernel.h, for the few rows of a strip: step must be 1. The sums are overwritten.
 template <int rows, int vectors>
 REGARD_INLINE void multiply_in_parts(Sums<Bfloat16Matrices, rows, vectors>& sums, const uint32_t* a, int64_t row,
                                      int64_t, const uint32_t* b, int64_t width, int64_t depth) {

@@ -279,7 +279,7 @@ REGARD_INLINE void transpose_square(vec<U>* rows) {
     exchange_blocks<1, U>(rows, All{});
 }
 
-// Transposes rows of units (height x depth, `stride` apart) to (depth x 64), with rows `to_stride` apart. The height is
+// Transposes rows of units (height x depth, `stride` apart) to (depth x height), with rows `to_stride` apart. The height is
 // rounded up to whole vectors, so the rows up to there must be readable; `stride` is whole vectors, too.
 template <class U>
 REGARD_INLINE void transpose(const U* rows, int64_t stride, int64_t height, int64_t depth, U* to,

@@ -4,8 +4,7 @@
 // An instruction set can be slower than the one before it: a product of bfloat16 pairs takes as long as a single
 // product on AMD's Zen 5, but four times as long on a core of Intel's Xeon of 2023, where widening first is faster. No
 // feature flag tells, so it is measured once per process. The times per product, relative to AVX-512, are 0.5 and 2:
-// both are far from max_slowdown, so other load does not change the choice. Where there is a matrix unit, it is used, and
-// this choice is made for all other kernels.
+// both are far from max_slowdown, so other load does not change the choice.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -49,12 +48,7 @@ bool has_fast_bfloat16() { return true; }
 
 #endif
 
-Isa fastest_vector_isa(Isa best) {
-    if (best == Isa::avx512_amx) best = Isa::avx512_bf16;
-    return best == Isa::avx512_bf16 && !has_fast_bfloat16() ? Isa::avx512 : best;
-}
-
-Isa fastest_isa(Isa best) { return best == Isa::avx512_amx ? best : fastest_vector_isa(best); }
+Isa fastest_isa(Isa best) { return best == Isa::avx512_bf16 && !has_fast_bfloat16() ? Isa::avx512 : best; }
 
 Isa select_isa() {
     const std::vector<Isa> runnable = runnable_isas();
@@ -75,9 +69,8 @@ Isa chosen_isa() {
     return chosen;
 }
 
-Isa chosen_vector_isa() {
-    static const Isa chosen = chosen_isa() == Isa::avx512_amx ? fastest_vector_isa(Isa::avx512_amx) : chosen_isa();
-    return chosen;
-}
+// With a matrix unit it is not measured: the name "avx512_amx" is to say which code runs, and on the processors that have
+// one, all Intel's, products of pairs are the slow ones.
+Isa chosen_vector_isa() { return chosen_isa() == Isa::avx512_amx ? Isa::avx512 : chosen_isa(); }
 
 }  // namespace regard

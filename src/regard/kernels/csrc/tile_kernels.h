@@ -8,7 +8,8 @@
 namespace regard {
 
 // Keys and values of one call in the layout of the kernels, for each (batch, key head):
-//     key     key_tiles x [units of head_dim][64]       transposed, so that 64 scores are computed side by side
+//     key     key_tiles x [units of head_dim][64]       transposed, so that 64 scores are computed side by side; for
+//                                                       the matrix unit the units are filled up to a multiple of 16
 //     value   key_tiles x [64 / per unit][padded value_dim]
 //     bad     key_tiles words: bit j is set if key j has NaN or Inf; its numbers are zeros in key and value
 struct PackedKeys {
@@ -43,7 +44,8 @@ struct BackwardSizes {
 // the key head one head after the other.
 struct BackwardTiles {
     char *key, *key_rows, *value;                      // columns for scores; rows for dQ; columns for D
-    char *query, *query_rows, *output, *output_rows;   // rows for scores and D; paired rows for dK and dV
+    char *query, *query_rows, *output, *output_rows;   // rows for scores and D; paired rows (for the matrix unit,
+                                                       // columns of them) for dK and dV
     char *largest, *log_sum;                           // the normalizer of each query
     char *delta, *active;                              // sum_j w D; bit i: query i takes part
     char* weights;  // null, or saved weights of each head and key tile, and their largest scores: see SavedWeights
