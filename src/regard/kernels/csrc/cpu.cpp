@@ -38,6 +38,8 @@ uint64_t saved_states() {
 
 bool has_bit(uint32_t bits, int bit) { return (bits >> bit) & 1u; }
 
+#if REGARD_HAS_avx512_amx
+
 // Asks for the registers of the matrix unit, for all threads of the process. Torch asks, too. Linux refuses if a thread
 // handles signals on a stack too small for them, and afterwards refuses such stacks.
 bool is_matrix_unit_permitted() {
@@ -50,6 +52,8 @@ bool is_matrix_unit_permitted() {
     return false;
 #endif
 }
+
+#endif
 
 Isa best_isa() {
     const Registers basic = cpuid(1, 0), extended = cpuid(7, 0), more = cpuid(7, 1);
@@ -65,8 +69,11 @@ Isa best_isa() {
                vl = has_bit(extended.ebx, 31);
     if (!(zmm && f && dq && bw && vl)) return Isa::avx2;
     if (!has_bit(more.eax, 5)) return Isa::avx512;
+#if REGARD_HAS_avx512_amx
     const bool matrices = (states & 0x60000) == 0x60000 && has_bit(extended.edx, 22) && has_bit(extended.edx, 24);
-    return matrices && is_matrix_unit_permitted() ? Isa::avx512_amx : Isa::avx512_bf16;
+    if (matrices && is_matrix_unit_permitted()) return Isa::avx512_amx;
+#endif
+    return Isa::avx512_bf16;
 }
 
 #else

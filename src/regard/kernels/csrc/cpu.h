@@ -10,7 +10,8 @@
 namespace regard {
 
 // In ascending order: a processor that runs one also runs all before it.
-// "avx512_amx" adds the matrix unit to what the vector units compute.
+// What has no kernels for the matrix unit of avx512_amx computes with those of avx512: its name is to say which code runs,
+// and on the processors that have one, all Intel's, products of pairs of bfloat16 are slow.
 enum class Isa : int { portable, avx2, avx512, avx512_bf16, avx512_amx };
 
 // REGARD_ISA names an unknown instruction set, or one that cannot run here.
@@ -26,8 +27,5 @@ std::vector<Isa> runnable_isas();
 
 // The instruction set in use. Throws IsaError.
 Isa chosen_isa();
-
-// The instruction set in use for all that has no kernels for the matrix unit.
-Isa chosen_vector_isa();
 
 }  // namespace regard

@@ -3,56 +3,22 @@
 
 #include "additive_backward.h"
 #include "additive_forward.h"
-#include "backward.h"
 #include "decode_chunk.h"
 #include "cross_entropy.h"
 #include "dropout.h"
 #include "forward.h"
-#include "observe.h"
 #include "scan.h"
 #include "scan_backward.h"
 #include "sigmoid_forward.h"
 #include "throughput_probe.h"
+#include "tile_tables.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {
 
-// A: the type in which products are computed. Packed values, and the last step of dQ, are the same for all three.
-template <class A, class PackTokens, class ForwardPass, class BackwardPass>
-constexpr TileKernels tile_kernels() {
-    TileKernels k = {};
-    k.key_bytes = PackTokens::key_bytes;
-    k.value_bytes = PackKeys<A>::value_bytes;
-    k.pack_scratch = PackTokens::scratch;
-    k.pack_keys = PackTokens::pack;
-    k.forward_scratch = ForwardPass::scratch;
-    k.forward = ForwardPass::run;
-    k.backward_sizes = BackwardPass::sizes;
-    k.backward_pack_keys = BackwardPass::pack_keys;
-    k.backward_pack_queries = BackwardPass::pack_queries;
-    k.backward_prepare_queries = BackwardPass::prepare_queries;
-    k.backward = BackwardPass::run;
-    k.backward_finish_queries = Backward<A>::finish_queries;
-    return k;
-}
-
 template <class T, class Weights>
 constexpr DecodeKernels decode_kernels() {
     return {PartialSoftmax<T>::bytes, Decode<T, Weights>::scratch, Decode<T, Weights>::run, Decode<T, Weights>::join};
-}
-
-template <class A>
-constexpr ObserveKernels observe_kernels() {
-    ObserveKernels k = {};
-    k.normal_bytes = Observe<A>::normal_bytes;
-    k.received_tiles = Observe<A>::received_tiles;
-    k.scratch = Observe<A>::scratch;
-    k.forward = Observe<A>::run;
-    k.received_scratch = Observe<A>::received_scratch;
-    k.received = Observe<A>::received;
-    k.row_scratch = Observe<A>::row_scratch;
-    k.row = Observe<A>::row;
-    return k;
 }
 
 template <class A>
@@ -69,7 +35,7 @@ constexpr ScanKernels scan_kernels() {
     return k;
 }
 
-// Additive: the type in which additive attention and scans are computed. T: the dtype of the arrays, for kernels that do
+// A: the type in which products are computed. Additive: the type in which additive attention and scans are computed. T: the dtype of the arrays, for kernels that do
 // not pack.
 template <class A, class Additive, class T>
 constexpr KernelTable kernel_table() {

@@ -116,6 +116,7 @@ struct Rows {
 // The number type of kernels for the matrix unit. Rows of units are filled up with zeros to a multiple of 16.
 struct Bfloat16Matrices : Bfloat16 {
     static constexpr bool has_matrix_unit = true;
+    typedef MatrixUnit Unit;
     static constexpr int group = 4;  // 32 rows of scores and weights of a group are 48 KiB, an L1 cache
 
     // to = left . right, or added to it. The three sizes are multiples of 16, `units` that of units.

@@ -14,13 +14,13 @@ constexpr int64_t outputs_multiple = 4;  // rows of weights that kernels read si
 
 const ProjectionKernels& kernels_in_use(Dtype tokens, Dtype weight) {
 #if REGARD_HAS_avx512_bf16
-    if (chosen_vector_isa() == Isa::avx512_bf16) return avx512_bf16::projection_kernels(tokens, weight);
+    if (chosen_isa() == Isa::avx512_bf16) return avx512_bf16::projection_kernels(tokens, weight);
 #endif
 #if REGARD_HAS_avx512
-    if (chosen_vector_isa() == Isa::avx512) return avx512::projection_kernels(tokens, weight);
+    if (chosen_isa() >= Isa::avx512) return avx512::projection_kernels(tokens, weight);
 #endif
 #if REGARD_HAS_avx2
-    if (chosen_vector_isa() == Isa::avx2) return avx2::projection_kernels(tokens, weight);
+    if (chosen_isa() == Isa::avx2) return avx2::projection_kernels(tokens, weight);
 #endif
     return portable::projection_kernels(tokens, weight);
 }

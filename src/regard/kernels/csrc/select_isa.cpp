@@ -69,8 +69,4 @@ Isa chosen_isa() {
     return chosen;
 }
 
-// With a matrix unit it is not measured: the name "avx512_amx" is to say which code runs, and on the processors that have
-// one, all Intel's, products of pairs are the slow ones.
-Isa chosen_vector_isa() { return chosen_isa() == Isa::avx512_amx ? Isa::avx512 : chosen_isa(); }
-
 }  // namespace regard

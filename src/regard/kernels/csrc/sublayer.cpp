@@ -16,13 +16,13 @@ namespace {
 
 const SublayerKernels& kernels_in_use(Dtype tokens) {
 #if REGARD_HAS_avx512_bf16
-    if (chosen_vector_isa() == Isa::avx512_bf16) return avx512_bf16::sublayer_kernels(tokens);
+    if (chosen_isa() == Isa::avx512_bf16) return avx512_bf16::sublayer_kernels(tokens);
 #endif
 #if REGARD_HAS_avx512
-    if (chosen_vector_isa() == Isa::avx512) return avx512::sublayer_kernels(tokens);
+    if (chosen_isa() >= Isa::avx512) return avx512::sublayer_kernels(tokens);
 #endif
 #if REGARD_HAS_avx2
-    if (chosen_vector_isa() == Isa::avx2) return avx2::sublayer_kernels(tokens);
+    if (chosen_isa() == Isa::avx2) return avx2::sublayer_kernels(tokens);
 #endif
     return portable::sublayer_kernels(tokens);
 }

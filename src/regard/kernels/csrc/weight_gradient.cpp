@@ -18,10 +18,10 @@ int64_t choose_block_rows(int64_t sums) { return sums <= (int64_t{1} << 19) ? 12
 
 const WeightGradientKernels& kernels_in_use() {
 #if REGARD_HAS_avx512
-    if (chosen_vector_isa() == Isa::avx512 || chosen_vector_isa() == Isa::avx512_bf16) return avx512::weight_gradient_kernels();
+    if (chosen_isa() >= Isa::avx512) return avx512::weight_gradient_kernels();
 #endif
 #if REGARD_HAS_avx2
-    if (chosen_vector_isa() == Isa::avx2) return avx2::weight_gradient_kernels();
+    if (chosen_isa() == Isa::avx2) return avx2::weight_gradient_kernels();
 #endif
     return portable::weight_gradient_kernels();
 }
