@@ -4,13 +4,13 @@ A layer is four projections of width 512 and attention with 8 heads; Longformer 
 of 64 tokens, three of them random. transformers has no output projection in these classes, and is given one.
 
     longformer           4 projections, 2 N 512^2 operations each, and 4 N 512 operations for each key of the window
-    longformer global    one global token, and two more projections of all tokens, for its keys and values
+    longformer global    one global token: 4 N 512 operations for each of 8 heads, since its query attends to the tokens
+                         instead of two more projections of them, which transformers computes
     bigbird              4 projections, and 4 N 512 operations for each key in 3 + 3 + 2 blocks; for queries of the
                          first and last block, for every key
 
-At 4,096 tokens that is 9 + 4, 13 + 4 and 9 + 5 GFLOP, and some 100 MB are read and written: arithmetic is the bound.
-All of it grows in proportion to N. Global keys and values are those of all tokens, so their two projections are needed
-as well; the global query is projected for the global token alone.
+At 4,096 tokens that is 9 + 4, 9 + 4 and 9 + 5 GFLOP, and some 100 MB are read and written: arithmetic is the bound.
+All of it grows in proportion to N.
 """
 
 from __future__ import annotations
@@ -219,14 +219,15 @@ def _compute_rows(layer: _Layer, tokens: Tensor, rows: Tensor) -> Tensor:
 
 def _count_operations(kind: Kind, length: int, *, training: bool) -> float:
     """Count operations. Backward has twice as many as forward for a projection, and 2.5 times as many for attention."""
-    projections = 6 if kind == "longformer global" else 4
     pairs = _count_bigbird_pairs(length) if kind == "bigbird" else _count_window_pairs(length)
-    of_projections, of_pairs = length * projections * 2 * WIDTH * (3 if training else 1), 4 * (3.5 if training else 1)
+    if kind == "longformer global":
+        pairs += HEADS * length  # keys and values of the global token are as wide as the tokens
+    of_projections, of_pairs = length * 4 * 2 * WIDTH * (3 if training else 1), 4 * (3.5 if training else 1)
     return WIDTH * (of_projections + pairs * of_pairs)
 
 
 def _count_window_pairs(length: int) -> int:
-    """Count the pairs of a query and a key in a head of Longformer; those of one global token add less than 1%."""
+    """Count the pairs of a query and a key in a head of Longformer; a global key adds less than 1%."""
     side = WINDOW // 2
     return length * (WINDOW + 1) - side * (side + 1)
 
@@ -319,9 +320,11 @@ SUITE = Suite(
         f"Longformer has a window of {WINDOW} keys, and one global token in cases with that word; BigBird has blocks "
         f"of {BLOCK} tokens, {RANDOM_BLOCKS} of them random. transformers draws random blocks in training mode only, "
         "so its BigBird is in that mode, without dropout.",
-        "The projections, which both compute, are 8.6 of 12.8 GFLOP forward at 4,096 tokens for Longformer, 12.9 of "
-        "17.0 with a global token, whose keys and values have projections of their own, and 8.6 of 13.8 for BigBird; "
-        "forward and backward three times that, of 40, 53 and 44. Their time at the peak bounds every ratio.",
+        "The projections, which both compute, are 8.6 of 12.8 GFLOP forward at 4,096 tokens for Longformer, and 8.6 of "
+        "13.8 for BigBird; forward and backward three times that, of 40 and 44. Their time at the peak bounds every "
+        "ratio. A global token has keys and values of its own: transformers computes 4.3 GFLOP more for them. In "
+        "regard its one query attends to the tokens themselves, with 0.07 GFLOP; on the AMD machines it was measured "
+        "before that, and its rates include those 4.3 GFLOP.",
         f"Growth is compared over {GROWTH_LENGTHS[0]:,} to {GROWTH_LENGTHS[-1]:,} tokens: in logarithms a slope of at "
         f"most {LINEAR_SLOPE}.",
     ),

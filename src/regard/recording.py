@@ -27,6 +27,7 @@ from regard.arguments import explain_arguments
 from regard.contract import Observation
 from regard.errors import MissingLayerError, OptionError, check_kind, short_repr
 from regard.kernels.request import Bias
+from regard.kernels.token_projection import TokenProjection
 from regard.layers.activation_checkpoint import is_recomputing
 from regard.masks.base import Mask
 from regard.mechanisms.base import Mechanism
@@ -211,12 +212,22 @@ def _make_pre_hook(add: Callable[[LayerCall], None], name: str) -> Any:
                 name=layer,
                 mechanism=module,
                 query=arguments["query"].detach(),
-                key=arguments["key"].detach(),
-                value=arguments["value"].detach(),
+                key=_read_input(arguments["key"]),
+                value=_read_input(arguments["value"]),
                 mask=arguments.get("mask"),
                 bias=bias.detach() if isinstance(bias := arguments.get("bias"), Tensor) else bias,
-                inputs={one.name: arguments[one.name].detach() for one in module.extra_inputs if one.name in arguments},
+                inputs={
+                    one.name: _read_input(arguments[one.name]) for one in module.extra_inputs if one.name in arguments
+                },
             )
         )
 
     return listen
+
+
+def _read_input(passed: Tensor | TokenProjection) -> Tensor:
+    """Return an input without gradients; computed, if the layer left that to the mechanism."""
+    if isinstance(passed, Tensor):
+        return passed.detach()
+    with torch.no_grad():
+        return passed.compute()

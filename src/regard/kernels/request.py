@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from regard.contract import Frame
+from regard.kernels.token_projection import TokenProjection
 from regard.masks.base import Mask
 from regard.positions.base import PairBias
 
@@ -22,8 +23,9 @@ Bias: TypeAlias = Tensor | PairBias
 class Request:
     """Checked arguments: tensors whose shapes (see ``contract``), dtypes and devices fit; ``scale`` is a number.
 
-    ``inputs`` are the extra inputs of a mechanism that declares some; operations of kernels take none. ``softcap`` and
-    ``sinks``, which broadcast to (batch, heads, queries, 1), are for softmax over scaled dot products.
+    ``inputs`` are the extra inputs of a mechanism that declares some, and ``projections`` those that a layer left to
+    the mechanism to compute, or to do without; operations of kernels take none. ``softcap`` and ``sinks``, which
+    broadcast to (batch, heads, queries, 1), are for softmax over scaled dot products.
     """
 
     query: Tensor
@@ -34,6 +36,7 @@ class Request:
     scale: float
     dropout: float = 0.0
     inputs: Mapping[str, Tensor] = field(default_factory=dict)
+    projections: Mapping[str, TokenProjection] = field(default_factory=dict)
     softcap: float | None = None
     sinks: Tensor | None = None
 

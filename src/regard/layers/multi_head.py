@@ -18,6 +18,7 @@ from regard.contract import Frame
 from regard.errors import LARGEST_SIZE, check_count, check_flag, check_size, check_weights
 from regard.kernels.autocast import to_autocast_dtype
 from regard.kernels.request import Bias
+from regard.kernels.token_projection import TokenProjection
 from regard.layers.layer_input import check_layer_input
 from regard.layers.multi_head_checks import (
     check_head_norms,
@@ -30,15 +31,17 @@ from regard.layers.multi_head_checks import (
     shared_memory_error,
     two_biases_error,
 )
-from regard.layers.projection import linear_activation
+from regard.layers.projection import is_plain_linear, linear_activation
 from regard.layers.resolve_mechanism import resolve_mechanism
 from regard.layers.rotate_tokens import rotate_tokens
 from regard.layers.torch_multi_head import read_options, rename_weights
 from regard.masks.base import Mask
 from regard.mechanisms.base import Mechanism
+from regard.mechanisms.extra_input import ExtraInput
 from regard.mechanisms.key_value_cache import KeyValueCache
 from regard.mechanisms.state import State, wrong_state_error
 from regard.positions.base import PairBias, Rotation
+from regard.tensors import is_traced
 from regard.validation import check_dropout, check_mask
 
 
@@ -205,6 +208,9 @@ class MultiHeadAttention(nn.Module):
         if cache is not None and not isinstance(cache, State):
             raise wrong_state_error(cache, type(self.mechanism.empty_state()), type(self.mechanism).__name__)
         queries = self._project_queries(query)
+        mechanism = self.mechanism
+        if cache is None and (absorbed := self._absorb_keys(key, value)) is not None:
+            return self._merge_heads(mechanism(queries, *absorbed, mask, bias=bias, **inputs), mechanism)
         # The same tensor if queries are keys, so that a mechanism need not hash it twice, for example.
         same = key is query and self.key_projection is None
         keys = queries if same else self._project_keys(key)
@@ -214,17 +220,17 @@ class MultiHeadAttention(nn.Module):
         starts = known if ahead == 0 or isinstance(known, Tensor) else [start + ahead for start in known]
         queries = self._rotate(queries, starts)
         keys = queries if same else self._rotate(keys, known)
-        mechanism = self.mechanism
-        if mechanism.extra_inputs:
-            # With a cache all are projected, so that each step has the same inputs.
-            frame = Frame(query.shape[1], key.shape[1]) if cache is None else None
-            inputs |= self._project_inputs("query", query, starts, frame, inputs) | self._project_inputs(
-                "key", key, known, frame, inputs
-            )
-        if cache is None:
-            return self._merge_heads(mechanism(queries, keys, values, mask, bias=bias, **inputs), mechanism)
-        mixed, cache = mechanism.step(queries, keys, values, cache, mask, bias=bias, **inputs)
-        return self._merge_heads(mixed, mechanism), cache
+        if cache is not None:  # all are projected, so that each step has the same inputs
+            inputs |= self._project_inputs("query", query, starts) | self._project_inputs("key", key, known)
+            mixed, cache = mechanism.step(queries, keys, values, cache, mask, bias=bias, **inputs)
+            return self._merge_heads(mixed, mechanism), cache
+        projected: dict[str, Tensor | TokenProjection] = {}
+        if self.input_projections:
+            frame = Frame(query.shape[1], key.shape[1])
+            projected = self._project_inputs_read("query", query, starts, frame, inputs)
+            projected |= self._project_inputs_read("key", key, known, frame, inputs)
+        mixed = mechanism(queries, keys, values, mask, bias=bias, **inputs, **projected)
+        return self._merge_heads(mixed, mechanism)
 
     def empty_cache(self, *, window: int | None = None) -> State:
         """Make the cache before the first token, to pass as ``cache=``: the empty state of the mechanism.
@@ -298,22 +304,37 @@ class MultiHeadAttention(nn.Module):
         side: Literal["query", "key"],
         tokens: Tensor,
         offsets: Sequence[int] | Tensor,
-        frame: Frame | None = None,
-        passed: Mapping[str, Tensor] | None = None,
     ) -> dict[str, Tensor]:
-        """Project the tokens of one side to its extra inputs of the mechanism, each (batch, heads, length, size).
+        """Project the tokens of one side to its extra inputs of the mechanism, each (batch, heads, length, size)."""
+        projected = self._project_inputs_read(side, tokens, offsets, None, {})
+        return {name: one for name, one in projected.items() if isinstance(one, Tensor)}
 
-        If the ``frame`` of the call and the inputs ``passed`` by the caller are known, tokens whose input the mechanism
-        does not read are not projected: there it is 0.
+    def _project_inputs_read(
+        self,
+        side: Literal["query", "key"],
+        tokens: Tensor,
+        offsets: Sequence[int] | Tensor,
+        frame: Frame | None,
+        passed: Mapping[str, Tensor],
+    ) -> dict[str, Tensor | TokenProjection]:
+        """Project the tokens of one side to its extra inputs of the mechanism, as far as a call reads them.
+
+        If the ``frame`` of the call is known, tokens whose input the mechanism does not read, by the inputs ``passed``
+        by the caller, are not projected: there it is 0. And projections may be left to the mechanism.
         """
         if not self.input_projections:
             return {}
-        inputs = {}
+        inputs: dict[str, Tensor | TokenProjection] = {}
         for one in self.mechanism.extra_inputs:
             if not one.projected or one.side != side or one.name not in self.input_projections:
                 continue  # a layer that was trained without an input has no projection for it
             projection = cast("nn.Linear", self.input_projections[one.name])
-            read = None if frame is None else self.mechanism.tokens_read(one, frame, {} if passed is None else passed)
+            read = None if frame is None else self.mechanism.tokens_read(one, frame, passed)
+            if frame is not None and read is None and self._absorbs_input(one, projection, frame, passed):
+                check_layer_input(side, tokens, projection)
+                cast_tokens = to_autocast_dtype(tokens)
+                inputs[one.name] = TokenProjection(cast_tokens, projection.weight, projection.bias, one.heads)
+                continue
             if read is None:
                 heads = self._project_heads(tokens, projection, side, size=one.size)
             elif read.shape[0] == 0:
@@ -325,6 +346,29 @@ class MultiHeadAttention(nn.Module):
                 heads = some.new_zeros(shape).index_copy_(1, read, some.transpose(1, 2)).transpose(1, 2)
             inputs[one.name] = self._rotate(heads, offsets) if one.rotates else heads
         return inputs
+
+    def _absorb_keys(self, key: Tensor, value: Tensor) -> tuple[TokenProjection, TokenProjection] | None:
+        """Return keys and values as tokens and their projections, if the mechanism needs fewer products then."""
+        of_key, of_value = self.key_projection, self.value_projection
+        if of_key is None or self.key_norm is not None or isinstance(self.position, Rotation) or is_traced():
+            return None
+        if not is_plain_linear(of_key) or not is_plain_linear(of_value):
+            return None
+        check_layer_input("key", key, of_key)
+        check_layer_input("value", value, of_value)
+        tokens = to_autocast_dtype(key)
+        keys = TokenProjection(tokens, of_key.weight, of_key.bias, self.key_value_heads)
+        tokens = tokens if value is key else to_autocast_dtype(value)
+        values = TokenProjection(tokens, of_value.weight, of_value.bias, self.key_value_heads)
+        return (keys, values) if self.mechanism.absorbs_keys(keys, values) else None
+
+    def _absorbs_input(
+        self, one: ExtraInput, projection: nn.Linear, frame: Frame, passed: Mapping[str, Tensor]
+    ) -> bool:
+        """Whether the mechanism attends to the tokens of an extra input faster than they are projected."""
+        rotates = one.rotates and isinstance(self.position, Rotation)
+        plain = not rotates and is_plain_linear(projection) and not is_traced()
+        return plain and self.mechanism.absorbs_input(one, frame, passed)
 
     def _project_heads(self, tokens: Tensor, projection: nn.Linear, name: str, size: int | None = None) -> Tensor:
         """Project tokens and split heads: (batch, length, width) -> (batch, heads, length, size); None is head_dim."""

@@ -72,7 +72,7 @@ ACTIVATIONS = {
 def linear_activation(tokens: Tensor, projection: nn.Module, activation: str = "identity") -> Tensor:
     """Compute ``projection(tokens)`` and apply the named activation: (.., in) -> (.., out)."""
     form = ACTIVATIONS[activation]
-    if not _is_plain_linear(projection):
+    if not is_plain_linear(projection):
         return form.apply(projection(tokens))
     weight, bias = _read_parameters(projection)
     if uses_own_kernel() and can_project(tokens, weight, bias):
@@ -204,7 +204,7 @@ def _is_onednn_faster() -> bool:
     return of_torch > _MIN_SPEEDUP * of_onednn
 
 
-def _is_plain_linear(projection: nn.Module) -> TypeGuard[nn.Linear]:
+def is_plain_linear(projection: nn.Module) -> TypeGuard[nn.Linear]:
     """Whether ``projection`` is an unmodified ``nn.Linear`` without hooks: not adapted, quantised or wrapped."""
     return (
         not torch.compiler.is_compiling()

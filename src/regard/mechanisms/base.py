@@ -32,6 +32,7 @@ from regard.kernels.operators.kernel_arguments import KernelArguments
 from regard.kernels.reference import attention as reference_attention
 from regard.kernels.reference import observe as reference_observe
 from regard.kernels.request import Bias, Request
+from regard.kernels.token_projection import TokenProjection
 from regard.masks.base import Mask
 from regard.mechanisms.extra_input import ExtraInput, select_side
 from regard.mechanisms.key_value_cache import KeyValueCache, TokenCache
@@ -90,6 +91,19 @@ class Mechanism(nn.Module, ABC):
         del one, frame, inputs
         return None
 
+    def absorbs_input(self, one: ExtraInput, frame: Frame, inputs: Mapping[str, Tensor]) -> bool:
+        """Whether a layer should pass an extra input as a ``TokenProjection``, since its queries are few.
+
+        ``inputs`` are those that the layer's caller passed. The mechanism may still compute the input.
+        """
+        del one, frame, inputs
+        return False
+
+    def absorbs_keys(self, key: TokenProjection, value: TokenProjection) -> bool:
+        """Whether a layer should pass such keys and values as they are, since ``forward`` needs fewer products then."""
+        del key, value
+        return False
+
     @property
     def scale(self) -> float:
         """Factor of the scores, which the bias of a position may need."""
@@ -129,7 +143,7 @@ class Mechanism(nn.Module, ABC):
         mask: Mask | None = None,
         *,
         bias: Bias | None = None,
-        **inputs: Tensor,
+        **inputs: Tensor | TokenProjection,
     ) -> Tensor:
         """Compute the output (batch, heads, queries, value_dim); ``inputs`` are those of ``extra_inputs``.
 
@@ -297,7 +311,7 @@ class Mechanism(nn.Module, ABC):
         value: Tensor,
         mask: Mask | None,
         bias: Bias | None,
-        inputs: Mapping[str, Tensor] | None = None,
+        inputs: Mapping[str, Tensor | TokenProjection] | None = None,
     ) -> Request:
         """Build the request of a call, after checking its arguments against each other and against the mechanism.
 
@@ -313,7 +327,9 @@ class Mechanism(nn.Module, ABC):
                 do="build the mechanism with the heads and head_dim of the query",
             )
         if inputs:
-            request = replace(request, inputs=self._check_inputs(inputs, request))
+            tensors = {name: one for name, one in inputs.items() if not isinstance(one, TokenProjection)}
+            projections = {name: one for name, one in inputs.items() if isinstance(one, TokenProjection)}
+            request = replace(request, inputs=self._check_inputs(tensors, request), projections=projections)
         reason = self.refuses(request)
         if reason is not None:
             raise self.refusal_error(reason, request)

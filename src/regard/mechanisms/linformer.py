@@ -11,6 +11,10 @@ E and F may be shared (section 4): by the heads of a layer ("headwise"); by keys
 ("key-value"); by all layers too ("layerwise"), which are then made with the same parameter; or each head has its own
 ("none").
 
+In a layer K = X W_K^T + b_K, so E K = (E X) W_K^T + (E 1) b_K^T: tokens can be projected along their length first, and
+then along their width, of which only ``projected`` are left. If heads share E this has fewer products, and the layer
+passes keys and values as what they are computed from (``TokenProjection``).
+
 query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim). A key that is hidden from every query,
 such as padding, is left out of the projection. Masks that differ between queries, such as causal ones, are not
 supported, since the projection mixes keys for all queries alike.
@@ -23,15 +27,18 @@ from functools import partial
 from typing import Literal, final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.nn import functional
 
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, RefusedError, check_choice, check_size, check_weights, short_repr
 from regard.kernels.autocast import disable_autocast
-from regard.kernels.request import Request
+from regard.kernels.request import Bias, Request
 from regard.kernels.results import accumulation_dtype
 from regard.kernels.select import select
+from regard.kernels.token_projection import TokenProjection
+from regard.masks.base import Mask
 from regard.masks.causal_parts import causal_parts
 from regard.mechanisms.base import Mechanism
 from regard.mechanisms.clean_tokens import fill_zeros, is_finite, mark_heads
@@ -99,19 +106,81 @@ class Linformer(Mechanism):
             return "it projects keys along their length, so every query attends to the same keys: no causal mask"
         return None
 
+    def absorbs_keys(self, key: TokenProjection, value: TokenProjection) -> bool:
+        """Whether E (X W^T) has more products than (E X) W^T, for keys and values together."""
+        return self.sharing != "none" and sum(self._saved_products(side) for side in (key, value)) > 0
+
+    def _saved_products(self, side: TokenProjection) -> int:
+        _, heads, length, size = side.shape
+        columns, width = heads * size, side.tokens.shape[2]
+        return length * columns * (width + self.projected) - self.projected * width * (length + columns)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | TokenProjection,
+        value: Tensor | TokenProjection,
+        mask: Mask | None = None,
+        *,
+        bias: Bias | None = None,
+        **inputs: Tensor | TokenProjection,
+    ) -> Tensor:
+        """Compute the output (batch, heads, queries, value_dim), with keys and values projected in either order.
+
+        Raises what ``Mechanism.forward`` raises.
+        """
+        if isinstance(key, Tensor) and isinstance(value, Tensor):
+            return super().forward(query, key, value, mask, bias=bias, **inputs)
+        assert isinstance(key, TokenProjection), "keys and values are absorbed together"
+        assert isinstance(value, TokenProjection), "keys and values are absorbed together"
+        # Tensors of the shapes of keys and values, without memory for their numbers.
+        of_key, of_value = (query.new_zeros(1).expand(side.shape) for side in (key, value))
+        request = self.make_request(query, of_key, of_value, mask, bias, inputs)
+        shown = self._visible_keys(request)
+        if shown is not None and shown.shape[1] > 1:  # other keys for each head
+            return self.attend(replace(request, key=key.compute(), value=value.compute()))
+        return self._attend_absorbed(request, key, value, shown)
+
+    def _attend_absorbed(
+        self,
+        request: Request,
+        key: TokenProjection,
+        value: TokenProjection,
+        shown: Bool[Tensor, "#batch 1 keys"] | None,
+    ) -> Float[Tensor, "batch heads queries value_dim"]:
+        """Compute the output from (E X) W_K^T + (E 1) b_K^T and (F X) W_V^T + (F 1) b_V^T."""
+        dtype = accumulation_dtype(request.query.dtype)
+        keys, values = (side.tokens.to(dtype)[:, None] for side in (key, value))
+        if value.tokens is key.tokens:
+            values = keys
+        bad, left_out = _find_left_out(keys, values, shown)
+        of_key, of_value = self.projections
+        with disable_autocast(request.device):
+            short_keys = short_values = _project(of_key, fill_zeros(keys, left_out))
+            if values is not keys or of_value is not of_key:
+                short_values = _project(of_value, fill_zeros(values, left_out))
+            kept = (~left_out)[..., None].to(dtype)
+            projected = replace(
+                request,
+                query=request.query.to(dtype),
+                key=_project_width(short_keys, _project(of_key, kept), key),
+                value=_project_width(short_values, _project(of_value, kept), value),
+                mask=None,
+            )
+            output = select("attention", "auto", projected).compute(projected)
+        return _mark(output, bad, shown).to(request.query.dtype)
+
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """Compute the output; half precision is computed in float32 and rounded once."""
         return self._attend(request, "auto")
 
     def _attend(self, request: Request, impl: str) -> Float[Tensor, "batch heads queries value_dim"]:
-        parts, dtype = causal_parts(request.mask, request.frame), accumulation_dtype(request.query.dtype)
-        assert parts is not None
-        shown = parts.visible_keys(request.frame, request.device)
+        dtype = accumulation_dtype(request.query.dtype)
+        shown = self._visible_keys(request)
         key, value = request.key.to(dtype), request.value.to(dtype)
         if self.sharing == "none" or (shown is not None and shown.shape[1] > 1):
             key, value = (side.repeat_interleave(request.group, dim=1) for side in (key, value))
-        bad = ~(is_finite(key) & is_finite(value))
-        left_out = bad if shown is None else bad | ~shown
+        bad, left_out = _find_left_out(key, value, shown)
         of_key, of_value = self.projections
         with disable_autocast(request.device):
             projected = replace(
@@ -122,10 +191,14 @@ class Linformer(Mechanism):
                 mask=None,
             )
             output = select("attention", impl, projected).compute(projected)
-        empty = (torch.zeros_like(bad) if shown is None else ~shown.expand_as(bad)).all(-1)
-        broken = (bad if shown is None else bad & shown).any(-1)
-        empty, broken = (flag.repeat_interleave(output.shape[1] // flag.shape[1], 1) for flag in (empty, broken))
-        return mark_heads(output, empty, broken).to(request.query.dtype)
+        return _mark(output, bad, shown).to(request.query.dtype)
+
+    @staticmethod
+    def _visible_keys(request: Request) -> Bool[Tensor, "#batch #heads keys"] | None:
+        """Return which keys the queries may see; None is all."""
+        parts = causal_parts(request.mask, request.frame)
+        assert parts is not None, "other masks are refused"
+        return parts.visible_keys(request.frame, request.device)
 
     def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
         """Compute softmax(scale * Q (E K)^T) F of some queries; in plain torch if gradients are enabled.
@@ -168,6 +241,40 @@ def _project(
 ) -> Float[Tensor, "batch some_heads projected size"]:
     """Compute E K or F V."""
     return weight[..., : tokens.shape[2]].to(tokens) @ tokens
+
+
+def _project_width(
+    short: Float[Tensor, "batch 1 projected width"],
+    sums: Float[Tensor, "#batch 1 projected 1"],
+    side: TokenProjection,
+) -> Float[Tensor, "batch key_heads projected size"]:
+    """Compute (E X) W^T + (E 1) b^T of each head from E X and E 1."""
+    projected = functional.linear(short[:, 0], side.weight.to(short.dtype))
+    if side.bias is not None:
+        projected = projected + sums[:, 0] * side.bias.to(short.dtype)
+    return projected.unflatten(2, (side.heads, -1)).transpose(1, 2)
+
+
+def _find_left_out(
+    key: Float[Tensor, "batch some_heads keys key_size"],
+    value: Float[Tensor, "batch some_heads keys value_size"],
+    shown: Bool[Tensor, "#batch #some_heads keys"] | None,
+) -> tuple[Bool[Tensor, "batch some_heads keys"], Bool[Tensor, "batch some_heads keys"]]:
+    """Return which tokens are not finite, and which the projections leave out: those and hidden ones."""
+    bad = ~(is_finite(key) if value is key else is_finite(key) & is_finite(value))
+    return bad, bad if shown is None else bad | ~shown
+
+
+def _mark(
+    output: Float[Tensor, "batch heads queries value_dim"],
+    bad: Bool[Tensor, "batch some_heads keys"],
+    shown: Bool[Tensor, "#batch #some_heads keys"] | None,
+) -> Float[Tensor, "batch heads queries value_dim"]:
+    """Set outputs to 0 where no key is visible, and to NaN where a visible one is not finite."""
+    empty = (torch.zeros_like(bad) if shown is None else ~shown.expand_as(bad)).all(-1)
+    broken = (bad if shown is None else bad & shown).any(-1)
+    empty, broken = (flag.repeat_interleave(output.shape[1] // flag.shape[1], 1) for flag in (empty, broken))
+    return mark_heads(output, empty, broken)
 
 
 def _check_projection(projection: object, sharing: str, sizes: tuple[int, int]) -> None:

@@ -8,6 +8,11 @@ beside the token itself, half of them on each side; ``dilation`` is d, one for a
 1/sqrt(head_dim). As in the authors' code, ordinary tokens attend to global ones with their ordinary query, key and
 value. Time and memory are n * w, and n for each global token.
 
+In a layer, k'_j = W_K x_j + b_K and v'_j = W_V x_j + b_V take more time than the few global queries that read them. So
+without a rotation or a bias, these attend to the tokens themselves, with the same output (``TokenProjection``):
+
+    q' . k'_j = (W_K^T q') . x_j + q' . b_K        sum_j w_j v'_j = W_V (sum_j w_j x_j) + b_V sum_j w_j
+
 query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim). Queries are the last of the keys
 (``contract.Frame``), and positions of global tokens are counted along the keys. The mask of a call restricts both rows;
 ``masks.causal()`` leaves the left half of the window, and global tokens before the query.
@@ -31,6 +36,7 @@ from regard.errors import LARGEST_LENGTH, OptionError, check_count, check_flag, 
 from regard.kernels.reference.attention import compute_output, compute_weights, make_dot_product_problem
 from regard.kernels.request import Request
 from regard.kernels.select import select
+from regard.kernels.token_projection import TokenProjection
 from regard.masks.band import check_dilations
 from regard.masks.base import Mask
 from regard.masks.dense_mask import Keep
@@ -42,6 +48,8 @@ from regard.mechanisms.steps import Steps
 from regard.positions.base import PairBias
 from regard.tensors import has_values, is_traced
 
+_ABSORBED_COST = 2
+"""Time of a product of attention by that of a product of a projection."""
 _MIN_SAVED = 320
 """Keys by which a dilation widens the window, on average over the heads, from which sorting the tokens is faster."""
 
@@ -128,15 +136,29 @@ class Longformer(Mechanism):
 
     def tokens_read(self, one: ExtraInput, frame: Frame, inputs: Mapping[str, Tensor]) -> Int[Tensor, " tokens"] | None:
         """Return the global tokens of the queries for ``global_query``; none of the keys if no query is global."""
+        rows = self._global_queries(frame, inputs)
+        return rows if rows is None or one.side == "query" or rows.shape[0] == 0 else None
+
+    def absorbs_input(self, one: ExtraInput, frame: Frame, inputs: Mapping[str, Tensor]) -> bool:
+        """Whether global queries are so few that attention to tokens is faster than projecting these.
+
+        With r of them, the tokens take r / head_dim of the products of a projection.
+        """
+        if one.side != "key" or not one.projected or self.active_dropout > 0:
+            return False
+        rows = self._global_queries(frame, inputs)
+        return rows is not None and _ABSORBED_COST * rows.shape[0] <= self.head_dim
+
+    def _global_queries(self, frame: Frame, inputs: Mapping[str, Tensor]) -> Int[Tensor, " rows"] | None:
+        """Return the queries that are global in a call with extra inputs; None if the call will be refused."""
         which, device = inputs.get("is_global"), torch.device("cpu")
         if which is not None:
             fits = isinstance(which, Tensor) and which.dim() == 4 and which.shape[2] == frame.keys
             if not fits or not has_values(which):
-                return None  # the call will be refused
+                return None
             device = which.device
         found = self._find_global_tokens(which, frame, device)
-        rows = torch.zeros(0, dtype=torch.long) if found is None else found.rows
-        return rows if one.side == "query" or rows.shape[0] == 0 else None
+        return torch.zeros(0, dtype=torch.long) if found is None else found.rows
 
     @property
     def scale(self) -> float:
@@ -145,11 +167,12 @@ class Longformer(Mechanism):
 
     def refuses(self, request: Request) -> str | None:
         """Refuse ``is_global`` without values, and global values that do not have the size of the ordinary ones."""
-        which, value = request.inputs.get("is_global"), request.inputs.get("global_value")
+        which = request.inputs.get("is_global")
         if which is not None and not has_values(which):
             return "is_global decides how many queries are global, so its values are needed, which a trace has not"
-        if value is not None and request.value.shape[3] not in (0, value.shape[3]):  # 0: the weights alone are needed
-            return f"a global value has {value.shape[3]} numbers, and other values have {request.value.shape[3]}"
+        size, given = request.value.shape[3], "global_value" in {*request.inputs, *request.projections}
+        if given and size not in (0, self.head_dim):  # 0: the weights alone are needed
+            return f"a global value has {self.head_dim} numbers, and other values have {size}"
         return None
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
@@ -158,7 +181,7 @@ class Longformer(Mechanism):
         output = self._attend_from_ordinary(request, found)
         if found is None or found.rows.shape[0] == 0:
             return output
-        of_rows = _attend_from_rows(self._global_request(request), found)
+        of_rows = self._attend_from_global(request, found)
         if found.valid is not None:
             of_rows = torch.where(found.valid[:, None, :, None], of_rows, output[:, :, found.rows])
         if output.requires_grad or of_rows.requires_grad or is_traced():
@@ -178,7 +201,7 @@ class Longformer(Mechanism):
     def steps(self, request: Request) -> Steps | None:
         """Return the inputs of the scaled dot product; None if global tokens have their own in this call."""
         found = self._global_tokens_of(request)
-        if found is not None and any(name != "is_global" for name in request.inputs):
+        if found is not None and (request.projections or any(name != "is_global" for name in request.inputs)):
             return None
         near = self._near if found is None else self._near | masks.global_tokens(found.which)
         mask = near if request.mask is None else request.mask & near
@@ -270,11 +293,22 @@ class Longformer(Mechanism):
         near = self._near | masks.global_tokens(which, side="key")
         return near & ~masks.global_tokens(which, side="query")
 
+    def _attend_from_global(
+        self, request: Request, found: _GlobalTokens
+    ) -> Float[Tensor, "batch heads rows value_dim"]:
+        """Compute attention of the global queries alone; 0 in batch entries in which they are not global."""
+        key, value = (request.projections.get(name) for name in ("global_key", "global_value"))
+        if key is None or value is None or request.bias is not None or request.dropout > 0:
+            return _attend_from_rows(self._global_request(request), found)
+        query = request.inputs.get("global_query", request.query)
+        return _attend_absorbed(_of_rows(replace(request, query=query), found), key, value)
+
     def _global_request(self, request: Request) -> Request:
         """Return the request with the projections of global tokens, still for all queries."""
-        query = request.inputs.get("global_query", request.query)
-        key = request.inputs.get("global_key", request.key)
-        value = request.inputs.get("global_value", request.value)
+        inputs = {**request.inputs, **{name: one.compute() for name, one in request.projections.items()}}
+        query = inputs.get("global_query", request.query)
+        key = inputs.get("global_key", request.key)
+        value = inputs.get("global_value", request.value)
         if key.shape[1] != value.shape[1]:
             key, value = (_repeat(side, self.heads // side.shape[1]) for side in (key, value))
         return replace(request, query=query, key=key, value=value, inputs={})
@@ -295,19 +329,42 @@ def _repeat(tokens: Tensor, group: int) -> Tensor:
 
 def _attend_from_rows(request: Request, found: _GlobalTokens) -> Float[Tensor, "batch heads rows value_dim"]:
     """Compute attention of the global queries alone; 0 in batch entries in which they are not global."""
+    if isinstance(request.bias, PairBias):  # kernels count the positions of queries from the last one
+        problem = make_dot_product_problem(replace(request, mask=_restrict_to_global(request.mask, found)))
+        return compute_output(problem, dropout=request.dropout, dtype=request.query.dtype, rows=found.rows)
+    request = _of_rows(request, found)
+    output: Tensor = select("attention", "auto", request).compute(request)
+    return output
+
+
+def _attend_absorbed(
+    request: Request, key: TokenProjection, value: TokenProjection
+) -> Float[Tensor, "batch heads rows value_dim"]:
+    """Compute attention to the projections ``key`` and ``value`` of tokens, as attention to the tokens."""
+    tokens, bias = key.tokens[:, None], None
+    if key.bias_of_heads is not None:
+        bias = request.scale * (request.query * key.bias_of_heads).sum(-1, keepdim=True)
+    request = replace(request, query=request.query @ key.weight_of_heads, key=tokens, value=tokens, bias=bias)
+    output: Tensor = select("attention", "auto", request).compute(request) @ value.weight_of_heads.mT
+    if value.bias_of_heads is None:
+        return output
+    if request.mask is None:
+        return output + value.bias_of_heads
+    some = request.mask.dense(request.frame.queries, request.frame.keys, device=request.device).any(-1, keepdim=True)
+    return output + value.bias_of_heads * some  # the weights of a query that sees nothing add up to 0
+
+
+def _of_rows(request: Request, found: _GlobalTokens) -> Request:
+    """Return the request of the global queries alone, without inputs; masked where they are not global."""
     frame, mask, rows, bias = request.frame, request.mask, found.rows, request.bias
-    if isinstance(bias, PairBias):  # kernels count the positions of queries from the last one
-        problem = make_dot_product_problem(replace(request, mask=_restrict_to_global(mask, found)))
-        return compute_output(problem, dropout=request.dropout, dtype=request.query.dtype, rows=rows)
+    assert not isinstance(bias, PairBias), "its positions are counted from the last query"
     if mask is not None and mask.depends_on_query:
         mask = Keep(mask.dense(frame.queries, frame.keys, device=request.device, rows=rows))
     if found.valid is not None:
         here = Keep(found.valid[:, None, :, None])
         mask = here if mask is None else mask & here
     bias = bias if bias is None or bias.shape[-2] == 1 else bias[..., rows, :]
-    request = replace(request, query=request.query[:, :, rows], mask=mask, bias=bias)
-    output: Tensor = select("attention", "auto", request).compute(request)
-    return output
+    return replace(request, query=request.query[:, :, rows], mask=mask, bias=bias, inputs={}, projections={})
 
 
 def _restrict_to_global(mask: Mask | None, found: _GlobalTokens) -> Mask:

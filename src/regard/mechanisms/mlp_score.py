@@ -21,6 +21,7 @@ from regard.kernels.implementations.mlp_score import MlpScore
 from regard.kernels.request import Bias, Request
 from regard.kernels.results import accumulation_dtype
 from regard.kernels.select import impl_names, select
+from regard.kernels.token_projection import TokenProjection
 from regard.masks.base import Mask
 from regard.mechanisms.base import ScoredMechanism
 from regard.mechanisms.steps import Steps
@@ -86,7 +87,7 @@ class MLPScoreMechanism(ScoredMechanism):
             )
         return self._make_score(None).project_keys(key, self.heads // key.shape[1])
 
-    def forward(
+    def forward(  # type: ignore[override]  # no input that it declares is named "prepared"
         self,
         query: Tensor,
         key: Tensor,
@@ -95,7 +96,7 @@ class MLPScoreMechanism(ScoredMechanism):
         *,
         bias: Bias | None = None,
         prepared: Tensor | None = None,
-        **inputs: Tensor,
+        **inputs: Tensor | TokenProjection,
     ) -> Tensor:
         """Compute the output (batch, heads, queries, value_dim) with the chosen implementation.
 

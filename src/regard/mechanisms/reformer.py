@@ -58,6 +58,7 @@ from regard.kernels.reference.divided_keys import divide_keys
 from regard.kernels.request import Bias, Request
 from regard.kernels.results import accumulation_dtype
 from regard.kernels.select import select
+from regard.kernels.token_projection import TokenProjection
 from regard.masks.base import Mask
 from regard.masks.causal_parts import CausalParts, causal_parts
 from regard.masks.compose import Not
@@ -183,7 +184,7 @@ class Reformer(Mechanism):
         value: Tensor,
         mask: Mask | None,
         bias: Bias | None,
-        inputs: Mapping[str, Tensor] | None = None,
+        inputs: Mapping[str, Tensor | TokenProjection] | None = None,
     ) -> Request:
         """Build the request of a call, as ``Mechanism.make_request`` does, and hash its tokens once."""
         request = super().make_request(query, key, value, mask, bias, inputs)

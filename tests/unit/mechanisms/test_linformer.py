@@ -7,9 +7,11 @@ from torch import nn
 
 import regard
 from oracles import linformer as oracle
-from regard import masks
+from oracles.complex_step import slope
+from regard import masks, positions
 from regard.errors import OptionError, RefusedError
-from regard.mechanisms import Linformer
+from regard.kernels.token_projection import TokenProjection
+from regard.mechanisms import Linformer, linformer
 from regard.mechanisms.linformer import SHARINGS, make_projection
 
 BATCH, HEADS, KEY_HEADS, QUERIES, KEYS, HEAD_DIM, LENGTH, PROJECTED = 2, 4, 2, 5, 11, 7, 13, 3
@@ -40,6 +42,117 @@ def test_each_sharing_agrees_with_the_equation(sharing, key_heads):
         numbers = [one.detach().numpy() for one in (*inputs, *mechanism.projections)]
         expected = oracle.attention(*numbers, allowed)
         np.testing.assert_allclose(mechanism(*inputs, mask).detach().numpy(), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("mask", ["none", "padding", "per head"])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("sharing", ["headwise", "key-value", "layerwise"])
+def test_a_layer_projects_the_length_first(sharing, bias, mask, monkeypatch):
+    """(E X) W^T + (E 1) b^T in place of E (X W^T + 1 b^T): the same outputs and gradients, by the equation."""
+    width = HEADS * HEAD_DIM
+    layer = regard.MultiHeadAttention(width, HEADS, key_value_heads=KEY_HEADS, mechanism=build(sharing), bias=bias)
+    layer = layer.double()
+    if mask != "per head":
+        monkeypatch.setattr(TokenProjection, "compute", None)
+    made = torch.Generator().manual_seed(4)
+    numbers = {"query": (QUERIES, width), "key": (KEYS, width), "value": (KEYS, width)}
+    numbers = {name: torch.randn(BATCH, *size, generator=made, dtype=torch.float64) for name, size in numbers.items()}
+    for name, one in layer.named_parameters():
+        numbers[name] = torch.randn(one.shape, generator=made, dtype=torch.float64) / 3
+    of_call, allowed = None, None
+    if mask == "padding":
+        of_call, allowed = masks.padding([KEYS - 2, 0]), np.arange(KEYS)[None] < np.array([KEYS - 2, 0])[:, None]
+        allowed = allowed[:, None, None]
+    elif mask == "per head":
+        allowed = np.random.default_rng(1).random((1, HEADS, 1, KEYS)) < 0.6
+        of_call = masks.keep(torch.tensor(allowed))
+
+    def expected(given):
+        def project(name, tokens):
+            return tokens @ given[f"{name}.weight"].T + given.get(f"{name}.bias", 0)
+
+        def heads(side):
+            projected = project(f"{side}_projection", given[side])
+            return projected.reshape(*projected.shape[:2], -1, HEAD_DIM).swapaxes(1, 2)
+
+        own = [f"mechanism.{side}_projection" for side in ("key", "value")]
+        own = own if sharing == "headwise" else ["mechanism.projection"] * 2
+        mixed = oracle.attention(
+            *(heads(side) for side in ("query", "key", "value")), *(given[n] for n in own), allowed
+        )
+        return project("output_projection", mixed.swapaxes(1, 2).reshape(BATCH, QUERIES, width))
+
+    leaves = {name: one.clone().requires_grad_() for name, one in numbers.items()}
+    sides = [leaves[side] for side in ("query", "key", "value")]
+    parameters = {name: one for name, one in leaves.items() if "." in name}
+    output = torch.func.functional_call(layer, parameters, tuple(sides), {"mask": of_call})
+    arrays = {name: one.numpy() for name, one in numbers.items()}
+    np.testing.assert_allclose(output.detach(), expected(arrays), atol=1e-12)
+    upstream = torch.randn(output.shape, generator=made, dtype=torch.float64)
+    gradients = torch.autograd.grad(output, list(leaves.values()), upstream)
+    for (name, leaf), gradient in zip(leaves.items(), gradients, strict=True):
+        along = np.random.default_rng(5).choice([-1.0, 1.0], tuple(leaf.shape))
+        actual = slope(lambda moved: expected(moved) * upstream.numpy(), arrays, name, along)
+        assert abs(float((gradient.numpy() * along).sum()) - actual) < 1e-9, name
+
+
+def test_self_attention_projects_the_length_of_its_tokens_once(monkeypatch):
+    layer = regard.MultiHeadAttention(28, HEADS, mechanism=build("key-value")).double()
+    tokens, calls = torch.randn(BATCH, KEYS, 28, dtype=torch.float64), []
+    plain = layer(tokens)
+    original = linformer._project
+    monkeypatch.setattr(linformer, "_project", lambda weight, of: calls.append(of.shape[-1]) or original(weight, of))
+    assert torch.equal(layer(tokens), plain)
+    assert calls.count(28) == 1
+    sides = (layer.query_projection, layer.key_projection, layer.value_projection)
+    mixed = layer.mechanism(*(layer._project_heads(tokens, one, "query") for one in sides))
+    torch.testing.assert_close(layer._merge_heads(mixed, layer.mechanism), plain)
+    with regard.record(layer) as seen:
+        assert torch.equal(layer(tokens), plain)
+    torch.testing.assert_close(seen[0].key, layer._project_heads(tokens, layer.key_projection, "key"))
+    torch.testing.assert_close(seen[0].value, layer._project_heads(tokens, layer.value_projection, "value"))
+
+
+@pytest.mark.parametrize("case", ["rotation", "norm", "own projection of each head", "more keys than tokens"])
+def test_a_layer_projects_the_width_first_where_it_must_or_where_that_is_less(case, monkeypatch):
+    def refuse(*_):
+        raise AssertionError("the length was projected first")
+
+    monkeypatch.setattr(Linformer, "_attend_absorbed", refuse)
+    rotary = positions.Rotary(6) if case == "rotation" else None
+    norm = regard.layers.RMSNorm(6) if case == "norm" else None
+    sharing = "none" if case.startswith("own") else "headwise"
+    projected = 40 if case.startswith("more") else PROJECTED
+    options = {"length": LENGTH, "projected": projected, "sharing": sharing}
+    layer = regard.MultiHeadAttention(
+        24, HEADS, mechanism="linformer", mechanism_options=options, position=rotary, key_norm=norm
+    )
+    tokens = torch.randn(BATCH, KEYS, 24)
+    assert layer(tokens).isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_layer_in_half_precision_and_autocast(dtype):
+    layer = regard.MultiHeadAttention(28, HEADS, mechanism=build().float())
+    tokens = torch.randn(BATCH, KEYS, 28)
+    exact = layer(tokens)
+    with torch.autocast("cpu", dtype):
+        for one in (layer(tokens), layer(tokens, tokens.clone()), layer(tokens, tokens, tokens.clone())):
+            torch.testing.assert_close(one.float(), exact, atol=0.03, rtol=0.03)
+    torch.testing.assert_close(layer.to(dtype)(tokens.to(dtype)).float(), exact, atol=0.03, rtol=0.03)
+
+
+def test_hidden_and_visible_tokens_that_are_not_finite():
+    layer, mask = regard.MultiHeadAttention(28, HEADS, mechanism=build()).double(), masks.padding([KEYS, 4])
+    tokens, query = torch.randn(BATCH, KEYS, 28, dtype=torch.float64), torch.randn(BATCH, 3, 28, dtype=torch.float64)
+    clean = layer(query, tokens, mask=mask)
+    tokens[1, 4:] = torch.nan
+    tokens.requires_grad_()
+    hidden = layer(query, tokens, mask=mask)
+    assert torch.equal(hidden, clean)
+    (gradient,) = torch.autograd.grad(hidden.sum(), tokens)
+    assert torch.equal(gradient[1, 4:], torch.zeros_like(gradient[1, 4:]))
+    assert layer(query, tokens, mask=masks.padding([KEYS, 5]))[1].isnan().all()
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from oracles import longformer as oracle
 from oracles.complex_step import slope
 from regard import masks, positions
 from regard.errors import DtypeError, OptionError, RefusedError, ShapeError
+from regard.kernels.token_projection import TokenProjection
 from regard.masks import Mask
 from regard.mechanisms import Longformer, longformer
 from regard.mechanisms.weights import weights_by_gradient
@@ -300,6 +301,119 @@ def test_layers_project_only_global_tokens(is_global, positions_of_global_tokens
         parts.append(part)
     whole = layer(tokens, mask=masks.causal())
     torch.testing.assert_close(torch.cat(parts, dim=1), whole)
+
+
+def refuse_to_compute(self):
+    raise AssertionError("the projection was computed")
+
+
+@parametrize_sample("mask, which, bias", MASKS, ["option", "per text"], [True, False], one_in=2)
+def test_few_global_queries_attend_to_tokens_instead_of_projections(mask, which, bias, monkeypatch):
+    """The projections of keys and values for global queries are never computed; outputs and gradients are the same."""
+    width = HEADS * HEAD_DIM
+    options = {"window": 4, "global_tokens": [0, 20] if which == "option" else []}
+    layer = regard.MultiHeadAttention(width, HEADS, mechanism="longformer", mechanism_options=options, bias=bias)
+    layer = layer.double()
+    monkeypatch.setattr(TokenProjection, "compute", refuse_to_compute)
+    made = torch.Generator().manual_seed(8)
+    numbers = {"tokens": torch.randn(BATCH, KEYS, width, generator=made, dtype=torch.float64)}
+    for name, one in layer.named_parameters():
+        numbers[name] = torch.randn(one.shape, generator=made, dtype=torch.float64) / 3
+    of_call = MASKS[mask](KEYS, KEYS)
+    if mask == "padding":
+        of_call = masks.padding([KEYS, 0])  # a text without any token
+    allowed = None if of_call is None else of_call.dense(KEYS, KEYS).numpy()
+    texts = ((0, 20), (0, 20)) if which == "option" else ((19,), (3,))
+    is_global = np.array([[at in text for at in range(KEYS)] for text in texts])
+    others = {} if which == "option" else {"is_global": flags_of(*texts)}
+
+    def expected(given):
+        def project(projection, tokens):
+            return tokens @ given[f"{projection}.weight"].T + given.get(f"{projection}.bias", 0)
+
+        def heads(projection):
+            return project(projection, given["tokens"]).reshape(BATCH, KEYS, HEADS, -1).swapaxes(1, 2)
+
+        sides = {side: heads(f"{side}_projection") for side in ("query", "key", "value")}
+        sides |= {side: heads(f"input_projections.{side}") for side in SIDES}
+        mixed = oracle.attention(**sides, window=4, is_global=is_global, allowed=allowed, dilation=(1,))
+        return project("output_projection", mixed.swapaxes(1, 2).reshape(BATCH, KEYS, width))
+
+    leaves = {name: one.clone().requires_grad_() for name, one in numbers.items()}
+    parameters = {name: one for name, one in leaves.items() if name != "tokens"}
+    output = torch.func.functional_call(layer, parameters, (leaves["tokens"],), {"mask": of_call, **others})
+    arrays = {name: one.numpy() for name, one in numbers.items()}
+    np.testing.assert_allclose(output.detach(), expected(arrays), atol=1e-12)
+    upstream = torch.randn(output.shape, generator=made, dtype=torch.float64)
+    gradients = torch.autograd.grad(output, list(leaves.values()), upstream)
+    for (name, leaf), gradient in zip(leaves.items(), gradients, strict=True):
+        along = np.random.default_rng(5).choice([-1.0, 1.0], tuple(leaf.shape))
+        actual = slope(lambda moved: expected(moved) * upstream.numpy(), arrays, name, along)
+        assert abs(float((gradient.numpy() * along).sum()) - actual) < 1e-9, name
+
+
+@pytest.mark.parametrize("case", ["rotation", "bias", "dropout", "many global tokens", "another module"])
+def test_projections_of_global_tokens_are_computed_where_they_are_needed(case, monkeypatch):
+    width, options = HEADS * 6, {"window": 4, "global_tokens": [0, 1, 2, 3] if "many" in case else [0]}
+    position = {"rotation": positions.Rotary(6), "bias": positions.ALiBi(HEADS)}.get(case)
+    layer = regard.MultiHeadAttention(
+        width, HEADS, mechanism="longformer", mechanism_options=options, position=position, dropout=0.5
+    ).train(case == "dropout")
+    if case == "another module":
+        for name, one in layer.input_projections.items():
+            layer.input_projections[name] = torch.nn.utils.parametrizations.weight_norm(one)
+    tokens = torch.randn(2, KEYS, width)
+    every = {name: layer._project_heads(tokens, one, "query") for name, one in layer.input_projections.items()}
+    triple = (layer.query_projection, layer.key_projection, layer.value_projection)
+    sides = [layer._project_heads(tokens, one, "query") for one in triple]
+    if case == "rotation":
+        sides[:2] = (layer._rotate(one, (0,)) for one in sides[:2])
+        every |= {name: layer._rotate(every[name], (0,)) for name in ("global_query", "global_key")}
+    torch.manual_seed(3)
+    expected = layer.mechanism(*sides, **every, bias=layer._bias)
+    torch.manual_seed(3)
+    torch.testing.assert_close(layer(tokens), layer._merge_heads(expected, layer.mechanism))
+
+
+def test_a_recorded_call_has_the_projections_that_were_not_computed():
+    width = HEADS * HEAD_DIM
+    layer = regard.MultiHeadAttention(width, HEADS, mechanism="longformer", mechanism_options={"window": 4})
+    tokens = torch.randn(2, KEYS, width)
+    plain = layer(tokens)
+    with regard.record(layer) as seen:
+        assert torch.equal(layer(tokens), plain)
+    (one,) = seen
+    for name in ("global_key", "global_value"):
+        projected = layer._project_heads(tokens, layer.input_projections[name], "key")
+        torch.testing.assert_close(one.inputs[name], projected)
+        assert not one.inputs[name].requires_grad
+    mixed = one.weights([0]) @ one.inputs["global_value"]
+    torch.testing.assert_close(mixed, layer.mechanism(one.query, one.key, one.value, **one.inputs)[:, :, :1])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_few_global_queries_in_half_precision_and_autocast(dtype):
+    width = HEADS * HEAD_DIM
+    layer = regard.MultiHeadAttention(width, HEADS, mechanism="longformer", mechanism_options={"window": 4})
+    tokens = torch.randn(2, KEYS, width)
+    exact = layer(tokens)
+    with torch.autocast("cpu", dtype):
+        for one in (layer(tokens), layer(tokens, tokens.clone())):
+            torch.testing.assert_close(one.float(), exact, atol=0.03, rtol=0.03)
+    torch.testing.assert_close(layer.to(dtype)(tokens.to(dtype)).float(), exact, atol=0.03, rtol=0.03)
+
+
+def test_a_hidden_nan_has_no_influence_on_few_global_queries():
+    width = HEADS * HEAD_DIM
+    layer = regard.MultiHeadAttention(width, HEADS, mechanism="longformer", mechanism_options={"window": 4})
+    tokens, mask = torch.randn(2, KEYS, width), masks.padding([KEYS, 9])
+    clean = layer(tokens, mask=mask)
+    tokens[1, 9:] = torch.nan
+    tokens.requires_grad_()
+    output = layer(tokens, mask=mask)
+    assert torch.equal(output[1, :9], clean[1, :9])
+    (gradient,) = torch.autograd.grad(output[0].sum() + output[1, :9].sum(), tokens)
+    assert torch.equal(gradient[1, 9:], torch.zeros_like(gradient[1, 9:]))
 
 
 @pytest.mark.parametrize(
