@@ -238,7 +238,7 @@ struct AdditiveBackward {
         for_rows(rows, [&](int64_t first, auto n) {
             constexpr int rows_of = decltype(n)::value;
             int32_t from, stop;
-            Forward<A>::template find_visible_vectors<rows_of>({key_tile, partial}, shared.bits + first, &from, &stop);
+            Forward<A>::template find_visible_vectors<rows_of>(partial, shared.bits + first, &from, &stop);
             weigh<rows_of>(query_tile, key_tile, at, first, from, stop, partial);
         });
         if (results.grad_table) shared.add_to_table(query_tile, key_tile, rows);
@@ -247,8 +247,7 @@ struct AdditiveBackward {
             for_rows(rows, [&](int64_t first, auto n) {
                 constexpr int rows_of = decltype(n)::value;
                 int32_t from, stop;
-                Forward<A>::template find_visible_vectors<rows_of>({key_tile, partial}, shared.bits + first, &from,
-                                                                   &stop);
+                Forward<A>::template find_visible_vectors<rows_of>(partial, shared.bits + first, &from, &stop);
                 add_to_tokens<rows_of>(key_tile, at, first, w, from, stop);
             });
     }

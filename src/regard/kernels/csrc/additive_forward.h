@@ -91,7 +91,7 @@ struct AdditiveForward {
         vec<number> highest[n];
         for (int r = 0; r < n; ++r) highest[r] = broadcast(-f.infinity);
         for (int t = 0; t < count; ++t) {
-            f.template find_visible_vectors<n>(tiles[t], f.bits + t * tile + first, &from[t], &stop[t]);
+            f.template find_visible_vectors<n>(tiles[t].is_partial, f.bits + t * tile + first, &from[t], &stop[t]);
             if (from[t] < stop[t]) score_tile<n>(first, t, tiles[t], from[t], stop[t], highest);
         }
         number shrink[n];

@@ -1,6 +1,7 @@
 // Forward pass: keys and values are packed once per (batch, key head), then each tile of queries is one task.
 //
-// For short sequences a task is a whole (batch, key head), so that the packed keys and values are still in the cache.
+// If no tile of keys is read by two tiles of queries, it is packed by the task that reads it, into memory that stays in
+// the cache. For short sequences a task is a whole (batch, key head), so that the packed keys and values are still in the cache.
 // In both cases a tile of queries is computed by the same code from the same numbers, with the same bits.
 #include "cpu.h"
 #include "decode.h"
@@ -31,6 +32,19 @@ void forward_by_head(const Problem& p, const TileKernels& k, const ForwardResult
     });
 }
 
+void forward_by_group(const Problem& p, const TileKernels& k, const ForwardResults& results, int threads) {
+    PackedSizes sizes(p, k);
+    sizes.tiles = sizes.tiles < (size_t)k.group ? sizes.tiles : (size_t)k.group;
+    size_t packing = align_up(k.pack_scratch(p)), each = sizes.head_bytes() + packing + align_up(k.forward_scratch(p));
+    Scratch scratch = Scratch::of<char>({threads, (int64_t)each});
+    parallel_for(p.batch * p.heads, threads, [&](int64_t task, int thread) {
+        char* mine = scratch.as<char>() + (size_t)thread * each;
+        PackedKeys keys = sizes.at(mine, 0);
+        keys.pack_scratch = mine + sizes.head_bytes();
+        k.forward(p, keys, task / p.heads, task % p.heads, 0, results, keys.pack_scratch + packing);
+    });
+}
+
 void forward_by_tile(const Problem& p, const TileKernels& k, const ForwardResults& results, int threads) {
     int64_t query_tiles = p.query_tiles();
     PackedSizes sizes(p, k);
@@ -56,7 +70,9 @@ void forward(const Problem& p, const ForwardResults& results, int threads) {
     if (p.batch == 0 || p.heads == 0 || p.queries == 0) return;
     if (!p.vector && is_decode_suitable(p)) return decode(p, results, threads);
     const TileKernels& k = tile_kernels_for(p);
-    bool plenty = p.batch * p.key_heads >= 4 * threads || p.query_tiles() * p.group() == 1;
+    const bool read_once = p.query_tiles() * p.group() == 1;
+    if (read_once && !p.vector && p.key_tiles() > short_tiles) return forward_by_group(p, k, results, threads);
+    bool plenty = p.batch * p.key_heads >= 4 * threads || read_once;
     if (p.key_tiles() <= short_tiles && plenty)
         forward_by_head(p, k, results, threads);
     else

@@ -288,8 +288,7 @@ struct Backward {
         auto each_strip = [&](auto body) {
             for_strips(rows, [&](int64_t first, auto n) {
                 int32_t from, stop;
-                Forward<A>::template find_visible_vectors<decltype(n)::value>({key_tile, partial}, bits + first, &from,
-                                                                              &stop);
+                Forward<A>::template find_visible_vectors<decltype(n)::value>(partial, bits + first, &from, &stop);
                 body(first, n, from, stop);
             });
         };
@@ -791,7 +790,7 @@ struct Backward {
                 int32_t from[most], stop[most];
                 for (int t = 0; t < count; ++t)
                     Forward<A>::template find_visible_vectors<decltype(n)::value>(
-                        {key_tiles[t], true}, bits + t * tile + first, &from[t], &stop[t]);
+                        true, bits + t * tile + first, &from[t], &stop[t]);
                 body(key_tiles, count, first, n, from, stop);
             });
         }

@@ -158,8 +158,19 @@ struct Forward {
         int64_t all = of_query.max_tiles(), groups = ceil_div(all, together);
         if (groups > 0) together = ceil_div(all, groups);
         while (int count = of_query.next((int)together, tiles, bits)) {
+            if (keys.pack_scratch) pack_group(tiles, count);
             for (int t = 0; t < count; ++t) mark_broken(tiles[t], bits + t * tile, bad_queries);
             body(tiles, count);
+        }
+    }
+
+    // Packs the tiles of a group one after the other, where they are used at once.
+    void pack_group(KeyTile* tiles, int count) {
+        const int64_t key_head = head / p.group();
+        for (int t = 0; t < count; ++t) {
+            PackKeys<A>::pack(p, batch, key_head, tiles[t].index, keys.key + keys.key_bytes * (size_t)t,
+                              keys.value + keys.value_bytes * (size_t)t, keys.bad + t, keys.pack_scratch);
+            tiles[t].place = t;
         }
     }
 
@@ -176,7 +187,7 @@ struct Forward {
     // Marks rows that may attend to a token with NaN or Inf, and rows whose query has NaN or Inf and that have an
     // allowed key.
     REGARD_INLINE void mark_broken(const KeyTile& t, const uint64_t* allowed, uint64_t bad_queries) {
-        uint64_t bad_keys = keys.bad[t.index];
+        uint64_t bad_keys = keys.bad[t.place];
         if (!bad_keys && !bad_queries) return;
         for (int64_t i = 0; i < rows; ++i) {
             uint64_t seen = t.is_partial ? allowed[i] : ~(uint64_t)0;
@@ -190,7 +201,7 @@ struct Forward {
         vec<number> highest[n];
         for (int r = 0; r < n; ++r) highest[r] = broadcast(-infinity);
         for (int t = 0; t < count; ++t) {
-            find_visible_vectors<n>(tiles[t], bits + t * tile + first, &from[t], &stop[t]);
+            find_visible_vectors<n>(tiles[t].is_partial, bits + t * tile + first, &from[t], &stop[t]);
             if (from[t] < stop[t]) score_tile<n>(first, t, tiles[t], from[t], stop[t], highest);
         }
         number shrink[n];
@@ -199,14 +210,14 @@ struct Forward {
     }
 
     template <int n>
-    static REGARD_INLINE void find_visible_vectors(const KeyTile& t, const uint64_t* allowed, int32_t* from,
+    static REGARD_INLINE void find_visible_vectors(bool is_partial, const uint64_t* allowed, int32_t* from,
                                                    int32_t* stop) {
-        find_visible_vectors(t, allowed, n, from, stop);
+        find_visible_vectors(is_partial, allowed, n, from, stop);
     }
-    static REGARD_INLINE void find_visible_vectors(const KeyTile& t, const uint64_t* allowed, int64_t count,
+    static REGARD_INLINE void find_visible_vectors(bool is_partial, const uint64_t* allowed, int64_t count,
                                                    int32_t* from, int32_t* stop) {
         *from = 0, *stop = tile / width;
-        if (!t.is_partial) return;
+        if (!is_partial) return;
         uint64_t any = 0;
         for (int64_t r = 0; r < count; ++r) any |= allowed[r];
         *from = any ? __builtin_ctzll(any) / width : 0;
@@ -219,7 +230,7 @@ struct Forward {
                                   vec<number>* highest) {
         number* to = scores + t * tile;
         const uint64_t* allowed = bits + t * tile + first;
-        for_products<n>(first, keys_of.index, from, stop, [&](int64_t v0, auto& s) {
+        for_products<n>(first, keys_of, from, stop, [&](int64_t v0, auto& s) {
             if (keys_of.is_partial)
                 s.each([&](int r, int v, vec<number>& x) {
                     x = select((uint32_t)(allowed[r] >> ((v0 + v) * width)), x, broadcast(-infinity));
@@ -232,13 +243,13 @@ struct Forward {
     // Computes the products of a strip of queries and the vectors from .. stop - 1 of a tile of keys, or the final
     // scores if `premultiply`. Calls take(first vector, Sums) for each panel.
     template <int n, class Take>
-    REGARD_INLINE void for_products(int64_t first, int64_t key_tile, int32_t from, int32_t stop, Take take) {
-        const unit* key = (const unit*)(keys.key + keys.key_bytes * (size_t)key_tile);
+    REGARD_INLINE void for_products(int64_t first, const KeyTile& keys_of, int32_t from, int32_t stop, Take take) {
+        const unit* key = (const unit*)(keys.key + keys.key_bytes * (size_t)keys_of.place);
         const unit* left = query + first * query_stride;
         const number* added[n];
         if (bias.has_bias())
             for (int r = 0; r < n; ++r)
-                added[r] = bias.read(first_query + first + r, key_tile * tile, bias_rows + r * tile);
+                added[r] = bias.read(first_query + first + r, keys_of.index * tile, bias_rows + r * tile);
         for_panels(from, stop, [&](int64_t v0, auto panel) {
             Sums<A, n, decltype(panel)::value> s;
             s.clear();
@@ -321,7 +332,7 @@ struct Forward {
             s.load_from(to, value_stride);
             s.each([&](int r, int, vec<number>& sum) { sum *= broadcast(shrink[r]); });
             for (int t = 0; t < count; ++t) {
-                const unit* value = (const unit*)(keys.value + keys.value_bytes * (size_t)tiles[t].index);
+                const unit* value = (const unit*)(keys.value + keys.value_bytes * (size_t)tiles[t].place);
                 int64_t k0 = from[t] * width / A::per_unit, depth_of = (stop[t] - from[t]) * width / A::per_unit;
                 multiply(s, weights + t * tile / A::per_unit + k0, unit_row, 1, value + k0 * value_stride + v0 * width,
                          value_stride, depth_of);

@@ -112,6 +112,7 @@ struct MaskView {
 struct KeyTile {
     int64_t index;
     bool is_partial;
+    int64_t place;  // of its packed form in PackedKeys
 };
 
 // Iterates over the key tiles that a tile of queries may attend to, in ascending order, a few at a time.
@@ -148,7 +149,7 @@ class KeyTileIterator {
             }
             Fill fill = view_.read_tile(query_tile_, index, bitmap, bits + 64 * count);
             if (fill == Fill::empty) continue;
-            tiles[count].index = index;
+            tiles[count].index = tiles[count].place = index;
             tiles[count].is_partial = fill == Fill::partial;
             ++count;
         }

@@ -41,7 +41,7 @@ struct MatrixForward : Forward<A, Hook> {
         const int64_t height = min_of(rows - first, block);
         int32_t from[group], stop[group];  // vectors of each tile, in pairs: 32 keys
         for (int t = 0; t < count; ++t) {
-            Base::find_visible_vectors(tiles[t], bits + t * tile + first, height, &from[t], &stop[t]);
+            Base::find_visible_vectors(tiles[t].is_partial, bits + t * tile + first, height, &from[t], &stop[t]);
             from[t] = from[t] / 2 * 2, stop[t] = (stop[t] + 1) / 2 * 2;
         }
         number shrink[block];
@@ -70,7 +70,7 @@ struct MatrixForward : Forward<A, Hook> {
                                      const int32_t* stop) {
         typedef MatrixSums<both_rows, true> Products;
         for (int t = 0; t < count; ++t) {
-            const unit* key = (const unit*)(keys.key + keys.key_bytes * (size_t)tiles[t].index);
+            const unit* key = (const unit*)(keys.key + keys.key_bytes * (size_t)tiles[t].place);
             for (int64_t c = from[t] * width; c < stop[t] * width; c += 2 * width) {
                 Products::clear();
                 Products::multiply(query + first * query_stride, query_stride, key + c, tile, query_stride);
@@ -128,7 +128,7 @@ struct MatrixForward : Forward<A, Hook> {
         number* to = output + first * value_stride + column;
         Products::load_from(to, value_stride);
         for (int t = 0; t < count; ++t) {
-            const unit* value = (const unit*)(keys.value + keys.value_bytes * (size_t)tiles[t].index) + column;
+            const unit* value = (const unit*)(keys.value + keys.value_bytes * (size_t)tiles[t].place) + column;
             const int64_t k0 = from[t] * width / 2, units = (stop[t] - from[t]) * width / 2;
             Products::multiply(weights + t * tile / 2 + k0, unit_row, value + k0 * value_stride, value_stride, units);
         }

@@ -247,7 +247,7 @@ struct Observe {
                 }
                 number* sums = part + t * tile;
                 memset(sums, 0, sizeof(number) * (size_t)tile);
-                KeyTile keys_of{first_tile + t, fill == Fill::partial};
+                KeyTile keys_of{first_tile + t, fill == Fill::partial, first_tile + t};
                 for_strips(scores.rows, [&](int64_t r, auto n) {
                     add_strip<decltype(n)::value>(scores, r, keys_of, most, inverse, sums);
                 });
@@ -274,8 +274,8 @@ struct Observe {
                                         const number* inverse, number* sums) {
         const uint64_t* allowed = scores.bits + first;
         int32_t from, stop;
-        Scores::template find_visible_vectors<n>(keys_of, allowed, &from, &stop);
-        scores.template for_products<n>(first, keys_of.index, from, stop, [&](int64_t v0, auto& s) {
+        Scores::template find_visible_vectors<n>(keys_of.is_partial, allowed, &from, &stop);
+        scores.template for_products<n>(first, keys_of, from, stop, [&](int64_t v0, auto& s) {
             constexpr int vectors = std::remove_reference_t<decltype(s)>::panel;
 #pragma GCC unroll 8
             for (int v = 0; v < vectors; ++v) {

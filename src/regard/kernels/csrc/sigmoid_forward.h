@@ -57,7 +57,7 @@ struct SigmoidForward {
         for (int r = 0; r < n; ++r) highest[r] = broadcast(-Tiles::infinity), unchanged[r] = 1;
         for (int t = 0; t < count; ++t) {
             const uint64_t* allowed = tiles.bits + t * tile + first;
-            tiles.template find_visible_vectors<n>(key_tiles[t], allowed, &from[t], &stop[t]);
+            tiles.template find_visible_vectors<n>(key_tiles[t].is_partial, allowed, &from[t], &stop[t]);
             if (from[t] < stop[t]) tiles.template score_tile<n>(first, t, key_tiles[t], from[t], stop[t], highest);
         }
         weigh<n>(first, key_tiles, count, from, stop, highest);

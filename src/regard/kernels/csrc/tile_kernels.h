@@ -17,6 +17,7 @@ struct PackedKeys {
     char* value;
     uint64_t* bad;
     size_t key_bytes, value_bytes;  // of one tile
+    char* pack_scratch = nullptr;   // if set, there is room for one group of tiles, which a kernel packs itself
 };
 
 // Inputs of the backward pass besides the problem: dO and results of the forward pass. The others are gradients of
@@ -70,6 +71,7 @@ struct TileKernels {
                       uint64_t* bad, char* scratch);
 
     // ---- forward: one tile of queries of one head. `keys` are those of its (batch, key head). lse may be absent ----
+    int64_t group;  // most key tiles in a group
     size_t (*forward_scratch)(const Problem&);
     void (*forward)(const Problem&, const PackedKeys& keys, int64_t batch, int64_t head, int64_t query_tile,
                     const ForwardResults& results, char* scratch);

@@ -36,6 +36,7 @@ constexpr TileKernels tile_kernels() {
     k.value_bytes = PackKeys<A>::value_bytes;
     k.pack_scratch = PackTokens::scratch;
     k.pack_keys = PackTokens::pack;
+    k.group = A::group;
     k.forward_scratch = ForwardPass::scratch;
     k.forward = with_unit<A, ForwardPass::run>();
     k.backward_sizes = BackwardPass::sizes;
