@@ -14,8 +14,8 @@ _TEXT = """\
 
 Students of 6 layers of width 96 on Fashion-MNIST: a ViT that learns from the labels alone, and a [DeiT](images.md)
 whose distillation token learns from the answers of a teacher beside them, by equation 3 of Touvron et al. 2021 (hard
-distillation). The teacher is a CCT. All students train for the same minutes, so the time of the teacher's answers
-counts: the DeiT takes fewer steps.
+distillation). The teacher is a CCT. As in the paper all students take the same steps; those of the DeiT take longer,
+by the time of the teacher's answers.
 
 ```console
 pip install -e '.[train,vision,bench]'

@@ -1,7 +1,7 @@
 """``python -m benchmarks.learning.train_distillation``: a DeiT with its distillation token, and without a teacher.
 
 A CCT, whose convolutions know that neighbouring pixels belong together, is trained first and is the teacher. Students
-of the same layers then train on Fashion-MNIST for the same minutes, batches and augmentation: a ViT by the labels
+of the same layers then train on Fashion-MNIST for the same steps, batches and augmentation: a ViT by the labels
 alone, and a DeiT whose distillation token learns the answers of the teacher beside them (Touvron et al. 2021, "Training
 data-efficient image transformers & distillation through attention", equation 3), each with several seeds. The same
 command resumes interrupted runs, and keeps the results that are there.
@@ -26,7 +26,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, default=DATA, metavar="FOLDER", help="folder of the IDX files")
     parser.add_argument("--out", type=Path, default=Path("trained/distillation"), metavar="FOLDER", help="of models")
     parser.add_argument("--teacher-minutes", type=float, default=15.0, help="of the teacher's training")
-    parser.add_argument("--minutes", type=float, default=5.0, help="of the training of each student")
+    parser.add_argument("--steps", type=int, default=1500, help="of the training of each student")
     parser.add_argument("--seeds", type=int, default=3, help="students of each kind")
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of matrix products")
     parser.add_argument("--publish", action="store_true", help="write results to this repository too")
@@ -43,7 +43,7 @@ def main() -> int:
     teacher += ["--model", "cct-tiny", "--minutes", str(asked.teacher_minutes), "--seed", "1"]
     runs = {TEACHER: [*common, *teacher]}
     for seed in range(1, asked.seeds + 1):
-        student = [*common, "--minutes", str(asked.minutes), "--seed", str(seed)]
+        student = [*common, "--steps", str(asked.steps), "--seed", str(seed)]
         runs[f"{WITHOUT}, seed {seed}"] = [*student, "--model", "vit-tiny"]
         taught = ["--model", "deit-tiny", "--teacher", str(asked.out / TEACHER), "--distill", "hard"]
         runs[f"{WITH}, seed {seed}"] = [*student, *taught]
