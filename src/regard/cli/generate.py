@@ -125,9 +125,7 @@ def generate(
         float | None,
         typer.Option(
             "--top-p",
-            min=0.0,
-            max=1.0,
-            help="Draw from the fewest tokens with this total probability; 1 is all. Default: 0.95.",
+            help="Draw from the fewest tokens with this total probability, above 0; 1 is all. Default: 0.95.",
             show_default=False,
         ),
     ] = None,
