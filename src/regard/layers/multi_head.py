@@ -209,7 +209,8 @@ class MultiHeadAttention(nn.Module):
             raise wrong_state_error(cache, type(self.mechanism.empty_state()), type(self.mechanism).__name__)
         queries = self._project_queries(query)
         mechanism = self.mechanism
-        if cache is None and (absorbed := self._absorb_keys(key, value)) is not None:
+        absorbed = self._absorb_keys(key, value) if mechanism.may_absorb_keys and cache is None else None
+        if absorbed is not None:
             return self._merge_heads(mechanism(queries, *absorbed, mask, bias=bias, **inputs), mechanism)
         # The same tensor if queries are keys, so that a mechanism need not hash it twice, for example.
         same = key is query and self.key_projection is None

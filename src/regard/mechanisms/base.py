@@ -66,6 +66,8 @@ class Mechanism(nn.Module, ABC):
     """Whether the weights of a head also depend on the queries and keys of the other heads."""
     uses_all_parameters: ClassVar[bool] = True
     """Whether every call gives gradients to all parameters, also to those that project extra inputs in a layer."""
+    may_absorb_keys: ClassVar[bool] = False
+    """Whether ``absorbs_keys`` may return True, so that layers ask it."""
     score_parts: ClassVar[int] = 1
     """Number of equal parts of a query and key that have scores of their own; a rotation rotates each part."""
     no_steps_reason: ClassVar[str] = "This mechanism forms no scores."

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Literal, final
+from typing import ClassVar, Literal, final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -64,6 +64,7 @@ class Linformer(Mechanism):
 
     weights_are: Literal["signed"] = "signed"
     approximates: str = "dot_product"
+    may_absorb_keys: ClassVar[bool] = True
 
     def __init__(
         self,
