@@ -34,6 +34,11 @@ def spread(time: dict[str, Any]) -> str:
     return f"±{(time['high'] - time['low']) / 2 / time['seconds']:.0%}"
 
 
+def threads(machine: dict[str, Any]) -> str:
+    """Format the number of threads of a measurement, as in "1 thread" or "2 threads"."""
+    return "1 thread" if machine["threads"] == 1 else f"{machine['threads']} threads"
+
+
 def verdict(found: dict[str, Any], case: dict[str, Any]) -> str:
     """Format a verdict of a case: a mark for reached or missed, the measured value, and the target in brackets.
 

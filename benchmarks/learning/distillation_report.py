@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.formatting import threads
+
 RESULTS = Path(__file__).resolve().parent / "results" / "distillation.json"
 
 _TEXT = """\
@@ -51,11 +53,11 @@ def render_section(found: dict[str, Any]) -> Iterator[str]:
     if not found:
         return
     yield f"{table(found)}\n"
-    first = next(iter(found.values()))
-    machine, versions = first["machine"], first["versions"]
+    *_, student = found.values()
+    machine, versions = student["machine"], student["versions"]
     yield (
         f"Accuracy on the 10,000 test pictures; the standard error of one training's is 0.3 percentage points. On "
-        f"{machine['threads']} threads of {machine['processor']}. Published, on ImageNet: DeiT-Ti 72.2 % without a "
+        f"{threads(machine)} of {machine['processor']}. Published, on ImageNet: DeiT-Ti 72.2 % without a "
         f"teacher and 74.5 % with its distillation token (Touvron et al. 2021, table 5).\n"
     )
     yield f"<small>regard {versions['regard']} ({versions['commit']}), torch {versions['torch']}.</small>\n"

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.formatting import threads
+
 RESULTS = Path(__file__).resolve().parent / "results" / "gato.json"
 
 _TEXT = """\
@@ -59,7 +61,7 @@ def render_section(found: dict[str, Any]) -> Iterator[str]:
     yield f"{tables(found)}\n"
     first = next(iter(found.values()))
     machine, versions = first["machine"], first["versions"]
-    where = f"{machine['threads']} threads of {machine['processor']}"
+    where = f"{threads(machine)} of {machine['processor']}"
     yield f"On {where}. Scores of text and labels are of a tenth that is held out.\n"
     yield f"<small>regard {versions['regard']} ({versions['commit']}), torch {versions['torch']}.</small>\n"
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.formatting import threads
+
 RESULTS = Path(__file__).resolve().parent / "results" / "shakespeare.json"
 """The file of published results."""
 PUBLISHED = 1.88
@@ -44,6 +46,6 @@ def render_section(found: dict[str, Any]) -> Iterator[str]:
     first = next(iter(found.values()))
     machine, versions = first["machine"], first["versions"]
     yield (
-        f"Measured on {machine['threads']} threads of {machine['processor']}.\n\n"
+        f"Measured on {threads(machine)} of {machine['processor']}.\n\n"
         f"<small>regard {versions['regard']} ({versions['commit']}), torch {versions['torch']}.</small>\n"
     )
