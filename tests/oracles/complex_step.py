@@ -21,3 +21,12 @@ def slope(
     """Directional derivative of the sum of a function of named arrays, when one of them moves along a direction."""
     moved = {**point, name: point[name] + 1j * STEP * along}
     return float(np.imag(function(moved)).sum() / STEP)
+
+
+def check_gradients(
+    function: Callable[[dict[str, np.ndarray]], np.ndarray], point: Arrays, gradients: Arrays, *, atol: float
+) -> None:
+    """Compare gradients of the sum of a function with slopes along a direction of 1 and -1, one array at a time."""
+    for name, gradient in gradients.items():
+        along = np.random.default_rng(5).choice([-1.0, 1.0], gradient.shape)
+        assert abs(float((gradient * along).sum()) - slope(function, point, name, along)) < atol, name

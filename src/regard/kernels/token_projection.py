@@ -41,7 +41,7 @@ class TokenProjection:
         return batch, self.heads, length, self.weight.shape[0] // self.heads
 
     def compute(self) -> Float[Tensor, "batch heads length size"]:
-        """Compute the input."""
+        """Compute the input, as a linear layer of the tokens, divided into heads."""
         projected = functional.linear(self.tokens, self.weight, self.bias)
         return projected.unflatten(2, (self.heads, -1)).transpose(1, 2)
 

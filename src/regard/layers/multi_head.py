@@ -332,9 +332,7 @@ class MultiHeadAttention(nn.Module):
             projection = cast("nn.Linear", self.input_projections[one.name])
             read = None if frame is None else self.mechanism.tokens_read(one, frame, passed)
             if frame is not None and read is None and self._absorbs_input(one, projection, frame, passed):
-                check_layer_input(side, tokens, projection)
-                cast_tokens = to_autocast_dtype(tokens)
-                inputs[one.name] = TokenProjection(cast_tokens, projection.weight, projection.bias, one.heads)
+                inputs[one.name] = _leave_to_mechanism(side, tokens, projection, one.heads)
                 continue
             if read is None:
                 heads = self._project_heads(tokens, projection, side, size=one.size)
@@ -355,20 +353,17 @@ class MultiHeadAttention(nn.Module):
             return None
         if not is_plain_linear(of_key) or not is_plain_linear(of_value):
             return None
-        check_layer_input("key", key, of_key)
-        check_layer_input("value", value, of_value)
-        tokens = to_autocast_dtype(key)
-        keys = TokenProjection(tokens, of_key.weight, of_key.bias, self.key_value_heads)
-        tokens = tokens if value is key else to_autocast_dtype(value)
-        values = TokenProjection(tokens, of_value.weight, of_value.bias, self.key_value_heads)
+        keys = _leave_to_mechanism("key", key, of_key, self.key_value_heads)
+        value = keys.tokens if value is key else value  # one tensor, so that the mechanism sees that they are the same
+        values = _leave_to_mechanism("value", value, of_value, self.key_value_heads)
         return (keys, values) if self.mechanism.absorbs_keys(keys, values) else None
 
     def _absorbs_input(
         self, one: ExtraInput, projection: nn.Linear, frame: Frame, passed: Mapping[str, Tensor]
     ) -> bool:
         """Whether the mechanism attends to the tokens of an extra input faster than they are projected."""
-        rotates = one.rotates and isinstance(self.position, Rotation)
-        plain = not rotates and is_plain_linear(projection) and not is_traced()
+        changes = self._bias is not None or (one.rotates and isinstance(self.position, Rotation))
+        plain = not changes and is_plain_linear(projection) and not is_traced()
         return plain and self.mechanism.absorbs_input(one, frame, passed)
 
     def _project_heads(self, tokens: Tensor, projection: nn.Linear, name: str, size: int | None = None) -> Tensor:
@@ -436,6 +431,12 @@ class MultiHeadAttention(nn.Module):
             f"width={self.width}, heads={self.heads}, key_value_heads={self.key_value_heads}, head_dim={self.head_dim}"
             + values
         )
+
+
+def _leave_to_mechanism(name: str, tokens: Tensor, projection: nn.Linear, heads: int) -> TokenProjection:
+    """Return an input that the mechanism need not compute. Raises ShapeError, DeviceError or DtypeError."""
+    check_layer_input(name, tokens, projection)
+    return TokenProjection(to_autocast_dtype(tokens), projection.weight, projection.bias, heads)
 
 
 def _read_torch_weights(module: MultiHeadAttention, state: dict[str, Any], prefix: str, *_: object) -> None:

@@ -161,14 +161,9 @@ class Linformer(Mechanism):
             if values is not keys or of_value is not of_key:
                 short_values = _project(of_value, fill_zeros(values, left_out))
             kept = (~left_out)[..., None].to(dtype)
-            projected = replace(
-                request,
-                query=request.query.to(dtype),
-                key=_project_width(short_keys, _project(of_key, kept), key),
-                value=_project_width(short_values, _project(of_value, kept), value),
-                mask=None,
-            )
-            output = select("attention", "auto", projected).compute(projected)
+            projected_key = _project_width(short_keys, _project(of_key, kept), key)
+            projected_value = _project_width(short_values, _project(of_value, kept), value)
+            output = _attend_to_projected(request, projected_key, projected_value, "auto")
         return _mark(output, bad, shown).to(request.query.dtype)
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
@@ -184,14 +179,9 @@ class Linformer(Mechanism):
         bad, left_out = _find_left_out(key, value, shown)
         of_key, of_value = self.projections
         with disable_autocast(request.device):
-            projected = replace(
-                request,
-                query=request.query.to(dtype),
-                key=_project(of_key, fill_zeros(key, left_out)),
-                value=_project(of_value, fill_zeros(value, left_out)),
-                mask=None,
-            )
-            output = select("attention", impl, projected).compute(projected)
+            projected_key = _project(of_key, fill_zeros(key, left_out))
+            projected_value = _project(of_value, fill_zeros(value, left_out))
+            output = _attend_to_projected(request, projected_key, projected_value, impl)
         return _mark(output, bad, shown).to(request.query.dtype)
 
     @staticmethod
@@ -254,6 +244,18 @@ def _project_width(
     if side.bias is not None:
         projected = projected + sums[:, 0] * side.bias.to(short.dtype)
     return projected.unflatten(2, (side.heads, -1)).transpose(1, 2)
+
+
+def _attend_to_projected(
+    request: Request,
+    key: Float[Tensor, "batch key_heads projected head_dim"],
+    value: Float[Tensor, "batch key_heads projected value_dim"],
+    impl: str,
+) -> Float[Tensor, "batch heads queries value_dim"]:
+    """Compute attention of all queries to projected keys and values, in their dtype."""
+    projected = replace(request, query=request.query.to(key.dtype), key=key, value=value, mask=None)
+    output: Tensor = select("attention", impl, projected).compute(projected)
+    return output
 
 
 def _find_left_out(
