@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar, Literal, final
+from typing import ClassVar, Literal, cast, final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -130,10 +130,9 @@ class Linformer(Mechanism):
 
         Raises what ``Mechanism.forward`` raises.
         """
-        if isinstance(key, Tensor) and isinstance(value, Tensor):
-            return super().forward(query, key, value, mask, bias=bias, **inputs)
-        assert isinstance(key, TokenProjection), "keys and values are absorbed together"
-        assert isinstance(value, TokenProjection), "keys and values are absorbed together"
+        if not (isinstance(key, TokenProjection) and isinstance(value, TokenProjection)):
+            # Both are tensors, or the call is refused there.
+            return super().forward(query, cast(Tensor, key), cast(Tensor, value), mask, bias=bias, **inputs)
         # Tensors of the shapes of keys and values, without memory for their numbers.
         of_key, of_value = (query.new_zeros(1).expand(side.shape) for side in (key, value))
         request = self.make_request(query, of_key, of_value, mask, bias, inputs)

@@ -9,7 +9,7 @@ import regard
 from oracles import linformer as oracle
 from oracles.complex_step import check_gradients
 from regard import masks, positions
-from regard.errors import OptionError, RefusedError
+from regard.errors import OptionError, RefusedError, RegardError
 from regard.kernels.token_projection import TokenProjection
 from regard.mechanisms import Linformer, linformer
 from regard.mechanisms.linformer import SHARINGS, make_projection
@@ -127,6 +127,13 @@ def test_a_layer_projects_the_width_first_where_it_must_or_where_that_is_less(ca
     )
     tokens = torch.randn(BATCH, KEYS, 24)
     assert layer(tokens).isfinite().all()
+
+
+@pytest.mark.parametrize("key", [None, "text", torch.zeros(1, 2, 3, 5)])
+def test_projected_values_without_projected_keys_are_refused(key):
+    value = TokenProjection(torch.zeros(1, 3, 7), torch.zeros(10, 7), None, 2)
+    with pytest.raises(RegardError, match="tensor"):
+        Linformer(heads=2, head_dim=5)(torch.zeros(1, 2, 3, 5), key, value)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
