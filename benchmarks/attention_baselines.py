@@ -49,6 +49,7 @@ LABELS = {
     "llama.cpp": "llama.cpp, fp16",
     "joeynmt": "JoeyNMT",
     "onnxruntime": "ONNX Runtime",
+    "timm": "timm",
     "linformer": "linformer",
     "performer-pytorch": "performer-pytorch",
 }

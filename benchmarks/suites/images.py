@@ -1,10 +1,10 @@
-"""A whole image model, ViT base at 197 tokens (224 x 224 pixels, patches of 16 x 16), with regard and transformers.
+"""A whole image model, ViT base at 197 tokens (224 x 224 pixels, patches of 16 x 16): regard, transformers and timm.
 
     forward     hidden states of 8 pictures
     training    and the gradients of all weights
 
-Both have the same random weights, without a head and a pooler; transformers computes attention with torch's sdpa. The
-results are compared with transformers in float64, on the first pictures.
+All have the same random weights, without a head and a pooler; transformers and timm compute attention with torch's
+sdpa. The results are compared with transformers in float64, on the first pictures.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from torch import Tensor, nn
 import regard
 from benchmarks.accuracy import Deviation, deviation
 from benchmarks.case import OURS, Case, Contestant, PreparedCase, Suite, Work
+from benchmarks.image_baselines import build_vit, compute_hidden
 from benchmarks.optional_imports import import_transformers
 from benchmarks.problem import DTYPE_NAMES
 from benchmarks.targets import Faster
 
-_THEIRS = "transformers"
+_THEIRS, _TIMM = "transformers", "timm"
+_CONTESTANTS = (OURS, _THEIRS, _TIMM)
 _PICTURES, _SIDE, _CHANNELS = 8, 224, 3
 _TOKENS = 1 + (_SIDE // 16) ** 2
 _NUM_CHECKED = 2
@@ -47,6 +49,8 @@ def _build(name: str, dtype: torch.dtype) -> nn.Module:
     theirs = _build_theirs()
     if name == _THEIRS:
         return theirs.to(dtype)
+    if name == _TIMM:
+        return build_vit(theirs).to(dtype)
     with tempfile.TemporaryDirectory() as folder:
         theirs.save_pretrained(folder)
         model = regard.load(folder, dtype=dtype)
@@ -57,12 +61,6 @@ def _build(name: str, dtype: torch.dtype) -> nn.Module:
 def _pixels(dtype: torch.dtype) -> Tensor:
     generator = torch.Generator().manual_seed(2021)
     return torch.randn(_PICTURES, _CHANNELS, _SIDE, _SIDE, generator=generator).to(dtype)
-
-
-def _hidden(model: nn.Module, pixels: Tensor) -> Tensor:
-    output = model(pixels)
-    hidden: Tensor = output.hidden if hasattr(output, "hidden") else output.last_hidden_state
-    return hidden
 
 
 def _grad_output(hidden: Tensor) -> Tensor:
@@ -76,8 +74,8 @@ def _contestant(name: str, dtype: torch.dtype, *, training: bool) -> Contestant:
     def run() -> object:
         if not training:
             with torch.no_grad():
-                return _hidden(model, pixels)
-        hidden = _hidden(model, pixels)
+                return compute_hidden(model, pixels)
+        hidden = compute_hidden(model, pixels)
         return torch.autograd.grad(hidden, list(model.parameters()), _grad_output(hidden))
 
     return Contestant(run, lambda: list(_deviations(model, pixels[:_NUM_CHECKED], training=training)))
@@ -89,7 +87,7 @@ def _deviations(model: nn.Module, pixels: Tensor, *, training: bool) -> Iterator
     for one in (model, right):
         leaf = pixels.to(next(one.parameters()).dtype).requires_grad_(training)
         with torch.set_grad_enabled(training):
-            hidden = _hidden(one, leaf)
+            hidden = compute_hidden(one, leaf)
         slope = torch.autograd.grad(hidden, leaf, _grad_output(hidden))[0] if training else None
         results.append((hidden.detach(), slope))
     for what, ours, theirs, allowed in zip(
@@ -101,15 +99,15 @@ def _deviations(model: nn.Module, pixels: Tensor, *, training: bool) -> Iterator
 
 def _case(dtype: torch.dtype, *, training: bool) -> Case:
     def prepare() -> PreparedCase:
-        contestants = {name: partial(_contestant, name, dtype, training=training) for name in (OURS, _THEIRS)}
+        contestants = {name: partial(_contestant, name, dtype, training=training) for name in _CONTESTANTS}
         return PreparedCase(Work(_PICTURES, "pictures/s", step=1.0), contestants)
 
     return Case(
         f"{DTYPE_NAMES[dtype]} vit {'training' if training else 'forward'}",
         f"{_PICTURES} pictures of {_SIDE} x {_SIDE} pixels, {_TOKENS} tokens",
         prepare,
-        (OURS, _THEIRS),
-        (Faster(_THEIRS, 1.0),),
+        _CONTESTANTS,
+        tuple(Faster(peer, 1.0) for peer in (_THEIRS, _TIMM)),
         quick=dtype == torch.float32 and not training,
         length=_TOKENS,
     )
@@ -118,7 +116,7 @@ def _case(dtype: torch.dtype, *, training: bool) -> Case:
 SUITE = Suite(
     name="images",
     title="Image models",
-    description="ViT base with regard and with transformers.",
+    description="ViT base with regard, transformers and timm.",
     cases=tuple(
         _case(dtype, training=training) for dtype in (torch.float32, torch.bfloat16) for training in (False, True)
     ),

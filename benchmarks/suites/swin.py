@@ -1,11 +1,12 @@
-"""A whole image model, Swin-T at 224 x 224 pixels, with regard and with transformers.
+"""A whole image model, Swin-T at 224 x 224 pixels, with regard, transformers and timm.
 
     forward     the last hidden states of pictures
     training    the same, and the gradients of all weights and of the pixels
 
 transformers computes Swin by torch's fused attention ("sdpa", its default) and by products and a softmax
 ("transformers-eager"); the mask of shifted windows and the relative position bias are one tensor there, of all windows
-of the batch. Weights are random and the same in all. Results are compared with transformers in float64.
+of the batch. timm computes products and a softmax, its default for Swin. Weights are random and the same in all.
+Results are compared with transformers in float64.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from torch import Tensor
 
 from benchmarks.accuracy import Deviation, deviation
 from benchmarks.case import OURS, Case, Contestant, PreparedCase, Suite, Work
+from benchmarks.image_baselines import build_swin, compute_hidden
 from benchmarks.optional_imports import import_transformers
 from benchmarks.problem import DTYPE_NAMES
 from benchmarks.targets import Faster
@@ -32,6 +34,7 @@ _SIDE, _BATCH = 224, 4
 _NUM_CHECKED = 1
 """Number of pictures that are compared with float64."""
 _PEERS = {"transformers": "sdpa", "transformers-eager": "eager"}
+_TIMM = "timm"
 
 
 def _case(dtype: torch.dtype, *, training: bool) -> Case:
@@ -40,8 +43,8 @@ def _case(dtype: torch.dtype, *, training: bool) -> Case:
         f"{what} {DTYPE_NAMES[dtype]}",
         f"{_BATCH} pictures of {_SIDE} x {_SIDE} pixels",
         partial(_prepare, dtype, training=training),
-        (OURS, *_PEERS),
-        (Faster("transformers", 1.0),),
+        (OURS, *_PEERS, _TIMM),
+        tuple(Faster(peer, 1.0) for peer in ("transformers", _TIMM)),
         quick=dtype == torch.bfloat16,
     )
 
@@ -50,14 +53,13 @@ def _prepare(dtype: torch.dtype, *, training: bool) -> PreparedCase:
     pixels = torch.randn(_BATCH, 3, _SIDE, _SIDE, generator=torch.Generator().manual_seed(2020)).to(dtype)
     makers: dict[str, Callable[[], Any]] = {OURS: partial(_load_ours, dtype)}
     makers |= {name: partial(_build_peer, dtype, implementation) for name, implementation in _PEERS.items()}
-    contestants = {
-        name: partial(_contestant, make, pixels, training=training, ours=name == OURS) for name, make in makers.items()
-    }
+    makers[_TIMM] = lambda: build_swin(_build_peer(torch.float32, "eager")).to(dtype)
+    contestants = {name: partial(_contestant, make, pixels, training=training) for name, make in makers.items()}
     return PreparedCase(Work(_BATCH, "pictures/s", step=1.0), contestants)
 
 
-def _contestant(make: Callable[[], Any], pixels: Tensor, *, training: bool, ours: bool) -> Contestant:
-    compute = partial(_train if training else _infer, make(), field="hidden" if ours else "last_hidden_state")
+def _contestant(make: Callable[[], Any], pixels: Tensor, *, training: bool) -> Contestant:
+    compute = partial(_train if training else _infer, make())
 
     def compared() -> list[Deviation]:
         some = pixels[:_NUM_CHECKED]
@@ -66,15 +68,15 @@ def _contestant(make: Callable[[], Any], pixels: Tensor, *, training: bool, ours
     return Contestant(lambda: compute(pixels=pixels), compared)
 
 
-def _infer(model: Any, pixels: Tensor, field: str) -> tuple[Tensor, ...]:
+def _infer(model: Any, pixels: Tensor) -> tuple[Tensor, ...]:
     with torch.no_grad():
-        return (getattr(model(pixels), field),)
+        return (compute_hidden(model, pixels),)
 
 
-def _train(model: Any, pixels: Tensor, field: str) -> tuple[Tensor, ...]:
+def _train(model: Any, pixels: Tensor) -> tuple[Tensor, ...]:
     """Compute the hidden states and the gradient of the pixels; the gradients of the weights are discarded."""
     leaf = pixels.clone().requires_grad_()
-    hidden = getattr(model(leaf), field)
+    hidden = compute_hidden(model, leaf)
     hidden.backward(_upstream(hidden.shape).to(hidden))
     model.zero_grad()
     assert leaf.grad is not None
@@ -88,7 +90,7 @@ def _upstream(shape: torch.Size) -> Tensor:
 
 def _deviations(pixels: Tensor, found: tuple[Tensor, ...], *, training: bool) -> Iterator[Deviation]:
     model = _build_peer(torch.float64, "eager")
-    expected = (_train if training else _infer)(model, pixels.double(), "last_hidden_state")
+    expected = (_train if training else _infer)(model, pixels.double())
     names = ("hidden states", "gradient of the pixels")
     for name, one, other, tolerance in zip(names, found, expected, _TOLERANCES[pixels.dtype], strict=False):
         yield deviation(name, one, other, tolerance)
@@ -116,13 +118,14 @@ def _load_ours(dtype: torch.dtype) -> Any:
 SUITE = Suite(
     name="swin",
     title="Whole image model: Swin-T",
-    description="Swin-T (12 layers in windows of 7 x 7 tokens) at 224 x 224 pixels, compared with transformers.",
+    description="Swin-T (12 layers in windows of 7 x 7 tokens) at 224 x 224: regard, transformers and timm.",
     cases=tuple(
         _case(dtype, training=training) for training in (False, True) for dtype in (torch.float32, torch.bfloat16)
     ),
     notes=(
         "Weights are random, and models have no heads. transformers adds the mask of shifted windows to the relative "
         "position bias, one tensor for all windows of the batch, and computes by torch's fused attention (sdpa), or by "
-        "products and a softmax (transformers-eager). training: forward, and the gradients of weights and pixels.",
+        "products and a softmax (transformers-eager), which is timm's default too. training: forward, and the "
+        "gradients of weights and pixels.",
     ),
 )
