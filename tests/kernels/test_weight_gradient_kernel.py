@@ -114,7 +114,7 @@ class TestInLayers:
             return nn.functional.linear(tokens, weight, bias)
 
         monkeypatch.setattr(projection, "_find_onednn", lambda: compute)
-        monkeypatch.setattr(projection, "_is_onednn_faster", lambda: True)
+        monkeypatch.setattr(projection, "matmul_library", lambda: "onednn")
         monkeypatch.setattr(projection, "uses_own_kernel", lambda: True)
 
     @pytest.fixture

@@ -154,10 +154,29 @@ class PictureTrainingOptions:
             rich_help_panel=_PANEL,
         ),
     ] = None
+    resized_crop: Annotated[
+        float | None,
+        typer.Option(
+            "--resized-crop",
+            metavar="SHARE",
+            help="Instead: cut out a part of at least this share of the area, and resize it. 0.08 is usual for photos.",
+            show_default=False,
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
     flip: Annotated[
         bool | None,
         typer.Option(
             "--flip/--no-flip", help="Mirror half of the pictures.", show_default=False, rich_help_panel=_PANEL
+        ),
+    ] = None
+    jitter: Annotated[
+        float | None,
+        typer.Option(
+            "--jitter",
+            help="Largest relative change of brightness, contrast and colour; 0.4 is usual for photos.",
+            show_default=False,
+            rich_help_panel=_PANEL,
         ),
     ] = None
     policy: Annotated[

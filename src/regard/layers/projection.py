@@ -7,9 +7,14 @@ torch multiplies float32 by MKL, which on an AMD CPU with AVX-512 uses half of t
 passes over the result for the bias (in bfloat16) and for the activation. oneDNN, which comes with torch, does all of it
 in one pass, so ``linear_activation`` uses it on a CPU with AVX-512; in training for the three products, in float32
 (torch itself uses it in bfloat16). The weights are not prepacked: oneDNN packs them in each call, which costs little
-from some 16 rows on, and no packed copy can become stale. On an Intel CPU MKL uses the whole vector width, and oneDNN
-is no faster at the product itself: there it is used only with an activation, and not in training. A measurement decides
-which of the two a CPU is, unless the environment variable REGARD_LINEAR does: "onednn" or "torch".
+from some 16 rows on, and no packed copy can become stale.
+
+With an activation that oneDNN has, and in bfloat16, it is always used. What else it is used for is one of
+``MATMUL_LIBRARIES``, unless the environment variable REGARD_LINEAR names another:
+
+    onednn          all products: where it is measured to be much faster, as on AMD Zen 5
+    onednn-large    large products: AMD Zen 4 needs two cycles for a whole vector, so that MKL's halves cost it little
+    torch           none: on an Intel CPU, where MKL uses the whole vector width
 
 Few tokens, as in a decoding step, take as long as reading the weights, and neither library reads them as fast as memory
 allows: MKL and oneDNN reach half of it. regard's own kernel does (``kernels/operators/projection_op.py``), and is used
@@ -45,8 +50,15 @@ _MIN_PRODUCTS_TRAINED = 2**23
 _ROWS_AT_ONCE = 2048
 """Rows that the gradient of a weight sums in one product; with 16,384 rows of width 512 it takes 1.6 times as long."""
 _BESIDE_OWN = "+own"
+MATMUL_LIBRARIES = ("onednn", "onednn-large", "torch")
 _MIN_SPEEDUP = 1.4
-"""Speedup from which oneDNN is used: about 2 over MKL on AMD Zen 5, 0.98 on an Intel Xeon of 2023."""
+"""Speedup from which oneDNN is used for all products: about 2 over MKL on AMD Zen 5, 1.15 on Zen 4, 0.98 on an Intel
+Xeon of 2023.
+"""
+_MIN_LARGE_PRODUCTS, _MIN_LARGE_WIDTH = 2**26, 512
+"""Number of multiplications that "onednn-large" takes to be large, and in training also the least width: from there on
+oneDNN takes 0.7 to 0.95 of the time on AMD Zen 4, and with gradients 0.75 to 1.05.
+"""
 
 
 @final
@@ -159,19 +171,40 @@ def _find_onednn() -> Callable[..., Tensor] | None:
     return operator
 
 
+@cache
 def matmul_library() -> str:
-    """Name of the library that multiplies float32 in linear layers in training or without activation."""
-    return "onednn" if _is_onednn_faster() else "torch"
+    """Name of what multiplies float32 in training or without activation, one of ``MATMUL_LIBRARIES``.
+
+    Set by REGARD_LINEAR, else measured. Raises OptionError for a name that this machine does not have.
+    """
+    named = os.environ.get("REGARD_LINEAR", "").removesuffix(_BESIDE_OWN)
+    if named and named not in matmul_libraries():
+        raise unknown_name_error("library in the environment variable REGARD_LINEAR", named, matmul_libraries())
+    onednn = _find_onednn()
+    if onednn is None or named:
+        return named or "torch"
+    left = torch.ones(512, 512)
+    products = (partial(functional.linear, left, left), partial(onednn, left, left, None, "none", [], ""))
+    of_torch, of_onednn = least_seconds(products, tries=8)
+    if of_torch > _MIN_SPEEDUP * of_onednn:
+        return "onednn"
+    return "onednn-large" if _is_amd() else "torch"
 
 
 def matmul_libraries() -> tuple[str, ...]:
-    """Names of the libraries that are available on this machine: "torch", and "onednn" if it is."""
-    return ("torch",) if _find_onednn() is None else ("onednn", "torch")
+    """Those of ``MATMUL_LIBRARIES`` that this machine has."""
+    return ("torch",) if _find_onednn() is None else MATMUL_LIBRARIES
+
+
+def _is_amd() -> bool:
+    """Whether this is an AMD CPU, or one of its design: they alone have the instructions SSE4a."""
+    read = getattr(torch.cpu, "get_capabilities", None)  # which older torch lacks
+    return read is not None and bool(read().get("sse4a", False))
 
 
 def linear_backend() -> str:
     """What multiplies in linear layers, as REGARD_LINEAR names it: "onednn+own" is oneDNN beside the own kernels."""
-    library = matmul_library()
+    library = matmul_library()  # raises for an unknown name
     return os.environ.get("REGARD_LINEAR") or library + _BESIDE_OWN
 
 
@@ -188,20 +221,6 @@ def uses_own_kernel() -> bool:
     """
     named = os.environ.get("REGARD_LINEAR", "")
     return not named or named.endswith(_BESIDE_OWN)
-
-
-@cache
-def _is_onednn_faster() -> bool:
-    """Whether oneDNN multiplies float32 faster than torch's default library: set by REGARD_LINEAR, else measured."""
-    onednn, named = _find_onednn(), os.environ.get("REGARD_LINEAR", "").removesuffix(_BESIDE_OWN)
-    if named and named not in matmul_libraries():
-        raise unknown_name_error("library in the environment variable REGARD_LINEAR", named, matmul_libraries())
-    if onednn is None or named:
-        return named == "onednn"
-    left = torch.ones(512, 512)
-    products = (partial(functional.linear, left, left), partial(onednn, left, left, None, "none", [], ""))
-    of_torch, of_onednn = least_seconds(products, tries=8)
-    return of_torch > _MIN_SPEEDUP * of_onednn
 
 
 def is_plain_linear(projection: nn.Module) -> TypeGuard[nn.Linear]:
@@ -236,5 +255,14 @@ def _should_use_onednn(tokens: Tensor, projection: nn.Linear, form: Activation) 
         and not torch.is_autocast_enabled("cpu")
         and bool(torch.backends.mkldnn.enabled)
         and (tokens.dtype != torch.bfloat16 or torch.ops.mkldnn._is_mkldnn_bf16_supported())
-        and (tokens.dtype != torch.float32 or not bare or _is_onednn_faster())
+        and (tokens.dtype != torch.float32 or not bare or _is_onednn_faster(rows, weight, trained=trained))
     )
+
+
+def _is_onednn_faster(rows: int, weight: Tensor, *, trained: bool) -> bool:
+    """Whether a bare product in float32 is left to oneDNN."""
+    library = matmul_library()
+    if library != "onednn-large":
+        return library == "onednn"
+    is_large = rows * weight.numel() >= _MIN_LARGE_PRODUCTS
+    return is_large and (not trained or min(weight.shape) >= _MIN_LARGE_WIDTH)

@@ -1,7 +1,10 @@
 """Augmentation of training pictures: random changes that keep the label, drawn from a generator that is passed in.
 
     crop      pad by p pixels (black), cut the picture's size out at a random place        Krizhevsky et al. 2012, 4.1
+    resized_crop   cut out a share of the area from a to 1, its height 3/4 to 4/3 of its width, and resize it (bilinear)
+              to the picture's size; a = 0.08 in Szegedy et al. 2015, section 6
     flip      mirror left and right, with probability 1/2
+    jitter    brightness, contrast and colour by a factor of 1 - j to 1 + j each, in this order
     policy    "trivial": one operation of ``OPERATIONS`` and one of 31 magnitudes, both uniform, for each picture
               (TrivialAugment, Mueller and Hutter 2021, algorithm 1, with the operations of RandAugment);
               "rand": two operations of magnitude 9 of 30 (RandAugment, Cubuk et al. 2020, algorithm 1)
@@ -26,8 +29,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.errors import check_choice, check_count, check_flag, check_number
-from regard.vision.augmentation_operations import OPERATIONS, apply_operation
+from regard.errors import OptionError, check_choice, check_count, check_flag, check_number
+from regard.vision.augmentation_operations import OPERATIONS, apply_operation, blend
 
 POLICIES = ("none", "trivial", "rand")
 LEVELS = ("none", "light", "strong")
@@ -35,6 +38,8 @@ _MAX_PADDING = 2**10
 _MAGNITUDES = 31
 _RAND_OPERATIONS, _RAND_MAGNITUDE = 2, 9
 _ERASED_SHARES, _ERASED_RATIOS = (0.02, 1 / 3), (0.3, 10 / 3)
+_CROPPED_RATIOS = (3 / 4, 4 / 3)
+_JITTERED = ("brightness", "contrast", "colour")
 
 
 @final
@@ -56,13 +61,17 @@ class Draws:
     """The random numbers of a batch of ``batch`` pictures.
 
     shifts (batch, 2)         rows and columns, of a cut out of the padded picture; None without ``crop``
+    crops (batch, 4)          top, left, bottom, right of what is cut out and resized; None without ``resized_crop``
     flips (batch,)            which pictures are mirrored
+    jitters (batch, 3)        factors of brightness, contrast and colour; None without ``jitter``
     operations (batch, n)     indices of ``OPERATIONS``; magnitudes (batch, n), -1 to 1
     boxes (batch, 4)          top, left, bottom, right of what is erased; empty boxes where nothing is
     """
 
     shifts: Int[np.ndarray, "batch 2"] | None
+    crops: Int[np.ndarray, "batch 4"] | None
     flips: Bool[np.ndarray, " batch"]
+    jitters: Float[np.ndarray, "batch 3"] | None
     operations: Int[np.ndarray, "batch n"]
     magnitudes: Float[np.ndarray, "batch n"]
     boxes: Int[np.ndarray, "batch 4"]
@@ -76,17 +85,21 @@ class Augmentation:
 
     Args:
         crop: pixels of padding on each side before the picture's size is cut out; 0 is none.
+        resized_crop: smallest share of the area that is cut out and resized; 0 is none.
         flip: whether half of the pictures are mirrored.
+        jitter: largest relative change of brightness, contrast and colour; 0 is none.
         policy: "none", "trivial" or "rand".
         erase: probability that a rectangle is erased.
         mixup: alpha of mixup; 0 is none.
         cutmix: alpha of cutmix; 0 is none.
 
-    Raises OptionError for values out of range.
+    Raises OptionError for values out of range, and for both crops.
     """
 
     crop: int = 0
+    resized_crop: float = 0.0
     flip: bool = False
+    jitter: float = 0.0
     policy: str = "none"
     erase: float = 0.0
     mixup: float = 0.0
@@ -94,7 +107,16 @@ class Augmentation:
 
     def __post_init__(self) -> None:
         check_count("crop", self.crop, least=0, most=_MAX_PADDING)
+        check_number("resized_crop", self.resized_crop, least=0.0, most=1.0)
+        if self.crop and self.resized_crop:
+            raise OptionError(
+                "there are two random crops",
+                expected="crop (pixels of padding) or resized_crop (a share of the area)",
+                got=f"crop={self.crop}, resized_crop={self.resized_crop}",
+                do="set one of them to 0: --crop 0 or --resized-crop 0",
+            )
         check_flag("flip", self.flip)
+        check_number("jitter", self.jitter, least=0.0, most=1.0)
         check_choice("augmentation policy", self.policy, POLICIES)
         check_number("erase", self.erase, least=0.0, most=1.0)
         check_number("mixup", self.mixup, least=0.0)
@@ -105,7 +127,9 @@ class Augmentation:
         operations, magnitudes = self._draw_policy(generator, batch)
         return Draws(
             shifts=generator.integers(0, 2 * self.crop + 1, (batch, 2)) if self.crop else None,
+            crops=self._draw_crops(generator, batch, height, width),
             flips=generator.random(batch) < (0.5 if self.flip else 0.0),
+            jitters=1 + self.jitter * generator.uniform(-1, 1, (batch, len(_JITTERED))) if self.jitter else None,
             operations=operations,
             magnitudes=magnitudes,
             boxes=self._draw_boxes(generator, batch, height, width),
@@ -122,9 +146,15 @@ class Augmentation:
         """
         if draws.shifts is not None:
             pictures = _shift(pictures, draws.shifts[rows], self.crop)
+        if draws.crops is not None:
+            pictures = _resize_parts(pictures, draws.crops[rows])
         flips = torch.from_numpy(draws.flips[rows]).to(pictures.device)
         if self.flip:
             pictures = torch.where(flips[:, None, None, None], pictures.flip(-1), pictures)
+        if draws.jitters is not None:
+            factors = torch.from_numpy(draws.jitters[rows]).to(pictures.device, pictures.dtype)
+            for name, factor in zip(_JITTERED, factors.unbind(1), strict=True):
+                pictures = blend(name, pictures, factor)
         for number in range(draws.operations.shape[1]):
             pictures = _apply_operations(pictures, draws.operations[rows, number], draws.magnitudes[rows, number])
         return _erase(pictures, draws.boxes[rows], fill) if self.erase else pictures
@@ -148,16 +178,19 @@ class Augmentation:
         magnitudes = (np.full((batch, count), _RAND_MAGNITUDE) if self.policy == "rand" else drawn) / (_MAGNITUDES - 1)
         return operations, magnitudes * np.where(generator.random((batch, count)) < 0.5, -1.0, 1.0)
 
+    def _draw_crops(
+        self, generator: np.random.Generator, batch: int, height: int, width: int
+    ) -> Int[np.ndarray, "batch 4"] | None:
+        if not self.resized_crop:
+            return None
+        return _draw_rectangles(generator, batch, (height, width), (self.resized_crop, 1.0), _CROPPED_RATIOS)
+
     def _draw_boxes(
         self, generator: np.random.Generator, batch: int, height: int, width: int
     ) -> Int[np.ndarray, "batch 4"]:
         erased = generator.random(batch) < self.erase
-        area = height * width * generator.uniform(*_ERASED_SHARES, batch)
-        ratio = np.exp(generator.uniform(math.log(_ERASED_RATIOS[0]), math.log(_ERASED_RATIOS[1]), batch))
-        sides = np.stack([np.sqrt(area * ratio), np.sqrt(area / ratio)], axis=1).round().astype(np.int64)
-        sides = np.clip(sides, 1, [height, width]) * erased[:, None]
-        begin = (generator.random((batch, 2)) * (np.array([height, width]) - sides + 1)).astype(np.int64)
-        return np.concatenate([begin, begin + sides], axis=1)
+        boxes = _draw_rectangles(generator, batch, (height, width), _ERASED_SHARES, _ERASED_RATIOS)
+        return boxes * erased[:, None]
 
     def _draw_mix(self, generator: np.random.Generator, batch: int, height: int, width: int) -> Mix | None:
         alphas = [alpha for alpha in (self.mixup, self.cutmix) if alpha]
@@ -174,6 +207,26 @@ class Augmentation:
         end = np.clip(np.round(centre + half), 0, [height, width]).astype(int)
         taken = int((end - begin).prod())
         return Mix(1 - taken / (height * width), partner, (int(begin[0]), int(begin[1]), int(end[0]), int(end[1])))
+
+
+def _draw_rectangles(
+    generator: np.random.Generator,
+    count: int,
+    size: tuple[int, int],
+    shares: tuple[float, float],
+    ratios: tuple[float, float],
+) -> Int[np.ndarray, "count 4"]:
+    """Draw rectangles (top, left, bottom, right) in a picture of ``size``, height and width, anywhere.
+
+    Their areas are ``shares`` of the picture's, uniform, and their heights ``ratios`` of their widths, uniform in the
+    logarithm; what is higher or wider than the picture is cut.
+    """
+    area = size[0] * size[1] * generator.uniform(*shares, count)
+    ratio = np.exp(generator.uniform(math.log(ratios[0]), math.log(ratios[1]), count))
+    sides = np.stack([np.sqrt(area * ratio), np.sqrt(area / ratio)], axis=1).round().astype(np.int64)
+    sides = np.clip(sides, 1, size)
+    begin = (generator.random((count, 2)) * (np.array(size) - sides + 1)).astype(np.int64)
+    return np.concatenate([begin, begin + sides], axis=1)
 
 
 def choose_augmentation(level: str, edge: int) -> Augmentation:
@@ -215,6 +268,18 @@ def _shift(
     picture = torch.arange(count, device=pictures.device)[:, None, None, None]
     channel = torch.arange(channels, device=pictures.device)[None, :, None, None]
     return padded[picture, channel, rows[:, None, :, None], columns[:, None, None, :]]
+
+
+def _resize_parts(
+    pictures: Float[Tensor, "rows channels height width"], crops: Int[np.ndarray, "rows 4"]
+) -> Float[Tensor, "rows channels height width"]:
+    """Resize the part of each picture (top, left, bottom, right) to the picture's size."""
+    size = pictures.shape[2:]
+    parts = [
+        torch.nn.functional.interpolate(picture[None, :, top:bottom, left:right], size, mode="bilinear")
+        for picture, (top, left, bottom, right) in zip(pictures, crops.tolist(), strict=True)
+    ]
+    return torch.cat(parts) if parts else pictures
 
 
 def _apply_operations(

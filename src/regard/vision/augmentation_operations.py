@@ -41,7 +41,7 @@ def apply_operation(
     if name in ("rotate", "shear_x", "shear_y", "translate_x", "translate_y"):
         return _move(name, pictures, magnitude)
     strength = magnitude.abs()
-    factor = (1 + _RANGE * magnitude)[:, None, None, None]
+    factor = 1 + _RANGE * magnitude
     if name == "auto_contrast":
         low, high = pictures.amin((2, 3), keepdim=True), pictures.amax((2, 3), keepdim=True)
         return torch.where(high > low, (pictures - low) / (high - low).clamp_min(1e-12), pictures)
@@ -53,7 +53,15 @@ def apply_operation(
         step = 2.0 ** (_BITS * strength).round()[:, None, None, None]
         return ((pictures * 255).round() / step).floor() * step / 255
     if name == "sharpness":
-        return load_kornia("enhance").sharpness(pictures, factor.flatten()).clamp(0, 1)
+        return load_kornia("enhance").sharpness(pictures, factor).clamp(0, 1)
+    return blend(name, pictures, factor)
+
+
+def blend(
+    name: str, pictures: Float[Tensor, "batch channels height width"], factor: Float[Tensor, " batch"]
+) -> Float[Tensor, "batch channels height width"]:
+    """Multiply the "brightness", the "contrast" or the "colour" of each picture by its factor, and cut to 0 to 1."""
+    factor = factor[:, None, None, None]
     if name == "brightness":
         return (factor * pictures).clamp(0, 1)
     grey = _to_grey(pictures)

@@ -23,7 +23,7 @@ def clean_environment(monkeypatch):
 
 
 def clear_choices():
-    for choice in (projection._is_onednn_faster, projection.uses_own_kernel):
+    for choice in (projection.matmul_library, projection.uses_own_kernel):
         choice.cache_clear()
 
 
@@ -51,7 +51,7 @@ def test_a_resumed_run_uses_the_own_kernels_as_the_run_did(monkeypatch):
 
 
 @pytest.mark.parametrize("ending", ["", "+own"])
-@pytest.mark.parametrize("name", ["onednn", "torch"])
+@pytest.mark.parametrize("name", projection.MATMUL_LIBRARIES)
 def test_matmul_library_of_the_run_is_restored(monkeypatch, name, ending):
     library = name + ending
     if name not in projection.matmul_libraries():

@@ -10,7 +10,7 @@ from regard.errors import OptionError
 from regard.vision.augmentation import Augmentation, choose_augmentation, mix_pictures
 from regard.vision.augmentation_operations import OPERATIONS, apply_operation
 
-STRONG = Augmentation(crop=3, flip=True, policy="rand", erase=0.5, mixup=0.4, cutmix=1.0)
+STRONG = Augmentation(crop=3, flip=True, jitter=0.3, policy="rand", erase=0.5, mixup=0.4, cutmix=1.0)
 
 
 def batch(count=5, height=13, width=17, channels=3):
@@ -36,6 +36,48 @@ def test_crop_is_a_part_of_the_padded_picture():
         np.testing.assert_array_equal(changed[number], padded[number, :, row : row + 13, column : column + 17])
     many = draw(augmentation, 1000).shifts
     assert (many.min(), many.max()) == (0, 6)
+
+
+def test_resized_crop_is_a_part_that_pillow_resizes():
+    augmentation, pictures = Augmentation(resized_crop=0.2), batch()
+    draws = draw(augmentation)
+    changed = apply(augmentation, pictures, draws)
+    for number, (top, left, bottom, right) in enumerate(draws.crops):
+        part = Image.fromarray((pictures[number] * 255).round().byte().permute(1, 2, 0).numpy())
+        part = part.crop((left, top, right, bottom))
+        expected = np.asarray(part.resize((17, 13), Image.Resampling.BILINEAR))
+        np.testing.assert_allclose(changed[number].permute(1, 2, 0) * 255, expected, atol=1.01)
+
+
+def test_resized_crops_have_the_areas_and_sides_of_the_paper():
+    top, left, bottom, right = draw(Augmentation(resized_crop=0.2), 4001, height=96, width=96).crops.T
+    height, width = bottom - top, right - left
+    assert min(top.min(), left.min()) == 0
+    assert max(bottom.max(), right.max()) == 96
+    shares, ratios = height * width / 96**2, height / width
+    assert 0.19 < shares.min() < 0.21
+    whole = np.quantile(shares[(height < 96) & (width < 96)], [0.25, 0.5])
+    assert np.all(np.abs(whole - (0.2 + 0.8 * np.array([0.25, 0.5]) * 0.85)) < 0.06)  # the largest are cut
+    assert 0.7 < ratios.min() < 0.77
+    assert 1.3 < ratios.max() < 1.43
+    assert abs(np.log(ratios).mean()) < 0.02
+
+
+def test_jitter_multiplies_as_pillow_does():
+    augmentation, pictures = Augmentation(jitter=0.4), batch()
+    draws = draw(augmentation)
+    changed = apply(augmentation, pictures, draws)
+    for number, factors in enumerate(draws.jitters):
+        image = Image.fromarray((pictures[number] * 255).round().byte().permute(1, 2, 0).numpy())
+        for enhancer, factor in zip(
+            (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color), factors, strict=True
+        ):
+            image = enhancer(image).enhance(factor)
+        np.testing.assert_allclose(changed[number].permute(1, 2, 0) * 255, np.asarray(image), atol=3.01)
+    many = draw(augmentation, 4001).jitters
+    assert many.shape == (4001, 3)
+    assert 0.6 <= many.min() < 0.61
+    assert 1.39 < many.max() <= 1.4
 
 
 def test_flip_mirrors_half_of_the_pictures():
@@ -128,11 +170,12 @@ def test_movements_are_affine_maps_around_the_centre(name, magnitude):
         np.testing.assert_allclose(changed[number], expected, atol=2e-4)
 
 
+@pytest.mark.parametrize("crop", [{"crop": 3}, {"crop": 0, "resized_crop": 0.3}])
 @pytest.mark.parametrize("policy", ["trivial", "rand"])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_rows_do_not_depend_on_one_another(policy, channels):
+def test_rows_do_not_depend_on_one_another(policy, channels, crop):
     """A process that computes some rows of a batch gets those rows, up to the rounding of batched operations."""
-    augmentation, pictures = STRONG.override(policy=policy), batch(31, channels=channels)
+    augmentation, pictures = STRONG.override(policy=policy, **crop), batch(31, channels=channels)
     draws = draw(augmentation, 31)
     whole = apply(augmentation, pictures, draws)
     assert whole.min() >= 0
@@ -144,11 +187,13 @@ def test_rows_do_not_depend_on_one_another(policy, channels):
 
 def test_draws_depend_on_the_generator_alone():
     torch.manual_seed(1)
-    first = draw(STRONG, 31)
+    whole, resized = STRONG, STRONG.override(crop=0, resized_crop=0.3)
+    first = draw(whole, 31)
     torch.manual_seed(2)
     np.random.default_rng().random()
-    second, other = draw(STRONG, 31), draw(STRONG, 31, seed=(1, 2, 4))
-    for name in ("shifts", "flips", "operations", "magnitudes", "boxes"):
+    second, other = draw(whole, 31), draw(whole, 31, seed=(1, 2, 4))
+    np.testing.assert_array_equal(draw(resized, 31).crops, draw(resized, 31).crops)
+    for name in ("shifts", "flips", "jitters", "operations", "magnitudes", "boxes"):
         np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
         assert not np.array_equal(getattr(first, name), getattr(other, name))
     assert first.mix.share == second.mix.share
@@ -195,8 +240,10 @@ def test_levels():
 
 @pytest.mark.usefixtures("without_shape_checks")
 @pytest.mark.parametrize(
-    "options", [{"crop": -1}, {"flip": 3}, {"policy": "auto"}, {"erase": 1.5}, {"mixup": -1}, {"cutmix": "1"}]
-)
+    "options",
+    [{"crop": -1}, {"flip": 3}, {"policy": "auto"}, {"erase": 1.5}, {"mixup": -1}, {"cutmix": "1"}, {"jitter": 1.1},
+     {"resized_crop": -0.1}, {"resized_crop": 2.0}, {"crop": 2, "resized_crop": 0.5}],
+)  # fmt: skip
 def test_options_out_of_range(options):
     with pytest.raises(OptionError):
         Augmentation(**options)

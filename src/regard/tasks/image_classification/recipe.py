@@ -17,7 +17,7 @@ CLASS_WEIGHTS = ("none", "balanced")
 DISTILLATION = ("hard", "soft")
 DEFAULT_MEMORY = 2.0
 """Gigabytes of decoded pictures that are kept."""
-_OVERRIDES = ("crop", "flip", "policy", "erase", "mixup", "cutmix")
+_OVERRIDES = ("crop", "resized_crop", "flip", "jitter", "policy", "erase", "mixup", "cutmix")
 _PATHS_EXAMPLE = 'for example {}=(Path("flowers/"),)'
 _MOST_EDGE = 2**12
 
@@ -39,7 +39,8 @@ class ImageClassificationRecipe:
         hyperparameters: values that override those of a new model's config.
         attention: the attention mechanism of a new model.
         augment: "none", "light" or "strong", as ``vision.augmentation.choose_augmentation``.
-        crop, flip, policy, erase, mixup, cutmix: override a part of it; None leaves the part as it is.
+        crop, resized_crop, flip, jitter, policy, erase, mixup, cutmix: override a part of it; None leaves the part as
+            it is, but ``resized_crop`` replaces a crop that is not given.
         batch: pictures of a batch.
         class_weights: "balanced" weights the loss of each label by the inverse of its frequency; or "none".
         smoothing: label smoothing factor, from 0 to 1.
@@ -63,7 +64,9 @@ class ImageClassificationRecipe:
     attention: str | None = None
     augment: str = "light"
     crop: int | None = None
+    resized_crop: float | None = None
     flip: bool | None = None
+    jitter: float | None = None
     policy: str | None = None
     erase: float | None = None
     mixup: float | None = None
@@ -116,6 +119,8 @@ class ImageClassificationRecipe:
     def augmentation(self, edge: int) -> Augmentation:
         """The augmentation for pictures whose shorter edge is ``edge``."""
         overrides = {name: getattr(self, name) for name in _OVERRIDES}
+        if self.resized_crop and self.crop is None:
+            overrides["crop"] = 0
         return choose_augmentation(self.augment, edge).override(**overrides)
 
     def fields(self) -> dict[str, Any]:
