@@ -33,6 +33,7 @@ class Recipe:
 
     crop: str | None = None
     rate: str | None = None
+    optimizer: str | None = None
     augmentation: tuple[str, ...] = ()
     hyperparameters: tuple[str, ...] = ()
 
@@ -41,8 +42,8 @@ RECIPES = {
     "cct-tiny": Recipe(
         "2",
         "2e-3",
-        ("--no-flip", "--erase", "0.25"),
-        (
+        augmentation=("--no-flip", "--erase", "0.25"),
+        hyperparameters=(
             "stochastic_depth=0",
             "attention_dropout=0",
             "width=128",
@@ -52,12 +53,12 @@ RECIPES = {
             "tokenizer_width=64",
         ),
     ),
-    "vit-tiny": Recipe("1", "1e-3", hyperparameters=("width=128", "layers=3", "inner=256", "heads=4")),
+    "vit-tiny": Recipe("1", "2e-3", "muon", hyperparameters=("width=128", "layers=3", "inner=256", "heads=4")),
     "swin-tiny": Recipe(
         "1",
         "3e-3",
-        ("--no-flip", "--erase", "0.25"),
-        ("stochastic_depth=0", "patch_size=4", "width=80", "depths=[2,1]", "heads=[4,8]", "window=4"),
+        augmentation=("--no-flip", "--erase", "0.25"),
+        hyperparameters=("stochastic_depth=0", "patch_size=4", "width=80", "depths=[2,1]", "heads=[4,8]", "window=4"),
     ),
 }
 
@@ -73,6 +74,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--augment", default="light", choices=("none", "light", "strong"))
     parser.add_argument("--crop", help="pixels of padding before a random crop; default: the recipe's")
     parser.add_argument("--schedule", default="cosine", help="of the learning rate; cosine ends with the minutes")
+    parser.add_argument("--optimizer", help="adamw or muon; default: the recipe's")
     parser.add_argument("--rate", help="peak learning rate; default: the recipe's")
     parser.add_argument("--batch", type=int, default=128, help="pictures of a batch")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="of the models' configs")
@@ -93,7 +95,11 @@ def make_options(asked: argparse.Namespace, name: str) -> list[str]:
     """The options of `regard train classify` for a model."""
     recipe = RECIPES.get(name, Recipe())
     made = ["--data", str(asked.data), "--minutes", str(asked.minutes), "--augment", asked.augment]
-    for option, value in (("--crop", asked.crop or recipe.crop), ("--rate", asked.rate or recipe.rate)):
+    for option, value in (
+        ("--crop", asked.crop or recipe.crop),
+        ("--rate", asked.rate or recipe.rate),
+        ("--optimizer", asked.optimizer or recipe.optimizer),
+    ):
         made += [] if value is None else [option, value]
     made += [*recipe.augmentation, "--schedule", asked.schedule]
     made += ["--batch", str(asked.batch), "--seed", str(asked.seed), "--dtype", asked.dtype, "--patience", "0"]

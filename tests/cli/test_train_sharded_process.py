@@ -65,6 +65,7 @@ def test_two_processes_have_the_losses_of_one_and_save_whole_checkpoints(data):
     [
         ([*LM, *SAME], FSDP),
         ([*LM, *SAME, "--accumulate", 3], DECODER),
+        ([*LM, *SAME, "--optimizer", "muon"], DECODER),
         ([*LM, *SAME, "--batch", 1], DECODER),  # the second process has no rows
         ([*LM, *SAME], DECODER | {"FSDP_ACTIVATION_CHECKPOINTING": "true"}),
         ([*LM, "--model", "llama", "--steps", 20], DECODER),

@@ -49,7 +49,7 @@ ScheduleName = Annotated[
     ),
 ]
 Smoothing = Annotated[float, typer.Option("--smoothing", min=0.0, max=0.99, help="Label smoothing factor.")]
-WeightDecay = Annotated[float, typer.Option("--weight-decay", min=0.0, help="Weight decay of AdamW.")]
+WeightDecay = Annotated[float, typer.Option("--weight-decay", min=0.0, help="Weight decay.")]
 LoraRank = Annotated[
     int | None,
     typer.Option(
@@ -87,6 +87,15 @@ class TrainingOptions(ABC):
     ] = None
     smoothing: float = 0.0
     clip: Annotated[float, typer.Option("--clip", min=0.0, help="Maximum gradient norm; 0 disables clipping.")] = 1.0
+    optimizer: Annotated[
+        str,
+        typer.Option(
+            "--optimizer",
+            metavar="NAME",
+            help="adamw; or muon for the matrices of blocks, which from scratch usually needs fewer steps.",
+            autocompletion=choice_completer(("adamw", "muon")),
+        ),
+    ] = "adamw"
     weight_decay: WeightDecay = 0.01
     lora: int | None = None
     lora_alpha: float | None = None
@@ -161,6 +170,7 @@ class TrainingOptions(ABC):
             schedule=Schedule(schedule, peak=self.rate, warmup=self.warmup, steps=steps),
             accumulate=self.accumulate,
             clip=self.clip,
+            optimizer=self.optimizer,
             weight_decay=self.weight_decay,
             precision=self.precision,
             epochs=self.epochs,

@@ -2,8 +2,7 @@
 
     a step    each process takes its shard of the rows of each of ``accumulate`` batches;
               gradient of (sum of the losses of all shards) / (tokens of all batches), clipped to norm ``clip``;
-              AdamW (Kingma and Ba 2015; Loshchilov and Hutter 2019) with betas 0.9 and 0.98, epsilon 1e-9, as in
-              Vaswani et al. 2017, section 5.3, at the schedule's learning rate
+              AdamW or Muon (``optimizers``) at the schedule's learning rate
 
 So the loss does not depend on how batches are sharded. A step depends on the weights, the optimizer state, the random
 number generators and the ``Progress``: a checkpoint holds all of them, and a run resumed from one gives the same bits
@@ -22,13 +21,14 @@ from pathlib import Path
 from typing import Any, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.errors import DataError
 from regard.models.checkpoint_writer import recover_model
 from regard.train import state_dicts
 from regard.train.averaging import average_states
 from regard.train.distributed import Processes
+from regard.train.optimizers import make_optimizer
 from regard.train.precision import autocast_dtype
 from regard.train.progress import Progress
 from regard.train.reports import Report
@@ -69,11 +69,17 @@ class Trainer:
         self._full_model = copy.deepcopy(task.model).to(processes.device) if processes.is_sharded else task.model
         if after is None:
             torch.manual_seed(settings.seed + processes.rank)
-        self.model, self.optimizer = processes.prepare(task.model, _make_optimizer(task.model, settings))
+        self._autocast = autocast_dtype(settings.precision)
+        optimizer = make_optimizer(
+            settings.optimizer,
+            task.model,
+            weight_decay=settings.weight_decay,
+            dtype=self._autocast or torch.float32,
+        )
+        self.model, self.optimizer = processes.prepare(task.model, optimizer)
         self._unwrapped_model = processes.unwrap(self.model)
         if after is not None:
             self._load_checkpoint(after)
-        self._autocast = autocast_dtype(settings.precision)
         self._steps_per_epoch = len(self._group_batches(0))
         self._validate_every = settings.validate_every or min(
             max(self._steps_per_epoch, _MIN_VALIDATE_EVERY), _MAX_VALIDATE_EVERY
@@ -355,10 +361,3 @@ class Trainer:
         state_dicts.set_weights(self._unwrapped_model, checkpoint.weights, self._tied)
         state_dicts.set_optimizer_state(self._unwrapped_model, self.optimizer, checkpoint.optimizer)
         state_dicts.set_rng_states(self._processes.select_own(checkpoint.random), self._processes.device)
-
-
-def _make_optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
-    trained = [weight for weight in model.parameters() if weight.requires_grad]
-    return torch.optim.AdamW(
-        trained, lr=0.0, betas=(0.9, 0.98), eps=1e-9, weight_decay=settings.weight_decay, fused=True
-    )

@@ -9,7 +9,8 @@ from regard.errors import OptionError, check_choice, check_count, check_flag, ch
 from regard.layers.precision import PRECISIONS
 from regard.train.schedule import Schedule
 
-_LASTING_FIELDS = ("seed", "accumulate", "clip", "weight_decay", "precision", "average")
+OPTIMIZERS = ("adamw", "muon")
+_LASTING_FIELDS = ("seed", "optimizer", "accumulate", "clip", "weight_decay", "precision", "average")
 
 
 @final
@@ -23,7 +24,9 @@ class Settings:
             ``minutes``, whichever comes first; by minutes the rate follows the clock, so no two runs are the same.
         accumulate: gradient accumulation: batches in a step.
         clip: maximum gradient norm; 0 disables clipping.
-        weight_decay: weight decay of AdamW, Loshchilov and Hutter 2019.
+        optimizer: "adamw", or "muon" for the matrices of blocks and AdamW for the other weights, which from scratch
+            usually needs fewer steps: see ``optimizers``.
+        weight_decay: decoupled weight decay, Loshchilov and Hutter 2019.
         precision: precision of matrix products: "float32"; "bfloat16" (autocast: weights stay float32); or "auto", the
             faster of the two on this machine, which ``regard.train.run`` measures and reports. A run resumed with
             "auto" keeps the precision it was started with.
@@ -44,6 +47,7 @@ class Settings:
     schedule: Schedule = field(default_factory=Schedule)
     accumulate: int = 1
     clip: float = 1.0
+    optimizer: str = "adamw"
     weight_decay: float = 0.0
     precision: str = "auto"
     epochs: int | None = None
@@ -57,6 +61,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_choice("precision", self.precision, ("auto", *PRECISIONS))
+        check_choice("optimizer", self.optimizer, OPTIMIZERS)
         check_count("seed", self.seed, least=0)
         check_kind("schedule", self.schedule, Schedule, do="regard.train.schedule.Schedule(peak=...)")
         check_count("accumulate", self.accumulate)
@@ -88,8 +93,8 @@ class Settings:
     def lasting(self) -> dict[str, Any]:
         """The settings that must be the same when a run is resumed, as JSON values: all but bounds and intervals.
 
-        The names are steps (of a cosine), schedule, rate, warmup, floor, seed, accumulate, clip, weight_decay,
-        precision and average, and the epochs and minutes with which a cosine ends.
+        The names are steps (of a cosine), schedule, rate, warmup, floor, seed, optimizer, accumulate, clip,
+        weight_decay, precision and average, and the epochs and minutes with which a cosine ends.
         """
         ends = self.schedule.ends_with_the_run
         return {

@@ -29,7 +29,7 @@ from regard.train.task import RunContext, Task
 if TYPE_CHECKING:
     from regard.train.distributed import Processes
 
-_OLD_RUN_DEFAULTS = {"floor": 0.0, "cosine_epochs": None, "cosine_minutes": None}
+_OLD_RUN_DEFAULTS = {"floor": 0.0, "optimizer": "adamw", "cosine_epochs": None, "cosine_minutes": None}
 """Settings that earlier versions used but did not write to run.json."""
 _RESERVED_NAMES = {"arithmetic", "files"}
 """Names in run.json that belong neither to the task nor to the settings."""
@@ -243,10 +243,12 @@ def _begin_run(
 def _prepare_task(task: Task, context: RunContext) -> Settings:
     """Prepare the task, and return the settings with its values for those that were None."""
     from regard.layers import checkpoint_activations
+    from regard.train.optimizers import check_optimizer
 
     task.prepare(context)
     if context.settings.checkpoint_activations:
         checkpoint_activations(task.model)
+    check_optimizer(context.settings.optimizer, task.model)
     settings = task.complete(context.settings)
     return replace(settings, schedule=settings.schedule.complete())
 

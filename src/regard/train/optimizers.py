@@ -1,0 +1,138 @@
+"""The optimizers: AdamW for all weights, or Muon for the matrices of blocks and AdamW for the others.
+
+    adamw    Kingma and Ba 2015; Loshchilov and Hutter 2019; with betas of 0.9 and 0.98 and an epsilon of 1e-9, as in
+             Vaswani et al. 2017, section 5.3
+    muon     M = 0.95 M + 0.05 G,  O = orthogonalize(0.95 M + 0.05 G),
+             W = W - rate * (decay W + 0.2 sqrt(max(rows, columns)) O)
+
+of a weight W (rows, columns) with the gradient G. Jordan et al. 2024, "Muon: an optimizer for hidden layers in neural
+networks", with the scale of Liu et al. 2025, "Muon is scalable for LLM training", equation 4: its updates have the size
+of AdamW's, so both take the same learning rate and weight decay. Embeddings, output layers, biases, norms, convolutions
+and all that is not in a block are not such matrices.
+
+    orthogonalize(X) is close to U V^T for X = U S V^T: five times  X = a X + (b A + c A A) X,  A = X X^T,  of X / |X|
+
+torch.optim.Muon is the same, but multiplies in bfloat16 on every processor: on one with AVX2 alone, a matrix
+of 2,048 x 512 takes 7 seconds a step. Here the precision is that of the other products of the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, final, overload
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.errors import RefusedError
+from regard.layers.activation_checkpoint import CheckpointedBlock
+from regard.layers.reversible import ReversibleBlock
+
+_BETAS, _EPSILON = (0.9, 0.98), 1e-9
+_MOMENTUM, _SCALE = 0.95, 0.2
+_COEFFICIENTS, _ITERATIONS = (3.4445, -4.7750, 2.0315), 5
+_LEAST_NORM = 1e-7
+
+
+def make_optimizer(name: str, model: nn.Module, *, weight_decay: float, dtype: torch.dtype) -> torch.optim.Optimizer:
+    """Make one of ``settings.OPTIMIZERS`` for the weights of ``model`` that are trained, with a learning rate of 0.
+
+    ``dtype`` is the precision of the products of "muon".
+    """
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    if name == "adamw":
+        return torch.optim.AdamW(trained, lr=0.0, betas=_BETAS, eps=_EPSILON, weight_decay=weight_decay, fused=True)
+    return Muon(find_matrices(model), trained, weight_decay=weight_decay, dtype=dtype)
+
+
+def check_optimizer(name: str, model: nn.Module) -> None:
+    """Raise RefusedError if the optimizer is "muon" and the model has no matrices for it."""
+    if name == "muon" and not find_matrices(model):
+        raise RefusedError(
+            f"{type(model).__name__} has no matrices for the optimizer muon",
+            expected="linear layers that are trained, in blocks such as those of a Transformer",
+            got="none",
+            do='use optimizer="adamw" (--optimizer adamw)',
+        )
+
+
+def find_matrices(model: nn.Module) -> list[Tensor]:
+    """Find the weights of linear layers in blocks, of those that are trained."""
+    blocks = (one for one in model.modules() if isinstance(one, CheckpointedBlock | ReversibleBlock))
+    layers = (one for block in blocks for one in block.modules() if isinstance(one, nn.Linear))
+    return list({one.weight: None for one in layers if one.weight.requires_grad})
+
+
+@final
+class Muon(torch.optim.Optimizer):
+    """Muon for ``matrices``, and AdamW for the others of the ``trained`` weights.
+
+    Its state is that of AdamW for the others, and "momentum" for matrices.
+
+    Args:
+        matrices: weights (rows, columns), some of ``trained``.
+        trained: all weights.
+        weight_decay: weight decay of all weights.
+        dtype: precision of the products that orthogonalize.
+    """
+
+    def __init__(
+        self, matrices: list[Tensor], trained: list[nn.Parameter], *, weight_decay: float, dtype: torch.dtype
+    ) -> None:
+        chosen = {id(one) for one in matrices}
+        others = [one for one in trained if id(one) not in chosen]
+        groups = [{"params": matrices, "muon": True}, {"params": others, "muon": False}]
+        # AdamW reads the second group, in which it finds all of its options.
+        self._adamw = torch.optim.AdamW(others, lr=0.0, betas=_BETAS, eps=_EPSILON, fused=True)
+        super().__init__(groups, {**self._adamw.defaults, "weight_decay": weight_decay})
+        self._dtype = dtype
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Update all weights that have a gradient; ``closure`` computes the loss and gradients before."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            if group["muon"]:
+                self._step_matrices(group)
+        # A loaded checkpoint replaces groups and state, so they are passed in each step.
+        self._adamw.param_groups = [group for group in self.param_groups if not group["muon"]]
+        self._adamw.state = self.state
+        self._adamw.step()
+        return loss
+
+    def _step_matrices(self, group: dict[str, Any]) -> None:
+        for weight in group["params"]:
+            if weight.grad is None:
+                continue
+            state = self.state[weight]
+            if not state:
+                state["momentum"] = torch.zeros_like(weight)
+            momentum = state["momentum"].lerp_(weight.grad, 1 - _MOMENTUM)
+            update = orthogonalize(weight.grad.lerp(momentum, _MOMENTUM), self._dtype)
+            weight.mul_(1 - group["lr"] * group["weight_decay"])
+            weight.add_(update.to(weight.dtype), alpha=-group["lr"] * _SCALE * max(weight.shape) ** 0.5)
+
+
+def orthogonalize(matrix: Float[Tensor, "rows columns"], dtype: torch.dtype) -> Float[Tensor, "rows columns"]:
+    """Return U V^T of the singular value decomposition U S V^T, with singular values of 0.7 to 1.2 in place of 1.
+
+    Computed in ``dtype``. Singular values that are 0, or too small for ``dtype``, stay small.
+    """
+    a, b, c = _COEFFICIENTS
+    tall = matrix.shape[0] > matrix.shape[1]
+    one = (matrix.mT if tall else matrix).to(dtype)
+    one = one / one.norm().clamp(min=_LEAST_NORM)
+    for _ in range(_ITERATIONS):
+        gram = one @ one.mT
+        one = torch.addmm(one, torch.addmm(gram, gram, gram, beta=b, alpha=c), one, beta=a)
+    return one.mT if tall else one
