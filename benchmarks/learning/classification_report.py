@@ -48,8 +48,9 @@ Fashion-MNIST (Xiao et al. 2017): 60,000 grey pictures of 28 x 28 for training, 
 clothing. Models of less than half a million weights from scratch, for the same minutes: a CCT of two convolutions and
 two layers of width 128, a ViT of three layers of 128, and a Swin of two layers of 80 and one of 160, both on patches of
 4 x 4. Pictures are shifted by one pixel, for the CCT by two. For the ViT half of them are mirrored; for the CCT and the
-Swin a rectangle is erased in a quarter of them. Augmentation and rates were compared on 10,000 of the training
-pictures. 2,000 of them are held out to choose the best weights.
+Swin a rectangle is erased in a quarter of them. AdamW trains the CCT and the Swin, [Muon](training.md#settings) the
+ViT. Augmentation, rates and optimizers were compared on training pictures. 2,000 of them are held out to choose the
+best weights.
 
 ```console
 pip install -e '.[train,vision,bench]'
@@ -194,8 +195,9 @@ PICTURES = Section(
     "Fashion-MNIST",
     _PICTURES_TEXT,
     {},
-    "In 15 minutes each model sees the training pictures 20 to 30 times, and the ViT has not fitted them yet: it is "
-    "right for 91 % of those.",
+    "In 15 minutes on two cores each model sees the training pictures 17 to 30 times. With AdamW the ViT does not fit "
+    "them in that time: it was right for 91 % of those and 89.7 % of the test pictures, after 13,950 steps on the same "
+    "processor as the CCT.",
     rows="model",
     examples="pictures",
 )

@@ -286,9 +286,9 @@ SUITE = Suite(
         "nystromformer: 64 landmarks, with the projections of query, key and value, which both compute and which are "
         "12.9 of 15.0 GFLOP at 8,192 tokens; convolution: of 65 values. "
         "linformer: 256 projected keys, a layer with its four projections, or what is between them; a layer of regard "
-        "projects tokens along their length first, with 17.4 GFLOP in place of 25.8 at 8,192 tokens; on the AMD "
-        "machines it was measured before that. performer: 266 features; performer-pytorch adds 0.0001 to each, and is "
-        "compared with the equation that this makes.",
+        "projects tokens along their length first, with 17.4 GFLOP in place of 25.8 at 8,192 tokens; on AMD "
+        "EPYC of family 26 it was measured before that. performer: 266 features; performer-pytorch adds 0.0001 to "
+        "each, and is compared with the equation that this makes.",
         f"Time and memory may grow with length to the power of {LINEAR_SLOPE}.",
     ),
 )

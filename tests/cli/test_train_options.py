@@ -43,6 +43,8 @@ def folder(tmp_path, monkeypatch):
         (["--sharing", "both"], OptionError, "joint"),
         (["--dtype", "float16"], OptionError, "auto, bfloat16, float32"),
         (["--schedule", "linear"], OptionError, "cosine"),
+        (["--optimizer", "sgd"], OptionError, "adamw, muon"),
+        (["--model", "gru", "--optimizer", "muon"], RefusedError, "--optimizer adamw"),
         (["--schedule", "cosine", "--steps", "5", "--warmup", "5"], OptionError, "more than the 5 of the warm-up"),
         (["--columns", "0,1"], OptionError, "columns"),
         (["--set", "layers"], OptionError, "name=value"),
