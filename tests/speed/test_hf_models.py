@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from benchmarks.case import OURS
 from benchmarks.suites import hf_models
 from benchmarks.targets import MaxTimeOfParts
 from benchmarks.timing import Samples
@@ -31,6 +30,8 @@ LAYERS = {
         "linear_value_head_dim": 6,
         "layer_types": ["linear_attention", "full_attention"],
     },
+    "gemma2 2048": {},
+    "gpt-oss 2048": {},
     "mamba2 2048": {"num_heads": 8, "head_dim": 8, "state_size": 6, "chunk_size": 4},
 }
 
@@ -43,7 +44,7 @@ def test_contestants_are_right_and_run(name, training):
     kind = replace(whole, lengths=lengths, sizes={**whole.sizes, **SMALL, **LAYERS[name]})
     problem = hf_models._ModelProblem(kind, torch.float32, training=training)
     scans = {scan: getattr(problem.file, scan) for scan in kind.scans}
-    for contestant in (OURS, "transformers", "native-part", "transformers-part"):
+    for contestant in kind.contestants:
         made = problem.contestant(contestant)
         assert not [one for one in made.deviations() if one.is_wrong]
         made.run()
