@@ -83,8 +83,9 @@ class Muon(torch.optim.Optimizer):
         chosen = {id(one) for one in matrices}
         others = [one for one in trained if id(one) not in chosen]
         groups = [{"params": matrices, "muon": True}, {"params": others, "muon": False}]
-        # AdamW reads the second group, in which it finds all of its options.
-        self._adamw = torch.optim.AdamW(others, lr=0.0, betas=_BETAS, eps=_EPSILON, fused=True)
+        groups = [group for group in groups if group["params"]]  # all adapters of LoRA are matrices
+        # In a step AdamW gets the group of the others, in which it finds all of its options.
+        self._adamw = torch.optim.AdamW(trained, lr=0.0, betas=_BETAS, eps=_EPSILON, fused=True)
         super().__init__(groups, {**self._adamw.defaults, "weight_decay": weight_decay})
         self._dtype = dtype
 

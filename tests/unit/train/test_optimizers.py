@@ -159,6 +159,19 @@ def test_a_checkpoint_continues_with_the_same_bits():
         assert torch.equal(one, other)
 
 
+def test_a_model_of_which_matrices_alone_are_trained():
+    """As with adapters of LoRA."""
+    block = Block(7, 8)
+    for weight in (block.norm.weight, block.norm.bias, block.layer.bias):
+        weight.requires_grad_(False)
+    optimizer = make_optimizer("muon", block, weight_decay=0.0, dtype=torch.float32)
+    optimizer.param_groups[0]["lr"] = RATE
+    before = block.layer.weight.detach().clone()
+    block(torch.randn(1, 3, 8)).square().sum().backward()
+    optimizer.step()
+    assert not torch.equal(block.layer.weight, before)
+
+
 def test_closures_are_computed_with_gradients():
     block = Block(7, 8)
     optimizer = make_optimizer("muon", block, weight_decay=0.0, dtype=torch.float32)
