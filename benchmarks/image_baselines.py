@@ -16,25 +16,24 @@ from torch import Tensor, nn
 
 from benchmarks.optional_imports import missing_package_error
 
-_VIT_NAMES = {
-    r"^embeddings\.cls_token$": "cls_token",
-    r"^embeddings\.position_embeddings$": "pos_embed",
+_SHARED_NAMES = {
     r"^embeddings\.patch_embeddings\.projection": "patch_embed.proj",
-    r"^layers\.": "blocks.",
     r"attention\.o_proj": "attn.proj",
     r"layernorm_before": "norm1",
     r"layernorm_after": "norm2",
     r"^layernorm": "norm",
 }
+_VIT_NAMES = {
+    **_SHARED_NAMES,
+    r"^embeddings\.cls_token$": "cls_token",
+    r"^embeddings\.position_embeddings$": "pos_embed",
+    r"^layers\.": "blocks.",
+}
 _SWIN_NAMES = {
-    r"^embeddings\.patch_embeddings\.projection": "patch_embed.proj",
+    **_SHARED_NAMES,
     r"^embeddings\.norm": "patch_embed.norm",
     r"^encoder\.": "",
     r"attention\.relative_position_bias\.": "attn.",
-    r"attention\.o_proj": "attn.proj",
-    r"layernorm_before": "norm1",
-    r"layernorm_after": "norm2",
-    r"^layernorm": "norm",
 }
 """What replaces each pattern in the name of a parameter of transformers."""
 

@@ -8,13 +8,13 @@
     gemma2     a Gemma-2 type: six layers of width 768 with a softcap, half of them with a window, 2,048 tokens
     gpt-oss    a gpt-oss type: six layers of width 768 with sinks, half of them with a window of 128, 2,048 tokens
 
-Models are called without their heads. Linear mixers (the last two) are compared with torch's form, which transformers
-computes on a CPU.
+Models are called without their heads. Linear mixers (qwen3 and mamba2) are compared with torch's form, which
+transformers computes on a CPU.
 
 Only attention can become faster, so the expected time is that of the model with "sdpa", without the time of its
 attention, and with regard's. Both parts are timed in the same rounds: the calls of all layers, on the tensors that the
-layers got; regard's without what ``regard.hf`` adds. The last two have no fused attention in torch: there transformers
-computes "eager", and only whole models are compared.
+layers got; regard's without what ``regard.hf`` adds. gemma2 and gpt-oss have no fused attention in torch: there
+transformers computes "eager", and only whole models are compared.
 """
 
 from __future__ import annotations
@@ -114,9 +114,10 @@ class _Model:
     def build(self, dtype: torch.dtype, implementation: str | None = None) -> Any:
         """Build the model with the same random weights each time; without an implementation with that of transformers.
 
-        That is "sdpa" for a model with attention layers.
+        That is "sdpa" for a model with attention layers, or "eager" if that is all there is.
         """
         transformers = import_transformers()
+        implementation = implementation or ("eager" if self.eager else None)
         config = transformers.AutoConfig.for_model(self.type, **self.sizes, use_cache=False)
         with torch.random.fork_rng():
             torch.manual_seed(2020)
@@ -173,7 +174,7 @@ class _ModelProblem:
     @cached_property
     def theirs(self) -> Any:
         """The model with "sdpa", or with "eager" if that is all there is."""
-        return self.kind.build(self.dtype, "eager" if self.kind.eager else None)
+        return self.kind.build(self.dtype)
 
     @cached_property
     def ours(self) -> Any:
@@ -207,7 +208,7 @@ class _ModelProblem:
     @cached_property
     def expected(self) -> tuple[Tensor, ...]:
         """Hidden states and gradient in float64."""
-        return self._solve(self.kind.build(torch.float64, "eager" if self.kind.eager else None))
+        return self._solve(self.kind.build(torch.float64))
 
     def contestant(self, name: str) -> Contestant:
         """Return the contestant of that name."""
@@ -357,19 +358,18 @@ class _ModelProblem:
 
 def _case(name: str, dtype: torch.dtype, *, training: bool) -> Case:
     kind = _MODELS[name]
-    contestants = kind.contestants
     expected = (MaxTimeOfParts(_THEIRS, _THEIR_PART, _OUR_PART, _WITHIN), Faster(_THEIRS, 1.0))
 
     def prepare() -> PreparedCase:
         problem = _ModelProblem(kind, dtype, training=training)
         work = Work(sum(kind.lengths), "tokens/s", step=1.0)
-        return PreparedCase(work, {one: partial(problem.contestant, one) for one in contestants})
+        return PreparedCase(work, {one: partial(problem.contestant, one) for one in kind.contestants})
 
     return Case(
         f"{DTYPE_NAMES[dtype]} {name} {'training' if training else 'forward'}",
         f"{kind.type}, texts of {', '.join(map(str, kind.lengths))} tokens",
         prepare,
-        contestants,
+        kind.contestants,
         (Faster(_THEIRS, 1.0 if training else _FASTER_THAN_EAGER),) if kind.eager else expected,
         quick=name == "bert 512",
         length=max(kind.lengths),

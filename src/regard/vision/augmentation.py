@@ -125,9 +125,10 @@ class Augmentation:
     def draw(self, generator: np.random.Generator, batch: int, height: int, width: int) -> Draws:
         """Draw the numbers for ``batch`` pictures of this size."""
         operations, magnitudes = self._draw_policy(generator, batch)
+        size, shares = (height, width), (self.resized_crop, 1.0)
         return Draws(
             shifts=generator.integers(0, 2 * self.crop + 1, (batch, 2)) if self.crop else None,
-            crops=self._draw_crops(generator, batch, height, width),
+            crops=_draw_rectangles(generator, batch, size, shares, _CROPPED_RATIOS) if self.resized_crop else None,
             flips=generator.random(batch) < (0.5 if self.flip else 0.0),
             jitters=1 + self.jitter * generator.uniform(-1, 1, (batch, len(_JITTERED))) if self.jitter else None,
             operations=operations,
@@ -177,13 +178,6 @@ class Augmentation:
         drawn = generator.integers(0, _MAGNITUDES, (batch, count))
         magnitudes = (np.full((batch, count), _RAND_MAGNITUDE) if self.policy == "rand" else drawn) / (_MAGNITUDES - 1)
         return operations, magnitudes * np.where(generator.random((batch, count)) < 0.5, -1.0, 1.0)
-
-    def _draw_crops(
-        self, generator: np.random.Generator, batch: int, height: int, width: int
-    ) -> Int[np.ndarray, "batch 4"] | None:
-        if not self.resized_crop:
-            return None
-        return _draw_rectangles(generator, batch, (height, width), (self.resized_crop, 1.0), _CROPPED_RATIOS)
 
     def _draw_boxes(
         self, generator: np.random.Generator, batch: int, height: int, width: int
