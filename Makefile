@@ -16,6 +16,9 @@ EVERYWHERE := not gpu and not huge
 OF_KERNELS := -m "$(EVERYWHERE) and not slow" -k "kernels or native" tests/kernels tests/conformance
 SENTENCE := The animal didn't cross the street because it was too tired.
 
+# Tests start hundreds of processes. Where the environment forbids bytecode, each would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-as test-huge checks lint format types docs docs-serve conformance kernels operations sanitize browser clean
 

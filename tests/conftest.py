@@ -129,6 +129,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.deselect = [*(config.option.deselect or []), stale]
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+
+
 def pytest_collection_finish() -> None:
     """Keep what is imported out of later collections of garbage, which took half a second of each of many tests."""
     gc.collect()

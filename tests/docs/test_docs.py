@@ -40,11 +40,11 @@ WITH_SHELL = [page for page in EXECUTED_PAGES if blocks(page, "sh")]
 _GENERATED = ("speed", "results")
 """Pages that repeat their notes for each machine or result."""
 _LONG_PARAGRAPH = 60
-_LONG_SHELL = ("audio", "bench", "gato", "images", "language-models", "masked-language-models", "translating")
+_SHORTENED = ("clip", "translating")
+_LONG_SHELL = (*_SHORTENED, "audio", "bench", "gato", "images", "language-models", "masked-language-models")
 """Pages whose commands train or measure for seconds. The fast tests of the same commands are tests/cli/test_bench.py,
 test_generate_process.py, test_train_gato.py, test_train_mlm_process.py, test_train_pictures_process.py,
 test_train_sharded_process.py (lm) and test_train_sounds_process.py."""
-_SHORTENED = ("translating",)
 _LONG_PYTHON = ("bench",)
 """Pages whose code measures for seconds; tests/unit/bench tests the same function."""
 

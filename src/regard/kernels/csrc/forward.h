@@ -283,24 +283,14 @@ struct Forward {
         for (int r = 0; r < n; r += width) store(change + r, exp2<A::degree>(load(change + r)));
         for (int r = 0; r < n; ++r) {
             shrink[r] = change[r];
-            vec<number> sum = {}, divisor = {}, most = broadcast(base[r]);
             const number* score = scores + (at + r) * row;
             unit* weight = weights + (at + r) * unit_row;
-            DropoutMask drop_mask = threshold ? make_drop_mask(first_query + first + r) : DropoutMask{};
+            vec<number> sum = {}, divisor = {};
             typename Hook::Row seen;
-            for (int t = 0; t < count; ++t) {
-                for (int64_t c0 = from[t] * width; c0 < stop[t] * width; c0 += width) {
-                    // The difference comes first; it is 0 for the largest score. The rounding error of times * score
-                    // would be large for a large score.
-                    vec<number> x = (load(score + t * tile + c0) - most) * broadcast(times);
-                    vec<number> w = softmax_weight<A::degree>(x);
-                    sum += w;
-                    if constexpr (A::per_unit > 1) divisor += A::round_to_bfloat16(w);
-                    seen.see(x, w);
-                    if (threshold) w = apply_dropout(drop_mask, (uint32_t)(tiles[t].index * tile + c0), threshold, w);
-                    store_weights(weight, t * tile + c0, w);
-                }
-            }
+            if (threshold)
+                weigh_row<true>(first + r, base[r], score, weight, tiles, count, from, stop, seen, &sum, &divisor);
+            else
+                weigh_row<false>(first + r, base[r], score, weight, tiles, count, from, stop, seen, &sum, &divisor);
             number* total = sums + (first + r) * width;
             store(total, multiply_add(load(total), broadcast(shrink[r]), sum));
             if constexpr (A::per_unit > 1) {
@@ -309,6 +299,34 @@ struct Forward {
             }
             hook.see(first + r, seen, shrink[r], highest[r], score, tiles, count, from, stop);
         }
+    }
+    // Writes the weights of one row; adds them to `total`, and the rounded ones to `total_divisor`.
+    template <bool has_dropout>
+    REGARD_INLINE void weigh_row(int64_t i, number base, const number* score, unit* weight, const KeyTile* tiles, int count,
+                                 const int32_t* from, const int32_t* stop, typename Hook::Row& seen, vec<number>* total,
+                                 vec<number>* total_divisor) const {
+        // Locals: a store of weights could change members, so those would be read again each time.
+        const vec<number> most = broadcast(base), factor_of = broadcast(times);
+        const uint32_t below = threshold;
+        const DropoutMask drop_mask = has_dropout ? make_drop_mask(first_query + i) : DropoutMask{};
+        vec<number> sum = {}, divisor = {};
+        for (int t = 0; t < count; ++t) {
+            const int64_t past = stop[t] * width;
+            for (int64_t c0 = from[t] * width; c0 < past; c0 += width) {
+                // The difference comes first; it is 0 for the largest score. The rounding error of times * score would
+                // be large for a large score.
+                const vec<number> x = (load(score + t * tile + c0) - most) * factor_of;
+                vec<number> w = softmax_weight<A::degree>(x);
+                sum += w;
+                if constexpr (A::per_unit > 1) divisor += A::round_to_bfloat16(w);
+                seen.see(x, w);
+                if constexpr (has_dropout)
+                    w = apply_dropout(drop_mask, (uint32_t)(tiles[t].index * tile + c0), below, w);
+                store_weights(weight, t * tile + c0, w);
+            }
+        }
+        *total = sum;
+        *total_divisor = divisor;
     }
     REGARD_INLINE DropoutMask make_drop_mask(int64_t query_index) const {
         return DropoutMask(p.seed, (uint64_t)(batch * p.heads + head), (uint64_t)query_index);

@@ -217,74 +217,78 @@ REGARD_INLINE float max_lane<float, vfloat>(vfloat v) {
 // With f = x - round(x), 2^f is a polynomial with constant term 1, fitted for the least relative error on [-1/2, 1/2]:
 // degree 4: 2.9e-6, degree 6: 2e-9; in double the Taylor series to degree 12: 2e-16.
 
+// 2^n as a constant, for small n >= 0.
+constexpr double power_of_two(int n) { return n == 0 ? 1 : 2 * power_of_two(n - 1); }
+
 template <int degree, int lowest = -126>
 REGARD_INLINE vfloat exp2(vfloat x) {
     static_assert(degree == 4 || degree == 6, "no such polynomial");
 #if defined(__AVX512F__)
+    constexpr float one = 1;
     vfloat f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEAREST_INT), whole = x - f;  // f is 0 for an infinity
 #else
-    x = maximum(broadcast(-200.0f), x);
-    const vfloat magic = broadcast(12582912.0f);  // 1.5 * 2^23: adding it leaves the rounded number in the low bits
+    // An exponent field of whole - lowest + 1 is 0, and so is the result, from lowest - 1 down: no comparison is needed.
+    // That power is 2^(126 + lowest) times too small, so the polynomial is as much larger, which rounds nothing.
+    constexpr float one = power_of_two(126 + lowest);
+    x = maximum(broadcast((float)(lowest - 1)), x);
+    // 1.5 * 2^23 leaves the rounded number in the low bits of the sum.
+    const vfloat magic = broadcast(12582912.0f + (1 - lowest));
     vfloat shifted = x + magic;
-    vfloat whole = shifted - magic, f = x - whole;
+    vfloat f = x - (shifted - magic);
 #endif
     vfloat p;
     if constexpr (degree == 4) {
-        p = multiply_add(f, broadcast(0.009582850681343114f), broadcast(0.055906428246035034f));
-        p = multiply_add(p, f, broadcast(0.2402409868290099f));
-        p = multiply_add(p, f, broadcast(0.6931241927588541f));
+        p = multiply_add(f, broadcast(one * 0.009582850681343114f), broadcast(one * 0.055906428246035034f));
+        p = multiply_add(p, f, broadcast(one * 0.2402409868290099f));
+        p = multiply_add(p, f, broadcast(one * 0.6931241927588541f));
     } else {
-        p = multiply_add(f, broadcast(0.00015353360632772324f), broadcast(0.001339887486670844f));
-        p = multiply_add(p, f, broadcast(0.009618437366409063f));
-        p = multiply_add(p, f, broadcast(0.05550332469693607f));
-        p = multiply_add(p, f, broadcast(0.24022647913499068f));
-        p = multiply_add(p, f, broadcast(0.6931472028559713f));
+        p = multiply_add(f, broadcast(one * 0.00015353360632772324f), broadcast(one * 0.001339887486670844f));
+        p = multiply_add(p, f, broadcast(one * 0.009618437366409063f));
+        p = multiply_add(p, f, broadcast(one * 0.05550332469693607f));
+        p = multiply_add(p, f, broadcast(one * 0.24022647913499068f));
+        p = multiply_add(p, f, broadcast(one * 0.6931472028559713f));
     }
-    p = multiply_add(p, f, broadcast(1.0f));
+    p = multiply_add(p, f, broadcast(one));
 #if defined(__AVX512F__)
     // "Not less than" includes NaN.
     return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(whole, broadcast((float)lowest), _CMP_NLT_UQ), p, whole);
 #else
-    // 2^whole from its exponent bits
-    typedef vec<int32_t> vint;
-    vint exponent = (vint)shifted - (vint)broadcast(12582912.0f);
-    vint above = exponent > broadcast<int32_t>(lowest - 1);
-    vfloat power = (vfloat)(((exponent + 127) << 23) & above);
-    vint is_nan = (vint)(x != x);
-    return (vfloat)(((vint)(p * power) & ~is_nan) | ((vint)x & is_nan));
+    return p * (vfloat)((vec<uint32_t>)shifted << 23);
 #endif
 }
 
 template <int degree, int lowest = -1022>
 REGARD_INLINE vdouble exp2(vdouble x) {
+#if defined(__AVX512F__)
+    constexpr double one = 1;
     x = maximum(broadcast(-1200.0), x);
     const vdouble magic = broadcast(6755399441055744.0);  // 1.5 * 2^52
+#else
+    constexpr double one = power_of_two(1022 + lowest);
+    x = maximum(broadcast((double)(lowest - 1)), x);
+    const vdouble magic = broadcast(6755399441055744.0 + (1 - lowest));
+#endif
     vdouble shifted = x + magic;
     vdouble whole = shifted - magic;
     vdouble f = x - whole;
     // ln(2)^k / k!
-    vdouble p = broadcast(2.5678435993488206e-11);
-    p = multiply_add(p, f, broadcast(4.4455382718708116e-10));
-    p = multiply_add(p, f, broadcast(7.054911620801123e-09));
-    p = multiply_add(p, f, broadcast(1.0178086009239699e-07));
-    p = multiply_add(p, f, broadcast(1.3215486790144307e-06));
-    p = multiply_add(p, f, broadcast(1.5252733804059841e-05));
-    p = multiply_add(p, f, broadcast(0.0001540353039338161));
-    p = multiply_add(p, f, broadcast(0.0013333558146428443));
-    p = multiply_add(p, f, broadcast(0.009618129107628477));
-    p = multiply_add(p, f, broadcast(0.05550410866482158));
-    p = multiply_add(p, f, broadcast(0.2402265069591007));
-    p = multiply_add(p, f, broadcast(0.6931471805599453));
-    p = multiply_add(p, f, broadcast(1.0));
+    vdouble p = broadcast(one * 2.5678435993488206e-11);
+    p = multiply_add(p, f, broadcast(one * 4.4455382718708116e-10));
+    p = multiply_add(p, f, broadcast(one * 7.054911620801123e-09));
+    p = multiply_add(p, f, broadcast(one * 1.0178086009239699e-07));
+    p = multiply_add(p, f, broadcast(one * 1.3215486790144307e-06));
+    p = multiply_add(p, f, broadcast(one * 1.5252733804059841e-05));
+    p = multiply_add(p, f, broadcast(one * 0.0001540353039338161));
+    p = multiply_add(p, f, broadcast(one * 0.0013333558146428443));
+    p = multiply_add(p, f, broadcast(one * 0.009618129107628477));
+    p = multiply_add(p, f, broadcast(one * 0.05550410866482158));
+    p = multiply_add(p, f, broadcast(one * 0.2402265069591007));
+    p = multiply_add(p, f, broadcast(one * 0.6931471805599453));
+    p = multiply_add(p, f, broadcast(one));
 #if defined(__AVX512F__)
     return _mm512_maskz_scalef_pd(_mm512_cmp_pd_mask(whole, broadcast((double)lowest), _CMP_NLT_UQ), p, whole);
 #else
-    typedef vec<int64_t> vint;
-    vint exponent = (vint)shifted - (vint)magic;
-    vint above = exponent > broadcast<int64_t>(lowest - 1);
-    vdouble power = (vdouble)(((exponent + 1023) << 52) & above);
-    vint is_nan = (vint)(x != x);
-    return (vdouble)(((vint)(p * power) & ~is_nan) | ((vint)x & is_nan));
+    return p * (vdouble)((vec<uint64_t>)shifted << 52);
 #endif
 }
 
