@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import CheckpointError, check_kind
-from regard.models import Clip, ClipText, TextClassifier
+from regard.models import Clip, ClipText, Perceiver, PerceiverTextEncoder, TextClassifier
 from regard.recording import Recording, record
 from regard.view.from_recording import layers_of, to_numpy
+from regard.view.perceiver_layers import make_perceiver_layers
 from regard.view.reading import Answer, Reading, Tokens
 
 
@@ -33,15 +34,19 @@ class RecordedText:
 def read(model: Any, text: str, *, truncate: bool = False, name: str = "the text") -> Reading:
     """Capture every attention layer of ``model``, from ``regard.load``, for a text; of a classifier also its answer.
 
-    Of a CLIP, the layers are those of its text tower, whose first token is kept apart as that of a decoder.
+    Of a CLIP, the layers are those of its text tower, whose first token is kept apart as that of a decoder. A Perceiver
+    has a layer of the heads that read the text and one of those of its queries, both through the latents.
     Raises DataError for a text longer than the model's limit unless ``truncate`` is set, and for one with too many
-    weights; ``name`` is the text's name in messages. Raises CheckpointError for a model without tokenizer.
+    weights; ``name`` is the text's name in messages. Raises CheckpointError for a model without tokenizer, and
+    OptionError for a Perceiver that does not answer for each token of a text.
     """
+    model = PerceiverTextEncoder.around(model) if isinstance(model, Perceiver) else model
     seen = record_text(model, text, truncate=truncate, name=name)
+    through_latents = reads_through_latents(model)
     return Reading(
         tokens=seen.tokens,
-        layers=layers_of(seen.calls),
-        hidden=to_numpy(torch.cat(seen.output.layers)),
+        layers=make_perceiver_layers(list(seen.calls)) if through_latents else layers_of(seen.calls),
+        hidden=None if through_latents else to_numpy(torch.cat(seen.output.layers)),
         dropped=seen.dropped,
         answer=_read_answer(model, seen.output.logits) if isinstance(model, TextClassifier) else None,
         sink=0 if isinstance(model, Clip | ClipText) else None,
@@ -63,9 +68,14 @@ def record_text(model: Any, text: str, *, truncate: bool, name: str) -> Recorded
     model.tokenizer.check_length(tokenized, name)
     batch = model.tokenizer.pad([tokenized])
     with torch.no_grad(), record(model) as seen:
-        output = model(batch.ids.to(model.device), mask=batch.mask, keep_layers=True)
+        output = model(batch.ids.to(model.device), mask=batch.mask, keep_layers=not reads_through_latents(model))
     tokens = Tokens(text, tokenized.tokens, spans_without_spaces(text, tokenized.spans), tokenized.special)
     return RecordedText(tokens, seen, output, tokenized.dropped)
+
+
+def reads_through_latents(model: Any) -> bool:
+    """Whether the model's layers are those of a Perceiver, which have no hidden state for each token."""
+    return isinstance(model.encoder if isinstance(model, TextClassifier) else model, Perceiver | PerceiverTextEncoder)
 
 
 def spans_without_spaces(text: str, spans: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

@@ -19,7 +19,7 @@ from regard.recording import LayerCall
 from regard.validation import make_request
 from regard.view.from_recording import to_numpy
 from regard.view.layer_weights import LayerWeights
-from regard.view.read import RecordedText, record_text
+from regard.view.read import RecordedText, reads_through_latents, record_text
 from regard.view.reading import Reading
 from regard.view.side_by_side import ComputedPanel, HeadMeasures, MechanismPanel, SideBySide
 
@@ -42,12 +42,19 @@ def read_side_by_side(
     """Compute the weights of every head of ``model`` for a text, exactly and under each of ``choices``.
 
     Random features and projections are drawn with a fixed seed. Raises the errors of ``read``; RefusedError for a model
-    whose own attention is not exact, and DataError for more than ``MAX_WEIGHTS`` weights. A mechanism that refuses the
-    model's layers has a panel with the reason.
+    whose own attention is not exact or not from token to token, and DataError for more than ``MAX_WEIGHTS`` weights. A
+    mechanism that refuses the model's layers has a panel with the reason.
     """
     check_kind("choices", choices, Sequence, do='regard.comparison.parse_choices("longformer,performer")')
     for choice in choices:
         check_kind("choice", choice, MechanismChoice, do='regard.comparison.MechanismChoice("longformer")')
+    if reads_through_latents(model):
+        raise RefusedError(
+            "the layers of a Perceiver are between a text and its latents",
+            expected="a model whose layers attend from token to token",
+            got=type(model).__name__,
+            do="view it without --mechanism, or choose another model",
+        )
     seen = record_text(model, text, truncate=truncate, name=name)
     calls = list(seen.calls)
     _check_exact(calls)

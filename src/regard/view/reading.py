@@ -17,6 +17,8 @@ from regard.view.attention_layer import AttentionLayer
 
 UNKNOWN_TOKENS = frozenset(("[UNK]", "<unk>"))  # names of the unknown token in vocabularies
 
+_WHITE_SPACE = {"\n": "↵", "\r": "↵", "\t": "⇥"}
+
 ALONE, ALIGNMENT, SOURCE, TARGET = "alone", "alignment", "source", "target"
 """Kinds of attention: within a text alone; from target to source; within the source; within the target."""
 
@@ -50,13 +52,22 @@ class Tokens:
         return len(self.pieces)
 
     def surface(self, token: int) -> str:
-        """The token's text in the original spelling; its vocabulary name if its span is empty."""
-        start, end = self.spans[token]
-        return self.pieces[token] if self.special[token] or start >= end else self.text[start:end]
+        """The token's text in the original spelling; white space as symbols, its vocabulary name for an empty span."""
+        return self.pieces[token] if self.special[token] else self.surface_of(token, token)
+
+    def surface_of(self, first: int, last: int) -> str:
+        """The text of the tokens ``first`` to ``last``, as ``surface`` does."""
+        start, end = self.spans[first][0], self.spans[last][1]
+        return _show_white_space(self.text[start:end]) if start < end else self.pieces[first]
 
     def is_unknown(self, token: int) -> bool:
         """Whether the token is outside the vocabulary, so that the model reads it as the unknown token."""
         return self.pieces[token] in UNKNOWN_TOKENS and not self.special[token]
+
+
+def _show_white_space(text: str) -> str:
+    """A text of white space alone as symbols that can be seen; any other text as it is."""
+    return text if text.strip() else "".join(_WHITE_SPACE.get(character, "␣") for character in text)
 
 
 @final

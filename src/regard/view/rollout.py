@@ -6,6 +6,7 @@
     of a readout        r = max(0, a * dy/da) R_L,    for z = sum_i a_i h_i, the vector that the head reads
     of latents          R_0 = A_0 or C_0, from latents to the input; the rows of the last layer, whose queries have no
                         part of the input of their own, are A_L R_{L-1} or C_L R_{L-1}
+    of latents, by head the same with one head in place of the mean: of the first layer, or of the last
 
 Row i of R says how much each token of the input counts for token i of the output; y is the logit of a label.
 
@@ -47,11 +48,25 @@ def latent_rollout(
 ) -> Float64[np.ndarray, "queries tokens"]:
     """Compute the rollout of a Perceiver: of cross-attention, self-attention of latents, and that of its queries."""
     first, *between, last = layers
-    rolled = first.mean(axis=0)
-    for weights in between:
+    rolled: np.ndarray = last.mean(axis=0) @ _roll_latents(first.mean(axis=0), between)
+    return rolled
+
+
+def latent_rollouts_by_head(
+    layers: Iterable[Float64[np.ndarray, "heads _ _"]],
+) -> tuple[Float64[np.ndarray, "cross_heads queries tokens"], Float64[np.ndarray, "output_heads queries tokens"]]:
+    """Compute the rollout of a Perceiver for each head that reads the input, and for each head of its queries."""
+    first, *between, last = layers
+    from_queries = last.mean(axis=0) @ _roll_latents(np.eye(first.shape[1]), between)
+    return from_queries @ first, last @ _roll_latents(first.mean(axis=0), between)
+
+
+def _roll_latents(
+    rolled: Float64[np.ndarray, "latents _"], layers: Iterable[Float64[np.ndarray, "heads latents latents"]]
+) -> Float64[np.ndarray, "latents _"]:
+    for weights in layers:
         rolled = _mix_with_identity(weights) @ rolled
-    answer: np.ndarray = last.mean(axis=0) @ rolled
-    return answer
+    return rolled
 
 
 def _mix_with_identity(weights: Float64[np.ndarray, "heads tokens tokens"]) -> Float64[np.ndarray, "tokens tokens"]:

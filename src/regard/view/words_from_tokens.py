@@ -109,8 +109,7 @@ def _number_occurrences(words: Sequence[Word]) -> tuple[Word, ...]:
 
 
 def _make_word(tokens: Tokens, pieces: list[int], is_word: bool) -> Word:
-    start, end = tokens.spans[pieces[0]][0], tokens.spans[pieces[-1]][1]
-    text = tokens.text[start:end] if start < end else tokens.pieces[pieces[0]]
+    text = tokens.surface_of(pieces[0], pieces[-1])
     return Word(text, tuple(pieces), is_word, is_known=not any(map(tokens.is_unknown, pieces)))
 
 

@@ -94,7 +94,7 @@ def test_a_text_shows_the_attention_of_the_text_tower(part):
     with torch.no_grad(), record(model.text) as seen:
         hidden = model.text(ids, keep_layers=True).layers
     assert len(reading.tokens) == ids.shape[1] == 7
-    assert [reading.tokens.surface(token) for token in range(1, 6)] == ["a", " ", "c", "a", "t"]
+    assert [reading.tokens.surface(token) for token in range(1, 6)] == ["a", "␣", "c", "a", "t"]
     assert reading.tokens.special == (True, *[False] * 5, True)
     assert reading.sink == 0
     np.testing.assert_allclose(reading.hidden, torch.cat(hidden).numpy(), atol=1e-6)
