@@ -323,8 +323,8 @@ SUITE = Suite(
         "The projections, which both compute, are 8.6 of 12.8 GFLOP forward at 4,096 tokens for Longformer, and 8.6 of "
         "13.8 for BigBird; forward and backward three times that, of 40 and 44. Their time at the peak bounds every "
         "ratio. A global token has keys and values of its own: transformers computes 4.3 GFLOP more for them. In "
-        "regard its one query attends to the tokens themselves, with 0.07 GFLOP; on AMD EPYC of family 25 "
-        "model 1 and of family 26 it was measured before that, and its rates include those 4.3 GFLOP.",
+        "regard its one query attends to the tokens themselves, with 0.07 GFLOP; on AMD EPYC of family 26 "
+        "it was measured before that, and its rates include those 4.3 GFLOP.",
         f"Growth is compared over {GROWTH_LENGTHS[0]:,} to {GROWTH_LENGTHS[-1]:,} tokens: in logarithms a slope of at "
         f"most {LINEAR_SLOPE}.",
     ),
