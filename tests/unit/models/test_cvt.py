@@ -208,7 +208,7 @@ def assert_same_model(peer, folder, size):
 
 class TestParity:
     def test_random_small_models_and_pictures(self, tmp_path_factory):
-        @examples(30, without_slow=4)
+        @examples(30, without_slow=2)
         @given(drawn=peers())
         def check(drawn):
             peer, size = drawn
