@@ -6,9 +6,8 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 from docs.pages import ROOT, page_name
 
@@ -79,6 +78,11 @@ OPTIONAL = (
 )
 
 
+@cache
+def parse(module: Path) -> ast.Module:
+    return ast.parse(module.read_text(encoding="utf-8"))
+
+
 def area_of_module(module: Path) -> str:
     return module.relative_to(SOURCE).with_suffix("").parts[0]
 
@@ -86,7 +90,7 @@ def area_of_module(module: Path) -> str:
 def imported_areas(module: Path) -> set[str]:
     """Return the areas of regard that a module imports from, anywhere in the file."""
     names: list[str] = []
-    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+    for node in ast.walk(parse(module)):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{page_name(module)}: imports are absolute"
             inner = [f"{node.module}.{one.name}" for one in node.names] if node.module == "regard" else [node.module]
@@ -100,13 +104,15 @@ def test_every_module_has_an_import_rank():
     assert {area_of_module(module) for module in MODULES} - {"__init__"} <= set(IMPORT_ORDER)
 
 
-@pytest.mark.parametrize("module", MODULES, ids=page_name)
-def test_imports_run_one_way(module):
-    if module == SOURCE / "__init__.py":
-        return
+def later_areas(module: Path) -> list[str]:
+    """Return the areas that a module imports from although they come after its own."""
     rank = IMPORT_ORDER.index(area_of_module(module))
-    later = [area for area in imported_areas(module) if area in IMPORT_ORDER and IMPORT_ORDER.index(area) > rank]
-    assert not later
+    return [area for area in imported_areas(module) if area in IMPORT_ORDER and IMPORT_ORDER.index(area) > rank]
+
+
+def test_imports_run_one_way():
+    later = {page_name(module): later_areas(module) for module in MODULES if module != SOURCE / "__init__.py"}
+    assert {module: areas for module, areas in later.items() if areas} == {}
 
 
 def test_training_does_not_import_tasks():
@@ -140,9 +146,8 @@ def test_file_names_avoid_utility_words():
             assert not {file.stem, file.parent.name} & FORBIDDEN_NAMES, page_name(file)
 
 
-@pytest.mark.parametrize("module", MODULES, ids=page_name)
-def test_every_module_has_a_docstring(module):
-    assert ast.get_docstring(ast.parse(module.read_text(encoding="utf-8")))
+def test_every_module_has_a_docstring():
+    assert [page_name(module) for module in MODULES if not ast.get_docstring(parse(module))] == []
 
 
 def is_abstract(node: ast.ClassDef) -> bool:
@@ -153,12 +158,20 @@ def is_abstract(node: ast.ClassDef) -> bool:
     return bool(bases & {"ABC", "Protocol"}) or "abstractmethod" in decorators
 
 
-@pytest.mark.parametrize("module", [module for module in MODULES if module.name != "errors.py"], ids=page_name)
-def test_classes_are_abstract_or_final(module):
+def is_final(node: ast.ClassDef) -> bool:
+    return "final" in {ast.unparse(one) for one in node.decorator_list}
+
+
+def test_classes_are_abstract_or_final():
     """Errors are neither: a library built on regard may subclass them."""
-    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ClassDef):
-            assert is_abstract(node) or "final" in {ast.unparse(one) for one in node.decorator_list}, node.name
+    classes = [
+        (page_name(module), node)
+        for module in MODULES
+        if module.name != "errors.py"
+        for node in ast.walk(parse(module))
+        if isinstance(node, ast.ClassDef)
+    ]
+    assert [(module, node.name) for module, node in classes if not (is_abstract(node) or is_final(node))] == []
 
 
 def test_pickle_is_not_used():
