@@ -42,9 +42,10 @@ _GENERATED = ("speed", "results")
 _LONG_PARAGRAPH = 60
 _SHORTENED = ("clip", "translating")
 _LONG_SHELL = (*_SHORTENED, "audio", "bench", "gato", "images", "language-models", "masked-language-models")
-"""Pages whose commands train or measure for seconds. The fast tests of the same commands are tests/cli/test_bench.py,
-test_generate_process.py, test_train_gato.py, test_train_mlm_process.py, test_train_pictures_process.py,
-test_train_sharded_process.py (lm) and test_train_sounds_process.py."""
+"""Pages whose commands train or measure for seconds. Those of ``_SHORTENED`` have a fast test with models of two steps;
+the fast tests of the other commands are tests/cli/test_bench.py, test_generate_process.py, test_train_gato.py,
+test_train_mlm_process.py, test_train_pictures_process.py, test_train_sharded_process.py (lm) and
+test_train_sounds_process.py."""
 _LONG_PYTHON = ("bench",)
 """Pages whose code measures for seconds; tests/unit/bench tests the same function."""
 

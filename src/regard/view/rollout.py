@@ -57,8 +57,8 @@ def latent_rollouts_by_head(
 ) -> tuple[Float64[np.ndarray, "cross_heads queries tokens"], Float64[np.ndarray, "output_heads queries tokens"]]:
     """Compute the rollout of a Perceiver for each head that reads the input, and for each head of its queries."""
     first, *between, last = layers
-    from_queries = last.mean(axis=0) @ _roll_latents(np.eye(first.shape[1]), between)
-    return from_queries @ first, last @ _roll_latents(first.mean(axis=0), between)
+    between_latents = _roll_latents(np.eye(first.shape[1]), between)
+    return last.mean(axis=0) @ between_latents @ first, last @ (between_latents @ first.mean(axis=0))
 
 
 def _roll_latents(

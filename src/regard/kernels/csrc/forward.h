@@ -300,7 +300,7 @@ struct Forward {
             hook.see(first + r, seen, shrink[r], highest[r], score, tiles, count, from, stop);
         }
     }
-    // Writes the weights of one row; adds them to `total`, and the rounded ones to `total_divisor`.
+    // Writes the weights of one row, their sum to `total`, and that of the rounded ones to `total_divisor`.
     template <bool has_dropout>
     REGARD_INLINE void weigh_row(int64_t i, number base, const number* score, unit* weight, const KeyTile* tiles, int count,
                                  const int32_t* from, const int32_t* stop, typename Hook::Row& seen, vec<number>* total,

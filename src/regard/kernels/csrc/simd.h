@@ -212,13 +212,13 @@ REGARD_INLINE float max_lane<float, vfloat>(vfloat v) {
 }
 #endif
 
+// 2^n as a constant, for small n >= 0.
+constexpr double power_of_two(int n) { return n == 0 ? 1 : 2 * power_of_two(n - 1); }
+
 // ---- 2^x for x up to slightly above 0; exactly 0 if x, rounded, is below `lowest`, and for -infinity; NaN for NaN
 // By default almost no result is a subnormal number: many processors take a hundred times as long to multiply one.
 // With f = x - round(x), 2^f is a polynomial with constant term 1, fitted for the least relative error on [-1/2, 1/2]:
 // degree 4: 2.9e-6, degree 6: 2e-9; in double the Taylor series to degree 12: 2e-16.
-
-// 2^n as a constant, for small n >= 0.
-constexpr double power_of_two(int n) { return n == 0 ? 1 : 2 * power_of_two(n - 1); }
 
 template <int degree, int lowest = -126>
 REGARD_INLINE vfloat exp2(vfloat x) {
