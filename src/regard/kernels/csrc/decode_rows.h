@@ -162,8 +162,8 @@ REGARD_INLINE bool is_nonfinite_row(const T* row, int64_t width) {
 
 inline constexpr int64_t prefetch_bytes = 4096;  // ahead of the current row
 
-// Row j starts j steps after the first. If the array's rows are adjacent, memory further on is prefetched while a row
-// is used; otherwise prefetching costs more than it gains.
+// Row j starts j steps after the first. If the array's rows are adjacent, memory further on is prefetched into the second
+// cache while a row is used; otherwise prefetching costs more than it gains.
 template <class T, bool is_contiguous>
 struct StridedRows {
     typedef T storage;
@@ -178,7 +178,7 @@ struct StridedRows {
         return row;
     }
     REGARD_INLINE void fetch(const T* from) const {
-        if constexpr (is_contiguous) __builtin_prefetch((const char*)from + prefetch_bytes);
+        if constexpr (is_contiguous) __builtin_prefetch((const char*)from + prefetch_bytes, 0, 2);
     }
 };
 

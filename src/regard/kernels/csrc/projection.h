@@ -112,6 +112,10 @@ struct Projection {
     static constexpr int most_tokens = 4, most_sums = 12;  // of 16
 #endif
     static constexpr int most_weights = 4;  // rows of weights that are read side by side
+    // One token reads them one after the other, as they are stored, which is what processors do fastest; but sums of a
+    // row that wait for each other leave time for other rows.
+    static constexpr int weights_of_one_token = W::vectors;
+    static constexpr int64_t prefetched = 8192;  // bytes ahead of the weights that are multiplied
 
     static size_t packed_bytes(int64_t inputs) {
         return (size_t)ceil_div(inputs, W::step) * W::vectors * sizeof(operand);
@@ -159,7 +163,8 @@ private:
     template <int count>
     static __attribute__((noinline)) void tokens(const ProjectionArguments& given, const char* packed, int64_t row,
                                                  int64_t first, int64_t stop) {
-        constexpr int weights = most_sums / count < most_weights ? most_sums / count : most_weights;
+        constexpr int wanted = count == 1 ? weights_of_one_token : most_weights;
+        constexpr int weights = most_sums / count < wanted ? most_sums / count : wanted;
         int64_t o = first;
         for (; o + weights <= stop; o += weights) block<count, weights>(given, packed, row, o);
         for (; o < stop; ++o) block<count, 1>(given, packed, row, o);
@@ -189,10 +194,13 @@ private:
         const int64_t inputs = given.inputs, each = (int64_t)packed_bytes(inputs);
         const stored* from = (const stored*)given.weight.data + o * inputs;
         vfloat sum[count][weights] = {};
+        // Into the second cache: there are too few buffers of the first one to wait for as much memory as can be read.
+        const char* later = (const char*)from + prefetched;
+        constexpr int64_t bytes = weights * W::step * (int64_t)sizeof(stored);
         int64_t k = 0;
-        for (; k + W::step <= inputs; k += W::step, packed += W::vectors * sizeof(operand)) {
+        for (; k + W::step <= inputs; k += W::step, packed += W::vectors * sizeof(operand), later += bytes) {
 #pragma GCC unroll 4
-            for (int i = 0; i < weights; ++i) __builtin_prefetch(from + (weights + i) * inputs + k);  // the next block's
+            for (int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(later + b, 0, 2);
             multiply<count, weights>(from + k, inputs, packed, each, sum);
         }
         if (k < inputs) {
