@@ -15,14 +15,18 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import soundfile
 from PIL import Image
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, ViewportSize, sync_playwright
 
 SENTENCE = "The animal didn't cross the street because it was too tired."
 HERE = Path(__file__).resolve().parent
 QUIET = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync")
 SIZE = {"width": 1080, "height": 1360}
 PATCHES_SIZE = {"width": 1080, "height": 1130}
+SOUND_SIZE = {"width": 1080, "height": 1020}
+EPISODE_SIZE = {"width": 1080, "height": 1240}
+GRID_WORLD = "MiniGrid-DoorKey-5x5-v0"
 MECHANISMS = "longformer,nystromformer,moba,linear"
 SCHEMES = ("light", "dark")
 
@@ -74,13 +78,46 @@ def train_shapes(folder: Path) -> tuple[Path, Path]:
     return folder / "model", folder / "cross.png"
 
 
-def draw_patches(browser: Browser, page_file: Path) -> None:
-    """Writes patches-light.png and patches-dark.png beside this file: the top of the page of a picture."""
+def train_tones(folder: Path) -> tuple[Path, Path]:
+    """Train a Conformer for a minute on tones that rise, fall, or beep twice; the model's folder, and a new sound."""
+    rate, generator = 16_000, np.random.default_rng(5)
+    for label in ("rising", "falling", "two beeps"):
+        (folder / "tones" / label).mkdir(parents=True)
+        for number in range(200):
+            soundfile.write(folder / "tones" / label / f"{number:03}.wav", make_tone(label, rate, generator), rate)
+    options = ["--data", folder / "tones", "--out", folder / "tones-model", "--minutes", "1", "--seed", "1"]
+    subprocess.run([command(), "train", "classify", *options], check=True)
+    soundfile.write(folder / "beeps.wav", make_tone("two beeps", rate, generator), rate)
+    return folder / "tones-model", folder / "beeps.wav"
+
+
+def make_tone(label: str, rate: int, generator: np.random.Generator) -> np.ndarray:
+    """A sound of 1.6 seconds in noise, float64 (samples,)."""
+    seconds = np.arange(int(1.6 * rate)) / rate
+    low, high = generator.uniform(300, 600), generator.uniform(1500, 3000)
+    rising = low + (high - low) * seconds / seconds[-1]
+    hertz = {"rising": rising, "falling": rising[::-1], "two beeps": np.full_like(seconds, high)}[label]
+    loud = np.ones_like(seconds)
+    if label == "two beeps":
+        begins = generator.uniform(0.1, 0.5), generator.uniform(0.8, 1.2)
+        loud = sum((seconds > begin) & (seconds < begin + 0.25) for begin in begins) > 0
+    return 0.3 * np.sin(2 * np.pi * np.cumsum(hertz) / rate) * loud + 0.02 * generator.normal(size=len(seconds))
+
+
+def train_player(folder: Path) -> Path:
+    """Train a Gato for some minutes to fetch a key and open a door; the model's folder."""
+    options = ["--task", GRID_WORLD, "--experience", "20000", "--out", folder / "gato", "--minutes", "6", "--seed", "1"]
+    subprocess.run([command(), "train", "gato", *options], check=True)
+    return folder / "gato"
+
+
+def draw_page(browser: Browser, page_file: Path, name: str, size: ViewportSize, place: str = "") -> None:
+    """Writes NAME-light.png and NAME-dark.png beside this file: the top of a page, at a place of its address."""
     for scheme in SCHEMES:
-        page = browser.new_page(viewport=PATCHES_SIZE, color_scheme=scheme)
-        page.goto(page_file.as_uri() + "#view=gradient")
+        page = browser.new_page(viewport=size, color_scheme=scheme)
+        page.goto(page_file.as_uri() + place)
         page.wait_for_selector("html[data-ready]")
-        page.screenshot(path=HERE / f"patches-{scheme}.png")
+        page.screenshot(path=HERE / f"{name}-{scheme}.png")
 
 
 def draw_heads(browser: Browser, page_file: Path) -> None:
@@ -108,6 +145,33 @@ def draw_panels(browser: Browser, page_file: Path) -> None:
         page.screenshot(path=HERE / f"side-by-side-{scheme}.png", full_page=True, clip=clip)
 
 
+def view_shapes(folder: Path) -> Path:
+    """The page of a picture."""
+    model, picture = train_shapes(folder)
+    return view_file(folder, picture, model)
+
+
+def view_tones(folder: Path) -> Path:
+    """The page of a sound."""
+    model, sound = train_tones(folder)
+    return view_file(folder, sound, model)
+
+
+def view_file(folder: Path, file: Path, model: Path) -> Path:
+    """Let ``regard view`` write the page of a file, by relative names, which the page shows."""
+    page_file = folder / f"{file.stem}.html"
+    options = [file.name, "--model", model.name, "-o", page_file]
+    subprocess.run([command(), "view", *options], check=True, cwd=folder)
+    return page_file
+
+
+def view_player(folder: Path) -> Path:
+    """The page of an episode."""
+    page_file, options = folder / "episode.html", ["--episodes", "1", "--seed", "7", "--no-comparison"]
+    subprocess.run([command(), "play", train_player(folder), GRID_WORLD, *options, "--view", page_file], check=True)
+    return page_file
+
+
 def main() -> None:
     """Writes the pictures of all pages."""
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as player:
@@ -117,11 +181,9 @@ def main() -> None:
         browser = player.chromium.launch(executable_path=chromium(), args=QUIET)
         draw_heads(browser, heads)
         draw_panels(browser, panels)
-        model, picture = train_shapes(Path(folder))
-        patches = Path(folder) / "patches.html"
-        options = ["--model", model.name, "-o", patches]  # relative names, which the page shows
-        subprocess.run([command(), "view", picture.name, *options], check=True, cwd=folder)
-        draw_patches(browser, patches)
+        draw_page(browser, view_shapes(Path(folder)), "patches", PATCHES_SIZE, "#view=gradient")
+        draw_page(browser, view_tones(Path(folder)), "sound", SOUND_SIZE)
+        draw_page(browser, view_player(Path(folder)), "episode", EPISODE_SIZE, "#step=4")
         browser.close()
 
 

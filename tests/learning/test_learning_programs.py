@@ -180,17 +180,19 @@ def test_sections_of_language_models():
         "gpt2": one | scores | {"bits_per_byte": 1.75},
         "llama": one | scores | {"bits_per_byte": 1.625},
     }
+    validated = [one | {"training": {"validation": {"accuracy": accuracy}}} for accuracy in (0.625, 0.75)]
     pretraining = {
-        "pre-trained": one | {"accuracy": 0.75, "validation accuracy": 0.7, "run": "encoder, 3e-4", "encoder": one},
-        "random": one | {"accuracy": 0.625, "validation accuracy": 0.6, "run": "untrained, 1e-3"},
+        "pre-trained, seed 1": validated[0] | {"accuracy": 0.75, "rate": "3e-4", "encoder": one},
+        "pre-trained, seed 2": validated[1] | {"accuracy": 0.875, "rate": "3e-4", "encoder": one},
+        "random, seed 1": validated[0] | {"accuracy": 0.625, "rate": "1e-3"},
     }
     lines = "\n".join(language_report.render_sections(wikitext, pretraining)).splitlines()
     rows = [line for line in lines if line.startswith("| ") and "minutes" not in line]
     assert rows == [
         "| llama | 61.0 | 211.2 | 1.625 | 1,234 | 1.5 | 0.50 |",
         "| gpt2 | 61.0 | 211.2 | 1.750 | 1,234 | 1.5 | 0.50 |",
-        "| pre-trained | 75.0 % | 70.0 % | 3e-4 | 1.5 | 1.5 |",
-        "| random | 62.5 % | 60.0 % | 1e-3 | 1.5 |  |",
+        "| pre-trained | 81.2 % | 75.0 to 87.5 % | 68.8 % | 3e-4 | 1.5 | 1.5 |",
+        "| random | 62.5 % | 62.5 to 62.5 % | 62.5 % | 1e-3 | 1.5 |  |",
     ]
     assert lines.count("On 2 threads of P.") == 2
     assert "train_pretraining" in "\n".join(language_report.render_sections({}, {}))
@@ -219,7 +221,18 @@ def test_language_models_are_trained_and_measured(tmp_path):
         text = "".join(f" The {part} film {number} was <unk> .\n" for number in range(31))
         (tmp_path / f"wikitext2_{part}.txt.gz").write_bytes(gzip.compress(text.encode()))
     programs = {
-        "train_pretraining": ["--out", tmp_path / "out", "--mlm-steps", 3, "--epochs", 1, "--rates", "1e-3"],
+        "train_pretraining": [
+            "--out",
+            tmp_path / "out",
+            "--mlm-steps",
+            3,
+            "--epochs",
+            1,
+            "--rates",
+            "1e-3",
+            "--seeds",
+            2,
+        ],
         "train_wikitext": ["--out", tmp_path / "wikitext", "--steps", 2, "--model", "llama"],
     }
     for program, options in programs.items():
@@ -227,9 +240,9 @@ def test_language_models_are_trained_and_measured(tmp_path):
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert "| minutes |" in done.stdout
-    encoder, untrained = (load(tmp_path / "out" / name) for name in ("encoder", "untrained"))
+    encoder, untrained = (load(tmp_path / "out" / name) for name in ("encoder", "untrained-2"))
     assert encoder.config == untrained.config
     assert encoder.tokenizer.to_json() == untrained.tokenizer.to_json()
     assert not torch.equal(encoder.token_embedding.weight, untrained.token_embedding.weight)
     found = results.read(tmp_path / "out" / "results.json")
-    assert {"encoder, 1e-3", "untrained, 1e-3"} <= found.keys()
+    assert {"encoder, 1e-3, seed-2", "untrained, 1e-3, seed-2"} <= found.keys()
