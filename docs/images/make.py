@@ -106,7 +106,7 @@ def make_tone(label: str, rate: int, generator: np.random.Generator) -> np.ndarr
 
 def train_player(folder: Path) -> Path:
     """Train a Gato for some minutes to fetch a key and open a door; the model's folder."""
-    options = ["--task", GRID_WORLD, "--experience", "20000", "--out", folder / "gato", "--minutes", "6", "--seed", "1"]
+    options = ["--task", GRID_WORLD, "--experience", "20000", "--out", folder / "gato", "--minutes", "3", "--seed", "1"]
     subprocess.run([command(), "train", "gato", *options], check=True)
     return folder / "gato"
 
