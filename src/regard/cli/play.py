@@ -236,7 +236,7 @@ def _print_table(played: list[PlayedEnvironment]) -> None:
     count = len(played[0].seeds)
     seeds = f"seeds {played[0].seeds[0]} to {played[0].seeds[-1]}" if count > 1 else f"seed {played[0].seeds[0]}"
     caption = f"{count:,} {'episodes' if count > 1 else 'episode'}, {seeds}; mean return ± standard deviation"
-    table = Table(box=box.SIMPLE_HEAD, caption=caption, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, caption=caption, show_edge=False, padding=(0, 1, 0, 0))
     table.add_column("environment", overflow="fold")
     for column in ("return", "range", "expert", "random", "share"):
         table.add_column(column, justify="right", no_wrap=True)

@@ -113,8 +113,8 @@ struct Projection {
 #endif
     static constexpr int most_weights = 4;  // rows of weights that are read side by side
     // One token reads them one after the other, as they are stored, which is what processors do fastest; but sums of a
-    // row that wait for each other leave time for other rows.
-    static constexpr int weights_of_one_token = W::vectors;
+    // row that wait for each other, and short vectors, leave time for other rows.
+    static constexpr int weights_of_one_token = vector_bytes < 32 ? most_weights : W::vectors;
     static constexpr int64_t prefetched = 8192;  // bytes ahead of the weights that are multiplied
 
     static size_t packed_bytes(int64_t inputs) {
