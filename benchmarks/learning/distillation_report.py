@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.formatting import threads
+from benchmarks.learning import results
 
 RESULTS = Path(__file__).resolve().parent / "results" / "distillation.json"
 
@@ -29,7 +30,7 @@ python -m benchmarks.learning.train_distillation --publish
 def table(found: dict[str, Any]) -> str:
     """A table in Markdown: the accuracy of each kind of student, the mean over its seeds and their range."""
     lines = ["| model | accuracy | lowest and highest | trainings | steps | minutes |", "|---|--:|--:|--:|--:|--:|"]
-    for name, members in group_seeds(found).items():
+    for name, members in results.group_seeds(found).items():
         accuracies = [100 * one["accuracy"] for one in members]
         spread = f"{min(accuracies):.1f} to {max(accuracies):.1f} %" if len(members) > 1 else ""
         steps = statistics.mean(one["steps"] for one in members)
@@ -37,14 +38,6 @@ def table(found: dict[str, Any]) -> str:
         mean = f"{statistics.mean(accuracies):.1f} %"
         lines.append(f"| {name} | {mean} | {spread} | {len(members)} | {steps:,.0f} | {minutes:.0f} |")
     return "\n".join(lines)
-
-
-def group_seeds(found: dict[str, Any]) -> dict[str, list[Any]]:
-    """Results of the same model with different seeds, by the model's name."""
-    groups: dict[str, list[Any]] = {}
-    for name, one in found.items():
-        groups.setdefault(name.partition(", seed ")[0], []).append(one)
-    return groups
 
 
 def render_section(found: dict[str, Any]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.learning.distillation_report import group_seeds
+from benchmarks.learning import results
 
 _FOLDER = Path(__file__).resolve().parent / "results"
 WIKITEXT, PRETRAINING = _FOLDER / "wikitext.json", _FOLDER / "pretraining.json"
@@ -57,7 +57,7 @@ def pretraining_table(found: dict[str, Any]) -> str:
         "| model | test accuracy | lowest and highest | validation accuracy | rate | minutes | minutes before |",
         "|---|--:|--:|--:|--:|--:|--:|",
     ]
-    for name, members in group_seeds(found).items():
+    for name, members in results.group_seeds(found).items():
         accuracies = [100 * one["accuracy"] for one in members]
         validation = 100 * statistics.mean(one["training"]["validation"]["accuracy"] for one in members)
         minutes = statistics.mean(one["seconds"] for one in members) / 60

@@ -35,6 +35,14 @@ def _without_folders(result: dict[str, Any]) -> dict[str, Any]:
     return result | {"options": " ".join(words)}
 
 
+def group_seeds(found: dict[str, Any]) -> dict[str, list[Any]]:
+    """Results of the same model with different seeds, by the model's name."""
+    groups: dict[str, list[Any]] = {}
+    for name, one in found.items():
+        groups.setdefault(name.partition(", seed ")[0], []).append(one)
+    return groups
+
+
 def table(results: dict[str, Any]) -> str:
     """A table in Markdown: accuracy, time and memory of each result, the best accuracy first."""
     ranked = sorted(results.items(), key=lambda item: -item[1]["accuracy"])

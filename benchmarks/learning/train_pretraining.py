@@ -67,31 +67,30 @@ def main() -> int:
     asked.out.mkdir(parents=True, exist_ok=True)
     encoder = train_encoder(asked)
     rates, seeds = asked.rates.split(","), asked.seeds.split(",")
-    folders = {"encoder": dict.fromkeys(seeds, asked.out / "encoder"), "untrained": {}}
     for seed in seeds:
-        folders["untrained"][seed] = asked.out / f"untrained-{seed}"
-        write_untrained(asked.out / "encoder", folders["untrained"][seed], seed=int(seed))
+        write_untrained(asked.out / "encoder", start_folder(asked.out, "untrained", seed), seed=int(seed))
     common = ["--data", str(asked.data / "sst2_train.tsv.gz"), "--valid", str(asked.data / "sst2_dev.tsv.gz")]
     common += ["--most-tokens", str(MOST_TOKENS), "--truncate", "--dtype", asked.dtype]
     common += ["--epochs", str(asked.epochs), "--pooling", asked.pooling, "--device", asked.device]
     runs = {
-        run_name(start, rate, seed): ["--from", str(folders[start][seed]), "--rate", rate, "--seed", seed, *common]
+        run_name(start, rate, seed): ["--from", str(folder), "--rate", rate, "--seed", seed, *common]
         for start in STARTS
         for rate in rates
-        for seed in seeds
+        for seed, folder in ((seed, start_folder(asked.out, start, seed)) for seed in seeds)
     }
     found = train_table(asked.out, runs, ["--data", str(asked.data / "sst2_test.tsv.gz"), "--truncate"])
-    summary: dict[str, Any] = {}
-    for start, title in STARTS.items():
-        tried = {rate: [found[run_name(start, rate, seed)] for seed in seeds] for rate in rates}
-        best = max(rates, key=lambda rate: mean_validation_accuracy(tried[rate]))
-        before = {"encoder": encoder} if start == "encoder" else {}
-        for seed, one in zip(seeds, tried[best], strict=True):
-            summary[f"{title}, seed {seed}"] = one | {"rate": best} | before
+    summary = choose_rates(found, rates, seeds)
+    for seed in seeds:
+        summary[f"{STARTS['encoder']}, seed {seed}"]["encoder"] = encoder
     if asked.publish:
         results.publish(language_report.PRETRAINING, summary)
     print(language_report.pretraining_table(summary))
     return 0
+
+
+def start_folder(out: Path, start: str, seed: str) -> Path:
+    """The folder that a classifier starts from: one encoder for all seeds, or random weights of each seed."""
+    return out / (start if start == "encoder" else f"{start}-{seed}")
 
 
 def run_name(start: str, rate: str, seed: str) -> str:
@@ -99,9 +98,18 @@ def run_name(start: str, rate: str, seed: str) -> str:
     return f"{start}, {rate}, seed-{seed}"
 
 
-def mean_validation_accuracy(trained: list[dict[str, Any]]) -> float:
-    """The mean accuracy of trainings on the validation texts."""
-    return statistics.mean(one["training"]["validation"]["accuracy"] for one in trained)
+def choose_rates(found: dict[str, Any], rates: list[str], seeds: list[str]) -> dict[str, Any]:
+    """The results with the rate that has the best mean accuracy on the validation texts, for each start and seed."""
+
+    def mean_accuracy(trained: list[dict[str, Any]]) -> float:
+        return statistics.mean(one["training"]["validation"]["accuracy"] for one in trained)
+
+    chosen: dict[str, Any] = {}
+    for start, title in STARTS.items():
+        tried = {rate: [found[run_name(start, rate, seed)] for seed in seeds] for rate in rates}
+        best = max(rates, key=lambda rate: mean_accuracy(tried[rate]))
+        chosen |= {f"{title}, seed {seed}": one | {"rate": best} for seed, one in zip(seeds, tried[best], strict=True)}
+    return chosen
 
 
 def train_encoder(asked: argparse.Namespace) -> dict[str, Any]:

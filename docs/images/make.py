@@ -1,4 +1,4 @@
-"""Renders the pictures of pages that the READMEs show, from what ``regard view`` really writes.
+"""Renders the pictures of pages that the READMEs and the docs show, from what the commands really write.
 
     python docs/images/make.py
 
@@ -72,8 +72,7 @@ def train_shapes(folder: Path) -> tuple[Path, Path]:
         for number in range(300):
             picture = Image.fromarray(draw_shape(label, generator))
             picture.save(folder / "shapes" / label / f"{number:03}.png")
-    options = ["--data", folder / "shapes", "--out", folder / "model", "--minutes", "1", "--seed", "1"]
-    subprocess.run([command(), "train", "classify", *options], check=True)
+    train_classifier(folder / "shapes", folder / "model")
     Image.fromarray(draw_shape("cross", generator)).save(folder / "cross.png")
     return folder / "model", folder / "cross.png"
 
@@ -85,8 +84,7 @@ def train_tones(folder: Path) -> tuple[Path, Path]:
         (folder / "tones" / label).mkdir(parents=True)
         for number in range(200):
             soundfile.write(folder / "tones" / label / f"{number:03}.wav", make_tone(label, rate, generator), rate)
-    options = ["--data", folder / "tones", "--out", folder / "tones-model", "--minutes", "1", "--seed", "1"]
-    subprocess.run([command(), "train", "classify", *options], check=True)
+    train_classifier(folder / "tones", folder / "tones-model")
     soundfile.write(folder / "beeps.wav", make_tone("two beeps", rate, generator), rate)
     return folder / "tones-model", folder / "beeps.wav"
 
@@ -104,9 +102,15 @@ def make_tone(label: str, rate: int, generator: np.random.Generator) -> np.ndarr
     return 0.3 * np.sin(2 * np.pi * np.cumsum(hertz) / rate) * loud + 0.02 * generator.normal(size=len(seconds))
 
 
+def train_classifier(data: Path, out: Path) -> None:
+    """Train a classifier of the files in a folder for a minute."""
+    options = ["--data", data, "--out", out, "--minutes", "1", "--seed", "1"]
+    subprocess.run([command(), "train", "classify", *options], check=True)
+
+
 def train_player(folder: Path) -> Path:
     """Train a Gato for some minutes to fetch a key and open a door; the model's folder."""
-    options = ["--task", GRID_WORLD, "--experience", "20000", "--out", folder / "gato", "--minutes", "3", "--seed", "1"]
+    options = ["--task", GRID_WORLD, "--experience", "20000", "--out", folder / "gato", "--minutes", "6", "--seed", "1"]
     subprocess.run([command(), "train", "gato", *options], check=True)
     return folder / "gato"
 
@@ -145,23 +149,10 @@ def draw_panels(browser: Browser, page_file: Path) -> None:
         page.screenshot(path=HERE / f"side-by-side-{scheme}.png", full_page=True, clip=clip)
 
 
-def view_shapes(folder: Path) -> Path:
-    """The page of a picture."""
-    model, picture = train_shapes(folder)
-    return view_file(folder, picture, model)
-
-
-def view_tones(folder: Path) -> Path:
-    """The page of a sound."""
-    model, sound = train_tones(folder)
-    return view_file(folder, sound, model)
-
-
-def view_file(folder: Path, file: Path, model: Path) -> Path:
-    """Let ``regard view`` write the page of a file, by relative names, which the page shows."""
-    page_file = folder / f"{file.stem}.html"
-    options = [file.name, "--model", model.name, "-o", page_file]
-    subprocess.run([command(), "view", *options], check=True, cwd=folder)
+def view_file(model: Path, file: Path) -> Path:
+    """Let ``regard view`` write the page of a file beside its model, by relative names, which the page shows."""
+    page_file = file.with_suffix(".html")
+    subprocess.run([command(), "view", file.name, "--model", model.name, "-o", page_file], check=True, cwd=file.parent)
     return page_file
 
 
@@ -181,8 +172,8 @@ def main() -> None:
         browser = player.chromium.launch(executable_path=chromium(), args=QUIET)
         draw_heads(browser, heads)
         draw_panels(browser, panels)
-        draw_page(browser, view_shapes(Path(folder)), "patches", PATCHES_SIZE, "#view=gradient")
-        draw_page(browser, view_tones(Path(folder)), "sound", SOUND_SIZE)
+        draw_page(browser, view_file(*train_shapes(Path(folder))), "patches", PATCHES_SIZE, "#view=gradient")
+        draw_page(browser, view_file(*train_tones(Path(folder))), "sound", SOUND_SIZE)
         draw_page(browser, view_player(Path(folder)), "episode", EPISODE_SIZE, "#step=4")
         browser.close()
 

@@ -220,19 +220,9 @@ def test_language_models_are_trained_and_measured(tmp_path):
     for part in ("valid", "test"):
         text = "".join(f" The {part} film {number} was <unk> .\n" for number in range(31))
         (tmp_path / f"wikitext2_{part}.txt.gz").write_bytes(gzip.compress(text.encode()))
+    few = ["--mlm-steps", 3, "--epochs", 1, "--rates", "1e-3", "--seeds", 2]
     programs = {
-        "train_pretraining": [
-            "--out",
-            tmp_path / "out",
-            "--mlm-steps",
-            3,
-            "--epochs",
-            1,
-            "--rates",
-            "1e-3",
-            "--seeds",
-            2,
-        ],
+        "train_pretraining": ["--out", tmp_path / "out", *few],
         "train_wikitext": ["--out", tmp_path / "wikitext", "--steps", 2, "--model", "llama"],
     }
     for program, options in programs.items():
