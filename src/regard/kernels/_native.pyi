@@ -23,6 +23,7 @@ Options that operations share:
     threads          number of threads; the bits of the results do not depend on it
 """
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 Array: TypeAlias = Any
@@ -33,6 +34,34 @@ NormLayer: TypeAlias = tuple[Array, Array | None, float, float, bool]
 """weight and bias (width), epsilon, an offset of the weight, and whether it is a layer norm, else an RMS norm."""
 RotationFactors: TypeAlias = tuple[Array, Array, bool]
 """cosine and sine (length, rotated), and whether neighbours are pairs."""
+
+NormsOfSublayer: TypeAlias = tuple[NormLayer | None, NormLayer | None, NormLayer | None]
+"""The norm before a sublayer, that of its output, and that after the sum."""
+AttentionOfLayer: TypeAlias = tuple[
+    int,
+    int,
+    int,
+    int,
+    float,
+    float | None,
+    Array | None,
+    LinearLayer,
+    LinearLayer,
+    LinearLayer,
+    LinearLayer,
+    NormLayer | None,
+    NormLayer | None,
+    NormsOfSublayer,
+]
+"""heads, key_heads, head_dim, value_dim, scale, softcap and sinks; the layers of queries, keys, values and of the
+output; the norms of each query and key; and the norms of the sublayer."""
+FeedForwardOfLayer: TypeAlias = tuple[LinearLayer, LinearLayer | None, LinearLayer, str, NormsOfSublayer]
+"""up, gate, down, activation, and the norms of the sublayer."""
+StepOfLayer: TypeAlias = tuple[
+    Array, Array, int, int, int | None, int | None, Array | None, Array | None, RotationFactors | None
+]
+"""The storage of keys (batch, key_heads, rows, head_dim) and of values; its rows in use, begin to end; low, high, start
+and stop of the mask; and the rotation."""
 
 interface: int
 """Version of this interface in the compiled module; extension.py says which one it needs."""
@@ -428,6 +457,34 @@ def attention_sublayer(
     heads, length, head_dim or value_dim) are memory for both, stored as (batch, length, heads, ..). Tokens are float32
     or bfloat16. It is made for few rows.
     """
+
+class DecoderStack:
+    """The layers of a decoder for few tokens, read once for all steps.
+
+    They are read from dicts and arrays, which hold more than the layers do: while no entry of a dict was added, taken
+    away or replaced, and each array is where and as it was, the layers are right.
+    """
+
+    @staticmethod
+    def read(
+        layers: Sequence[tuple[AttentionOfLayer, FeedForwardOfLayer]],
+        norm: NormLayer | None,
+        dicts: Sequence[dict[Any, Any]],
+        arrays: Sequence[Array],
+        tokens: Array,
+    ) -> DecoderStack | None:
+        """Read layers for tokens of this width and dtype; None if an array has to be copied to be read."""
+
+    def is_unchanged(self) -> bool:
+        """Whether the dicts and arrays from which the layers were read are as they were."""
+
+    def step(self, tokens: Array, outputs: Array, steps: Sequence[StepOfLayer], *, threads: int = 1) -> None:
+        """Compute outputs (layers, batch, length, width) of tokens (batch, length, width), by layer after layer.
+
+        Each layer is an attention sublayer, then a feed-forward sublayer, as the functions above compute them; the
+        output of the last one is normalized. The keys
+        and values of the tokens are written to the last rows in use of the storage of keys and values.
+        """
 
 def weight_gradient(
     tokens: Array, gradient: Array, of_weight: Array, of_bias: Array | None, *, threads: int = 1

@@ -5,6 +5,9 @@ from __future__ import annotations
 from torch import nn
 from torch.nn.modules import module as global_hooks
 
+NAMES_OF_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+"""The attributes of a module that hold the hooks of its calls."""
+
 
 def is_unmodified(module: nn.Module) -> bool:
     """Whether calling a module runs the ``forward`` of its class and nothing else: no hooks, nothing replaced."""

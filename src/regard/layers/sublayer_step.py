@@ -17,7 +17,14 @@ from torch import Tensor, nn
 
 from regard.contract import Frame
 from regard.kernels.operators import sublayer_op
-from regard.kernels.operators.sublayer_op import AttentionLayers, LinearLayer, NormLayer, SublayerNorms, can_read
+from regard.kernels.operators.sublayer_op import (
+    AttentionLayers,
+    FeedForwardLayers,
+    LinearLayer,
+    NormLayer,
+    SublayerNorms,
+    can_read,
+)
 from regard.kernels.request import Bias
 from regard.layers.dropout import Dropout
 from regard.layers.feed_forward import FeedForward
@@ -49,19 +56,8 @@ def can_step(tokens: Tensor) -> bool:
 
 def feed_forward_step(feed_forward: nn.Module, residual: Residual, tokens: Tensor) -> Tensor | None:
     """Compute a feed-forward sublayer of tokens for which ``can_step`` holds."""
-    if type(feed_forward) is not FeedForward or not is_unmodified(feed_forward):
-        return None
-    if feed_forward.inner_activation not in _NATIVE_ACTIVATIONS:
-        return None
-    modules, dtype = feed_forward._modules, tokens.dtype
-    up, down = _read_linear(modules["up"], dtype), _read_linear(modules["down"], dtype)
-    gate = None if feed_forward.gate is None else _read_linear(feed_forward.gate, dtype)
-    norms = _read_norms(residual, dtype)
-    if up is None or down is None or norms is None or (gate is None) != (feed_forward.gate is None):
-        return None
-    if _is_dropping(modules["dropout"]) or up[0].shape[1] != tokens.shape[2]:
-        return None
-    return sublayer_op.feed_forward(tokens, up, gate, down, feed_forward.inner_activation, norms)
+    layers, norms = read_feed_forward(feed_forward, tokens), read_norms(residual, tokens.dtype)
+    return None if layers is None or norms is None else sublayer_op.feed_forward(tokens, layers, norms)
 
 
 def attention_step(
@@ -78,7 +74,7 @@ def attention_step(
     length, starts = tokens.shape[1], state.next_positions
     if isinstance(starts, Tensor) or len(starts) != 1:
         return None
-    layers, norms = _read_attention(attention, tokens, has_keys=True), _read_norms(residual, tokens.dtype)
+    layers, norms = read_attention(attention, tokens, has_keys=True), read_norms(residual, tokens.dtype)
     if layers is None or norms is None:
         return None
     position, rotation = attention.position, None
@@ -105,7 +101,7 @@ def cross_attention_step(
     attention: MultiHeadAttention, residual: Residual, tokens: Tensor, memory: KeyValueCache, mask: Mask | None
 ) -> Tensor | None:
     """Compute attention to known keys and values, of tokens for which ``can_step`` holds."""
-    layers, norms = _read_attention(attention, tokens, has_keys=False), _read_norms(residual, tokens.dtype)
+    layers, norms = read_attention(attention, tokens, has_keys=False), read_norms(residual, tokens.dtype)
     if layers is None or norms is None or attention.position is not None or memory.length == 0 or memory.inputs:
         return None
     key, value = memory.key, memory.value
@@ -117,8 +113,24 @@ def cross_attention_step(
     return sublayer_op.attention(tokens, key, value, attention.heads, layers, norms, None, terms)
 
 
-def _read_attention(attention: MultiHeadAttention, tokens: Tensor, *, has_keys: bool) -> AttentionLayers | None:
-    """Read the layers of multi-head attention; None if one of them is not plain."""
+def read_feed_forward(feed_forward: nn.Module, tokens: Tensor) -> FeedForwardLayers | None:
+    """Read a feed-forward layer for such tokens; None if the kernel does not compute it, or a part is not plain."""
+    if type(feed_forward) is not FeedForward or not is_unmodified(feed_forward):
+        return None
+    if feed_forward.inner_activation not in _NATIVE_ACTIVATIONS:
+        return None
+    modules, dtype = feed_forward._modules, tokens.dtype
+    up, down = _read_linear(modules["up"], dtype), _read_linear(modules["down"], dtype)
+    gate = None if feed_forward.gate is None else _read_linear(feed_forward.gate, dtype)
+    if up is None or down is None or (gate is None) != (feed_forward.gate is None):
+        return None
+    if _is_dropping(modules["dropout"]) or up[0].shape[1] != tokens.shape[2]:
+        return None
+    return FeedForwardLayers(up, gate, down, feed_forward.inner_activation)
+
+
+def read_attention(attention: MultiHeadAttention, tokens: Tensor, *, has_keys: bool) -> AttentionLayers | None:
+    """Read the layers of multi-head attention for such tokens; None if one of them is not plain."""
     modules, dtype = attention._modules, tokens.dtype
     if not is_unmodified(attention) or modules["input_projections"]:
         return None
@@ -170,14 +182,14 @@ def _read_linear(layer: nn.Module | None, dtype: torch.dtype) -> LinearLayer | N
     return None if bias is not None and not can_read(bias, dtype) else (weight, scale, bias)
 
 
-def _read_norms(residual: Residual, dtype: torch.dtype) -> SublayerNorms | None:
+def read_norms(residual: Residual, dtype: torch.dtype) -> SublayerNorms | None:
     """Read the norms of a residual connection; None if one is not plain, if nothing is added, or with dropout."""
     if not is_unmodified(residual) or _is_dropping(residual._modules["dropout"]):
         return None
     *norms, adds = residual.norms
     read: list[NormLayer | None] = []
     for norm in norms:
-        parameters = None if norm is None else _read_norm(norm, dtype)
+        parameters = None if norm is None else read_norm(norm, dtype)
         if parameters is None and norm is not None:
             return None
         read.append(parameters)
@@ -185,10 +197,10 @@ def _read_norms(residual: Residual, dtype: torch.dtype) -> SublayerNorms | None:
 
 
 def _read_head_norm(norm: nn.Module | None, dtype: torch.dtype) -> NormLayer | None:
-    return None if norm is None else _read_norm(norm, dtype)
+    return None if norm is None else read_norm(norm, dtype)
 
 
-def _read_norm(norm: nn.Module, dtype: torch.dtype) -> NormLayer | None:
+def read_norm(norm: nn.Module, dtype: torch.dtype) -> NormLayer | None:
     """Read the parameters of a norm; None if it is not a plain one that the kernels read."""
     kind, parameters = type(norm), norm._parameters
     if kind is not nn.LayerNorm and kind is not RMSNorm:

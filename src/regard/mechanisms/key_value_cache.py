@@ -46,6 +46,13 @@ class TokenCache(State):
 
     @property
     @abstractmethod
+    def stored(self) -> tuple[Tensor, Tensor, int, int]:
+        """The storage of keys (batch, key_heads, rows, head_dim), that of values, and which of its rows ``key`` and
+        ``value`` are: the first one, and the one behind the last.
+        """
+
+    @property
+    @abstractmethod
     def inputs(self) -> dict[str, Shaped[Tensor, "batch heads keys size"]]:
         """The extra inputs that belong to the keys, by name; empty for most mechanisms."""
 
@@ -99,6 +106,12 @@ class KeyValueCache(TokenCache):
     def value(self) -> Float[Tensor, "batch key_heads length value_dim"]:
         """The values, as a view of the storage."""
         return self._require_storage().tensors["value"][:, :, : self.length]
+
+    @property
+    def stored(self) -> tuple[Tensor, Tensor, int, int]:
+        """The storage of keys and of values, and its rows in use: the first ones."""
+        tensors = self._require_storage().tensors
+        return tensors["key"], tensors["value"], 0, self.length
 
     @property
     def inputs(self) -> dict[str, Shaped[Tensor, "batch heads length size"]]:

@@ -68,6 +68,12 @@ class WindowCache(TokenCache):
         return self._rows("value")
 
     @property
+    def stored(self) -> tuple[Tensor, Tensor, int, int]:
+        """The storage of keys and of values, and its rows in use."""
+        tensors = self._require_storage().tensors
+        return tensors["key"], tensors["value"], self._begin, self._end
+
+    @property
     def inputs(self) -> dict[str, Shaped[Tensor, "batch heads keys size"]]:
         """The extra inputs that belong to the keys, by name; empty for most mechanisms."""
         names = () if self._storage is None else self._storage.tensors

@@ -27,6 +27,7 @@ from regard.errors import OptionError, RefusedError, ShapeError, check_flag, che
 from regard.kernels.support import unsupported_reason
 from regard.layers import DecoderBlock, DecoderCache
 from regard.layers.projection import linear_activation
+from regard.layers.stack_step import stack_step
 from regard.masks import Mask
 from regard.masks.band import Band
 from regard.mechanisms.page_layout import PageLayout
@@ -104,7 +105,7 @@ class CausalLanguageModel(Decoder, ABC):
     @property
     @abstractmethod
     def layer_masks(self) -> Sequence[Mask]:
-        """The mask of each layer, without padding: causal, or a causal window."""
+        """The mask of each layer, without padding: causal, or a causal window. Equal masks are one object."""
 
     @final
     def config_fields(self) -> dict[str, Any]:
@@ -158,9 +159,10 @@ class CausalLanguageModel(Decoder, ABC):
                 got=str(tuple(ids.shape)),
                 do="select rows of the state with state.reordered(entries)",
             )
-        layers, following = self._run(ids, state)
-        hidden = layers[-1]
-        return CausalOutput(hidden, self.compute_logits(hidden), layers if keep_layers else None), following
+        embedded, outputs, following = self._run(ids, state)
+        hidden = outputs[-1]
+        layers = (embedded, *outputs) if keep_layers else None
+        return CausalOutput(hidden, self.compute_logits(hidden), layers), following
 
     @final
     def empty_state(self, rows: int) -> CausalState:
@@ -184,7 +186,7 @@ class CausalLanguageModel(Decoder, ABC):
                 ids = prompts.gather(1, slots.clamp(min=0))
                 state = replace(state, padding=padding)
         if ids.shape[1] > 1:
-            _, state = self._run(ids[:, :-1], state)
+            *_, state = self._run(ids[:, :-1], state)
         return ids[:, -1], state
 
     @final
@@ -365,17 +367,32 @@ class CausalLanguageModel(Decoder, ABC):
             max_shard_bytes=max_shard_bytes,
         )
 
-    def _run(self, ids: Tensor, state: CausalState) -> tuple[tuple[Tensor, ...], CausalState]:
-        """Read more tokens; return the embedding and each layer's output, the last one normalised, and the state."""
+    def _run(self, ids: Tensor, state: CausalState) -> tuple[Tensor, Sequence[Tensor] | Tensor, CausalState]:
+        """Read more tokens; return the embedding, each layer's output, the last one normalised, and the state."""
         tokens = self.embed(ids, state.next_positions(ids.shape[1]).to(ids.device))
-        paddings = state.next_masks(ids.shape[1])
-        kept, caches = [tokens], []
-        for block, own, known, padding in zip(self._blocks, self.layer_masks, state.caches, paddings, strict=True):
-            tokens, cache = block(tokens, mask=own if padding is None else own & padding, cache=known)
-            kept.append(tokens)
-            caches.append(cache)
-        kept[-1] = self.norm(tokens)
-        return tuple(kept), replace(state, caches=tuple(caches))
+        layer_masks = self._pad_masks(state.next_masks(ids.shape[1]))
+        stepped = stack_step(self.layers, self.norm, tokens, state.caches, layer_masks)
+        if stepped is not None:
+            outputs, caches = stepped
+            return tokens, outputs, replace(state, caches=caches)
+        each, kept, extended = tokens, [], []
+        for block, mask, known in zip(self._blocks, layer_masks, state.caches, strict=True):
+            each, cache = block(each, mask=mask, cache=known)
+            kept.append(each)
+            extended.append(cache)
+        kept[-1] = self.norm(each)
+        return tokens, kept, replace(state, caches=tuple(extended))
+
+    def _pad_masks(self, paddings: Sequence[Mask | None]) -> Sequence[Mask]:
+        """Intersect the mask of each layer with that of its padding, if there is one. Equal masks stay one object."""
+        own = self.layer_masks
+        if all(padding is None for padding in paddings):
+            return own
+        padded: dict[tuple[int, int], Mask] = {}
+        for mask, padding in zip(own, paddings, strict=True):
+            if (id(mask), id(padding)) not in padded:
+                padded[id(mask), id(padding)] = mask if padding is None else mask & padding
+        return [padded[id(mask), id(padding)] for mask, padding in zip(own, paddings, strict=True)]
 
     def _empty_cache(self, block: DecoderBlock, mask: Mask) -> DecoderCache:
         """Make the cache of a layer; one with a window that is shorter than the context keeps its window alone."""

@@ -54,12 +54,14 @@ def check_token_ids(name: str, indices: object, size: int) -> None:
             f"{name} are not integers", expected="torch.long or torch.int32", got=str(indices.dtype), do="use .long()"
         )
     # Only on a CPU: on other devices the check would synchronise. And not in a graph that torch traces.
-    readable = indices.device.type == "cpu" and has_values(indices)
-    if readable and indices.numel() and not 0 <= indices.min() <= indices.max() < size:
+    if indices.device.type != "cpu" or not indices.numel() or not has_values(indices):
+        return
+    lowest, highest = (int(bound) for bound in indices.aminmax())
+    if lowest < 0 or highest >= size:
         raise OptionError(
             f"{name} are out of range",
             expected=f"0 to {size - 1}",
-            got=f"{int(indices.min())} to {int(indices.max())}",
+            got=f"{lowest} to {highest}",
             do="use the tokenizer that belongs to the model: model.tokenizer.encode(texts)",
         )
 

@@ -121,8 +121,9 @@ class Llama(CausalLanguageModel):
     @property
     def layer_masks(self) -> Sequence[Mask]:
         """The mask of each layer: causal, or a window of a number of tokens that ends with the query's own."""
-        windows = (self.config.layer_window(layer) for layer in range(self.config.layers))
-        return [masks.causal() if size is None else masks.window(size - 1, 0) for size in windows]
+        windows = [self.config.layer_window(layer) for layer in range(self.config.layers)]
+        own = {size: masks.causal() if size is None else masks.window(size - 1, 0) for size in windows}
+        return [own[size] for size in windows]
 
     @property
     def max_tokens(self) -> int:

@@ -297,9 +297,8 @@ def test_feed_forward_of_any_sizes(width, inner, rows, gated, half, seed):
     up, gate = (draw(inner, width, dtype=dtype, seed=seed + one) for one in (1, 2))
     down = draw(width, inner, dtype=dtype, seed=seed + 3)
     layers = [(weight, None, None) for weight in (up, gate, down)]
-    found = sublayer_op.feed_forward(
-        tokens, layers[0], layers[1] if gated else None, layers[2], "relu", sublayer_op.SublayerNorms()
-    )
+    read = sublayer_op.FeedForwardLayers(layers[0], layers[1] if gated else None, layers[2], "relu")
+    found = sublayer_op.feed_forward(tokens, read, sublayer_op.SublayerNorms())
     first = tokens.double() @ (gate if gated else up).double().T
     size = tokens.double().abs() @ (gate if gated else up).double().abs().T
     active, other = first.clamp(min=0), tokens.double() @ up.double().T if gated else 1.0

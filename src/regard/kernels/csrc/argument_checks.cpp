@@ -27,6 +27,13 @@ void require(bool holds, const char* what) {
     if (!holds) throw_value_error(what);
 }
 
+nb::tuple take_tuple(nb::handle object, const char* name, size_t size) {
+    if (!nb::isinstance<nb::tuple>(object)) throw_value_error(std::string(name) + ": expected a tuple");
+    nb::tuple taken = nb::borrow<nb::tuple>(object);
+    if (taken.size() != size) throw_value_error(std::string(name) + ": expected " + std::to_string(size) + " elements");
+    return taken;
+}
+
 void check_dtype(const Array& array, const char* name, Dtype dtype) {
     if (array.dtype == dtype) return;
     const std::string what =

@@ -13,6 +13,7 @@ std::string shape_text(const int64_t* shape, int dimensions);
 
 [[noreturn]] void throw_value_error(const std::string& what);
 void require(bool holds, const char* what);
+nanobind::tuple take_tuple(nanobind::handle object, const char* name, size_t size);
 
 void check_dtype(const Array& array, const char* name, Dtype dtype);
 void check_floating(const Array& array, const char* name);

@@ -14,6 +14,10 @@ namespace regard {
 Call::Call(const Options& options) : options_(options) {
     require(options.threads >= 1, "threads: expected at least 1");
     require(options.dropout >= 0 && options.dropout < 1, "dropout: expected 0 <= dropout < 1");
+    problem.scale = options.scale;
+    problem.dropout = options.dropout;
+    problem.seed = static_cast<uint64_t>(options.seed);
+    problem.table_lowest = options.table_lowest;
 }
 
 Array Call::broadcast(nb::handle object, const char* name) { return broadcast(object, name, problem.keys); }
@@ -232,10 +236,6 @@ void Call::check_sizes(int64_t largest) {
     check_countable({problem.batch, problem.heads, problem.keys, width});
     check_countable({problem.batch, problem.heads, problem.query_tiles(), problem.key_tiles()});
     problem.offset = problem.keys - problem.queries;
-    problem.scale = options_.scale;
-    problem.dropout = options_.dropout;
-    problem.seed = static_cast<uint64_t>(options_.seed);
-    problem.table_lowest = options_.table_lowest;
 }
 
 void Call::read_band() {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "array.h"
+#include "decoder_stack.h"
 #include "drivers.h"
 #include "floating_point.h"
 #include "problem.h"
@@ -83,6 +84,11 @@ public:
     AttentionSublayer read_attention_sublayer(nanobind::handle tokens, nanobind::handle query, nanobind::handle key,
                                               nanobind::handle value, nanobind::handle mixed, nanobind::handle output,
                                               const AttentionSublayerParts& parts);
+
+    // Reads a layer of a decoder for all steps, and what a step adds to it: see decoder_stack_arguments.cpp.
+    DecoderLayer read_decoder_layer(nanobind::handle layer, int64_t width, Dtype dtype);
+    NormLayer read_norm(nanobind::handle norm, const char* name, int64_t width, Dtype dtype);
+    DecoderLayer with_step(const DecoderLayer& layer, nanobind::handle step, int64_t batch, int64_t length);
 
     // Reads the arguments of the gradient of a linear layer's weight. That of the bias may be None.
     WeightGradientArguments read_weight_gradient(nanobind::handle tokens, nanobind::handle gradient,
@@ -167,9 +173,14 @@ private:
     void read_interval();
     void read_sublayer(Sublayer& sublayer, nanobind::handle tokens, nanobind::handle output, nanobind::handle before,
                        nanobind::handle of_output, nanobind::handle after);
+    void read_norms(Sublayer& sublayer, nanobind::handle before, nanobind::handle of_output, nanobind::handle after);
+    void read_feed_forward_layers(FeedForwardSublayer& given, nanobind::handle up, nanobind::handle gate,
+                                  nanobind::handle down, const std::string& activation);
+    void read_attention_layers(AttentionSublayer& given, const AttentionSublayerParts& parts);
+    // Reads rows of the storage of keys or values, to be written.
+    Array read_stored(nanobind::handle object, const char* name, int64_t size, int64_t begin, int64_t end, Dtype dtype);
     // Reads a linear layer, whose outputs are of any number if `outputs` is negative.
     ProjectionArguments read_layer(nanobind::handle layer, const char* name, int64_t inputs, int64_t outputs, Dtype dtype);
-    NormLayer read_norm(nanobind::handle norm, const char* name, int64_t width, Dtype dtype);
     RotationFactors read_rotation(nanobind::handle rotation, Dtype dtype);
     const int64_t* copy_bounds(nanobind::handle object, const char* name);
     void read_tile_map();

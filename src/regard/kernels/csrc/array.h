@@ -33,6 +33,9 @@ public:
     // Copies an array to contiguous memory of its own. An axis of stride 0 is kept or expanded.
     Array copy(const Array& array, Broadcast broadcast);
 
+    // Whether all arrays are in the memory of their objects: none was copied, and no object takes the place of another.
+    bool is_in_place() const { return held_.empty() && copies_.empty(); }
+
 private:
     std::vector<nanobind::object> held_;  // capsules, and tensors that replace others
     std::vector<Scratch> copies_;

@@ -126,6 +126,12 @@ void append(const Array& all, void* tokens, int64_t added) {
 
 }  // namespace
 
+void normalize_rows(const NormLayer& norm, const Array& tokens, int64_t rows, int64_t width) {
+    const SublayerKernels& kernels = kernels_in_use(tokens.dtype);
+    const Rows each(tokens.data, width, tokens.dtype);
+    for (int64_t row = 0; row < rows; ++row) kernels.normalize(norm, each[row], each[row], width);
+}
+
 void feed_forward_sublayer(const FeedForwardSublayer& s, int threads) {
     if (s.rows == 0) return;
     const Dtype dtype = s.tokens.dtype;

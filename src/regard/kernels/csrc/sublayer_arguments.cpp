@@ -14,13 +14,6 @@ namespace nb = nanobind;
 namespace regard {
 namespace {
 
-nb::tuple take_tuple(nb::handle object, const char* name, size_t size) {
-    if (!nb::isinstance<nb::tuple>(object)) throw_value_error(std::string(name) + ": expected a tuple");
-    nb::tuple taken = nb::borrow<nb::tuple>(object);
-    if (taken.size() != size) throw_value_error(std::string(name) + ": expected " + std::to_string(size) + " elements");
-    return taken;
-}
-
 Activation to_activation(const std::string& name) {
     static constexpr std::pair<const char*, Activation> names[] = {
         {"identity", Activation::identity}, {"relu", Activation::relu},       {"gelu", Activation::gelu},
@@ -95,9 +88,14 @@ void Call::read_sublayer(Sublayer& sublayer, nb::handle tokens, nb::handle outpu
     sublayer.rows = batch * length;
     sublayer.tokens = read_contiguous(tokens, "tokens", {batch, length, sublayer.width}, given.dtype);
     sublayer.output = write_contiguous(output, "output", {batch, length, sublayer.width}, given.dtype);
-    sublayer.before = read_norm(before, "before", sublayer.width, given.dtype);
-    sublayer.of_output = read_norm(of_output, "of_output", sublayer.width, given.dtype);
-    sublayer.after = read_norm(after, "after", sublayer.width, given.dtype);
+    read_norms(sublayer, before, of_output, after);
+}
+
+void Call::read_norms(Sublayer& sublayer, nb::handle before, nb::handle of_output, nb::handle after) {
+    const Dtype dtype = sublayer.tokens.dtype;
+    sublayer.before = read_norm(before, "before", sublayer.width, dtype);
+    sublayer.of_output = read_norm(of_output, "of_output", sublayer.width, dtype);
+    sublayer.after = read_norm(after, "after", sublayer.width, dtype);
 }
 
 FeedForwardSublayer Call::read_feed_forward(nb::handle tokens, nb::handle up, nb::handle gate, nb::handle down,
@@ -105,13 +103,18 @@ FeedForwardSublayer Call::read_feed_forward(nb::handle tokens, nb::handle up, nb
                                             nb::handle of_output, nb::handle after) {
     FeedForwardSublayer given;
     read_sublayer(given, tokens, output, before, of_output, after);
+    read_feed_forward_layers(given, up, gate, down, activation);
+    return given;
+}
+
+void Call::read_feed_forward_layers(FeedForwardSublayer& given, nb::handle up, nb::handle gate, nb::handle down,
+                                    const std::string& activation) {
     const Dtype dtype = given.tokens.dtype;
     require(!up.is_none() && !down.is_none(), "up and down: expected linear layers, got None");
     given.up = read_layer(up, "up", given.width, -1, dtype);
     given.gate = read_layer(gate, "gate", given.width, given.up.outputs, dtype);
     given.down = read_layer(down, "down", given.up.outputs, given.width, dtype);
     given.activation = to_activation(activation);
-    return given;
 }
 
 AttentionSublayer Call::read_attention_sublayer(nb::handle tokens, nb::handle query, nb::handle key, nb::handle value,
@@ -129,24 +132,31 @@ AttentionSublayer Call::read_attention_sublayer(nb::handle tokens, nb::handle qu
     given.mixed = write(mixed, "mixed", {p.batch, p.heads, p.queries, p.value_dim}, dtype);
     check_token_major(given.query, "query");
     check_token_major(given.mixed, "mixed");
+    read_attention_layers(given, parts);
+    if (given.key_layer.weight) {
+        require(p.queries <= p.keys, "key: expected the new tokens at its end");
+        problem.key = write(key, "key", {p.batch, p.key_heads, p.keys, p.head_dim}, dtype);
+        problem.value = write(value, "value", {p.batch, p.key_heads, p.keys, p.value_dim}, dtype);
+        require(p.key.stride[3] == 1 && p.value.stride[3] == 1, "key and value: expected contiguous heads");
+    }
+    given.rotation = read_rotation(parts.rotation, dtype);
+    problem.query = given.query;
+    return given;
+}
+
+// Reads the layers of a problem whose heads and sizes are known, for a sublayer whose width and dtype are.
+void Call::read_attention_layers(AttentionSublayer& given, const AttentionSublayerParts& parts) {
+    const Problem& p = problem;
+    const Dtype dtype = given.tokens.dtype;
     require(!parts.query_layer.is_none() && !parts.output_layer.is_none(),
             "query_layer and output_layer: expected linear layers, got None");
     require(parts.key_layer.is_none() == parts.value_layer.is_none(), "key_layer: expected with value_layer");
     given.query_layer = read_layer(parts.query_layer, "query_layer", given.width, p.heads * p.head_dim, dtype);
     given.output_layer = read_layer(parts.output_layer, "output_layer", p.heads * p.value_dim, given.width, dtype);
-    if (!parts.key_layer.is_none()) {
-        require(p.queries <= p.keys, "key: expected the new tokens at its end");
-        problem.key = write(key, "key", {p.batch, p.key_heads, p.keys, p.head_dim}, dtype);
-        problem.value = write(value, "value", {p.batch, p.key_heads, p.keys, p.value_dim}, dtype);
-        require(p.key.stride[3] == 1 && p.value.stride[3] == 1, "key and value: expected contiguous heads");
-        given.key_layer = read_layer(parts.key_layer, "key_layer", given.width, p.key_heads * p.head_dim, dtype);
-        given.value_layer = read_layer(parts.value_layer, "value_layer", given.width, p.key_heads * p.value_dim, dtype);
-    }
+    given.key_layer = read_layer(parts.key_layer, "key_layer", given.width, p.key_heads * p.head_dim, dtype);
+    given.value_layer = read_layer(parts.value_layer, "value_layer", given.width, p.key_heads * p.value_dim, dtype);
     given.query_norm = read_norm(parts.query_norm, "query_norm", p.head_dim, dtype);
     given.key_norm = read_norm(parts.key_norm, "key_norm", p.head_dim, dtype);
-    given.rotation = read_rotation(parts.rotation, dtype);
-    problem.query = given.query;
-    return given;
 }
 
 }  // namespace regard

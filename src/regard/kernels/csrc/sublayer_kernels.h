@@ -50,6 +50,8 @@ struct AttentionSublayer : Sublayer {
     Array query, mixed;
 };
 
+// Normalizes rows of numbers, contiguous, in place.
+void normalize_rows(const NormLayer& norm, const Array& tokens, int64_t rows, int64_t width);
 void feed_forward_sublayer(const FeedForwardSublayer& sublayer, int threads);
 void attention_sublayer(const AttentionSublayer& sublayer, const Problem& problem, int threads);
 

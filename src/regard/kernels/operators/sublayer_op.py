@@ -55,6 +55,16 @@ class AttentionLayers(NamedTuple):
     key_norm: NormLayer | None = None
 
 
+@final
+class FeedForwardLayers(NamedTuple):
+    """The layers of a feed-forward sublayer, and the name of its activation. Without a gate it applies to ``up``."""
+
+    up: LinearLayer
+    gate: LinearLayer | None
+    down: LinearLayer
+    activation: str
+
+
 def can_compute(tokens: Tensor) -> bool:
     """Whether the kernels compute sublayers of these tokens: few ones on a CPU, without gradients."""
     return (
@@ -84,12 +94,7 @@ def can_read(weight: Tensor, dtype: torch.dtype) -> bool:
 
 
 def feed_forward(
-    tokens: Float[Tensor, "batch length width"],
-    up: LinearLayer,
-    gate: LinearLayer | None,
-    down: LinearLayer,
-    activation: str,
-    norms: SublayerNorms,
+    tokens: Float[Tensor, "batch length width"], layers: FeedForwardLayers, norms: SublayerNorms
 ) -> Float[Tensor, "batch length width"]:
     """Compute a feed-forward sublayer of tokens for which ``can_compute`` holds."""
     tokens = tokens.contiguous()
@@ -97,11 +102,11 @@ def feed_forward(
     before, of_output, after = norms
     native.feed_forward_sublayer(
         tokens,
-        up,
-        gate,
-        down,
+        layers.up,
+        layers.gate,
+        layers.down,
         output,
-        activation=activation,
+        activation=layers.activation,
         before=before,
         of_output=of_output,
         after=after,

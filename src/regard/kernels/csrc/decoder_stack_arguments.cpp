@@ -1,0 +1,89 @@
+// The arguments of all layers of a decoder for few tokens. Linear layers, norms and rotations as in
+// sublayer_arguments.cpp; what may be absent may be None:
+//
+//     layer           (attention, feed_forward)
+//     attention       (heads, key_heads, head_dim, value_dim, scale, softcap, sinks, query_layer, key_layer, value_layer,
+//                     output_layer, query_norm, key_norm, norms)             softcap, sinks and the norms may be absent
+//     feed_forward    (up, gate, down, activation, norms)                    gate may be absent
+//     norms           (before, of_output, after)                             each may be absent
+//     step of a layer (key, value, begin, end, low, high, start, stop, rotation): the storage of keys (batch, key_heads,
+//                     rows, head_dim) and of values, of which begin .. end - 1 are the keys of the step, those of the new
+//                     tokens the last; the mask, and the rotation, may be absent
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include "argument_checks.h"
+#include "arguments.h"
+
+namespace nb = nanobind;
+
+namespace regard {
+
+DecoderLayer Call::read_decoder_layer(nb::handle layer, int64_t width, Dtype dtype) {
+    const nb::tuple sublayers = take_tuple(layer, "layer", 2);
+    const nb::tuple attention = take_tuple(sublayers[0], "attention", 14);
+    const nb::tuple feed_forward = take_tuple(sublayers[1], "feed_forward", 5);
+    const nb::tuple around_attention = take_tuple(attention[13], "norms", 3);
+    const nb::tuple around_feed_forward = take_tuple(feed_forward[4], "norms", 3);
+
+    DecoderLayer given;
+    given.attention.width = given.feed_forward.width = width;
+    given.attention.tokens.dtype = given.feed_forward.tokens.dtype = dtype;
+    problem = {};
+    problem.batch = problem.queries = problem.keys = 1;
+    problem.heads = nb::cast<int64_t>(attention[0]);
+    problem.key_heads = nb::cast<int64_t>(attention[1]);
+    problem.head_dim = nb::cast<int64_t>(attention[2]);
+    problem.value_dim = nb::cast<int64_t>(attention[3]);
+    problem.scale = nb::cast<double>(attention[4]);
+    check_sizes(max_head_dim);
+    read_cap_and_sinks(attention[5], attention[6]);
+    read_attention_layers(given.attention, {attention[7], attention[8], attention[9], attention[10], {}, {}, {},
+                                            attention[11], attention[12], {}});
+    require(static_cast<bool>(given.attention.key_layer.weight), "key_layer: expected a linear layer, got None");
+    read_norms(given.attention, around_attention[0], around_attention[1], around_attention[2]);
+    read_feed_forward_layers(given.feed_forward, feed_forward[0], feed_forward[1], feed_forward[2],
+                             nb::cast<std::string>(feed_forward[3]));
+    read_norms(given.feed_forward, around_feed_forward[0], around_feed_forward[1], around_feed_forward[2]);
+    given.problem = problem;
+    return given;
+}
+
+Array Call::read_stored(nb::handle object, const char* name, int64_t size, int64_t begin, int64_t end, Dtype dtype) {
+    const int64_t rows = take(object, name).shape[2];
+    Array array = write(object, name, {problem.batch, problem.key_heads, rows, size}, dtype);
+    require(array.stride[3] == 1 || size <= 1, "key and value: expected contiguous heads");
+    require(end <= rows, "end: it lies beyond the storage of keys and values");
+    array.data = static_cast<char*>(array.data) + begin * array.stride[2] * static_cast<int64_t>(dtype_size(dtype));
+    array.shape[2] = end - begin;
+    return array;
+}
+
+DecoderLayer Call::with_step(const DecoderLayer& layer, nb::handle step, int64_t batch, int64_t length) {
+    const nb::tuple parts = take_tuple(step, "step", 9);
+    const int64_t begin = nb::cast<int64_t>(parts[2]), end = nb::cast<int64_t>(parts[3]);
+    require(0 <= begin && begin <= end && length <= end - begin, "begin and end: expected the new tokens between them");
+    DecoderLayer whole = layer;
+    const Dtype dtype = layer.attention.tokens.dtype;
+    whole.attention.rows = whole.feed_forward.rows = batch * length;
+    problem = layer.problem;
+    problem.batch = batch, problem.queries = length, problem.keys = end - begin;
+    problem.key = read_stored(parts[0], "key", problem.head_dim, begin, end, dtype);
+    problem.value = read_stored(parts[1], "value", problem.value_dim, begin, end, dtype);
+    check_sizes(max_head_dim);
+    problem.mask.low = std::clamp(nb::cast<std::optional<int64_t>>(parts[4]).value_or(unbounded_low), unbounded_low,
+                                  unbounded_high);
+    problem.mask.high = std::clamp(nb::cast<std::optional<int64_t>>(parts[5]).value_or(unbounded_high), unbounded_low,
+                                   unbounded_high);
+    problem.mask.start = copy_bounds(parts[6], "start");
+    problem.mask.stop = copy_bounds(parts[7], "stop");
+    whole.attention.rotation = read_rotation(parts[8], dtype);
+    whole.problem = problem;
+    return whole;
+}
+
+}  // namespace regard

@@ -1,0 +1,245 @@
+"""All layers of a decoder in a decoding step, in one native call (``kernels.operators.decoder_stack_op``).
+
+    a_l = attention_l(h_l-1),    h_l = feed_forward_l(a_l)       h (batch, length, width), few tokens, without gradients
+    h_L = norm(feed_forward_L(a_L))
+
+The layers are read once and kept as long as their modules are, with a record of what was read. Each step first asks
+whether it still holds: a hook, an adapter, a replaced or moved parameter, and any other attribute that was set, ends
+it. Then the layers are read again; where they do more than the kernel computes, blocks are called one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast, final
+from weakref import WeakKeyDictionary
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.contract import Frame
+from regard.kernels.operators.decoder_stack_op import (
+    AttentionOfLayer,
+    DecoderStack,
+    FeedForwardOfLayer,
+    StepOfLayer,
+    compute_stack,
+    read_stack,
+)
+from regard.kernels.operators.kernel_arguments import KernelArguments, make_kernel_arguments
+from regard.kernels.operators.sublayer_op import RotationFactors
+from regard.layers.block import DecoderBlock, DecoderCache
+from regard.layers.multi_head import MultiHeadAttention
+from regard.layers.plain_module import NAMES_OF_HOOKS, is_unmodified
+from regard.layers.sublayer_step import can_step, read_attention, read_feed_forward, read_norm, read_norms
+from regard.masks.base import Mask
+from regard.mechanisms.key_value_cache import KeyValueCache, TokenCache
+from regard.mechanisms.window_cache import WindowCache
+from regard.positions.base import Rotation
+
+_NAMES_OF_PARTS = ("_parameters", "_buffers", "_modules")
+_Kept = KeyValueCache | WindowCache
+
+
+@final
+@dataclass(frozen=True)
+class _ReadLayers:
+    """The layers of a decoder, as the kernel reads them for tokens of ``dtype``."""
+
+    stack: DecoderStack
+    norm: nn.Module
+    dtype: torch.dtype
+    attentions: tuple[AttentionOfLayer, ...]
+    rotations: tuple[Rotation | None, ...]
+
+    def fits(self, norm: nn.Module, tokens: Tensor) -> bool:
+        """Whether these are still the layers, with this norm behind them, for tokens of this dtype."""
+        return self.norm is norm and self.dtype is tokens.dtype and self.stack.is_unchanged()
+
+
+_READ: WeakKeyDictionary[nn.ModuleList, _ReadLayers] = WeakKeyDictionary()
+
+
+def stack_step(
+    layers: nn.ModuleList,
+    norm: nn.Module,
+    tokens: Float[Tensor, "batch length width"],
+    caches: Sequence[DecoderCache],
+    masks: Sequence[Mask | None],
+) -> tuple[Float[Tensor, "layers batch length width"], tuple[DecoderCache, ...]] | None:
+    """Compute the output of each decoder block of ``layers``, the last one normalised, and the extended caches.
+
+    None if blocks must be called.
+
+    Layers with the same mask should be given the same object, which is then lowered once.
+    """
+    if not can_step(tokens):
+        return None
+    states = _read_states(caches)
+    read = None if states is None else _read_layers(layers, norm, tokens)
+    if states is None or read is None:
+        return None
+    batch, length, _ = tokens.shape
+    terms = _lower_masks(read, states, masks, batch, length, tokens.dtype)
+    rotations = _find_factors(read, tokens, states[0].length)
+    if terms is None or rotations is None or not _fit(read, states, batch, tokens.dtype):
+        return None
+    following = [state.reserved(length) for state in states]
+    steps = [
+        StepOfLayer(*_stored(state), of_mask.low, of_mask.high, of_mask.start, of_mask.stop, rotation)
+        for state, of_mask, rotation in zip(following, terms, rotations, strict=True)
+    ]
+    outputs = compute_stack(read.stack, tokens, steps)
+    return outputs, tuple(DecoderCache(state.trimmed()) for state in following if state is not None)
+
+
+def _read_states(caches: Sequence[DecoderCache]) -> list[_Kept] | None:
+    """Return the states of self-attention; None if one of them is not keys and values of as many tokens, or empty."""
+    states: list[_Kept] = []
+    for cache in caches:
+        state = cache.own
+        if not isinstance(state, KeyValueCache | WindowCache) or cache.memory is not None or state.inputs:
+            return None
+        states.append(state)
+    length = states[0].length if states else 0
+    return states if length > 0 and all(state.length == length for state in states) else None
+
+
+def _stored(state: TokenCache | None) -> tuple[Tensor, Tensor, int, int]:
+    assert state is not None, "a state with tokens reserves more, without gradients"
+    return state.stored
+
+
+def _lower_masks(
+    read: _ReadLayers,
+    states: Sequence[_Kept],
+    masks: Sequence[Mask | None],
+    batch: int,
+    length: int,
+    dtype: torch.dtype,
+) -> list[KernelArguments] | None:
+    """Lower the mask of each layer; None if one of them is not a band and an interval."""
+    lowered: dict[tuple[int, int, int], KernelArguments] = {}
+    terms = []
+    for attention, state, mask in zip(read.attentions, states, masks, strict=True):
+        keys = state.visible_keys(length)
+        kind = (id(mask), keys, attention.heads)
+        found = lowered.get(kind)
+        if found is None:
+            if mask is not None:
+                mask.check(batch, attention.heads, length, keys)
+            found = make_kernel_arguments(Frame(length, keys), batch, dtype, mask=mask, bias=None, scale=1.0)
+            if found.row_start is not None or found.dense is not None:
+                return None
+            lowered[kind] = found
+        terms.append(found)
+    return terms
+
+
+def _find_factors(read: _ReadLayers, tokens: Tensor, first: int) -> list[RotationFactors | None] | None:
+    """Find the factors of each layer's rotation at positions from ``first`` on; None if one of them has none."""
+    found: dict[tuple[int, int], RotationFactors | None] = {}
+    factors = []
+    for attention, rotation in zip(read.attentions, read.rotations, strict=True):
+        kind = (id(rotation), attention.head_dim)
+        if kind not in found:
+            if rotation is None:
+                found[kind] = None
+            else:
+                found[kind] = rotation.factors(tokens, attention.head_dim, first, tokens.shape[1])
+                if found[kind] is None or not is_unmodified(rotation):
+                    return None
+        factors.append(found[kind])
+    return factors
+
+
+def _fit(read: _ReadLayers, states: Sequence[_Kept], batch: int, dtype: torch.dtype) -> bool:
+    """Whether keys and values are those of as many texts, in the layers' heads and in the dtype of the tokens."""
+    for attention, state in zip(read.attentions, states, strict=True):
+        key, value, _, _ = state.stored
+        sizes = (batch, attention.key_heads, key.shape[2])
+        if key.shape != (*sizes, attention.head_dim) or value.shape != (*sizes, attention.value_dim):
+            return False
+        if not (key.dtype is value.dtype is dtype and key.is_cpu and value.is_cpu):
+            return False
+        if not key.stride(3) == value.stride(3) == 1:
+            return False
+    return True
+
+
+def _read_layers(layers: nn.ModuleList, norm: nn.Module, tokens: Tensor) -> _ReadLayers | None:
+    """Return the layers as they were read, or read them again; None if the kernel does not compute one of them."""
+    read = _READ.get(layers)
+    if read is not None and read.fits(norm, tokens):
+        return read
+    _READ.pop(layers, None)
+    found, last = _read_each(layers, tokens), read_norm(norm, tokens.dtype)
+    if found is None or last is None:
+        return None
+    modules = [module for module in layers.modules() if not isinstance(module, Rotation)]  # it keeps its latest factors
+    if not all(map(is_unmodified, modules)):
+        return None
+    parameters = [tensor for part in (layers, norm) for tensor in (*part.parameters(), *part.buffers())]
+    stack = read_stack(found, last, _dicts_of([*modules, norm]), parameters, tokens)
+    if stack is None:
+        return None
+    attentions, _ = zip(*found, strict=True)
+    positions = (block.attention.position for block in cast("Iterable[DecoderBlock]", layers))
+    rotations = tuple(position if isinstance(position, Rotation) else None for position in positions)
+    read = _READ[layers] = _ReadLayers(stack, norm, tokens.dtype, attentions, rotations)
+    return read
+
+
+def _read_each(layers: nn.ModuleList, tokens: Tensor) -> list[tuple[AttentionOfLayer, FeedForwardOfLayer]] | None:
+    found = []
+    for block in layers:
+        if type(block) is not DecoderBlock or block.cross_attention is not None:
+            return None
+        feed_forward, around = read_feed_forward(block.feed_forward, tokens), block.feed_forward_residual
+        norms = read_norms(around, tokens.dtype)
+        attention = _read_self_attention(block, tokens)
+        if feed_forward is None or norms is None or attention is None:
+            return None
+        found.append((attention, FeedForwardOfLayer(*feed_forward, norms)))
+    return found or None
+
+
+def _read_self_attention(block: DecoderBlock, tokens: Tensor) -> AttentionOfLayer | None:
+    """Read self-attention, if its scores are changed by nothing but a softcap and sinks."""
+    attention: MultiHeadAttention = block.attention
+    if attention.position is not None and not isinstance(attention.position, Rotation):
+        return None
+    norms = read_norms(block.attention_residual, tokens.dtype)
+    linear = read_attention(attention, tokens, has_keys=True)
+    terms = attention.mechanism.kernel_terms(Frame(1, 1), tokens, None, None)
+    if norms is None or linear is None or linear.key is None or linear.value is None or terms is None:
+        return None
+    if terms.bias is not None or terms.table is not None or terms.seed is not None:
+        return None
+    return AttentionOfLayer(
+        attention.heads,
+        attention.key_value_heads,
+        attention.head_dim,
+        attention.value_head_dim,
+        terms.scale,
+        terms.softcap,
+        terms.sinks,
+        linear.query,
+        linear.key,
+        linear.value,
+        linear.output,
+        linear.query_norm,
+        linear.key_norm,
+        norms,
+    )
+
+
+def _dicts_of(modules: Sequence[nn.Module]) -> list[dict[Any, Any]]:
+    """List the dicts that say what modules compute: attributes, parameters, buffers, submodules and hooks."""
+    return [
+        own
+        for module in modules
+        for own in (module.__dict__, *(module.__dict__[name] for name in (*NAMES_OF_HOOKS, *_NAMES_OF_PARTS)))
+    ]
