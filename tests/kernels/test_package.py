@@ -15,6 +15,8 @@ BUILD = "import sys; from scikit_build_core.build import build_sdist; build_sdis
 STABLE_ABI = {
     "PyCapsule_GetPointer",
     "PyCapsule_IsValid",
+    "PyDict_Next",
+    "PyDict_Size",
     "PyErr_Clear",
     "PyObject_GetAttrString",
     "PyObject_Vectorcall",

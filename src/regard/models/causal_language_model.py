@@ -42,7 +42,7 @@ from regard.models.config_file import ConfigFile
 from regard.models.generation_config import note_ignored_fields, read_end_ids, read_generation_config
 from regard.models.language_model_files import LanguageModelFiles
 from regard.models.special_ids import NO_END
-from regard.models.weight_names import WeightNames
+from regard.models.weight_names import StoredTensor, WeightNames
 from regard.positions.base import Rotation
 from regard.tensors import check_tensor
 from regard.text import Tokenizer
@@ -309,16 +309,24 @@ class CausalLanguageModel(Decoder, ABC):
         check_texts_of_ids("ids", ids, self.config.vocabulary, do=do)
 
     @classmethod
-    def from_folder(cls, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Self:
+    def from_folder(
+        cls,
+        folder: Path,
+        config: ConfigFile,
+        *,
+        dtype: torch.dtype,
+        stored: Mapping[str, StoredTensor] | None = None,
+    ) -> Self:
         """Load the model of ``folder``, whose config.json is ``config``, in eval mode on the CPU.
 
+        ``stored`` are its tensors by name, if they are not all that the folder holds.
         A text ends by the tokens of generation_config.json, if it names some: in models for chats it has the end of a
         turn, which config.json may lack. Raises CheckpointError for files that do not belong together.
         """
         hyperparameters = cls.read_config(config)
         generation = read_generation_config(folder, hyperparameters.vocabulary)
         hyperparameters = _with_end_ids(hyperparameters, read_end_ids(generation))
-        stored = checkpoint_reader.stored_tensors(folder)
+        stored = checkpoint_reader.stored_tensors(folder) if stored is None else stored
         with checkpoint_reader.init_on_meta():
             model = cls(hyperparameters)
         origins, skipped = model.weight_names.origins(stored)

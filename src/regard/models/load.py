@@ -63,6 +63,7 @@ from regard.models.swin import Swin
 from regard.models.t5 import T5
 from regard.models.t5_config import MODEL_TYPES as T5_TYPES
 from regard.models.text_classifier import TextClassifier
+from regard.models.text_part import TEXT_TYPES, load_text_part
 from regard.models.transformer import Transformer
 from regard.models.transformer_encoder import TransformerEncoder
 from regard.models.vision_transformer import OWN_TYPE
@@ -94,6 +95,7 @@ _MODELS: Mapping[str, FolderReader] = {
     CCT_TYPE: Cct.from_folder,
     "cvt": Cvt.from_folder,
     **dict.fromkeys(MODEL_TYPES, Llama.from_folder),
+    **dict.fromkeys(TEXT_TYPES, load_text_part),
     **dict.fromkeys(ROBERTA_TYPES, Roberta.from_folder),
     **dict.fromkeys(T5_TYPES, load_t5),
     PERCEIVER_TYPE: Perceiver.from_folder,
@@ -105,7 +107,7 @@ _MODELS: Mapping[str, FolderReader] = {
     TextClassifier.model_type: TextClassifier.from_folder,
 }
 """The loader of each ``model_type`` in config.json."""
-LANGUAGE_MODELS = frozenset({"gpt2", *MODEL_TYPES})
+LANGUAGE_MODELS = frozenset({"gpt2", *MODEL_TYPES, *TEXT_TYPES})
 """The types among them that are language models: decoders without an encoder."""
 
 

@@ -367,7 +367,9 @@ class TestErrors:
     def test_unsupported_types_are_told_those_that_are_not(self, model, tmp_path):
         model.save(tmp_path / "model")
         change_config(tmp_path / "model", model_type="qwen3_moe")
-        with pytest.raises(CheckpointError, match=r"one of[\s\S]*gemma2, gemma3_text, gpt2, gpt_oss, llama, mistral"):
+        with pytest.raises(
+            CheckpointError, match=r"one of[\s\S]*gemma2, gemma3, gemma3_text, gpt2, gpt_oss, llama, mistral"
+        ):
             load(tmp_path / "model")
 
     @pytest.mark.parametrize(

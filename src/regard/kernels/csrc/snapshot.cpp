@@ -15,7 +15,7 @@ bool is_same(const Array& one, const Array& other) {
 }  // namespace
 
 void Snapshot::add_dict(nb::handle dict) {
-    if (!PyDict_Check(dict.ptr())) throw nb::type_error("dicts: expected dicts");
+    if (!nb::isinstance<nb::dict>(dict)) throw nb::type_error("dicts: expected dicts");
     Dict taken{nb::borrow(dict), {}};
     PyObject *key, *value;
     for (Py_ssize_t at = 0; PyDict_Next(dict.ptr(), &at, &key, &value);)
