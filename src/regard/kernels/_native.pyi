@@ -355,6 +355,13 @@ def dropout(tokens: Array, output: Array, *, probability: float, seed: int, thre
     Both (count,), contiguous, of one floating dtype. The dropout mask depends on the seed and the index only.
     """
 
+def activation(tokens: Array, gradient: Array | None, output: Array, *, activation: str, threads: int = 1) -> None:
+    """Set output to the activation of tokens; with a gradient, to gradient times the derivative at tokens.
+
+    All (count,), contiguous, of one dtype, float32 or bfloat16. The activation is named as for a feed-forward sublayer;
+    with a gradient it is "gelu", "gelu_tanh" or "silu". Each result is computed in float32 and rounded once.
+    """
+
 def cross_entropy(
     logits: Array,
     targets: Array,

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, check_kind, check_number, check_size, check_weights
+from regard.kernels.operators.activation_op import activate
 from regard.layers.activation_checkpoint import CheckpointedBlock
 from regard.layers.feed_forward import FeedForward
 from regard.layers.masked_batch_norm import MaskedBatchNorm
@@ -66,7 +67,7 @@ class ConvolutionModule(nn.Module):
         if visible is not None:
             gated = gated.masked_fill(~visible[..., None], 0.0)
         mixed = self.depthwise(gated.transpose(1, 2)).transpose(1, 2) if tokens.shape[1] else gated
-        return linear_activation(nn.functional.silu(self.norm(mixed, visible)), self.projection)
+        return linear_activation(activate(self.norm(mixed, visible), "silu"), self.projection)
 
 
 @final

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, check_number, check_size, check_weights
+from regard.kernels.operators.activation_op import activate
 from regard.layers.scan_mixer import MixerInputs, ScanMixer, rms_norm
 from regard.layers.short_convolution import ShortConvolution
 from regard.mechanisms.gated_delta import GatedDelta
@@ -105,7 +106,7 @@ class GatedDeltaNet(ScanMixer):
         """Normalize each head, multiply it by the activated gate, and project."""
         del value
         gate = self.gate_projection(tokens).unflatten(-1, (self.heads, self.value_dim))
-        normed = rms_norm(mixed.transpose(1, 2), self.epsilon) * self.norm_weight * nn.functional.silu(gate)
+        normed = rms_norm(mixed.transpose(1, 2), self.epsilon) * self.norm_weight * activate(gate, "silu")
         output: Tensor = self.output_projection(normed.flatten(2))
         return output
 

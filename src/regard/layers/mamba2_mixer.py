@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.errors import check_flag, check_number, check_size, check_weights
+from regard.kernels.operators.activation_op import activate
 from regard.layers.gated_delta_net import check_divides
 from regard.layers.scan_mixer import MixerInputs, ScanMixer, rms_norm
 from regard.layers.short_convolution import ShortConvolution
@@ -112,7 +113,7 @@ class Mamba2Mixer(ScanMixer):
     ) -> Float[Tensor, "batch length width"]:
         """Add the skip connection, multiply by the activated gate, normalize each group, and project."""
         mixed = (mixed + self.skip[:, None, None] * value).transpose(1, 2).flatten(2)
-        gated = mixed * nn.functional.silu(self.gate_projection(tokens))
+        gated = mixed * activate(self.gate_projection(tokens), "silu")
         normed = rms_norm(gated.unflatten(-1, (self.groups, -1)), self.epsilon).flatten(2)
         output: Tensor = self.output_projection(normed * self.norm_weight)
         return output

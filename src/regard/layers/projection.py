@@ -37,6 +37,7 @@ from torch.nn import functional
 
 from regard.errors import unknown_name_error
 from regard.interleaved_timing import least_seconds
+from regard.kernels.operators.activation_op import activate
 from regard.kernels.operators.projection_op import can_project, project
 from regard.kernels.operators.weight_gradient_op import can_compute_weight_gradient, weight_gradient
 from regard.kernels.tracing import any_requires_grad, in_functorch, is_eager, is_eager_backward
@@ -63,7 +64,7 @@ oneDNN takes 0.7 to 0.95 of the time on AMD Zen 4, and with gradients 0.75 to 1.
 
 @final
 class Activation(NamedTuple):
-    """Elementwise activation: torch's function, and oneDNN's name and algorithm of it (None if it has none)."""
+    """Elementwise activation: its function, and oneDNN's name and algorithm of it (None if it has none)."""
 
     apply: Callable[[Tensor], Tensor]
     onednn_name: tuple[str, str] | None
@@ -72,9 +73,9 @@ class Activation(NamedTuple):
 ACTIVATIONS = {
     "identity": Activation(lambda tensor: tensor, ("none", "")),
     "relu": Activation(functional.relu, ("relu", "")),
-    "gelu": Activation(functional.gelu, ("gelu", "none")),
-    "gelu_tanh": Activation(partial(functional.gelu, approximate="tanh"), ("gelu", "tanh")),
-    "silu": Activation(functional.silu, ("swish", "")),
+    "gelu": Activation(partial(activate, activation="gelu"), ("gelu", "none")),
+    "gelu_tanh": Activation(partial(activate, activation="gelu_tanh"), ("gelu", "tanh")),
+    "silu": Activation(partial(activate, activation="silu"), ("swish", "")),
     "sigmoid": Activation(functional.sigmoid, ("sigmoid", "")),
     "relu_squared": Activation(lambda tensor: functional.relu(tensor).square(), None),
     "quick_gelu": Activation(lambda tensor: tensor * torch.sigmoid(1.702 * tensor), None),

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from regard.contract import Frame
 from regard.errors import RefusedError, ShapeError
+from regard.kernels.operators.activation_op import activate
 from regard.layers.short_convolution import ShortConvolution
 from regard.masks.base import Mask
 from regard.masks.causal_parts import causal_parts
@@ -129,7 +130,7 @@ class ScanMixer(nn.Module, ABC):
         if hidden is not None:
             tokens, projected = tokens.masked_fill(hidden, 0.0), projected.masked_fill(hidden, 0.0)
         convolved, recent = self.convolution(projected, None if cache is None else cache.recent)
-        query, key, value, extra = self.split_heads(nn.functional.silu(convolved), tokens)
+        query, key, value, extra = self.split_heads(activate(convolved, "silu"), tokens)
         if cache is None:
             return self.finish(self.mechanism(query, key, value, mask, **extra), value, tokens)
         mixed, state = self.mechanism.step(query, key, value, cache.state, mask, **extra)

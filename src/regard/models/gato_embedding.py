@@ -21,10 +21,10 @@ from typing import final
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn import functional
 
 from regard.control.spaces import PATCH
 from regard.errors import ShapeError
+from regard.kernels.operators.activation_op import activate
 from regard.layers.last_channels import last_channels
 from regard.layers.projection import linear_activation
 from regard.models.gato_batch import GatoBatch
@@ -47,7 +47,7 @@ class PatchBlock(nn.Module):
         """Embed patches of scaled pixels."""
         shortcut = inner = self.first(last_channels(pixels))
         for norm, convolution in zip(self.norms, self.convolutions, strict=True):
-            inner = convolution(functional.gelu(norm(inner)))
+            inner = convolution(activate(norm(inner), "gelu"))
         return linear_activation((shortcut + inner).flatten(1), self.projection)
 
 

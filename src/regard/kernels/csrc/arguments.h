@@ -39,6 +39,9 @@ struct Options {
     int threads = 1;
 };
 
+// The activation of this name. Raises ValueError for an unknown one.
+Activation to_activation(const std::string& name);
+
 // The layers and norms of an attention sublayer: see sublayer_arguments.cpp.
 struct AttentionSublayerParts {
     nanobind::handle query_layer, key_layer, value_layer, output_layer;
@@ -69,6 +72,9 @@ public:
 
     // Reads the arguments of dropout of a contiguous array into another one, with the options' dropout and seed.
     DropoutArguments read_dropout(nanobind::handle tokens, nanobind::handle output);
+    // Reads the arguments of an activation of a contiguous array, or of its gradient, which may be None.
+    ActivationArguments read_activation(nanobind::handle tokens, nanobind::handle gradient, nanobind::handle output,
+                                        const std::string& activation);
     // Reads the arguments of cross-entropy of contiguous logits (rows, classes) with int64 targets (rows).
     CrossEntropyArguments read_cross_entropy(nanobind::handle logits, nanobind::handle targets, double smoothing,
                                              int64_t ignored);

@@ -20,7 +20,7 @@ const ProjectionKernels& projection_kernels(Dtype tokens, Dtype weight) {
 
 template <class T>
 static constexpr SublayerKernels sublayer_table = {SublayerFunctions<T>::normalize, SublayerFunctions<T>::activate,
-                                                   SublayerFunctions<T>::add, SublayerFunctions<T>::rotate};
+                                                   SublayerFunctions<T>::differentiate, SublayerFunctions<T>::add, SublayerFunctions<T>::rotate};
 
 const SublayerKernels& sublayer_kernels(Dtype tokens) {
     return tokens == Dtype::bfloat16 ? sublayer_table<bfloat16> : sublayer_table<float>;

@@ -2,6 +2,7 @@
 // parallel region; what lies between them is of few numbers, and computed by the calling thread.
 #include <string.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "array.h"
@@ -125,6 +126,23 @@ void append(const Array& all, void* tokens, int64_t added) {
 }
 
 }  // namespace
+
+void activate(const ActivationArguments& arguments, int threads) {
+    constexpr int64_t block = 16384;  // elements, a multiple of every vector: smaller ones cost more than a thread saves
+    const Dtype dtype = arguments.tokens.dtype;
+    const SublayerKernels& kernels = kernels_in_use(dtype);
+    const auto each = static_cast<int64_t>(dtype_size(dtype));
+    parallel_for(ceil_div(arguments.count, block), threads, [&](int64_t task, int) {
+        const int64_t count = std::min(block, arguments.count - task * block), at = task * block * each;
+        const char* from = static_cast<const char*>(arguments.tokens.data) + at;
+        char* to = static_cast<char*>(arguments.output.data) + at;
+        if (arguments.gradient)
+            kernels.differentiate(arguments.activation, from, static_cast<const char*>(arguments.gradient.data) + at, to,
+                                  count);
+        else
+            kernels.activate(arguments.activation, from, nullptr, to, count);
+    });
+}
 
 void normalize_rows(const NormLayer& norm, const Array& tokens, int64_t rows, int64_t width) {
     const SublayerKernels& kernels = kernels_in_use(tokens.dtype);

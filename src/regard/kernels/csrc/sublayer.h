@@ -2,8 +2,7 @@
 //
 //     layer norm     y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon) * w + b     Ba et al. 2016, equation 4
 //     RMS norm       y = x / sqrt(mean(x^2) + epsilon) * (offset + w)                      Zhang and Sennrich 2019
-//     gelu_tanh      x / 2 (1 + tanh(u)) = x sigmoid(2 u),  u = sqrt(2 / pi) (x + 0.044715 x^3)
-//     silu           x sigmoid(x),  sigmoid(x) = 1 / (1 + exp(-x))
+//     activations    gelu.h, and sigmoid, relu and its square
 //
 // Each function computes in float32 and rounds where layers do that are called one after the other: its result, and the
 // two products of a rotation. Sums are one for each lane, then by halves, then the numbers behind the last whole vector:
@@ -12,6 +11,9 @@
 
 #include <math.h>
 
+#include <type_traits>
+
+#include "gelu.h"
 #include "simd.h"
 #include "sublayer_kernels.h"
 
@@ -69,33 +71,31 @@ struct SublayerFunctions {
         }
     }
 
-    // 1 / (1 + exp(-x)). Beyond 2^126 the exponential is not computed: there the result is below 2^-126.
-    static REGARD_INLINE vfloat sigmoid(vfloat x) {
-        const vfloat power = minimum(broadcast(126.0f), x * broadcast((float)-log2_e)), one = broadcast(1.0f);
-        return one / (one + exp2<6>(power));
+    // Calls body with the activation as a type, so that loops contain one alone.
+    template <class Body>
+    static REGARD_INLINE void with_activation(Activation activation, Body body) {
+        switch (activation) {
+            case Activation::relu: return body(std::integral_constant<Activation, Activation::relu>());
+            case Activation::relu_squared: return body(std::integral_constant<Activation, Activation::relu_squared>());
+            case Activation::silu: return body(std::integral_constant<Activation, Activation::silu>());
+            case Activation::sigmoid: return body(std::integral_constant<Activation, Activation::sigmoid>());
+            case Activation::gelu_tanh: return body(std::integral_constant<Activation, Activation::gelu_tanh>());
+            case Activation::gelu: return body(std::integral_constant<Activation, Activation::gelu>());
+            case Activation::identity: return body(std::integral_constant<Activation, Activation::identity>());
+        }
     }
 
-    static REGARD_INLINE vfloat apply(Activation activation, vfloat x) {
-        switch (activation) {
-            case Activation::relu: return maximum(vfloat{}, x);
-            case Activation::relu_squared: {
-                const vfloat positive = round(maximum(vfloat{}, x));
-                return positive * positive;
-            }
-            case Activation::silu: return x * sigmoid(x);
-            case Activation::sigmoid: return sigmoid(x);
-            case Activation::gelu_tanh: {
-                constexpr float twice = 1.5957691216057308f;  // 2 sqrt(2 / pi)
-                const vfloat cubic = multiply_add(x * x, broadcast(0.044715f), broadcast(1.0f));
-                return x * sigmoid(x * cubic * broadcast(twice));
-            }
-            case Activation::gelu: {
-                Lanes<float> each(x);
-                for (int i = 0; i < step; ++i) each.x[i] *= 0.5f * (1 + erff(each.x[i] * 0.7071067811865476f));
-                return load(each.x);
-            }
-            case Activation::identity: break;
+    template <Activation activation>
+    static REGARD_INLINE vfloat apply(vfloat x) {
+        if constexpr (activation == Activation::relu) return maximum(vfloat{}, x);
+        if constexpr (activation == Activation::relu_squared) {
+            const vfloat positive = round(maximum(vfloat{}, x));
+            return positive * positive;
         }
+        if constexpr (activation == Activation::silu) return Gelu::silu(x);
+        if constexpr (activation == Activation::sigmoid) return Gelu::sigmoid(x);
+        if constexpr (activation == Activation::gelu_tanh) return Gelu::gelu_tanh(x);
+        if constexpr (activation == Activation::gelu) return Gelu::gelu(x);
         return x;
     }
 
@@ -103,17 +103,45 @@ struct SublayerFunctions {
         const T* from = (const T*)given;
         const T* factors = (const T*)others;
         T* to = (T*)result;
-        int64_t k = 0;
-        for (; k + step <= count; k += step) {
-            const vfloat active = apply(activation, load_wide(from + k));
-            store_rounded(to + k, factors ? round(active) * load_wide(factors + k) : active);
-        }
-        if (k == count) return;
-        T last[step] = {};
-        memcpy((void*)last, from + k, sizeof(T) * (size_t)(count - k));
-        const vfloat active = round(apply(activation, load_wide(last)));
-        Lanes<float> each(active);
-        for (int i = 0; k < count; ++k, ++i) narrow(factors ? each.x[i] * widen(factors[k]) : each.x[i], to + k);
+        with_activation(activation, [=](auto kind) {
+            int64_t k = 0;
+            for (; k + step <= count; k += step) {
+                const vfloat active = apply<kind.value>(load_wide(from + k));
+                store_rounded(to + k, factors ? round(active) * load_wide(factors + k) : active);
+            }
+            if (k == count) return;
+            T last[step] = {};
+            memcpy((void*)last, from + k, sizeof(T) * (size_t)(count - k));
+            const vfloat active = round(apply<kind.value>(load_wide(last)));
+            Lanes<float> each(active);
+            for (int i = 0; k < count; ++k, ++i)
+                narrow(factors ? each.x[i] * widen(factors[k]) : each.x[i], to + k);
+        });
+    }
+
+    template <Activation activation>
+    static REGARD_INLINE vfloat derivative(vfloat x) {
+        if constexpr (activation == Activation::silu) return Gelu::silu_derivative(x);
+        if constexpr (activation == Activation::gelu_tanh) return Gelu::gelu_tanh_derivative(x);
+        if constexpr (activation == Activation::gelu) return Gelu::gelu_derivative(x);
+        return broadcast(1.0f);  // callers ask for no other
+    }
+
+    static void differentiate(Activation activation, const void* given, const void* gradient, void* result,
+                              int64_t count) {
+        const T* from = (const T*)given;
+        const T* by = (const T*)gradient;
+        T* to = (T*)result;
+        with_activation(activation, [=](auto kind) {
+            int64_t k = 0;
+            for (; k + step <= count; k += step)
+                store_rounded(to + k, load_wide(by + k) * derivative<kind.value>(load_wide(from + k)));
+            if (k == count) return;
+            T last[step] = {};
+            memcpy((void*)last, from + k, sizeof(T) * (size_t)(count - k));
+            const Lanes<float> each(derivative<kind.value>(load_wide(last)));
+            for (int i = 0; k < count; ++k, ++i) narrow(widen(by[k]) * each.x[i], to + k);
+        });
     }
 
     static void add(const void* one, const void* other, void* result, int64_t count) {

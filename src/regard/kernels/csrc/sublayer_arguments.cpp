@@ -14,17 +14,6 @@ namespace nb = nanobind;
 namespace regard {
 namespace {
 
-Activation to_activation(const std::string& name) {
-    static constexpr std::pair<const char*, Activation> names[] = {
-        {"identity", Activation::identity}, {"relu", Activation::relu},       {"gelu", Activation::gelu},
-        {"gelu_tanh", Activation::gelu_tanh}, {"silu", Activation::silu},     {"sigmoid", Activation::sigmoid},
-        {"relu_squared", Activation::relu_squared},
-    };
-    for (const auto& known : names)
-        if (name == known.first) return known.second;
-    throw_value_error("activation: unknown name " + name);
-}
-
 // Checks that heads (batch, heads, tokens, size) are stored as (batch, tokens, heads, size), without gaps.
 void check_token_major(const Array& array, const char* name) {
     const int64_t* shape = array.shape;
@@ -35,6 +24,17 @@ void check_token_major(const Array& array, const char* name) {
 }
 
 }  // namespace
+
+Activation to_activation(const std::string& name) {
+    static constexpr std::pair<const char*, Activation> names[] = {
+        {"identity", Activation::identity}, {"relu", Activation::relu},       {"gelu", Activation::gelu},
+        {"gelu_tanh", Activation::gelu_tanh}, {"silu", Activation::silu},     {"sigmoid", Activation::sigmoid},
+        {"relu_squared", Activation::relu_squared},
+    };
+    for (const auto& known : names)
+        if (name == known.first) return known.second;
+    throw_value_error("activation: unknown name " + name);
+}
 
 ProjectionArguments Call::read_layer(nb::handle layer, const char* name, int64_t inputs, int64_t outputs, Dtype dtype) {
     ProjectionArguments given;

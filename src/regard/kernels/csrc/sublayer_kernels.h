@@ -55,11 +55,23 @@ void normalize_rows(const NormLayer& norm, const Array& tokens, int64_t rows, in
 void feed_forward_sublayer(const FeedForwardSublayer& sublayer, int threads);
 void attention_sublayer(const AttentionSublayer& sublayer, const Problem& problem, int threads);
 
+// Activations of an array, and gradients times their derivative, for arrays of any size. Without a gradient it is the
+// activation that is computed.
+struct ActivationArguments {
+    Array tokens, gradient, output;  // contiguous, of one dtype, float32 or bfloat16; the gradient may be absent
+    int64_t count = 0;
+    Activation activation = Activation::identity;
+};
+
+void activate(const ActivationArguments& arguments, int threads);
+
 // Each function is of one row or block of numbers; `to` may be `from`.
 struct SublayerKernels {
     void (*normalize)(const NormLayer& norm, const void* from, void* to, int64_t width);
     // activation(from), times `factors` unless they are null
     void (*activate)(Activation activation, const void* from, const void* factors, void* to, int64_t count);
+    // gradient times the derivative of an activation at `from`: of gelu, gelu_tanh or silu
+    void (*differentiate)(Activation activation, const void* from, const void* gradient, void* to, int64_t count);
     void (*add)(const void* a, const void* b, void* to, int64_t count);
     // A head of a token, with the factors of the token.
     void (*rotate)(const RotationFactors& rotation, const void* cosine, const void* sine, void* head);

@@ -1,4 +1,4 @@
-// The arguments of dropout and of cross-entropy.
+// The arguments of dropout, activations and cross-entropy.
 #include "arguments.h"
 
 #include "argument_checks.h"
@@ -17,6 +17,24 @@ DropoutArguments Call::read_dropout(nb::handle tokens, nb::handle output) {
     dropout_arguments.probability = options_.dropout;
     dropout_arguments.seed = static_cast<uint64_t>(options_.seed);
     return dropout_arguments;
+}
+
+ActivationArguments Call::read_activation(nb::handle tokens, nb::handle gradient, nb::handle output,
+                                          const std::string& activation) {
+    ActivationArguments arguments;
+    const Array array = take(tokens, "tokens");
+    require(array.dtype == Dtype::float32 || array.dtype == Dtype::bfloat16, "tokens: expected float32 or bfloat16");
+    arguments.count = array.shape[3];
+    arguments.activation = to_activation(activation);
+    arguments.tokens = read_contiguous(tokens, "tokens", {arguments.count}, array.dtype);
+    if (!gradient.is_none()) {
+        arguments.gradient = read_contiguous(gradient, "gradient", {arguments.count}, array.dtype);
+        const Activation given = arguments.activation;
+        require(given == Activation::gelu || given == Activation::gelu_tanh || given == Activation::silu,
+                "activation: expected gelu, gelu_tanh or silu for a gradient");
+    }
+    arguments.output = write_contiguous(output, "output", {arguments.count}, array.dtype);
+    return arguments;
 }
 
 CrossEntropyArguments Call::read_cross_entropy(nb::handle logits, nb::handle targets, double smoothing, int64_t ignored) {

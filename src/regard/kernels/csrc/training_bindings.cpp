@@ -1,4 +1,8 @@
-// Dropout and cross-entropy in the Python module.
+// Dropout, activations and cross-entropy in the Python module.
+#include <nanobind/stl/string.h>
+
+#include <string>
+
 #include "bindings.h"
 #include "drivers.h"
 
@@ -19,6 +23,20 @@ void bind_dropout(nb::module_& module) {
             dropout(dropout_arguments, threads);
         },
         "tokens"_a, "output"_a, nb::kw_only(), "probability"_a, "seed"_a, "threads"_a = 1, "Dropout of an array.");
+}
+
+void bind_activation(nb::module_& module) {
+    module.def(
+        "activation",
+        [](nb::handle tokens, nb::handle gradient, nb::handle output, const std::string& activation, int threads) {
+            const Options options = threads_only(threads);
+            Call call(options);
+            const ActivationArguments arguments = call.read_activation(tokens, gradient, output, activation);
+            const nb::gil_scoped_release unlocked;
+            activate(arguments, threads);
+        },
+        "tokens"_a, "gradient"_a.none(), "output"_a, nb::kw_only(), "activation"_a, "threads"_a = 1,
+        "An activation of an array, or a gradient times its derivative.");
 }
 
 void bind_cross_entropy(nb::module_& module) {
@@ -63,6 +81,7 @@ void bind_cross_entropy(nb::module_& module) {
 
 void bind_training(nb::module_& module) {
     bind_dropout(module);
+    bind_activation(module);
     bind_cross_entropy(module);
 }
 
