@@ -17,7 +17,7 @@ from regard import masks
 from regard.errors import RefusedError, ShapeError
 from regard.exact_attention import attention
 from regard.hf import recorded_layers
-from regard.hf.chosen_keys import hide_other_keys
+from regard.hf.chosen_keys import hide_other_blocks, hide_other_keys
 from regard.hf.other_arguments import check_cache, check_packing, refuse_unknown_arguments
 from regard.hf.read_mask import read_mask
 from regard.hf.requested_weights import are_weights_requested
@@ -45,6 +45,7 @@ def attention_function(
     sliding_window: int | None = None,
     cache: Any = None,
     indices: Any = None,
+    block_indices: Any = None,
     **arguments: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """Compute one attention layer.
@@ -63,6 +64,7 @@ def attention_function(
             holds the window itself.
         cache: a paged cache of continuous batching, which stores the new keys and returns all of them.
         indices: (batch, queries, chosen), the only keys that a query of a sparse model attends to; see ``chosen_keys``.
+        block_indices: (batch, groups, queries, chosen), the only blocks of keys that it attends to; -1 is none.
         arguments: other arguments of the model; see ``other_arguments``.
 
     Returns:
@@ -79,6 +81,8 @@ def attention_function(
     query, key, value = _match_batches(*_cast_in_autocast(query, key, value))
     if indices is not None:
         attention_mask = hide_other_keys(attention_mask, indices, query, key.shape[2])
+    if block_indices is not None:
+        attention_mask = hide_other_blocks(attention_mask, block_indices, module, query, key.shape[2])
     if isinstance(scaling, Tensor):
         query, scaling = query * scaling.to(query.dtype), 1.0
     sums: dict[str, Any] = {"scale": scaling, "softcap": softcap, "sinks": _join_sinks(s_aux, sinks)}

@@ -56,7 +56,6 @@ HARMLESS = frozenset(
 """Names of arguments that do not change what attention computes."""
 
 _MEANINGS = {
-    "block_indices": "the blocks of keys that each query has chosen (sparse attention)",
     "block_table": "the pages of a cache that a kernel of flash attention reads itself",
 }
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple, cast, final
+from typing import Any, final
 
 from regard.arguments import explain_arguments
 from regard.errors import (
@@ -28,6 +28,7 @@ from regard.errors import (
 )
 from regard.models.activation_names import ACTIVATIONS, activation_to_hugging_face
 from regard.models.config_file import MAX_LAYERS, ConfigFile
+from regard.models.perceiver_architectures import ARCHITECTURES, find_architecture
 from regard.models.perceiver_blocks import CROSS_WIDTHS
 from regard.models.perceiver_inputs import (
     AudioInput,
@@ -164,22 +165,22 @@ class PerceiverConfig:
             self.to_hugging_face()
         except OptionError:
             return None
-        return _find_architecture(self)
+        return find_architecture(self.input, self.output)
 
     @classmethod
     def from_hugging_face(cls, config: ConfigFile) -> PerceiverConfig:
         """Read the config from a Hugging Face config.json. Raises CheckpointError for missing or unusable fields."""
         named = config.fields.get("architectures")
         name = named[0] if isinstance(named, list) and len(named) == 1 else None
-        if not isinstance(name, str) or name not in _ARCHITECTURES:
+        if not isinstance(name, str) or name not in ARCHITECTURES:
             raise CheckpointError(
                 f"{config.path} does not say what this Perceiver reads and returns",
-                expected='"architectures", a list of one of ' + ", ".join(_ARCHITECTURES),
+                expected='"architectures", a list of one of ' + ", ".join(ARCHITECTURES),
                 got=json.dumps(named)[:80],
                 do="check that the file belongs to this model",
             )
         try:
-            source, output = _ARCHITECTURES[name].read(config)
+            source, output = ARCHITECTURES[name].read(config)
         except RegardError as error:
             if isinstance(error, CheckpointError):
                 raise
@@ -217,7 +218,7 @@ class PerceiverConfig:
 
         Raises OptionError for an input and an output that no class of ``transformers`` has.
         """
-        name = _find_architecture(self)
+        name = find_architecture(self.input, self.output)
         if name is not None:
             written = {
                 "architectures": [name],
@@ -240,7 +241,7 @@ class PerceiverConfig:
                 "attention_probs_dropout_prob": self.dropout,
                 "initializer_range": self.deviation,
                 "layer_norm_eps": 1e-12,  # the default, which no layer reads
-                **_ARCHITECTURES[name].write(self.input, self.output),
+                **ARCHITECTURES[name].write(self.input, self.output),
             }
             if self.labels:
                 written["id2label"] = {str(number): label for number, label in enumerate(self.labels)}
@@ -250,7 +251,7 @@ class PerceiverConfig:
         raise OptionError(
             "a config.json of type 'perceiver' cannot say this input and output",
             expected="those of a class of transformers, with the sizes that are constants in its code: "
-            + ", ".join(_ARCHITECTURES),
+            + ", ".join(ARCHITECTURES),
             got=f"{type(self.input).__name__} and {type(self.output).__name__}",
             do=f"write the fields of type {OWN_MODEL_TYPE!r}",
         )
@@ -313,176 +314,3 @@ def _read_part(config: ConfigFile, field: str, value: Any, kinds: Mapping[str, t
             got=str(error),
             do="check that the file belongs to this model",
         ) from error
-
-
-_Ends = tuple[PerceiverInput, OutputQueries | None]
-
-
-@final
-class _Architecture(NamedTuple):
-    """A class of ``transformers``: how its input and output are read from config.json, and written to it.
-
-    ``kinds`` are the classes of both.
-    """
-
-    kinds: tuple[type[PerceiverInput], type[OutputQueries] | None]
-    read: Any
-    write: Any
-
-
-def _find_architecture(config: PerceiverConfig) -> str | None:
-    """The name of the class of ``transformers`` with an input and an output of these kinds."""
-    kinds = (type(config.input), None if config.output is None else type(config.output))
-    return next((name for name, one in _ARCHITECTURES.items() if one.kinds == kinds), None)
-
-
-def _read_tokens(config: ConfigFile) -> _Ends:
-    return TokenInput(config.size("d_model", default=768)), None
-
-
-def _read_text_input(config: ConfigFile) -> TextInput:
-    return TextInput(
-        vocabulary=config.size("vocab_size", default=262),
-        max_length=config.size("max_position_embeddings", default=2048),
-        width=config.size("d_model", default=768),
-        pad_id=0
-        if config.fields.get("pad_token_id") is None
-        else config.index("pad_token_id", default=0, below="vocab_size"),
-    )
-
-
-def _read_masked_text(config: ConfigFile) -> _Ends:
-    return _read_text_input(config), TextOutput()
-
-
-def _read_text_class(config: ConfigFile) -> _Ends:
-    return _read_text_input(config), ClassOutput(_read_labels(config))
-
-
-def _write_text(source: TextInput, output: object) -> dict[str, Any]:
-    del output
-    return {
-        "vocab_size": source.vocabulary,
-        "max_position_embeddings": source.max_length,
-        "d_model": source.width,
-        "pad_token_id": source.pad_id,
-    }
-
-
-def _read_trained_pixels(config: ConfigFile) -> _Ends:
-    size = config.size("image_size", default=56)
-    return TrainedPixelInput((size, size)), ClassOutput(_read_labels(config))
-
-
-def _read_pixels(config: ConfigFile) -> _Ends:
-    return PixelInput(), ClassOutput(_read_labels(config))
-
-
-def _read_convolution(config: ConfigFile) -> _Ends:
-    return ConvolutionInput(), ClassOutput(_read_labels(config))
-
-
-def _read_flow(config: ConfigFile) -> _Ends:
-    return FlowInput(cast("tuple[int, int]", _sizes(config, "train_size", (368, 496)))), FlowOutput()
-
-
-def _read_multimodal(config: ConfigFile) -> _Ends:
-    frames, size = config.size("num_frames", default=16), config.size("image_size", default=56)
-    samples = frames * config.size("audio_samples_per_frame", default=1920)
-    patch, labels = config.size("samples_per_patch", default=16), _read_labels(config)
-    shape = _sizes(config, "output_shape", (1, 16, 224, 224))
-    resolution = (frames, size, size)
-    source = JoinedInput(
-        {
-            "audio": AudioInput(samples, patch),
-            "image": VideoInput(resolution),
-            "label": LabelInput(len(labels)),
-        },
-        hidden=("label",),
-    )
-    output = JoinedOutput(
-        {
-            "audio": AudioOutput(samples, patch),
-            "image": VideoOutput(cast("tuple[int, int, int]", shape[1:]), resolution=resolution),
-            "label": LabelOutput(labels, config.size("_label_trainable_num_channels", default=1024)),
-        },
-        width=config.size("output_num_channels", default=512),
-    )
-    return source, output
-
-
-def _write_multimodal(source: JoinedInput, output: JoinedOutput) -> dict[str, Any]:
-    """The fields of a multimodal model; empty if it has other parts, which are then not what is read from them."""
-    audio, image = source.parts.get("audio"), source.parts.get("image")
-    video, label = output.parts.get("image"), output.parts.get("label")
-    known = isinstance(audio, AudioInput) and isinstance(image, VideoInput)
-    if not (known and isinstance(video, VideoOutput) and isinstance(label, LabelOutput)):
-        return {}
-    assert isinstance(audio, AudioInput)
-    assert isinstance(image, VideoInput)
-    frames = image.resolution[0]
-    return {
-        "num_frames": frames,
-        "image_size": image.resolution[1],
-        "audio_samples_per_frame": max(1, audio.samples // frames),
-        "samples_per_patch": audio.patch,
-        "output_shape": [1, *video.shape],
-        "output_num_channels": output.width,
-        "_label_trainable_num_channels": label.width,
-    }
-
-
-def _no_fields(source: object, output: object) -> dict[str, Any]:
-    del source, output
-    return {}
-
-
-_ARCHITECTURES: Mapping[str, _Architecture] = {
-    "PerceiverModel": _Architecture((TokenInput, None), _read_tokens, lambda source, _: {"d_model": source.width}),
-    "PerceiverForMaskedLM": _Architecture((TextInput, TextOutput), _read_masked_text, _write_text),
-    "PerceiverForSequenceClassification": _Architecture((TextInput, ClassOutput), _read_text_class, _write_text),
-    "PerceiverForImageClassificationLearned": _Architecture(
-        (TrainedPixelInput, ClassOutput), _read_trained_pixels, lambda source, _: {"image_size": source.size[0]}
-    ),
-    "PerceiverForImageClassificationFourier": _Architecture((PixelInput, ClassOutput), _read_pixels, _no_fields),
-    "PerceiverForImageClassificationConvProcessing": _Architecture(
-        (ConvolutionInput, ClassOutput), _read_convolution, _no_fields
-    ),
-    "PerceiverForOpticalFlow": _Architecture(
-        (FlowInput, FlowOutput), _read_flow, lambda source, _: {"train_size": list(source.size)}
-    ),
-    "PerceiverForMultimodalAutoencoding": _Architecture(
-        (JoinedInput, JoinedOutput), _read_multimodal, _write_multimodal
-    ),
-}
-"""The classes of ``transformers`` by their names, which "architectures" holds."""
-
-
-def _read_labels(config: ConfigFile) -> tuple[str, ...]:
-    """The names of the labels in their order, from "id2label"; without it there are two, as in ``transformers``."""
-    named = config.fields.get("id2label")
-    if named is None:
-        return tuple(f"LABEL_{number}" for number in range(config.size("num_labels", default=2)))
-    numbers = [str(number) for number in range(len(named))] if isinstance(named, dict) else []
-    if not numbers or not all(isinstance(named.get(number), str) for number in numbers):
-        raise CheckpointError(
-            f"{config.path} has an unusable 'id2label'",
-            expected='an object of names by number: {"0": "cat", "1": "dog"}',
-            got=json.dumps(named)[:80],
-            do="check that the file belongs to this model",
-        )
-    return tuple(named[number] for number in numbers)
-
-
-def _sizes(config: ConfigFile, field: str, default: tuple[int, ...]) -> tuple[int, ...]:
-    """Read a list of as many sizes as the default has."""
-    listed = config.fields.get(field, default)
-    fits = isinstance(listed, list | tuple) and len(listed) == len(default)
-    if not fits or not all(isinstance(one, int) and not isinstance(one, bool) and one > 0 for one in listed):
-        raise CheckpointError(
-            f"{config.path} has an unusable {field!r}",
-            expected=f"a list of {len(default)} integers above 0",
-            got=json.dumps(listed)[:80],
-            do="check that the file belongs to this model",
-        )
-    return tuple(listed)

@@ -242,6 +242,26 @@ def _other(name: str, family: str, sizes: Mapping[str, Any], **more: Any) -> Mod
 
 
 _WINDOWED = {"sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"]}
+_MINIMAX_M3 = TEXT | {
+    "hidden_size": 32,
+    "intermediate_size": 24,
+    "dense_intermediate_size": 40,
+    "shared_intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "rotary_dim": 8,
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+    "max_position_embeddings": 64,
+    "layer_types": ["minimax_m3_sparse", "full_attention"],
+    "mlp_layer_types": ["dense", "sparse"],
+    "index_n_heads": 2,
+    "index_head_dim": 8,
+    "index_block_size": 3,
+    "index_topk_blocks": 2,
+}
 _INKLING = TEXT | {
     "hidden_size": 32,
     "moe_intermediate_size": 24,
@@ -316,6 +336,7 @@ MODEL_TYPES = (
     # With a static cache their indexers choose other keys than without one, with eager too.
     _decoder("deepseek_v32", _DEEPSEEK | _INDEXER, has_static_cache=False),
     _decoder("glm_moe_dsa", _DEEPSEEK | _INDEXER, has_static_cache=False),
+    _decoder("minimax_m3_vl_text", _MINIMAX_M3, has_static_cache=False),
     _decoder(
         "inkling2_text",
         _INKLING,

@@ -154,7 +154,7 @@ def test_a_causal_layer_without_a_mask_is_refused_where_alignment_is_unknown():
     assert "3 queries and 11 keys" in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["block_indices", "block_table", "temperature"])
+@pytest.mark.parametrize("name", ["block_table", "temperature"])
 def test_unknown_arguments_are_refused(name):
     with pytest.raises(RefusedError, match=name):
         attention_function(Layer(), *tensors(), None, **{name: torch.zeros(3, 11, 2, dtype=torch.long)})
@@ -193,6 +193,60 @@ def test_chosen_keys_of_a_sparse_model(kind):
 def test_indices_that_do_not_fit(indices, mask, error):
     with pytest.raises(error):
         attention_function(Layer(), *tensors(), mask, indices=indices)
+
+
+class Indexed(Layer):
+    """A layer whose indexer chooses blocks of 3 keys."""
+
+    def __init__(self, block_size=3):
+        super().__init__()
+        self.indexer = torch.nn.Module()
+        self.indexer.block_size = block_size
+
+
+@pytest.mark.parametrize("kind", ["bool", "lowest"])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_chosen_blocks_of_a_sparse_model(kind, groups):
+    """Each query of a group of heads attends to the keys of its blocks that the mask shows; the last block is short."""
+    query, key, value = leaves = tensors()
+    heads = query.shape[1]
+    indices = torch.randn(3, groups, 11, 4).topk(2, dim=-1).indices
+    indices[1, :, 0] = torch.tensor([2, 3])
+    indices[2, :, 5] = torch.tensor([3, -1])
+    chosen = torch.zeros(3, heads, 11, 11, dtype=torch.bool)
+    for entry in range(3):
+        for head in range(heads):
+            for row in range(11):
+                for block in indices[entry, head * groups // heads, row]:
+                    if block >= 0:
+                        chosen[entry, head, row, 3 * block : 3 * block + 3] = True
+    lowest = torch.finfo(torch.float64).min
+    mask = CAUSAL if kind == "bool" else torch.zeros(1, 1, 11, 11).double().masked_fill(~CAUSAL, lowest)
+    output, weights = attention_function(
+        Indexed(), query, key, value, mask, block_indices=indices, output_attentions=True
+    )
+    expected, of_keys = oracle(query, key, value, allowed=CAUSAL & chosen)
+    assert_equal_with_gradients(output, expected, leaves)
+    torch.testing.assert_close(weights, of_keys)
+    assert not output[1, 0].any()
+
+
+@pytest.mark.parametrize(
+    ("indices", "layer", "mask", "error"),
+    [
+        (torch.zeros(3, 1, 11, 2, dtype=torch.long), Indexed(), None, RefusedError),
+        (torch.zeros(3, 1, 11, 2, dtype=torch.long), Layer(), CAUSAL, RefusedError),
+        (torch.zeros(3, 1, 11, 2, dtype=torch.long), Indexed(0), CAUSAL, RefusedError),
+        (torch.zeros(3, 1, 11, 2), Indexed(), CAUSAL, DtypeError),
+        (torch.zeros(3, 11, 2, dtype=torch.long), Indexed(), CAUSAL, ShapeError),
+        (torch.zeros(3, 5, 11, 2, dtype=torch.long), Indexed(), CAUSAL, ShapeError),
+        (torch.full((3, 1, 11, 2), 4), Indexed(), CAUSAL, ShapeError),
+        (torch.full((3, 1, 11, 2), -2), Indexed(), CAUSAL, ShapeError),
+    ],
+)
+def test_indices_of_blocks_that_do_not_fit(indices, layer, mask, error):
+    with pytest.raises(error):
+        attention_function(layer, *tensors(), mask, block_indices=indices)
 
 
 def test_harmless_arguments_are_accepted():
