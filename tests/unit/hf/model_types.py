@@ -101,6 +101,10 @@ class ModelType:
     """Names of layers that do not use the interface."""
     has_static_cache: bool = True
     """Whether eager generates with a static cache that holds a window shorter than the text."""
+    chooses_blocks: bool = False
+    """Whether queries choose blocks of keys counted from the first place, so that with padding on the left a query may
+    choose padding alone, for which the weights of eager are uniform.
+    """
     takes_spectrograms: bool = False
     """Whether an audio model reads spectrograms of 16 bands, not waveforms."""
     query_norm_scale: float = 1.0
@@ -178,7 +182,7 @@ class ModelType:
     @property
     def pads_left(self) -> bool:
         """Whether texts may be padded on the left: not where a text is summarized at its last token, wherever it is."""
-        return self.family in ("decoder", "mixer", "encoder", "seq2seq")
+        return self.family in ("decoder", "mixer", "encoder", "seq2seq") and not self.chooses_blocks
 
     @property
     def returns_weights(self) -> bool:
@@ -189,7 +193,7 @@ class ModelType:
 CLAIMS: Mapping[str, Callable[[ModelType], bool]] = {
     "training": lambda kind: True,
     "padding": lambda kind: kind.takes_padding,
-    "generation": lambda kind: kind.generates,
+    "generation": lambda kind: kind.generates and not kind.chooses_blocks,
     "static cache": lambda kind: kind.generates and kind.has_static_cache,
     "weights": lambda kind: kind.returns_weights,
 }
@@ -214,6 +218,7 @@ def _decoder(
     is_fast: bool = False,
     own_code: tuple[str, ...] = (),
     has_static_cache: bool = True,
+    chooses_blocks: bool = False,
     query_norm_scale: float = 1.0,
     **more: Any,
 ) -> ModelType:
@@ -225,6 +230,7 @@ def _decoder(
         is_fast,
         own_code=own_code,
         has_static_cache=has_static_cache,
+        chooses_blocks=chooses_blocks,
         query_norm_scale=query_norm_scale,
     )
 
@@ -336,7 +342,7 @@ MODEL_TYPES = (
     # With a static cache their indexers choose other keys than without one, with eager too.
     _decoder("deepseek_v32", _DEEPSEEK | _INDEXER, has_static_cache=False),
     _decoder("glm_moe_dsa", _DEEPSEEK | _INDEXER, has_static_cache=False),
-    _decoder("minimax_m3_vl_text", _MINIMAX_M3, has_static_cache=False),
+    _decoder("minimax_m3_vl_text", _MINIMAX_M3, has_static_cache=False, chooses_blocks=True),
     _decoder(
         "inkling2_text",
         _INKLING,

@@ -42,6 +42,14 @@ def test_generation_with_left_padding_equals_eager(kind: ModelType):
     assert torch.equal(generate(model, "regard", inputs), generate(model, "eager", inputs))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [kind for kind in MODEL_TYPES if kind.chooses_blocks], ids=lambda kind: kind.name)
+def test_generation_without_padding_equals_eager(kind: ModelType):
+    model = kind.build()
+    inputs = kind.inputs()
+    assert torch.equal(generate(model, "regard", inputs), generate(model, "eager", inputs))
+
+
 @pytest.mark.parametrize("kind", cases("static cache"))
 def test_generation_with_a_static_cache_equals_eager(kind: ModelType):
     model = kind.build()
