@@ -33,14 +33,14 @@ from regard.kernels.operators.sublayer_op import RotationFactors
 from regard.layers.block import DecoderBlock, DecoderCache
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.plain_module import NAMES_OF_HOOKS, is_unmodified
-from regard.layers.sublayer_step import can_step, read_attention, read_feed_forward, read_norm, read_norms
+from regard.layers.sublayer_step import can_step, fit_heads, read_attention, read_feed_forward, read_norm, read_norms
 from regard.masks.base import Mask
-from regard.mechanisms.key_value_cache import KeyValueCache, TokenCache
+from regard.mechanisms.key_value_cache import KeyValueCache
 from regard.mechanisms.window_cache import WindowCache
 from regard.positions.base import Rotation
 
 _NAMES_OF_PARTS = ("_parameters", "_buffers", "_modules")
-_Kept = KeyValueCache | WindowCache
+_Cache = KeyValueCache | WindowCache
 
 
 @final
@@ -84,20 +84,20 @@ def stack_step(
     batch, length, _ = tokens.shape
     terms = _lower_masks(read, states, masks, batch, length, tokens.dtype)
     rotations = _find_factors(read, tokens, states[0].length)
-    if terms is None or rotations is None or not _fit(read, states, batch, tokens.dtype):
+    if terms is None or rotations is None or not _fit(read, states, tokens):
         return None
-    following = [state.reserved(length) for state in states]
+    following = [_reserve(state, length) for state in states]
     steps = [
-        StepOfLayer(*_stored(state), of_mask.low, of_mask.high, of_mask.start, of_mask.stop, rotation)
+        StepOfLayer(*state.storage_rows, of_mask.low, of_mask.high, of_mask.start, of_mask.stop, rotation)
         for state, of_mask, rotation in zip(following, terms, rotations, strict=True)
     ]
     outputs = compute_stack(read.stack, tokens, steps)
-    return outputs, tuple(DecoderCache(state.trimmed()) for state in following if state is not None)
+    return outputs, tuple(DecoderCache(state.trimmed()) for state in following)
 
 
-def _read_states(caches: Sequence[DecoderCache]) -> list[_Kept] | None:
+def _read_states(caches: Sequence[DecoderCache]) -> list[_Cache] | None:
     """Return the states of self-attention; None if one of them is not keys and values of as many tokens, or empty."""
-    states: list[_Kept] = []
+    states: list[_Cache] = []
     for cache in caches:
         state = cache.own
         if not isinstance(state, KeyValueCache | WindowCache) or cache.memory is not None or state.inputs:
@@ -107,14 +107,15 @@ def _read_states(caches: Sequence[DecoderCache]) -> list[_Kept] | None:
     return states if length > 0 and all(state.length == length for state in states) else None
 
 
-def _stored(state: TokenCache | None) -> tuple[Tensor, Tensor, int, int]:
-    assert state is not None, "a state with tokens reserves more, without gradients"
-    return state.stored
+def _reserve(state: _Cache, length: int) -> _Cache:
+    following = state.reserved(length)
+    assert following is not None, "a state with tokens reserves more, without gradients"
+    return following
 
 
 def _lower_masks(
     read: _ReadLayers,
-    states: Sequence[_Kept],
+    states: Sequence[_Cache],
     masks: Sequence[Mask | None],
     batch: int,
     length: int,
@@ -155,16 +156,11 @@ def _find_factors(read: _ReadLayers, tokens: Tensor, first: int) -> list[Rotatio
     return factors
 
 
-def _fit(read: _ReadLayers, states: Sequence[_Kept], batch: int, dtype: torch.dtype) -> bool:
-    """Whether keys and values are those of as many texts, in the layers' heads and in the dtype of the tokens."""
+def _fit(read: _ReadLayers, states: Sequence[_Cache], tokens: Tensor) -> bool:
+    """Whether the keys and values of each state are those of its layer, for such tokens."""
     for attention, state in zip(read.attentions, states, strict=True):
-        key, value, _, _ = state.stored
-        sizes = (batch, attention.key_heads, key.shape[2])
-        if key.shape != (*sizes, attention.head_dim) or value.shape != (*sizes, attention.value_dim):
-            return False
-        if not (key.dtype is value.dtype is dtype and key.is_cpu and value.is_cpu):
-            return False
-        if not key.stride(3) == value.stride(3) == 1:
+        key, value, _, _ = state.storage_rows
+        if not fit_heads(key, value, tokens, attention.key_heads, attention.head_dim, attention.value_dim):
             return False
     return True
 

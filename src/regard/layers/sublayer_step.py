@@ -91,7 +91,7 @@ def attention_step(
     if not isinstance(following, TokenCache):
         return None
     key, value = following.key, following.value
-    if not _fits(attention, tokens, key, value):
+    if not fit_heads(key, value, tokens, attention.key_value_heads, attention.head_dim, attention.value_head_dim):
         return None
     output = sublayer_op.attention(tokens, key, value, attention.heads, layers, norms, rotation, terms)
     return output, following.trimmed()
@@ -105,7 +105,7 @@ def cross_attention_step(
     if layers is None or norms is None or attention.position is not None or memory.length == 0 or memory.inputs:
         return None
     key, value = memory.key, memory.value
-    if not _fits(attention, tokens, key, value):
+    if not fit_heads(key, value, tokens, attention.key_value_heads, attention.head_dim, attention.value_head_dim):
         return None
     terms = attention.mechanism.kernel_terms(Frame(tokens.shape[1], memory.length), tokens, mask, None)
     if terms is None:
@@ -151,12 +151,12 @@ def read_attention(attention: MultiHeadAttention, tokens: Tensor, *, has_keys: b
     return AttentionLayers(query, output, key, value, query_norm, key_norm)
 
 
-def _fits(attention: MultiHeadAttention, tokens: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Whether keys and values are those of as many texts, in the layer's heads and in the dtype of the tokens."""
-    sizes = (tokens.shape[0], attention.key_value_heads, key.shape[2])
+def fit_heads(key: Tensor, value: Tensor, tokens: Tensor, key_heads: int, head_dim: int, value_dim: int) -> bool:
+    """Whether keys and values are those of as many texts, in a layer's heads and in the dtype of the tokens."""
+    sizes = (tokens.shape[0], key_heads, key.shape[2])
     return (
-        key.shape == (*sizes, attention.head_dim)
-        and value.shape == (*sizes, attention.value_head_dim)
+        key.shape == (*sizes, head_dim)
+        and value.shape == (*sizes, value_dim)
         and key.dtype is value.dtype is tokens.dtype
         and key.is_cpu
         and value.is_cpu

@@ -46,7 +46,7 @@ class TokenCache(State):
 
     @property
     @abstractmethod
-    def stored(self) -> tuple[Tensor, Tensor, int, int]:
+    def storage_rows(self) -> tuple[Tensor, Tensor, int, int]:
         """The storage of keys (batch, key_heads, rows, head_dim), that of values, and which of its rows ``key`` and
         ``value`` are: the first one, and the one behind the last.
         """
@@ -108,7 +108,7 @@ class KeyValueCache(TokenCache):
         return self._require_storage().tensors["value"][:, :, : self.length]
 
     @property
-    def stored(self) -> tuple[Tensor, Tensor, int, int]:
+    def storage_rows(self) -> tuple[Tensor, Tensor, int, int]:
         """The storage of keys and of values, and its rows in use: the first ones."""
         tensors = self._require_storage().tensors
         return tensors["key"], tensors["value"], 0, self.length

@@ -68,7 +68,7 @@ class WindowCache(TokenCache):
         return self._rows("value")
 
     @property
-    def stored(self) -> tuple[Tensor, Tensor, int, int]:
+    def storage_rows(self) -> tuple[Tensor, Tensor, int, int]:
         """The storage of keys and of values, and its rows in use."""
         tensors = self._require_storage().tensors
         return tensors["key"], tensors["value"], self._begin, self._end

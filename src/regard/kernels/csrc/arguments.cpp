@@ -74,7 +74,7 @@ void Call::read_cap_and_sinks(nb::handle softcap, nb::handle sinks) {
 }
 
 void Call::read_mask() {
-    read_band();
+    read_band(options_.low, options_.high);
     read_interval();
     read_tile_map();
     problem.mask.dense = broadcast(options_.dense, "dense");
@@ -203,7 +203,7 @@ Pages Call::read_paged_problem(nb::handle query, nb::handle key_pages, nb::handl
     require(page_size >= 1, "key_pages: expected pages of at least one key");
     require(!__builtin_mul_overflow(most, page_size, &problem.keys), "page_table: too many keys to count");
     check_sizes(max_head_dim);
-    read_band();
+    read_band(options_.low, options_.high);
     const auto* length = static_cast<const int64_t*>(pages.lengths.data);
     int64_t longest_one = 0;
     for (int64_t entry = 0; entry < problem.batch; ++entry) {
@@ -238,9 +238,9 @@ void Call::check_sizes(int64_t largest) {
     problem.offset = problem.keys - problem.queries;
 }
 
-void Call::read_band() {
-    problem.mask.low = std::clamp(options_.low.value_or(unbounded_low), unbounded_low, unbounded_high);
-    problem.mask.high = std::clamp(options_.high.value_or(unbounded_high), unbounded_low, unbounded_high);
+void Call::read_band(std::optional<int64_t> low, std::optional<int64_t> high) {
+    problem.mask.low = std::clamp(low.value_or(unbounded_low), unbounded_low, unbounded_high);
+    problem.mask.high = std::clamp(high.value_or(unbounded_high), unbounded_low, unbounded_high);
 }
 
 void Call::read_interval() {

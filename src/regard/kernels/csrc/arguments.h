@@ -175,7 +175,7 @@ private:
     BucketCounts read_bucket_counts(nanobind::handle codes, int64_t buckets);
     void read_tokens(nanobind::handle query, nanobind::handle key, nanobind::handle value, int64_t largest);
     void read_mask();
-    void read_band();
+    void read_band(std::optional<int64_t> low, std::optional<int64_t> high);
     void read_interval();
     void read_sublayer(Sublayer& sublayer, nanobind::handle tokens, nanobind::handle output, nanobind::handle before,
                        nanobind::handle of_output, nanobind::handle after);

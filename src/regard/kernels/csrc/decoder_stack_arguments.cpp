@@ -12,7 +12,6 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
-#include <algorithm>
 #include <optional>
 #include <string>
 
@@ -75,10 +74,7 @@ DecoderLayer Call::with_step(const DecoderLayer& layer, nb::handle step, int64_t
     problem.key = read_stored(parts[0], "key", problem.head_dim, begin, end, dtype);
     problem.value = read_stored(parts[1], "value", problem.value_dim, begin, end, dtype);
     check_sizes(max_head_dim);
-    problem.mask.low = std::clamp(nb::cast<std::optional<int64_t>>(parts[4]).value_or(unbounded_low), unbounded_low,
-                                  unbounded_high);
-    problem.mask.high = std::clamp(nb::cast<std::optional<int64_t>>(parts[5]).value_or(unbounded_high), unbounded_low,
-                                   unbounded_high);
+    read_band(nb::cast<std::optional<int64_t>>(parts[4]), nb::cast<std::optional<int64_t>>(parts[5]));
     problem.mask.start = copy_bounds(parts[6], "start");
     problem.mask.stop = copy_bounds(parts[7], "stop");
     whole.attention.rotation = read_rotation(parts[8], dtype);
