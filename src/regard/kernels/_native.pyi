@@ -37,26 +37,16 @@ RotationFactors: TypeAlias = tuple[Array, Array, bool]
 
 NormsOfSublayer: TypeAlias = tuple[NormLayer | None, NormLayer | None, NormLayer | None]
 """The norm before a sublayer, that of its output, and that after the sum."""
-AttentionOfLayer: TypeAlias = tuple[
-    int,
-    int,
-    int,
-    int,
-    float,
-    float | None,
-    Array | None,
-    LinearLayer,
-    LinearLayer,
-    LinearLayer,
-    LinearLayer,
-    NormLayer | None,
-    NormLayer | None,
-    NormsOfSublayer,
+AttentionLayers: TypeAlias = tuple[
+    LinearLayer, LinearLayer, LinearLayer | None, LinearLayer | None, NormLayer | None, NormLayer | None
 ]
-"""heads, key_heads, head_dim, value_dim, scale, softcap and sinks; the layers of queries, keys, values and of the
-output; the norms of each query and key; and the norms of the sublayer."""
-FeedForwardOfLayer: TypeAlias = tuple[LinearLayer, LinearLayer | None, LinearLayer, str, NormsOfSublayer]
-"""up, gate, down, activation, and the norms of the sublayer."""
+"""The layers of queries, of the output, of keys and of values; and the norms of each query and key."""
+AttentionOfLayer: TypeAlias = tuple[
+    int, int, int, int, float, float | None, Array | None, AttentionLayers, NormsOfSublayer
+]
+"""heads, key_heads, head_dim, value_dim, scale, softcap and sinks; the layers, and the norms of the sublayer."""
+FeedForwardOfLayer: TypeAlias = tuple[tuple[LinearLayer, LinearLayer | None, LinearLayer, str], NormsOfSublayer]
+"""The layers up, gate and down with the activation, and the norms of the sublayer."""
 StepOfLayer: TypeAlias = tuple[
     Array, Array, int, int, int | None, int | None, Array | None, Array | None, RotationFactors | None
 ]

@@ -198,7 +198,7 @@ def _read_each(layers: nn.ModuleList, tokens: Tensor) -> list[tuple[AttentionOfL
         attention = _read_self_attention(block, tokens)
         if feed_forward is None or norms is None or attention is None:
             return None
-        found.append((attention, FeedForwardOfLayer(*feed_forward, norms)))
+        found.append((attention, FeedForwardOfLayer(feed_forward, norms)))
     return found or None
 
 
@@ -210,7 +210,7 @@ def _read_self_attention(block: DecoderBlock, tokens: Tensor) -> AttentionOfLaye
     norms = read_norms(block.attention_residual, tokens.dtype)
     linear = read_attention(attention, tokens, has_keys=True)
     terms = attention.mechanism.kernel_terms(Frame(1, 1), tokens, None, None)
-    if norms is None or linear is None or linear.key is None or linear.value is None or terms is None:
+    if norms is None or linear is None or terms is None:
         return None
     if terms.bias is not None or terms.table is not None or terms.seed is not None:
         return None
@@ -222,12 +222,7 @@ def _read_self_attention(block: DecoderBlock, tokens: Tensor) -> AttentionOfLaye
         terms.scale,
         terms.softcap,
         terms.sinks,
-        linear.query,
-        linear.key,
-        linear.value,
-        linear.output,
-        linear.query_norm,
-        linear.key_norm,
+        linear,
         norms,
     )
 

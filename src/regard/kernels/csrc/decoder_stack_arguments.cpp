@@ -2,9 +2,9 @@
 // sublayer_arguments.cpp; what may be absent may be None:
 //
 //     layer           (attention, feed_forward)
-//     attention       (heads, key_heads, head_dim, value_dim, scale, softcap, sinks, query_layer, key_layer, value_layer,
-//                     output_layer, query_norm, key_norm, norms)             softcap, sinks and the norms may be absent
-//     feed_forward    (up, gate, down, activation, norms)                    gate may be absent
+//     attention       (heads, key_heads, head_dim, value_dim, scale, softcap, sinks, (query_layer, output_layer, key_layer,
+//                     value_layer, query_norm, key_norm), norms)             softcap, sinks and the norms may be absent
+//     feed_forward    ((up, gate, down, activation), norms)                  gate may be absent
 //     norms           (before, of_output, after)                             each may be absent
 //     step of a layer (key, value, begin, end, low, high, start, stop, rotation): the storage of keys (batch, key_heads,
 //                     rows, head_dim) and of values, of which begin .. end - 1 are the keys of the step, those of the new
@@ -24,10 +24,12 @@ namespace regard {
 
 DecoderLayer Call::read_decoder_layer(nb::handle layer, int64_t width, Dtype dtype) {
     const nb::tuple sublayers = take_tuple(layer, "layer", 2);
-    const nb::tuple attention = take_tuple(sublayers[0], "attention", 14);
-    const nb::tuple feed_forward = take_tuple(sublayers[1], "feed_forward", 5);
-    const nb::tuple around_attention = take_tuple(attention[13], "norms", 3);
-    const nb::tuple around_feed_forward = take_tuple(feed_forward[4], "norms", 3);
+    const nb::tuple attention = take_tuple(sublayers[0], "attention", 9);
+    const nb::tuple feed_forward = take_tuple(sublayers[1], "feed_forward", 2);
+    const nb::tuple of_attention = take_tuple(attention[7], "layers", 6);
+    const nb::tuple of_feed_forward = take_tuple(feed_forward[0], "layers", 4);
+    const nb::tuple around_attention = take_tuple(attention[8], "norms", 3);
+    const nb::tuple around_feed_forward = take_tuple(feed_forward[1], "norms", 3);
 
     DecoderLayer given;
     given.attention.width = given.feed_forward.width = width;
@@ -41,12 +43,12 @@ DecoderLayer Call::read_decoder_layer(nb::handle layer, int64_t width, Dtype dty
     problem.scale = nb::cast<double>(attention[4]);
     check_sizes(max_head_dim);
     read_cap_and_sinks(attention[5], attention[6]);
-    read_attention_layers(given.attention, {attention[7], attention[8], attention[9], attention[10], {}, {}, {},
-                                            attention[11], attention[12], {}});
+    read_attention_layers(given.attention, {of_attention[0], of_attention[2], of_attention[3], of_attention[1], {}, {},
+                                            {}, of_attention[4], of_attention[5], {}});
     require(static_cast<bool>(given.attention.key_layer.weight), "key_layer: expected a linear layer, got None");
     read_norms(given.attention, around_attention[0], around_attention[1], around_attention[2]);
-    read_feed_forward_layers(given.feed_forward, feed_forward[0], feed_forward[1], feed_forward[2],
-                             nb::cast<std::string>(feed_forward[3]));
+    read_feed_forward_layers(given.feed_forward, of_feed_forward[0], of_feed_forward[1], of_feed_forward[2],
+                             nb::cast<std::string>(of_feed_forward[3]));
     read_norms(given.feed_forward, around_feed_forward[0], around_feed_forward[1], around_feed_forward[2]);
     given.problem = problem;
     return given;

@@ -19,7 +19,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.kernels.extension import native
-from regard.kernels.operators.sublayer_op import LinearLayer, NormLayer, RotationFactors, SublayerNorms
+from regard.kernels.operators.sublayer_op import (
+    AttentionLayers,
+    FeedForwardLayers,
+    NormLayer,
+    RotationFactors,
+    SublayerNorms,
+)
 
 DecoderStack: TypeAlias = "native.DecoderStack"
 
@@ -35,12 +41,7 @@ class AttentionOfLayer(NamedTuple):
     scale: float
     softcap: float | None
     sinks: Tensor | None  # broadcasts to (batch, heads, length, 1)
-    query: LinearLayer
-    key: LinearLayer
-    value: LinearLayer
-    output: LinearLayer
-    query_norm: NormLayer | None
-    key_norm: NormLayer | None
+    layers: AttentionLayers
     norms: SublayerNorms
 
 
@@ -48,10 +49,7 @@ class AttentionOfLayer(NamedTuple):
 class FeedForwardOfLayer(NamedTuple):
     """The feed-forward layer of a layer."""
 
-    up: LinearLayer
-    gate: LinearLayer | None
-    down: LinearLayer
-    activation: str
+    layers: FeedForwardLayers
     norms: SublayerNorms
 
 
