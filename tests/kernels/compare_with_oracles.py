@@ -27,6 +27,7 @@ from oracles import attention as oracle
 from oracles import dropout as dropout_oracle
 from oracles import scan as scan_oracle
 from oracles import sigmoid as sigmoid_oracle
+from oracles import talking_heads as talking_heads_oracle
 from regard import masks
 from regard.kernels import extension, results
 from regard.kernels.operators import (  # the first two define operators
@@ -171,6 +172,26 @@ def compare_sigmoid(dtype: torch.dtype, queries: int = 67, keys: int = 131) -> C
         yield f"gradient of {name}", one, other, num_terms(queries, keys) * (BATCH if name == "bias" else 1)
 
 
+def compare_talking_heads(dtype: torch.dtype, queries: int = 67, keys: int = 131) -> Comparisons:
+    """Compare forward and backward, with a mask of every kind and a trained bias."""
+    query, key, value = random_query_key_value(dtype, queries, keys)
+    mask = (masks.window(90, 3) | masks.global_tokens([0])) & masks.padding([keys, 71])
+    bias = random_tensor(dtype, 1, HEADS, 1, keys).requires_grad_()
+    upstream = random_tensor(dtype, BATCH, HEADS, queries, VALUE_DIM)
+    mechanism = regard.mechanism("talking_heads", heads=HEADS, head_dim=HEAD_DIM, impl="native")
+    mechanism.to(results.accumulation_dtype(dtype))
+    output = mechanism(query, key, value, mask, bias=bias)
+    matrices = (mechanism.score_mixing, mechanism.weight_mixing)
+    ours = torch.autograd.grad(output, (query, key, value, *matrices, bias), upstream)
+    inputs, allowed, added = arrays(query, key, value, *matrices), mask.dense(queries, keys).numpy(), arrays(bias)[0]
+    exact, _ = talking_heads_oracle.attention(*inputs, allowed, added)
+    exacts = talking_heads_oracle.backward(*inputs, *arrays(upstream), allowed, added)
+    yield "output", output, exact, num_terms(queries, keys)
+    for name, one, other in zip(exacts._fields, ours, exacts, strict=True):
+        times = {"bias": BATCH, "p": BATCH * queries, "r": BATCH * queries}.get(name, 1)
+        yield f"gradient of {name}", one, other, num_terms(queries, keys) * times
+
+
 def compare_sigmoid_decode(dtype: torch.dtype, keys: int = 1031) -> Comparisons:
     query, key, value = random_query_key_value(dtype, 1, keys)
     mask = masks.padding([keys, 577])
@@ -243,6 +264,7 @@ OPERATIONS: tuple[Callable[[torch.dtype], Comparisons], ...] = (
     compare_additive,
     compare_sigmoid,
     compare_sigmoid_decode,
+    compare_talking_heads,
     compare_dropout,
     compare_cross_entropy,
     compare_scan,

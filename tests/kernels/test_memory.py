@@ -30,11 +30,12 @@ from regard.kernels import extension
 native = extension.native
 query = torch.ones(1, 1, 65, 64)
 output, lse = torch.empty_like(query), torch.empty(1, 1, 65)
-vector = torch.ones(1, 64)
+vector, one = torch.ones(1, 64), torch.ones(1, 1)
 def calls(keys):
     yield native.forward, (query, keys, keys, output, lse)
     yield native.observe, (query, keys, keys, output, lse, None, None, None, None, None, None)
     yield native.additive_forward, (query, keys, vector, keys, output, lse)
+    yield native.talking_heads_forward, (query, keys, keys, one, one, output)
 for function, given in calls(query):  # whatever is taken once is taken
     function(*given)
 with open("/proc/self/statm") as statm:
@@ -51,7 +52,7 @@ for function, given in calls(query):
     print(output.eq(1).all().item(), end=" ")
 """
     result = run_script(script)
-    assert result.stdout.split() == ["refused"] * 3 + ["True"] * 3, result.stdout + result.stderr
+    assert result.stdout.split() == ["refused"] * 4 + ["True"] * 4, result.stdout + result.stderr
     assert result.returncode == 0, result.stderr
 
 

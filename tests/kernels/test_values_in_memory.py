@@ -15,7 +15,14 @@ import regard
 from oracles import attention as oracle
 from regard import masks
 from regard.kernels import extension
-from regard.kernels.operators import additive_op, cross_entropy_op, dropout_op, paged_attention_op, sigmoid_op
+from regard.kernels.operators import (
+    additive_op,
+    cross_entropy_op,
+    dropout_op,
+    paged_attention_op,
+    sigmoid_op,
+    talking_heads_op,
+)
 from regard.kernels.operators.kernel_arguments import KernelArguments
 from regard.layers import projection
 
@@ -108,6 +115,14 @@ def sigmoid(store):
     return [output, *torch.autograd.grad(output, leaves, store(random_tensor(*output.shape)))]
 
 
+def talking_heads(store):
+    leaves = make_leaves(store, *tokens(), *(random_tensor(HEADS, HEADS) for _ in range(2)))
+    output = talking_heads_op.talking_heads_attention(
+        *leaves, KernelArguments(table=store(random_tensor(HEADS, KEYS + QUERIES)), table_lowest=1 - KEYS)
+    )
+    return [output, *torch.autograd.grad(output, leaves, store(random_tensor(*output.shape)))]
+
+
 def cross_entropy(store):
     (logits,) = make_leaves(store, random_tensor(7, 101))
     loss = cross_entropy_op.cross_entropy(logits, torch.arange(7) * 11, smoothing=0.1, ignored=0)
@@ -121,7 +136,7 @@ def dropout(store):
     return [output, *torch.autograd.grad(output, leaf, store(random_tensor(7, 101)))]
 
 
-OPERATIONS = [attention, observe, decode, pages, additive, sigmoid, cross_entropy, dropout]
+OPERATIONS = [attention, observe, decode, pages, additive, sigmoid, talking_heads, cross_entropy, dropout]
 
 
 @pytest.mark.parametrize("store", [lazily_negated, misaligned])

@@ -1,4 +1,4 @@
-"""torch.compile with impl "native": one graph without breaks, and equal results: attention, additive and sigmoid.
+"""torch.compile with impl "native": one graph without breaks, and equal results: attention, additive, sigmoid, ..
 
 test_operators.py runs ``main`` with some|fixed|any|other|inductor in a separate process. "fixed" and "any" are the
 sizes that the graph is compiled for; "some" is the part of "fixed" that has each kind of mask and bias; these compare
@@ -49,6 +49,7 @@ sigmoids = {
     bias: regard.mechanism("sigmoid", heads=HEADS, head_dim=HEAD_DIM, score_bias=bias, impl="native")
     for bias in (None, -1.5)
 }
+talking = regard.mechanism("talking_heads", heads=HEADS, head_dim=HEAD_DIM, impl="native")
 longformer = regard.mechanism("longformer", heads=HEADS, head_dim=HEAD_DIM, window=4, global_tokens=[0, 5])
 bigbird = regard.mechanism("bigbird", heads=HEADS, head_dim=HEAD_DIM, block=2)
 summing = regard.mechanism("performer", heads=HEADS, head_dim=HEAD_DIM, features=7, seed=1, impl="native")
@@ -87,6 +88,8 @@ CASES: dict[str, tuple[Callable[..., torch.Tensor], list[torch.Tensor]]] = {
     "luong_concat": (lambda *q: additive_mechanisms["luong_concat"](*q, masks.window(3, 1)), []),
     "sigmoid": (lambda *q: sigmoids[None](*q[:3], masks.causal() & masks.padding(q[3])), [lengths]),
     "sigmoid, T5": (lambda *q: sigmoids[-1.5](*q, bias=t5), []),
+    "talking heads": (lambda *q: talking(*q[:3], masks.causal() & masks.padding(q[3])), [lengths]),
+    "talking heads, T5": (lambda *q: talking(*q, bias=t5), []),
     "bigbird": (lambda *q: bigbird(*q[:3], masks.padding(q[3])), [lengths]),
     "performer": (lambda *q: summing(*q[:3], masks.causal() & masks.padding(q[3])), [lengths]),
     "gated delta": (
@@ -111,7 +114,7 @@ SOME = (
 def check(name: str, *, dynamic: bool) -> None:
     function, extra = CASES[name]
     tensors = [*random_query_key_value(), *extra]
-    parameters = [parameter for mix in additive_mechanisms.values() for parameter in mix.parameters()]
+    parameters = [parameter for mix in (*additive_mechanisms.values(), talking) for parameter in mix.parameters()]
     leaves = [tensor for tensor in (*tensors, t5.weight, *parameters) if tensor.requires_grad]
     compiled = torch.compile(function, fullgraph=True, dynamic=dynamic, backend="aot_eager")
     one, other = compiled(*tensors), function(*tensors)

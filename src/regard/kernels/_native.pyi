@@ -339,6 +339,69 @@ def additive_backward(
 ) -> None:
     """Compute the gradients of additive_forward's arguments; grad_vector, grad_bias and grad_table are wide."""
 
+def talking_heads_forward(
+    query: Array,
+    key: Array,
+    value: Array,
+    score_mixing: Array,
+    weight_mixing: Array,
+    output: Array,
+    *,
+    normalizer: Array | None = None,
+    low: int | None = None,
+    high: int | None = None,
+    start: Array | None = None,
+    stop: Array | None = None,
+    row_start: Array | None = None,
+    key_tile: Array | None = None,
+    bitmap: Array | None = None,
+    bitmaps: Array | None = None,
+    dense: Array | None = None,
+    scale: float = 1.0,
+    bias: Array | None = None,
+    table: Array | None = None,
+    table_lowest: int = 0,
+    dropout: float = 0.0,
+    seed: int = 0,
+    threads: int = 1,
+) -> None:
+    """Compute output and normalizer of talking-heads attention; the matrices (heads, heads) are wide."""
+
+def talking_heads_backward(
+    grad_output: Array,
+    query: Array,
+    key: Array,
+    value: Array,
+    score_mixing: Array,
+    weight_mixing: Array,
+    normalizer: Array,
+    grad_query: Array,
+    grad_key: Array,
+    grad_value: Array,
+    grad_score_mixing: Array,
+    grad_weight_mixing: Array,
+    grad_bias: Array | None,
+    grad_table: Array | None,
+    *,
+    low: int | None = None,
+    high: int | None = None,
+    start: Array | None = None,
+    stop: Array | None = None,
+    row_start: Array | None = None,
+    key_tile: Array | None = None,
+    bitmap: Array | None = None,
+    bitmaps: Array | None = None,
+    dense: Array | None = None,
+    scale: float = 1.0,
+    bias: Array | None = None,
+    table: Array | None = None,
+    table_lowest: int = 0,
+    dropout: float = 0.0,
+    seed: int = 0,
+    threads: int = 1,
+) -> None:
+    """Compute the gradients of talking_heads_forward's arguments; those of matrices, bias and table are wide."""
+
 def dropout(tokens: Array, output: Array, *, probability: float, seed: int, threads: int = 1) -> None:
     """Set output to tokens / (1 - probability) at indices that are kept, and to 0 at those that are dropped.
 

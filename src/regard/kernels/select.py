@@ -32,12 +32,14 @@ from regard.kernels.implementations import (
     scan,
     sdpa,
     sigmoid,
+    talking_heads,
 )
 
 Operation: TypeAlias = Literal[
     "attention",
     "observe",
     "sigmoid attention",
+    "talking heads",
     "mlp score",
     "paged attention",
     "scan",
@@ -65,6 +67,7 @@ _IMPLEMENTATIONS: Mapping[Operation, tuple[Implementation, ...]] = {
     "attention": (native.ATTENTION, sdpa.ATTENTION, flex.ATTENTION, reference.ATTENTION),
     "observe": (native.OBSERVE, _make_unobservable("sdpa"), _make_unobservable("flex"), reference.OBSERVE),
     "sigmoid attention": (sigmoid.NATIVE, sigmoid.REFERENCE),
+    "talking heads": (talking_heads.NATIVE, talking_heads.REFERENCE),
     "mlp score": (mlp_score.NATIVE, mlp_score.REFERENCE),
     "paged attention": (paged.IN_PLACE, paged.GATHERED),
     "scan": (scan.NATIVE, scan.REFERENCE),

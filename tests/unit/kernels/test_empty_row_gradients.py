@@ -61,6 +61,7 @@ COMPUTATIONS = {
     **{f"additive, {impl}": _mechanism_by_name("additive", impl=impl) for impl in ("native", "reference")},
     **{f"luong_concat, {impl}": _mechanism_by_name("luong_concat", impl=impl) for impl in ("native", "reference")},
     **{f"sigmoid, {impl}": _mechanism_by_name("sigmoid", impl=impl) for impl in ("native", "reference")},
+    **{f"talking_heads, {impl}": _mechanism_by_name("talking_heads", impl=impl) for impl in ("native", "reference")},
     "luong_dot": _mechanism_by_name("luong_dot"),
     "luong_general": _mechanism_by_name("luong_general"),
     "local-p": _mechanism(LocalPredictive),

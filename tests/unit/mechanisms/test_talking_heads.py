@@ -20,18 +20,18 @@ def make_inputs(queries: int = KEYS, key_heads: int = HEADS) -> tuple[torch.Tens
     return tuple(torch.randn(2, *shape, HEAD_DIM, dtype=torch.float64, generator=generator) for shape in shapes)
 
 
-def build_mechanism(head_dim: int) -> TalkingHeads:
+def build_mechanism(head_dim: int, impl: str) -> TalkingHeads:
     """Matrices that are far from the identity."""
     torch.manual_seed(3)
-    mechanism = TalkingHeads(heads=HEADS, head_dim=head_dim).double()
+    mechanism = TalkingHeads(heads=HEADS, head_dim=head_dim, impl=impl).double()
     for parameter in mechanism.parameters():
         torch.nn.init.normal_(parameter)
     return mechanism
 
 
-@pytest.fixture
-def mechanism() -> TalkingHeads:
-    return build_mechanism(HEAD_DIM)
+@pytest.fixture(params=["native", "reference"])
+def mechanism(request) -> TalkingHeads:
+    return build_mechanism(HEAD_DIM, request.param)
 
 
 @pytest.fixture
@@ -71,7 +71,10 @@ def test_permutations_exchange_heads(mechanism) -> None:
 
 @pytest.mark.usefixtures("in_tiles")
 def test_first_and_second_derivatives() -> None:
-    mechanism, inputs = build_mechanism(2), tuple(one[:1, :, :4, :2].requires_grad_() for one in make_inputs())
+    mechanism, inputs = (
+        build_mechanism(2, "reference"),
+        tuple(one[:1, :, :4, :2].requires_grad_() for one in make_inputs()),
+    )
 
     def compute(*parts: torch.Tensor) -> torch.Tensor:
         return mechanism(*parts[:3], masks.causal())

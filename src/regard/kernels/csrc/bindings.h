@@ -99,6 +99,7 @@ void bind_projection(nb::module_& module);
 void bind_scan(nb::module_& module);
 void bind_selection(nb::module_& module);
 void bind_sublayers(nb::module_& module);
+void bind_talking_heads(nb::module_& module);
 void bind_training(nb::module_& module);
 
 }  // namespace regard

@@ -8,6 +8,7 @@
 #include "observe_kernels.h"
 #include "problem.h"
 #include "scan_kernels.h"
+#include "talking_heads_kernels.h"
 #include "tile_kernels.h"
 
 namespace regard {
@@ -38,6 +39,7 @@ struct KernelTable {
     DropoutKernels dropout;
     CrossEntropyKernels cross_entropy;
     ScanKernels scan;
+    TalkingHeadsKernels talking_heads;
     ProbeKernels probe;
 };
 

@@ -10,6 +10,7 @@
 #include "scan.h"
 #include "scan_backward.h"
 #include "sigmoid_forward.h"
+#include "talking_heads_backward.h"
 #include "throughput_probe.h"
 #include "tile_tables.h"
 
@@ -35,7 +36,7 @@ constexpr ScanKernels scan_kernels() {
     return k;
 }
 
-// A: the type in which products are computed. Additive: the type in which additive attention and scans are computed. T: the dtype of the arrays, for kernels that do
+// A: the type in which products are computed. Additive: the type in which additive attention, talking heads and scans are computed. T: the dtype of the arrays, for kernels that do
 // not pack.
 template <class A, class Additive, class T>
 constexpr KernelTable kernel_table() {
@@ -50,6 +51,7 @@ constexpr KernelTable kernel_table() {
     t.dropout = {Dropout<T>::run};
     t.cross_entropy = {CrossEntropy<T>::forward, CrossEntropy<T>::backward};
     t.scan = scan_kernels<Additive>();
+    t.talking_heads = talking_heads_kernels<Additive>();
     t.probe = {ThroughputProbe<A>::bytes, ThroughputProbe<A>::products, ThroughputProbe<A>::run};
     return t;
 }

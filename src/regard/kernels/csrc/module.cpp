@@ -24,12 +24,13 @@ std::vector<std::string> isas() {
 
 // Version of the interface that _native.pyi declares. Increase it here and in extension.py with each change that is
 // incompatible with older Python files or an older module; extension.py refuses a module with another number.
-constexpr int interface_number = 12;
+constexpr int interface_number = 13;
 
 NB_MODULE(_native, module) {
     module.attr("interface") = interface_number;
     bind_attention(module);
     bind_additive(module);
+    bind_talking_heads(module);
     bind_training(module);
     bind_projection(module);
     bind_sublayers(module);
