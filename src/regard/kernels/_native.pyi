@@ -52,6 +52,9 @@ StepOfLayer: TypeAlias = tuple[
 ]
 """The storage of keys (batch, key_heads, rows, head_dim) and of values; its rows in use, begin to end; low, high, start
 and stop of the mask; and the rotation."""
+PagesOfLayer: TypeAlias = tuple[Array, Array, Array, Array, int | None, int | None, RotationFactors | None]
+"""Pages of keys (pages, key_heads, page_size, head_dim) and of values; the pages of each text (batch, most_pages), and
+the lengths of the texts (batch,); low and high of the mask; and the rotation, by texts."""
 
 interface: int
 """Version of this interface in the compiled module; extension.py says which one it needs."""
@@ -545,6 +548,9 @@ class DecoderStack:
         output of the last one is normalized. The keys
         and values of the tokens are written to the last rows in use of the storage of keys and values.
         """
+
+    def step_in_pages(self, tokens: Array, outputs: Array, steps: Sequence[PagesOfLayer], *, threads: int = 1) -> None:
+        """Compute the same for tokens (batch, 1, width), the last of each text, whose keys and values are in pages."""
 
 def weight_gradient(
     tokens: Array, gradient: Array, of_weight: Array, of_bias: Array | None, *, threads: int = 1

@@ -45,7 +45,7 @@ _Cache = KeyValueCache | WindowCache
 
 @final
 @dataclass(frozen=True)
-class _ReadLayers:
+class ReadLayers:
     """The layers of a decoder, as the kernel reads them for tokens of ``dtype``."""
 
     stack: DecoderStack
@@ -59,7 +59,7 @@ class _ReadLayers:
         return self.norm is norm and self.dtype is tokens.dtype and self.stack.is_unchanged()
 
 
-_READ: WeakKeyDictionary[nn.ModuleList, _ReadLayers] = WeakKeyDictionary()
+_READ: WeakKeyDictionary[nn.ModuleList, ReadLayers] = WeakKeyDictionary()
 
 
 def stack_step(
@@ -78,7 +78,7 @@ def stack_step(
     if not can_step(tokens):
         return None
     states = _read_states(caches)
-    read = None if states is None else _read_layers(layers, norm, tokens)
+    read = None if states is None else read_layers(layers, norm, tokens)
     if states is None or read is None:
         return None
     batch, length, _ = tokens.shape
@@ -114,7 +114,7 @@ def _reserve(state: _Cache, length: int) -> _Cache:
 
 
 def _lower_masks(
-    read: _ReadLayers,
+    read: ReadLayers,
     states: Sequence[_Cache],
     masks: Sequence[Mask | None],
     batch: int,
@@ -139,7 +139,7 @@ def _lower_masks(
     return terms
 
 
-def _find_factors(read: _ReadLayers, tokens: Tensor, first: int) -> list[RotationFactors | None] | None:
+def _find_factors(read: ReadLayers, tokens: Tensor, first: int) -> list[RotationFactors | None] | None:
     """Find the factors of each layer's rotation at positions from ``first`` on; None if one of them has none."""
     found: dict[tuple[int, int], RotationFactors | None] = {}
     factors = []
@@ -156,7 +156,7 @@ def _find_factors(read: _ReadLayers, tokens: Tensor, first: int) -> list[Rotatio
     return factors
 
 
-def _fit(read: _ReadLayers, states: Sequence[_Cache], tokens: Tensor) -> bool:
+def _fit(read: ReadLayers, states: Sequence[_Cache], tokens: Tensor) -> bool:
     """Whether the keys and values of each state are those of its layer, for such tokens."""
     for attention, state in zip(read.attentions, states, strict=True):
         key, value, _, _ = state.storage_rows
@@ -165,7 +165,7 @@ def _fit(read: _ReadLayers, states: Sequence[_Cache], tokens: Tensor) -> bool:
     return True
 
 
-def _read_layers(layers: nn.ModuleList, norm: nn.Module, tokens: Tensor) -> _ReadLayers | None:
+def read_layers(layers: nn.ModuleList, norm: nn.Module, tokens: Tensor) -> ReadLayers | None:
     """Return the layers as they were read, or read them again; None if the kernel does not compute one of them."""
     read = _READ.get(layers)
     if read is not None and read.fits(norm, tokens):
@@ -184,7 +184,7 @@ def _read_layers(layers: nn.ModuleList, norm: nn.Module, tokens: Tensor) -> _Rea
     attentions, _ = zip(*found, strict=True)
     positions = (block.attention.position for block in cast("Iterable[DecoderBlock]", layers))
     rotations = tuple(position if isinstance(position, Rotation) else None for position in positions)
-    read = _READ[layers] = _ReadLayers(stack, norm, tokens.dtype, attentions, rotations)
+    read = _READ[layers] = ReadLayers(stack, norm, tokens.dtype, attentions, rotations)
     return read
 
 

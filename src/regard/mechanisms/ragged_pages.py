@@ -141,6 +141,11 @@ class RaggedStep:
         slots = layout.layers_per_page
         self._key, self._value = (side.unflatten(1, (slots, -1)).unbind(1) for side in (pool.key, pool.value))
 
+    def pages_of(self, number: int) -> PagedKeysValues:
+        """The pages of all sequences in the layer with this number, counted from 0, new tokens included."""
+        slot = self.layout.slot[number]
+        return PagedKeysValues(self._key[slot], self._value[slot], self.tables[self.layout.group[number]], self.lengths)
+
     def layer(self, number: int) -> RaggedPages:
         """Make the state of the layer with this number, counted from 0."""
         slot = self.layout.slot[number]

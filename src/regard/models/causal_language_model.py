@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from regard.errors import OptionError, RefusedError, ShapeError, check_flag, check_kind, short_repr
 from regard.kernels.support import unsupported_reason
 from regard.layers import DecoderBlock, DecoderCache
+from regard.layers.paged_stack_step import paged_stack_step
 from regard.layers.projection import linear_activation
 from regard.layers.stack_step import stack_step
 from regard.masks import Mask
@@ -211,6 +212,9 @@ class CausalLanguageModel(Decoder, ABC):
         """
         self.check_ids(ids[None])
         tokens = self.embed(ids[None], step.positions[None])
+        stepped = paged_stack_step(self.layers, self.norm, tokens[0], step, self.layer_masks)
+        if stepped is not None:
+            return self.compute_logits(stepped)
         for number, (block, mask) in enumerate(zip(self._blocks, self.layer_masks, strict=True)):
             tokens, _ = block(tokens, mask=mask, cache=DecoderCache(step.layer(number)))
         return self.compute_logits(self.norm(tokens[0, step.last]))

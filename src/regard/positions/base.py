@@ -51,6 +51,13 @@ class Rotation(nn.Module, ABC):
         del like, head_dim, offset, length
         return None
 
+    def factors_at(
+        self, like: Tensor, head_dim: int, positions: Int[Tensor, " tokens"]
+    ) -> tuple[Float[Tensor, "tokens rotated"], Float[Tensor, "tokens rotated"], bool] | None:
+        """Return the same for tokens at any ``positions``; None if a kernel cannot rotate them."""
+        del like, head_dim, positions
+        return None
+
     def rotate_at(
         self, tensor: Float[Tensor, "*batch length head_dim"], positions: Int[Tensor, " length"]
     ) -> Float[Tensor, "*batch length head_dim"]:

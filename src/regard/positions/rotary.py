@@ -90,12 +90,23 @@ class Rotary(Rotation):
         """Rotate tokens at any ``positions``."""
         if self.depends_on_length:
             return super().rotate_at(tensor, positions)
+        return self._turn(tensor, *self._factors_at(tensor, positions))
+
+    def factors_at(
+        self, like: Tensor, head_dim: int, positions: Int[Tensor, " tokens"]
+    ) -> tuple[Float[Tensor, "tokens rotated"], Float[Tensor, "tokens rotated"], bool] | None:
+        """Return by what a kernel rotates heads. See ``Rotation.factors_at``."""
+        if head_dim != self.head_dim or self.depends_on_length:
+            return None
+        return *self._factors_at(like, positions), self.layout == "pairs"
+
+    def _factors_at(self, tensor: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the factors at any positions, for a rotation of ``tensor`` that does not depend on the length."""
 
         def compute() -> tuple[Tensor, Tensor]:
             return self._factors(tensor, positions.cpu().double(), 1)
 
-        factors = self._reuse(tensor, tuple(positions.tolist()), compute) if has_values(positions) else compute()
-        return self._turn(tensor, *factors)
+        return self._reuse(tensor, tuple(positions.tolist()), compute) if has_values(positions) else compute()
 
     def _factors_from(self, tensor: Tensor, offset: int, length: int) -> tuple[Tensor, Tensor]:
         """Return the factors at positions ``offset`` to ``offset + length - 1``, for a rotation of ``tensor``."""

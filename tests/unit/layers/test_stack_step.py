@@ -7,7 +7,6 @@ import copy
 import gc
 import pickle
 import weakref
-from functools import partial
 
 import pytest
 import torch
@@ -19,55 +18,11 @@ from regard.kernels.support import is_portable
 from regard.layers import block, stack_step
 from regard.layers.int8_linear import Int8Linear
 from regard.mechanisms import DotProduct
-from regard.models import Gpt2, Gpt2Config, Llama, LlamaConfig
-from regard.models.rotary_config import RotaryConfig
+from small_decoders import LAYERS, MODELS, VOCABULARY, draw_ids, make_gpt2, make_llama
 
 pytestmark = pytest.mark.skipif(native is None or is_portable(), reason="modules are used without vector instructions")
 
-VOCABULARY, LAYERS = 53, 3
-SIZES = {"vocabulary": VOCABULARY, "width": 36, "layers": LAYERS, "heads": 6, "inner": 41, "max_length": 97}
-LLAMA = {**SIZES, "key_value_heads": 3, "head_dim": 10}
-GEMMA = {"sandwich_norms": True, "norm_offset": 1.0, "scale_embedding": True, "windows": (5, None, 5), "tied": True}
 ROUNDING = {torch.float32: 2e-6, torch.bfloat16: 2e-2}
-
-
-def make_gpt2(**options):
-    return draw_weights(Gpt2(Gpt2Config(**{**SIZES, **options})))
-
-
-def make_llama(**options):
-    return draw_weights(Llama(LlamaConfig(**{**LLAMA, **options})))
-
-
-def make_model_with_sinks():
-    model = make_llama()  # files of gpt-oss have experts as well
-    for layer in model.layers:
-        layer.attention.mechanism = DotProduct(heads=6, head_dim=10, sinks=True)
-    return draw_weights(model)
-
-
-def draw_weights(model):
-    generator = torch.Generator().manual_seed(5)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            center = 1.0 if parameter.dim() == 1 else 0.0
-            parameter.copy_(center + 0.2 * torch.randn(parameter.shape, generator=generator))
-    return model.eval()
-
-
-MODELS = {
-    "gpt2": make_gpt2,
-    "gpt2, scale by depth": partial(make_gpt2, scale_by_depth=True, activation="relu"),
-    "llama": make_llama,
-    "norms of heads": partial(
-        make_llama, query_key_norm=True, attention_bias=True, output_bias=True, model_type="qwen3"
-    ),
-    "windows and softcaps": partial(make_llama, **GEMMA, softcap=3.0, logit_softcap=9.0, model_type="gemma2"),
-    "two rotations": partial(
-        make_llama, **GEMMA, window_rotary=RotaryConfig(base=500.0), query_key_norm=True, model_type="gemma3_text"
-    ),
-    "sinks": make_model_with_sinks,
-}
 
 
 @pytest.fixture
@@ -82,10 +37,6 @@ def calls(monkeypatch):
 
     monkeypatch.setattr(stack_step, "compute_stack", count)
     return found
-
-
-def draw_ids(rows, length, seed=0):
-    return torch.randint(VOCABULARY, (rows, length), generator=torch.Generator().manual_seed(seed))
 
 
 @torch.no_grad()

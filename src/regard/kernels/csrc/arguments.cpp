@@ -185,8 +185,7 @@ Pages Call::read_paged_problem(nb::handle query, nb::handle key_pages, nb::handl
     check_floating(problem.query, "query");
     pages.key = take(key_pages, "key_pages");
     pages.value = take(value_pages, "value_pages");
-    const Array table = take(page_table, "page_table");
-    const int64_t count = pages.key.shape[0], page_size = pages.key.shape[2], most = table.shape[3];
+    const int64_t count = pages.key.shape[0], page_size = pages.key.shape[2];
     problem.batch = problem.query.shape[0];
     problem.heads = problem.query.shape[1];
     problem.queries = problem.query.shape[2];
@@ -197,13 +196,20 @@ Pages Call::read_paged_problem(nb::handle query, nb::handle key_pages, nb::handl
     check_dtype(pages.value, "value_pages", dtype());
     check_shape(pages.key, "key_pages", {count, problem.key_heads, page_size, problem.head_dim});
     check_shape(pages.value, "value_pages", {count, problem.key_heads, page_size, problem.value_dim});
+    read_page_table(pages, page_table, lengths);
+    read_band(options_.low, options_.high);
+    return pages;
+}
+
+void Call::read_page_table(Pages& pages, nb::handle page_table, nb::handle lengths) {
+    const Array table = take(page_table, "page_table");
+    const int64_t count = pages.key.shape[0], page_size = pages.key.shape[2], most = table.shape[3];
     if (table.dtype != Dtype::int32) check_dtype(table, "page_table", Dtype::int64);
     check_shape(table, "page_table", {problem.batch, most});
     pages.lengths = read_copy(lengths, "lengths", {problem.batch}, Dtype::int64);
     require(page_size >= 1, "key_pages: expected pages of at least one key");
     require(!__builtin_mul_overflow(most, page_size, &problem.keys), "page_table: too many keys to count");
     check_sizes(max_head_dim);
-    read_band(options_.low, options_.high);
     const auto* length = static_cast<const int64_t*>(pages.lengths.data);
     int64_t longest_one = 0;
     for (int64_t entry = 0; entry < problem.batch; ++entry) {
@@ -216,13 +222,10 @@ Pages Call::read_paged_problem(nb::handle query, nb::handle key_pages, nb::handl
     pages.table = borrowed_.copy(in_use, BorrowedArrays::Broadcast::expand);
     for (int64_t entry = 0; entry < problem.batch; ++entry) {
         for (int64_t page = 0; page * page_size < length[entry]; ++page) {
-            const int64_t at = pages.table.at(0, 0, entry, page);
-            const int64_t index = table.dtype == Dtype::int32 ? static_cast<const int32_t*>(pages.table.data)[at]
-                                                              : static_cast<const int64_t*>(pages.table.data)[at];
+            const int64_t index = page_index(pages.table, entry, page);
             require(index >= 0 && index < count, "page_table: it names a page that is not there");
         }
     }
-    return pages;
 }
 
 void Call::check_sizes(int64_t largest) {

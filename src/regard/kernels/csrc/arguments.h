@@ -95,6 +95,7 @@ public:
     DecoderLayer read_decoder_layer(nanobind::handle layer, int64_t width, Dtype dtype);
     NormLayer read_norm(nanobind::handle norm, const char* name, int64_t width, Dtype dtype);
     DecoderLayer with_step(const DecoderLayer& layer, nanobind::handle step, int64_t batch, int64_t length);
+    DecoderLayer with_pages(const DecoderLayer& layer, nanobind::handle step, int64_t batch);
 
     // Reads the arguments of the gradient of a linear layer's weight. That of the bias may be None.
     WeightGradientArguments read_weight_gradient(nanobind::handle tokens, nanobind::handle gradient,
@@ -187,7 +188,11 @@ private:
     Array read_stored(nanobind::handle object, const char* name, int64_t size, int64_t begin, int64_t end, Dtype dtype);
     // Reads a linear layer, whose outputs are of any number if `outputs` is negative.
     ProjectionArguments read_layer(nanobind::handle layer, const char* name, int64_t inputs, int64_t outputs, Dtype dtype);
-    RotationFactors read_rotation(nanobind::handle rotation, Dtype dtype);
+    // Reads the factors of `count` tokens.
+    RotationFactors read_rotation(nanobind::handle rotation, Dtype dtype, int64_t count);
+    // Reads the pages of each sequence, and their lengths, for pages that were read.
+    void read_page_table(Pages& pages, nanobind::handle page_table, nanobind::handle lengths);
+    Array read_pages(nanobind::handle object, const char* name, int64_t page_size, int64_t size, Dtype dtype);
     const int64_t* copy_bounds(nanobind::handle object, const char* name);
     void read_tile_map();
     void read_table();

@@ -208,7 +208,7 @@ struct Rows {
         if (!page_table) return data + array->at(batch, head, first, 0);
         int64_t size = array->shape[2], entry = (first + from) / size;
         if ((first + stop - 1) / size != entry) return nullptr;
-        return data + array->at(page_of(batch, entry), head, first - entry * size, 0);
+        return data + array->at(page_index(*page_table, batch, entry), head, first - entry * size, 0);
     }
 
     // Rows per page; 0 without pages.
@@ -274,17 +274,12 @@ struct Rows {
         int64_t size = array->shape[2], entry = first / size, slot = first % size;
         for (int64_t j = 0; j < count;) {
             int64_t here = min_of(count - j, size - slot);
-            const T* from = (const T*)array->data + array->at(page_of(batch, entry), head, slot, 0);
+            const T* from = (const T*)array->data + array->at(page_index(*page_table, batch, entry), head, slot, 0);
             find_in_array(from, array->stride[2], here, at + j);
             j += here;
             ++entry;
             slot = 0;
         }
-    }
-    REGARD_INLINE int64_t page_of(int64_t batch, int64_t entry) const {
-        int64_t at = page_table->at(0, 0, batch, entry);
-        return page_table->dtype == Dtype::int32 ? ((const int32_t*)page_table->data)[at]
-                                                 : ((const int64_t*)page_table->data)[at];
     }
 };
 

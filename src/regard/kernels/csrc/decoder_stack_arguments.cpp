@@ -9,6 +9,8 @@
 //     step of a layer (key, value, begin, end, low, high, start, stop, rotation): the storage of keys (batch, key_heads,
 //                     rows, head_dim) and of values, of which begin .. end - 1 are the keys of the step, those of the new
 //                     tokens the last; the mask, and the rotation, may be absent
+//     the same, with pages    (key_pages, value_pages, page_table, lengths, low, high, rotation): pages (pages, key_heads,
+//                     page_size, size), of which the last token of each sequence is new, and is written
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
@@ -79,7 +81,36 @@ DecoderLayer Call::with_step(const DecoderLayer& layer, nb::handle step, int64_t
     read_band(nb::cast<std::optional<int64_t>>(parts[4]), nb::cast<std::optional<int64_t>>(parts[5]));
     problem.mask.start = copy_bounds(parts[6], "start");
     problem.mask.stop = copy_bounds(parts[7], "stop");
-    whole.attention.rotation = read_rotation(parts[8], dtype);
+    whole.attention.rotation = read_rotation(parts[8], dtype, length);
+    whole.problem = problem;
+    return whole;
+}
+
+Array Call::read_pages(nb::handle object, const char* name, int64_t page_size, int64_t size, Dtype dtype) {
+    const int64_t count = take(object, name).shape[0];
+    const Array array = write(object, name, {count, problem.key_heads, page_size, size}, dtype);
+    require(array.stride[3] == 1 || size <= 1, "key_pages and value_pages: expected contiguous heads");
+    return array;
+}
+
+DecoderLayer Call::with_pages(const DecoderLayer& layer, nb::handle step, int64_t batch) {
+    const nb::tuple parts = take_tuple(step, "step", 7);
+    DecoderLayer whole = layer;
+    const Dtype dtype = layer.attention.tokens.dtype;
+    whole.attention.rows = whole.feed_forward.rows = batch;
+    problem = layer.problem;
+    problem.batch = batch, problem.queries = 1;
+    Pages& pages = whole.attention.pages;
+    const int64_t page_size = take(parts[0], "key_pages").shape[2];
+    pages.key = read_pages(parts[0], "key_pages", page_size, problem.head_dim, dtype);
+    pages.value = read_pages(parts[1], "value_pages", page_size, problem.value_dim, dtype);
+    require(pages.key.shape[0] == pages.value.shape[0], "value_pages: expected as many as key_pages");
+    read_page_table(pages, parts[2], parts[3]);
+    const auto* lengths = static_cast<const int64_t*>(pages.lengths.data);
+    for (int64_t entry = 0; entry < batch; ++entry)
+        require(lengths[entry] >= 1, "lengths: expected room for the new token of each sequence");
+    read_band(nb::cast<std::optional<int64_t>>(parts[4]), nb::cast<std::optional<int64_t>>(parts[5]));
+    whole.attention.rotation = read_rotation(parts[6], dtype, batch);
     whole.problem = problem;
     return whole;
 }

@@ -39,6 +39,22 @@ public:
     bool is_unchanged() const { return read_from_.holds(); }
 
     void step(nb::handle tokens, nb::handle outputs, nb::sequence steps, int threads) const {
+        run(tokens, outputs, steps, threads, [](Call& call, const DecoderLayer& layer, nb::handle step, const Array& given) {
+            return call.with_step(layer, step, given.shape[1], given.shape[2]);
+        });
+    }
+
+    void step_in_pages(nb::handle tokens, nb::handle outputs, nb::sequence steps, int threads) const {
+        run(tokens, outputs, steps, threads, [](Call& call, const DecoderLayer& layer, nb::handle step, const Array& given) {
+            require(given.shape[2] == 1, "tokens: expected one of each sequence");
+            return call.with_pages(layer, step, given.shape[1]);
+        });
+    }
+
+private:
+    // complete(call, layer, step of the layer, tokens) returns a layer with its step.
+    template <class Complete>
+    void run(nb::handle tokens, nb::handle outputs, nb::sequence steps, int threads, Complete complete) const {
         const Options options = threads_only(threads);
         Call call(options);
         const Array given = call.take(tokens, "tokens");
@@ -54,7 +70,7 @@ public:
         layers.reserve(layers_.size());
         for (int64_t index = 0; index < count; ++index) {
             const auto at = static_cast<size_t>(index);
-            layers.push_back(call.with_step(layers_[at], nb::object(steps[index]), batch, length));
+            layers.push_back(complete(call, layers_[at], nb::object(steps[index]), given));
             Array& output = layers.back().feed_forward.output;
             output = first;
             output.data = static_cast<char*>(results.data) + index * bytes;
@@ -64,7 +80,6 @@ public:
         decoder_stack(layers, norm_, threads);
     }
 
-private:
     nb::object source_;  // holds the arrays of the layers
     Snapshot read_from_;
     Dtype dtype_ = Dtype::absent;
@@ -82,7 +97,9 @@ void bind_decoder_stack(nb::module_& module) {
         .def("is_unchanged", &DecoderStack::is_unchanged,
              "Whether the dicts and arrays from which the layers were read are as they were.")
         .def("step", &DecoderStack::step, "tokens"_a, "outputs"_a, "steps"_a, nb::kw_only(), "threads"_a = 1,
-             "The output of each layer for the tokens of a step.");
+             "The output of each layer for the tokens of a step.")
+        .def("step_in_pages", &DecoderStack::step_in_pages, "tokens"_a, "outputs"_a, "steps"_a, nb::kw_only(),
+             "threads"_a = 1, "The same for one token of each sequence, whose keys and values are in pages.");
 }
 
 }  // namespace regard

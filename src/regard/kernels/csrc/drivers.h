@@ -32,6 +32,11 @@ void observe(const Problem& problem, const ForwardResults& results, const Statis
 struct Pages {
     Array key, value, table, lengths;
 };
+// The number of a page in a table of int32 or int64.
+REGARD_INLINE int64_t page_index(const Array& table, int64_t entry, int64_t page) {
+    const int64_t at = table.at(0, 0, entry, page);
+    return table.dtype == Dtype::int32 ? ((const int32_t*)table.data)[at] : ((const int64_t*)table.data)[at];
+}
 void paged(const Problem& problem, const Pages& pages, const ForwardResults& results, int threads);
 
 // score_ij = vector . tanh(of_query_i + of_key_j), with vector (heads, inner).

@@ -109,7 +109,7 @@ void prepare_heads(const AttentionSublayer& s, const SublayerKernels& kernels, c
         for (int64_t head = 0; head < heads; ++head) {
             char* one = all[row * heads + head];
             if (norm) kernels.normalize(norm, one, one, p.head_dim);
-            const int64_t token = row % p.queries;
+            const int64_t token = row % s.rotation.cosine.shape[2];
             if (s.rotation.cosine) kernels.rotate(s.rotation, cosine[token], sine[token], one);
         }
 }
@@ -123,6 +123,22 @@ void append(const Array& all, void* tokens, int64_t added) {
         for (int64_t token = all.shape[2] - added; token < all.shape[2]; ++token)
             for (int64_t head = 0; head < all.shape[1]; ++head, ++row)
                 memcpy(static_cast<char*>(all.data) + all.at(b, head, token, 0) * each, from[row], from.bytes_of_row());
+}
+
+// The same for pages: new tokens are the last of each sequence.
+void append_to_pages(const Array& all, const Pages& pages, void* tokens, const Problem& p) {
+    const Rows from(tokens, all.shape[3], all.dtype);
+    const auto each = static_cast<int64_t>(dtype_size(all.dtype));
+    const auto* lengths = static_cast<const int64_t*>(pages.lengths.data);
+    const int64_t page_size = all.shape[2];
+    int64_t row = 0;
+    for (int64_t b = 0; b < p.batch; ++b)
+        for (int64_t place = lengths[b] - p.queries; place < lengths[b]; ++place) {
+            const int64_t page = page_index(pages.table, b, place / page_size);
+            for (int64_t head = 0; head < all.shape[1]; ++head, ++row)
+                memcpy(static_cast<char*>(all.data) + all.at(page, head, place % page_size, 0) * each, from[row],
+                       from.bytes_of_row());
+        }
 }
 
 }  // namespace
@@ -195,12 +211,22 @@ void attention_sublayer(const AttentionSublayer& s, const Problem& p, int thread
     }
     project_all(layers, threads);
     prepare_heads(s, kernels, s.query_norm, s.query.data, p.heads, p);
+    const bool in_pages = static_cast<bool>(s.pages.key);
     if (appends) {
         prepare_heads(s, kernels, s.key_norm, keys.as<char>(), p.key_heads, p);
-        append(p.key, keys.as<char>(), p.queries);
-        append(p.value, values.as<char>(), p.queries);
+        if (in_pages) {
+            append_to_pages(s.pages.key, s.pages, keys.as<char>(), p);
+            append_to_pages(s.pages.value, s.pages, values.as<char>(), p);
+        } else {
+            append(p.key, keys.as<char>(), p.queries);
+            append(p.value, values.as<char>(), p.queries);
+        }
     }
-    forward(p, {s.mixed, {}, {}, {}}, threads);
+    const ForwardResults results = {s.mixed, {}, {}, {}};
+    if (in_pages)
+        paged(p, s.pages, results, threads);
+    else
+        forward(p, results, threads);
     project(with_tokens(s.output_layer, s, s.mixed.data, update.as<char>()), threads);
     finish(s, kernels, update.as<char>());
 }

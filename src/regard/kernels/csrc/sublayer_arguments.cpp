@@ -64,15 +64,15 @@ NormLayer Call::read_norm(nb::handle norm, const char* name, int64_t width, Dtyp
     return given;
 }
 
-RotationFactors Call::read_rotation(nb::handle rotation, Dtype dtype) {
+RotationFactors Call::read_rotation(nb::handle rotation, Dtype dtype, int64_t count) {
     RotationFactors given;
     if (rotation.is_none()) return given;
     const nb::tuple parts = take_tuple(rotation, "rotation", 3);
     const nb::object cosine = parts[0], sine = parts[1];
     given.rotated = take(cosine, "cosine").shape[3];
     require(given.rotated % 2 == 0 && given.rotated <= problem.head_dim, "cosine: expected pairs within a head");
-    given.cosine = read_contiguous(cosine, "cosine", {problem.queries, given.rotated}, dtype);
-    given.sine = read_contiguous(sine, "sine", {problem.queries, given.rotated}, dtype);
+    given.cosine = read_contiguous(cosine, "cosine", {count, given.rotated}, dtype);
+    given.sine = read_contiguous(sine, "sine", {count, given.rotated}, dtype);
     given.pairs = nb::cast<bool>(parts[2]);
     return given;
 }
@@ -139,7 +139,7 @@ AttentionSublayer Call::read_attention_sublayer(nb::handle tokens, nb::handle qu
         problem.value = write(value, "value", {p.batch, p.key_heads, p.keys, p.value_dim}, dtype);
         require(p.key.stride[3] == 1 && p.value.stride[3] == 1, "key and value: expected contiguous heads");
     }
-    given.rotation = read_rotation(parts.rotation, dtype);
+    given.rotation = read_rotation(parts.rotation, dtype, problem.queries);
     problem.query = given.query;
     return given;
 }

@@ -3,6 +3,7 @@
 // sublayer.cpp.
 #pragma once
 
+#include "drivers.h"
 #include "problem.h"
 #include "projection_kernels.h"
 
@@ -22,7 +23,7 @@ struct NormLayer {
 
 // Rotates the first `rotated` elements of a head by the factors of its token: see positions/rotary.py.
 struct RotationFactors {
-    Array cosine, sine;  // (new tokens, rotated) in the dtype of the tokens; absent: no rotation
+    Array cosine, sine;  // (new tokens, or all rows, rotated) in the dtype of the tokens; absent: no rotation
     int64_t rotated = 0;
     bool pairs = false;  // the other element of a pair is its neighbour, else the one `rotated / 2` away
 };
@@ -42,12 +43,14 @@ struct FeedForwardSublayer : Sublayer {
 
 // Without the layers of keys and values, all keys of the problem are known; else those of the new tokens are its last.
 // query and mixed (batch, heads, new tokens, head_dim or value_dim), stored as (batch, new tokens, heads, ..), are
-// memory for the queries and for the results of attention.
+// memory for the queries and for the results of attention. With pages, keys and values are there, those of the new tokens
+// at the end of each sequence, and the problem has none.
 struct AttentionSublayer : Sublayer {
     ProjectionArguments query_layer, key_layer, value_layer, output_layer;
     NormLayer query_norm, key_norm;  // of each head
     RotationFactors rotation;
     Array query, mixed;
+    Pages pages;  // may be absent
 };
 
 // Normalizes rows of numbers, contiguous, in place.

@@ -54,21 +54,29 @@ def _refuses_in_place(request: PagedRequest) -> str | None:
     reason = paged_attention_op.refuses(request.query, request.pages, request.sinks)
     if reason is not None:
         return reason
-    if request.mask is None or (isinstance(request.mask, Band) and request.mask.align == "end"):
+    if find_band(request.mask) is not None:
         return None
     return f"in pages native takes causal() and window(...), and this is {request.mask!r}"
 
 
+def find_band(mask: Mask | None) -> tuple[int | None, int | None] | None:
+    """Return the lowest and highest ``key - position(query)`` that a mask allows in pages; None if it is no band."""
+    if mask is None:
+        return None, None
+    if isinstance(mask, Band) and mask.align == "end":
+        return None if mask.left is None else -mask.left, mask.right
+    return None
+
+
 def _attend_in_place(request: PagedRequest) -> Tensor:
     """One call of the kernel."""
-    left, right = (request.mask.left, request.mask.right) if isinstance(request.mask, Band) else (None, None)
-    low = None if left is None else -left
+    low, high = find_band(request.mask) or (None, None)
     return paged_attention_op.paged_attention(
         request.query,
         request.pages,
         scale=request.scale,
         low=low,
-        high=right,
+        high=high,
         softcap=request.softcap,
         sinks=request.sinks,
     )

@@ -68,6 +68,19 @@ class StepOfLayer(NamedTuple):
     rotation: RotationFactors | None
 
 
+@final
+class PagesOfLayer(NamedTuple):
+    """The same for a step of one token of each text, with keys and values in pages; the last token of each is new."""
+
+    key_pages: Tensor  # (pages, key_heads, page_size, head_dim)
+    value_pages: Tensor
+    page_table: Tensor  # (batch, most_pages)
+    lengths: Tensor  # (batch,)
+    low: int | None
+    high: int | None
+    rotation: RotationFactors | None  # of each text
+
+
 def read_stack(
     layers: Sequence[tuple[AttentionOfLayer, FeedForwardOfLayer]],
     norm: NormLayer | None,
@@ -88,4 +101,13 @@ def compute_stack(
     """Compute the output of each layer, for tokens for which ``sublayer_op.can_compute`` holds."""
     outputs = tokens.new_empty((len(steps), *tokens.shape))
     stack.step(tokens.contiguous(), outputs, steps, threads=torch.get_num_threads())
+    return outputs
+
+
+def compute_stack_in_pages(
+    stack: DecoderStack, tokens: Float[Tensor, "batch 1 width"], steps: Sequence[PagesOfLayer]
+) -> Float[Tensor, "layers batch 1 width"]:
+    """Compute the output of each layer for one token of each text, and write its keys and values into the pages."""
+    outputs = tokens.new_empty((len(steps), *tokens.shape))
+    stack.step_in_pages(tokens.contiguous(), outputs, steps, threads=torch.get_num_threads())
     return outputs

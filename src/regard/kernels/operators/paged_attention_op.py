@@ -24,7 +24,8 @@ from regard.kernels.results import empty_token_major
 from regard.kernels.support import MAX_HEAD_DIM, unsupported_reason
 from regard.kernels.tracing import any_requires_grad, is_eager
 
-_MAX_GROUP_SIZE = 64  # query heads per key head
+MAX_GROUP_SIZE = 64
+"""Most query heads per key head."""
 
 
 @final
@@ -70,8 +71,8 @@ def refuses(query: Tensor, paged: PagedKeysValues, sinks: Tensor | None = None) 
         return "native has no gradients through a paged cache"
     if max(query.shape[3], paged.value_pages.shape[3]) > MAX_HEAD_DIM:
         return f"native takes a head_dim and value_dim of at most {MAX_HEAD_DIM}"
-    if query.shape[1] > _MAX_GROUP_SIZE * paged.key_pages.shape[1]:
-        return f"native takes at most {_MAX_GROUP_SIZE} query heads per key head in a paged cache"
+    if query.shape[1] > MAX_GROUP_SIZE * paged.key_pages.shape[1]:
+        return f"native takes at most {MAX_GROUP_SIZE} query heads per key head in a paged cache"
     return None
 
 
