@@ -24,6 +24,7 @@ from benchmarks.optional_imports import import_transformers
 from benchmarks.peaks import READ_MEMORY, arithmetic_peak
 from benchmarks.problem import DTYPE_NAMES
 from benchmarks.targets import Faster, Target
+from regard.errors import RefusedError
 from regard.models.gpt2 import Gpt2, Gpt2Config
 from regard.models.int8_weights import convert_weights
 from regard.search import Greedy
@@ -103,6 +104,14 @@ def _prepare_ours(dtype: torch.dtype, weights: str | None, prompt: Tensor, new: 
 
 
 def _prepare_peer(kind: str, dtype: torch.dtype, prompt: Tensor, new: int, *, read: bool) -> Contestant:
+    if dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        # There torch multiplies bfloat16 matrices at about 1 GFLOP/s: a prompt of 960 tokens took 183 s on AMD Zen 3.
+        raise RefusedError(
+            "torch is too slow in bfloat16 on this processor to be timed",
+            expected="a processor with products of bfloat16",
+            got="one without",
+            do="compare float32",
+        )
     peer, transformers = _make_peer(dtype), import_transformers()
     make = partial(transformers.StaticCache, config=peer.config, max_cache_len=prompt.shape[1] + new)
     cache_of_calls = make() if kind == "static" else transformers.DynamicCache(config=peer.config)
