@@ -37,10 +37,12 @@ class Contestant:
     """Code that solves a case.
 
     ``run`` is the timed call. ``deviations`` compares its result with float64, and is called before any timing.
+    ``before`` is called before each turn, and not timed.
     """
 
     run: Callable[[], object]
     deviations: Callable[[], Iterable[Deviation]]
+    before: Callable[[], object] | None = None
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from benchmarks import peaks
 from benchmarks.accuracy import Deviation
-from benchmarks.case import OURS, Case, PreparedCase
+from benchmarks.case import OURS, Case, Contestant, PreparedCase
 from benchmarks.targets import Verdict
 from benchmarks.timing import Samples, time_interleaved
 from regard.errors import RegardError
@@ -60,7 +60,7 @@ def run(case: Case, *, contestants: Iterable[str], seconds: float) -> CaseResult
     names = [name for name in (contestants or case.contestants) if name in prepared.contestants]
     work = prepared.work
     result = CaseResult(case.name, case.sizes, case.line, case.length, work.unit, work.amount)
-    ready: dict[str, Callable[[], object]] = {}
+    ready: dict[str, Contestant] = {}
     sizes: dict[str, float] = {}
     for name in names:
         try:
@@ -76,7 +76,7 @@ def run(case: Case, *, contestants: Iterable[str], seconds: float) -> CaseResult
         if bad:
             result.wrong[name] = "; ".join(bad)
             continue
-        ready[name], sizes[name] = contestant.run, max(one.size for one in found)
+        ready[name], sizes[name] = contestant, max(one.size for one in found)
     if ready:
         _time_contestants(case, prepared, ready, sizes, result, seconds)
     return result
@@ -85,7 +85,7 @@ def run(case: Case, *, contestants: Iterable[str], seconds: float) -> CaseResult
 def _time_contestants(
     case: Case,
     prepared: PreparedCase,
-    ready: dict[str, Callable[[], object]],
+    ready: dict[str, Contestant],
     sizes: dict[str, float],
     result: CaseResult,
     seconds: float,
@@ -93,7 +93,9 @@ def _time_contestants(
     """Fill in times, shares of peaks, and verdicts."""
     work = prepared.work
     probes = {peak.name: probe for peak in work.peaks if (probe := peaks.make_probe(peak)) is not None}
-    times, rates = time_interleaved(ready, probes, seconds=seconds)
+    calls = {name: contestant.run for name, contestant in ready.items()}
+    before = {name: contestant.before for name, contestant in ready.items() if contestant.before is not None}
+    times, rates = time_interleaved(calls, probes, seconds=seconds, before=before)
     amount = work.amount / work.step
     for name, taken in times.items():
         result.times[name] = CaseTime(

@@ -15,6 +15,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import final
 
 TURN_SECONDS = 0.01
@@ -66,14 +67,17 @@ def time_interleaved(
     *,
     seconds: float,
     pause: float = PAUSE_SECONDS,
+    before: Mapping[str, Callable[[], object]] = MappingProxyType({}),
 ) -> tuple[dict[str, Samples], dict[str, Samples]]:
     """Return the seconds per call of each of ``calls``, and the results of ``probes``, in about ``seconds`` of rounds.
 
-    ``pause`` is the rest before each turn: in some runtimes threads spin for a fifth of a second.
+    ``pause`` is the rest before each turn: in some runtimes threads spin for a fifth of a second. ``before`` are calls
+    of some contestants before their turns, which are not timed.
     """
     repeats: dict[str, int] = {}
     start = time.perf_counter()
     for name, call in calls.items():
+        before.get(name, _do_nothing)()
         took = _time_call(call, 1)
         repeats[name] = max(1, math.ceil(TURN_SECONDS / took))
         if repeats[name] > 1:  # the very first call is slower than later calls
@@ -88,6 +92,7 @@ def time_interleaved(
     try:
         for number in range(rounds):
             for name in list(calls) if number % 2 == 0 else reversed(list(calls)):
+                before.get(name, _do_nothing)()
                 times[name].append(_time_turn(calls[name], repeats[name], pause))
             for name, probe in probes.items():
                 rates[name].append(probe())
@@ -96,6 +101,10 @@ def time_interleaved(
         if collecting:
             gc.enable()
     return _to_samples(times), _to_samples(rates)
+
+
+def _do_nothing() -> None:
+    """What most contestants do before a turn."""
 
 
 def _choose_num_rounds(round_seconds: float, seconds: float) -> int:

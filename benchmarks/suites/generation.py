@@ -10,13 +10,16 @@ static cache, and with its dynamic one. llama.cpp reads float16 weights, convert
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache, partial
+from pathlib import Path
 from typing import Any, final
 
 import torch
 from torch import Tensor
 
+import regard
 from benchmarks.accuracy import Deviation, deviation
 from benchmarks.case import Case, Contestant, PreparedCase, Suite, Work
 from benchmarks.llama_cpp import LlamaCpp
@@ -41,10 +44,16 @@ _PEERS = ("static", "dynamic", "llama.cpp")
 
 @cache
 def _make_model(dtype: torch.dtype, weights: str | None = None) -> Gpt2:
-    """Make GPT-2 small with one position more than the context, for the token after a prompt, and no end token."""
-    with torch.random.fork_rng(devices=[]):
+    """Make GPT-2 small with one position more than the context, for the token after a prompt, and no end token.
+
+    It is loaded from a folder, as users load one.
+    """
+    with torch.random.fork_rng(devices=[]), tempfile.TemporaryDirectory() as parent:
         torch.manual_seed(2019)
-        model = Gpt2(Gpt2Config(max_length=_CONTEXT + 1)).eval().to(dtype)
+        folder = Path(parent) / "gpt2"
+        Gpt2(Gpt2Config(max_length=_CONTEXT + 1)).save(folder)
+        model = regard.load(folder, dtype=dtype)
+    assert isinstance(model, Gpt2)
     if weights is not None:
         convert_weights(model, weights)
     return model
@@ -68,16 +77,25 @@ def _draw_prompt(batch: int, length: int) -> Tensor:
 
 @final
 class _ReadPrompt:
-    """A model that has read a prompt: its search begins with the step after it."""
+    """A model that has read a prompt: its search begins with the step after it.
+
+    As in the caches of the others, there is room for the steps: a state to which they wrote is copied before the next.
+    """
 
     def __init__(self, model: Gpt2, prompt: Tensor) -> None:
         self._model = model
         with torch.no_grad():
-            self._start = model.prefill(prompt)
+            tokens, state = model.prefill(prompt[:, :-1])
+            _, self._state = model.step(tokens, state)  # the first step makes the room
+        self._tokens = prompt[:, -1]
+
+    def renew(self) -> None:
+        """Copy the state, with its room."""
+        self._fresh = self._state.reordered(torch.arange(self._state.rows))
 
     def prefill(self, *_: object, **__: object) -> Any:
         """Return the last token of the prompt, and the state before it."""
-        return self._start
+        return self._tokens, self._fresh
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
@@ -100,7 +118,8 @@ def _prepare_ours(dtype: torch.dtype, weights: str | None, prompt: Tensor, new: 
             logits, _ = model.step(*model.prefill(prompt[:1]))
         yield _compare(logits[0], prompt, _INT8_TOLERANCE if weights else _TOLERANCES[dtype])
 
-    return Contestant(partial(_continue_ours, begun, prompt, new), deviations)
+    before = begun.renew if isinstance(begun, _ReadPrompt) else None
+    return Contestant(partial(_continue_ours, begun, prompt, new), deviations, before)
 
 
 def _prepare_peer(kind: str, dtype: torch.dtype, prompt: Tensor, new: int, *, read: bool) -> Contestant:

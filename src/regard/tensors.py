@@ -14,6 +14,9 @@ _TRACING_MODES = (
     torch._C._TorchDispatchModeKey.FUNCTIONAL,
 )
 
+_FEW = 64
+"""Number of elements up to which a list is faster than an operation of torch."""
+
 
 def is_traced() -> bool:
     """Whether torch is tracing: tensors have no values now, or operations are recorded to run later."""
@@ -35,6 +38,15 @@ def has_values(tensor: Tensor) -> bool:
         or isinstance(tensor, FakeTensor)
         or torch._C._functorch.is_functorch_wrapped_tensor(tensor)
     )
+
+
+def least_and_greatest(integers: Tensor) -> tuple[int, int]:
+    """The least and the greatest of one or more integers, whose values can be read."""
+    if integers.numel() <= _FEW and integers.is_cpu:  # as in a decoding step: torch takes ten times as long
+        values = integers.flatten().tolist()
+        return min(values), max(values)
+    least, greatest = integers.aminmax()
+    return int(least), int(greatest)
 
 
 def is_dense(tensor: Tensor) -> bool:

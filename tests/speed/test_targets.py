@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 import regard
@@ -58,6 +60,18 @@ def test_contestants_are_timed_in_alternating_order() -> None:
     assert rates["peak"].values == (3.0, 3.0, 3.0)
     turns = [name for name, before in zip(order, [None, *order], strict=False) if name != before]
     assert turns[-4:] == ["one", "two", "one", "two"]  # one two, two one, one two: the same name twice is one turn
+
+
+def test_what_comes_before_a_turn_is_not_timed() -> None:
+    order: list[str] = []
+    times, _ = time_interleaved(
+        {"one": lambda: order.append("one") or time.sleep(0.02)},
+        {},
+        seconds=0.0,
+        before={"one": lambda: order.append("before") or time.sleep(0.2)},
+    )
+    assert order == ["before", "one"] * (1 + len(times["one"].values))
+    assert max(times["one"].values) < 0.2
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.generation.prefix_cache import PrefixCache, PrefixPage
@@ -25,8 +25,7 @@ from regard.mechanisms.page_pool import PagePool
 from regard.mechanisms.ragged_pages import PagedSequence, RaggedStep
 from regard.models.causal_language_model import CausalLanguageModel
 from regard.search.base import Hypothesis, banned_token_ids
-from regard.search.blockwise_topk import log_probabilities
-from regard.search.token_by_token import TokenSearch, penalize_seen
+from regard.search.token_by_token import TokenSearch
 
 _PROMPT_TOKENS = 2048
 """Tokens of prompts to read in one step; longer prompts are read in parts."""
@@ -246,18 +245,11 @@ class ContinuousBatching:
 
     def _write(self, rows: list[Row], logits: Float[Tensor, "rows vocabulary"]) -> list[tuple[Row, int]]:
         """Choose a token for each text."""
-        known = ranked = log_probabilities(logits, self._banned)
-        if self.search.repetition_penalty != 1:
-            seen = [torch.tensor(row.request.ids + row.written) for row in rows]
-            most = max(map(len, seen))
-            padded = torch.stack([torch.cat([one, one[:1].expand(most - len(one))]) for one in seen])
-            penalized = penalize_seen(logits, padded, self.search.repetition_penalty)
-            ranked = log_probabilities(penalized, self._banned)
         numbers = torch.stack([row.request.numbers[row.number, len(row.written)] for row in rows])
-        tokens = self.search.choose(ranked, numbers)
-        gained = known.gather(1, tokens[:, None])[:, 0].tolist()
+        seen = None if self.search.repetition_penalty == 1 else _find_seen(rows)
+        tokens, gained = self.search.choose_from_logits(logits, self._banned, numbers, seen)
         found = []
-        for row, token, log_probability in zip(rows, tokens.tolist(), gained, strict=True):
+        for row, token, log_probability in zip(rows, tokens.tolist(), gained.tolist(), strict=True):
             row.log_probability += log_probability
             if token in self._end_ids:
                 row.has_ended = True
@@ -287,6 +279,13 @@ class _Plan:
         self.sequences.append(sequence)
         self.counts.append(len(ids))
         self.ids += ids
+
+
+def _find_seen(rows: list[Row]) -> Int[Tensor, "rows seen"]:
+    """The tokens of each text and its prompt, padded with its first one."""
+    seen = [torch.tensor(row.request.ids + row.written) for row in rows]
+    most = max(map(len, seen))
+    return torch.stack([torch.cat([one, one[:1].expand(most - len(one))]) for one in seen])
 
 
 def _start_rows(request: Request, count: int) -> list[Row]:

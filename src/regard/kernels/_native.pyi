@@ -447,6 +447,13 @@ def cross_entropy_backward(
 ) -> None:
     """Compute the gradient of cross_entropy's logits, in their dtype."""
 
+def likeliest_class(logits: Array, banned: Array, classes: Array, log_probability: Array, *, threads: int = 1) -> None:
+    """Find the most probable class of each row of logits (rows, classes), contiguous, that is not banned.
+
+    banned (any number of classes) and classes (rows) are int64, log_probability (rows) is wide. Probabilities are those
+    of all classes; where none is allowed the class is 0 and its log-probability -infinity, or NaN in a row with a NaN.
+    """
+
 def project(
     tokens: Array, weight: Array, scale: Array | None, bias: Array | None, output: Array, *, threads: int = 1
 ) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import DtypeError, OptionError, ShapeError, short_repr
-from regard.tensors import check_dense, has_values, is_dense
+from regard.tensors import check_dense, has_values, is_dense, least_and_greatest
 
 
 def check_step(tokens: object, state: Any, kind: type[Any], size: int) -> None:
@@ -56,7 +56,7 @@ def check_token_ids(name: str, indices: object, size: int) -> None:
     # Only on a CPU: on other devices the check would synchronise. And not in a graph that torch traces.
     if indices.device.type != "cpu" or not indices.numel() or not has_values(indices):
         return
-    lowest, highest = (int(bound) for bound in indices.aminmax())
+    lowest, highest = least_and_greatest(indices)
     if lowest < 0 or highest >= size:
         raise OptionError(
             f"{name} are out of range",

@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from regard.errors import CheckpointError
 from regard.models.config_file import read_json_object
+from regard.models.huge_pages import advise_huge_pages, collapse_huge_pages
 from regard.models.weight_names import Origin, StoredTensor, abbreviate_names
 from regard.text import Tokenizer
 
@@ -247,7 +248,8 @@ def _read_tensors(
     cuts: dict[tuple[StoredTensor, ...], list[str]] = {}
     for name, origin in origins.items():
         cuts.setdefault(origin.stored, []).append(name)
-    state: dict[str, Tensor] = {}
+    state = {name: torch.empty(shapes[name], dtype=dtypes[name], device="cpu") for name in origins}
+    advise_huge_pages(state.values())
     with _OpenFiles() as files:
         for names in cuts.values():
             joined = origins[names[0]].read_joined(files.read)
@@ -255,7 +257,8 @@ def _read_tensors(
                 origin = origins[name]
                 sizes = [shapes[part][0] for part in origin.names] if len(origin.names) > 1 else None
                 part = joined if sizes is None else joined.split(sizes)[origin.part]
-                state[name] = part.to(dtypes[name], copy=True, memory_format=torch.contiguous_format)
+                state[name].copy_(part)
+    collapse_huge_pages(state.values())
     return state
 
 

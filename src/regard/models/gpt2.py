@@ -43,6 +43,7 @@ from regard.models.initial_weights import init_from_normal
 from regard.models.special_ids import check_special_ids, join_end_ids
 from regard.models.weight_names import Row, WeightNames
 from regard.positions import Learned
+from regard.tensors import least_and_greatest
 from regard.validation import check_dropout
 
 ROWS = (
@@ -224,7 +225,7 @@ class Gpt2(CausalLanguageModel):
         self, ids: Int[Tensor, "batch length"], positions: Int[Tensor, "#batch length"]
     ) -> Float[Tensor, "batch length width"]:
         """Embed checked token ids at ``positions`` (batch or 1, length) of their texts."""
-        last = int(positions.max()) if positions.numel() else 0
+        _, last = least_and_greatest(positions) if positions.numel() else (0, 0)
         if last >= self.config.max_length:
             raise ShapeError(
                 "not enough learned positions",

@@ -15,7 +15,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.arguments import explain_arguments
-from regard.search.token_by_token import TokenSearch, check_repetition_penalty
+from regard.kernels.operators.likeliest_class_op import can_find, find_likeliest
+from regard.search.token_by_token import ChosenTokens, TokenSearch, check_repetition_penalty
 
 
 @final
@@ -42,3 +43,9 @@ class Greedy(TokenSearch):
         """Choose the most probable token. See ``TokenSearch.choose``."""
         del numbers
         return known.argmax(dim=1)
+
+    def choose_from_logits(self, logits: Tensor, banned: Tensor, numbers: Tensor, seen: Tensor | None) -> ChosenTokens:
+        """Choose the most probable token, in one pass by a kernel if there is one. See ``TokenSearch``."""
+        if seen is None and can_find(logits, banned):
+            return ChosenTokens(*find_likeliest(logits, banned))
+        return super().choose_from_logits(logits, banned, numbers, seen)

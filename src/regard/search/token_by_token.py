@@ -9,8 +9,10 @@ of either sign. Rows that have ended are removed from the batch, so no step comp
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias, TypeVar, final
 
 import torch
@@ -23,6 +25,14 @@ from regard.search.base import Hypothesis, Search, banned_token_ids, eval_mode
 from regard.search.blockwise_topk import log_probabilities
 
 Value = TypeVar("Value")
+
+
+@final
+class ChosenTokens(NamedTuple):
+    """The token of each row, and its log-probability in nats, (rows,) each."""
+
+    tokens: Int[Tensor, " rows"]
+    log_probability: Float[Tensor, " rows"]
 
 
 @final
@@ -81,6 +91,23 @@ class TokenSearch(Search):
         Banned tokens have a log-probability of -infinity. A search without chance ignores the numbers.
         """
 
+    def choose_from_logits(
+        self,
+        logits: Float[Tensor, "rows vocabulary"],
+        banned: Int[Tensor, " banned"],
+        numbers: Float[Tensor, " rows"],
+        seen: Int[Tensor, "rows seen"] | None,
+    ) -> ChosenTokens:
+        """Choose a token for each row from the model's logits, and say how probable the model finds it.
+
+        ``seen`` are the tokens that occurred before, if there is a repetition penalty; the log-probability is without.
+        """
+        known = ranked = log_probabilities(logits, banned)
+        if seen is not None:
+            ranked = log_probabilities(penalize_seen(logits, seen, self.repetition_penalty), banned)
+        tokens = self.choose(ranked, numbers)
+        return ChosenTokens(tokens, known.gather(1, tokens[:, None])[:, 0])
+
     @torch.no_grad()  # around each step, and not around what the caller does between two of them
     def _stream(self, model: Decoder, source: Tensor, lengths: Tensor, limits: Tensor) -> Steps:
         if len(source) == 0:
@@ -91,44 +118,57 @@ class TokenSearch(Search):
         return hypotheses
 
     def _steps(self, model: Decoder, source: Tensor, lengths: Tensor, most: Tensor) -> Steps:
-        each, longest = self.rows, int(most.max())
+        each, longest, limits = self.rows, int(most.max()), most.tolist()
         sources = zip(source.tolist(), lengths.tolist(), strict=True)
         numbers = torch.cat([self.draw_numbers(ids[:length], longest) for ids, length in sources]).to(source.device)
-        banned, end_ids = banned_token_ids(model), torch.tensor(model.end_ids, dtype=torch.long, device=source.device)
+        banned, end_ids = banned_token_ids(model), frozenset(model.end_ids)
         tokens, state = model.prefill(source, lengths=lengths)
-        rows = torch.arange(len(source) * each, device=source.device)
+        texts = [_Text(limits[row // each]) for row in range(len(source) * each)]
         if each > 1:
-            tokens, state = tokens[rows // each], state.reordered(rows // each)
-        limits = most.repeat_interleave(each)
+            of_sources = torch.arange(len(texts), device=source.device) // each
+            tokens, state = tokens[of_sources], state.reordered(of_sources)
         seen = None if self.repetition_penalty == 1 else _start_seen(model, source, lengths).repeat_interleave(each, 0)
-        written = rows.new_full((len(rows), longest), model.end_id)
-        stopped = torch.zeros_like(rows, dtype=torch.bool)
-        log_probability = torch.zeros(len(rows), device=source.device)
+        rows = list(range(len(texts)))
         for place in range(longest):
             logits, state = model.step(tokens, state)
-            known = log_probabilities(logits, banned)
-            ranked = known
-            if seen is not None:
-                ranked = log_probabilities(penalize_seen(logits, seen, self.repetition_penalty), banned)
-            tokens = self.choose(ranked, numbers[rows, place])
-            log_probability = log_probability.to(known).index_add(0, rows, known.gather(1, tokens[:, None])[:, 0])
-            has_ended = (tokens[:, None] == end_ids).any(dim=1)  # torch.isin takes ten times as long for so few
-            tokens = torch.where(has_ended, model.end_id, tokens)
-            written[rows, place] = tokens
-            stop = yield TokenStep(rows.tolist(), tokens.tolist())
-            left = ~has_ended & (place + 1 < limits[rows])
-            if stop:
-                is_stopped = torch.isin(rows, torch.tensor(sorted(stop), device=rows.device))
-                stopped[rows] = is_stopped & ~has_ended
-                left &= ~is_stopped
-            going = left.nonzero()[:, 0]
-            if len(going) == 0:
+            tokens, gained = self.choose_from_logits(logits, banned, numbers[:, place], seen)
+            for row, token, log_probability in zip(rows, tokens.tolist(), gained.tolist(), strict=True):
+                texts[row].add(token, log_probability, is_end=token in end_ids)
+            latest = [model.end_id if texts[row].has_ended else texts[row].ids[-1] for row in rows]
+            stopped = (yield TokenStep(rows, latest)) or ()
+            going = [index for index, row in enumerate(rows) if texts[row].goes_on and row not in stopped]
+            if not going:
                 break
             if seen is not None:
-                seen = torch.cat([seen, tokens[:, None]], dim=1)[going]
+                seen = torch.cat([seen, tokens[:, None]], dim=1)
             if len(going) < len(rows):
-                rows, tokens, state = rows[going], tokens[going], state.reordered(going)
-        return _make_hypotheses(written, log_probability, limits, stopped, model.end_id, each)
+                rows, entries = [rows[index] for index in going], torch.tensor(going, device=source.device)
+                tokens, numbers, state = tokens[entries], numbers[entries], state.reordered(entries)
+                seen = None if seen is None else seen[entries]
+        return [_make_hypotheses(texts[first : first + each]) for first in range(0, len(texts), each)]
+
+
+@final
+@dataclass
+class _Text:
+    """A text that is being written, of at most ``limit`` tokens, its end token included."""
+
+    limit: int
+    ids: list[int] = field(default_factory=list)
+    log_probability: float = 0.0
+    has_ended: bool = False
+
+    def add(self, token: int, log_probability: float, *, is_end: bool) -> None:
+        """Add a token and its log-probability."""
+        self.log_probability += log_probability
+        self.has_ended = is_end
+        if not is_end:
+            self.ids.append(token)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it has neither ended nor reached its limit."""
+        return not self.has_ended and len(self.ids) < self.limit
 
 
 def run_to_end(steps: Generator[object, Any, Value]) -> Value:
@@ -164,17 +204,11 @@ def penalize_seen(
     return wide.scatter(1, seen, torch.where(found > 0, found / penalty, found * penalty))
 
 
-def _make_hypotheses(
-    written: Tensor, log_probability: Tensor, limits: Tensor, stopped: Tensor, end_id: int, each: int
-) -> list[list[Hypothesis]]:
-    """Make hypotheses from rows of tokens padded with ``end_id``; skip rows with a non-finite log-probability."""
-    counts = (written != end_id).sum(dim=1)
-    finite = log_probability.isfinite()
-    columns = (written, counts, log_probability, (counts < limits) & ~stopped, finite)
-    by_source: list[list[Hypothesis]] = [[] for _ in range(len(written) // each)]
-    for row, (ids, count, total, finished, is_finite) in enumerate(
-        zip(*(column.tolist() for column in columns), strict=True)
-    ):
-        if is_finite:
-            by_source[row // each].append(Hypothesis(tuple(ids[:count]), total, total, finished))
-    return [sorted(hypotheses, key=lambda one: -one.score) for hypotheses in by_source]
+def _make_hypotheses(texts: Sequence[_Text]) -> list[Hypothesis]:
+    """Make the hypotheses of a source, the most probable first; skip texts with a non-finite log-probability."""
+    found = [
+        Hypothesis(tuple(text.ids), text.log_probability, text.log_probability, text.has_ended)
+        for text in texts
+        if math.isfinite(text.log_probability)
+    ]
+    return sorted(found, key=lambda one: -one.score)

@@ -79,6 +79,9 @@ public:
     CrossEntropyArguments read_cross_entropy(nanobind::handle logits, nanobind::handle targets, double smoothing,
                                              int64_t ignored);
 
+    // Reads contiguous logits (rows, classes), and indices of classes, of which there may be none.
+    LikeliestArguments read_likeliest(nanobind::handle logits, nanobind::handle banned);
+
     // Reads the arguments of a linear layer of few tokens. The scale of int8 weights, and the bias, may be None.
     ProjectionArguments read_projection(nanobind::handle tokens, nanobind::handle weight, nanobind::handle scale,
                                         nanobind::handle bias, nanobind::handle output);
@@ -168,6 +171,8 @@ public:
     Problem problem;
 
 private:
+    // Reads contiguous logits (rows, classes) of one class or more.
+    Array read_logits(nanobind::handle logits);
     Array broadcast(nanobind::handle object, const char* name);
     Array broadcast(nanobind::handle object, const char* name, int64_t columns);
     void check_sizes(int64_t largest);

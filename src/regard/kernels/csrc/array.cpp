@@ -3,6 +3,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include <algorithm>
 #include <new>
 #include <string>
 #include <utility>
@@ -128,6 +129,21 @@ Array to_array(const DlpackTensor& tensor, const char* name) {
     array.data = static_cast<char*>(tensor.data) + tensor.byte_offset;
     check_extent(array, name);
     return array;
+}
+
+bool is_same(const Array& one, const Array& other) {
+    return one.data == other.data && one.dtype == other.dtype && std::equal(one.shape, one.shape + 4, other.shape) &&
+           std::equal(one.stride, one.stride + 4, other.stride);
+}
+
+// Whether several elements follow each other in memory without gaps.
+bool is_packed(const Array& array) {
+    int64_t stride = 1;
+    for (int axis = 3; axis >= 0; --axis) {
+        if (array.stride[axis] != stride && array.shape[axis] != 1) return false;
+        stride *= array.shape[axis];
+    }
+    return stride > 1;
 }
 
 bool is_aligned(const Array& array) { return reinterpret_cast<uintptr_t>(array.data) % dtype_size(array.dtype) == 0; }
@@ -305,6 +321,14 @@ Array BorrowedArrays::take(nb::handle object, const char* name, Access use) {
     if (use == Access::write)
         throw_value_error(name, "it is to be written and its memory is not aligned to its elements");
     return copy(array, Broadcast::keep);
+}
+
+bool BorrowedArrays::is_still(nb::handle object, const Array& array) {
+    const ArrayType type = array_type(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())));
+    if (type.exchange == nullptr || !is_packed(array)) return is_same(take(object, "array"), array) && is_in_place();
+    DlpackTensor tensor;
+    borrow(*type.exchange, object, "array", &tensor);
+    return is_same(to_array(tensor, "array"), array);
 }
 
 Array BorrowedArrays::copy(const Array& array, Broadcast broadcast) {

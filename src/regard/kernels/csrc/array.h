@@ -29,6 +29,11 @@ public:
     // Raises TypeError for objects that are not arrays or have an unknown dtype, ValueError for inaccessible memory.
     Array take(nanobind::handle object, const char* name, Access use = Access::read);
 
+    // Whether an object's array is still as `take` returned it, in the memory of the object. Where elements are packed,
+    // torch's negative bit is not asked for, which takes as long as the rest: it is that of views of complex tensors, in
+    // which there is an element between two others.
+    bool is_still(nanobind::handle object, const Array& array);
+
     enum class Broadcast { keep, expand };
     // Copies an array to contiguous memory of its own. An axis of stride 0 is kept or expanded.
     Array copy(const Array& array, Broadcast broadcast);

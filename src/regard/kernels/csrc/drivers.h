@@ -87,6 +87,18 @@ struct CrossEntropyGradients {
 void cross_entropy_backward(const CrossEntropyArguments& arguments, const CrossEntropyGradients& gradients,
                             int threads);
 
+// The most probable class of each row of logits (rows, classes), contiguous, without the banned ones, int64, and its
+// log-probability: see likeliest_class.h.
+struct LikeliestArguments {
+    Array logits, banned;
+    int64_t rows = 0, classes = 0, num_banned = 0;
+};
+// classes (rows), int64, and log_probability (rows) in the dtype of sums.
+struct LikeliestResults {
+    Array classes, log_probability;
+};
+void likeliest_class(const LikeliestArguments& arguments, const LikeliestResults& results, int threads);
+
 // A state that decays and is updated token by token (see scan.h). query and key (batch, heads, length, head_dim), value
 // (batch, heads, length, value_dim), log_decay (batch, heads, length, 1 or head_dim) or absent, beta (batch, heads,
 // length, 1) for the delta rule or absent, state (batch, heads, head_dim, value_dim), the initial one, or absent.

@@ -24,6 +24,10 @@ struct CrossEntropyKernels {  // one row of logits
     void (*backward)(const CrossEntropyArguments&, const CrossEntropyGradients&, int64_t row);
 };
 
+struct LikeliestKernels {  // one row of logits
+    void (*find)(const LikeliestArguments&, const LikeliestResults&, int64_t row);
+};
+
 struct ProbeKernels {  // the GEMM microkernel alone, `products` products per call: see throughput_probe.h
     size_t bytes;
     int64_t products;
@@ -38,6 +42,7 @@ struct KernelTable {
     ObserveKernels observe;
     DropoutKernels dropout;
     CrossEntropyKernels cross_entropy;
+    LikeliestKernels likeliest;
     ScanKernels scan;
     TalkingHeadsKernels talking_heads;
     ProbeKernels probe;

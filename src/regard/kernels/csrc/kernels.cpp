@@ -7,6 +7,7 @@
 #include "cross_entropy.h"
 #include "dropout.h"
 #include "forward.h"
+#include "likeliest_class.h"
 #include "scan.h"
 #include "scan_backward.h"
 #include "sigmoid_forward.h"
@@ -50,6 +51,7 @@ constexpr KernelTable kernel_table() {
     t.observe = observe_kernels<A>();
     t.dropout = {Dropout<T>::run};
     t.cross_entropy = {CrossEntropy<T>::forward, CrossEntropy<T>::backward};
+    t.likeliest = {LikeliestClass<T>::find};
     t.scan = scan_kernels<Additive>();
     t.talking_heads = talking_heads_kernels<Additive>();
     t.probe = {ThroughputProbe<A>::bytes, ThroughputProbe<A>::products, ThroughputProbe<A>::run};

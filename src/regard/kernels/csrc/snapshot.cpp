@@ -1,16 +1,11 @@
 #include "snapshot.h"
 
-#include <algorithm>
-
 namespace nb = nanobind;
 
 namespace regard {
 namespace {
 
-bool is_same(const Array& one, const Array& other) {
-    return one.data == other.data && one.dtype == other.dtype && std::equal(one.shape, one.shape + 4, other.shape) &&
-           std::equal(one.stride, one.stride + 4, other.stride);
-}
+constexpr size_t ahead = 16;  // entries whose objects are fetched ahead: between two checks they leave the caches
 
 }  // namespace
 
@@ -30,8 +25,12 @@ bool Snapshot::add_array(nb::handle array) {
     return borrowed.is_in_place();
 }
 
-bool Snapshot::holds() const {
-    for (const Dict& one : dicts_) {
+bool Snapshot::holds() const { return dicts_hold() && arrays_hold(); }
+
+bool Snapshot::dicts_hold() const {
+    for (size_t i = 0; i < dicts_.size(); ++i) {
+        if (i + ahead < dicts_.size()) __builtin_prefetch(dicts_[i + ahead].dict.ptr());
+        const Dict& one = dicts_[i];
         if (PyDict_Size(one.dict.ptr()) != static_cast<Py_ssize_t>(one.entries.size())) return false;
         PyObject *key, *value;
         Py_ssize_t at = 0;
@@ -39,10 +38,16 @@ bool Snapshot::holds() const {
             if (!PyDict_Next(one.dict.ptr(), &at, &key, &value) || key != key_before.ptr() || value != value_before.ptr())
                 return false;
     }
+    return true;
+}
+
+bool Snapshot::arrays_hold() const {
     BorrowedArrays borrowed;
-    return std::all_of(arrays_.begin(), arrays_.end(), [&](const Stored& stored) {
-        return is_same(borrowed.take(stored.array, "arrays"), stored.as_read);
-    });
+    for (size_t i = 0; i < arrays_.size(); ++i) {
+        if (i + ahead < arrays_.size()) __builtin_prefetch(arrays_[i + ahead].array.ptr());
+        if (!borrowed.is_still(arrays_[i].array, arrays_[i].as_read)) return false;
+    }
+    return true;
 }
 
 }  // namespace regard

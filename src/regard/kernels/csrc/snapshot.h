@@ -25,6 +25,9 @@ public:
     bool holds() const;
 
 private:
+    bool dicts_hold() const;
+    bool arrays_hold() const;
+
     struct Dict {
         nanobind::object dict;
         std::vector<std::pair<nanobind::object, nanobind::object>> entries;

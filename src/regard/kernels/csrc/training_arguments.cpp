@@ -1,4 +1,4 @@
-// The arguments of dropout, activations and cross-entropy.
+// The arguments of dropout, activations, cross-entropy and likeliest classes.
 #include "arguments.h"
 
 #include "argument_checks.h"
@@ -40,12 +40,9 @@ ActivationArguments Call::read_activation(nb::handle tokens, nb::handle gradient
 CrossEntropyArguments Call::read_cross_entropy(nb::handle logits, nb::handle targets, double smoothing, int64_t ignored) {
     require(smoothing >= 0 && smoothing <= 1, "smoothing: expected 0 <= smoothing <= 1");
     CrossEntropyArguments arguments;
-    const Array scored = take(logits, "logits");
-    check_floating(scored, "logits");
-    arguments.rows = scored.shape[2];
-    arguments.classes = scored.shape[3];
-    require(arguments.classes >= 1, "logits: expected at least one class");
-    arguments.logits = read_contiguous(logits, "logits", {arguments.rows, arguments.classes}, scored.dtype);
+    arguments.logits = read_logits(logits);
+    arguments.rows = arguments.logits.shape[2];
+    arguments.classes = arguments.logits.shape[3];
     arguments.targets = read_copy(targets, "targets", {arguments.rows}, Dtype::int64);
     for (int64_t row = 0; row < arguments.rows; ++row) {
         const int64_t target = static_cast<const int64_t*>(arguments.targets.data)[row];
@@ -53,8 +50,25 @@ CrossEntropyArguments Call::read_cross_entropy(nb::handle logits, nb::handle tar
     }
     arguments.smoothing = smoothing;
     arguments.ignored = ignored;
-    problem.query = arguments.logits;
     return arguments;
+}
+
+LikeliestArguments Call::read_likeliest(nb::handle logits, nb::handle banned) {
+    LikeliestArguments arguments;
+    arguments.logits = read_logits(logits);
+    arguments.rows = arguments.logits.shape[2];
+    arguments.classes = arguments.logits.shape[3];
+    arguments.banned = read_indices(banned, "banned", arguments.classes);
+    arguments.num_banned = arguments.banned.shape[3];
+    return arguments;
+}
+
+Array Call::read_logits(nb::handle logits) {
+    const Array scored = take(logits, "logits");
+    check_floating(scored, "logits");
+    require(scored.shape[3] >= 1, "logits: expected at least one class");
+    problem.query = read_contiguous(logits, "logits", {scored.shape[2], scored.shape[3]}, scored.dtype);
+    return problem.query;
 }
 
 }  // namespace regard

@@ -77,12 +77,30 @@ void bind_cross_entropy(nb::module_& module) {
         "smoothing"_a = 0.0, "ignored"_a = -1, "threads"_a = 1, "Gradients of cross-entropy.");
 }
 
+void bind_likeliest_class(nb::module_& module) {
+    module.def(
+        "likeliest_class",
+        [](nb::handle logits, nb::handle banned, nb::handle classes, nb::handle log_probability, int threads) {
+            const Options options = threads_only(threads);
+            Call call(options);
+            const LikeliestArguments arguments = call.read_likeliest(logits, banned);
+            const LikeliestResults results = {
+                call.write_contiguous(classes, "classes", {arguments.rows}, Dtype::int64),
+                call.write_contiguous(log_probability, "log_probability", {arguments.rows}, call.accumulation_dtype())};
+            const nb::gil_scoped_release unlocked;
+            likeliest_class(arguments, results, threads);
+        },
+        "logits"_a, "banned"_a, "classes"_a, "log_probability"_a, nb::kw_only(), "threads"_a = 1,
+        "The most probable class of each row of logits, and its log-probability.");
+}
+
 }  // namespace
 
 void bind_training(nb::module_& module) {
     bind_dropout(module);
     bind_activation(module);
     bind_cross_entropy(module);
+    bind_likeliest_class(module);
 }
 
 }  // namespace regard

@@ -1,0 +1,64 @@
+"""Huge pages for weights: which memory is advised, and that its contents stay."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import regard
+from regard.models.gpt2 import Gpt2, Gpt2Config
+from regard.models.huge_pages import advise_huge_pages, collapse_huge_pages
+
+SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+LINUX = pytest.mark.skipif(not sys.platform.startswith("linux") or not SETTING.exists(), reason="no huge pages here")
+MEBIBYTE = 2**20
+
+
+def flags_of(address):
+    """The flags of the mapping in which an address is, from /proc/self/smaps."""
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first = line.split()[0]
+        if "-" in first and not first.endswith(":"):
+            start, stop = (int(part, 16) for part in first.split("-"))
+            inside = start <= address < stop
+        elif inside and first == "VmFlags:":
+            return line.split()[1:]
+    raise AssertionError("no such mapping")
+
+
+@LINUX
+def test_large_tensors_are_advised():
+    weights = [torch.empty(5 * MEBIBYTE, dtype=torch.uint8) for _ in range(3)]
+    advise_huge_pages(weights)
+    for one in weights:
+        assert "hg" in flags_of(one.data_ptr() + len(one) // 2)
+
+
+@LINUX
+def test_small_tensors_far_from_each_other_are_not():
+    one = torch.empty(64 * MEBIBYTE, dtype=torch.uint8)
+    advise_huge_pages([one[MEBIBYTE : 2 * MEBIBYTE], one[40 * MEBIBYTE : 41 * MEBIBYTE]])
+    assert "hg" not in flags_of(one.data_ptr() + 32 * MEBIBYTE)
+
+
+def test_contents_stay():
+    whole = torch.arange(9 * MEBIBYTE // 8)
+    around = whole[3:-5]
+    expected = whole.clone()
+    collapse_huge_pages([around, around[7:], torch.ones(3), torch.empty(5, device="meta"), torch.empty(0)])
+    assert torch.equal(whole, expected)
+
+
+def test_without_tensors_nothing_happens():
+    advise_huge_pages([])
+    collapse_huge_pages([])
+
+
+def test_a_loaded_model_has_the_weights_of_its_folder(tmp_path):
+    model = Gpt2(Gpt2Config(vocabulary=4099, width=256, layers=5, heads=4, max_length=31)).eval()
+    model.save(tmp_path / "model")
+    loaded = regard.load(tmp_path / "model")
+    for name, weight in model.state_dict().items():
+        assert torch.equal(weight, loaded.state_dict()[name]), name
