@@ -13,6 +13,7 @@ from regard.errors import RefusedError, check_choice
 from regard.layers.int8_linear import Int8Linear
 from regard.models.base import EncoderDecoder
 from regard.models.causal_language_model import CausalLanguageModel
+from regard.models.huge_pages import collapse_huge_pages
 
 WEIGHT_FORMATS = ("int8",)
 """Names of the formats of weights, beside the dtypes."""
@@ -36,3 +37,4 @@ def convert_weights(model: CausalLanguageModel | EncoderDecoder, weights: str) -
         for name, child in parent.named_children():
             if type(child) is nn.Linear and name != _ROUTER:
                 setattr(parent, name, Int8Linear.from_linear(child))
+    collapse_huge_pages(model.buffers())

@@ -8,7 +8,7 @@ namespace regard {
 
 class PackedProjection {
 public:
-    explicit PackedProjection(const ProjectionArguments& given);
+    PackedProjection(const ProjectionArguments& given, int threads);
 
     int64_t tasks() const;
     // The outputs of a task: first .. stop - 1.

@@ -1,5 +1,5 @@
-// A linear layer of few tokens: a task computes a block of outputs, which reads as much of the weights as a thread does
-// in some microseconds.
+// A linear layer of few tokens: a task computes a block of outputs. Each begins where nothing was prefetched, so tasks
+// are large, and of equal size for each thread: with tasks of 128 KiB AMD Zen 4 reads 46 GB/s in place of 54.
 #include <algorithm>
 
 #include "cpu.h"
@@ -9,7 +9,7 @@ namespace regard {
 
 namespace {
 
-constexpr int64_t weights_per_task = 1 << 16;
+constexpr int64_t weights_per_task = 1 << 18;
 constexpr int64_t outputs_multiple = 4;  // rows of weights that kernels read side by side
 
 const ProjectionKernels& kernels_in_use(Dtype tokens, Dtype weight) {
@@ -27,13 +27,14 @@ const ProjectionKernels& kernels_in_use(Dtype tokens, Dtype weight) {
 
 }  // namespace
 
-PackedProjection::PackedProjection(const ProjectionArguments& given)
+PackedProjection::PackedProjection(const ProjectionArguments& given, int threads)
     : given_(given), kernels_(kernels_in_use(given.tokens.dtype, given.weight.dtype)) {
     const auto each = static_cast<int64_t>(kernels_.packed_bytes(given.inputs));
     packed_ = Scratch::of<char>({given.rows, each});
     for (int64_t row = 0; row < given.rows; ++row) kernels_.pack(given, row, packed_.as<char>() + row * each);
-    const int64_t rows_of_weights = ceil_div(weights_per_task, std::max<int64_t>(given.inputs, 1));
-    outputs_per_task_ = ceil_div(rows_of_weights, outputs_multiple) * outputs_multiple;
+    const int64_t of_each_thread = ceil_div(ceil_div(given.outputs * given.inputs, weights_per_task), threads);
+    const int64_t tasks = std::max<int64_t>(of_each_thread, 1) * threads;
+    outputs_per_task_ = ceil_div(ceil_div(std::max<int64_t>(given.outputs, 1), tasks), outputs_multiple) * outputs_multiple;
 }
 
 int64_t PackedProjection::tasks() const { return ceil_div(given_.outputs, outputs_per_task_); }
@@ -46,7 +47,7 @@ void PackedProjection::run(int64_t task) const {
 
 void project(const ProjectionArguments& given, int threads) {
     if (given.rows == 0 || given.outputs == 0) return;
-    const PackedProjection packed(given);
+    const PackedProjection packed(given, threads);
     parallel_for(packed.tasks(), threads, [&](int64_t task, int) { packed.run(task); });
 }
 

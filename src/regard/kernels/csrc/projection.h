@@ -115,7 +115,8 @@ struct Projection {
     // One token reads them one after the other, as they are stored, which is what processors do fastest; but sums of a
     // row that wait for each other, and short vectors, leave time for other rows.
     static constexpr int weights_of_one_token = vector_bytes < 32 ? most_weights : W::vectors;
-    static constexpr int64_t prefetched = 8192;  // bytes ahead of the weights that are multiplied
+    // Bytes ahead of the weights that are multiplied. Where rows are read side by side, it must reach behind the last.
+    static constexpr int64_t prefetched = 2048, prefetched_side_by_side = 8192;
 
     static size_t packed_bytes(int64_t inputs) {
         return (size_t)ceil_div(inputs, W::step) * W::vectors * sizeof(operand);
@@ -195,7 +196,7 @@ private:
         const stored* from = (const stored*)given.weight.data + o * inputs;
         vfloat sum[count][weights] = {};
         // Into the second cache: there are too few buffers of the first one to wait for as much memory as can be read.
-        const char* later = (const char*)from + prefetched;
+        const char* later = (const char*)from + (weights == 1 ? prefetched : prefetched_side_by_side);
         constexpr int64_t bytes = weights * W::step * (int64_t)sizeof(stored);
         int64_t k = 0;
         for (; k + W::step <= inputs; k += W::step, packed += W::vectors * sizeof(operand), later += bytes) {

@@ -87,7 +87,7 @@ void project_all(const std::vector<ProjectionArguments>& layers, int threads) {
     packed.reserve(layers.size());
     int64_t tasks = 0;
     for (const ProjectionArguments& layer : layers) {
-        packed.emplace_back(layer);
+        packed.emplace_back(layer, threads);
         tasks += packed.back().tasks();
     }
     parallel_for(tasks, threads, [&](int64_t task, int) {
@@ -177,8 +177,8 @@ void feed_forward_sublayer(const FeedForwardSublayer& s, int threads) {
     const Rows up(of_up.as<char>(), inner, dtype), gate(of_gate.as<char>(), inner, dtype);
     std::vector<PackedProjection> packed;
     packed.reserve(2);
-    packed.emplace_back(with_tokens(s.up, s, tokens.data(), of_up.as<char>()));
-    if (s.gate.weight) packed.emplace_back(with_tokens(s.gate, s, tokens.data(), of_gate.as<char>()));
+    packed.emplace_back(with_tokens(s.up, s, tokens.data(), of_up.as<char>()), threads);
+    if (s.gate.weight) packed.emplace_back(with_tokens(s.gate, s, tokens.data(), of_gate.as<char>()), threads);
     parallel_for(packed[0].tasks(), threads, [&](int64_t task, int) {
         for (const PackedProjection& layer : packed) layer.run(task);
         const int64_t first = packed[0].first(task), count = packed[0].stop(task) - first;

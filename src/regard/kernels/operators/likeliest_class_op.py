@@ -12,10 +12,11 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from regard.kernels.extension import native
+from regard.kernels.operators.projection_op import is_fast
 from regard.kernels.results import accumulation_dtype
-from regard.kernels.support import is_portable, unsupported_reason
 from regard.kernels.tracing import any_requires_grad, is_eager
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -26,10 +27,12 @@ def can_find(logits: Tensor, banned: Tensor) -> bool:
     return (
         logits.dtype in _DTYPES
         and logits.numel() > 0
+        and logits.is_cpu
+        and logits.layout is torch.strided
         and not any_requires_grad(logits)
         and is_eager(logits, banned)
-        and unsupported_reason(logits, banned) is None
-        and not is_portable()
+        and forward_ad._current_level < 0
+        and is_fast()
     )
 
 
