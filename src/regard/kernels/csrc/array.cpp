@@ -331,6 +331,14 @@ bool BorrowedArrays::is_still(nb::handle object, const Array& array) {
     return is_same(to_array(tensor, "array"), array);
 }
 
+const char* BorrowedArrays::find_sizes(nb::handle object) {
+    const ArrayType type = array_type(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())));
+    if (type.exchange == nullptr) return nullptr;
+    DlpackTensor tensor;
+    borrow(*type.exchange, object, "array", &tensor);
+    return reinterpret_cast<const char*>(tensor.shape);
+}
+
 Array BorrowedArrays::copy(const Array& array, Broadcast broadcast) {
     const size_t bytes = dtype_size(array.dtype);
     Array result = array;

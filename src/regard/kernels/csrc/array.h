@@ -34,6 +34,10 @@ public:
     // which there is an element between two others.
     bool is_still(nanobind::handle object, const Array& array);
 
+    // The address of an object's sizes, near to what `is_still` reads, to be prefetched; null if it is not known. It may
+    // be out of date, which does no harm.
+    static const char* find_sizes(nanobind::handle object);
+
     enum class Broadcast { keep, expand };
     // Copies an array to contiguous memory of its own. An axis of stride 0 is kept or expanded.
     Array copy(const Array& array, Broadcast broadcast);

@@ -6,7 +6,6 @@
 
 #include <nanobind/nanobind.h>
 
-#include <utility>
 #include <vector>
 
 #include "array.h"
@@ -25,20 +24,29 @@ public:
     bool holds() const;
 
 private:
-    bool dicts_hold() const;
-    bool arrays_hold() const;
-
+    struct Entry {
+        PyObject *key, *value;
+    };
     struct Dict {
-        nanobind::object dict;
-        std::vector<std::pair<nanobind::object, nanobind::object>> entries;
+        PyObject* dict;
+        size_t count;
     };
     struct Stored {
-        nanobind::object array;
+        PyObject* array;
+        const char* sizes;
         Array as_read;
     };
 
+    bool are_empty() const;
+    bool dicts_hold() const;
+    bool arrays_hold() const;
+
+    // Most dicts are empty, as those of hooks. What is compared is in few lines of the cache, apart from its owners.
+    std::vector<PyObject*> empty_;
     std::vector<Dict> dicts_;
+    std::vector<Entry> entries_;  // of each dict, one after the other
     std::vector<Stored> arrays_;
+    std::vector<nanobind::object> held_;
 };
 
 }  // namespace regard
