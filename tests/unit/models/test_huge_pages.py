@@ -1,5 +1,6 @@
 """Huge pages for weights: which memory is advised, and that its contents stay."""
 
+import mmap
 import sys
 from pathlib import Path
 
@@ -13,6 +14,12 @@ from regard.models.huge_pages import advise_huge_pages, collapse_huge_pages
 SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux") or not SETTING.exists(), reason="no huge pages here")
 MEBIBYTE = 2**20
+
+
+def new_memory(size):
+    """A tensor of bytes in a new mapping: an allocator may return memory that had advice before."""
+    mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return torch.frombuffer(mapping, dtype=torch.uint8)
 
 
 def flags_of(address):
@@ -30,7 +37,7 @@ def flags_of(address):
 
 @LINUX
 def test_large_tensors_are_advised():
-    weights = [torch.empty(5 * MEBIBYTE, dtype=torch.uint8) for _ in range(3)]
+    weights = [new_memory(5 * MEBIBYTE) for _ in range(3)]
     advise_huge_pages(weights)
     for one in weights:
         assert "hg" in flags_of(one.data_ptr() + len(one) // 2)
@@ -38,7 +45,7 @@ def test_large_tensors_are_advised():
 
 @LINUX
 def test_small_tensors_far_from_each_other_are_not():
-    one = torch.empty(64 * MEBIBYTE, dtype=torch.uint8)
+    one = new_memory(64 * MEBIBYTE)
     advise_huge_pages([one[MEBIBYTE : 2 * MEBIBYTE], one[40 * MEBIBYTE : 41 * MEBIBYTE]])
     assert "hg" not in flags_of(one.data_ptr() + 32 * MEBIBYTE)
 
