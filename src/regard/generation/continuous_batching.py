@@ -26,6 +26,7 @@ from regard.mechanisms.ragged_pages import PagedSequence, RaggedStep
 from regard.models.causal_language_model import CausalLanguageModel
 from regard.search.base import Hypothesis, banned_token_ids
 from regard.search.token_by_token import TokenSearch
+from regard.search.written_text import WrittenText, make_hypotheses
 
 _PROMPT_TOKENS = 2048
 """Tokens of prompts to read in one step; longer prompts are read in parts."""
@@ -44,10 +45,7 @@ class Row:
     request: Request
     number: int
     sequence: PagedSequence
-    written: list[int] = field(default_factory=list)
-    log_probability: float = 0.0
-    is_stopped: bool = False
-    has_ended: bool = False
+    text: WrittenText
 
 
 @final
@@ -74,7 +72,7 @@ class Request:
     @property
     def is_complete(self) -> bool:
         """Whether all of its texts have ended."""
-        return bool(self.rows) and all(row.has_ended for row in self.rows)
+        return bool(self.rows) and not any(row.text.goes_on for row in self.rows)
 
     def count_pages(self, page_size: int, layout: PageLayout, *, rows: int, shared: int) -> int:
         """The most pages that it takes if it finds none: whole pages of its prompt once, others for each row.
@@ -96,13 +94,7 @@ class Request:
 
     def hypotheses(self) -> list[Hypothesis]:
         """The texts, the most probable first, without those to which the model gave no finite probability."""
-        found = []
-        for row in self.rows:
-            total = row.log_probability
-            if total - total == 0:  # neither infinite nor NaN
-                finished = not row.is_stopped and row.has_ended and len(row.written) < self.limit
-                found.append(Hypothesis(tuple(row.written), total, total, finished))
-        return sorted(found, key=lambda one: -one.score)
+        return make_hypotheses(row.text for row in self.rows)
 
 
 @final
@@ -155,14 +147,13 @@ class ContinuousBatching:
 
     def stop(self, row: Row) -> None:
         """End a text after the token that it got last."""
-        row.is_stopped = not row.has_ended
-        row.has_ended = True
+        row.text.is_stopped = True
 
     def remove_ended(self) -> list[Request]:
         """Free the pages of texts that have ended; return the requests of which all have."""
         for request in self._running:
             for row in request.rows:
-                if row.has_ended and row.sequence.length:
+                if not row.text.goes_on and row.sequence.length:
                     self._share_written(row)
                     row.sequence = PagedSequence(self.pool, self._layout)
         complete = [request for request in self._running if request.is_complete]
@@ -178,8 +169,8 @@ class ContinuousBatching:
         plan = _Plan()
         for request in self._running:
             for row in request.rows:
-                if not row.has_ended:
-                    plan.add(row.sequence, row.written[-1:], row)
+                if row.text.goes_on:
+                    plan.add(row.sequence, row.text.ids[-1:], row)
             if not request.rows:
                 self._read_prompt(request, plan)
         while self._waiting and plan.room > 0 and self._enter(self._waiting[0]):
@@ -233,7 +224,7 @@ class ContinuousBatching:
         Pages from which a layer with a window has freed its part are left out, and so are those after them.
         """
         size, sequence = self.pool.page_size, row.sequence
-        tokens = (row.request.ids + row.written)[: sequence.length]  # the last one may not have been read
+        tokens = (row.request.ids + row.text.ids)[: sequence.length]  # the last one may not have been read
         path = self.prefixes.find(tokens)
         self.prefixes.use(path)
         num_found = len(path)
@@ -245,18 +236,13 @@ class ContinuousBatching:
 
     def _write(self, rows: list[Row], logits: Float[Tensor, "rows vocabulary"]) -> list[tuple[Row, int]]:
         """Choose a token for each text."""
-        numbers = torch.stack([row.request.numbers[row.number, len(row.written)] for row in rows])
+        numbers = torch.stack([row.request.numbers[row.number, len(row.text.ids)] for row in rows])
         seen = None if self.search.repetition_penalty == 1 else _find_seen(rows)
         tokens, gained = self.search.choose_from_logits(logits, self._banned, numbers, seen)
         found = []
         for row, token, log_probability in zip(rows, tokens.tolist(), gained.tolist(), strict=True):
-            row.log_probability += log_probability
-            if token in self._end_ids:
-                row.has_ended = True
-            else:
-                row.written.append(token)
-                row.has_ended = len(row.written) == row.request.limit
-            found.append((row, self.model.end_id if token in self._end_ids else token))
+            row.text.add(token, log_probability, is_end=token in self._end_ids)
+            found.append((row, self.model.end_id if row.text.has_ended else token))
         return found
 
 
@@ -283,7 +269,7 @@ class _Plan:
 
 def _find_seen(rows: list[Row]) -> Int[Tensor, "rows seen"]:
     """The tokens of each text and its prompt, padded with its first one."""
-    seen = [torch.tensor(row.request.ids + row.written) for row in rows]
+    seen = [torch.tensor(row.request.ids + row.text.ids) for row in rows]
     most = max(map(len, seen))
     return torch.stack([torch.cat([one, one[:1].expand(most - len(one))]) for one in seen])
 
@@ -291,5 +277,5 @@ def _find_seen(rows: list[Row]) -> Int[Tensor, "rows seen"]:
 def _start_rows(request: Request, count: int) -> list[Row]:
     """Start the texts of a request whose prompt was read; they share its pages."""
     forks = [request.sequence, *(request.sequence.fork() for _ in range(count - 1))]
-    request.rows = [Row(request, number, sequence) for number, sequence in enumerate(forks)]
+    request.rows = [Row(request, number, sequence, WrittenText(request.limit)) for number, sequence in enumerate(forks)]
     return request.rows

@@ -316,7 +316,7 @@ class Generator(TextGenerator):
                     parts += [part] if part else []
                     if by_row[row].stopped_by is not None:
                         batching.stop(row)
-                    if row.has_ended:
+                    if not row.text.goes_on:
                         del by_row[row]
                 for request in batching.remove_ended():
                     self.num_prompt_tokens += len(request.ids)

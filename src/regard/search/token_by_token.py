@@ -9,10 +9,8 @@ of either sign. Rows that have ended are removed from the batch, so no step comp
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias, TypeVar, final
 
 import torch
@@ -23,6 +21,7 @@ from regard.errors import check_number
 from regard.models.base import Decoder, EncoderDecoder
 from regard.search.base import Hypothesis, Search, banned_token_ids, eval_mode
 from regard.search.blockwise_topk import log_probabilities
+from regard.search.written_text import WrittenText, make_hypotheses
 
 Value = TypeVar("Value")
 
@@ -123,7 +122,7 @@ class TokenSearch(Search):
         numbers = torch.cat([self.draw_numbers(ids[:length], longest) for ids, length in sources]).to(source.device)
         banned, end_ids = banned_token_ids(model), frozenset(model.end_ids)
         tokens, state = model.prefill(source, lengths=lengths)
-        texts = [_Text(limits[row // each]) for row in range(len(source) * each)]
+        texts = [WrittenText(limits[row // each]) for row in range(len(source) * each)]
         if each > 1:
             of_sources = torch.arange(len(texts), device=source.device) // each
             tokens, state = tokens[of_sources], state.reordered(of_sources)
@@ -135,8 +134,9 @@ class TokenSearch(Search):
             for row, token, log_probability in zip(rows, tokens.tolist(), gained.tolist(), strict=True):
                 texts[row].add(token, log_probability, is_end=token in end_ids)
             latest = [model.end_id if texts[row].has_ended else texts[row].ids[-1] for row in rows]
-            stopped = (yield TokenStep(rows, latest)) or ()
-            going = [index for index, row in enumerate(rows) if texts[row].goes_on and row not in stopped]
+            for row in (yield TokenStep(rows, latest)) or ():
+                texts[row].is_stopped = True
+            going = [index for index, row in enumerate(rows) if texts[row].goes_on]
             if not going:
                 break
             if seen is not None:
@@ -145,30 +145,7 @@ class TokenSearch(Search):
                 rows, entries = [rows[index] for index in going], torch.tensor(going, device=source.device)
                 tokens, numbers, state = tokens[entries], numbers[entries], state.reordered(entries)
                 seen = None if seen is None else seen[entries]
-        return [_make_hypotheses(texts[first : first + each]) for first in range(0, len(texts), each)]
-
-
-@final
-@dataclass
-class _Text:
-    """A text that is being written, of at most ``limit`` tokens, its end token included."""
-
-    limit: int
-    ids: list[int] = field(default_factory=list)
-    log_probability: float = 0.0
-    has_ended: bool = False
-
-    def add(self, token: int, log_probability: float, *, is_end: bool) -> None:
-        """Add a token and its log-probability."""
-        self.log_probability += log_probability
-        self.has_ended = is_end
-        if not is_end:
-            self.ids.append(token)
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether it has neither ended nor reached its limit."""
-        return not self.has_ended and len(self.ids) < self.limit
+        return [make_hypotheses(texts[first : first + each]) for first in range(0, len(texts), each)]
 
 
 def run_to_end(steps: Generator[object, Any, Value]) -> Value:
@@ -202,13 +179,3 @@ def penalize_seen(
     wide = logits.float() if logits.dtype.itemsize == 2 else logits
     found = wide.gather(1, seen)
     return wide.scatter(1, seen, torch.where(found > 0, found / penalty, found * penalty))
-
-
-def _make_hypotheses(texts: Sequence[_Text]) -> list[Hypothesis]:
-    """Make the hypotheses of a source, the most probable first; skip texts with a non-finite log-probability."""
-    found = [
-        Hypothesis(tuple(text.ids), text.log_probability, text.log_probability, text.has_ended)
-        for text in texts
-        if math.isfinite(text.log_probability)
-    ]
-    return sorted(found, key=lambda one: -one.score)
