@@ -16,6 +16,7 @@
 
 #include "compute_types.h"
 #include "kernel_table.h"
+#include "logits.h"
 #include "simd.h"
 
 namespace regard {
@@ -23,10 +24,13 @@ namespace REGARD_ISA_NAMESPACE {
 
 // T: the dtype of the logits and their gradients.
 template <class T>
-struct CrossEntropy {
-    typedef decltype(widen(T())) number;
-    typedef vec<number> numbers;
-    static constexpr int width = lanes<number>, degree = sizeof(number) == 8 ? Float64::degree : Float32::degree;
+struct CrossEntropy : private Logits<T> {
+    using typename Logits<T>::number;
+    using typename Logits<T>::numbers;
+    using Logits<T>::width;
+    using Logits<T>::degree;
+    using Logits<T>::largest;
+    using Logits<T>::compute_weight;
 
     static void forward(const CrossEntropyArguments& arguments, const CrossEntropyResults& results, int64_t row) {
         const int64_t target = ((const int64_t*)arguments.targets.data)[row], classes = arguments.classes;
@@ -69,19 +73,6 @@ struct CrossEntropy {
     }
 
 private:
-    static REGARD_INLINE number compute_weight(T logit, number top, number log_sum) {
-        return (number)::exp2((double)(widen(logit) - top) * log2_e - (double)log_sum);
-    }
-
-    static REGARD_INLINE number largest(const T* x, int64_t classes) {
-        numbers most = broadcast((number)-INFINITY);
-        int64_t v = 0;
-        for (; v + width <= classes; v += width) most = maximum(most, load_wide(x + v));
-        number top = max_lane<number>(most);
-        for (; v < classes; ++v) top = widen(x[v]) > top ? widen(x[v]) : top;
-        return top;
-    }
-
     // sum_v exp(x_v - top), and sum_v (x_v - top).
     static REGARD_INLINE void sums(const T* x, int64_t classes, number top, number* sum, number* below) {
         numbers weights = {}, differences = {};

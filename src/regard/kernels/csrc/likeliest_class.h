@@ -10,6 +10,7 @@
 
 #include "compute_types.h"
 #include "drivers.h"
+#include "logits.h"
 #include "simd.h"
 
 namespace regard {
@@ -17,17 +18,20 @@ namespace REGARD_ISA_NAMESPACE {
 
 // T: the dtype of the logits.
 template <class T>
-struct LikeliestClass {
-    typedef decltype(widen(T())) number;
-    typedef vec<number> numbers;
-    static constexpr int width = lanes<number>, degree = sizeof(number) == 8 ? Float64::degree : Float32::degree;
+struct LikeliestClass : private Logits<T> {
+    using typename Logits<T>::number;
+    using typename Logits<T>::numbers;
+    using Logits<T>::width;
+    using Logits<T>::degree;
+    using Logits<T>::largest;
+    using Logits<T>::compute_weight;
 
     static void find(const LikeliestArguments& arguments, const LikeliestResults& results, int64_t row) {
         const int64_t classes = arguments.classes;
         const T* x = (const T*)arguments.logits.data + row * classes;
-        const int64_t largest = find_largest(x, classes);
-        const number top = widen(x[largest]);
-        const int64_t chosen = is_banned(arguments, largest) ? find_allowed(x, arguments) : largest;
+        const int64_t first = find_largest(x, classes);
+        const number top = widen(x[first]);
+        const int64_t chosen = is_banned(arguments, first) ? find_allowed(x, arguments) : first;
         const bool is_any = chosen >= 0;
         const number score = is_any ? widen(x[chosen]) : (number)-INFINITY;
         ((int64_t*)results.classes.data)[row] = is_any ? chosen : 0;
@@ -49,21 +53,12 @@ private:
         number top = (number)-INFINITY;
         int64_t begin = 0;
         for (int64_t at = 0; at < classes; at += block) {
-            const number most = largest_of(x + at, classes - at < block ? classes - at : block);
+            const number most = largest(x + at, classes - at < block ? classes - at : block);
             if (most > top) top = most, begin = at;
         }
         for (int64_t v = begin; v < classes; ++v)
             if (widen(x[v]) == top) return v;
         return 0;
-    }
-
-    static REGARD_INLINE number largest_of(const T* x, int64_t count) {
-        numbers most = broadcast((number)-INFINITY);
-        int64_t v = 0;
-        for (; v + width <= count; v += width) most = maximum(load_wide(x + v), most);
-        number top = max_lane<number>(most);
-        for (; v < count; ++v) top = widen(x[v]) > top ? widen(x[v]) : top;
-        return top;
     }
 
     // The first index of the largest number above -infinity that is not banned; -1 if there is none.
@@ -81,7 +76,7 @@ private:
         for (; v + width <= classes; v += width)
             weights += exp2<degree>((load_wide(x + v) - broadcast(top)) * broadcast((number)log2_e));
         number sum = sum_lanes<number>(weights);
-        for (; v < classes; ++v) sum += (number)::exp2((double)(widen(x[v]) - top) * log2_e);
+        for (; v < classes; ++v) sum += compute_weight(x[v], top, 0);
         return sum;
     }
 };
