@@ -1,53 +1,26 @@
 """Huge pages for weights: which memory is advised, and that its contents stay."""
 
-import mmap
-import sys
-from pathlib import Path
-
-import pytest
 import torch
 
 import regard
+from huge_page_advice import LINUX, MEBIBYTE, is_advised, new_memory
 from regard.models.gpt2 import Gpt2, Gpt2Config
 from regard.models.huge_pages import advise_huge_pages, collapse_huge_pages
-
-SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-LINUX = pytest.mark.skipif(not sys.platform.startswith("linux") or not SETTING.exists(), reason="no huge pages here")
-MEBIBYTE = 2**20
-
-
-def new_memory(size):
-    """A tensor of bytes in a new mapping: an allocator may return memory that had advice before."""
-    mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    return torch.frombuffer(mapping, dtype=torch.uint8)
-
-
-def flags_of(address):
-    """The flags of the mapping in which an address is, from /proc/self/smaps."""
-    inside = False
-    for line in Path("/proc/self/smaps").read_text().splitlines():
-        first = line.split()[0]
-        if "-" in first and not first.endswith(":"):
-            start, stop = (int(part, 16) for part in first.split("-"))
-            inside = start <= address < stop
-        elif inside and first == "VmFlags:":
-            return line.split()[1:]
-    raise AssertionError("no such mapping")
 
 
 @LINUX
 def test_large_tensors_are_advised():
-    weights = [new_memory(5 * MEBIBYTE) for _ in range(3)]
+    weights = [new_memory(5 * MEBIBYTE, torch.uint8) for _ in range(3)]
     advise_huge_pages(weights)
     for one in weights:
-        assert "hg" in flags_of(one.data_ptr() + len(one) // 2)
+        assert is_advised(one.data_ptr() + len(one) // 2)
 
 
 @LINUX
 def test_small_tensors_far_from_each_other_are_not():
-    one = new_memory(64 * MEBIBYTE)
+    one = new_memory(64 * MEBIBYTE, torch.uint8)
     advise_huge_pages([one[MEBIBYTE : 2 * MEBIBYTE], one[40 * MEBIBYTE : 41 * MEBIBYTE]])
-    assert "hg" not in flags_of(one.data_ptr() + 32 * MEBIBYTE)
+    assert not is_advised(one.data_ptr() + 32 * MEBIBYTE)
 
 
 def test_contents_stay():

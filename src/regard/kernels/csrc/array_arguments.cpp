@@ -2,10 +2,25 @@
 #include "arguments.h"
 
 #include "argument_checks.h"
+#include "huge_pages.h"
 
 namespace nb = nanobind;
 
 namespace regard {
+namespace {
+
+// Asks for huge pages for an array in any order of its axes, as results are new memory. Between the elements of others
+// there is memory that belongs to something else.
+void advise_where_dense(const Array& array) {
+    int64_t count = 1, last = 0;
+    for (int axis = 0; axis < 4; ++axis) {
+        count *= array.shape[axis];
+        last += (array.shape[axis] - 1) * array.stride[axis];
+    }
+    if (last + 1 == count) advise_huge_pages(array.data, static_cast<size_t>(count) * dtype_size(array.dtype));
+}
+
+}  // namespace
 
 Array Call::take(nb::handle object, const char* name, None none) {
     if (object.is_none() && none == None::reject) throw_value_error(std::string(name) + ": expected an array, got None");
@@ -31,6 +46,7 @@ Array Call::write(nb::handle object, const char* name, Shape shape, Dtype dtype,
             throw_value_error(std::string(name) + ": it is to be written and its elements share memory");
         }
     }
+    advise_where_dense(array);
     return array;
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "floating_point.h"
+#include "huge_pages.h"
 #include "openmp_runtime.h"
 
 #if defined(__unix__) || defined(__APPLE__)
@@ -37,6 +38,7 @@ void* allocate(size_t bytes) {
     // With AddressSanitizer, the form of operator new that throws would end the process.
     void* data = ::operator new(bytes, std::align_val_t{alignment}, std::nothrow);
     if (data == nullptr) throw std::bad_alloc();
+    advise_huge_pages(data, bytes);
     return data;
 }
 void release(void* data) { ::operator delete(data, std::align_val_t{alignment}); }
