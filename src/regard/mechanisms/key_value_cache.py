@@ -24,6 +24,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from regard.errors import OptionError, ShapeError, short_repr
+from regard.huge_pages import new_empty
 from regard.mechanisms.state import State
 from regard.validation import check_tokens
 
@@ -216,7 +217,7 @@ def check_new_tokens(old: Mapping[str, Tensor], new: Mapping[str, Tensor]) -> No
 
 def copy_with_room(tensor: Tensor, capacity: int) -> Tensor:
     """Copy keys or values to the beginning of a tensor with space for ``capacity`` tokens."""
-    room = tensor.new_empty(*tensor.shape[:2], capacity, tensor.shape[3])
+    room = new_empty(tensor, *tensor.shape[:2], capacity, tensor.shape[3])
     room[:, :, : tensor.shape[2]] = tensor
     return room
 

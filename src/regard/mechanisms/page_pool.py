@@ -18,6 +18,7 @@ import torch
 
 from regard.arguments import explain_arguments
 from regard.errors import DtypeError, RefusedError, check_count, check_size, check_weights, short_repr
+from regard.huge_pages import new_empty
 from regard.validation import FLOATS, resolve_device
 
 
@@ -130,7 +131,7 @@ class PagePool:
     def _allocate(self, side: torch.Tensor, pages: int) -> torch.Tensor:
         """Allocate memory for ``pages`` pages of keys or values."""
         try:
-            return side.new_empty(pages, *side.shape[1:])
+            return new_empty(side, pages, *side.shape[1:])
         except (RuntimeError, TypeError) as error:  # RuntimeError: out of memory; TypeError: sizes beyond 64 bits
             raise RefusedError(
                 "there is not enough memory for so many pages",

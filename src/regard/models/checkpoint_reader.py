@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from regard.errors import CheckpointError
+from regard.huge_pages import advise_huge_pages, collapse_huge_pages
 from regard.models.config_file import read_json_object
-from regard.models.huge_pages import advise_huge_pages, collapse_huge_pages
 from regard.models.weight_names import Origin, StoredTensor, abbreviate_names
 from regard.text import Tokenizer
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from torch import nn
 
 from regard.errors import RefusedError, check_choice
+from regard.huge_pages import collapse_huge_pages
 from regard.layers.int8_linear import Int8Linear
 from regard.models.base import EncoderDecoder
 from regard.models.causal_language_model import CausalLanguageModel
-from regard.models.huge_pages import collapse_huge_pages
 
 WEIGHT_FORMATS = ("int8",)
 """Names of the formats of weights, beside the dtypes."""

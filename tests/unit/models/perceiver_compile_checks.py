@@ -29,6 +29,9 @@ def check_compiled(name):
         model.zero_grad()
         logits = run(inputs)
         sum(one.square().sum() for one in logits).backward()
-        found.append([*logits, *(weight.grad for weight in model.parameters() if weight.grad is not None)])
+        found.append((logits, [weight.grad for weight in model.parameters() if weight.grad is not None]))
     for plain, compiled in zip(*found, strict=True):
-        torch.testing.assert_close(compiled, plain, atol=1e-4, rtol=1e-4)
+        # The gradient of a key bias is 0, and what is computed the rounding errors of numbers as large as the others.
+        scale = max(one.abs().max() for one in plain)
+        for one, other in zip(plain, compiled, strict=True):
+            torch.testing.assert_close(other / scale, one / scale, atol=1e-6, rtol=1e-4)

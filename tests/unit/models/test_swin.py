@@ -52,7 +52,8 @@ from regard.models import Swin, SwinConfig
 
 model, pixels = Swin(SwinConfig(**{SMALL})).eval(), torch.randn(2, 2, 33, 44)
 with torch.no_grad():
-    print(torch.equal(torch.compile(model, backend="eager", fullgraph=True)(pixels).hidden, model(pixels).hidden))
+    compiled = torch.compile(model, backend="eager", fullgraph=True)(pixels).hidden
+    torch.testing.assert_close(compiled, model(pixels).hidden)  # while torch traces, another library multiplies
 """
 
 
@@ -351,7 +352,7 @@ class TestPromises:
     def test_compiles_to_the_same_numbers(self):
         """In a process of its own: torch.compile cannot trace the checks of shapes in tests."""
         finished = run_script(COMPILED)
-        assert (finished.returncode, finished.stdout.strip()) == (0, "True"), finished.stderr
+        assert finished.returncode == 0, finished.stderr
 
 
 class TestParts:

@@ -1,10 +1,10 @@
-"""Huge pages for weights: Linux is asked for pages of 2 MiB in place of 4 KiB.
+"""Huge pages for weights, keys and values: Linux is asked for pages of 2 MiB in place of 4 KiB.
 
-A decoding step reads all weights of a model once. With small pages each 4 KiB need an entry of the processor's table of
-addresses, which holds a few thousand: nearly every page is looked up in memory first. With huge pages a model of 250 MB
-is read at up to 1.25 times the rate (AMD Zen 4). It takes the same memory.
+A decoding step reads all weights of a model, and all keys and values, once. With small pages each 4 KiB need an entry
+of the processor's table of addresses, which holds a few thousand: nearly every page is looked up in memory first. With
+huge pages a model of 250 MB is read at up to 1.25 times the rate (AMD Zen 4). It takes the same memory.
 
-Both functions give advice, which the system need not follow, and do nothing on systems other than Linux.
+The functions give advice, which the system need not follow, and do nothing on systems other than Linux.
 """
 
 from __future__ import annotations
@@ -16,12 +16,22 @@ from pathlib import Path
 
 from torch import Tensor
 
+from regard.tensors import has_values
+
 _BYTES = 2**21
 _ADVISE, _COLLAPSE = 14, 25
 """MADV_HUGEPAGE and MADV_COLLAPSE, from linux/mman.h; the second one since Linux 6.1."""
 _SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _GAP = 2**16
 """Bytes between two tensors that may lie in one huge page: what an allocator puts between them is small."""
+
+
+def new_empty(like: Tensor, *sizes: int) -> Tensor:
+    """Make an uninitialized tensor of these sizes, with dtype and device of ``like``, in huge pages if it is large."""
+    tensor = like.new_empty(*sizes)
+    if type(tensor) is Tensor and has_values(tensor) and tensor.nbytes >= 2 * _BYTES:
+        advise_huge_pages([tensor])
+    return tensor
 
 
 def advise_huge_pages(tensors: Iterable[Tensor]) -> None:
