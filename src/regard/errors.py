@@ -148,12 +148,12 @@ _LARGEST_WEIGHT = 2**34
 _LARGEST_FLOAT = sys.float_info.max
 
 
-def check_count(name: str, number: Any, *, least: int = 1, most: int = LARGEST_COUNT) -> None:
-    """Raise OptionError unless ``number`` is an integer of at least ``least`` and at most ``most``."""
+def check_count(name: str, number: Any, *, least: int = 1, most: int = LARGEST_COUNT, example: int = 8) -> None:
+    """Raise OptionError, with an example, unless ``number`` is an integer from ``least`` to ``most``."""
     whole = isinstance(number, Integral) and not isinstance(number, bool)
     if not whole or not least <= int(number) <= most:
         too_large = whole and int(number) > most
-        example = min(max(8, least), most)
+        example = min(max(example, least), most)
         raise OptionError(
             f"wrong {name}",
             expected=f"an integer from {least} to {most}" if too_large else f"an integer of {least} or more",

@@ -8,7 +8,7 @@ from regard.errors import RegardError
 def describe_failure(error: BaseException) -> str:
     """Describe an error of a call; torch raises RuntimeError if memory runs out."""
     if isinstance(error, RegardError):
-        return error.what
+        return f"{error.what} (got {error.got})"
     text = str(error)
     if isinstance(error, MemoryError) or "alloc" in text or "out of memory" in text.lower():
         return "not enough memory"

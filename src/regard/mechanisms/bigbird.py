@@ -27,7 +27,7 @@ from torch import Tensor
 
 from regard import masks
 from regard.arguments import explain_arguments
-from regard.errors import LARGEST_LENGTH, OptionError, check_count, check_flag, check_size, short_repr
+from regard.errors import LARGEST_LENGTH, LARGEST_SIZE, OptionError, check_count, check_flag, check_size, short_repr
 from regard.kernels.reference.attention import compute_weights, make_dot_product_problem
 from regard.kernels.request import Request
 from regard.kernels.select import select
@@ -58,7 +58,9 @@ class BigBird(Mechanism):
         seed: seed of the random blocks.
 
     With ``masks.causal()`` as the mask of a call and ``causal=False``, later keys are hidden from a pattern that was
-    drawn for both directions.
+    drawn for both directions and for all tokens: what a token attends to then depends on how many follow it, and
+    decoding step by step gives something else. Decoders have ``causal=True``. Without it the random blocks and the
+    last block are those of all tokens, padding included: a text alone and in a longer batch differ by what is drawn.
     """
 
     approximates: str = "dot_product"
@@ -165,7 +167,7 @@ class BigBird(Mechanism):
 
 def _check_window_blocks(number: object) -> None:
     """Raise OptionError unless ``number`` is an odd integer of 1 or more."""
-    check_size("window_blocks", number)
+    check_count("window_blocks", number, most=LARGEST_SIZE, example=3)
     if int(number) % 2 == 0:  # type: ignore[call-overload]
         raise OptionError(
             "wrong window_blocks",

@@ -40,7 +40,8 @@ class KeyPrefix:
             return cls(None)
         lengths = _padding_lengths(parts.keys)
         if lengths is not None:  # known also where tensors have no values
-            return cls(lengths.to(request.device).expand(request.query.shape[0]).contiguous())
+            batch = max(request.query.shape[0], lengths.shape[0])  # asked of any length, a request has one text
+            return cls(lengths.to(request.device).expand(batch).contiguous())
         shown = parts.visible_keys(frame, request.device)
         assert shown is not None
         if shown.shape[1] != 1 or not has_values(shown):

@@ -8,8 +8,8 @@ refused. Time is n * projected * d, and memory is linear in the length. It appro
 of a query over keys are softmax(..) F, of either sign.
 
 E and F may be shared (section 4): by the heads of a layer ("headwise"); by keys and values too, so that E = F
-("key-value"); by all layers too ("layerwise"), which are then made with the same parameter; or each head has its own
-("none").
+("key-value"); by all layers too ("layerwise"), those of a model or those made with the same parameter; or each head has
+its own ("none").
 
 In a layer K = X W_K^T + b_K, so E K = (E X) W_K^T + (E 1) b_K^T: tokens can be projected along their length first, and
 then along their width, of which only ``projected`` are left. If heads share E this has fewer products, and the layer
@@ -59,7 +59,8 @@ class Linformer(Mechanism):
         dropout: probability of dropping a weight of a projected key in training.
         sharing: what has one projection: "headwise", the heads of a layer, with E and F apart; "key-value", also keys
             and values, E = F; "layerwise", also all layers; "none", nothing.
-        projection: for sharing="layerwise" the parameter (projected, length), the same one for each layer.
+        projection: for sharing="layerwise" the parameter (projected, length), the same one for each layer. None makes a
+            new one; a model lets all of its layers have that of the first.
     """
 
     weights_are: Literal["signed"] = "signed"
@@ -281,12 +282,12 @@ def _mark(
 
 def _check_projection(projection: object, sharing: str, sizes: tuple[int, int]) -> None:
     """Raise OptionError unless there is a projection of these sizes exactly if layers share one."""
-    if sharing != "layerwise" and projection is None:
+    if projection is None:
         return
     if sharing == "layerwise" and isinstance(projection, nn.Parameter) and tuple(projection.shape) == sizes:
         return
     raise OptionError(
-        'sharing="layerwise" needs the projection that the layers share'
+        "the projection that the layers share does not fit"
         if sharing == "layerwise"
         else f"sharing={sharing!r} has projections of its own",
         expected=f"projection=an nn.Parameter {sizes}" if sharing == "layerwise" else "no projection",

@@ -35,7 +35,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, check_choice, check_count, check_size, check_weights
+from regard.errors import LARGEST_SIZE, OptionError, check_choice, check_count, check_size, check_weights
 from regard.kernels.autocast import disable_autocast
 from regard.kernels.request import Request
 from regard.kernels.results import accumulation_dtype
@@ -190,7 +190,7 @@ class Nystromformer(Mechanism):
 
 def _make_filters(heads: int, size: int) -> nn.Parameter:
     """Make a filter per head, with the initial weights of a convolution of torch."""
-    check_size("convolution", size)
+    check_count("convolution", size, most=LARGEST_SIZE, example=33)
     if size % 2 == 0:
         raise OptionError(
             "an even convolution has no middle",

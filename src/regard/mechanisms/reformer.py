@@ -50,7 +50,7 @@ from torch import Tensor
 from regard import masks
 from regard.arguments import explain_arguments
 from regard.contract import Frame
-from regard.errors import DtypeError, OptionError, check_count, check_flag, check_size, short_repr
+from regard.errors import DtypeError, OptionError, RefusedError, check_count, check_flag, check_size, short_repr
 from regard.kernels.autocast import disable_autocast
 from regard.kernels.bucket_request import BucketRequest, BucketResult
 from regard.kernels.reference.attention import compute_weights, make_dot_product_problem
@@ -176,6 +176,17 @@ class Reformer(Mechanism):
         if causal_parts(request.mask, request.frame) is None:
             return "with chunks, a mask must be causal, hide keys from all queries, or both; chunk=None accepts others"
         return None
+
+    def empty_state(self) -> State:
+        """Make the state before the first step of decoding. Raises RefusedError with chunks, which need all tokens."""
+        if self.chunk is None:
+            return super().empty_state()
+        raise RefusedError(
+            "chunks are cut from all tokens of a text, and a step has only its own",
+            expected="buckets that any number of tokens can be in: chunk=None",
+            got=f"chunk={self.chunk}",
+            do="make it with chunk=None, which computes with the same weights and decodes",
+        )
 
     def make_request(
         self,

@@ -43,7 +43,7 @@ from regard.masks import Mask
 from regard.models.config_file import MAX_LAYERS, ConfigFile
 from regard.models.image_encoder import ImageEncoder, ImageOutput, TokenGrid
 from regard.models.label_names import check_labels, label_fields
-from regard.models.layer_mechanism import options_at_depth
+from regard.models.layer_mechanism import options_at_depth, share_projections
 from regard.models.weight_names import WeightNames, same_names
 from regard.positions import LearnedGrid, Sinusoidal
 from regard.positions.learned_grid import init_truncated_normal
@@ -224,6 +224,7 @@ class Cct(ImageEncoder):
         self.positions = self._make_positions()
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(CctBlock(config, depth) for depth in range(config.layers))
+        share_projections(self.layers)
         self.norm = nn.LayerNorm(config.width, eps=config.epsilon)
         self.pooling = SequencePooling(config.width)
         self.head = nn.Linear(config.width, len(config.labels)) if config.labels else None

@@ -109,9 +109,22 @@ def load_weights(model: nn.Module, origins: Mapping[str, Origin], dtype: torch.d
     for origin in origins.values():
         _check_origin(origin, shapes, _INTEGERS if origin.names[0] in counts else _FLOATS)
     dtypes = dict.fromkeys(shapes, dtype) | counts
+    shared = _find_shared(model)
     model.load_state_dict(_read_tensors(origins, shapes, dtypes), assign=True)
+    for first, *others in shared:  # each was assigned a tensor of its own
+        for name in others:
+            module, _, own = name.rpartition(".")
+            setattr(model.get_submodule(module), own, model.get_parameter(first))
     _allocate_empty_buffers(model, dtype)
     model.requires_grad_(True)
+
+
+def _find_shared(model: nn.Module) -> list[list[str]]:
+    """Find the parameters that several modules share: the names of each."""
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    return [of_one for of_one in names.values() if len(of_one) > 1]
 
 
 def _allocate_empty_buffers(model: nn.Module, dtype: torch.dtype) -> None:

@@ -9,16 +9,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.atomic_write import atomic_write_folder, recover_folder
 from regard.errors import (
     OptionError,
     OutputError,
     OutputExistsError,
+    RefusedError,
     RegardError,
     check_count,
     check_flag,
@@ -56,8 +58,23 @@ _DESKTOP_FILES = {".ds_store", "thumbs.db", "desktop.ini"}
 
 
 def config_text(fields: Mapping[str, object], dtype: torch.dtype) -> str:
-    """The text of a config.json: ``fields``, and the ``dtype`` of the weights."""
-    return json.dumps({**fields, "dtype": str(dtype).removeprefix("torch.")}, indent=2) + "\n"
+    """The text of a config.json: ``fields``, and the ``dtype`` of the weights.
+
+    Raises RefusedError for an object that JSON does not have.
+    """
+    return json.dumps({**fields, "dtype": str(dtype).removeprefix("torch.")}, indent=2, default=_to_list) + "\n"
+
+
+def _to_list(value: object) -> object:
+    """Convert an option that JSON does not have: a tensor or an array of indices, which options accept like lists."""
+    if isinstance(value, Tensor | np.ndarray) and not isinstance(value, nn.Parameter):
+        return value.tolist()
+    raise RefusedError(
+        "a model cannot be saved whose config has an object that JSON does not have",
+        expected="options of numbers, strings, bools, None, and lists of these",
+        got=short_repr(value),
+        do="make the model without it; layers of a model that share a parameter make it themselves",
+    )
 
 
 def write_folder(
@@ -115,7 +132,13 @@ def _count_bytes(tensor: Tensor) -> int:
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write a safetensors file. Raises OutputError in place of the library's error, which is not an OSError."""
-    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    plain: dict[str, Tensor] = {}
+    places: set[int] = set()
+    for name, tensor in tensors.items():
+        one = tensor.detach().cpu().contiguous()
+        # The file's format has no two names for the same memory: a parameter of several layers is written for each.
+        plain[name] = one.clone() if one.data_ptr() in places else one
+        places.add(one.data_ptr())
     try:
         save_file(plain, path, metadata={"format": "pt"})
     except SafetensorError as error:

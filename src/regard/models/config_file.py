@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar, cast, final, get_origin, get_type_hints
@@ -17,6 +17,7 @@ from regard.errors import LARGEST_SIZE, CheckpointError, RegardError
 MAX_LAYERS = 4096
 """Maximum layers of a stack; more would take hours to build."""
 _MAX_FILE_BYTES = 2**24
+_OPTIONS = "an object of numbers, strings, true, false and null, and of lists of these"
 _JSON_SCALARS = (str, int, float, bool, type(None))
 
 Config = TypeVar("Config")
@@ -209,13 +210,16 @@ class ConfigFile:
         return bool(self.fields[field])
 
     def _read_options(self, field: str) -> dict[str, Any]:
-        """Read an object of numbers, strings, bools and nulls."""
+        """Read an object of numbers, strings, bools, nulls, and lists of these."""
         options = self.fields[field]
-        if not isinstance(options, dict) or not all(isinstance(one, _JSON_SCALARS) for one in options.values()):
-            raise self._field_error(field, "an object of numbers, strings, true, false and null")
+        if not isinstance(options, dict):
+            raise self._field_error(field, _OPTIONS)
         for name, value in options.items():
-            if isinstance(value, int | float) and not abs(value) <= LARGEST_SIZE:
-                raise self._field_error(field, f"numbers of at most {LARGEST_SIZE}, also for {name!r}")
+            for one in _flatten(value):
+                if not isinstance(one, _JSON_SCALARS):
+                    raise self._field_error(field, _OPTIONS)
+                if isinstance(one, int | float) and not (abs(one) <= LARGEST_SIZE or math.isinf(one)):
+                    raise self._field_error(field, f"numbers of at most {LARGEST_SIZE}, also for {name!r}")
         return dict(options)
 
     def _read_integer(self, field: str, *, lowest: int) -> int:
@@ -285,3 +289,12 @@ def _list_entries(folder: Path) -> str:
 def _join_names(names: Iterable[str]) -> str:
     listed = list(names)
     return ", ".join(listed[:12]) + (f" and {len(listed) - 12} more" if len(listed) > 12 else "")
+
+
+def _flatten(value: object) -> Iterator[object]:
+    """Yield what is in a list, and in the lists in it; or the value itself."""
+    if not isinstance(value, list):
+        yield value
+        return
+    for one in value:
+        yield from _flatten(one)

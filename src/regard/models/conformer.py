@@ -40,7 +40,7 @@ from regard.masks import Mask
 from regard.models.audio_encoder import AudioEncoder, AudioEncoderOutput, check_features, find_visible_frames
 from regard.models.config_file import MAX_LAYERS, ConfigFile
 from regard.models.label_names import check_labels, label_fields, read_labels
-from regard.models.layer_mechanism import options_at_depth
+from regard.models.layer_mechanism import options_at_depth, share_projections
 from regard.models.weight_names import WeightNames, same_names
 from regard.positions import RelativeSinusoidal, Rotary
 from regard.validation import check_dropout
@@ -128,6 +128,7 @@ class Conformer(AudioEncoder):
         self.subsampling = ConvolutionSubsampling(config.bands, config.width)
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(_make_block(config, depth) for depth in range(config.layers))
+        share_projections(self.layers)
         rows = len(config.labels) + (config.head == "ctc")
         self.head = nn.Linear(config.width, rows) if config.labels else None
 

@@ -1,17 +1,42 @@
-"""What one layer's mechanism needs from its model: its depth, and the size of what a rotation rotates."""
+"""What one layer's mechanism needs from its model: its depth, the size of a rotation, and what the layers share."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from torch import nn
+
 from regard.mechanism_catalogue import CatalogueRow, catalogue
+from regard.mechanisms.linformer import Linformer
 
 
 def options_at_depth(mechanism: str, options: Mapping[str, Any], depth: int) -> Mapping[str, Any]:
     """Return the options of a mechanism in the layer with ``depth`` layers below; it is added if it is an option."""
     row = _find_row(mechanism)
     return options if row is None or "depth" not in row.options else {"depth": depth, **options}
+
+
+def options_for_length(mechanism: str, options: Mapping[str, Any], most_tokens: int) -> Mapping[str, Any]:
+    """Return the options of a mechanism for texts of so many tokens: ``length`` is added if it is one."""
+    row = _find_row(mechanism)
+    return options if row is None or "length" not in row.options else {"length": most_tokens, **options}
+
+
+def options_in_decoder(mechanism: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the options of a mechanism in a decoder: ``causal`` is added if it is one.
+
+    What is drawn for a token may not depend on later ones.
+    """
+    row = _find_row(mechanism)
+    return options if row is None or "causal" not in row.options else {"causal": True, **options}
+
+
+def share_projections(layers: nn.Module) -> None:
+    """Let the Linformers with sharing="layerwise" in the layers of a model have the projection of the first one."""
+    linformers = [part for part in layers.modules() if isinstance(part, Linformer) and part.sharing == "layerwise"]
+    for one in linformers[1:]:
+        one.projection = linformers[0].projection
 
 
 def count_score_parts(mechanism: str) -> int:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, check_choice, check_count, check_number, check_size, short_repr
+from regard.errors import OptionError, RefusedError, check_choice, check_count, check_number, check_size, short_repr
 from regard.layers import DecoderBlock, DecoderCache, Dropout, decoder_block, encoder_block
 from regard.layers.projection import linear_activation
 from regard.masks import Mask
@@ -30,7 +30,7 @@ from regard.models.base import SequenceOutput
 from regard.models.beam_groups import BeamGroups
 from regard.models.check_token_ids import check_step, check_token_ids
 from regard.models.config_file import MAX_LAYERS
-from regard.models.layer_mechanism import count_score_parts, options_at_depth
+from regard.models.layer_mechanism import count_score_parts, options_at_depth, options_in_decoder, share_projections
 from regard.models.named_positions import HEAD_POSITIONS, POSITIONS, make_absolute_position, make_head_position
 from regard.models.token_model import TokenConfig, TokenModel
 from regard.models.weight_names import same_names
@@ -170,6 +170,7 @@ class Transformer(TokenModel):
             _make_block(decoder_block, config, depth, bidirectional=False)
             for depth in range(config.decoder_layers or config.layers)
         )
+        share_projections(self.encoder)
         _check_causal(self._decoder_blocks[0].attention.mechanism, config.decoder_self_attention[0])
         self.encoder_norm, self.decoder_norm = _make_final_norm(config), _make_final_norm(config)
         self._init_embeddings()
@@ -287,6 +288,7 @@ def _make_block(
 ) -> nn.Module:
     """Build a block of the encoder (``bidirectional``) or of the decoder, with ``depth`` blocks below."""
     mechanism, options = config.encoder_self_attention if bidirectional else config.decoder_self_attention
+    options = options if bidirectional else options_in_decoder(mechanism, options)
     return make(
         config.width,
         config.heads,
@@ -310,12 +312,16 @@ def _make_block(
 
 
 def _check_causal(mechanism: Mechanism, name: str) -> None:
-    """Raise OptionError for a decoder mechanism that does not support causal masks."""
+    """Raise OptionError for a decoder mechanism that does not support causal masks, or steps."""
     reason = mechanism.refuses_mask(masks.causal())
+    try:
+        mechanism.empty_state()
+    except RefusedError as error:
+        reason = error.what
     if reason is not None:
         raise OptionError(
-            f"the decoder's self-attention is causal, which {name} does not support: {reason}",
-            expected="a decoder_mechanism that supports causal masks",
+            f"the decoder's self-attention is causal and decodes in steps, which {name} does not support: {reason}",
+            expected="a decoder_mechanism that supports causal masks and steps",
             got=name,
             do='decoder_mechanism="dot_product"; mechanism=... is then that of the encoder alone',
         )

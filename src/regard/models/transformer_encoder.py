@@ -38,7 +38,7 @@ from regard.models.base import Encoder
 from regard.models.check_mechanisms import check_mechanisms
 from regard.models.check_token_ids import check_token_ids
 from regard.models.config_file import MAX_LAYERS, ConfigFile
-from regard.models.layer_mechanism import count_score_parts, options_at_depth
+from regard.models.layer_mechanism import count_score_parts, options_at_depth, share_projections
 from regard.models.named_positions import POSITIONS, make_absolute_position, make_head_position
 from regard.models.weight_names import WeightNames, same_names
 from regard.text.subword_training import PAD_ID
@@ -123,6 +123,7 @@ class TransformerEncoder(Encoder):
         self.positions = make_absolute_position(config.position, width=config.width, max_length=config.max_length)
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(_make_layer(config, depth) for depth in range(config.layers))
+        share_projections(self.layers)
         self.norm = nn.LayerNorm(config.width, eps=config.epsilon) if config.norm == "pre" else nn.Identity()
         # Multiplied by sqrt(width), embeddings have components of size 1, like the positions.
         nn.init.normal_(self.token_embedding.weight, std=config.width**-0.5)

@@ -39,7 +39,7 @@ from regard.models.activation_names import activation_to_hugging_face
 from regard.models.config_file import MAX_LAYERS, ConfigFile
 from regard.models.image_encoder import ImageEncoder, TokenGrid
 from regard.models.label_names import check_labels, label_fields
-from regard.models.layer_mechanism import options_at_depth
+from regard.models.layer_mechanism import options_at_depth, share_projections
 from regard.models.weight_names import Row
 from regard.positions import LearnedGrid
 from regard.positions.learned_grid import init_truncated_normal
@@ -253,6 +253,7 @@ class VisionTransformer(ImageEncoder, ABC):
         )
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(_make_layer(config, depth) for depth in range(config.layers))
+        share_projections(self.layers)
         self.norm = nn.LayerNorm(config.width, eps=config.epsilon)
         self.pooler = nn.Linear(config.width, config.width) if config.pooler else None
         self.head = nn.Linear(config.width, len(config.labels)) if config.labels else None

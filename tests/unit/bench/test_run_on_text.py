@@ -168,7 +168,7 @@ def test_untrained_projections_are_noted(report):
 def test_lengths_beyond_the_model_have_times_but_no_errors(report):
     case = report.shapes.case("linear", 2 * LENGTH)
     assert case.time is not None
-    assert case.missing["error"] == f"the model reads at most {LENGTH} tokens"
+    assert case.missing["error"] == f"the model reads at most {LENGTH} tokens (got {2 * LENGTH} tokens)"
     assert {one.length for one in report.heads} == {LENGTH}
     assert (report.length, report.texts, report.available) == (LENGTH, 9, 14)
 

@@ -206,11 +206,10 @@ def test_layers_share_one_parameter():
     [
         ({"sharing": "headwide"}, r"(?s)unknown sharing 'headwide'.*'headwise'"),
         (
-            {"sharing": "layerwise"},
-            r"(?s)needs the projection that the layers share.*nn.Parameter \(3, 13\).*make_proj",
+            {"sharing": "layerwise", "projection": make_projection(2, LENGTH)},
+            r"(?s)the projection that the layers share does not fit.*nn.Parameter \(3, 13\).*make_proj",
         ),
-        ({"sharing": "layerwise", "projection": torch.randn(PROJECTED, LENGTH)}, "needs the projection"),
-        ({"sharing": "layerwise", "projection": make_projection(2, LENGTH)}, "needs the projection"),
+        ({"sharing": "layerwise", "projection": torch.randn(PROJECTED, LENGTH)}, "does not fit"),
         ({"sharing": "none", "projection": make_projection(PROJECTED, LENGTH)}, "has projections of its own"),
     ],
 )

@@ -293,9 +293,10 @@ def test_chunks_refuse_what_has_no_order():
     ):
         with pytest.raises(RefusedError, match=message):
             mechanism(*inputs, **arguments)
-    state = mechanism.step(*(one[:, :, :1] for one in inputs), mechanism.empty_state())[1]
     with pytest.raises(RefusedError, match="as many queries as keys; chunk=None decodes"):
-        mechanism.step(*(one[:, :, 1:2] for one in inputs), state)
+        mechanism(inputs[0][:, :, :1], *inputs[1:])
+    with pytest.raises(RefusedError, match="a step has only its own"):
+        mechanism.empty_state()
 
 
 @pytest.mark.parametrize("options", [{"buckets": 6, "rounds": 2}, {}], ids=repr)

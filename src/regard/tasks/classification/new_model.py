@@ -21,6 +21,7 @@ from regard.models import (
     TransformerEncoderConfig,
     load,
 )
+from regard.models.layer_mechanism import options_for_length
 from regard.tasks.classification.batches import Batches
 from regard.tasks.classification.new_perceiver import DEFAULT_MOST_BYTES, TextPerceiverConfig
 from regard.tasks.classification.presets import Size, choose_size, reads_bytes
@@ -124,7 +125,9 @@ def _make_config(recipe: ClassificationRecipe, size: Size, *, vocabulary: int, p
     numbers |= {"vocabulary": vocabulary, "pad_id": pad_id, "max_length": recipe.most_tokens or DEFAULT_MOST_TOKENS}
     numbers |= {} if recipe.attention is None else {"mechanism": recipe.attention}
     numbers |= {} if recipe.position is None else {"position": recipe.position}
-    return apply_hyperparameters(TransformerEncoderConfig, numbers, recipe.hyperparameters, fixed=_TOKENIZER_FIELDS)
+    config = apply_hyperparameters(TransformerEncoderConfig, numbers, recipe.hyperparameters, fixed=_TOKENIZER_FIELDS)
+    options = options_for_length(config.mechanism, config.mechanism_options, config.max_length)
+    return replace(config, mechanism_options=options)
 
 
 def _make_perceiver_config(recipe: ClassificationRecipe, size: Size) -> TextPerceiverConfig:
