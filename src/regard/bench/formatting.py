@@ -32,7 +32,9 @@ def format_error(error: float) -> str:
         return "–"
     if error >= 10:
         return f"{error:,.0f}x"
-    return f"{100 * error:.1f} %" if error >= 5e-4 else f"{error:.0e}"
+    if error >= 5e-4:
+        return f"{100 * error:.1f} %"
+    return f"{100 * error:.1g} %" if error >= 1e-6 else f"{error:.0e}"  # Python writes 0.0001 so, and less with an e
 
 
 def _three_digits(number: float) -> str:
