@@ -22,6 +22,7 @@ IMPORT_ORDER = (
     "arguments",
     "arrays",
     "tensors",
+    "huge_pages",
     "interleaved_timing",
     "contract",
     "masks",
