@@ -28,14 +28,17 @@ def test_shares_of_labels_and_words(show: Show, pooling: str) -> None:
 
 
 def test_several_labels_and_texts_without_an_answer(show: Show) -> None:
-    labels = (("sport", 0.75), ("politics", 0.5))
+    labels, unlikely = (("sport", 0.75), ("politics", 0.5)), (("sport", 0.25), ("politics", 0.125))
     plain = random_reading(["a", "small", "dog"])
-    opened = show(plain, replace(plain, answer=Answer(labels, several=True, pooling="mean")))
+    answers = [Answer(one, several=True, pooling="mean") for one in (labels, unlikely)]
+    opened = show(plain, *(replace(plain, answer=one) for one in answers))
     assert opened.page.locator("#answer").is_hidden()
     opened.page.locator("[role=tab]").nth(1).click()
     assert opened.page.inner_text("#answer").startswith(
         "Labels, each with a probability of its own: sport 75.0 %, politics 50.0 %. They are computed from the mean"
     )
+    opened.page.locator("[role=tab]").nth(2).click()
+    assert "politics 12.5 %. None reaches 50 %, so the text has no label. They" in opened.page.inner_text("#answer")
 
 
 def test_html_in_labels_is_escaped(show: Show) -> None:

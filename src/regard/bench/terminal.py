@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table as RichTable
@@ -22,7 +23,15 @@ def print_tables(heading: str, tables: Iterable[Table], console: Console) -> Non
         drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
         for number, name in enumerate(table.header):
             of_text = number == 0 or name in ("reason", "what")
-            drawn.add_column(Text(name), justify="left" if of_text else "right", overflow="fold", no_wrap=number == 0)
+            cells = [row[number] for row in table.rows]
+            drawn.add_column(
+                Text(name),
+                justify="left" if of_text else "right",
+                overflow="fold",
+                no_wrap=number == 0,
+                # A number and its unit, and a word, stay on one line: only headers and reasons are wrapped.
+                min_width=None if of_text else max(cell_len(one) for one in (*name.split(), *cells)),
+            )
         for row in table.rows:
             drawn.add_row(*(Text(cell) for cell in row))
         console.print(drawn)

@@ -26,6 +26,7 @@ def describe_text(report: TextReport) -> str:
 
 def _vector_table(report: TextReport) -> Table:
     rows = []
+    count = neighbour_count(report.texts)  # of 1, "nearest" says the same
     for one in report.replacements:
         if one.time is None:
             continue
@@ -34,14 +35,14 @@ def _vector_table(report: TextReport) -> Table:
             (
                 one.mechanism,
                 *(
-                    ("", "", "", "", "", "")
+                    ("",) * (5 if count == 1 else 6)
                     if change is None
                     else (
                         f"{change.cosine_mean:.3f}",
                         f"{change.cosine_min:.3f}",
                         format_error(change.token_error_mean),
                         _share(change.nearest),
-                        _share(change.neighbours),
+                        *(() if count == 1 else (_share(change.neighbours),)),
                         "–" if change.rank_correlation is None else f"{change.rank_correlation:.2f}",
                     )
                 ),
@@ -49,14 +50,14 @@ def _vector_table(report: TextReport) -> Table:
             )
         )
     between = report.cosine_between_texts
-    count = neighbour_count(report.texts)
     explanation = [
         f"{report.model} with each mechanism in place of its own, without training, on the same texts. Cosine: between "
         "the vectors of a text by both models, 1 if nothing changed.",
         "" if between is None else f"The vectors of different texts here have a mean cosine of {between:.3f}.",
         "Token error: |h' - h| / |h| of the last hidden states, the mean. Nearest: texts whose nearest other text is "
-        f"the same. Nearest {count}: how many of the {count} nearest remain. Rank: Spearman's correlation of the "
-        "cosines with all other texts.",
+        "the same.",
+        "" if count == 1 else f"Nearest {count}: how many of the {count} nearest remain.",
+        "Rank: Spearman's correlation of the cosines with all other texts.",
     ]
     header = (
         "mechanism",
@@ -64,7 +65,7 @@ def _vector_table(report: TextReport) -> Table:
         "least",
         "token error",
         "nearest",
-        f"nearest {count}",
+        *(() if count == 1 else (f"nearest {count}",)),
         "rank",
         "time of a text",
     )

@@ -27,7 +27,8 @@ BATCH_TOKENS = 8192
 CHUNK_TEXTS = 1024
 """Texts to sort by length together."""
 _BATCH_TEXTS = 64
-_THRESHOLD = 0.5
+THRESHOLD = 0.5
+"""The least probability of a label that is predicted, if a text may have several."""
 
 
 @final
@@ -57,7 +58,7 @@ class Classifier:
     that is predicted, if a text may have several. Raises CheckpointError for a model without tokenizer.
     """
 
-    def __init__(self, model: TextClassifier, *, tokens: int = BATCH_TOKENS, threshold: float = _THRESHOLD) -> None:
+    def __init__(self, model: TextClassifier, *, tokens: int = BATCH_TOKENS, threshold: float = THRESHOLD) -> None:
         check_kind("model", model, TextClassifier, do="Classifier.load(folder), or regard.load(folder)")
         check_count("tokens", tokens)
         check_number("threshold", threshold, least=0.0, most=1.0)
@@ -78,7 +79,7 @@ class Classifier:
         *,
         device: str | None = None,
         tokens: int = BATCH_TOKENS,
-        threshold: float = _THRESHOLD,
+        threshold: float = THRESHOLD,
     ) -> Classifier:
         """Load a classifier from a model folder. Raises CheckpointError if the folder holds no classifier."""
         return cls(load_classifier(folder, device=device), tokens=tokens, threshold=threshold)

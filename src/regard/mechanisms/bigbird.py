@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from numbers import Integral
 from typing import final
 
 import torch
@@ -191,7 +192,14 @@ def _check_global_blocks(blocks: object, causal: bool) -> tuple[int, ...]:
             do="for example global_blocks=[0, -1]",
         )
     for index in blocks:
-        check_count("index in global_blocks", index, least=0 if causal else -LARGEST_LENGTH, most=LARGEST_LENGTH)
+        whole = isinstance(index, Integral) and not isinstance(index, bool)
+        if not whole or abs(int(index)) > LARGEST_LENGTH or (causal and int(index) < 0):
+            raise OptionError(
+                "wrong global_blocks",
+                expected="indices of blocks" + (" from 0: where a causal text ends is not known" if causal else ""),
+                got=short_repr(index),
+                do="for example global_blocks=[0]" if causal else "for example global_blocks=[0, -1]",
+            )
     return tuple(int(index) for index in blocks)
 
 

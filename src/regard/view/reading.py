@@ -12,6 +12,7 @@ from typing import final
 import numpy as np
 from jaxtyping import Float32
 
+from regard.classification.classifier import THRESHOLD
 from regard.errors import DataError, ShapeError
 from regard.view.attention_layer import AttentionLayer
 
@@ -82,6 +83,11 @@ class Answer:
     probabilities: tuple[tuple[str, float], ...]
     several: bool
     pooling: str
+
+    @property
+    def is_labelled(self) -> bool:
+        """Whether the text has a label: if it may have several, it has those of a probability of at least 1/2."""
+        return not self.several or self.probabilities[0][1] >= THRESHOLD
 
 
 @final

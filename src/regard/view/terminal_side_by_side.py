@@ -60,7 +60,7 @@ def _measures_table(one: SideBySide, *, plain: bool) -> Table:
 def _measures_row(one: SideBySide, computed: ComputedPanel, *, plain: bool) -> tuple[str | Text, ...]:
     ratio = "?"
     if computed.operations is not None and one.exact_operations:
-        ratio = f"{computed.operations / one.exact_operations:.2g} x"
+        ratio = _format_ratio(computed.operations / one.exact_operations)
     summary = computed.summary
     return (
         bar(summary.mass_kept / 2, plain=plain),
@@ -70,6 +70,11 @@ def _measures_row(one: SideBySide, computed: ComputedPanel, *, plain: bool) -> t
         ratio,
         _format_time(computed.seconds),
     )
+
+
+def _format_ratio(ratio: float) -> str:
+    """Format a ratio as the page does (``times`` in mechanisms.js)."""
+    return f"{ratio:.{0 if ratio >= 9.95 else 1 if ratio >= 0.995 else 2}f} x"
 
 
 def _format_time(seconds: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -72,6 +73,15 @@ def test_several_labels_have_separate_probabilities():
     reading = read(classifier(several=True), TEXT)
     assert sum(probability for _, probability in reading.answer.probabilities) != pytest.approx(1, abs=0.01)
     assert "Each label has a probability of its own." in print_to_text([reading])
+
+
+@pytest.mark.parametrize(("largest", "labelled"), [(0.5, True), (0.49, False)])
+def test_several_labels_none_of_which_reaches_the_threshold(largest, labelled):
+    reading = read(classifier(several=True), TEXT)
+    reading = replace(reading, answer=replace(reading.answer, probabilities=(("a", largest), ("b", 0.25))))
+    assert ("No label reaches 50 %" in print_to_text([reading])) == (not labelled)
+    (page,) = build_page_data([reading], "m", 10**6)["texts"]
+    assert page["answer"]["labelled"] == labelled
 
 
 def test_a_reading_without_a_classifier_has_no_answer():

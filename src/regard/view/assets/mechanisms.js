@@ -52,7 +52,7 @@ function nameOf({ name, options }) {
 }
 
 function times(ratio) {
-  return `${ratio >= 9.95 ? ratio.toFixed(0) : ratio.toFixed(ratio >= 0.095 ? 1 : 2)} ×`;
+  return `${ratio.toFixed(ratio >= 9.95 ? 0 : ratio >= 0.995 ? 1 : 2)} ×`;
 }
 
 function operationText(count) {
