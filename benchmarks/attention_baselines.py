@@ -35,6 +35,8 @@ LABELS = {
     "reference": "regard, reference",
     "sdpa": "torch SDPA",
     "flex": "torch FlexAttention",
+    "torch-linear": "torch",
+    "onednn": "oneDNN",
     "broadcast": "torch, broadcasting",
     "cumulative-sum": "torch, cumulative sum",
     "attention": "regard, exact causal attention",

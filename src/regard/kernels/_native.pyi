@@ -463,6 +463,21 @@ def project(
     scale (outputs) in float32. Sums are float32, and rounded once. It is made for few rows.
     """
 
+def linear(
+    tokens: Array,
+    weight: Array,
+    bias: Array | None,
+    output: Array,
+    *,
+    activation: str = "identity",
+    threads: int = 1,
+) -> None:
+    """Compute output (rows, outputs) = activation(tokens weight^T + bias) of tokens (rows, inputs).
+
+    All are contiguous and of one dtype: float32, or with the instruction set avx512_bf16 also bfloat16, for an even
+    number of inputs. Sums are float32, and rounded after the activation. It is made for many rows.
+    """
+
 def feed_forward_sublayer(
     tokens: Array,
     up: LinearLayer,

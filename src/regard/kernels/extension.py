@@ -16,7 +16,7 @@ import torch
 _BUILD_HINT = (
     "install a wheel of regard for this Python and system, or build it: `pip install .` in a clone, with a compiler"
 )
-_INTERFACE = 14
+_INTERFACE = 15
 """Version of the interface of ``csrc/module.cpp`` that these files call."""
 
 

@@ -1,26 +1,28 @@
-"""A linear layer and the activation after it, fused into one pass by oneDNN on CPUs with AVX-512.
+"""A linear layer and the activation after it, by what multiplies fastest on this CPU.
 
     y = activation(x W^T + b)              x (.., in), W (out, in), b (out) -> y (.., out)
     dx = dy W,  dW = dy^T x,  db = sum dy  the gradients of x W^T + b
 
-torch multiplies float32 by MKL, which on an AMD CPU with AVX-512 uses half of the vector width, and makes further
-passes over the result for the bias (in bfloat16) and for the activation. oneDNN, which comes with torch, does all of it
-in one pass, so ``linear_activation`` uses it on a CPU with AVX-512; in training for the three products, in float32
-(torch itself uses it in bfloat16). The weights are not prepacked: oneDNN packs them in each call, which costs little
-from some 16 rows on, and no packed copy can become stale.
+Regard's own kernels multiply (``kernels/operators``):
 
-With an activation that oneDNN has, and in bfloat16, it is always used. What else it is used for is one of
-``MATMUL_LIBRARIES``, unless the environment variable REGARD_LINEAR names another:
+    few tokens      ``projection_op``: a decoding step takes as long as reading the weights, and both libraries below
+                    read them at half of the rate that memory allows
+    many tokens     ``linear_op``: on AMD CPUs with AVX-512 in float32, and in bfloat16 where products of pairs are fast
+    dW and db       ``weight_gradient_op``, beside oneDNN, which would first copy columns to rows; the others are for
+                    calls without gradients
 
-    onednn          all products: where it is measured to be much faster, as on AMD Zen 5
+What they do not compute is left to a library. torch multiplies float32 by MKL, which on an AMD CPU with AVX-512 uses
+half of the vector width, and makes further passes over the result for the bias (in bfloat16) and for the activation.
+oneDNN, which comes with torch, does all of it in one pass on a CPU with AVX-512; in training for the three products, in
+float32 (torch itself uses it in bfloat16). With an activation that oneDNN has, and in bfloat16, it is always used. What
+else it is used for is one of ``MATMUL_LIBRARIES``, unless the environment variable REGARD_LINEAR names another:
+
+    onednn          all products: where it is measured to be much faster than MKL, as on AMD Zen 5
     onednn-large    large products: AMD Zen 4 needs two cycles for a whole vector, so that MKL's halves cost it little
     torch           none: on an Intel CPU, where MKL uses the whole vector width
 
-Few tokens, as in a decoding step, take as long as reading the weights, and neither library reads them as fast as memory
-allows: MKL and oneDNN reach half of it. regard's own kernel does (``kernels/operators/projection_op.py``), and is used
-without gradients, unless REGARD_LINEAR names a library alone ("onednn+own" is oneDNN beside the own kernels). In
-training, where oneDNN is used, a kernel of regard's own computes dW and db of many tokens
-(``kernels/operators/weight_gradient_op.py``): oneDNN would first copy columns to rows.
+A name alone, such as "onednn", leaves out the own kernels; "onednn+own" is oneDNN and the own kernels. Weights are
+packed in each call, which costs little from some 16 rows on, so no packed copy can become stale.
 """
 
 from __future__ import annotations
@@ -38,11 +40,14 @@ from torch.nn import functional
 from regard.errors import unknown_name_error
 from regard.interleaved_timing import least_seconds
 from regard.kernels.operators.activation_op import activate
+from regard.kernels.operators.linear_op import can_multiply, multiply
 from regard.kernels.operators.projection_op import can_project, project
 from regard.kernels.operators.weight_gradient_op import can_compute_weight_gradient, weight_gradient
 from regard.kernels.tracing import any_requires_grad, in_functorch, is_eager, is_eager_backward
 from regard.layers.plain_module import has_global_hooks, is_unmodified
 
+_MIN_PRODUCTS_OF_OWN = 2**16
+"""Number of multiplications from which the own kernel for many tokens is faster than torch, on AMD Zen 4."""
 _MIN_ROWS = {torch.float32: 16, torch.bfloat16: 2}
 _MIN_PRODUCTS = 2**21
 _MIN_ROWS_TRAINED = {torch.float32: 32}
@@ -82,6 +87,10 @@ ACTIVATIONS = {
 }
 
 
+_NATIVE_ACTIVATIONS = frozenset(ACTIVATIONS) - {"quick_gelu"}
+"""Those that the own kernel for many tokens applies to its sums."""
+
+
 def linear_activation(tokens: Tensor, projection: nn.Module, activation: str = "identity") -> Tensor:
     """Compute ``projection(tokens)`` and apply the named activation: (.., in) -> (.., out)."""
     form = ACTIVATIONS[activation]
@@ -91,6 +100,10 @@ def linear_activation(tokens: Tensor, projection: nn.Module, activation: str = "
     if uses_own_kernel() and can_project(tokens, weight, bias):
         output = project(tokens, weight, bias)
         return output if activation == "identity" else form.apply(output)
+    if _uses_own_product(tokens, weight, bias):
+        fused = activation if activation in _NATIVE_ACTIVATIONS else "identity"
+        output = multiply(tokens, weight, bias, fused)
+        return output if fused == activation else form.apply(output)
     if not _should_use_onednn(tokens, projection, form) or _find_onednn() is None:
         return form.apply(projection(tokens))
     if any_requires_grad(tokens, weight, bias):
@@ -216,7 +229,7 @@ def linear_backends() -> tuple[str, ...]:
 
 @cache
 def uses_own_kernel() -> bool:
-    """Whether regard's own kernels multiply few tokens, and the gradients of weights.
+    """Whether regard's own kernels multiply tokens, and the gradients of weights.
 
     They do unless REGARD_LINEAR names a library alone, for all linear layers.
     """
@@ -236,6 +249,29 @@ def is_plain_linear(projection: nn.Module) -> TypeGuard[nn.Linear]:
     )
 
 
+def _uses_own_product(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    """Whether regard's kernel for many tokens computes this call, and is expected to be faster than the libraries."""
+    rows = tokens.numel() // max(1, tokens.shape[-1])
+    return (
+        rows * weight.numel() >= _MIN_PRODUCTS_OF_OWN
+        and uses_own_kernel()
+        and not any_requires_grad(tokens, weight, bias)
+        and can_multiply(tokens, weight, bias)
+        and _is_plain_call(tokens, weight, bias)
+        and (tokens.dtype is not torch.float32 or matmul_library() != "torch")
+    )
+
+
+def _is_plain_call(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    """Whether torch runs eagerly, without transforms, forward derivatives or autocast."""
+    return (
+        is_eager(tokens, weight, bias)
+        and not in_functorch()
+        and forward_ad._current_level < 0
+        and not torch.is_autocast_enabled("cpu")
+    )
+
+
 def _should_use_onednn(tokens: Tensor, projection: nn.Linear, form: Activation) -> bool:
     """Whether oneDNN supports this call and is expected to be faster."""
     weight, bias = projection.weight, projection.bias
@@ -250,10 +286,7 @@ def _should_use_onednn(tokens: Tensor, projection: nn.Linear, form: Activation) 
         rows >= least
         and rows * weight.numel() >= products
         and all(tensor.is_cpu and tensor.layout is torch.strided for tensor in (tokens, weight))
-        and is_eager(tokens, weight, bias)
-        and not in_functorch()
-        and forward_ad._current_level < 0
-        and not torch.is_autocast_enabled("cpu")
+        and _is_plain_call(tokens, weight, bias)
         and bool(torch.backends.mkldnn.enabled)
         and (tokens.dtype != torch.bfloat16 or torch.ops.mkldnn._is_mkldnn_bf16_supported())
         and (tokens.dtype != torch.float32 or not bare or _is_onednn_faster(rows, weight, trained=trained))

@@ -15,6 +15,7 @@
 #include "decoder_stack.h"
 #include "drivers.h"
 #include "floating_point.h"
+#include "linear_kernels.h"
 #include "problem.h"
 #include "projection_kernels.h"
 #include "sorted_tokens.h"
@@ -85,6 +86,10 @@ public:
     // Reads the arguments of a linear layer of few tokens. The scale of int8 weights, and the bias, may be None.
     ProjectionArguments read_projection(nanobind::handle tokens, nanobind::handle weight, nanobind::handle scale,
                                         nanobind::handle bias, nanobind::handle output);
+
+    // Reads the arguments of a linear layer of many tokens. The bias may be None.
+    LinearArguments read_linear(nanobind::handle tokens, nanobind::handle weight, nanobind::handle bias,
+                                nanobind::handle output, const std::string& activation);
 
     // Reads the arguments of a decoder's sublayers: see sublayer_arguments.cpp. That of attention is a problem as well.
     FeedForwardSublayer read_feed_forward(nanobind::handle tokens, nanobind::handle up, nanobind::handle gate,

@@ -1,4 +1,4 @@
-// The arguments of a linear layer of few tokens, and of the gradient of its weight.
+// The arguments of a linear layer of few tokens or of many, and of the gradient of its weight.
 #include "argument_checks.h"
 #include "arguments.h"
 
@@ -22,6 +22,26 @@ ProjectionArguments Call::read_projection(nb::handle tokens, nb::handle weight, 
     if (!scale.is_none()) given.scale = read_contiguous(scale, "scale", {given.outputs}, Dtype::float32);
     if (!bias.is_none()) given.bias = read_contiguous(bias, "bias", {given.outputs}, rows.dtype);
     given.output = write_contiguous(output, "output", {outer, middle, inner, given.outputs}, rows.dtype);
+    return given;
+}
+
+LinearArguments Call::read_linear(nb::handle tokens, nb::handle weight, nb::handle bias, nb::handle output,
+                                  const std::string& activation) {
+    LinearArguments given;
+    const Array rows = take(tokens, "tokens"), stored = take(weight, "weight");
+    given.rows = rows.shape[2], given.inputs = rows.shape[3], given.outputs = stored.shape[2];
+    check_countable({given.rows, given.inputs, static_cast<int64_t>(sizeof(float))});
+    check_countable({given.outputs, given.inputs, static_cast<int64_t>(sizeof(float))});
+    check_countable({given.rows, given.outputs, static_cast<int64_t>(sizeof(float))});
+    const int64_t unit = linear_unit(rows.dtype);
+    require(unit > 0, "tokens: there is no kernel for their dtype on this processor");
+    require(given.inputs % unit == 0, "tokens: expected an even number of inputs");
+    given.tokens = read_contiguous(tokens, "tokens", {given.rows, given.inputs}, rows.dtype);
+    require(reinterpret_cast<uintptr_t>(given.tokens.data) % sizeof(float) == 0, "tokens: expected memory aligned to 4 bytes");
+    given.weight = read_contiguous(weight, "weight", {given.outputs, given.inputs}, rows.dtype);
+    if (!bias.is_none()) given.bias = read_contiguous(bias, "bias", {given.outputs}, rows.dtype);
+    given.output = write_contiguous(output, "output", {given.rows, given.outputs}, rows.dtype);
+    given.activation = to_activation(activation);
     return given;
 }
 
