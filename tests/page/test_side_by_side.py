@@ -95,7 +95,7 @@ def test_numbers_equal_the_readings(show_side: Show, side: SideBySide) -> None:
     summary = side.panels[0].computed.summary
     measures = (summary.mass_kept, summary.mass_covered, summary.top_agreement, summary.output_error)
     np.testing.assert_allclose(in_percent(cells[2:6]), [100 * one for one in measures], atol=0.051)
-    assert cells[6:8] == ["147 k", "0.3 ×"]  # n window d instead of n n d, with a window of 4 for n = 16
+    assert cells[6:8] == ["147 k", "0.25 ×"]  # n window d instead of n n d, with a window of 4 for n = 16
 
 
 def test_a_cell_is_marked_in_all_panels(show_side: Show, side: SideBySide) -> None:
