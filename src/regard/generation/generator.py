@@ -352,13 +352,17 @@ class Generator(TextGenerator):
         return [make_continuation(prompt, one, self.tokenizer, stop=stop, max_tokens=max_tokens) for one in hypotheses]
 
     def _batches(self, lengths: Sequence[int], new: int, each: int) -> Iterator[list[int]]:
-        """Group prompts of similar length into batches of at most ``tokens`` tokens, or a single prompt."""
+        """Group prompts of similar length into batches of at most ``tokens`` tokens, or a single prompt.
+
+        Where the rotation depends on the length, the longest text of a batch decides: its prompts have one length.
+        """
         limit = self.model.max_tokens
         batch: list[int] = []
         for index in sorted(range(len(lengths)), key=lambda one: -lengths[one]):
             longest = lengths[batch[0]] if batch else 0
             size = longest + new if limit is None else min(longest + new, limit)
-            if batch and size * each * (len(batch) + 1) > self.tokens:
+            apart = self.model.depends_on_length and lengths[index] != longest
+            if batch and (apart or size * each * (len(batch) + 1) > self.tokens):
                 yield batch
                 batch = []
             batch.append(index)

@@ -168,7 +168,9 @@ class CausalLanguageModel(Decoder, ABC):
     @final
     def empty_state(self, rows: int) -> CausalState:
         """Make the state before the first token of ``rows`` texts."""
-        return CausalState(tuple(map(self._empty_cache, self._blocks, self.layer_masks)), rows, model=self)
+        caches = tuple(map(self._empty_cache, self._blocks, self.layer_masks))
+        ids = torch.zeros(rows, 0, dtype=torch.long, device=self.device) if self._switch_lengths() else None
+        return CausalState(caches, rows, model=self, ids=ids)
 
     @final
     def prefill(self, prompts: Tensor, *, lengths: Tensor | None = None) -> tuple[Int[Tensor, " batch"], CausalState]:
@@ -245,6 +247,12 @@ class CausalLanguageModel(Decoder, ABC):
         return PageLayout.of([self._window_size(mask) for mask in self.layer_masks])
 
     @property
+    def depends_on_length(self) -> bool:
+        """Whether positions are rotated otherwise in longer texts: then the longest text of a batch decides for all."""
+        rotations = (block.attention.position for block in self._blocks)
+        return any(isinstance(one, Rotation) and one.depends_on_length for one in rotations)
+
+    @property
     def pages_refusal(self) -> str | None:
         """Why the model cannot decode many texts in one pool of pages; None if it can."""
         reason = unsupported_reason(self.token_embedding.weight)
@@ -254,8 +262,8 @@ class CausalLanguageModel(Decoder, ABC):
         for attention in layers:
             if not attention.mechanism.reads_pages:
                 return f"{attention.mechanism!r} does not read pages in place"
-            if isinstance(attention.position, Rotation) and attention.position.depends_on_length:
-                return f"{attention.position!r} depends on the length of the text"
+        if self.depends_on_length:
+            return "its rotation depends on the length of the text"
         if len({(attention.key_value_heads, attention.head_dim) for attention in layers}) != 1:
             return "its layers have heads of different numbers or sizes"
         return None
@@ -380,7 +388,29 @@ class CausalLanguageModel(Decoder, ABC):
         )
 
     def _run(self, ids: Tensor, state: CausalState) -> tuple[Tensor, Sequence[Tensor] | Tensor, CausalState]:
-        """Read more tokens; return the embedding, each layer's output, the last one normalised, and the state."""
+        """Read more tokens; return the embedding, each layer's output, the last one normalised, and the state.
+
+        When the text becomes longer than a length from which on positions are rotated otherwise, it is read again: the
+        keys and values that were computed before are those of another model.
+        """
+        if state.ids is None:
+            return self._read(ids, state)
+        known, new, lengths = torch.cat([state.ids, ids], dim=1), ids.shape[1], self._switch_lengths()
+        if any(0 < state.length <= length < state.length + new for length in lengths):
+            embedded, outputs, state = self._read(known, replace(self.empty_state(state.rows), padding=state.padding))
+            embedded, outputs = embedded[:, -new:], [one[:, -new:] for one in outputs]
+        else:
+            embedded, outputs, state = self._read(ids, state)
+        return embedded, outputs, replace(state, ids=known if state.length <= max(lengths) else None)
+
+    def _switch_lengths(self) -> set[int]:
+        """The lengths of texts beyond which layers rotate positions otherwise, as LongRoPE does."""
+        rotations = (block.attention.position for block in self._blocks)
+        lengths = {one.switch_length for one in rotations if isinstance(one, Rotation)}
+        return {length for length in lengths if length is not None}
+
+    def _read(self, ids: Tensor, state: CausalState) -> tuple[Tensor, Sequence[Tensor] | Tensor, CausalState]:
+        """Read more tokens, whatever was read before. See ``_run``."""
         tokens = self.embed(ids, state.next_positions(ids.shape[1]).to(ids.device))
         layer_masks = self._pad_masks(state.next_masks(ids.shape[1]))
         stepped = stack_step(self.layers, self.norm, tokens, state.caches, layer_masks)

@@ -42,13 +42,15 @@ class CausalState:
     """The state of a causal language model between two steps.
 
     ``caches`` hold the keys and values of ``length`` tokens in each layer. ``padding`` (rows,) counts the padded tokens
-    at the left of each row; None if there are none. ``model`` is the one that computed them; None is unknown.
+    at the left of each row; None if there are none. ``model`` is the one that computed them; None is unknown. ``ids``
+    (rows, length) are the tokens that a model reads again when its rotation becomes another one; None: it never does.
     """
 
     caches: tuple[DecoderCache, ...]
     rows: int
     padding: Int[Tensor, " rows"] | None = None
     model: Decoder | None = field(default=None, repr=False)
+    ids: Int[Tensor, "rows length"] | None = field(default=None, repr=False)
 
     @property
     def length(self) -> int:
@@ -58,7 +60,9 @@ class CausalState:
     def reordered(self, entries: Int[Tensor, " rows"]) -> CausalState:
         """Select the rows ``entries`` of the state, in that order; a row may be selected more than once."""
         padding = None if self.padding is None else take_rows(self.padding, entries)
-        return CausalState(tuple(cache.reordered(entries) for cache in self.caches), len(entries), padding, self.model)
+        ids = None if self.ids is None else take_rows(self.ids, entries)
+        caches = tuple(cache.reordered(entries) for cache in self.caches)
+        return CausalState(caches, len(entries), padding, self.model, ids)
 
     def next_positions(self, new: int) -> Int[Tensor, "#rows new"]:
         """The positions of the next ``new`` tokens in their texts; 0 for padding."""

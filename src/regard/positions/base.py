@@ -40,6 +40,11 @@ class Rotation(nn.Module, ABC):
         """Whether the rotation at a position also depends on the length of the text; True if that is not known."""
         return True
 
+    @property
+    def switch_length(self) -> int | None:
+        """The length of texts beyond which every position is rotated otherwise; None if there is no such length."""
+        return None
+
     def factors(
         self, like: Tensor, head_dim: int, offset: int, length: int
     ) -> tuple[Float[Tensor, "length rotated"], Float[Tensor, "length rotated"], bool] | None:

@@ -84,6 +84,11 @@ class Rotary(Rotation):
         """Whether the frequencies depend on the length of the text, which some scalings do."""
         return self.scaling is not None and self.scaling.depends_on_length
 
+    @property
+    def switch_length(self) -> int | None:
+        """The length of texts beyond which the scaling has other frequencies. See ``Rotation.switch_length``."""
+        return None if self.scaling is None else self.scaling.switch_length
+
     def rotate_at(
         self, tensor: Float[Tensor, "*batch length head_dim"], positions: Int[Tensor, " length"]
     ) -> Float[Tensor, "*batch length head_dim"]:

@@ -49,6 +49,11 @@ class Scaling(ABC):
         """Factor of queries and of keys; scores are multiplied by its square."""
         return 1.0
 
+    @property
+    def switch_length(self) -> int | None:
+        """The length of texts beyond which all frequencies are others; None if there is no such length."""
+        return None
+
 
 @final
 @dataclass(frozen=True)
@@ -182,8 +187,8 @@ class LongRopeScaling(Scaling):
 
     ``short_factors`` are for texts of up to ``trained_length`` tokens, ``long_factors`` for longer ones; each has one
     number for each pair. ``factor`` is the new length divided by the trained one, and ``magnitude_factor`` the factor
-    of queries and of keys; None is sqrt(1 + ln(factor) / ln(trained_length)). Keys already in a cache keep the
-    frequencies of the shorter text for which they were rotated.
+    of queries and of keys; None is sqrt(1 + ln(factor) / ln(trained_length)). Keys in the cache of a layer keep the
+    frequencies of the shorter text for which they were rotated; a model computes its cache again (``switch_length``).
     """
 
     short_factors: tuple[float, ...]
@@ -228,6 +233,11 @@ class LongRopeScaling(Scaling):
         if self.magnitude_factor is not None:
             return float(self.magnitude_factor)
         return math.sqrt(1.0 + math.log(self.factor) / math.log(self.trained_length))
+
+    @property
+    def switch_length(self) -> int | None:
+        """``trained_length``: longer texts have the other list of factors."""
+        return self.trained_length if self.short_factors != self.long_factors else None
 
 
 def _check_factor(factor: object) -> None:

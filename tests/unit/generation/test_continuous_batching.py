@@ -226,6 +226,17 @@ def test_models_that_do_not_read_pages_decode_in_batches():
     assert Generator(scaled).generate(["a", "the cat"], max_tokens=9)
 
 
+def test_the_length_of_other_prompts_does_not_decide_the_rotation():
+    """LongRoPE has other factors for texts of more than 11 tokens, which the longest of these prompts has."""
+    half = 2 * (1.0,)
+    factors = positions.LongRopeScaling(half, (3.0, 7.0), 2.0, 11)
+    model = language_model("llama", heads=2, head_dim=4, rotary=RotaryConfig(scaling=factors))
+    prompts = ["a", "the cat", "the cat sat on the mat", "b", "the dog"]
+    together = Generator(model).generate(prompts, max_tokens=9)
+    alone = [Generator(model).generate([one], max_tokens=9)[0] for one in prompts]
+    assert [[one.text for one in each] for each in together] == [[one.text for one in each] for each in alone]
+
+
 @pytest.mark.parametrize("kind", ["mistral", "gemma2", "gpt_oss"])
 def test_pages_give_the_texts_of_the_ordinary_cache(kind):
     """Each prompt alone, by ``model.step``; in pages all together, with texts that are longer than the windows."""

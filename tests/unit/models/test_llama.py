@@ -1,5 +1,6 @@
 """Llama-type decoders against transformers, one model type after another; their folders, and their errors."""
 
+import itertools
 import json
 
 import pytest
@@ -225,6 +226,32 @@ class TestScalings:
         assert load(tmp_path / "copy").config == model.config
         again = AutoModelForCausalLM.from_pretrained(tmp_path / "copy").eval()
         assert_same_outputs(model, again, random_ids(peer, 2, LENGTH))
+
+    @pytest.mark.parametrize("prompt", [1, 3, 4, 5, 6, 9])
+    def test_texts_that_become_longer_than_the_short_factors(self, tmp_path, prompt):
+        """As by ``generate`` of transformers, which empties its cache; and the rows of a beam, reordered on the way."""
+        fields = {"num_attention_heads": 2, "num_hidden_layers": 2, "original_max_position_embeddings": 5}
+        rope = long_rope(6, 5) | {"rope_theta": 100.0}
+        peer = make_peer("phi3", **fields, rope_parameters=rope, max_position_embeddings=31).double()
+        model = reload(peer, tmp_path, torch.float64)
+        ids, lengths, new = random_ids(peer, 3, prompt), torch.full((3,), prompt), 11
+        options = {"suppress_tokens": [1], "pad_token_id": 2}  # no search writes the start token
+        options |= {"attention_mask": torch.ones_like(ids), "max_new_tokens": new, "do_sample": False}
+        theirs = peer.generate(ids, **options)[:, prompt:]
+        for found, row in zip(Greedy().search(model, ids, lengths, most=new), theirs.tolist(), strict=True):
+            assert found[0].ids == tuple(itertools.takewhile(lambda one: one not in (2, 3), row))
+        for found, row in zip(Beam(3).search(model, ids, lengths, most=new), ids, strict=True):
+            text, expected = row, 0.0
+            for one in found[0].ids:
+                with torch.no_grad():
+                    expected += float(peer(text[None]).logits[0, -1].log_softmax(-1)[one])
+                text = torch.cat([text, torch.tensor([one])])
+            if found[0].finished:
+                with torch.no_grad():
+                    ends = peer(text[None]).logits[0, -1].log_softmax(-1)[[2, 3]]
+                assert any(found[0].log_probability == pytest.approx(expected + float(end)) for end in ends)
+            else:
+                assert found[0].log_probability == pytest.approx(expected)
 
     def test_fields_of_older_files(self, tmp_path):
         """The base outside of "rope_scaling", which calls its type "type"."""
