@@ -489,7 +489,7 @@ class TestResume:
         write([*LINES, "x" * 99])
         result = CliRunner().invoke(app, ["embed", "--model", tiny_model, "--data", "in.txt", "-o", "out.npy"])
         assert isinstance(result.exception, DataError)
-        assert "correct the line, or skip it with --skip-bad, and continue with --resume" in result.stderr
+        assert "correct the input, or skip lines with --skip-bad, and continue with --resume" in result.stderr
         assert "same command" not in result.stderr
 
     def test_damaged_parts_suggest_overwrite(self, embed_after_interruption):

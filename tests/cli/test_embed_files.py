@@ -107,6 +107,18 @@ def test_existing_outputs(embed, expected):
     assert read_outputs() == {**expected, "other": b"kept"}
 
 
+def test_empty_files_are_left_out_and_reported(embed, expected):
+    Path("corpus/d.txt").write_text("")
+    result = embed(*FOLDER)
+    assert "corpus/d.txt is empty: left out" in result.stderr
+    assert read_outputs() == expected
+    Path("nothing").mkdir()
+    Path("nothing/e.txt").write_text("")
+    with pytest.raises(DataError, match="all input files are empty"):
+        embed("--data", "nothing", "-o", "others", "--format", "npy")
+    assert not Path("others").exists()
+
+
 def test_skipped_lines_are_reported_for_each_file(embed):
     Path("corpus/a.txt").write_bytes(b"one\n\xff\n")
     result = embed(*FOLDER, "--skip-bad")

@@ -97,6 +97,12 @@ def test_what_cannot_be_done_is_refused(run_here, arguments, code, said):
     assert done.stdout == ""
 
 
+def test_unknown_text_in_prompts_is_reported(run_here, folder):
+    language_model(tokenizer="characters").save(folder / "c")
+    done = run_here("generate", "--model", "c", "the 日本語", "--greedy", "--max-tokens", 2)
+    assert "replace text that the model's vocabulary does not have" in done.stderr
+
+
 def test_evaluate(run_here, folder):
     (folder / "t.txt").write_text("\n".join(documents()[:2]))
     done = run_here("evaluate", "lm", "--model", "m", "--data", "t.txt", "--stride", 7, "--format", "json")

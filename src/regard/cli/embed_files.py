@@ -64,7 +64,7 @@ def plan_files(data: str, out: Path | None, form: str | None) -> list[FileToEmbe
     from regard.text.embedding_files import find_files, plan_outputs
     from regard.text.vector_files import find_format
 
-    sources = find_files(data)
+    sources = _without_empty_files(find_files(data))
     if out is None or form is None:
         raise OptionError(
             f"{len(sources):,} input files need a folder for their outputs, and a format",
@@ -85,6 +85,22 @@ def plan_files(data: str, out: Path | None, form: str | None) -> list[FileToEmbe
             "input and output are the same folder", expected="two folders", got=str(out), do="choose another --out"
         )
     return plan_outputs(sources, out, form)
+
+
+def _without_empty_files(sources: Sequence[Path]) -> list[Path]:
+    """Leave out files of 0 bytes, and report them. Raises DataError if no other is left."""
+    full = [source for source in sources if source.stat().st_size > 0]
+    if not full:
+        raise DataError(
+            "all input files are empty",
+            expected="a text on each line",
+            got=f"{len(sources):,} files of 0 bytes",
+            do="check the path",
+        )
+    for source in sources:
+        if source not in full:
+            say(f"{source} is empty: left out")
+    return full
 
 
 def open_run(out: Path, files: Sequence[FileToEmbed], form: VectorFormat, *, resume: bool, overwrite: bool) -> Shards:
@@ -205,7 +221,7 @@ def explain_early_end(left: Sequence[FileToEmbed], run: Shards | None) -> Iterat
         sys.exit(130)
     except DataError:  # the same command would stop at the same line again
         if _remove_empty(left, run):
-            say("finished parts are kept: correct the line, or skip it with --skip-bad, and continue with --resume")
+            say("finished parts are kept: correct the input, or skip lines with --skip-bad, and continue with --resume")
         raise
     except RegardError:
         _remove_empty(left, run)

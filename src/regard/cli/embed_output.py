@@ -120,7 +120,7 @@ def explain_early_end(parts: Shards) -> Iterator[None]:
     except DataError:  # the same command would stop at the same line again
         kept = _describe_kept_parts(parts)
         if kept:
-            say(f"{kept}: correct the line, or skip it with --skip-bad, and continue with --resume")
+            say(f"{kept}: correct the input, or skip lines with --skip-bad, and continue with --resume")
         raise
     except RegardError:
         raise  # its message already says what to do

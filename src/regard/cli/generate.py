@@ -27,7 +27,7 @@ from regard.cli.shared_options import (
 from regard.cli.stderr import say
 from regard.cli.text_input import check_text_options, open_texts, read_usable
 from regard.cli.verb import Verb
-from regard.errors import OptionError, check_choice
+from regard.errors import DataError, OptionError, check_choice
 
 if TYPE_CHECKING:
     from regard.generation import Continuation, TextGenerator
@@ -209,12 +209,13 @@ def generate(
     with open_texts(texts, data, field) as lines, open_output_file(out) as file:
         if form == "text" and len(texts) == 1 and samples == 1 and out is None:
             prompt = _prompt(generator, texts[0], system, chat=chat)
+            ends.read(generator, prompt, "the prompt")
             _print_stream(generator, prompt, ends, options, shows_prompt=shows_prompt)
         else:
-            for found in _continue_lines(generator, lines, system, options, chat=chat):
+            for message, found in _continue_lines(generator, lines, system, options, ends, chat=chat):
                 for one in found:
                     ends.add(one)
-                    file.write(_format(one, form, shows_prompt=shows_prompt))
+                    file.write(_format(one, form, message if chat else None, shows_prompt=shows_prompt))
                 file.flush()  # a program at the other end of the pipe may wait for these
     ends.report(max_tokens, generator.model.max_tokens)
     if generator.num_reused_tokens:
@@ -225,10 +226,18 @@ def generate(
 
 @final
 class _Ends:
-    """Counts how texts ended, for messages."""
+    """Counts how texts ended, and unknown tokens of prompts, for messages."""
 
     def __init__(self, stop: Sequence[str]) -> None:
         self.stop, self.counts, self.total = tuple(stop), dict.fromkeys(("end", "stop", "max_tokens", "context"), 0), 0
+        self.tokens = self.unknown = 0
+
+    def read(self, generator: TextGenerator, prompt: str, name: str) -> None:
+        """Count the tokens of a prompt that stand for unknown text. Raises DataError for one that cannot be used."""
+        ids = generator.prompt_ids(prompt, name)
+        self.tokens += len(ids)
+        unknown_id = generator.model.unknown_id
+        self.unknown += 0 if unknown_id is None else ids.count(unknown_id)
 
     def add(self, one: Continuation) -> None:
         """Count a text by what ended it."""
@@ -236,7 +245,10 @@ class _Ends:
         self.total += 1
 
     def report(self, max_tokens: int, context: int | None) -> None:
-        """Report texts that were cut, and stop strings that no text reached."""
+        """Report texts that were cut, stop strings that no text reached, and text that the model does not know."""
+        if self.unknown:
+            share = f"{self.unknown / self.tokens:.2%}".replace("%", " %")
+            say(f"{share} of the tokens of the prompts replace text that the model's vocabulary does not have")
         if self.stop and self.total and not self.counts["stop"]:
             shown = ", ".join(map(repr, self.stop))
             say(f"no text reached a stop string: {shown}")
@@ -340,14 +352,20 @@ def _continue_lines(
     lines: LineReader | list[Line],
     system: str | None,
     options: dict[str, Any],
+    ends: _Ends,
     *,
     chat: bool,
-) -> Iterator[list[Continuation]]:
-    """Continue the prompts as they arrive, with a progress bar over the file; yield the texts of each in its turn."""
+) -> Iterator[tuple[str, list[Continuation]]]:
+    """Continue the prompts as they arrive, with a progress bar over the file; yield each line with its texts."""
     from regard.text.line_reader import chunk_lines
 
     def read(line: Line) -> str:
-        prompt = _prompt(generator, line.text, system, chat=chat)
+        try:
+            prompt = _prompt(generator, line.text, system, chat=chat)
+        except DataError as error:
+            what = f"{line.name}: {error.what}"
+            raise DataError(what, expected=error.expected, got=error.got, do=error.do) from error
+        ends.read(generator, prompt, line.name)
         generator.check_prompt(prompt, line.name, search=options["search"], max_tokens=options["max_tokens"])
         return prompt
 
@@ -356,15 +374,17 @@ def _continue_lines(
         for some in chunk_lines(lines, _CHUNK):
             prompts, problem = read_usable(some, read)
             for number, found in enumerate(generator.generate_each(prompts, **options), start=1):
-                yield found
+                yield some[number - 1].text, found
                 advance(done + number)
             if problem is not None:
                 raise problem
             done += len(some)
 
 
-def _format(one: Continuation, form: str, *, shows_prompt: bool) -> str:
+def _format(one: Continuation, form: str, message: str | None, *, shows_prompt: bool) -> str:
+    """A line, or a row of JSON; with the ``message`` of a chat beside the prompt that the template made of it."""
     if form == "text":
         return f"{one.prompt if shows_prompt else ''}{one.text}\n"
-    record = {"prompt": one.prompt, "text": one.text, "ended_by": one.ended_by, "tokens": one.tokens}
+    record: dict[str, Any] = {} if message is None else {"message": message}
+    record |= {"prompt": one.prompt, "text": one.text, "ended_by": one.ended_by, "tokens": one.tokens}
     return json.dumps(record | {"log_probability": round(one.log_probability, 6)}, ensure_ascii=False) + "\n"

@@ -80,6 +80,6 @@ def _report_partial_file(aside: Path) -> None:
     with aside.open("rb") as file:
         lines = sum(block.count(b"\n") for block in iter(lambda: file.read(2**20), b""))
     if lines:
-        say(f"{aside}: the {lines:,} lines that were finished")
+        say(f"{aside}: the {lines:,} {'line that was' if lines == 1 else 'lines that were'} finished")
     else:
         aside.unlink()

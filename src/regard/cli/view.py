@@ -301,8 +301,19 @@ def _read_side_by_side(
     model: str, named: list[tuple[str, str]], choices: Sequence[MechanismChoice], *, truncate: bool
 ) -> list[SideBySide]:
     from regard.models import EncoderDecoder, load
+    from regard.models.config_file import ConfigFile
+    from regard.models.load import has_loader, resolve_base
+    from regard.models.model_folder import resolve_folder
     from regard.view.read_side_by_side import read_side_by_side
 
+    model_type = ConfigFile.read(resolve_base(resolve_folder(model))).model_type
+    if not has_loader(model_type):
+        raise OptionError(
+            f"{model} cannot be shown under other mechanisms: transformers computes it",
+            expected="a model that regard has, such as minilm, a BERT, a RoBERTa, a GPT-2 or a Llama",
+            got=f"model_type {model_type!r}",
+            do="leave out --mechanism",
+        )
     loaded = load(model)
     if isinstance(loaded, EncoderDecoder):
         raise OptionError(

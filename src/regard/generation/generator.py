@@ -14,7 +14,7 @@ from typing import final
 
 import torch
 
-from regard.errors import CheckpointError, DataError, OptionError, check_count, check_kind
+from regard.errors import CheckpointError, DataError, OptionError, check_count, check_kind, short_repr
 from regard.generation.batch_search import search_batch, stream_search
 from regard.generation.chat_template import ChatTemplate
 from regard.generation.continuation import Continuation, make_continuation
@@ -156,7 +156,8 @@ class Generator(TextGenerator):
         """Format a message of the user, after a ``system`` message if there is one, by the chat template.
 
         Raises CheckpointError for a model without template, DataError for a message that contains one of the
-        tokenizer's special tokens, by which it could end its own turn; and what ``ChatTemplate.render`` raises.
+        tokenizer's special tokens, by which it could end its own turn; and what ``ChatTemplate.render`` raises. A
+        template that leaves the message out is refused with a CheckpointError too.
         """
         if self.chat_template is None:
             raise CheckpointError(
@@ -176,7 +177,17 @@ class Generator(TextGenerator):
                     got=special,
                     do="leave it out of the message",
                 )
-        return self.chat_template.render(messages)
+        prompt = self.chat_template.render(messages)
+        if text.strip() not in prompt or not prompt:
+            others = [*messages[:-1], {"role": "user", "content": f"{text} (another one)"}]
+            if not prompt or self.chat_template.render(others) == prompt:
+                raise CheckpointError(
+                    "the chat template of the model leaves the message out",
+                    expected="a template that writes the content of a message, a string",
+                    got=f"the prompt {short_repr(prompt)} for any message",
+                    do="correct it, or write the prompt without --chat",
+                )
+        return prompt
 
     def check_prompt(
         self, prompt: str, name: str, *, search: TokenSearch | None = None, max_tokens: int = MAX_TOKENS

@@ -65,12 +65,13 @@ class AttentionReport:
         return "\n".join(lines)
 
 
-def check(model: PreTrainedModel) -> AttentionReport:
+def check(model: nn.Module) -> AttentionReport:
     """Report which attention layers of a model of ``transformers`` compute with regard.
 
-    The code of the layers is inspected, and nothing is run. Raises OptionError for another kind of model.
+    The model may be in a ``torch.compile`` or a PEFT model. The code of the layers is inspected, and nothing is run.
+    Raises OptionError for another kind of model.
     """
-    check_kind("model", model, PreTrainedModel, do="load one: transformers.AutoModel.from_pretrained(..)")
+    model = unwrap(model)
     through, own = [], {}
     for name, module in model.named_modules():
         names = _names_in_code(type(module))
@@ -79,6 +80,18 @@ def check(model: PreTrainedModel) -> AttentionReport:
         elif _is_attention(module) and names & _WEIGHTS:
             own[name] = type(module).__name__
     return AttentionReport(type(model).__name__, _implementations(model), tuple(through), own)
+
+
+def unwrap(model: nn.Module) -> PreTrainedModel:
+    """Return the model of ``transformers`` in a compiled or a PEFT model. Raises OptionError for another kind."""
+    inner: Any = model
+    while isinstance(inner, nn.Module) and not isinstance(inner, PreTrainedModel):
+        base = getattr(inner, "get_base_model", None)
+        inner = base() if callable(base) else getattr(inner, "_orig_mod", None)
+    if not isinstance(inner, PreTrainedModel):
+        check_kind("model", model, PreTrainedModel, do="load one: transformers.AutoModel.from_pretrained(..)")
+    unwrapped: PreTrainedModel = inner
+    return unwrapped
 
 
 def _is_attention(module: nn.Module) -> bool:

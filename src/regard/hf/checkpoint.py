@@ -118,7 +118,7 @@ def _read_config(folder: Path) -> Any:
             got=f"model_type {kind!r}" + (code if "auto_map" in read.fields else ""),
             do="install a newer transformers, if it has this type",
         )
-    with _explain_errors(folder):
+    with _explain_errors(folder), quiet_transformers():
         config = transformers.CONFIG_MAPPING[kind].from_pretrained(folder, local_files_only=True)
         config.use_cache = False
         return config
@@ -134,7 +134,7 @@ def _load_model(folder: Path, config: Any) -> Any:
             got=f"model_type {config.model_type!r}",
             do="record it from Python: with regard.record(model) as seen",
         )
-    with _explain_errors(folder):
+    with _explain_errors(folder), quiet_transformers():
         model, loading = auto.from_pretrained(
             folder,
             config=config,
@@ -144,8 +144,11 @@ def _load_model(folder: Path, config: Any) -> Any:
             local_files_only=True,
             trust_remote_code=False,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are refused below, by name
         )
+    _check_shapes(folder, loading)
     _check_missing(folder, loading)
+    _check_layers(folder, loading, model)
     return model.eval()
 
 
@@ -161,12 +164,42 @@ def _check_missing(folder: Path, loading: Mapping[str, Any]) -> None:
         )
 
 
+def _check_shapes(folder: Path, loading: Mapping[str, Any]) -> None:
+    """Raise CheckpointError if weights have other sizes than those that config.json implies."""
+    wrong = sorted(loading["mismatched_keys"])
+    if wrong:
+        name, stored, expected = wrong[0]
+        more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        raise CheckpointError(
+            f"{folder}: {name} has another shape than config.json implies{more}",
+            expected=str(tuple(expected)),
+            got=str(tuple(stored)),
+            do="check that config.json and the weights belong together",
+        )
+
+
+def _check_layers(folder: Path, loading: Mapping[str, Any], model: Any) -> None:
+    """Raise CheckpointError if the weights have more layers than config.json. Heads for other tasks are no layers."""
+    known, prefix = set(map(_without_numbers, model.state_dict())), f"{model.base_model_prefix}."
+    names = [(name, _without_numbers(name)) for name in loading["unexpected_keys"]]
+    left = sorted(name for name, form in names if "#" in form and {form, form.removeprefix(prefix)} & known)
+    if left:
+        raise CheckpointError(
+            f"{folder}: config.json and the weights have different numbers of layers",
+            expected="all layers of the weights in config.json",
+            got=f"weights that the model does not take: {abbreviate_names(left)}",
+            do="check that config.json and the weights belong together",
+        )
+
+
+def _without_numbers(name: str) -> str:
+    """The name of a weight with "#" for the numbers of layers."""
+    return ".".join("#" if part.isdigit() else part for part in name.split("."))
+
+
 @contextmanager
 def _explain_errors(folder: Path) -> Iterator[None]:
-    """Turn any error of ``transformers`` into a CheckpointError, and keep its messages and progress bars off."""
-    verbosity, has_progress_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    """Turn any error of ``transformers`` into a CheckpointError."""
     try:
         yield
     # The library raises errors of many kinds for files that it cannot use.
@@ -178,6 +211,16 @@ def _explain_errors(folder: Path) -> Iterator[None]:
             got=f"{type(error).__name__}: {lines[0][:300]}",
             do="check that the files are complete, and that transformers is recent enough",
         ) from error
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Keep messages and progress bars of ``transformers`` off."""
+    verbosity, has_progress_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
     finally:
         logging.set_verbosity(verbosity)
         if has_progress_bar:

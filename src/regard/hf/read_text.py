@@ -15,7 +15,8 @@ from jaxtyping import Float32
 from torch import Tensor
 
 from regard.errors import DataError, RefusedError
-from regard.hf.checkpoint import Checkpoint
+from regard.hf.check import check
+from regard.hf.checkpoint import Checkpoint, quiet_transformers
 from regard.recording import LayerCall, record
 from regard.view.attention_layer import AttentionLayer
 from regard.view.from_recording import check_number_of_weights, layers_of, to_numpy
@@ -39,14 +40,22 @@ def read_text(checkpoint: Checkpoint, text: str, *, truncate: bool = False, name
     checkpoint.check_ids(tokenized.ids)
     if not tokenized.ids:
         raise DataError(f"{name} has no tokens", expected="a text", got=repr(text), do="give a text in quotes")
+    report = check(checkpoint.model)
+    if not report.through_interface and not report.own_code:
+        raise RefusedError(
+            f"{checkpoint.folder} has no attention layer that can be shown",
+            expected="a model with attention",
+            got=f"a {type(checkpoint.model).__name__}",
+            do="choose another model",
+        )
     ids = torch.tensor([tokenized.ids])
     options = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "output_hidden_states": True}
     if checkpoint.uses_regard:
-        with torch.no_grad(), record(checkpoint.model) as seen:
+        with torch.no_grad(), quiet_transformers(), record(checkpoint.model) as seen:
             output = checkpoint.model(**options)
         layers = layers_of(number_calls(seen))
     else:
-        with torch.no_grad():
+        with torch.no_grad(), quiet_transformers():
             output = checkpoint.model(**options, output_attentions=True)
         layers = _layers_of_weights(checkpoint, output.get("attentions"), len(tokenized))
     return Reading(

@@ -17,9 +17,9 @@ from types import TracebackType
 from typing import Any, final
 
 from torch import nn
-from transformers import PreTrainedModel
 
-from regard.errors import RefusedError, check_kind
+from regard.errors import RefusedError
+from regard.hf.check import unwrap
 from regard.hf.layer_code import methods, names_in_code
 from regard.hf.scan_functions import delta_rule, mamba2_scan, mamba2_step
 
@@ -72,7 +72,7 @@ class ScanReplacement:
         return "\n".join([*lines, *(f"  {name} is replaced" for name in self.replaced)])
 
 
-def use_scans(model: PreTrainedModel) -> ScanReplacement:
+def use_scans(model: nn.Module) -> ScanReplacement:
     """Let the linear mixers of a model compute their scans with regard, forward, backward and in generation.
 
     The functions are replaced in the file of the model type, so every model of this type in the process computes with
@@ -81,7 +81,7 @@ def use_scans(model: PreTrainedModel) -> ScanReplacement:
     Returns what was replaced. Raises OptionError for another kind of model; RefusedError for a model without linear
     mixers that regard computes, and for one with a scan that it does not.
     """
-    check_kind("model", model, PreTrainedModel, do="load one: transformers.AutoModelForCausalLM.from_pretrained(..)")
+    model = unwrap(model)
     layers, found = {}, {}
     for layer, module in model.named_modules():
         for names, name in _called_scans(module):

@@ -64,10 +64,9 @@ def read_documents(paths: Sequence[Path], *, field: str = "text", lines: bool = 
         for file in _files(path):
             if path.is_dir() and _advice(file) is not None:
                 yield SkippedDocument(str(file), "a file is not plain text")
-            elif inner_suffix(file) in _JSON_LINES:
-                yield from _read_lines(file, field)
-            elif lines:
-                yield from _read_lines(file, None)
+            elif lines or inner_suffix(file) in _JSON_LINES:
+                in_json = inner_suffix(file) in _JSON_LINES
+                yield from _read_lines(file, field if in_json else None, in_folder=path.is_dir())
             else:
                 yield _read_file(file, in_folder=path.is_dir())
 
@@ -104,8 +103,16 @@ def _files(path: Path) -> Iterator[Path]:
             yield file
 
 
-def _read_lines(file: Path, field: str | None) -> Iterator[DocumentOrSkipped]:
-    with closing(LineReader(file, field=field)) as lines:
+def _read_lines(file: Path, field: str | None, *, in_folder: bool) -> Iterator[DocumentOrSkipped]:
+    """Read the lines of a file. An empty one, or one in UTF-16, is skipped in a folder and refused elsewhere."""
+    try:
+        reader = LineReader(file, field=field)
+    except DataError as error:
+        if not in_folder:
+            raise
+        yield SkippedDocument(str(file), f"a file {error.what.removeprefix(str(file)).strip()}")
+        return
+    with closing(reader) as lines:
         for line in lines:
             if line.problem is not None:
                 yield SkippedDocument(line.name, skip_reason(line))

@@ -115,7 +115,7 @@ class Tokenizer:
                 "the limit leaves no room for text",
                 expected=f"more than the {self._num_special_tokens} special tokens of each text",
                 got=f"a limit of {limit} tokens",
-                do="use a model with more positions",
+                do="use a model with more positions, or longer blocks of text (--block)",
             )
         self.pad_id, self.limit = pad_id, limit
         self._unknown_id = _find_unknown_id(backend)

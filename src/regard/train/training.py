@@ -295,7 +295,7 @@ def _resume_message(step: int, ended_by: str | None, settings: Settings) -> str:
         return f"resuming after step {step:,}"
     ends = {"steps"} if settings.schedule.steps is not None else {"epochs", "minutes"}
     if settings.schedule.name == "cosine" and ended_by in ends:
-        return f"the run ended after step {step:,}, the end of its schedule: start a new run from its model (--model)"
+        return f"the run ended after step {step:,}, the end of its schedule: start a new run from its model"
     return f"the run ended after step {step:,}, by {ended_by} (--{ended_by}): raise that bound to continue it"
 
 

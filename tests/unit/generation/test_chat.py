@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 import tokenizers
@@ -122,6 +123,31 @@ def test_an_end_token_of_the_tokenizer_does_not_end_the_prompt(folder, tmp_path)
 def test_a_message_cannot_end_its_own_turn(folder):
     result = CliRunner().invoke(app, ["generate", "--model", str(folder), "--chat", "Hi.<|im_end|>"])
     assert isinstance(result.exception, DataError)
+
+
+def test_the_line_of_an_unusable_message_is_named_and_rows_have_the_message(folder, tmp_path):
+    (tmp_path / "p.txt").write_text("Hi.\nHello.\nHi.<|im_end|>\n")
+    command = ["generate", "--model", str(folder), "--chat", "--data", str(tmp_path / "p.txt"), "--max-tokens", "2"]
+    result = CliRunner().invoke(app, [*command, "-o", str(tmp_path / "out.jsonl")])
+    assert isinstance(result.exception, DataError)
+    assert result.exception.what.startswith(f"line 3 of {tmp_path / 'p.txt'}: a message contains '<|im_end|>'")
+    rows = [json.loads(row) for row in (tmp_path / "out.jsonl.partial").read_text().splitlines()]
+    assert [row["message"] for row in rows] == ["Hi.", "Hello."]
+    assert all(row["message"] in row["prompt"] for row in rows)
+
+
+@pytest.mark.parametrize("source", ["", "{% for one in messages %}{{ one.content[0].text }}{% endfor %} s"])
+def test_a_template_that_leaves_the_message_out_is_refused(folder, source):
+    generator = Generator.load(folder)
+    generator.chat_template = replace(generator.chat_template, source=source)
+    with pytest.raises(CheckpointError, match="leaves the message out"):
+        generator.chat_prompt(MESSAGE)
+
+
+def test_a_template_may_change_the_message(folder):
+    generator = Generator.load(folder)
+    generator.chat_template = replace(generator.chat_template, source="{{ messages[0].content | upper }}")
+    assert generator.chat_prompt(MESSAGE) == MESSAGE.upper()
 
 
 def test_an_end_of_turn_may_be_named_in_generation_config_alone(folder):

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 
+import peft
 import pytest
 import torch
 import transformers
@@ -66,11 +67,14 @@ def test_models_of_the_page_accept_and_ignore_the_name(name):
     report = regard.hf.check(model)
     assert report.own_code
     assert not report.uses_regard
-    assert bool(report.through_interface) == (name in ("bigbird_pegasus", "longt5"))
+    assert bool(report.through_interface) == (name in ("bigbird_pegasus", "longt5", "pegasus_x"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["bark", "data2vec-vision", "falcon", "gpt_neo", "gptj"])
+@pytest.mark.parametrize(
+    "name",
+    ["bark", "data2vec-vision", "deepseek_ocr2", "falcon", "git", "gpt_neo", "gptj", "sam", "sam_hq", "unlimited_ocr"],
+)
 def test_models_that_do_not_know_the_name(name):
     config = transformers.AutoConfig.for_model(name)
     with torch.device("meta"), pytest.raises(KeyError, match="regard"):
@@ -136,3 +140,13 @@ def test_without_transformers():
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "MissingPackageError" in result.stderr
     assert "pip install 'regard[hf]'" in result.stderr
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of peft's use of transformers
+def test_a_compiled_model_and_a_peft_model_are_looked_into():
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES)).eval()
+    model.set_attn_implementation("regard")
+    for wrapped in (torch.compile(model), peft.get_peft_model(model, peft.LoraConfig(target_modules=["q_proj"]))):
+        assert regard.hf.check(wrapped).uses_regard
+    with pytest.raises(OptionError, match=r"(?s)wrong model.*PreTrainedModel.*Linear"):
+        regard.hf.check(torch.nn.Linear(2, 3))

@@ -67,3 +67,13 @@ def test_what_cannot_be_read_is_refused(tmp_path):
     with pytest.raises(DataError, match="no usable text"):
         read_and_report_documents([tmp_path / "d.jsonl"], said.append)
     assert "has no field 'text'" in said[0]
+
+
+@pytest.mark.parametrize(("content", "reason"), [(b"", "a file is empty"), (b"\xff\xfea\0", "a file is not UTF-8")])
+@pytest.mark.parametrize(("name", "options"), [("b.jsonl", {}), ("b.txt", {"lines": True})])
+def test_an_unusable_file_of_lines_is_skipped_in_a_folder_and_refused_alone(tmp_path, content, reason, name, options):
+    (tmp_path / "a.jsonl").write_text('{"text": "the cat"}\n')
+    (tmp_path / name).write_bytes(content)
+    assert reasons(tmp_path, **options) == [reason]
+    with pytest.raises(DataError, match=reason.removeprefix("a file ")):
+        list(read_documents([tmp_path / name], **options))

@@ -1,7 +1,8 @@
 """From files to documents for training and for validation.
 
 One long text: its last tenth is held out. Several documents: a tenth of the different ones, chosen by the seed; all
-copies of a document are in the same part, since else the score would measure memorisation.
+copies of a document are in the same part, since else the score would measure memorisation. A book beside some notes:
+the notes would be too short to hold out and the book too long, so the end of the book is held out.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from regard.text.documents import read_and_report_documents
 MAX_HELD_OUT_CHARACTERS = 200_000
 """Held out at most, so that a validation takes seconds."""
 _HELD_OUT_SHARE = 0.1
+_MIN_CUT_CHARACTERS = 200
+"""Characters from which the end of a document is worth a validation."""
 
 
 def split_documents(recipe: DocumentRecipe, *, seed: int, say: Callable[[str], None]) -> tuple[list[str], list[str]]:
@@ -35,7 +38,8 @@ def split_documents(recipe: DocumentRecipe, *, seed: int, say: Callable[[str], N
         say(f"{_count(texts)} for training; {_count(validation)} for validation")
         return texts, validation
     if len(texts) == 1:
-        training, validation = _hold_out_end(texts[0])
+        held = min(int(_HELD_OUT_SHARE * len(texts[0])), MAX_HELD_OUT_CHARACTERS)
+        training, validation = _hold_out_end(texts[0], held)
         say(f"one text: {len(training[0]):,} characters for training, the last {len(validation[0]):,} held out")
         return training, validation
     training, validation = hold_out_documents(texts, seed=seed)
@@ -46,24 +50,34 @@ def split_documents(recipe: DocumentRecipe, *, seed: int, say: Callable[[str], N
             got=f"{len(texts)} documents",
             do="give more of them, or validation texts: validation=... (--valid)",
         )
-    say(f"{_count(training)} for training; {_count(validation)} held out for validation")
+    what = _count(validation) if len(training) + len(validation) == len(texts) else "the end of the longest one"
+    size = "" if what == _count(validation) else f", {len(validation[0]):,} characters,"
+    say(f"{_count(training)} for training; {what}{size} held out for validation")
     return training, validation
 
 
 def hold_out_documents(texts: Sequence[str], *, seed: int) -> tuple[list[str], list[str]]:
-    """Split documents: a tenth of the different ones is held out, at most about ``MAX_HELD_OUT_CHARACTERS``."""
+    """Split documents: a tenth of the different ones is held out, at most about ``MAX_HELD_OUT_CHARACTERS``.
+
+    If the longest one is longer than that and the others are too short, its end is held out in place of whole ones.
+    """
     different = list(dict.fromkeys(texts))
     budget = min(_HELD_OUT_SHARE * sum(map(len, different)), MAX_HELD_OUT_CHARACTERS)
+    drawn = [different[index] for index in np.random.default_rng(seed).permutation(len(different)).tolist()]
     held_out: set[str] = set()
     held = 0
-    for index in np.random.default_rng(seed).permutation(len(different)).tolist():
-        text = different[index]
-        is_first = not held_out and len(different) > 1
-        if is_first or held + len(text) <= budget:
+    for text in drawn:
+        if held + len(text) <= budget:
             held_out.add(text)
             held += len(text)
         if held >= budget:
             break
+    longest = max(drawn, key=len)
+    if held < budget / 2 and len(longest) > budget >= _MIN_CUT_CHARACTERS:
+        (begin,), end = _hold_out_end(longest, int(budget))
+        return [begin if text == longest else text for text in texts], end
+    if not held_out and len(different) > 1:
+        held_out.add(min(drawn, key=len))
     return [text for text in texts if text not in held_out], [text for text in texts if text in held_out]
 
 
@@ -71,8 +85,8 @@ def _read(recipe: DocumentRecipe, paths: Sequence[Path], say: Callable[[str], No
     return [one.text for one in read_and_report_documents(paths, say, field=recipe.text_field, lines=recipe.lines)]
 
 
-def _hold_out_end(text: str) -> tuple[list[str], list[str]]:
-    held = min(int(_HELD_OUT_SHARE * len(text)), MAX_HELD_OUT_CHARACTERS)
+def _hold_out_end(text: str, held: int) -> tuple[list[str], list[str]]:
+    """Split a text before its last ``held`` characters. Raises DataError for fewer than 2."""
     if held < 2:
         raise DataError(
             "the text is too short to hold some of it out for validation",

@@ -35,6 +35,26 @@ def test_the_end_of_one_text_is_held_out(tmp_path):
     assert "held out" in said[-1]
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_book_beside_notes_is_not_held_out_whole(tmp_path, seed):
+    book, notes = "".join(f"{number:05} " for number in range(5003)), ["a note of some words", "another note"]
+    training, validation = hold_out_documents([notes[0], book, notes[1], book], seed=seed)
+    assert training[::2] == notes
+    assert training[1] == training[3] != book
+    assert [training[1] + one for one in validation] == [book]
+    assert len(validation[0]) == (len(book) + sum(map(len, notes))) // 10
+    for number, text in enumerate([book, *notes]):
+        (tmp_path / f"{number}.txt").write_text(text)
+    said = []
+    split_documents(LanguageModelRecipe(data=(tmp_path,)), seed=seed, say=said.append)
+    assert f"; the end of the longest one, {len(validation[0]):,} characters, held out" in said[-1]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_of_short_documents_the_shortest_is_held_out(seed):
+    assert hold_out_documents(["abcdefgh", "ab", "abcdefg"], seed=seed) == (["abcdefgh", "abcdefg"], ["ab"])
+
+
 def test_too_little_text_is_refused(tmp_path):
     (tmp_path / "a.txt").write_text("abc")
     with pytest.raises(DataError, match="too short"):
