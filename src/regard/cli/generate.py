@@ -307,7 +307,9 @@ def _load(
 
     from regard.generation import load_generator
     from regard.generation.generator import BATCH_TOKENS
+    from regard.train.allocator import keep_freed_memory
 
+    keep_freed_memory()  # a long prompt takes and frees some 100 MB in small blocks, page by page
     options: dict[str, Any] = {"tokens": tokens or BATCH_TOKENS, **memory}
     generator = load_generator(model, device=device, dtype=getattr(torch, dtype), **options)
     convert_loaded_model(generator.model, dtype, weights)

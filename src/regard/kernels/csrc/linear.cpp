@@ -10,9 +10,9 @@ namespace regard {
 namespace {
 
 // Each block packs the panels of the weight anew, which takes a hundredth of its time from this number of rows on.
-constexpr int64_t most_rows = 768, least_rows = 192;
+constexpr int64_t most_rows = 1024, least_rows = 192;
 // Bytes of the tokens of a block: all panels read them, one after the other.
-constexpr int64_t block_bytes = 3 << 20;
+constexpr int64_t block_bytes = 8 << 20;
 constexpr int64_t tasks_per_thread = 4;
 constexpr int64_t rows_multiple = 48;  // as many as are multiplied together
 
@@ -32,9 +32,10 @@ const LinearKernels* kernels_in_use(Dtype tokens) {
 // Rows of a block: few enough for a task for each thread, and for the cache.
 int64_t choose_block_rows(const LinearArguments& given, int64_t number_bytes, int64_t panels, int threads) {
     const int64_t row_bytes = std::max<int64_t>(given.inputs, 1) * number_bytes;
-    const int64_t blocks = ceil_div(tasks_per_thread * threads, panels);
-    const int64_t rows = std::min({ceil_div(given.rows, blocks), block_bytes / row_bytes, most_rows});
-    return ceil_div(std::max(rows, least_rows), rows_multiple) * rows_multiple;
+    const int64_t for_threads = ceil_div(given.rows, ceil_div(tasks_per_thread * threads, panels));
+    const int64_t most = std::max(std::min({for_threads, block_bytes / row_bytes, most_rows}), least_rows);
+    const int64_t equal = ceil_div(given.rows, ceil_div(given.rows, most));
+    return ceil_div(equal, rows_multiple) * rows_multiple;
 }
 
 }  // namespace
