@@ -25,8 +25,8 @@ def describe_text(report: TextReport) -> str:
 
 
 def _vector_table(report: TextReport) -> Table:
-    rows = []
-    count = neighbour_count(report.texts)  # of 1, "nearest" says the same
+    rows: list[tuple[str, ...]] = []
+    count = neighbour_count(report.texts)  # of 1, "nearest" says the same, and the column is left out
     for one in report.replacements:
         if one.time is None:
             continue
@@ -35,14 +35,14 @@ def _vector_table(report: TextReport) -> Table:
             (
                 one.mechanism,
                 *(
-                    ("",) * (5 if count == 1 else 6)
+                    ("", "", "", "", "", "")
                     if change is None
                     else (
                         f"{change.cosine_mean:.3f}",
                         f"{change.cosine_min:.3f}",
                         format_error(change.token_error_mean),
                         _share(change.nearest),
-                        *(() if count == 1 else (_share(change.neighbours),)),
+                        _share(change.neighbours),
                         "–" if change.rank_correlation is None else f"{change.rank_correlation:.2f}",
                     )
                 ),
@@ -59,16 +59,19 @@ def _vector_table(report: TextReport) -> Table:
         "" if count == 1 else f"Nearest {count}: how many of the {count} nearest remain.",
         "Rank: Spearman's correlation of the cosines with all other texts.",
     ]
-    header = (
+    header: tuple[str, ...] = (
         "mechanism",
         "cosine",
         "least",
         "token error",
         "nearest",
-        *(() if count == 1 else (f"nearest {count}",)),
+        f"nearest {count}",
         "rank",
         "time of a text",
     )
+    if count == 1:
+        at = header.index("nearest 1")
+        header, rows = header[:at] + header[at + 1 :], [row[:at] + row[at + 1 :] for row in rows]
     return Table("Vectors of the model", header, tuple(rows), " ".join(filter(None, explanation)))
 
 

@@ -89,7 +89,10 @@ def plan_files(data: str, out: Path | None, form: str | None) -> list[FileToEmbe
 
 def _without_empty_files(sources: Sequence[Path]) -> list[Path]:
     """Leave out files of 0 bytes, and report them. Raises DataError if no other is left."""
-    full = [source for source in sources if source.stat().st_size > 0]
+    full: list[Path] = []
+    empty: list[Path] = []
+    for source in sources:
+        (full if source.stat().st_size > 0 else empty).append(source)
     if not full:
         raise DataError(
             "all input files are empty",
@@ -97,9 +100,8 @@ def _without_empty_files(sources: Sequence[Path]) -> list[Path]:
             got=f"{len(sources):,} files of 0 bytes",
             do="check the path",
         )
-    for source in sources:
-        if source not in full:
-            say(f"{source} is empty: left out")
+    for source in empty:
+        say(f"{source} is empty: left out")
     return full
 
 

@@ -306,7 +306,8 @@ def _read_side_by_side(
     from regard.models.model_folder import resolve_folder
     from regard.view.read_side_by_side import read_side_by_side
 
-    model_type = ConfigFile.read(resolve_base(resolve_folder(model))).model_type
+    folder = resolve_folder(model)
+    model_type = ConfigFile.read(resolve_base(folder)).model_type
     if not has_loader(model_type):
         raise OptionError(
             f"{model} cannot be shown under other mechanisms: transformers computes it",
@@ -314,7 +315,7 @@ def _read_side_by_side(
             got=f"model_type {model_type!r}",
             do="leave out --mechanism",
         )
-    loaded = load(model)
+    loaded = load(folder)
     if isinstance(loaded, EncoderDecoder):
         raise OptionError(
             f"{model} is a translator, which cannot be shown under other mechanisms",

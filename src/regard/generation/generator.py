@@ -178,15 +178,14 @@ class Generator(TextGenerator):
                     do="leave it out of the message",
                 )
         prompt = self.chat_template.render(messages)
-        if text.strip() not in prompt or not prompt:
-            others = [*messages[:-1], {"role": "user", "content": f"{text} (another one)"}]
-            if not prompt or self.chat_template.render(others) == prompt:
-                raise CheckpointError(
-                    "the chat template of the model leaves the message out",
-                    expected="a template that writes the content of a message, a string",
-                    got=f"the prompt {short_repr(prompt)} for any message",
-                    do="correct it, or write the prompt without --chat",
-                )
+        others = [*messages[:-1], {"role": "user", "content": f"{text} (another one)"}]
+        if not prompt or (text.strip() not in prompt and self.chat_template.render(others) == prompt):
+            raise CheckpointError(
+                "the chat template of the model leaves the message out",
+                expected="a template that writes the content of a message, a string",
+                got=f"the prompt {short_repr(prompt)} for any message",
+                do="correct it, or write the prompt without --chat",
+            )
         return prompt
 
     def check_prompt(
@@ -367,13 +366,12 @@ class Generator(TextGenerator):
 
         Where the rotation depends on the length, the longest text of a batch decides: its prompts have one length.
         """
-        limit = self.model.max_tokens
+        limit, apart = self.model.max_tokens, self.model.depends_on_length
         batch: list[int] = []
         for index in sorted(range(len(lengths)), key=lambda one: -lengths[one]):
             longest = lengths[batch[0]] if batch else 0
             size = longest + new if limit is None else min(longest + new, limit)
-            apart = self.model.depends_on_length and lengths[index] != longest
-            if batch and (apart or size * each * (len(batch) + 1) > self.tokens):
+            if batch and ((apart and lengths[index] != longest) or size * each * (len(batch) + 1) > self.tokens):
                 yield batch
                 batch = []
             batch.append(index)

@@ -40,14 +40,6 @@ def read_text(checkpoint: Checkpoint, text: str, *, truncate: bool = False, name
     checkpoint.check_ids(tokenized.ids)
     if not tokenized.ids:
         raise DataError(f"{name} has no tokens", expected="a text", got=repr(text), do="give a text in quotes")
-    report = check(checkpoint.model)
-    if not report.through_interface and not report.own_code:
-        raise RefusedError(
-            f"{checkpoint.folder} has no attention layer that can be shown",
-            expected="a model with attention",
-            got=f"a {type(checkpoint.model).__name__}",
-            do="choose another model",
-        )
     ids = torch.tensor([tokenized.ids])
     options = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "output_hidden_states": True}
     if checkpoint.uses_regard:
@@ -83,6 +75,14 @@ def _layers_of_weights(
 ) -> tuple[LayerWeights, ...]:
     """Layers from the weights that "eager" returned. Raises RefusedError unless they are weights of all pairs."""
     listed = list(weights or ())
+    report = None if listed else check(checkpoint.model)
+    if report is not None and not report.through_interface and not report.own_code:
+        raise RefusedError(
+            f"{checkpoint.folder} has no attention layer that can be shown",
+            expected="a model with attention",
+            got=f"a {type(checkpoint.model).__name__}",
+            do="choose another model",
+        )
     if not listed or any(one is None or one.dim() != 4 or tuple(one.shape[2:]) != (length, length) for one in listed):
         raise RefusedError(
             f"{checkpoint.folder} has attention layers that cannot be shown",

@@ -25,6 +25,11 @@ def is_eager(*tensors: Tensor | None) -> bool:
     return True
 
 
+def is_plain_call(*tensors: Tensor | None) -> bool:
+    """Whether torch runs eagerly on these tensors, without forward-mode derivatives and without autocast on the CPU."""
+    return is_eager(*tensors) and forward_ad._current_level < 0 and not torch.is_autocast_enabled("cpu")
+
+
 def is_eager_backward(*tensors: Tensor | None) -> bool:
     """Whether a backward pass runs eagerly on these tensors: as ``is_eager``, and the gradients are neither to be
     differentiated again nor batched (``is_grads_batched``).

@@ -34,16 +34,15 @@ from typing import Any, NamedTuple, TypeGuard, cast, final
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import forward_ad
 from torch.nn import functional
 
 from regard.errors import unknown_name_error
 from regard.interleaved_timing import least_seconds
-from regard.kernels.operators.activation_op import activate
+from regard.kernels.operators.activation_op import NATIVE_ACTIVATIONS, activate
 from regard.kernels.operators.linear_op import can_multiply, multiply
 from regard.kernels.operators.projection_op import can_project, project
 from regard.kernels.operators.weight_gradient_op import can_compute_weight_gradient, weight_gradient
-from regard.kernels.tracing import any_requires_grad, in_functorch, is_eager, is_eager_backward
+from regard.kernels.tracing import any_requires_grad, is_eager_backward, is_plain_call
 from regard.layers.plain_module import has_global_hooks, is_unmodified
 
 _MIN_PRODUCTS_OF_OWN = 2**16
@@ -87,10 +86,6 @@ ACTIVATIONS = {
 }
 
 
-_NATIVE_ACTIVATIONS = frozenset(ACTIVATIONS) - {"quick_gelu"}
-"""Those that the own kernel for many tokens applies to its sums."""
-
-
 def linear_activation(tokens: Tensor, projection: nn.Module, activation: str = "identity") -> Tensor:
     """Compute ``projection(tokens)`` and apply the named activation: (.., in) -> (.., out)."""
     form = ACTIVATIONS[activation]
@@ -101,7 +96,7 @@ def linear_activation(tokens: Tensor, projection: nn.Module, activation: str = "
         output = project(tokens, weight, bias)
         return output if activation == "identity" else form.apply(output)
     if _uses_own_product(tokens, weight, bias):
-        fused = activation if activation in _NATIVE_ACTIVATIONS else "identity"
+        fused = activation if activation in NATIVE_ACTIVATIONS else "identity"
         output = multiply(tokens, weight, bias, fused)
         return output if fused == activation else form.apply(output)
     if not _should_use_onednn(tokens, projection, form) or _find_onednn() is None:
@@ -251,25 +246,18 @@ def is_plain_linear(projection: nn.Module) -> TypeGuard[nn.Linear]:
 
 def _uses_own_product(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     """Whether regard's kernel for many tokens computes this call, and is expected to be faster than the libraries."""
-    rows = tokens.numel() // max(1, tokens.shape[-1])
     return (
-        rows * weight.numel() >= _MIN_PRODUCTS_OF_OWN
+        _count_rows(tokens) * weight.numel() >= _MIN_PRODUCTS_OF_OWN
         and uses_own_kernel()
         and not any_requires_grad(tokens, weight, bias)
         and can_multiply(tokens, weight, bias)
-        and _is_plain_call(tokens, weight, bias)
+        and is_plain_call(tokens, weight, bias)
         and (tokens.dtype is not torch.float32 or matmul_library() != "torch")
     )
 
 
-def _is_plain_call(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    """Whether torch runs eagerly, without transforms, forward derivatives or autocast."""
-    return (
-        is_eager(tokens, weight, bias)
-        and not in_functorch()
-        and forward_ad._current_level < 0
-        and not torch.is_autocast_enabled("cpu")
-    )
+def _count_rows(tokens: Tensor) -> int:
+    return tokens.numel() // max(1, tokens.shape[-1])
 
 
 def _should_use_onednn(tokens: Tensor, projection: nn.Linear, form: Activation) -> bool:
@@ -281,12 +269,12 @@ def _should_use_onednn(tokens: Tensor, projection: nn.Linear, form: Activation) 
     products = _MIN_PRODUCTS_TRAINED if trained else _MIN_PRODUCTS
     if least is None or tokens.dtype != weight.dtype or tokens.shape[-1:] != weight.shape[1:]:
         return False
-    rows = tokens.numel() // max(1, tokens.shape[-1])
+    rows = _count_rows(tokens)
     return (
         rows >= least
         and rows * weight.numel() >= products
         and all(tensor.is_cpu and tensor.layout is torch.strided for tensor in (tokens, weight))
-        and _is_plain_call(tokens, weight, bias)
+        and is_plain_call(tokens, weight, bias)
         and bool(torch.backends.mkldnn.enabled)
         and (tokens.dtype != torch.bfloat16 or torch.ops.mkldnn._is_mkldnn_bf16_supported())
         and (tokens.dtype != torch.float32 or not bare or _is_onednn_faster(rows, weight, trained=trained))

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from regard.contract import Frame
 from regard.kernels.operators import sublayer_op
+from regard.kernels.operators.activation_op import NATIVE_ACTIVATIONS
 from regard.kernels.operators.sublayer_op import (
     AttentionLayers,
     FeedForwardLayers,
@@ -38,9 +39,6 @@ from regard.masks.base import Mask
 from regard.mechanisms.key_value_cache import KeyValueCache, TokenCache
 from regard.mechanisms.state import State
 from regard.positions.base import Rotation
-
-_NATIVE_ACTIVATIONS = frozenset({"relu", "gelu", "gelu_tanh", "silu", "sigmoid", "relu_squared"})
-"""Activations that the native sublayer computes."""
 
 
 def can_step(tokens: Tensor) -> bool:
@@ -117,7 +115,7 @@ def read_feed_forward(feed_forward: nn.Module, tokens: Tensor) -> FeedForwardLay
     """Read a feed-forward layer for such tokens; None if the kernel does not compute it, or a part is not plain."""
     if type(feed_forward) is not FeedForward or not is_unmodified(feed_forward):
         return None
-    if feed_forward.inner_activation not in _NATIVE_ACTIVATIONS:
+    if feed_forward.inner_activation not in NATIVE_ACTIVATIONS:
         return None
     modules, dtype = feed_forward._modules, tokens.dtype
     up, down = _read_linear(modules["up"], dtype), _read_linear(modules["down"], dtype)

@@ -249,8 +249,7 @@ class CausalLanguageModel(Decoder, ABC):
     @property
     def depends_on_length(self) -> bool:
         """Whether positions are rotated otherwise in longer texts: then the longest text of a batch decides for all."""
-        rotations = (block.attention.position for block in self._blocks)
-        return any(isinstance(one, Rotation) and one.depends_on_length for one in rotations)
+        return any(one.depends_on_length for one in self._rotations())
 
     @property
     def pages_refusal(self) -> str | None:
@@ -405,9 +404,12 @@ class CausalLanguageModel(Decoder, ABC):
 
     def _switch_lengths(self) -> set[int]:
         """The lengths of texts beyond which layers rotate positions otherwise, as LongRoPE does."""
-        rotations = (block.attention.position for block in self._blocks)
-        lengths = {one.switch_length for one in rotations if isinstance(one, Rotation)}
-        return {length for length in lengths if length is not None}
+        return {one.switch_length for one in self._rotations() if one.switch_length is not None}
+
+    def _rotations(self) -> list[Rotation]:
+        """The rotations of the layers that have one."""
+        positions = (block.attention.position for block in self._blocks)
+        return [one for one in positions if isinstance(one, Rotation)]
 
     def _read(self, ids: Tensor, state: CausalState) -> tuple[Tensor, Sequence[Tensor] | Tensor, CausalState]:
         """Read more tokens, whatever was read before. See ``_run``."""

@@ -109,7 +109,7 @@ def load_weights(model: nn.Module, origins: Mapping[str, Origin], dtype: torch.d
     for origin in origins.values():
         _check_origin(origin, shapes, _INTEGERS if origin.names[0] in counts else _FLOATS)
     dtypes = dict.fromkeys(shapes, dtype) | counts
-    shared = _find_shared(model)
+    shared = _find_shared_parameters(model)
     model.load_state_dict(_read_tensors(origins, shapes, dtypes), assign=True)
     for first, *others in shared:  # each was assigned a tensor of its own
         for name in others:
@@ -119,7 +119,7 @@ def load_weights(model: nn.Module, origins: Mapping[str, Origin], dtype: torch.d
     model.requires_grad_(True)
 
 
-def _find_shared(model: nn.Module) -> list[list[str]]:
+def _find_shared_parameters(model: nn.Module) -> list[list[str]]:
     """Find the parameters that several modules share: the names of each."""
     names: dict[int, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):

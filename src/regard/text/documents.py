@@ -64,9 +64,10 @@ def read_documents(paths: Sequence[Path], *, field: str = "text", lines: bool = 
         for file in _files(path):
             if path.is_dir() and _advice(file) is not None:
                 yield SkippedDocument(str(file), "a file is not plain text")
-            elif lines or inner_suffix(file) in _JSON_LINES:
-                in_json = inner_suffix(file) in _JSON_LINES
-                yield from _read_lines(file, field if in_json else None, in_folder=path.is_dir())
+            elif inner_suffix(file) in _JSON_LINES:
+                yield from _read_lines(file, field, in_folder=path.is_dir())
+            elif lines:
+                yield from _read_lines(file, None, in_folder=path.is_dir())
             else:
                 yield _read_file(file, in_folder=path.is_dir())
 

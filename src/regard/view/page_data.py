@@ -71,7 +71,7 @@ def _answer(reading: Reading, answer: Answer) -> Json:
     return {
         "pooling": answer.pooling,
         "several": answer.several,
-        "labelled": answer.is_labelled,
+        "has_label": answer.has_label,
         "labels": [[escape_text(label), round(share, 6)] for label, share in answer.probabilities[:MAX_LABELS]],
         "words": [[escape_text(word), round(share, 6)] for word, share in answer_words(reading)[:MAX_WORDS]],
     }

@@ -85,7 +85,7 @@ class Answer:
     pooling: str
 
     @property
-    def is_labelled(self) -> bool:
+    def has_label(self) -> bool:
         """Whether the text has a label: if it may have several, it has those of a probability of at least 1/2."""
         return not self.several or self.probabilities[0][1] >= THRESHOLD
 

@@ -20,7 +20,7 @@ def print_answer(reading: Reading, console: Console) -> None:
     plain = console.options.ascii_only
     shown = reading.answer.probabilities[:MAX_LABELS]
     console.print(_table("label", "probability", shown, plain=plain))
-    if not reading.answer.is_labelled:
+    if not reading.answer.has_label:
         console.print("No label reaches 50 %, so the text has none.", style="yellow")
     more = len(reading.answer.probabilities) - len(shown)
     if more:

@@ -81,7 +81,7 @@ def test_several_labels_none_of_which_reaches_the_threshold(largest, labelled):
     reading = replace(reading, answer=replace(reading.answer, probabilities=(("a", largest), ("b", 0.25))))
     assert ("No label reaches 50 %" in print_to_text([reading])) == (not labelled)
     (page,) = build_page_data([reading], "m", 10**6)["texts"]
-    assert page["answer"]["labelled"] == labelled
+    assert page["answer"]["has_label"] == labelled
 
 
 def test_a_reading_without_a_classifier_has_no_answer():

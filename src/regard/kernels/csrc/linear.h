@@ -26,7 +26,7 @@ struct Linear {
     static constexpr int64_t height = 48;  // rows whose sums wait
     typedef void (*Finish)(const float* sums, const float* bias, int64_t rows, int64_t columns, storage* to, int64_t stride);
 
-    static int64_t padded_units(int64_t inputs) { return (inputs / per_unit + n - 1) / n * n; }
+    static int64_t padded_units(int64_t inputs) { return padded_width<A>(count_units<A>(inputs)); }
     static size_t scratch_bytes(int64_t inputs) {
         return sizeof(unit) * (size_t)(padded_units(inputs) * panel) + sizeof(float) * (size_t)((height + 1) * panel);
     }
@@ -39,7 +39,7 @@ struct Linear {
         for (int64_t o = 0; o < panel; ++o)
             bias[o] = given.bias && o < columns ? widen(((const storage*)given.bias.data)[first + o]) : 0.0f;
         const Finish finish = choose_finish(given.activation);
-        for_panels(0, (columns + n - 1) / n, [&](int64_t vector, auto vectors) {
+        for_panels(0, ceil_div(columns, n), [&](int64_t vector, auto vectors) {
             if (vector > 0) return;  // at most one panel
             for (int64_t at = row; at < stop; at += height) {
                 const int64_t rows = min_of(stop - at, height);

@@ -40,6 +40,10 @@ _OF_TORCH: Mapping[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tens
 """Torch's function of each, and its gradient, which torch can differentiate again."""
 
 
+NATIVE_ACTIVATIONS = frozenset({"identity", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "relu_squared"})
+"""Activations that native kernels apply to what they compute (``csrc/sublayer.h``)."""
+
+
 def activate(tokens: Tensor, activation: str) -> Tensor:
     """Apply "gelu", "gelu_tanh" or "silu". The native kernel computes it on a CPU with AVX2 or better."""
     if not _can_compute(tokens):

@@ -16,9 +16,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.kernels.extension import missing_reason, native
+from regard.kernels.operators.projection_op import MAX_TOKENS, are_dense
 from regard.kernels.support import check_isa
 
-MIN_ROWS = 17
+MIN_ROWS = MAX_TOKENS + 1
 """Rows from which the kernel is faster than that of ``projection_op``, which packs no weights."""
 _ALIGNMENT = 4
 """Bytes that the kernel reads of a token at a time."""
@@ -35,11 +36,7 @@ def can_multiply(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         and weight.shape[0] > 0
         and tokens.shape[-1] == inputs
         and (dtype is torch.float32 or inputs % 2 == 0)
-        and tokens.is_cpu
-        and weight.is_cpu
-        and tokens.layout is weight.layout is torch.strided
-        and weight.is_contiguous()
-        and (bias is None or (bias.dtype is dtype and bias.is_cpu and bias.is_contiguous()))
+        and are_dense(tokens, weight, bias)
     )
 
 

@@ -14,11 +14,10 @@ from functools import cache
 import torch
 from jaxtyping import Float, Int8
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from regard.kernels.extension import missing_reason, native
 from regard.kernels.support import check_isa, is_portable
-from regard.kernels.tracing import any_requires_grad, is_eager
+from regard.kernels.tracing import any_requires_grad, is_plain_call
 
 MAX_TOKENS = 16
 """Number of tokens up to which the kernel is faster than matrix products, which share weights between tokens better."""
@@ -44,15 +43,20 @@ def can_project(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         and tokens.shape[-1] == inputs
         and weight.dim() == 2
         and not any_requires_grad(tokens, weight, bias)
-        and tokens.is_cpu
+        and are_dense(tokens, weight, bias)
+        and is_plain_call(tokens, weight, bias)
+        and is_fast()
+    )
+
+
+def are_dense(tokens: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    """Whether tensors are dense and on a CPU, parameters contiguous, and the bias in the dtype of the tokens."""
+    return (
+        tokens.is_cpu
         and weight.is_cpu
         and tokens.layout is weight.layout is torch.strided
         and weight.is_contiguous()
-        and (bias is None or (bias.dtype is dtype and bias.is_cpu and bias.is_contiguous()))
-        and is_eager(tokens, weight, bias)
-        and forward_ad._current_level < 0
-        and not torch.is_autocast_enabled("cpu")
-        and is_fast()
+        and (bias is None or (bias.dtype is tokens.dtype and bias.is_cpu and bias.is_contiguous()))
     )
 
 

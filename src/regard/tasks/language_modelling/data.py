@@ -50,9 +50,9 @@ def split_documents(recipe: DocumentRecipe, *, seed: int, say: Callable[[str], N
             got=f"{len(texts)} documents",
             do="give more of them, or validation texts: validation=... (--valid)",
         )
-    what = _count(validation) if len(training) + len(validation) == len(texts) else "the end of the longest one"
-    size = "" if what == _count(validation) else f", {len(validation[0]):,} characters,"
-    say(f"{_count(training)} for training; {what}{size} held out for validation")
+    is_cut = len(training) == len(texts)
+    held_out = f"the end of the longest one, {len(validation[0]):,} characters," if is_cut else _count(validation)
+    say(f"{_count(training)} for training; {held_out} held out for validation")
     return training, validation
 
 
