@@ -209,35 +209,35 @@ def generate(
     with open_texts(texts, data, field) as lines, open_output_file(out) as file:
         if form == "text" and len(texts) == 1 and samples == 1 and out is None:
             prompt = _prompt(generator, texts[0], system, chat=chat)
-            ends.read(generator, prompt, "the prompt")
             _print_stream(generator, prompt, ends, options, shows_prompt=shows_prompt)
         else:
-            for message, found in _continue_lines(generator, lines, system, options, ends, chat=chat):
+            for message, found in _continue_lines(generator, lines, system, options, chat=chat):
                 for one in found:
                     ends.add(one)
                     file.write(_format(one, form, message if chat else None, shows_prompt=shows_prompt))
                 file.flush()  # a program at the other end of the pipe may wait for these
     ends.report(max_tokens, generator.model.max_tokens)
-    if generator.num_reused_tokens:
-        say(f"{generator.num_reused_tokens:,} of {generator.num_prompt_tokens:,} prompt tokens reused")
+    _report_prompts(generator)
     if out is not None:
         say(f"{out}: written")
 
 
+def _report_prompts(generator: TextGenerator) -> None:
+    """Report text of the prompts that the model does not know, and what earlier prompts saved."""
+    tokens = generator.num_prompt_tokens
+    if generator.num_unknown_tokens:
+        share = f"{generator.num_unknown_tokens / tokens:.2%}".replace("%", " %")
+        say(f"{share} of the tokens of the prompts replace text that the model's vocabulary does not have")
+    if generator.num_reused_tokens:
+        say(f"{generator.num_reused_tokens:,} of {tokens:,} prompt tokens reused")
+
+
 @final
 class _Ends:
-    """Counts how texts ended, and unknown tokens of prompts, for messages."""
+    """Counts how texts ended, for messages."""
 
     def __init__(self, stop: Sequence[str]) -> None:
         self.stop, self.counts, self.total = tuple(stop), dict.fromkeys(("end", "stop", "max_tokens", "context"), 0), 0
-        self.tokens = self.unknown = 0
-
-    def read(self, generator: TextGenerator, prompt: str, name: str) -> None:
-        """Count the tokens of a prompt that stand for unknown text. Raises DataError for one that cannot be used."""
-        ids = generator.prompt_ids(prompt, name)
-        self.tokens += len(ids)
-        unknown_id = generator.model.unknown_id
-        self.unknown += 0 if unknown_id is None else ids.count(unknown_id)
 
     def add(self, one: Continuation) -> None:
         """Count a text by what ended it."""
@@ -245,10 +245,7 @@ class _Ends:
         self.total += 1
 
     def report(self, max_tokens: int, context: int | None) -> None:
-        """Report texts that were cut, stop strings that no text reached, and text that the model does not know."""
-        if self.unknown:
-            share = f"{self.unknown / self.tokens:.2%}".replace("%", " %")
-            say(f"{share} of the tokens of the prompts replace text that the model's vocabulary does not have")
+        """Report texts that were cut, and stop strings that no text reached."""
         if self.stop and self.total and not self.counts["stop"]:
             shown = ", ".join(map(repr, self.stop))
             say(f"no text reached a stop string: {shown}")
@@ -354,7 +351,6 @@ def _continue_lines(
     lines: LineReader | list[Line],
     system: str | None,
     options: dict[str, Any],
-    ends: _Ends,
     *,
     chat: bool,
 ) -> Iterator[tuple[str, list[Continuation]]]:
@@ -367,7 +363,6 @@ def _continue_lines(
         except DataError as error:
             what = f"{line.name}: {error.what}"
             raise DataError(what, expected=error.expected, got=error.got, do=error.do) from error
-        ends.read(generator, prompt, line.name)
         generator.check_prompt(prompt, line.name, search=options["search"], max_tokens=options["max_tokens"])
         return prompt
 

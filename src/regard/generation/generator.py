@@ -83,7 +83,6 @@ class Generator(TextGenerator):
         self.model: CausalLanguageModel = model
         self.tokenizer, self.chat_template, self.tokens = model.tokenizer, chat_template, tokens
         self.cache_bytes, self.prefix_cache_bytes = cache_bytes, prefix_cache_bytes
-        self.num_prompt_tokens = self.num_reused_tokens = 0
         self._memory: PagedMemory | None = None
 
     @classmethod
@@ -329,7 +328,7 @@ class Generator(TextGenerator):
                     if not row.text.goes_on:
                         del by_row[row]
                 for request in batching.remove_ended():
-                    self.num_prompt_tokens += len(request.ids)
+                    self._count_prompt(request.ids)
                     self.num_reused_tokens += request.num_reused
                 yield parts
         self._memory = memory
@@ -339,7 +338,8 @@ class Generator(TextGenerator):
     ) -> Iterator[list[Continuation]]:
         """Continue prompts in batches of similar length; yield the continuations of each, in their order."""
         found: list[list[Continuation]] = [[] for _ in prompts]
-        self.num_prompt_tokens += sum(map(len, ids))
+        for one in ids:
+            self._count_prompt(one)
         for batch in self._batches([len(one) for one in ids], max_tokens, search.rows):
             rows = [ids[index] for index in batch]
             hypotheses = search_batch(
@@ -352,6 +352,7 @@ class Generator(TextGenerator):
     def _stream_batch(
         self, prompt: str, ids: list[int], search: TokenSearch, max_tokens: int, stop: Sequence[str]
     ) -> Iterator[str | Continuation]:
+        self._count_prompt(ids)
         hypothesis = yield from stream_search(search, self.model, ids, self.tokenizer, stop=stop, max_tokens=max_tokens)
         yield make_continuation(prompt, hypothesis, self.tokenizer, stop=stop, max_tokens=max_tokens)
 

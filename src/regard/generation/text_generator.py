@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from typing import final
 
 from regard.errors import OptionError, check_count, check_kind
 from regard.generation.continuation import Continuation
@@ -31,6 +32,8 @@ class TextGenerator(ABC):
 
     num_prompt_tokens: int = 0
     """The tokens of all prompts so far."""
+    num_unknown_tokens: int = 0
+    """Those of them that replace text which the model's vocabulary does not have."""
     num_reused_tokens: int = 0
     """Those of them that were not computed, since an earlier prompt began alike."""
 
@@ -84,6 +87,13 @@ class TextGenerator(ABC):
     @abstractmethod
     def chat_prompt(self, text: str, *, system: str | None = None) -> str:
         """Format a message by the chat template of the model's folder. Raises CheckpointError if it has none."""
+
+    @final
+    def _count_prompt(self, ids: Sequence[int]) -> None:
+        """Count the tokens of a prompt."""
+        unknown_id = self.model.unknown_id
+        self.num_prompt_tokens += len(ids)
+        self.num_unknown_tokens += 0 if unknown_id is None else ids.count(unknown_id)
 
 
 def check_options(search: TokenSearch | None, max_tokens: int, stop: Sequence[str]) -> TokenSearch:

@@ -89,6 +89,8 @@ class TextToText(TextGenerator):
         check_texts("prompts", prompts)
         search = check_options(search, max_tokens, stop)
         ids = [self.prompt_ids(prompt, f"prompt {number}") for number, prompt in enumerate(prompts, start=1)]
+        for one in ids:
+            self._count_prompt(one)
         tokenizer = self._subwords.tokenizer
         order = sorted(range(len(ids)), key=lambda index: -len(ids[index]))
         sizes = [(len(ids[index]) + max_tokens) * search.rows for index in order]
@@ -163,6 +165,7 @@ class TextToText(TextGenerator):
     def _stream(
         self, prompt: str, ids: list[int], search: TokenSearch, max_tokens: int, stop: Sequence[str]
     ) -> Iterator[str | Continuation]:
+        self._count_prompt(ids)
         tokenizer = self._subwords.tokenizer
         hypothesis = yield from stream_search(search, self.model, ids, tokenizer, stop=stop, max_tokens=max_tokens)
         yield make_continuation(prompt, hypothesis, tokenizer, stop=stop, max_tokens=max_tokens)

@@ -343,7 +343,6 @@ class CausalLanguageModel(Decoder, ABC):
         origins, skipped = model.weight_names.origins(stored)
         checkpoint_reader.check_layers(hyperparameters.layers, origins, "layers")
         checkpoint_reader.load_weights(model, origins, dtype)
-        model.tie()
         model.tokenizer = checkpoint_reader.read_tokenizer(
             folder, pad_id=hyperparameters.pad_id, limit=model.max_tokens, vocabulary=hyperparameters.vocabulary
         )

@@ -85,4 +85,4 @@ def _tie_equal_weights(model: T5) -> None:
     """Tie the output layer if it has the numbers of the embedding: some files hold a shared matrix twice."""
     if model.config.scale_output and torch.equal(model.output.weight, model.encoder.token_embedding.weight):
         model.config = replace(model.config, tied=True)
-    model.tie()
+        model.tie()

@@ -178,7 +178,6 @@ class MaskedLanguageModel(Encoder, ABC):
         with checkpoint_reader.init_on_meta():
             model = cls(hyperparameters)
         checkpoint_reader.load_weights(model, origins, dtype)
-        model.tie()
         model.tokenizer = checkpoint_reader.read_tokenizer(
             folder,
             pad_id=config.optional_integer("pad_token_id"),

@@ -145,7 +145,6 @@ class TokenModel(EncoderDecoder, ABC):
             model = cls(hyperparameters)
         origins, _ = model.weight_names.origins(stored)
         checkpoint_reader.load_weights(model, origins, dtype)
-        model.tie()
         model.subwords = sequence_files.read_subwords(folder)
         sequence_files.check_vocabularies(model.subwords, model.vocab_sizes)
         model.metadata = sequence_files.read_metadata(folder)

@@ -1,6 +1,6 @@
 // The kernels of one instruction set for one dtype: a table of functions for each kind of kernels. `kernels.cpp` is
-// compiled once for each instruction set (for the matrix unit, matrix_kernels.cpp) and fills the tables; the drivers, compiled for any CPU, call through them. A
-// new kind of kernels gets a table of its own here.
+// compiled once for each instruction set (for the matrix unit, matrix_kernels.cpp) and fills the tables; the drivers,
+// compiled for any CPU, call through them. A new kind of kernels gets a table of its own here.
 #pragma once
 
 #include "decode_kernels.h"

@@ -1,9 +1,9 @@
 // A linear layer of many tokens: a task computes a panel of outputs of a block of rows (see linear.h).
 #include <algorithm>
 
-#include "cpu.h"
 #include "linear_kernels.h"
 #include "parallel.h"
+#include "table_in_use.h"
 
 namespace regard {
 
@@ -16,18 +16,7 @@ constexpr int64_t block_bytes = 8 << 20;
 constexpr int64_t tasks_per_thread = 4;
 constexpr int64_t rows_multiple = 48;  // as many as are multiplied together
 
-const LinearKernels* kernels_in_use(Dtype tokens) {
-#if REGARD_HAS_avx512_bf16
-    if (chosen_isa() == Isa::avx512_bf16) return avx512_bf16::linear_kernels(tokens);
-#endif
-#if REGARD_HAS_avx512
-    if (chosen_isa() >= Isa::avx512) return avx512::linear_kernels(tokens);
-#endif
-#if REGARD_HAS_avx2
-    if (chosen_isa() == Isa::avx2) return avx2::linear_kernels(tokens);
-#endif
-    return portable::linear_kernels(tokens);
-}
+const LinearKernels* kernels_in_use(Dtype tokens) { REGARD_RETURN_TABLE_WITH_BF16(linear_kernels(tokens)); }
 
 // Rows of a block: few enough for a task for each thread, and for the cache.
 int64_t choose_block_rows(const LinearArguments& given, int64_t number_bytes, int64_t panels, int threads) {

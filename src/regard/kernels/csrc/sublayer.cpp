@@ -6,27 +6,16 @@
 #include <vector>
 
 #include "array.h"
-#include "cpu.h"
 #include "drivers.h"
 #include "packed_projection.h"
 #include "sublayer_kernels.h"
+#include "table_in_use.h"
 
 namespace regard {
 
 namespace {
 
-const SublayerKernels& kernels_in_use(Dtype tokens) {
-#if REGARD_HAS_avx512_bf16
-    if (chosen_isa() == Isa::avx512_bf16) return avx512_bf16::sublayer_kernels(tokens);
-#endif
-#if REGARD_HAS_avx512
-    if (chosen_isa() >= Isa::avx512) return avx512::sublayer_kernels(tokens);
-#endif
-#if REGARD_HAS_avx2
-    if (chosen_isa() == Isa::avx2) return avx2::sublayer_kernels(tokens);
-#endif
-    return portable::sublayer_kernels(tokens);
-}
+const SublayerKernels& kernels_in_use(Dtype tokens) { REGARD_RETURN_TABLE_WITH_BF16(sublayer_kernels(tokens)); }
 
 // Rows of `width` numbers each, contiguous.
 class Rows {

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "cpu.h"
 #include "parallel.h"
+#include "table_in_use.h"
 #include "weight_gradient_kernels.h"
 
 namespace regard {
@@ -16,15 +16,7 @@ namespace {
 // so that the sums pass through the cache less often.
 int64_t choose_block_rows(int64_t sums) { return sums <= (int64_t{1} << 19) ? 128 : 512; }
 
-const WeightGradientKernels& kernels_in_use() {
-#if REGARD_HAS_avx512
-    if (chosen_isa() >= Isa::avx512) return avx512::weight_gradient_kernels();
-#endif
-#if REGARD_HAS_avx2
-    if (chosen_isa() == Isa::avx2) return avx2::weight_gradient_kernels();
-#endif
-    return portable::weight_gradient_kernels();
-}
+const WeightGradientKernels& kernels_in_use() { REGARD_RETURN_TABLE(weight_gradient_kernels()); }
 
 }  // namespace
 

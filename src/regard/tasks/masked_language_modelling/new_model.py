@@ -65,7 +65,6 @@ def with_head(model: MaskedLanguageModel) -> MaskedLanguageModel:
     made = make(replace(model.config, **parts))
     known = {name: weight for name, weight in model.state_dict().items() if name in made.state_dict()}
     made.load_state_dict(made.state_dict() | known)
-    made.tie()
     made.tokenizer, made.pooling, made.notes = model.tokenizer, model.pooling, model.notes
     return made
 
