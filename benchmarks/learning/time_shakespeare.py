@@ -1,9 +1,9 @@
 """``python -m benchmarks.learning.time_shakespeare``: tokens per second beside nanoGPT's own loop, in turns.
 
-Both train the configuration of ``train_shakespeare`` in float32: nanoGPT by its ``train.py`` in a clone of
-https://github.com/karpathy/nanoGPT, ours by the loop of ``regard train lm``. Each turn is a process of
-its own with the same number of threads; a rate is the median over the logged steps of all turns, the first quarter of
-each turn apart. Prints JSON.
+Both train the configuration of ``train_shakespeare``: nanoGPT by its ``train.py`` in a clone of
+https://github.com/karpathy/nanoGPT, which on a CPU is in float32; ours by the loop of ``regard train lm``, in the
+precision that it chooses on this processor and in float32. Each turn is a process of its own with the same number of
+threads; a rate is the median over the logged steps of all turns, the first quarter of each turn apart. Prints JSON.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from benchmarks.learning.train_shakespeare import BATCH, BLOCK, PEAK, SIZES
 from benchmarks.machine import machine, versions
+from regard.train.precision import choose_precision
 
 _TOKENS = BLOCK * BATCH
 _EVERY = 10
@@ -68,10 +70,10 @@ def time_nanogpt(clone: Path, out: Path, steps: int, *, compiled: bool) -> list[
     return [float(one) / 1000 for one in re.findall(r"^iter \d+: .*time ([\d.]+)ms", done.stdout, re.MULTILINE)]
 
 
-def time_regard(data: Path, out: Path, steps: int) -> list[float]:
+def time_regard(data: Path, out: Path, steps: int, *, dtype: str) -> list[float]:
     """The mean seconds of a step between logged steps of our loop."""
     command = [sys.executable, "-m", "benchmarks.learning.train_shakespeare", "--data", str(data), "--out", str(out)]
-    command += ["--steps", str(steps), "--dtype", "float32"]
+    command += ["--steps", str(steps), "--dtype", dtype]
     subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
     lines = (out.with_name(f"{out.name}.run") / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     return list(_seconds_per_step(lines, validated=steps // 4))
@@ -90,21 +92,28 @@ def main() -> int:
     asked = parse_options()
     text = gzip.decompress(asked.data.read_bytes()).decode() if asked.data.suffix == ".gz" else asked.data.read_text()
     write_characters(text, asked.nanogpt / "data" / "shakespeare_char")
-    kinds = ["regard", "nanoGPT", *(["nanoGPT, compiled"] if asked.compile else [])]
+    chosen = choose_precision("auto", torch.device("cpu"), say=lambda message: None)
+    dtypes = {f"regard, {dtype}": dtype for dtype in dict.fromkeys((chosen, "float32"))}
+    kinds = [*dtypes, "nanoGPT", *(["nanoGPT, compiled"] if asked.compile else [])]
     seconds: dict[str, list[float]] = {kind: [] for kind in kinds}
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder).resolve()
         for turn in range(asked.turns):
             for kind in kinds:
                 print(f"turn {turn + 1}: {kind}", file=sys.stderr)
-                if kind == "regard":
-                    found = time_regard(asked.data, out / f"regard-{turn}", asked.steps)
+                if kind in dtypes:
+                    found = time_regard(asked.data, out / f"{dtypes[kind]}-{turn}", asked.steps, dtype=dtypes[kind])
                 else:
                     found = time_nanogpt(asked.nanogpt, out / "nanogpt", asked.steps, compiled=kind != "nanoGPT")
                 seconds[kind] += found[len(found) // 4 :]
     rates = {kind: round(_TOKENS / statistics.median(found)) for kind, found in seconds.items()}
-    ratios = {kind: round(rates["regard"] / rate, 2) for kind, rate in rates.items() if kind != "regard"}
-    shown = {"tokens per second": rates, "as fast as": ratios, "threads": os.environ.get("OMP_NUM_THREADS")}
+    ratios = {f"{kind} / nanoGPT": round(rate / rates["nanoGPT"], 2) for kind, rate in rates.items()}
+    shown = {
+        "tokens per second": rates,
+        "ratios": ratios,
+        "chosen": chosen,
+        "threads": os.environ.get("OMP_NUM_THREADS"),
+    }
     print(json.dumps({**shown, "machine": machine(), "versions": versions()}, indent=2))
     return 0
 

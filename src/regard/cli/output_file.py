@@ -42,8 +42,7 @@ def open_output_file(out: Path | None) -> Iterator[TextIO]:
     if out is None:
         yield sys.stdout
     elif _is_device(out):
-        with out.open("w", encoding="utf-8", newline="\n") as file:
-            yield file
+        yield from _open_device(out)
     else:
         yield from _open_partial_file(out)
 
@@ -51,6 +50,16 @@ def open_output_file(out: Path | None) -> Iterator[TextIO]:
 def _is_device(out: Path) -> bool:
     """Whether the path is no regular file, such as /dev/null or a named pipe, and so must not be replaced."""
     return out.exists() and not out.is_file()
+
+
+def _open_device(out: Path) -> Iterator[TextIO]:
+    try:
+        with out.open("w", encoding="utf-8", newline="\n") as file:
+            yield file
+    except OSError as error:
+        if isinstance(error, RegardError):
+            raise
+        raise write_error(f"{out} cannot be written", error) from error
 
 
 def _open_partial_file(out: Path) -> Iterator[TextIO]:

@@ -111,7 +111,7 @@ class TrainingOptions(ABC):
     epochs: Annotated[int | None, typer.Option("--epochs", min=1, help="Maximum epochs.", show_default=False)] = None
     steps: Annotated[int | None, typer.Option("--steps", min=1, help="Maximum steps.", show_default=False)] = None
     minutes: Annotated[
-        float | None, typer.Option("--minutes", min=0.0, help="Maximum training time, in minutes.", show_default=False)
+        float | None, typer.Option("--minutes", help="Maximum training time, in minutes.", show_default=False)
     ] = None
     patience: int = 10
     validate_every: Annotated[

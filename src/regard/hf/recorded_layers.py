@@ -24,6 +24,7 @@ from regard.hf.recorded_bias import simplify_bias
 from regard.hf.recorded_mechanism import make_mechanism
 from regard.hf.token_buffer import TokenBuffer
 from regard.hf.visible_keys import VisibleKeys
+from regard.layers.activation_checkpoint import is_recomputing
 from regard.models.weight_names import abbreviate_names
 from regard.recording import CallSource, LayerCall
 
@@ -63,7 +64,7 @@ def report_call(
 ) -> None:
     """Add a call of the layer ``module`` to every open recording of its model."""
     listeners = [listener for listener in _listeners if module in listener.names]
-    if not listeners:
+    if not listeners or is_recomputing():  # gradient checkpointing computes the call again, in the backward pass
         return
     visible = visible.from_key_0
     keys = key.shape[2] if visible.stop is None else visible.stop

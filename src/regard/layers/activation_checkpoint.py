@@ -10,10 +10,8 @@ Chen et al. 2016, "Training deep nets with sublinear memory cost", section 4; th
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,8 +20,6 @@ from torch.utils.checkpoint import checkpoint
 
 from regard.arguments import explain_arguments
 from regard.errors import RefusedError, check_flag, check_kind
-
-_thread = threading.local()
 
 
 class CheckpointedBlock(nn.Module, ABC):
@@ -40,11 +36,7 @@ class CheckpointedBlock(nn.Module, ABC):
         """Compute ``function(tokens)``, without storing its activations if the block is ``checkpointed``."""
         if not self.checkpointed or not torch.is_grad_enabled():
             return function(tokens)
-        output: Tensor
-        if torch.compiler.is_compiling():  # a compiler cannot trace the contexts, and no recording is open in a graph
-            output = checkpoint(function, tokens, use_reentrant=False)
-        else:
-            output = checkpoint(function, tokens, use_reentrant=False, context_fn=_contexts)
+        output: Tensor = checkpoint(function, tokens, use_reentrant=False)
         return output
 
 
@@ -74,20 +66,8 @@ def checkpoint_activations(model: nn.Module, *, enabled: bool = True) -> int:
 
 
 def is_recomputing() -> bool:
-    """Whether this thread computes a block again, in the backward pass."""
-    return getattr(_thread, "recomputing", False)
+    """Whether this thread is in a backward pass, in which what was computed before is computed again.
 
-
-def _contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """The contexts of the first computation and of the second, for ``torch.utils.checkpoint``."""
-    return nullcontext(), _recomputing()
-
-
-@contextmanager
-def _recomputing() -> Iterator[None]:
-    before = is_recomputing()
-    _thread.recomputing = True
-    try:
-        yield
-    finally:
-        _thread.recomputing = before
+    A compiler computes again on its own, and the code that it traces once is not in a backward pass.
+    """
+    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() >= 0

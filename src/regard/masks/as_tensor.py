@@ -65,7 +65,7 @@ def as_device(device: Any) -> torch.device | None:
             "unknown or unavailable device",
             expected="a torch.device, or its name",
             got=short_repr(device),
-            do='for example device="cpu"',
+            do='for example "cpu"',
         ) from error
     return named
 

@@ -23,7 +23,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from regard.errors import DataError
+from regard.errors import DataError, RegardError
 from regard.models.checkpoint_writer import recover_model
 from regard.train import state_dicts
 from regard.train.averaging import average_states
@@ -202,12 +202,16 @@ class Trainer:
         """Raise DataError after too many consecutive steps with a NaN or infinite gradient; a single one is skipped."""
         self._nonfinite_steps = 0 if math.isfinite(norm) else self._nonfinite_steps + 1
         if self._nonfinite_steps >= _MAX_NONFINITE_STEPS:
-            raise DataError(
-                f"the loss was NaN or infinite for {self._nonfinite_steps} steps",
-                expected="a finite gradient",
-                got=f"{norm} at step {self.progress.step}",
-                do="lower the learning rate, lengthen the warm-up, or train in float32",
-            )
+            raise self._divergence_error(norm)
+
+    def _divergence_error(self, norm: float) -> DataError:
+        steps = self._nonfinite_steps
+        return DataError(
+            f"the loss was NaN or infinite for {steps} {'step' if steps == 1 else 'steps'}",
+            expected="a finite gradient",
+            got=f"{norm} at step {self.progress.step}",
+            do="lower the learning rate, lengthen the warm-up, or train in float32",
+        )
 
     def _report(self, rate: float, norm: float) -> None:
         now = time.monotonic()
@@ -285,7 +289,12 @@ class Trainer:
         others = [] if device.type == "cpu" else [device]  # explicit: with several GPUs torch warns, and forks all
         self._full_model.eval()  # a step starts with train()
         with torch.no_grad(), torch.random.fork_rng(others, device_type=device.type if others else "cuda"):
-            return self.task.validate(self._full_model)
+            try:
+                return self.task.validate(self._full_model)
+            except RegardError as error:
+                if self._nonfinite_steps:
+                    raise self._divergence_error(math.nan) from error
+                raise
 
     def _save_model(self, result: Validation) -> None:
         """Write the model folder, replacing that of a worse model."""

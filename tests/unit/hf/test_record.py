@@ -224,6 +224,22 @@ def test_training_and_wrapped_models():
     assert len(seen) == len(same) == 2
 
 
+@pytest.mark.parametrize("is_reentrant", [False, True])
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")
+def test_gradient_checkpointing_records_each_call_once(is_reentrant):
+    kind = BY_NAME["llama"]
+    model, inputs = kind.build(), kind.inputs()
+    model.set_attn_implementation("regard")
+    with regard.record(model) as expected:
+        model(**inputs)
+    model.train()
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": is_reentrant})
+    with regard.record(model) as seen:
+        model(**inputs).logits.sum().backward()
+    assert [call.name for call in seen] == [call.name for call in expected]
+    assert all(torch.equal(one.query, other.query) for one, other in zip(seen, expected, strict=True))
+
+
 def test_another_model_is_not_recorded():
     kind = BY_NAME["llama"]
     first, second = kind.build(), kind.build()

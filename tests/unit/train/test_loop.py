@@ -444,6 +444,18 @@ def test_nonfinite_losses_are_skipped_and_finally_an_error(tmp_path):
     assert all(torch.isfinite(weight).all() for weight in weights(task))
 
 
+def test_validation_of_a_model_that_diverged_names_the_cause(tmp_path):
+    class Broken(Regression):
+        def loss(self, model, batch, share):
+            return super().loss(model, batch, share) * math.nan
+
+        def validate(self, model):
+            return Validation(score=math.nan)
+
+    with pytest.raises(DataError, match=r"(?s)NaN or infinite for 7 steps.*lower the learning rate"):
+        make_trainer(Broken(), tmp_path / "m", settings(steps=100)).run()
+
+
 def test_loss_of_a_skipped_step_is_not_reported(tmp_path):
     class Broken(Regression):
         steps = 0
