@@ -60,9 +60,9 @@ _MIN_SPEEDUP = 1.4
 """Speedup from which oneDNN is used for all products: about 2 over MKL on AMD Zen 5, 1.15 on Zen 4, 0.98 on an Intel
 Xeon of 2023.
 """
-_MIN_LARGE_PRODUCTS, _MIN_LARGE_WIDTH = 2**26, 512
+_MIN_LARGE_PRODUCTS, _MIN_LARGE_WIDTH = 2**26, 384
 """Number of multiplications that "onednn-large" takes to be large, and in training also the least width: from there on
-oneDNN takes 0.7 to 0.95 of the time on AMD Zen 4, and with gradients 0.75 to 1.05.
+oneDNN takes 0.7 to 0.95 of the time on AMD Zen 4, and with gradients 0.75 to 1.05 (of width 256 as long as MKL).
 """
 
 

@@ -3,9 +3,9 @@
 //     of_weight_oi = sum_r g_ro x_ri,   of_bias_o = sum_r g_ro         x (rows, inputs), g (rows, outputs), the gradient
 //                                                                      of the outputs
 //
-// Rows are processed a block at a time: columns of x and of g are packed 64 at a time, and each pair of packed blocks is a
-// task that adds its products to 64 x 64 sums of its own. So every block of x serves all outputs and every block of g all
-// inputs, and no sum depends on the number of threads.
+// Columns of x and of g are packed 64 at a time, and each pair of packed blocks of columns is a task that computes 64 x 64
+// sums. So every block of x serves all outputs and every block of g all inputs, and no sum depends on the number of
+// threads.
 #pragma once
 
 #include "gemm_microkernel.h"
