@@ -1,12 +1,14 @@
 """Layers: multi-head attention, feed-forward, and the encoder and decoder blocks of models."""
 
 from regard.layers.activation_checkpoint import checkpoint_activations
-from regard.layers.block import DecoderBlock, DecoderCache, EncoderBlock, decoder_block, encoder_block
 from regard.layers.conformer_block import ConformerBlock, ConvolutionModule
 from regard.layers.convolution_subsampling import ConvolutionSubsampling
 from regard.layers.cross_block import CrossAttentionBlock
+from regard.layers.decoder import DecoderBlock, decoder_block
+from regard.layers.decoder_cache import DecoderCache
 from regard.layers.deepseek import latent_attention_from_deepseek
 from regard.layers.dropout import Dropout
+from regard.layers.encoder import EncoderBlock, encoder_block
 from regard.layers.feed_forward import ACTIVATIONS, FeedForward
 from regard.layers.gated_delta_net import GatedDeltaNet
 from regard.layers.latent import LatentAttention

@@ -19,7 +19,7 @@ from typing import NamedTuple, final
 
 from torch import Tensor, nn
 
-from regard.errors import check_kind
+from regard.errors import check_choice, check_kind, check_number, check_size
 from regard.layers.dropout import Dropout
 
 
@@ -102,3 +102,17 @@ class NoResidual(Residual):
     def norms(self) -> ResidualNorms:
         """One norm, before the sublayer."""
         return ResidualNorms(before=self._modules["norm"], adds=False)
+
+
+_BY_NAME: dict[str, type[Residual]] = {"post": PostNorm, "pre": PreNorm}
+
+
+def make_residual(norm: str, width: int, epsilon: float, dropout: float) -> Residual:
+    """Make a residual connection, "post" or "pre", with a LayerNorm; ``dropout`` applies to the output of the sublayer.
+
+    Raises OptionError for arguments that do not fit.
+    """
+    check_choice("norm", norm, _BY_NAME)
+    check_size("width", width)
+    check_number("epsilon", epsilon, least=0.0)
+    return _BY_NAME[norm](nn.LayerNorm(width, eps=epsilon), dropout=dropout)

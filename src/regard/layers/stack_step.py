@@ -30,7 +30,8 @@ from regard.kernels.operators.decoder_stack_op import (
 )
 from regard.kernels.operators.kernel_arguments import KernelArguments, make_kernel_arguments
 from regard.kernels.operators.sublayer_op import RotationFactors
-from regard.layers.block import DecoderBlock, DecoderCache
+from regard.layers.decoder import DecoderBlock
+from regard.layers.decoder_cache import DecoderCache
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.plain_module import NAMES_OF_HOOKS, is_unmodified
 from regard.layers.sublayer_step import can_step, fit_heads, read_attention, read_feed_forward, read_norm, read_norms

@@ -15,7 +15,7 @@ from torch import nn
 import regard
 from regard.kernels.extension import native
 from regard.kernels.support import is_portable
-from regard.layers import block, stack_step
+from regard.layers import decoder, stack_step
 from regard.layers.int8_linear import Int8Linear
 from regard.mechanisms import DotProduct
 from small_decoders import LAYERS, MODELS, VOCABULARY, draw_ids, make_gpt2, make_llama
@@ -369,7 +369,7 @@ class TestOwnership:
 def test_blocks_are_called_alone(monkeypatch, calls):
     """The calls for sublayers, with which others are compared here, are not made beside those for all layers."""
     made = []
-    monkeypatch.setattr(block, "attention_step", lambda *given: made.append(given))
+    monkeypatch.setattr(decoder, "attention_step", lambda *given: made.append(given))
     run(make_gpt2())
     assert len(calls) == 4
     assert not made

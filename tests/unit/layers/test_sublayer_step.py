@@ -29,7 +29,7 @@ from regard.layers import (
     PreNorm,
     RMSNorm,
     SandwichNorm,
-    block,
+    decoder,
 )
 from regard.layers.int8_linear import Int8Linear
 from regard.mechanisms import DotProduct
@@ -109,7 +109,7 @@ def run_steps(layer, *, batch=3, steps=3, length=1, dtype=torch.float32, mask=No
 
 def run_modules(monkeypatch, layer, **options):
     with monkeypatch.context() as patched:
-        patched.setattr(block, "can_step", lambda tokens: False)
+        patched.setattr(decoder, "can_step", lambda tokens: False)
         return run_steps(layer, **options)
 
 
@@ -209,7 +209,7 @@ class TestEqualToModules:
             return output
 
         with monkeypatch.context() as patched:
-            patched.setattr(block, "can_step", lambda tokens: False)
+            patched.setattr(decoder, "can_step", lambda tokens: False)
             expected = run()
         found = run()
         assert len(calls) == 8  # the first state of self-attention is empty
@@ -231,7 +231,7 @@ class TestEqualToModules:
         found = run()
         assert len(calls) == 2 * 90 - 1
         with monkeypatch.context() as patched:
-            patched.setattr(block, "can_step", lambda tokens: False)
+            patched.setattr(decoder, "can_step", lambda tokens: False)
             expected = run()
         assert (found.double() - expected.double()).abs().max() <= TOLERANCE[dtype] * expected.abs().max()
 

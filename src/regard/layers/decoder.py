@@ -1,111 +1,31 @@
-"""Encoder and decoder blocks: attention and feed-forward, each with a residual connection (``Residual``).
+"""Decoder block: self-attention, cross-attention to a memory (if there is one), then a feed-forward layer.
 
-Vaswani et al. 2017, section 3.1 and figure 1. A decoder block without cross-attention is the block of a GPT.
+Each has a residual connection (``Residual``). Vaswani et al. 2017, section 3.1 and figure 1. A decoder block without
+cross-attention is the block of a GPT.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol, final, overload
+from typing import Any, final, overload
 
-from jaxtyping import Int, Shaped
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, RefusedError, ShapeError, check_choice, check_flag, check_number, check_size
+from regard.errors import OptionError, RefusedError, ShapeError, check_flag
 from regard.kernels.request import Bias
 from regard.layers.activation_checkpoint import CheckpointedBlock
+from regard.layers.decoder_cache import DecoderCache, SharedEntries
 from regard.layers.feed_forward import FeedForward
 from regard.layers.mixture_of_experts import MixtureOfExperts
 from regard.layers.multi_head import MultiHeadAttention
-from regard.layers.residual import PostNorm, PreNorm, Residual
+from regard.layers.residual import Residual, make_residual
 from regard.layers.sublayer_step import attention_step, can_step, cross_attention_step, feed_forward_step
 from regard.masks.base import Mask
 from regard.mechanisms.base import Mechanism
 from regard.mechanisms.key_value_cache import KeyValueCache
 from regard.mechanisms.state import State
 from regard.positions.base import PairBias, Rotation
-
-_RESIDUALS: dict[str, type[Residual]] = {"post": PostNorm, "pre": PreNorm}
-
-
-@final
-@explain_arguments
-class EncoderBlock(CheckpointedBlock):
-    """Encoder block: self-attention, then feed-forward. Each residual is a ``PreNorm`` or ``PostNorm``."""
-
-    def __init__(
-        self,
-        *,
-        attention: MultiHeadAttention,
-        feed_forward: FeedForward,
-        attention_residual: Residual,
-        feed_forward_residual: Residual,
-    ) -> None:
-        super().__init__()
-        self.attention, self.attention_residual = attention, attention_residual
-        self.feed_forward, self.feed_forward_residual = feed_forward, feed_forward_residual
-
-    def forward(self, tokens: Tensor, *, mask: Mask | None = None, bias: Bias | None = None) -> Tensor:
-        """Transform tokens (batch, length, width) to the same shape.
-
-        ``bias`` is added to the scores of self-attention, which then has no position that is a bias.
-        """
-
-        def transform(tokens: Tensor) -> Tensor:
-            tokens = self.attention_residual(tokens, lambda inner: self.attention(inner, mask=mask, bias=bias))
-            output: Tensor = self.feed_forward_residual(tokens, self.feed_forward)
-            return output
-
-        return self.run_checkpointed(transform, tokens)
-
-
-@final
-@dataclass(frozen=True)
-class DecoderCache:
-    """Decoding cache of a decoder block: state of self-attention, and keys and values of the encoder's output."""
-
-    own: State | None = None
-    """State of self-attention; None before the first token."""
-    memory: KeyValueCache | None = None
-    """Keys and values of cross-attention; None before the first call, or without cross-attention."""
-
-    @property
-    def length(self) -> int:
-        """Number of decoded tokens in the cache."""
-        return 0 if self.own is None else self.own.length
-
-    def visible_keys(self, new: int) -> int:
-        """Number of keys that the next ``new`` queries of self-attention are shown."""
-        return new if self.own is None else self.own.visible_keys(new)
-
-    def reordered(self, entries: Int[Tensor, " batch"]) -> DecoderCache:
-        """Select batch entries by index, in that order. Raises OptionError for invalid indices."""
-        return self.select(entries, entries)
-
-    def select(self, own: Int[Tensor, " own"] | None, memory: Int[Tensor, " memory"] | None) -> DecoderCache:
-        """Select entries of ``own`` and of ``memory`` by separate indices, in that order; None keeps all entries."""
-        old, known = self.own, self.memory
-        return DecoderCache(
-            old if own is None or old is None else old.reordered(own),
-            known if memory is None or known is None else known.reordered(memory),
-        )
-
-
-class SharedEntries(Protocol):
-    """Mapping of the rows of a batch to shared cache entries, so that their keys and values are stored once.
-
-    Rows of one entry attend as several queries of it: for example, all beams of a sentence attend to the same source.
-    """
-
-    def rows_to_queries(self, rows: Shaped[Tensor, "rows 1 width"]) -> Shaped[Tensor, "entries queries width"]:
-        """Arrange the rows as queries of their entries; entries with fewer rows than others are padded."""
-        ...
-
-    def queries_to_rows(self, queries: Shaped[Tensor, "entries queries width"]) -> Shaped[Tensor, "rows 1 width"]:
-        """Invert ``rows_to_queries``: rows in their original order, without padding."""
-        ...
 
 
 @final
@@ -364,43 +284,15 @@ def _no_cross_attention_error(memory: Tensor) -> OptionError:
     )
 
 
-@explain_arguments
-def encoder_block(
-    width: int,
-    heads: int,
-    inner: int,
-    *,
-    norm: str = "post",
-    activation: str = "relu",
-    dropout: float = 0.0,
-    attention_dropout: float = 0.0,
-    inner_dropout: float = 0.0,
-    epsilon: float = 1e-5,
-    key_value_heads: int | None = None,
-    mechanism: str | Mechanism = "dot_product",
-    mechanism_options: Mapping[str, Any] | None = None,
-    position: Rotation | PairBias | None = None,
-) -> EncoderBlock:
-    """Build an encoder block for tokens of ``width`` with ``heads`` heads.
-
-    ``norm`` is "post" (as published in 2017) or "pre"; ``inner`` is the size of the feed-forward layer. ``dropout``
-    applies to the output of each sublayer, as published; ``attention_dropout`` to the attention weights,
-    ``inner_dropout`` to the inner layer of the feed-forward.
-    """
-    return EncoderBlock(
-        attention=MultiHeadAttention(
-            width,
-            heads,
-            key_value_heads=key_value_heads,
-            mechanism=mechanism,
-            mechanism_options=mechanism_options,
-            position=position,
-            dropout=attention_dropout,
-        ),
-        feed_forward=FeedForward(width, inner, activation=activation, dropout=inner_dropout),
-        attention_residual=_make_residual(norm, width, epsilon, dropout),
-        feed_forward_residual=_make_residual(norm, width, epsilon, dropout),
-    )
+def _require_memory(memory: Tensor | None) -> Tensor:
+    if memory is None:
+        raise OptionError(
+            "this block attends to a memory, but none was passed",
+            expected="memory (batch, keys, key_width)",
+            got="None",
+            do="pass the encoder's output; with a cache it is needed in the first call only",
+        )
+    return memory
 
 
 @explain_arguments
@@ -439,25 +331,7 @@ def decoder_block(
         ),
         cross_attention=MultiHeadAttention(width, heads, dropout=attention_dropout) if cross_attention else None,
         feed_forward=FeedForward(width, inner, activation=activation, dropout=inner_dropout),
-        attention_residual=_make_residual(norm, width, epsilon, dropout),
-        cross_attention_residual=_make_residual(norm, width, epsilon, dropout) if cross_attention else None,
-        feed_forward_residual=_make_residual(norm, width, epsilon, dropout),
+        attention_residual=make_residual(norm, width, epsilon, dropout),
+        cross_attention_residual=make_residual(norm, width, epsilon, dropout) if cross_attention else None,
+        feed_forward_residual=make_residual(norm, width, epsilon, dropout),
     )
-
-
-def _make_residual(norm: str, width: int, epsilon: float, dropout: float) -> Residual:
-    check_choice("norm", norm, _RESIDUALS)
-    check_size("width", width)
-    check_number("epsilon", epsilon, least=0.0)
-    return _RESIDUALS[norm](nn.LayerNorm(width, eps=epsilon), dropout=dropout)
-
-
-def _require_memory(memory: Tensor | None) -> Tensor:
-    if memory is None:
-        raise OptionError(
-            "this block attends to a memory, but none was passed",
-            expected="memory (batch, keys, key_width)",
-            got="None",
-            do="pass the encoder's output; with a cache it is needed in the first call only",
-        )
-    return memory
