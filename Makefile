@@ -95,7 +95,7 @@ $(VENV)/bin/python:
 $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@command -v $(firstword $(CXX)) >/dev/null \
 	  || { echo "regard's kernels are C++, and there is no compiler $(CXX). Try: apt install g++, or make CXX=clang++ $(MAKECMDGOALS)"; exit 1; }
-	@echo "installing regard and torch (about 200 MB), and building the kernels (a minute), once"
+	@echo "installing regard and torch, and building the kernels (some minutes), once"
 	@$(PIP) $(BUILD_TOOLS)
 	@$(PIP) --no-build-isolation --editable .
 	@touch $@

@@ -69,7 +69,10 @@ def read_all() -> list[dict[str, Any]]:
 
 def _render_machine(report: dict[str, Any]) -> Iterator[str]:
     measured = [suite["measured"] for suite in report["families"].values()]
-    described, peaks = measured[-1]["machine"], measured[-1]["peaks"]
+    described = measured[-1]["machine"]
+    peaks: dict[str, float] = {}
+    for one in measured:  # other load makes some lower
+        peaks |= {name: max(value, peaks.get(name, 0.0)) for name, value in one["peaks"].items()}
     verdicts = [
         verdict for suite in report["families"].values() for case in suite["cases"] for verdict in case["verdicts"]
     ]
@@ -80,7 +83,7 @@ def _render_machine(report: dict[str, Any]) -> Iterator[str]:
         f"{described['memory GB']:g} GB of memory, {described['system']}. "
         f"{reached} of {len(verdicts)} targets reached.\n"
     )
-    yield "| peak rate | |"
+    yield "| peak rate, the highest of all runs | |"
     yield "|---|---|"
     for name, value in peaks.items():
         yield f"| {name} | {formatting.rate(value, 'GB/s' if name.startswith('read') else 'GFLOP/s')} |"

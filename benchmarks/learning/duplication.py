@@ -1,7 +1,7 @@
 """The duplication task: sequences 0 w 0 w of random symbols, of which the second w is predicted.
 
-Kitaev et al. 2020 (Reformer), section 5: w has 511 symbols from 1 to 127, a sequence 1,024, and the model one layer of
-width 256 with 4 heads and a feed-forward layer of 256. A token can be predicted only by attention to its first copy.
+Kitaev et al. 2020 (Reformer), section 2.1: w has 511 symbols from 1 to 127, a sequence 1,024, and the model one layer
+of width 256 with 4 heads and a feed-forward layer of 256. A token can be predicted only by attention to its first copy.
 """
 
 from __future__ import annotations

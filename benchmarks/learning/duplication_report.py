@@ -14,7 +14,7 @@ _TEXT = """\
 ## Duplication
 
 A sequence has the form 0 w 0 w, where w is a string of random symbols from 1 to 127. The model predicts the second w,
-whose next symbol is the one that stands half of the sequence before (Kitaev et al. 2020, section 5). One layer of
+whose next symbol is the one that stands half of the sequence before (Kitaev et al. 2020, section 2.1). One layer of
 [Reformer](mechanisms.md#reformer) is trained with 4 hash rounds, with as many buckets as make 32 tokens in each on
 average. It is evaluated with other numbers of rounds too, without further training: with more rounds, the query and
 the symbol to copy share a bucket more often. The published model uses chunks of sorted tokens, this one exact attention

@@ -250,7 +250,7 @@ SUITE = Suite(
         "steps: 64 tokens after a prompt of 960, which is not timed. The bytes are those of the weights that a step "
         "multiplies, and of keys and values, in the dtype of the case, also where a contestant reads fewer (int8) or "
         "others (llama.cpp, float16): their rates compare times.",
-        "static and dynamic: transformers' generate with that cache. native-int8: regard with int8 weights.",
+        "transformers, static and dynamic cache: its generate with that cache.",
         "prompt: 1,024 tokens and the token after them.",
     ),
 )

@@ -207,7 +207,7 @@ SUITE = Suite(
     notes=(
         "64 tokens from a source of 128, which is encoded before, without being timed. The bytes are those of the "
         "decoder's weights that a step multiplies, and of keys and values.",
-        "static and dynamic: transformers' generate with that cache.",
+        "transformers, static and dynamic cache: its generate with that cache.",
         "The padding token has an embedding of zeros, so all write the same tokens: regard never writes padding, which "
         "a T5 with random weights would write after its start token, the same one.",
     ),

@@ -173,7 +173,7 @@ SUITE = Suite(
     ),
     notes=(
         "timm gets queries, keys and values, without its projections. It takes no mask, so it has no causal case.",
-        "native-dense is softmax attention without the mixing, another result.",
+        "regard, dense, is softmax attention without the mixing, another result.",
         "Operations: 4 x (64 + 8) for each pair of a query and a visible key of a head, and 3.5 times as many forward "
         "and backward.",
     ),

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from numbers import Integral, Real
+from pathlib import Path
 from reprlib import Repr
 from types import FunctionType
 from typing import Any, ClassVar, SupportsFloat, TypeGuard
@@ -245,12 +246,23 @@ _DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EFBIG, *([errno.EDQUOT] if hasattr(errn
 def write_error(what: str, error: OSError, *, then: str = "") -> OutputError:
     """Build the error for a failed write: ``what`` went wrong, the system's reason, and what to do, then ``then``."""
     full = error.errno in _DISK_FULL_ERRNOS
-    do = "free some disk space" if full else "choose a place where you may write"
+    missing = error.errno == errno.ENOENT
+    do = "free some disk space" if full else "create the folder" if missing else "choose a place where you may write"
     return OutputError(
         what,
         expected="free space on the disk" if full else "a writable place",
         got=error.strerror or str(error),
         do=f"{do}; {then}" if then else do,
+    )
+
+
+def missing_folder_error(out: Path) -> OutputError:
+    """Build the error for an output in a folder that does not exist."""
+    return OutputError(
+        "the output's folder does not exist",
+        expected="an existing folder",
+        got=str(out.parent),
+        do="create the folder, or choose another",
     )
 
 

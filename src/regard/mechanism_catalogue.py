@@ -278,7 +278,7 @@ _TABLE = (
         name="reformer",
         mechanism=Reformer,
         equation="softmax(q . k / norm(k)) v, over keys with h(k) = h(q), h random",
-        paper="Kitaev et al. 2020, Reformer: the efficient Transformer, sections 2 and 3",
+        paper="Kitaev et al. 2020, Reformer: the efficient Transformer, section 2",
         cost="n (n / buckets) rounds d",
     ),
     CatalogueRow(

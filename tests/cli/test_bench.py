@@ -139,7 +139,7 @@ def test_a_text_and_a_model(run, tmp_path, tiny_model):
         (["--data", "short.txt", "--model", "no/model"], 4, "no/model"),
         (["--model", "minilm"], 2, "--model needs a text"),
         (["-o", "out.png"], 2, "does not say what to write"),
-        (["-o", "no/folder/out.html"], 2, "folder does not exist"),
+        (["-o", "no/folder/out.html"], 5, "folder does not exist"),
         (["-o", "there.html"], 5, "there.html already exists"),
         (["12"], 2, "unexpected argument 12"),
     ],

@@ -17,6 +17,7 @@ from regard.errors import (
     DataError,
     MissingPackageError,
     OptionError,
+    OutputError,
     OutputExistsError,
     RegardError,
     UnknownWordsWarning,
@@ -320,7 +321,7 @@ class TestBadOutput:
         assert names() == [folder]
 
     def test_missing_parent_folder(self, embed):
-        with pytest.raises(OptionError, match="there is no folder nowhere"):
+        with pytest.raises(OutputError, match=r"(?s)folder does not exist.*nowhere"):
             embed("a", "-o", "nowhere/out.npy", "--model", "no such model")
 
     @pytest.mark.parametrize(

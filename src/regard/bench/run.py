@@ -193,7 +193,15 @@ def _measure_first_call(
         return replace(_without_result(case, first.refused), refused=first.refused)
     if first.failed is not None:
         return _without_result(case, first.failed)
-    return replace(case, peak_bytes=first.peak_bytes)
+    return replace(
+        case, peak_bytes=None if first.peak_bytes is None else max(first.peak_bytes, _output_bytes(case, settings))
+    )
+
+
+def _output_bytes(case: BenchCase, settings: BenchSettings) -> int:
+    """The bytes of the output, which a call adds at least: a process' memory grows by whole pages, or not at all."""
+    numbers = settings.batch * settings.heads * case.length * settings.head_dim
+    return numbers * getattr(torch, settings.dtype).itemsize
 
 
 def _measure_times(

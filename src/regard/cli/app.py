@@ -1,7 +1,7 @@
 """``regard``: the command, its verbs, and how errors reach a shell user.
 
 Exit codes: 0 success; 1 bug in regard; 2 wrong option or argument; 3 unusable input; 4 unusable model;
-5 the output exists or cannot be written; 6 an optional package is missing; 130 interrupted.
+5 the output exists or cannot be written; 6 an optional package is missing; 7 a cluster failed; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     epilog='Start with: regard view "I ate an apple." · For options and examples: regard COMMAND --help\n\n'
     "Exit codes: 0 success · 1 bug in regard · 2 wrong option · 3 unusable input · 4 unusable model · "
-    "5 output exists or cannot be written · 6 package missing · 130 interrupted",
+    "5 output exists or cannot be written · 6 package missing · 7 cluster failed · 130 interrupted",
 )
 
 

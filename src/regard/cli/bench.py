@@ -14,7 +14,7 @@ from regard.cli.progress import count_progress
 from regard.cli.shared_options import DEFAULT_MODEL, Device, Field, ModelName, Overwrite, drop_none
 from regard.cli.text_input import open_texts
 from regard.cli.verb import Verb
-from regard.errors import OptionError
+from regard.errors import OptionError, missing_folder_error
 
 if TYPE_CHECKING:
     from regard.bench import BenchReport, TextReport
@@ -221,12 +221,7 @@ def _check_out(out: Path | None, *, overwrite: bool) -> None:
             do=f"name it {out.with_suffix('.html').name}",
         )
     if not out.absolute().parent.is_dir():
-        raise OptionError(
-            "the output's folder does not exist",
-            expected="an existing folder",
-            got=str(out.parent),
-            do="create the folder, or choose another",
-        )
+        raise missing_folder_error(out)
 
 
 def _check_no_text(field: str | None, model: str | None) -> None:

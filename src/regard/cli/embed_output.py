@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regard.cli.stderr import say
-from regard.errors import DataError, OptionError, OutputExistsError, RegardError, write_error
+from regard.errors import DataError, OptionError, OutputExistsError, RegardError, missing_folder_error, write_error
 
 if TYPE_CHECKING:
     from regard.text.embedding_job import EmbeddingOptions
@@ -62,12 +62,7 @@ def open_parts(
     from regard.text.vector_files import find_format
 
     if not out.absolute().parent.is_dir():
-        raise OptionError(
-            f"there is no folder {out.parent}",
-            expected="an existing folder",
-            got=str(out),
-            do="create the folder first",
-        )
+        raise missing_folder_error(out)
     if data not in (None, "-") and out.exists() and out.samefile(str(data)):
         raise OptionError(
             "input and output are the same file", expected="two files", got=str(out), do="choose another --out"

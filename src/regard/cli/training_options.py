@@ -83,7 +83,12 @@ class TrainingOptions(ABC):
     ] = None
     warmup: Annotated[
         int | None,
-        typer.Option("--warmup", min=0, help="Warm-up steps. Default: chosen by the model size.", show_default=False),
+        typer.Option(
+            "--warmup",
+            min=0,
+            help="Warm-up steps. Default: chosen by the model size, but at most a tenth of the run.",
+            show_default=False,
+        ),
     ] = None
     smoothing: float = 0.0
     clip: Annotated[float, typer.Option("--clip", min=0.0, help="Maximum gradient norm; 0 disables clipping.")] = 1.0

@@ -16,6 +16,11 @@ from regard.errors import OptionError
 _METAVARS = {int: "N", float: "NUMBER", str: "TEXT"}
 
 
+def _join_lines(text: str) -> str:
+    """Join the lines of each paragraph, which Typer breaks where the source does."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+
+
 @final
 class Verb(TyperCommand):
     """Command of a verb, or of one of its tasks."""
@@ -25,6 +30,7 @@ class Verb(TyperCommand):
         self._has_arguments = any(one.param_type_name == "argument" for one in self.params)
         self.allow_extra_args = not self._has_arguments  # refused in ``parse_args``, with a better message
         name_types(self.params)
+        self.help = None if self.help is None else _join_lines(self.help)
 
     def get_help_option(self, ctx: Any) -> Any:
         """Return the ``--help`` option, without a type."""

@@ -3,7 +3,7 @@
     y_1 = x_1 + attention(norm(x_2))        x_2 = y_2 - feed_forward(norm(y_1))
     y_2 = x_2 + feed_forward(norm(y_1))     x_1 = y_1 - attention(norm(x_2))
 
-Gomez et al. 2017, "The reversible residual network"; Kitaev et al. 2020 (Reformer), section 4. Tokens are (batch,
+Gomez et al. 2017, "The reversible residual network"; Kitaev et al. 2020 (Reformer), section 3. Tokens are (batch,
 length, width); a stack starts with both streams equal to its input, and returns their mean. In training, the memory for
 tokens does not depend on the number of blocks, and a backward pass computes each block once more. Dropout and other
 random numbers are replayed: the state of the generators is kept for each sublayer that draws some, 5 KB on a CPU. The

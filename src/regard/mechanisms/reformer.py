@@ -7,7 +7,7 @@
 
 (``mechanisms.locality_hash`` defines h so that it is the same on every processor.)
 
-Kitaev et al. 2020, "Reformer: the efficient Transformer", sections 2 and 3. Queries and keys are one projection, which
+Kitaev et al. 2020, "Reformer: the efficient Transformer", section 2. Queries and keys are one projection, which
 layers read from ``shares_query_key``; so a query's own key is nearly always the closest, and it is left out unless
 there is no other. Keys are divided by their norm, as in the authors' code: k / sqrt(mean(k^2) + 10^-6), with a scale of
 1/sqrt(head_dim). Rounds are merged by their log-sum-exp, and a key that shares a bucket in several rounds counts once

@@ -369,7 +369,8 @@ def _commands_of(model: object) -> str:
     if isinstance(model, CausalLanguageModel):
         return "regard generate, regard evaluate lm, regard view"
     if isinstance(model, MaskedLanguageModel):
-        return "regard embed, regard view, regard evaluate mlm, regard train classify --from"
+        evaluated = ", regard evaluate mlm" if model.config.head else ""
+        return f"regard embed, regard view{evaluated}, regard train classify --from"
     if isinstance(model, Clip):
         return "regard embed, with texts or pictures, and regard classify --labels"
     if isinstance(model, AudioEncoder):

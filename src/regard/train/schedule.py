@@ -17,6 +17,7 @@ values that suit the data; the defaults are 1e-3 and 1,000.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -83,6 +84,15 @@ class Schedule:
             peak=peak if self.peak is None else self.peak,
             warmup=warmup if self.warmup is None else self.warmup,
         )
+
+    def limit_warmup(self, steps: int | None, say: Callable[[str], None]) -> Schedule:
+        """Limit the warm-up to a tenth of the ``steps`` of a run, and report it; None is an unknown number."""
+        warmup = _DEFAULT_WARMUP if self.warmup is None else self.warmup
+        most = warmup if steps is None else max(1, steps // _WARMUP_SHARE)
+        if warmup <= most:
+            return self
+        say(f"a warm-up of {most:,} {'step' if most == 1 else 'steps'} in place of {warmup:,}: the run has {steps:,}")
+        return replace(self, warmup=most)
 
     def rate(self, step: int, done: float = 0.0) -> float:
         """The learning rate of a step, counted from 1.

@@ -11,6 +11,7 @@ with the caller's arguments. Of several processes the main one decides, and the 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -222,7 +223,7 @@ def _begin_run(
         used = numeric_backends.current_backends() if on_cpu else {}
         precision = _choose_precision(task.layer, settings.precision, processes, folder, report, resume=resume)
         context = RunContext(replace(settings, precision=precision), report.say, processes.device)
-        settings = _prepare_task(task, replace(context, folder=folder.path if resume else None))
+        settings = _prepare_task(task, replace(context, folder=folder.path if resume else None), folder)
         run_settings = _run_settings(task, settings)
         processes.check_on_main(task.model)  # before an earlier run is replaced
         if resume:
@@ -236,12 +237,15 @@ def _begin_run(
         if on_cpu:
             numeric_backends.restore_backends(folder.read_setting("arithmetic"), report.say)
         settings = replace(settings, precision=folder.read_setting("precision"))
-        settings = _prepare_task(task, RunContext(settings, report.say, processes.device, folder.path))
+        settings = _prepare_task(task, RunContext(settings, report.say, processes.device, folder.path), folder)
     return settings
 
 
-def _prepare_task(task: Task, context: RunContext) -> Settings:
-    """Prepare the task, and return the settings with its values for those that were None."""
+def _prepare_task(task: Task, context: RunContext, folder: RunFolder) -> Settings:
+    """Prepare the task, and return the settings with its values for those that were None.
+
+    The warm-up of a run that was started is what it was then, also if its bound was raised since.
+    """
     from regard.layers import checkpoint_activations
     from regard.train.optimizers import check_optimizer
 
@@ -250,7 +254,21 @@ def _prepare_task(task: Task, context: RunContext) -> Settings:
         checkpoint_activations(task.model)
     check_optimizer(context.settings.optimizer, task.model)
     settings = task.complete(context.settings)
-    return replace(settings, schedule=settings.schedule.complete())
+    schedule = settings.schedule.complete()
+    if context.settings.schedule.warmup is None:
+        if context.folder is not None:
+            schedule = replace(schedule, warmup=folder.read_setting("warmup"))
+        else:
+            schedule = schedule.limit_warmup(_count_steps(task, settings), context.say)
+    return replace(settings, schedule=schedule)
+
+
+def _count_steps(task: Task, settings: Settings) -> int | None:
+    """The most steps of a run; None if only its time or its scores end it."""
+    bounds = [] if settings.steps is None else [settings.steps]
+    if settings.epochs is not None:
+        bounds.append(settings.epochs * math.ceil(len(task.epoch(0)) / settings.accumulate))
+    return min(bounds, default=None)
 
 
 def _choose_precision(

@@ -20,7 +20,15 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from regard.errors import DataError, OptionError, OutputExistsError, check_flag, check_kind, write_error
+from regard.errors import (
+    DataError,
+    OptionError,
+    OutputExistsError,
+    check_flag,
+    check_kind,
+    missing_folder_error,
+    write_error,
+)
 from regard.escape_text import escape_text
 from regard.view.layer_data import Json
 from regard.view.page_data import build_page_data
@@ -99,8 +107,8 @@ def write_html(page: str, path: Path) -> Path:
 def check_output_path(path: Path, *, overwrite: bool) -> None:
     """Check that a page can be written to ``path``, before a model is loaded.
 
-    Raises OptionError for a name that does not end in .html or .htm, a folder, or a missing parent folder;
-    OutputExistsError if ``path`` exists and ``overwrite`` is False.
+    Raises OptionError for a name that does not end in .html or .htm, and for a folder; OutputError for a missing parent
+    folder; OutputExistsError if ``path`` exists and ``overwrite`` is False.
     """
     if path.suffix.lower() not in SUFFIXES and not path.is_dir():
         raise OptionError(
@@ -114,12 +122,7 @@ def check_output_path(path: Path, *, overwrite: bool) -> None:
             "the output is a folder", expected="a file name", got=str(path), do="add a name such as attention.html"
         )
     if not path.parent.is_dir():
-        raise OptionError(
-            "the output's folder does not exist",
-            expected="an existing folder",
-            got=str(path.parent),
-            do="create the folder, or choose another",
-        )
+        raise missing_folder_error(path)
     if path.exists() and not overwrite:
         raise OutputExistsError(
             "the output already exists",

@@ -185,11 +185,14 @@ def _notes_of(made: list[Mechanism] | str) -> tuple[str, ...]:
         return ()
     one = made[0]
     notes = [f"{name} has random weights, which were not trained" for name, _ in one.named_parameters()]
+    copied: list[str] = []
     for extra in one.extra_inputs:
         if extra.projected and extra.copied_from is not None:
-            notes.append(f"{extra.name} is the {extra.copied_from}, as a copied projection gives it")
+            copied.append(extra.name)
         elif extra.projected:
             notes.append(f"{extra.name} has no trained projection in this model, and is left out")
+    if copied:
+        notes.append(f"{', '.join(copied)}: projected as the ordinary query, key or value is, since none is trained")
     return tuple(notes)
 
 

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from regard.atomic_write import atomic_write
-from regard.errors import DataError, OptionError, write_error
+from regard.errors import DataError, OptionError, missing_folder_error, write_error
 from regard.vision.picture_file import load_pillow
 
 SUFFIXES = (".gif", ".png", ".apng", ".webp")
@@ -27,7 +27,7 @@ _LEAST_MILLISECONDS, _LAST_MILLISECONDS = 20, 1000
 
 
 def check_animation_path(path: Path) -> None:
-    """Raise OptionError for a name whose ending is no format of an animation, or whose folder does not exist."""
+    """Raise OptionError for a name whose ending is no format of an animation, OutputError for a missing folder."""
     if path.suffix.lower() not in SUFFIXES:
         raise OptionError(
             "an episode is recorded as an animated picture",
@@ -36,12 +36,7 @@ def check_animation_path(path: Path) -> None:
             do=f"name it {path.with_suffix('.gif').name}; other programs convert it: ffmpeg -i episode.gif episode.mp4",
         )
     if not path.parent.is_dir():
-        raise OptionError(
-            "the folder of the recording does not exist",
-            expected="an existing folder",
-            got=str(path.parent),
-            do="create the folder, or choose another",
-        )
+        raise missing_folder_error(path)
 
 
 def write_animation(path: Path, frames: Sequence[bytes], *, frames_per_second: float) -> None:

@@ -11,6 +11,7 @@ import torch
 from regard.control import TokenRanges
 from regard.errors import OptionError, RefusedError
 from regard.models import Gato, GatoConfig
+from regard.tasks.describe_size import describe_layers, describe_weights
 from regard.tasks.gato.bin_embedding import order_bins
 from regard.tasks.gato.data import EnvironmentSpaces
 from regard.tasks.gato.presets import SIZES, Size
@@ -93,10 +94,9 @@ def new_model(recipe: GatoRecipe, size: Size, ranges: TokenRanges, *, length: in
 def describe_model(model: Gato, size: Size) -> str:
     """Describe the model in a line."""
     config = model.config
-    count = sum(weight.numel() for weight in model.parameters()) / 1e6
     return (
-        f"Gato {size.name}, {config.layers} layers of {config.width}, {config.vocabulary:,} ids, "
-        f"{count:.1f} million weights; sequences of {config.max_length} tokens"
+        f"Gato {size.name}, {describe_layers(config.layers, config.width)}, {config.vocabulary:,} ids, "
+        f"{describe_weights(model)}; sequences of {config.max_length} tokens"
     )
 
 

@@ -10,6 +10,7 @@ import torch
 from regard.errors import CheckpointError, OptionError
 from regard.models import CausalLanguageModel, Gpt2, Gpt2Config, Llama, LlamaConfig, load
 from regard.models.masked_language_model import MaskedLanguageModel
+from regard.tasks.describe_size import describe_layers, describe_weights
 from regard.tasks.document_presets import MAX_START_BLOCK, Size
 from regard.tasks.hyperparameters import apply_hyperparameters
 from regard.tasks.language_modelling.presets import PRESETS
@@ -77,10 +78,10 @@ def check_hyperparameters(recipe: LanguageModelRecipe) -> None:
 def describe_model(recipe: LanguageModelRecipe, size: Size, model: CausalLanguageModel, block: int) -> str:
     """Describe the model in a line."""
     config = model.config
-    count = sum(weight.numel() for weight in model.parameters()) / 1e6
     name = recipe.start or f"{type(model).__name__} {size.name}"
     return (
-        f"{name}, {config.layers} layers of {config.width}, {config.vocabulary:,} tokens, {count:.1f} million weights; "
+        f"{name}, {describe_layers(config.layers, config.width)}, {config.vocabulary:,} tokens, "
+        f"{describe_weights(model)}; "
         f"blocks of {block} tokens"
     )
 

@@ -22,6 +22,7 @@ from regard.models import (
     load,
 )
 from regard.models.masked_language_model import MaskedLanguageModel
+from regard.tasks.describe_size import describe_layers, describe_weights
 from regard.tasks.document_presets import MAX_START_BLOCK, Size
 from regard.tasks.hyperparameters import apply_hyperparameters
 from regard.tasks.masked_language_modelling.presets import PRESETS
@@ -109,10 +110,10 @@ def check_hyperparameters(recipe: MaskedLanguageModelRecipe) -> None:
 def describe_model(recipe: MaskedLanguageModelRecipe, size: Size, model: MaskedLanguageModel, block: int) -> str:
     """Describe the model in a line."""
     config = model.config
-    count = sum(weight.numel() for weight in model.parameters()) / 1e6
     name = recipe.start or f"{type(model).__name__} {size.name}"
     return (
-        f"{name}, {config.layers} layers of {config.width}, {config.vocabulary:,} tokens, {count:.1f} million weights; "
+        f"{name}, {describe_layers(config.layers, config.width)}, {config.vocabulary:,} tokens, "
+        f"{describe_weights(model)}; "
         f"blocks of {block} tokens, {100 * recipe.mask_share:g} % masked"
     )
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from regard.models import T5, EncoderDecoder, Recurrent, RecurrentConfig, T5Config, Transformer, TransformerConfig
+from regard.tasks.describe_size import describe_layers, describe_weights
 from regard.tasks.hyperparameters import apply_hyperparameters
 from regard.tasks.translation.new_subwords import SubwordPair
 from regard.tasks.translation.presets import SIZES, Size, choose_size
@@ -84,12 +85,12 @@ def _make_t5_config(recipe: TranslationRecipe, size: Size, of_subwords: dict[str
 
 def describe_model(recipe: TranslationRecipe, size: Size, model: EncoderDecoder) -> str:
     """Describe the chosen model in a line."""
-    count = sum(weight.numel() for weight in model.parameters()) / 1e6
+    weights = describe_weights(model)
     if recipe.model in CELLS:
-        return f"{recipe.model}, attention {model.config.attention}, {count:.1f} million weights"
+        return f"{recipe.model}, attention {model.config.attention}, {weights}"
     config = model.config
     if recipe.model == T5_MODEL:
-        return f"T5 {size.name}, {config.layers} layers of {config.width}, {count:.1f} million weights"
-    layers = f"{config.layers} layers of {config.width}, {config.norm}-norm"
+        return f"T5 {size.name}, {describe_layers(config.layers, config.width)}, {weights}"
+    layers = f"{describe_layers(config.layers, config.width)}, {config.norm}-norm"
     layers += "" if config.mechanism == "dot_product" else f", attention {config.mechanism}"
-    return f"Transformer {size.name}, {layers}, {count:.1f} million weights"
+    return f"Transformer {size.name}, {layers}, {weights}"
