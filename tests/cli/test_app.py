@@ -51,8 +51,8 @@ def test_closed_or_full_standard_streams(command, code, message, shell):
 
 
 def test_closed_or_full_stderr_keeps_the_exit_code(shell):
-    assert shell("REGARD embed a -o none/out.npy 2> /dev/full") == (2, "", "")
-    assert shell("REGARD embed a -o none/out.npy 2>&-") == (2, "", "")
+    assert shell("REGARD embed a -o none/out.npy 2> /dev/full") == (5, "", "")
+    assert shell("REGARD embed a -o none/out.npy 2>&-") == (5, "", "")
 
 
 def test_control_characters_in_file_names_are_escaped(shell):

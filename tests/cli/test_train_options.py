@@ -230,11 +230,22 @@ def test_resumed_run_refuses_changed_settings(folder):
     """Settings that the data or the version decided may be given explicitly, but not changed."""
     assert run(*TRAIN, "--dtype", "float32").exit_code == 0
     again = [*TRAIN[:-1], "3", "--dtype", "float32", "--resume"]
-    result = run(*again, "--model", "tiny", "--warmup", "500", "--set", "layers=4")
+    result = run(*again, "--model", "tiny", "--warmup", "1", "--set", "layers=4")
     assert result.exit_code == 0, result.exception
     assert "another warmup" in error_message(OutputExistsError, *again, "--warmup", "7")
     assert "another model.layers" in error_message(OutputExistsError, *again, "--set", "layers=2")
     assert "another model.type" in error_message(OutputExistsError, *again, "--model", "gru")
+
+
+def test_default_warmup_is_at_most_a_tenth_of_the_run(folder):
+    """And that of the run where it is resumed with more steps; a warm-up that was asked for is kept."""
+    result = run(*TRAIN[:-1], "20", "--dtype", "float32")
+    assert "a warm-up of 2 steps in place of 500: the run has 20" in result.stderr
+    assert json.loads((folder / "m.run" / "run.json").read_text())["warmup"] == 2
+    assert run(*TRAIN[:-1], "31", "--dtype", "float32", "--resume").exit_code == 0
+    assert json.loads((folder / "m.run" / "run.json").read_text())["warmup"] == 2
+    run(*TRAIN[:-1], "3", "--dtype", "float32", "--warmup", "30", "--overwrite")
+    assert json.loads((folder / "m.run" / "run.json").read_text())["warmup"] == 30
 
 
 def test_resumed_run_keeps_unrelated_files_in_the_model_folder(folder):

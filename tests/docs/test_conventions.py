@@ -24,6 +24,7 @@ IMPORT_ORDER = (
     "tensors",
     "huge_pages",
     "interleaved_timing",
+    "parse_value",
     "contract",
     "masks",
     "positions",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from regard.cli.completion import choice_completer
 from regard.cli.shared_options import PRECISIONS, Overwrite, Resume, check_resume
 from regard.cli.stderr import say
 from regard.errors import OptionError
+from regard.parse_value import parse_value
 
 if TYPE_CHECKING:
     from regard.train import RunResult, Task
@@ -203,8 +203,5 @@ def parse_hyperparameters(assignments: list[str]) -> dict[str, Any]:
         name, equals, value = one.partition("=")
         if not (name and equals and value):
             raise OptionError("wrong --set", expected="name=value", got=one, do="for example --set layers=4")
-        try:
-            hyperparameters[name] = json.loads(value)
-        except ValueError:
-            hyperparameters[name] = value
+        hyperparameters[name] = parse_value(value)
     return hyperparameters

@@ -15,6 +15,7 @@ from regard.arguments import explain_arguments
 from regard.errors import LARGEST_LENGTH, OptionError, check_choice, check_count, check_kind, unknown_name_error
 from regard.mechanism_catalogue import CatalogueRow, catalogue, mechanism
 from regard.mechanisms import Mechanism
+from regard.parse_value import parse_value
 
 _EXAMPLE = "longformer:window=8,performer"
 _BUCKET_TOKENS = 256
@@ -147,15 +148,8 @@ def _parse_one(text: str) -> MechanismChoice:
                 got=text[:200] or "nothing",
                 do=f"for example {_EXAMPLE}",
             )
-        options[option.strip()] = _parse_value(value.strip())
+        options[option.strip()] = parse_value(value.strip())
     return MechanismChoice(name.strip(), options)
-
-
-def _parse_value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
 
 
 def _split(text: str, separator: str) -> list[str]:

@@ -43,6 +43,9 @@ from regard.mechanisms.steps import Steps
 from regard.mechanisms.weights import observe_by_weights, weights_by_gradient
 from regard.validation import check_dropout, check_tokens, check_top, make_request, query_rows
 
+_LENGTHS_OF_MASKS = (2, 2**10, 2**20)
+"""Numbers of keys for which it is asked whether a mask is refused, until one is enough for the mask."""
+
 
 @explain_arguments
 class Mechanism(nn.Module, ABC):
@@ -119,18 +122,24 @@ class Mechanism(nn.Module, ABC):
     @final
     def refuses_mask(self, mask: Mask) -> str | None:
         """Return why it does not support a mask that fits any lengths, such as ``masks.causal()``; None if it does."""
-        return self.refuses(replace(self._request_of_any_length, mask=mask))
+        for keys in _LENGTHS_OF_MASKS:
+            try:
+                return self.refuses(replace(self._make_probe(keys), mask=mask))
+            except ShapeError:  # a mask that is made for more keys
+                if keys == _LENGTHS_OF_MASKS[-1]:
+                    raise
+        raise AssertionError("the last length returns or raises")
 
     @final
     def refuses_bias(self, bias: Bias) -> str | None:
         """Return why it supports no call with this bias, while it supports others; None if it does."""
-        request = self._request_of_any_length
+        request = self._make_probe(_LENGTHS_OF_MASKS[0])
         return None if self.refuses(request) is not None else self.refuses(replace(request, bias=bias))
 
-    @property
-    def _request_of_any_length(self) -> Request:
-        """A request without data, to ask for what would be refused at any length."""
-        tokens = torch.empty(1, self.heads, 2, self.head_dim, device="meta")
+    @final
+    def _make_probe(self, keys: int) -> Request:
+        """Make a request without data, to ask for what would be refused at any length."""
+        tokens = torch.empty(1, self.heads, keys, self.head_dim, device="meta")
         return Request(tokens, tokens, tokens, None, None, self.scale)
 
     @abstractmethod

@@ -186,8 +186,10 @@ class KeyValueCache(TokenCache):
 
 
 def take_rows(rows: Tensor, entries: object) -> Tensor:
-    """Select rows by index. Raises OptionError if ``entries`` is out of range, or not a tensor of integers."""
+    """Select rows by index. Raises OptionError if ``entries`` is out of range, or no tensor or list of integers."""
     try:
+        if isinstance(entries, list | tuple):
+            entries = torch.tensor(entries, device=rows.device)
         if isinstance(entries, Tensor) and entries.is_meta and not rows.is_meta:
             raise IndexError("entries without values")
         return rows.index_select(0, entries)  # type: ignore[arg-type]

@@ -92,7 +92,10 @@ def read_table(path: Path, kind: MediaKind, *, columns: Columns | None) -> Itera
             yield row
             continue
         names = labels_of_value(row.value, split=False)
-        yield LabelledFile(row.file, names[0], row.place) if names else SkippedFile(row.place, "there is no label")
+        if names is not None and len(names) == 1:
+            yield LabelledFile(row.file, names[0], row.place)
+        else:
+            yield SkippedFile(row.place, "it has several labels" if names else "there is no label")
 
 
 def read_rows(

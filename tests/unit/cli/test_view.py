@@ -19,6 +19,7 @@ from regard.errors import (
     DataError,
     MissingPackageError,
     OptionError,
+    OutputError,
     OutputExistsError,
     RefusedError,
     RegardError,
@@ -126,7 +127,7 @@ def test_invalid_input_is_refused(run: Run, tmp_path: Path) -> None:
     (tmp_path / "latin.txt").write_bytes(b"fine\ncaf\xe9\n")
     assert "line 2 of latin.txt is not UTF-8" in refusal_message(run, DataError, "--data", "latin.txt")
     assert "cannot read none.txt" in refusal_message(run, DataError, "--data", "none.txt")
-    assert "does not exist" in refusal_message(run, OptionError, "hi", "-o", "none/page.html")
+    assert "does not exist" in refusal_message(run, OutputError, "hi", "-o", "none/page.html")
 
 
 @pytest.mark.parametrize("name", ["page.pdf", "page.PNG", "page", "page.html.txt"])

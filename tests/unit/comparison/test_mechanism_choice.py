@@ -17,6 +17,12 @@ def test_parses_names_options_and_values():
     assert parse_choices(",".join(one.label for one in choices)) == choices
 
 
+@pytest.mark.parametrize(("text", "value"), [("True", True), ("false", False), ("None", None), ("null", None)])
+def test_constants_of_python_and_of_json(text, value):
+    (choice,) = parse_choices(f"reformer:shared={text}")
+    assert choice.options == {"shared": value}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -120,3 +120,6 @@ class TestDecoders:
 
 def test_a_mask_of_several_texts_is_no_error_to_ask_about():
     assert regard.mechanism("nsa", heads=4, head_dim=8).refuses_mask(masks.padding([5, 3])) is None
+    reason = regard.mechanism("nsa", heads=4, head_dim=8).refuses_mask(masks.padding([5, 3], side="left"))
+    assert reason is not None
+    assert "begin" in reason

@@ -113,6 +113,14 @@ def test_labels_of_json(tmp_path, value, labels):
     assert read(path) == ([("t", labels)], [])
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.tsv"])
+def test_several_labels_where_each_text_gets_one_are_skipped(tmp_path, name):
+    row = json.dumps({"text": "t", "label": ["a", "b"]}) if name.endswith("jsonl") else 'text\tlabel\nt\t["a", "b"]'
+    texts, ((reason, _),) = read(write(tmp_path / name, row + "\n"), labels="one")
+    assert texts == []
+    assert "several labels" in reason
+
+
 @pytest.mark.parametrize("value", [None, "", " ", {}, [None], [["a"]], float("nan")])
 def test_json_without_a_label_is_skipped(tmp_path, value):
     path = write(tmp_path / "a.jsonl", json.dumps({"text": "t", "label": value}) + "\n")

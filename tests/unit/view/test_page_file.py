@@ -98,7 +98,7 @@ def test_existing_file_is_kept_without_overwrite(tmp_path: Path) -> None:
 def test_unwritable_paths_are_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="is a folder"):
         check_output_path(tmp_path, overwrite=True)
-    with pytest.raises(OptionError, match="does not exist"):
+    with pytest.raises(OutputError, match="does not exist"):
         check_output_path(tmp_path / "none" / "page.html", overwrite=False)
     with pytest.raises(DataError, match="nothing to show"):
         render_page([])

@@ -74,7 +74,8 @@ def test_refusals_and_notes(bert: Bert) -> None:
     assert additive.refusal == "additive has parameters of its own, for which the model has no trained weights"
     assert additive.computed is None
     assert forgetting.notes == ("forget has no trained projection in this model, and is left out",)
-    assert longformer.notes[0] == "global_query is the query, as a copied projection gives it"
+    (note,) = longformer.notes
+    assert note.startswith("global_query, global_key, global_value: projected as the ordinary query, key or value is")
     assert longformer.fitted == {"window": "about a quarter of 11 tokens; its default is 512"}
     assert linformer.refusal == "its projections were made for at most 5 keys, and there are 11"
 

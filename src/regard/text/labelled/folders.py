@@ -37,7 +37,8 @@ def read_folder(path: Path, *, split: bool) -> Iterator[LabelledOrSkipped]:
                 yield SkippedText(str(file), "a file is not named .txt")
                 continue
             text, problem = read_text_file(file)
-            yield make_labelled(text, labels, str(file)) if problem is None else SkippedText(str(file), problem)
+            made = make_labelled(text, labels, str(file), split=split)
+            yield made if problem is None else SkippedText(str(file), problem)
 
 
 def read_text_file(file: Path) -> tuple[str, str | None]:

@@ -40,7 +40,7 @@ def read_json_lines(path: Path, *, columns: Columns | None, split: bool) -> Iter
             elif not is_unicode(text + json.dumps(label, ensure_ascii=False)):
                 yield SkippedText(line.name, "there is a lone surrogate, which is half a character")
             else:
-                yield make_labelled(text, labels_of_value(label, split=split), line.name)
+                yield make_labelled(text, labels_of_value(label, split=split), line.name, split=split)
 
 
 def _parse_object(text: str) -> Mapping[str, Any] | None:

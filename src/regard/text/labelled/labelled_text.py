@@ -38,24 +38,26 @@ class SkippedText:
 LabelledOrSkipped: TypeAlias = LabelledText | SkippedText
 
 
-def make_labelled(text: str, labels: tuple[str, ...] | None, place: str) -> LabelledOrSkipped:
-    """Make a labelled text; a ``SkippedText`` if the text is empty or ``labels`` is None."""
+def make_labelled(text: str, labels: tuple[str, ...] | None, place: str, *, split: bool) -> LabelledOrSkipped:
+    """Make a labelled text; a ``SkippedText`` for an empty text, no labels, and without ``split`` for several."""
     if not text.strip():
         return SkippedText(place, "the text is empty")
-    if labels is None:
+    if labels is None or not (labels or split):
         return SkippedText(place, "there is no label")
+    if len(labels) > 1 and not split:
+        return SkippedText(place, "it has several labels, and gets one here (--labels several)")
     return LabelledText(text, labels, place)
 
 
 def labels_of_cell(cell: str, *, split: bool) -> tuple[str, ...] | None:
-    """The labels in a cell of a table; with ``split`` there may be several. None if the cell is empty."""
+    """The labels in a cell of a table: of a list, or with ``split`` between separators. None if the cell is empty."""
     cell = cell.strip()
     if cell.startswith("["):
         try:
             listed = json.loads(cell)
         except (ValueError, RecursionError):
             listed = None
-        if isinstance(listed, list) and (split or len(listed) == 1):
+        if isinstance(listed, list) and (split or listed):
             return labels_of_value(listed, split=split)
     names = [one.strip() for one in cell.split(SEPARATOR)] if split else [cell]
     return tuple(dict.fromkeys(one for one in names if one)) or None
@@ -65,7 +67,7 @@ def labels_of_value(value: object, *, split: bool) -> tuple[str, ...] | None:
     """The labels in a JSON value: a string, a number, true or false, or a list of these. None if it is not a label."""
     if isinstance(value, list):
         found = [_scalar_name(one) for one in value]
-        return tuple(dict.fromkeys(one for one in found if one)) if all(found) and (split or len(found) == 1) else None
+        return tuple(dict.fromkeys(one for one in found if one)) if all(found) else None
     if isinstance(value, str):
         return labels_of_cell(value, split=split)
     name = _scalar_name(value)

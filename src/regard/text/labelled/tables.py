@@ -57,7 +57,7 @@ def _read_rows(rows: Iterator[Row], columns: Columns | None, split: bool, name: 
             yield SkippedText(row.place, f"there are fewer than {max(places) + 1} columns")
             continue
         text, label = (row.cells[place] for place in places)
-        yield make_labelled(text, labels_of_cell(label, split=split), row.place)
+        yield make_labelled(text, labels_of_cell(label, split=split), row.place, split=split)
 
 
 def read_tsv_rows(path: Path) -> Iterator[Row]:

@@ -77,7 +77,7 @@ def test_long_episodes_are_shortened_and_names_checked(tmp_path):
         assert opened.n_frames <= MAX_FRAMES
     with pytest.raises(OptionError, match="animated picture"):
         write_animation(tmp_path / "a.mp4", [one], frames_per_second=5)
-    with pytest.raises(OptionError, match="does not exist"):
+    with pytest.raises(OutputError, match="does not exist"):
         write_animation(tmp_path / "no" / "a.gif", [one], frames_per_second=5)
     with pytest.raises(DataError, match="no frames"):
         write_animation(tmp_path / "a.gif", [], frames_per_second=5)
