@@ -186,16 +186,14 @@ class KeyValueCache(TokenCache):
 
 
 def take_rows(rows: Tensor, entries: object) -> Tensor:
-    """Select rows by index. Raises OptionError if ``entries`` is out of range, or no tensor or list of integers."""
+    """Select rows by index. Raises OptionError if ``entries`` is out of range, or not a tensor of integers."""
     try:
-        if isinstance(entries, list | tuple):
-            entries = torch.tensor(entries, device=rows.device)
         if isinstance(entries, Tensor) and entries.is_meta and not rows.is_meta:
             raise IndexError("entries without values")
         return rows.index_select(0, entries)  # type: ignore[arg-type]
     except (IndexError, RuntimeError, TypeError) as error:  # index_select checks them: checking first would do it twice
         raise OptionError(
-            "entries names rows that do not exist",
+            "entries names rows that do not exist" if isinstance(entries, Tensor) else "entries is not a tensor",
             expected=f"a tensor (entries,) of integers, each from 0 to {rows.shape[0] - 1}, on {rows.device}",
             got=short_repr(entries),
             do="for example torch.tensor([0, 2]) for rows 0 and 2, counted from 0",
