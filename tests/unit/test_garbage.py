@@ -135,7 +135,7 @@ def test_top_may_exceed_the_number_of_keys():
 )
 def test_reordering_a_cache_by_invalid_rows_is_refused(entries):
     cache = KeyValueCache.empty().extended(QUERY, QUERY)
-    with pytest.raises(OptionError, match=r"(?s)rows that do not exist.*from 0 to 0"):
+    with pytest.raises(OptionError, match=r"(?s)entries .*from 0 to 0"):
         cache.reordered(entries)
 
 

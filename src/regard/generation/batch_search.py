@@ -26,12 +26,17 @@ def search_batch(
     pad_id: int,
     stop: Sequence[str],
     max_tokens: int,
+    continues: bool,
 ) -> list[list[Hypothesis]]:
-    """Run the search for the ids of prompts, padded with ``pad_id``; return the hypotheses of each prompt."""
+    """Run the search for the ids of prompts, padded with ``pad_id``; return the hypotheses of each prompt.
+
+    ``continues`` is whether the texts continue the prompts.
+    """
     ids, lengths = _pad(prompts, pad_id, model.device)
     if not stop:  # no text needs to be read
         return search.search(model, ids, lengths, most=max_tokens)
-    streams = [TextStream(tokenizer, stop) for _ in range(len(prompts) * search.rows)]
+    befores = [prompt if continues else () for prompt in prompts for _ in range(search.rows)]
+    streams = [TextStream(tokenizer, stop, before=before) for before in befores]
     return run_to_end(_read_steps(search, model, ids, lengths, streams, max_tokens))
 
 
@@ -43,9 +48,10 @@ def stream_search(
     *,
     stop: Sequence[str],
     max_tokens: int,
+    continues: bool,
 ) -> Generator[str, None, Hypothesis]:
     """Run a search that writes one text for the ids of a prompt; yield the text in parts, and return its hypothesis."""
-    stream = TextStream(tokenizer, stop)
+    stream = TextStream(tokenizer, stop, before=prompt if continues else ())
     ids, lengths = _pad([prompt], 0, model.device)
     ((hypothesis,),) = yield from _read_steps(search, model, ids, lengths, [stream], max_tokens)
     rest = stream.close()

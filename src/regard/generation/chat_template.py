@@ -24,6 +24,10 @@ _UNUSED = {"tools": None, "documents": None}
 """What a template may ask for, and no prompt has here: it is None, as in ``transformers``, and not undefined."""
 
 
+_EXHAUSTED = (RecursionError, MemoryError)
+"""What a template that never ends, or that asks for more memory than there is, raises."""
+
+
 @final
 @dataclass(frozen=True)
 class ChatTemplate:
@@ -75,13 +79,13 @@ class ChatTemplate:
         try:
             template = environment.from_string(self.source)
             return str(template.render(messages=list(messages), add_generation_prompt=True, **_UNUSED, **self.tokens))
-        except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
+        except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, *_EXHAUSTED) as error:
             if isinstance(error, DataError):
                 raise
             raise CheckpointError(
                 "the chat template of the model cannot be used",
                 expected="a Jinja template for messages with role and content",
-                got=str(error)[:300],
+                got=str(error)[:300] or type(error).__name__,
                 do="correct it, or write the prompt without --chat",
             ) from error
 

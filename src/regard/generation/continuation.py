@@ -28,10 +28,16 @@ class Continuation:
 
 
 def make_continuation(
-    prompt: str, hypothesis: Hypothesis, tokenizer: Tokenizer, *, stop: Sequence[str], max_tokens: int
+    prompt: str,
+    hypothesis: Hypothesis,
+    tokenizer: Tokenizer,
+    *,
+    stop: Sequence[str],
+    max_tokens: int,
+    before: Sequence[int] = (),
 ) -> Continuation:
-    """The text of a hypothesis for a prompt, up to a stop string."""
-    stream = TextStream(tokenizer, stop)
+    """The text of a hypothesis for a prompt, up to a stop string. ``before`` are the tokens that it continues."""
+    stream = TextStream(tokenizer, stop, before=before)
     text = "".join(stream.push(token) for token in hypothesis.ids) + stream.close()
     if stream.stopped_by is not None:
         ended_by = "stop"

@@ -280,21 +280,21 @@ class Generator(TextGenerator):
                 request = requests[number]
                 hypotheses = request.hypotheses()
                 search.check_found([hypotheses])
-                yield self._continuations(prompts[number], hypotheses, stop, max_tokens)
+                yield self._continuations(prompts[number], request.ids, hypotheses, stop, max_tokens)
                 number += 1
 
     def _stream_request(
         self, prompt: str, request: Request, search: TokenSearch, max_tokens: int, stop: Sequence[str]
     ) -> Iterator[str | Continuation]:
         """Continue a request in pages; yield its text in parts, then the continuation."""
-        stream = TextStream(self.tokenizer, stop)
+        stream = TextStream(self.tokenizer, stop, before=request.ids)
         for parts in self._run([request], search, stop, {0: stream}):
             yield from parts
         rest = stream.close()
         if rest:
             yield rest
         search.check_found([request.hypotheses()])
-        yield self._continuations(prompt, request.hypotheses(), stop, max_tokens)[0]
+        yield self._continuations(prompt, request.ids, request.hypotheses(), stop, max_tokens)[0]
 
     def _run(
         self,
@@ -320,7 +320,8 @@ class Generator(TextGenerator):
                 parts = []
                 for row, token in written if is_decoded else ():
                     if row not in by_row:
-                        by_row[row] = given.get(row.request) or TextStream(self.tokenizer, stop)
+                        own = TextStream(self.tokenizer, stop, before=row.request.ids)
+                        by_row[row] = given.get(row.request) or own
                     part = "" if token == self.model.end_id else by_row[row].push(token)
                     parts += [part] if part else []
                     if by_row[row].stopped_by is not None:
@@ -343,24 +344,29 @@ class Generator(TextGenerator):
         for batch in self._batches([len(one) for one in ids], max_tokens, search.rows):
             rows = [ids[index] for index in batch]
             hypotheses = search_batch(
-                search, self.model, rows, self.tokenizer, pad_id=0, stop=stop, max_tokens=max_tokens
+                search, self.model, rows, self.tokenizer, pad_id=0, stop=stop, max_tokens=max_tokens, continues=True
             )
             for index, own in zip(batch, hypotheses, strict=True):
-                found[index] = self._continuations(prompts[index], own, stop, max_tokens)
+                found[index] = self._continuations(prompts[index], ids[index], own, stop, max_tokens)
         yield from found
 
     def _stream_batch(
         self, prompt: str, ids: list[int], search: TokenSearch, max_tokens: int, stop: Sequence[str]
     ) -> Iterator[str | Continuation]:
         self._count_prompt(ids)
-        hypothesis = yield from stream_search(search, self.model, ids, self.tokenizer, stop=stop, max_tokens=max_tokens)
-        yield make_continuation(prompt, hypothesis, self.tokenizer, stop=stop, max_tokens=max_tokens)
+        hypothesis = yield from stream_search(
+            search, self.model, ids, self.tokenizer, stop=stop, max_tokens=max_tokens, continues=True
+        )
+        yield self._continuations(prompt, ids, [hypothesis], stop, max_tokens)[0]
 
     def _continuations(
-        self, prompt: str, hypotheses: Sequence[Hypothesis], stop: Sequence[str], max_tokens: int
+        self, prompt: str, ids: Sequence[int], hypotheses: Sequence[Hypothesis], stop: Sequence[str], max_tokens: int
     ) -> list[Continuation]:
-        """The texts of the hypotheses for a prompt."""
-        return [make_continuation(prompt, one, self.tokenizer, stop=stop, max_tokens=max_tokens) for one in hypotheses]
+        """The texts of the hypotheses for a prompt, whose tokens are ``ids``."""
+        return [
+            make_continuation(prompt, one, self.tokenizer, stop=stop, max_tokens=max_tokens, before=ids)
+            for one in hypotheses
+        ]
 
     def _batches(self, lengths: Sequence[int], new: int, each: int) -> Iterator[list[int]]:
         """Group prompts of similar length into batches of at most ``tokens`` tokens, or a single prompt.

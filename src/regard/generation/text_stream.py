@@ -4,7 +4,8 @@
     text     "Hel"  "lo"       ""           and then nothing: the stop string is not part of the text
 
 A token may hold some of the bytes of a character, so a text that ends in an incomplete one is held back; and so is a
-text that may be the beginning of a stop string.
+text that may be the beginning of a stop string. Decoders drop the space that begins a text, so each token is decoded
+behind the last one with text, the first one behind the end of the prompt that it continues.
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ _MAX_PENDING = 16
 
 @final
 class TextStream:
-    """Decodes the tokens of a text as they arrive. ``stopped_by`` is the stop string that ended it, else None."""
+    """Decodes the tokens of a text as they arrive, which continues the tokens ``before``.
 
-    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = ()) -> None:
+    ``stopped_by`` is the stop string that ended it, else None.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = (), *, before: Sequence[int] = ()) -> None:
         self.stopped_by: str | None = None
         self._tokenizer, self._stop = tokenizer, tuple(stop)
-        self._context: list[int] = []
+        self._context = _find_last_text(tokenizer, before)
         self._pending: list[int] = []
         self._held = ""
 
@@ -37,9 +41,11 @@ class TextStream:
         after = self._tokenizer.decode(self._context + self._pending)
         if after.endswith(_INCOMPLETE) and len(self._pending) < _MAX_PENDING:
             return ""
-        # The tokens before are decoded too, since a decoder may drop the space that begins a text.
-        self._context, self._pending = self._pending, []
-        return self._release(after[len(before) :])
+        text = after[len(before) :]
+        if text:  # a special token has none
+            self._context = self._pending
+        self._pending = []
+        return self._release(text)
 
     def close(self) -> str:
         """Return the text that was held back, at the end of the tokens."""
@@ -62,6 +68,17 @@ class TextStream:
         longest = max((_overlap(text, one) for one in self._stop), default=0)
         self._held = text[len(text) - longest :]
         return text[: len(text) - longest]
+
+
+def _find_last_text(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
+    """The fewest tokens at the end of ``ids`` that have text, or about so many; none if there are none."""
+    size = 1
+    while size < 2 * len(ids):
+        last = list(ids[-size:])
+        if tokenizer.decode(last):
+            return last
+        size *= 2
+    return []
 
 
 def _overlap(text: str, stop: str) -> int:

@@ -99,7 +99,14 @@ class TextToText(TextGenerator):
             batch = order[cut]
             rows = [ids[index] for index in batch]
             hypotheses = search_batch(
-                search, self.model, rows, tokenizer, pad_id=self.model.pad_id, stop=stop, max_tokens=max_tokens
+                search,
+                self.model,
+                rows,
+                tokenizer,
+                pad_id=self.model.pad_id,
+                stop=stop,
+                max_tokens=max_tokens,
+                continues=False,
             )
             for index, own in zip(batch, hypotheses, strict=True):
                 found[index] = [
@@ -167,5 +174,7 @@ class TextToText(TextGenerator):
     ) -> Iterator[str | Continuation]:
         self._count_prompt(ids)
         tokenizer = self._subwords.tokenizer
-        hypothesis = yield from stream_search(search, self.model, ids, tokenizer, stop=stop, max_tokens=max_tokens)
+        hypothesis = yield from stream_search(
+            search, self.model, ids, tokenizer, stop=stop, max_tokens=max_tokens, continues=False
+        )
         yield make_continuation(prompt, hypothesis, tokenizer, stop=stop, max_tokens=max_tokens)

@@ -4,6 +4,9 @@ import json
 from itertools import product
 
 import pytest
+import tokenizers
+import tokenizers.decoders
+import tokenizers.models
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +15,7 @@ from regard.errors import CheckpointError, DataError, OptionError
 from regard.generation import ChatTemplate, Continuation, Generator
 from regard.generation.text_stream import TextStream
 from regard.search import Beam, Greedy, Sampling
+from regard.text import Tokenizer
 from regard.text.language_tokenizer import train_language_tokenizer
 from slow_parameters import slow_except
 from small_language_models import documents, language_model
@@ -117,6 +121,36 @@ def test_a_text_stream_cuts_before_the_first_stop_string(text, stop):
         complete = min(text.index(one) + len(one) for one in stop if one in text)
         first = min(text.index(one) for one in stop if one in text and text.index(one) + len(one) == complete)
         assert found == text[:first]
+
+
+def words_behind_spaces(tmp_path) -> Tokenizer:
+    """A tokenizer whose decoder drops the space that begins a text, as those made from SentencePiece do."""
+    pieces = ["<x>", "</s>", "\u2581", "\u2581the", "\u2581cat", "s"]
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel({one: number for number, one in enumerate(pieces)}))
+    backend.add_special_tokens(pieces[:2])
+    backend.decoder = tokenizers.decoders.Metaspace()
+    backend.save(str(tmp_path / "tokenizer.json"))
+    return Tokenizer.from_file(tmp_path / "tokenizer.json", pad_id=None, limit=None)
+
+
+def test_a_text_stream_keeps_the_space_behind_a_prompt_and_behind_special_tokens(tmp_path_factory):
+    tokenizer = words_behind_spaces(tmp_path_factory.mktemp("tokenizer"))
+    for more, ids in product(product(range(6), repeat=2), product(range(6), repeat=4)):
+        before = [3, *more]
+        stream = TextStream(tokenizer, before=before)
+        text = "".join(stream.push(token) for token in ids) + stream.close()
+        assert tokenizer.decode(before) + text == tokenizer.decode([*before, *ids])
+    stream = TextStream(tokenizer, [" cat"], before=[3])
+    assert [stream.push(token) for token in (5, 0, 4)] == ["s", "", ""]
+    assert stream.stopped_by == " cat"
+    answer = TextStream(tokenizer)  # continues nothing
+    assert [answer.push(token) for token in (0, 3, 0, 4)] == ["", "the", "", " cat"]
+
+
+@pytest.mark.parametrize("template", ["{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}", "{{ " + "(" * 3000 + "1"])
+def test_a_template_without_end_is_refused(template):
+    with pytest.raises(CheckpointError, match="chat template of the model cannot be used"):
+        ChatTemplate(template, {}).render([{"role": "user", "content": "Hi"}])
 
 
 def test_chat_templates(tmp_path):
