@@ -65,6 +65,7 @@ def plan_files(data: str, out: Path | None, form: str | None) -> list[FileToEmbe
     from regard.text.vector_files import find_format
 
     sources = _without_empty_files(find_files(data))
+    _report_subfolders(Path(data))
     if out is None or form is None:
         raise OptionError(
             f"{len(sources):,} input files need a folder for their outputs, and a format",
@@ -85,6 +86,13 @@ def plan_files(data: str, out: Path | None, form: str | None) -> list[FileToEmbe
             "input and output are the same folder", expected="two folders", got=str(out), do="choose another --out"
         )
     return plan_outputs(sources, out, form)
+
+
+def _report_subfolders(folder: Path) -> None:
+    """Report the folders in a folder, whose files are not read: outputs have the names of files, which may be equal."""
+    if folder.is_dir():
+        for inner in sorted(one for one in folder.iterdir() if one.is_dir() and not one.name.startswith((".", "_"))):
+            say(f'{inner} is a folder: not read; --data "{folder}/**/*" reads the files in folders too')
 
 
 def _without_empty_files(sources: Sequence[Path]) -> list[Path]:

@@ -162,7 +162,7 @@ class Generator(TextGenerator):
             raise CheckpointError(
                 "the model has no chat template",
                 expected="chat_template.jinja, or a chat_template in tokenizer_config.json, in its folder",
-                got="neither",
+                got="neither, or templates with other names than default",
                 do="leave out --chat; or add the template of the model that it was fine-tuned from",
             )
         messages = [] if system is None else [{"role": "system", "content": system}]

@@ -49,7 +49,7 @@ def find_files(data: str) -> list[Path]:
         raise DataError(
             f"there are no files in {data}" if folder.is_dir() else f"no file matches {data}",
             expected="at least one file of texts",
-            got="none; names that begin with a dot or an underscore do not count",
+            got="none; folders, and names that begin with a dot or an underscore, do not count",
             do="check the path",
         )
     return files

@@ -46,6 +46,9 @@ _SNAPSHOT_ADVICE = "restore it from a copy, or fine-tune the best model so far: 
 _SAMPLES_HEADING = re.compile(rb"^step (\d+)\r?$", re.MULTILINE)
 """The line before the samples of a step, in samples.txt."""
 
+_LEAST_DIGEST = 32
+"""Hexadecimal digits from which a string is a hash."""
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -129,13 +132,21 @@ class RunFolder:
         before = {**old, **_flatten(_read_json(self._run, _RUN_ADVICE))}
         lost = {name: None for name in before if name.startswith("recipe.")}
         for name, value in {**lost, **now}.items():
-            if before.get(name) != value:
+            if before.get(name) == value:
+                continue
+            if _is_digest(value) and _is_digest(before.get(name)):
                 raise OutputExistsError(
-                    f"the run in {self.path} was started with another {name}",
-                    expected=str(before.get(name)),
-                    got=str(value),
-                    do="resume with the same settings and data, or start again with overwrite=True (--overwrite)",
+                    f"the data has changed since the run in {self.path} was started",
+                    expected=f"the same {name.rpartition('.')[2]}",
+                    got="others",
+                    do="resume with the data of the run, or start again with overwrite=True (--overwrite)",
                 )
+            raise OutputExistsError(
+                f"the run in {self.path} was started with another {name}",
+                expected=str(before.get(name)),
+                got=str(value),
+                do="resume with the same settings and data, or start again with overwrite=True (--overwrite)",
+            )
 
     def read_setting(self, name: str) -> Any:
         """Read a setting that the run was started with, by its name in ``begin``. Raises CheckpointError if missing."""
@@ -252,6 +263,11 @@ def _read_step(line: str) -> float:
         return float(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError):
         return float("inf")
+
+
+def _is_digest(value: object) -> bool:
+    """Whether a field is a hash of data."""
+    return isinstance(value, str) and len(value) >= _LEAST_DIGEST and not set(value) - set("0123456789abcdef")
 
 
 def _flatten(fields: Mapping[str, Any], within: str = "") -> dict[str, Any]:

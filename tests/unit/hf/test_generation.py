@@ -151,7 +151,7 @@ def generate_batch(model):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["llama", "gpt_oss"])
+@pytest.mark.parametrize("name", ["llama", "gemma2", "gpt_oss"])  # the last two have no "sdpa" of transformers
 def test_continuous_batching_in_place_of_sdpa(name, monkeypatch):
     model = BY_NAME[name].build()
     expected = generate_batch(model)
@@ -163,7 +163,7 @@ def test_continuous_batching_in_place_of_sdpa(name, monkeypatch):
 
     monkeypatch.setattr("regard.hf.sdpa_replacement.attention_function", count)
     with regard.hf.replace_sdpa():
-        model.config._attn_implementation_internal = "sdpa"  # gpt_oss says that it has no SDPA, since that has no sinks
+        model.set_attn_implementation("sdpa")
         assert generate_batch(model) == expected
     assert len(calls) == 10
     assert None not in calls
@@ -188,5 +188,7 @@ def test_sdpa_is_restored():
 
     with pytest.raises(KeyError):
         fail()
+    with pytest.raises(ValueError, match="does not support"):
+        BY_NAME["gpt_oss"].build().set_attn_implementation("sdpa")
     assert ALL_ATTENTION_FUNCTIONS["sdpa"] is sdpa_attention_forward
     assert ALL_MASK_ATTENTION_FUNCTIONS["sdpa"] is sdpa_mask

@@ -135,7 +135,7 @@ def test_a_changed_recipe_is_refused_on_resume(folder):
         with pytest.raises(OutputExistsError, match="was started with another"):
             run(task, short, folder / "m", resume=True, device="cpu", report=QuietReport())
     (folder / "texts" / "999.txt").write_text("one more")
-    with pytest.raises(OutputExistsError, match="was started with another documents"):
+    with pytest.raises(OutputExistsError, match="data has changed"):
         run(
             LanguageModelTask(make_recipe(folder)), short, folder / "m", resume=True, device="cpu", report=QuietReport()
         )
