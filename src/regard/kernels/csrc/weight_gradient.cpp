@@ -35,6 +35,7 @@ void write_sums(const float* sums, const WeightGradientArguments& given, int64_t
 }  // namespace
 
 void weight_gradient(const WeightGradientArguments& given, int threads) {
+    if (given.outputs == 0) return;
     const WeightGradientKernels& kernels = kernels_in_use();
     const int64_t of_inputs = ceil_div(given.inputs, tile), of_outputs = ceil_div(given.outputs, tile);
     const int64_t in_cache = block_bytes / (std::max<int64_t>(of_inputs, 1) * tile_row_bytes);
@@ -67,7 +68,7 @@ void weight_gradient(const WeightGradientArguments& given, int threads) {
             });
         }
     }
-    if (given.of_bias && given.outputs > 0)
+    if (given.of_bias)
         memcpy(given.of_bias.data, columns.as<char>(), sizeof(float) * static_cast<size_t>(given.outputs));
 }
 
