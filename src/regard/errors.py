@@ -256,14 +256,15 @@ def write_error(what: str, error: OSError, *, then: str = "") -> OutputError:
     )
 
 
-def missing_folder_error(out: Path) -> OutputError:
-    """Build the error for an output in a folder that does not exist."""
-    return OutputError(
-        "the output's folder does not exist",
-        expected="an existing folder",
-        got=str(out.parent),
-        do="create the folder, or choose another",
-    )
+def check_parent_folder(out: Path) -> None:
+    """Raise OutputError for an output in a folder that does not exist."""
+    if not out.absolute().parent.is_dir():
+        raise OutputError(
+            "the output's folder does not exist",
+            expected="an existing folder",
+            got=str(out.parent),
+            do="create the folder, or choose another",
+        )
 
 
 def unknown_name_error(kind: str, name: object, valid: Iterable[str]) -> OptionError:

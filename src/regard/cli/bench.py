@@ -14,7 +14,7 @@ from regard.cli.progress import count_progress
 from regard.cli.shared_options import DEFAULT_MODEL, Device, Field, ModelName, Overwrite, drop_none
 from regard.cli.text_input import open_texts
 from regard.cli.verb import Verb
-from regard.errors import OptionError, missing_folder_error
+from regard.errors import OptionError, check_parent_folder
 
 if TYPE_CHECKING:
     from regard.bench import BenchReport, TextReport
@@ -220,8 +220,7 @@ def _check_out(out: Path | None, *, overwrite: bool) -> None:
             got=f"the suffix {out.suffix!r}" if out.suffix else "no suffix",
             do=f"name it {out.with_suffix('.html').name}",
         )
-    if not out.absolute().parent.is_dir():
-        raise missing_folder_error(out)
+    check_parent_folder(out)
 
 
 def _check_no_text(field: str | None, model: str | None) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regard.cli.stderr import say
-from regard.errors import DataError, OptionError, OutputExistsError, RegardError, missing_folder_error, write_error
+from regard.errors import DataError, OptionError, OutputExistsError, RegardError, check_parent_folder, write_error
 
 if TYPE_CHECKING:
     from regard.text.embedding_job import EmbeddingOptions
@@ -61,8 +61,7 @@ def open_parts(
     from regard.text.resumable_shards import Shards
     from regard.text.vector_files import find_format
 
-    if not out.absolute().parent.is_dir():
-        raise missing_folder_error(out)
+    check_parent_folder(out)
     if data not in (None, "-") and out.exists() and out.samefile(str(data)):
         raise OptionError(
             "input and output are the same file", expected="two files", got=str(out), do="choose another --out"

@@ -320,8 +320,7 @@ class Generator(TextGenerator):
                 parts = []
                 for row, token in written if is_decoded else ():
                     if row not in by_row:
-                        own = TextStream(self.tokenizer, stop, before=row.request.ids)
-                        by_row[row] = given.get(row.request) or own
+                        by_row[row] = given.get(row.request) or TextStream(self.tokenizer, stop, before=row.request.ids)
                     part = "" if token == self.model.end_id else by_row[row].push(token)
                     parts += [part] if part else []
                     if by_row[row].stopped_by is not None:

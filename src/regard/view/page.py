@@ -26,7 +26,7 @@ from regard.errors import (
     OutputExistsError,
     check_flag,
     check_kind,
-    missing_folder_error,
+    check_parent_folder,
     write_error,
 )
 from regard.escape_text import escape_text
@@ -121,8 +121,7 @@ def check_output_path(path: Path, *, overwrite: bool) -> None:
         raise OptionError(
             "the output is a folder", expected="a file name", got=str(path), do="add a name such as attention.html"
         )
-    if not path.parent.is_dir():
-        raise missing_folder_error(path)
+    check_parent_folder(path)
     if path.exists() and not overwrite:
         raise OutputExistsError(
             "the output already exists",

@@ -12,7 +12,9 @@ namespace {
 constexpr int64_t weights_per_task = 1 << 18;
 constexpr int64_t outputs_multiple = 4;  // rows of weights that kernels read side by side
 
-const ProjectionKernels& kernels_in_use(Dtype tokens, Dtype weight) { REGARD_RETURN_TABLE_WITH_BF16(projection_kernels(tokens, weight)); }
+const ProjectionKernels& kernels_in_use(Dtype tokens, Dtype weight) {
+    REGARD_RETURN_TABLE_WITH_BF16(projection_kernels(tokens, weight));
+}
 
 }  // namespace
 

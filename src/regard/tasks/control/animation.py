@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from regard.atomic_write import atomic_write
-from regard.errors import DataError, OptionError, missing_folder_error, write_error
+from regard.errors import DataError, OptionError, check_parent_folder, write_error
 from regard.vision.picture_file import load_pillow
 
 SUFFIXES = (".gif", ".png", ".apng", ".webp")
@@ -35,8 +35,7 @@ def check_animation_path(path: Path) -> None:
             got=str(path),
             do=f"name it {path.with_suffix('.gif').name}; other programs convert it: ffmpeg -i episode.gif episode.mp4",
         )
-    if not path.parent.is_dir():
-        raise missing_folder_error(path)
+    check_parent_folder(path)
 
 
 def write_animation(path: Path, frames: Sequence[bytes], *, frames_per_second: float) -> None:
