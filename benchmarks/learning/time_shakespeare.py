@@ -3,7 +3,8 @@
 Both train the configuration of ``train_shakespeare``: nanoGPT by its ``train.py`` in a clone of
 https://github.com/karpathy/nanoGPT, which on a CPU is in float32; ours by the loop of ``regard train lm``, in the
 precision that it chooses on this processor and in float32. Each turn is a process of its own with the same number of
-threads; a rate is the median over the logged steps of all turns, the first quarter of each turn apart. Prints JSON.
+threads. A rate is a median of means over ten steps in a row, in both loops: a median over single steps would leave out
+the slow ones. The first quarter of each turn is apart. Prints JSON.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from regard.train.precision import choose_precision
 
 _TOKENS = BLOCK * BATCH
 _EVERY = 10
-"""Steps from one logged step to the next, in both loops."""
+"""Steps of a mean."""
 
 
 def parse_options() -> argparse.Namespace:
@@ -57,17 +58,19 @@ def write_characters(text: str, folder: Path) -> None:
 
 
 def time_nanogpt(clone: Path, out: Path, steps: int, *, compiled: bool) -> list[float]:
-    """The seconds of each logged step of nanoGPT's loop."""
+    """The mean seconds of a step of nanoGPT's loop, for each ten steps in a row."""
     options = {
         "dataset": "shakespeare_char", "out_dir": str(out), "device": "cpu", "dtype": "float32", "compile": compiled,
-        "eval_interval": 10**9, "eval_iters": 1, "log_interval": _EVERY, "block_size": BLOCK, "batch_size": BATCH,
+        "eval_interval": 10**9, "eval_iters": 1, "log_interval": 1, "block_size": BLOCK, "batch_size": BATCH,
         "gradient_accumulation_steps": 1, "n_layer": SIZES["layers"], "n_head": SIZES["heads"],
         "n_embd": SIZES["width"], "max_iters": steps, "lr_decay_iters": steps, "dropout": 0.0, "learning_rate": PEAK,
         "min_lr": PEAK / 10, "beta2": 0.99, "warmup_iters": steps // 10,
     }  # fmt: skip
     command = [sys.executable, "train.py", *(f"--{name}={value}" for name, value in options.items())]
     done = subprocess.run(command, cwd=clone, stdout=subprocess.PIPE, text=True, check=True)
-    return [float(one) / 1000 for one in re.findall(r"^iter \d+: .*time ([\d.]+)ms", done.stdout, re.MULTILINE)]
+    times = [float(one) / 1000 for one in re.findall(r"^iter \d+: .*time ([\d.]+)ms", done.stdout, re.MULTILINE)]
+    groups = [times[first : first + _EVERY] for first in range(0, len(times) - _EVERY + 1, _EVERY)]
+    return [statistics.fmean(group) for group in groups]
 
 
 def time_regard(data: Path, out: Path, steps: int, *, dtype: str) -> list[float]:
