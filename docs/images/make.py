@@ -7,6 +7,7 @@ Needs Chromium (named by REGARD_CHROMIUM, or found on the path) and the ``test``
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import subprocess
@@ -164,7 +165,10 @@ def view_player(folder: Path) -> Path:
 
 
 def main() -> None:
-    """Writes the pictures of all pages."""
+    """Writes the pictures of all pages; --help tells how to call it."""
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, usage="python docs/images/make.py"
+    ).parse_args()
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as player:
         heads, panels = Path(folder) / "heads.html", Path(folder) / "panels.html"
         write_page(heads)

@@ -31,6 +31,8 @@ mechanism does not refuse, at these {layouts} layouts (determinism at the last o
 
 {sizes}
 
+The promises:
+
 {meanings}
 
 Not promised:

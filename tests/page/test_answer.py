@@ -21,7 +21,7 @@ def test_shares_of_labels_and_words(show: Show, pooling: str) -> None:
     text = opened.page.inner_text("#answer")
     assert text.startswith("Label: ")
     for name, share in (*reading.answer.probabilities, *answer_words(reading)):
-        assert f"{name} {100 * share:.1f} %" in text
+        assert f"{name} {100 * share:.1f}\u00a0%" in text
     assert ("the first token" in text) == (pooling == "cls")
     last = len(reading.layers) - 1
     assert opened.sentence().startswith(f"In layer {last}, all heads averaged") == (pooling == "cls")
@@ -35,10 +35,12 @@ def test_several_labels_and_texts_without_an_answer(show: Show) -> None:
     assert opened.page.locator("#answer").is_hidden()
     opened.page.locator("[role=tab]").nth(1).click()
     assert opened.page.inner_text("#answer").startswith(
-        "Labels, each with a probability of its own: sport 75.0 %, politics 50.0 %. They are computed from the mean"
+        "Labels, each with a probability of its own: sport 75.0\u00a0%, politics 50.0\u00a0%. They are computed from "
+        "the mean"
     )
     opened.page.locator("[role=tab]").nth(2).click()
-    assert "politics 12.5 %. None reaches 50 %, so the text has no label. They" in opened.page.inner_text("#answer")
+    said = opened.page.inner_text("#answer")
+    assert "politics 12.5\u00a0%. None reaches 50\u00a0%, so the text has no label. They" in said
 
 
 def test_html_in_labels_is_escaped(show: Show) -> None:

@@ -59,8 +59,8 @@ def test_the_first_token_does_not_hide_the_rest(show: Show, scheme: str) -> None
     opened = show(reading, at="#text=0&layer=1&head=1&token=8", scheme=scheme)
     np.testing.assert_allclose(weights_in_titles(opened), row, atol=6e-6)
     order = np.argsort(-row)
-    assert f"gives {100 * row[0]:.1f} % to the first token, [CLS], and of the others most to" in opened.sentence()
-    assert f": {100 * row[order[1]]:.1f} %, then to" in opened.sentence()
+    assert f"gives {100 * row[0]:.1f}\u00a0% to the first token, [CLS], and of the others most to" in opened.sentence()
+    assert f": {100 * row[order[1]]:.1f}\u00a0%, then to" in opened.sentence()
     apart = colours(opened)
     assert max(apart[0]) - min(apart[0]) < 12, "grey"
     contrast = [abs(darkness(colour) - darkness(apart[-1])) for colour in apart]
@@ -68,7 +68,7 @@ def test_the_first_token_does_not_hide_the_rest(show: Show, scheme: str) -> None
     assert ranked == sorted(range(1, 9), key=lambda key: row[key])
     opened.page.get_by_role("radio", name="All tokens alike").click()
     assert "first=alike" in opened.current_url()
-    assert f"attends most to [CLS]: {100 * row[0]:.1f} %" in opened.sentence()
+    assert f"attends most to [CLS]: {100 * row[0]:.1f}\u00a0%" in opened.sentence()
     alike = colours(opened)
     assert abs(darkness(alike[order[1]]) - darkness(alike[-1])) < contrast[order[1]] / 2
 
@@ -78,14 +78,14 @@ def test_the_logarithmic_scale(show: Show) -> None:
     opened = show(reading, at="#text=0&layer=1&head=1&token=8&first=alike")
     before = colours(opened)
     ticks = opened.page.locator("#ticks span").all_inner_texts()
-    assert ticks == ["0", "5", "25", "50", "100 %"]
+    assert ticks == ["0", "5", "25", "50", "100\u00a0%"]
     opened.page.get_by_role("radio", name="Scale: log").click()
     after = colours(opened)
-    assert opened.page.locator("#ticks span").all_inner_texts() == ["0.01", "0.1", "1", "10", "100 %"]
+    assert opened.page.locator("#ticks span").all_inner_texts() == ["0.01", "0.1", "1", "10", "100\u00a0%"]
     assert all(darkness(new) > darkness(old) for new, old in zip(after[1:9], before[1:9], strict=True))
     assert after[9:] == before[9:], "hidden tokens stay blank"
     opened.page.get_by_role("radio", name="First token apart").click()
-    assert opened.page.locator("#ticks span").all_inner_texts()[-1] == "100 %", "the scale is fixed"
+    assert opened.page.locator("#ticks span").all_inner_texts()[-1] == "100\u00a0%", "the scale is fixed"
     assert "scale=log" in opened.current_url()
     opened.page.evaluate("location.hash = 'layer=0&head=1&token=8&scale=log&first=alike'")
     opened.wait_until("document.querySelector('#sentence').innerText.startsWith('In layer 0, head 1')")
@@ -95,7 +95,7 @@ def test_legend_shows_the_largest_share_of_the_rest(show: Show) -> None:
     reading = decoder_reading()
     opened = show(reading, at="#text=0&layer=0&head=2&token=5")
     top = 100 * reading.layers[0].weights()[2, :, 1:].max()
-    last = float(opened.page.locator("#ticks span").last.inner_text().removesuffix(" %"))
+    last = float(opened.page.locator("#ticks span").last.inner_text().removesuffix("\u00a0%"))
     assert last == pytest.approx(top, abs=0.51)
     assert opened.page.inner_text("#scale-name") == "share of attention, without the first token"
     assert "none to the first token" in opened.page.inner_text("#lines-how")
@@ -103,7 +103,7 @@ def test_legend_shows_the_largest_share_of_the_rest(show: Show) -> None:
 
 def test_the_first_row_and_keyboard(show: Show) -> None:
     opened = show(decoder_reading(), at="#text=0&layer=0&head=0&token=0")
-    assert opened.sentence() == "In layer 0, head 0, [CLS] attends most to itself: 100.0 %."
+    assert opened.sentence() == "In layer 0, head 0, [CLS] attends most to itself: 100.0\u00a0%."
     opened.page.locator("#firsts [role=radio]").first.focus()
     opened.page.keyboard.press("ArrowRight")
     assert "first=alike" in opened.current_url()

@@ -78,7 +78,7 @@ def show_episodes(browser_window: Page, tmp_path: Path) -> Iterator[ShowEpisodes
 
 
 def percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+    return f"{100 * share:.1f}\u00a0%"
 
 
 @pytest.mark.parametrize(

@@ -69,13 +69,14 @@ def test_vectors_of_apple_depend_on_the_context(minilm: Read) -> None:
 
 def test_page_opens_at_the_strongest_finding(show: Callable[..., BrowserPage], minilm: Read) -> None:
     opened = show(minilm(TIRED), minilm(WIDE))
-    assert opened.sentence() == "In layer 3, head 1, it attends most to animal: 67.7 %, then to [CLS]: 10.2 %."
+    said = opened.sentence()
+    assert said == "In layer 3, head 1, it attends most to animal: 67.7\u00a0%, then to [CLS]: 10.2\u00a0%."
     card = opened.page.locator("#findings button").first
     assert card.inner_text().splitlines()[0].replace(" ", "").startswith("it→animal")
-    assert "also 67.3 % in layer 5, head 11" in card.inner_text()
-    assert "the same head in text 2: 28.1 %" in card.inner_text()
+    assert "also 67.3\u00a0% in layer 5, head 11" in card.inner_text()
+    assert "the same head in text 2: 28.1\u00a0%" in card.inner_text()
     opened.page.locator("#findings button").nth(2).click()
-    assert opened.sentence().startswith("In layer 2, head 1, it attends most to tired: 71.5 %")
+    assert opened.sentence().startswith("In layer 2, head 1, it attends most to tired: 71.5\u00a0%")
     assert "layer=2&head=1&token=10&key=13" in opened.current_url()
     assert opened.page.locator("#findings button").nth(2).get_attribute("aria-current") == "true"
 

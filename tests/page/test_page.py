@@ -151,7 +151,7 @@ def test_map_responds_to_mouse_and_keyboard(show: Show) -> None:
     opened.page.keyboard.press("ArrowLeft")
     assert opened.current_url().endswith(f"key={key - 1}")
     share = row_of(reading, 1, 0, 11)[key - 1]
-    assert opened.page.inner_text("#map-value").endswith(f"{100 * share:.1f} %")
+    assert opened.page.inner_text("#map-value").endswith(f"{100 * share:.1f}\u00a0%")
 
 
 def test_all_controls_are_reachable_by_keyboard(show: Show) -> None:
@@ -497,7 +497,7 @@ def test_finding_of_several_tokens_opens_at_the_strongest(show: Show, minilm: Ca
         assert query in query_word.pieces
         assert shares[query] == max(shares[list(query_word.pieces)])
         if len(query_word.pieces) + len(key_word.pieces) > 2:
-            assert re.search(r"As whole words: \w+ → \w+ \d+\.\d %\.$", opened.sentence())
+            assert re.search(r"As whole words: \w+ → \w+ \d+\.\d\u00a0%\.$", opened.sentence())
 
 
 def test_long_text_scrolls_by_whole_lines(show: Show) -> None:

@@ -66,10 +66,10 @@ def test_sentence_value_and_steps_are_those_of_the_model(show_pictures: ShowPict
     names = [reading.layers[1].name_of(token) for token in range(7)]
     target = "itself" if best == 4 else names[best]
     assert opened.sentence() == (
-        f"In layer 1, head 3, the patch to which {names[4]} attends most is {target}: {100 * row[best]:.1f} %."
+        f"In layer 1, head 3, the patch to which {names[4]} attends most is {target}: {100 * row[best]:.1f}\u00a0%."
     )
-    assert opened.page.inner_text("#map-value") == f"{names[4]} → {names[2]} {100 * row[2]:.1f} %"
-    assert opened.page.inner_text("#prefix-shares") == f"Beside the patches: class token {100 * row[0]:.1f} %"
+    assert opened.page.inner_text("#map-value") == f"{names[4]} → {names[2]} {100 * row[2]:.1f}\u00a0%"
+    assert opened.page.inner_text("#prefix-shares") == f"Beside the patches: class token {100 * row[0]:.1f}\u00a0%"
     layers, heads = len(reading.layers), reading.layers[0].attention.heads
     assert opened.page.inner_text("#about").endswith(f"patches, {layers} layers with {heads} heads each.")
     assert opened.page.locator("#steps > li").count() == 6
@@ -82,7 +82,7 @@ def test_heads_show_their_strongest_patches(show_pictures: ShowPictures) -> None
     opened = show_pictures(reading, at="#layer=0&head=mean&token=0")
     weights = reading.layers[0].attention.weights()[:, 0]
     expected = [
-        f"{reading.layers[0].name_of(1 + int(row[1:].argmax()))}: {100 * row[1:].max():.1f} %"
+        f"{reading.layers[0].name_of(1 + int(row[1:].argmax()))}: {100 * row[1:].max():.1f}\u00a0%"
         for row in [*weights, weights.mean(0)]
     ]
     assert opened.page.locator("#multiples span").all_inner_texts() == expected
@@ -122,19 +122,20 @@ def test_rollout_and_gradient_rollout(show_pictures: ShowPictures) -> None:
     best = 1 + int(reading.rollout[0, 1:].argmax())
     assert opened.sentence() == (
         f"Through all layers, the patch that counts most for the class token is {reading.layers[0].name_of(best)}: "
-        f"{100 * reading.rollout[0, best]:.1f} %."
+        f"{100 * reading.rollout[0, best]:.1f}\u00a0%."
     )
     assert opened.page.locator("#walk").is_hidden()
     labels = opened.page.locator("#labels button")
     assert labels.count() == 3
     for at, (label, share) in enumerate(reading.probabilities):
-        assert labels.nth(at).locator(".share").inner_text() == f"{100 * share:.1f} %"
+        assert labels.nth(at).locator(".share").inner_text() == f"{100 * share:.1f}\u00a0%"
         labels.nth(at).click()
         row = reading.gradient_rollouts[label][0, 1:]
         shares = row / row.sum()
         place = reading.layers[0].name_of(1 + int(shares.argmax()))
         assert opened.sentence() == (
-            f"For the label {label}, the patch that counts most is {place}: {100 * shares.max():.1f} % of all patches."
+            f"For the label {label}, the patch that counts most is {place}: {100 * shares.max():.1f}\u00a0% of all "
+            "patches."
         )
     assert "view=gradient&label=2" in opened.current_url()
 
@@ -146,7 +147,7 @@ def test_distillation_token_is_a_source(show_pictures: ShowPictures) -> None:
     reading = read_picture_attention(model, PICTURE)
     opened = show_pictures(reading, at="#layer=1&head=2&token=1")
     row = reading.layers[1].attention.weights()[2, 1]
-    shown = f"Beside the patches: class token {100 * row[0]:.1f} %, distillation token {100 * row[1]:.1f} %"
+    shown = f"Beside the patches: class token {100 * row[0]:.1f}\u00a0%, distillation token {100 * row[1]:.1f}\u00a0%"
     assert opened.page.inner_text("#prefix-shares") == shown
     assert "the distillation token attends most" in opened.sentence()
 
@@ -184,7 +185,7 @@ def test_a_perceiver_shows_what_its_answer_and_its_latents_read(show_pictures: S
     best = int(reading.readout.argmax())
     assert opened.sentence() == (
         f"Through all layers to the answer, the place that counts most is {layer.name_of_key(best)}: "
-        f"{100 * reading.readout[best]:.1f} %."
+        f"{100 * reading.readout[best]:.1f}\u00a0%."
     )
     assert opened.page.inner_text("#about").endswith("5 latents that read 6 × 5 places, 1 layer with 2 heads.")
     opened.page.get_by_role("radio", name="Attention of a head").click()
@@ -195,7 +196,7 @@ def test_a_perceiver_shows_what_its_answer_and_its_latents_read(show_pictures: S
     best = int(row.argmax())
     assert opened.sentence() == (
         f"In layer 0, all heads averaged, the key to which latent 1 attends most is {layer.name_of_key(best)}: "
-        f"{100 * row[best]:.1f} %."
+        f"{100 * row[best]:.1f}\u00a0%."
     )
     box = opened.page.locator("#map").bounding_box()
     assert box is not None
@@ -297,7 +298,7 @@ def test_a_patch_of_a_cvt_shows_its_weights_over_the_keys(show_pictures: ShowPic
         source = ("the " if token < first else "") + layer.name_of(token)
         assert opened.sentence() == (
             f"In layer {at}, head 2, the key to which {source} attends most is {layer.name_of_key(best)}: "
-            f"{100 * row[best]:.1f} %."
+            f"{100 * row[best]:.1f}\u00a0%."
         )
         names = [one.split(" ", 1)[1] for one in opened.page.locator("#key option").all_inner_texts()]
         assert [name.strip("\u2068\u2069") for name in names] == list(map(layer.name_of_key, range(len(row))))
@@ -323,7 +324,7 @@ def test_patches_of_a_cvt_are_picked_on_the_grid_of_queries(show_pictures: ShowP
     assert picked_token(opened) == "row 5, column 4"
     opened.page.locator("#map").hover(position={"x": box["width"] - 4, "y": 4})  # the last key of the first row
     value = 100 * reading.layers[0].attention.weights()[1, 5 * 7 + 4, 3]
-    assert opened.page.inner_text("#map-value") == f"row 5, column 4 → key row 0, column 3 {value:.1f} %"
+    assert opened.page.inner_text("#map-value") == f"row 5, column 4 → key row 0, column 3 {value:.1f}\u00a0%"
     opened.page.select_option("#layer", "1")
     assert picked_token(opened) == "row 3, column 2"
     opened.page.get_by_role("radio", name="class token").click()
@@ -357,17 +358,17 @@ def test_readout_and_gradient_rollout_of_a_cct(show_pictures: ShowPictures) -> N
     best = int(readout.argmax())
     assert opened.sentence() == (
         f"In the vector that the head reads, the patch that counts most is {layer.name_of(best)}: "
-        f"{100 * readout[best]:.1f} %."
+        f"{100 * readout[best]:.1f}\u00a0%."
     )
     opened.page.locator("#picture").focus()
     opened.page.keyboard.press("ArrowUp")
-    assert opened.page.inner_text("#map-value") == f"sequence pooling → row 1, column 1 {100 * readout[4]:.1f} %"
+    assert opened.page.inner_text("#map-value") == f"sequence pooling → row 1, column 1 {100 * readout[4]:.1f}\u00a0%"
     assert "view=readout" in opened.current_url()
     for at, (label, _) in enumerate(reading.probabilities):
         opened.page.locator("#labels button").nth(at).click()
         row = reading.gradient_rollouts[label][0]
         place = int(row.argmax())
-        share = f"{100 * row[place] / (row.sum() or 1):.1f} %"
+        share = f"{100 * row[place] / (row.sum() or 1):.1f}\u00a0%"
         assert opened.sentence() == (
             f"For the label {label}, the patch that counts most is {layer.name_of(place)}: {share} of all patches."
             if row.any()

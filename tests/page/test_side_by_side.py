@@ -56,7 +56,7 @@ def show_side(browser_window: Page, tmp_path: Path) -> Iterator[Show]:
 
 
 def in_percent(texts: list[str]) -> list[float]:
-    found = (re.search(r"−?\d+\.\d+(?= %)", text) for text in texts)
+    found = (re.search(r"−?\d+\.\d+(?=\u00a0%)", text) for text in texts)
     return [float(one[0].replace("−", "-")) for one in found if one]
 
 
@@ -73,7 +73,8 @@ def weights_of(side: SideBySide, number: int, layer: int) -> np.ndarray:
 def test_opens_at_the_strongest_finding_of_exact_attention(show_side: Show, side: SideBySide) -> None:
     opened = show_side(side)
     said = opened.sentence()
-    assert said.startswith("In layer 3, head 1, it attends most to animal: 67.7 %. The same weight is 0.0 % under lo")
+    begin = "In layer 3, head 1, it attends most to animal: 67.7\u00a0%. The same weight is 0.0\u00a0% under lo"
+    assert said.startswith(begin)
     assert opened.page.locator(".panel").count() == 5
     assert opened.page.locator(".panel canvas").count() == 4
     refused = opened.page.locator(".panel .refusal").inner_text()
@@ -141,7 +142,7 @@ def test_difference_from_exact(show_side: Show, side: SideBySide) -> None:
     opened.page.get_by_role("radio", name="difference from exact").click()
     after = opened.page.evaluate(PICTURES)
     assert [one != other for one, other in zip(before, after, strict=True)] == [False, True, True, True]
-    assert opened.page.locator(".panel .value").nth(1).inner_text() == "it → animal 0.0 % (−67.7 %)"
+    assert opened.page.locator(".panel .value").nth(1).inner_text() == "it → animal 0.0\u00a0% (−67.7\u00a0%)"
     assert opened.page.inner_text("#scale-name") == "weight minus exact weight"
 
 

@@ -40,9 +40,9 @@ def test_page_of_a_sound(opened: BrowserPage) -> None:
     best = int(row.argmax())
     target = "itself" if best == 4 else expected.name_of(best)
     assert opened.sentence() == (
-        f"In layer 1, head 3, the token to which 0.16 s attends most is {target}: {100 * row[best]:.1f} %."
+        f"In layer 1, head 3, the token to which 0.16 s attends most is {target}: {100 * row[best]:.1f}\u00a0%."
     )
-    assert opened.page.inner_text("#map-value") == f"0.16 s → 0.08 s {100 * row[2]:.1f} %"
+    assert opened.page.inner_text("#map-value") == f"0.16 s → 0.08 s {100 * row[2]:.1f}\u00a0%"
     assert opened.page.locator("#steps > li").count() == 6
     cells = opened.page.locator("#steps tbody td:nth-child(5)").all_inner_texts()
     np.testing.assert_allclose([float(cell) for cell in cells], row, atol=5.1e-5)
@@ -50,7 +50,7 @@ def test_page_of_a_sound(opened: BrowserPage) -> None:
     assert opened.page.inner_text("#about") == "test: 0.32 s, 8 tokens, 2 layers with 5 heads each."
     assert opened.page.locator("#prefix").is_hidden()
     labels = opened.page.locator("#labels .share").all_inner_texts()
-    assert labels == [f"{100 * share:.1f} %" for _, share in expected.probabilities]
+    assert labels == [f"{100 * share:.1f}\u00a0%" for _, share in expected.probabilities]
     assert "patch" not in opened.page.inner_text("body").lower()
     picked = lambda: opened.page.locator("#query").evaluate("one => one.selectedOptions[0].text")  # noqa: E731
     for key, time in (("ArrowRight", "0.20 s"), ("Home", "0.00 s"), ("ArrowLeft", "0.00 s"), ("End", "0.28 s")):

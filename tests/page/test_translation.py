@@ -98,7 +98,7 @@ def test_alignment_is_shown_first(show: Show) -> None:
         order = np.argsort(-row_weights)
         assert name == [*ENGLISH, "</s>"][row]
         assert links == [[*GERMAN, "</s>"][at] for at in order[:3] if row_weights[at] >= 0.05]
-        shares = [float(text) for text in re.findall(r"(\d+\.\d) %", cards.nth(row).inner_text())]
+        shares = [float(text) for text in re.findall(r"(\d+\.\d)\u00a0%", cards.nth(row).inner_text())]
         np.testing.assert_allclose(shares, 100 * row_weights[order[: len(links)]], atol=0.051)
     assert opened.sentence().startswith("In layer 0, all heads averaged, the step that wrote A attends most to ")
     cards.nth(2).click()

@@ -48,9 +48,10 @@ def test_displayed_weights_equal_the_reading(show: Show) -> None:
     np.testing.assert_allclose(shown, 100 * row[np.abs(row) >= 0.005], atol=0.051)
     first, second = np.argsort(-np.abs(row))[:2]
     names = ["[CLS]", *WORDS, "[SEP]"]
-    name = [f"{'itself' if at == 3 else names[at]}: {100 * row[at]:.1f} %".replace("-", "−") for at in (first, second)]
+    shares = [f"{100 * row[at]:.1f}\u00a0%".replace("-", "−") for at in (first, second)]
+    name = [f"{'itself' if at == 3 else names[at]}: {share}" for at, share in zip((first, second), shares, strict=True)]
     assert opened.sentence() == f"In layer 1, head 2, sat gives its strongest weight to {name[0]}, then to {name[1]}."
-    assert opened.page.inner_text("#map-value") == f"sat → the {100 * row[5]:.1f} %".replace("-", "−")
+    assert opened.page.inner_text("#map-value") == f"sat → the {100 * row[5]:.1f}\u00a0%".replace("-", "−")
 
 
 def test_single_step_explains_missing_scores(show: Show) -> None:
@@ -100,7 +101,7 @@ def test_colours_show_the_sign(show: Show, scheme: str) -> None:
     steps = np.diff(linear @ [0.2126, 0.7152, 0.0722]) * (1 if scheme == "dark" else -1)
     assert steps[128:].min() > -0.002, "further from the paper, up to the eight bits of a channel"
     assert steps[:127].max() < 0.002
-    assert opened.page.locator("#ticks span").all_inner_texts() == ["−200", "−50", "0", "50", "200 %"]
+    assert opened.page.locator("#ticks span").all_inner_texts() == ["−200", "−50", "0", "50", "200\u00a0%"]
     assert "orange is below 0, blue above" in opened.page.inner_text(".first .how:not([hidden])")
     assert not opened.page.locator(".distribution").first.is_visible()
     assert opened.page.evaluate(CONTRAST) >= 4.5
@@ -114,7 +115,7 @@ def test_statistics_use_absolute_weights_and_say_so(show: Show) -> None:
     entropy = -(shares * np.log(shares)).sum(-1).mean()
     cells = opened.page.locator("#numbers tbody tr").first.locator("td").all_inner_texts()
     assert cells[1] == f"{entropy:.2f}"
-    assert cells[3] == f"{100 * np.trace(shares) / 8:.0f} %"
+    assert cells[3] == f"{100 * np.trace(shares) / 8:.0f}\u00a0%"
     assert opened.page.locator(".of-sizes").nth(1).is_visible()
 
 

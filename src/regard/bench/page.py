@@ -145,5 +145,5 @@ def _render_table(table: Table) -> str:
 
 
 def _text(text: str) -> str:
-    """Escape text for HTML, and characters that would not be visible."""
-    return html.escape(escape_text(text))
+    """Escape text for HTML, and characters that would not be visible; a number and its "%" stay on one line."""
+    return html.escape(escape_text(text).replace(" %", "\u00a0%"))

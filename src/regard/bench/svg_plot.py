@@ -10,9 +10,12 @@ from typing import final
 
 _COLOURS = 8
 _DASHES = 4
-_WIDTH, _HEIGHT = 760, 400
-_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 190, 14, 46
-_LABEL_DISTANCE = 14.0
+_PLOT_WIDTH, _HEIGHT = 500, 400
+_LEFT, _TOP, _BOTTOM = 70, 14, 46
+_LABEL_DISTANCE, _LABEL_GAP = 14.0, 22
+_MIN_LABEL_WIDTH, _CHARACTER_WIDTH = 168, 6.7
+_LONGEST_LABEL = 48
+"""Characters of a label; the titles of points have the whole name."""
 _MIN_TICKS = 3
 
 
@@ -57,15 +60,16 @@ def draw_lines(
     ticks = _value_ticks(min(values), max(values))
     widest = 1.3 if len(lengths) == 1 else 1.0
     across = _Scale(
-        lengths[0] / widest, max(lengths[-1] * widest, lengths[0] + 1.0), float(_LEFT), float(_WIDTH - _RIGHT)
+        lengths[0] / widest, max(lengths[-1] * widest, lengths[0] + 1.0), float(_LEFT), float(_LEFT + _PLOT_WIDTH)
     )
     upward = _Scale(
         min(ticks[0], min(values) / 1.1), max(ticks[-1], max(values) * 1.1), float(_HEIGHT - _BOTTOM), float(_TOP)
     )
-    parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{html.escape(name)}">']
+    width = _LEFT + _PLOT_WIDTH + _LABEL_GAP + _label_width(series)
+    parts = [f'<svg viewBox="0 0 {width} {_HEIGHT}" role="img" aria-label="{html.escape(name)}">']
     for tick in ticks:
         y = upward.place(tick)
-        parts.append(f'<path class="grid" d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}"/>')
+        parts.append(f'<path class="grid" d="M{_LEFT} {y:.1f}H{_LEFT + _PLOT_WIDTH}"/>')
         parts.append(
             f'<text class="tick" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{format_value(tick)}</text>'
         )
@@ -75,7 +79,7 @@ def draw_lines(
         parts.append(
             f'<text class="tick" x="{x:.1f}" y="{_HEIGHT - _BOTTOM + 20}" text-anchor="middle">{length:,}</text>'
         )
-    middle = (_LEFT + _WIDTH - _RIGHT) / 2
+    middle = _LEFT + _PLOT_WIDTH / 2
     parts.append(f'<text class="tick" x="{middle:.0f}" y="{_HEIGHT - 6}" text-anchor="middle">tokens</text>')
     labels = _label_places([(upward.place(one.points[-1][1]), one) for one in series])
     parts += [_draw_series(one, across, upward, labels[one.number], format_value) for one in series]
@@ -94,12 +98,22 @@ def _draw_series(
         for (x, y), (length, value) in zip(places, one.points, strict=True)
     )
     end_x, end_y = places[-1]
-    label_x = _WIDTH - _RIGHT + 22
+    label_x = _LEFT + _PLOT_WIDTH + _LABEL_GAP
     return (
         f'<g class="series s{one.number} {line_classes(one.number)}"><path d="M{path}"/>{points}'
         f'<path class="leader" d="M{end_x + 6:.1f} {end_y:.1f}L{label_x - 4} {label_y:.1f}"/>'
-        f'<text x="{label_x}" y="{label_y + 4:.1f}">{name if len(one.name) < 24 else name[:22] + "…"}</text></g>'
+        f'<text x="{label_x}" y="{label_y + 4:.1f}">{html.escape(_shorten(one.name))}</text></g>'
     )
+
+
+def _shorten(name: str) -> str:
+    return name if len(name) <= _LONGEST_LABEL else f"{name[: _LONGEST_LABEL - 1]}…"
+
+
+def _label_width(series: Sequence[Series]) -> int:
+    """The width of the longest label, so that none is cut off."""
+    longest = max(len(_shorten(one.name)) for one in series)
+    return max(_MIN_LABEL_WIDTH, math.ceil(_CHARACTER_WIDTH * longest))
 
 
 def _label_places(ends: list[tuple[float, Series]]) -> dict[int, float]:

@@ -49,17 +49,18 @@ def register(app: typer.Typer) -> None:
 
 def bench(
     mechanisms: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--mechanism",
             metavar="NAME,NAME",
-            help="Mechanisms to measure, with options after colons: nystromformer:landmarks=32. Default: all.",
+            help="Mechanisms to measure, with options after colons: nystromformer:landmarks=32. Repeat for more. "
+            "Default: all.",
             show_default=False,
             autocompletion=complete_mechanism,
         ),
     ] = None,
     lengths: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--length",
             metavar="N,N",
@@ -132,7 +133,7 @@ def bench(
     _check_out(out, overwrite=overwrite)
     settings: dict[str, Any] = drop_none(
         {
-            "lengths": None if lengths is None else _parse_lengths(lengths),
+            "lengths": _parse_lengths(",".join(lengths)) if lengths else None,
             "heads": heads,
             "head_dim": head_dim,
             "causal": causal or None,
@@ -141,7 +142,7 @@ def bench(
         }
     )
     settings |= {"batch": batch, "dtype": dtype, "backward": backward, "seconds": seconds}
-    chosen = None if mechanisms is None else [mechanisms]
+    chosen = mechanisms or None
     if data is None:
         _check_no_text(field, model)
         _show(_run(chosen, settings), as_json=as_json, out=out)

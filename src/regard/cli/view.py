@@ -101,12 +101,12 @@ def view(
     ] = None,
     model: ModelName = None,
     mechanism: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--mechanism",
-            metavar="A,B,..",
+            metavar="NAME,NAME",
             help="Show the same heads under these mechanisms, next to exact attention; options as NAME:OPTION=VALUE, "
-            "such as longformer:window=8,performer.",
+            "such as longformer:window=8,performer. Repeat for more.",
             show_default=False,
             autocompletion=complete_mechanism,
         ),
@@ -291,10 +291,10 @@ def _tell_where(written: Path | None, console: Console, *, open_page: bool, exam
         typer.launch(str(written))
 
 
-def _parse_mechanisms(text: str | None) -> list[MechanismChoice]:
+def _parse_mechanisms(texts: list[str] | None) -> list[MechanismChoice]:
     from regard.comparison import parse_choices
 
-    return [] if text is None else parse_choices(text)
+    return parse_choices(",".join(texts)) if texts else []
 
 
 def _read_side_by_side(

@@ -12,5 +12,10 @@ def describe_layers(layers: int, width: int) -> str:
 
 def describe_weights(model: nn.Module) -> str:
     """Describe the number of weights, for example "12.3 million weights"."""
-    millions = sum(weight.numel() for weight in model.parameters()) / 1e6
-    return f"{millions:.1f} million weights" if millions >= 0.1 else f"{millions:.2g} million weights"
+    return f"{format_millions(sum(weight.numel() for weight in model.parameters()))} million weights"
+
+
+def format_millions(number: int) -> str:
+    """Format a number in millions: with one decimal, or two digits below a million."""
+    millions = number / 1e6
+    return f"{millions:.1f}" if millions >= 1 else f"{millions:.2g}"

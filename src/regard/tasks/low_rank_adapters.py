@@ -17,6 +17,7 @@ from torch import nn
 
 from regard.errors import MissingPackageError, OptionError, check_count, check_flag, check_number
 from regard.models.adapter_folder import AdaptedLayer
+from regard.tasks.describe_size import format_millions
 
 Model = TypeVar("Model", bound=nn.Module)
 _LAYERS = "layers"
@@ -91,9 +92,9 @@ def add_adapters(
         if module is not None:
             module.requires_grad_(True)
     counts = [(weight.numel(), weight.requires_grad) for weight in model.parameters()]
-    whole, own = sum(count for count, _ in counts) / 1e6, sum(count for count, is_own in counts if is_own) / 1e6
+    whole, own = sum(count for count, _ in counts), sum(count for count, is_own in counts if is_own)
     adapters = f"adapters of rank {rank} in {len(layers)} linear layers"
-    return f"{adapters}: {own:.2f} of {whole:.1f} million weights are trained"
+    return f"{adapters}: {format_millions(own)} of {format_millions(whole)} million weights are trained"
 
 
 def default_alpha(rank: int) -> float:

@@ -14,6 +14,7 @@ from regard.audio import AudioProcessor
 from regard.classification.sound_classifier import get_sound_processor
 from regard.models import AudioEncoder, Conformer, ConformerConfig
 from regard.models.load import load_audio_encoder
+from regard.tasks.describe_size import describe_weights
 from regard.tasks.hyperparameters import apply_hyperparameters
 from regard.tasks.sound_batches import SoundBatches
 from regard.tasks.sound_presets import SIZES, Size
@@ -113,9 +114,8 @@ def try_model(model: AudioEncoder, batches: SoundBatches[Any]) -> None:
 
 def describe_model(recipe: SoundRecipe, size: Size | None, model: AudioEncoder, processor: AudioProcessor) -> str:
     """Describe the model in a line."""
-    weights = sum(weight.numel() for weight in model.parameters()) / 1e6
     kind = type(model).__name__
     name = f"{recipe.start}, a {kind}" if size is None else f"{kind} {size.name}"
     mechanism = getattr(model.config, "mechanism", "dot_product")
     attention = "" if mechanism == "dot_product" else f", attention {mechanism}"
-    return f"{name}, {processor.rate:,} samples a second, {model.bands} bands{attention}, {weights:.2f} million weights"
+    return f"{name}, {processor.rate:,} samples a second, {model.bands} bands{attention}, {describe_weights(model)}"

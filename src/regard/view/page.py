@@ -162,7 +162,8 @@ def fill_template(
         "script": script,
     }
     # One pass, so that an inserted text is never read as a placeholder.
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _strip_comments(_read_asset(template)))
+    page = _strip_comments(_read_asset(template)).replace("&nbsp;", "\u00a0")
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], page)
 
 
 def _read_asset(name: str) -> str:
@@ -182,6 +183,7 @@ def _minify_css(style: str) -> str:
 @cache
 def _minify_script(script: str) -> str:
     """Remove comments and unnecessary white space from the script, except in texts."""
+    script = script.replace(r"\u00a0", "\u00a0")  # the name of the space is for readers of the source
     code = re.sub(r"""(?<=[;{,)}\]]) +// [^\n`"']*$""", "", _strip_comments(script), flags=re.MULTILINE)
     lines = "\n".join(map(_minify_line, code.split("\n")))
     return _shorten_names(re.sub(r";\n(?=\})|(?<=[;,{(\[])\n|(?<=\})\n(?=\})|\n(?=[?:.&|)\]])", "", lines))
@@ -214,9 +216,14 @@ def _minify_line(line: str) -> str:
 
 
 def _strip_spaces(code: str) -> str:
-    """Remove spaces around operators, and semicolons at the end of blocks; a text in quotes is returned unchanged."""
+    """Remove spaces around operators, and semicolons at the end of blocks; a text in quotes is returned unchanged.
+
+    ``let`` replaces the longer ``const``, which means the same in a script that runs.
+    """
+    if code.startswith(('"', "`")):
+        return code
     signs = r" ?([=,;{}()\[\]?:<>*&|]|!(?==)) ?| ([-+]=?) (?![-+])"
-    return code if code.startswith(('"', "`")) else re.sub(signs, r"\1\2", code).replace(";}", "}")
+    return re.sub(r"\bconst ", "let ", re.sub(signs, r"\1\2", code)).replace(";}", "}")
 
 
 def _csp_hash(text: str) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -15,7 +17,12 @@ from regard.view.side_by_side import ComputedPanel, SideBySide
 from regard.view.terminal_words import bar
 
 MAX_PAIRS = 6
-_PAIR_COLUMNS, _WEIGHT_COLUMNS = 36, 13  # widths of a pair with its head and exact weight, and of a mechanism
+_LONGEST_NAME = 20
+"""Cells from which the name of a mechanism with its options is wrapped."""
+_LEAST_ROOM = {"": 58, "operations": 46}
+"""Cells beside the names from which a column of measures is shown."""
+_HEAD_COLUMNS, _GAP, _WEIGHT = 13, 2, 7
+"""Widths of a pair's head and exact weight, of the gap between columns, and of a weight."""
 
 
 def print_side_by_side(readings: Sequence[SideBySide], console: Console) -> None:
@@ -28,7 +35,7 @@ def print_side_by_side(readings: Sequence[SideBySide], console: Console) -> None
                 f"Truncated: read the first {len(one.exact.tokens)} tokens, not the last {one.exact.dropped}.",
                 style="yellow",
             )
-        console.print(_measures_table(one, plain=console.options.ascii_only))
+        console.print(_measures_table(one, console))
         for name, panel in zip(one.panel_names, one.panels, strict=True):
             if panel.refusal is not None:
                 console.print(f"{escape_text(name)} refuses: {escape_text(panel.refusal)}.", style="yellow")
@@ -45,31 +52,43 @@ def print_side_by_side(readings: Sequence[SideBySide], console: Console) -> None
     )
 
 
-def _measures_table(one: SideBySide, *, plain: bool) -> Table:
+def _measures_table(one: SideBySide, console: Console) -> Table:
+    """The table of measures; in a narrow terminal without the bar of the mass kept, and without operations."""
+    plain = console.options.ascii_only
+    header = ["mechanism", "", "mass kept", f"top {one.top}", "error", "operations", "time"]
+    rows: list[list[str | Text]] = [
+        [one.exact_name, Text("exact"), "", "", "", "1 x", _format_time(one.exact_seconds)],
+        *(
+            [escape_text(name), *_measures_row(one, panel.computed, plain=plain)]
+            for name, panel in zip(one.panel_names, one.panels, strict=True)
+            if panel.computed is not None
+        ),
+    ]
+    room = console.width - min(_LONGEST_NAME, max(map(cell_len, [one.exact_name, *one.panel_names])))
+    shown = [at for at in range(len(header)) if room >= _LEAST_ROOM.get(header[at], 0)]
     table = Table(box=None, pad_edge=False)
-    for name in ("mechanism", "", "mass kept", f"top {one.top}", "error", "operations", "time"):
-        is_name = name == "mechanism"  # with its options it may be long
-        table.add_column(name, justify="left" if is_name or not name else "right", no_wrap=not is_name, overflow="fold")
-    table.add_row(one.exact_name, Text("exact"), "", "", "", "1 x", _format_time(one.exact_seconds))
-    for name, panel in zip(one.panel_names, one.panels, strict=True):
-        if panel.computed is not None:
-            table.add_row(escape_text(name), *_measures_row(one, panel.computed, plain=plain))
+    for at in shown:
+        is_name = at == 0  # with its options it may be long
+        is_text = is_name or not header[at]
+        table.add_column(header[at], justify="left" if is_text else "right", no_wrap=not is_name, overflow="fold")
+    for row in rows:
+        table.add_row(*(row[at] for at in shown))
     return table
 
 
-def _measures_row(one: SideBySide, computed: ComputedPanel, *, plain: bool) -> tuple[str | Text, ...]:
+def _measures_row(one: SideBySide, computed: ComputedPanel, *, plain: bool) -> list[str | Text]:
     ratio = "?"
     if computed.operations is not None and one.exact_operations:
         ratio = _format_ratio(computed.operations / one.exact_operations)
     summary = computed.summary
-    return (
+    return [
         bar(summary.mass_kept / 2, plain=plain),
         f"{100 * summary.mass_kept:.1f} %",
         f"{100 * summary.top_agreement:.0f} %",
         f"{100 * summary.output_error:.0f} %",
         ratio,
         _format_time(computed.seconds),
-    )
+    ]
 
 
 def _format_ratio(ratio: float) -> str:
@@ -114,7 +133,10 @@ def _print_pairs(one: SideBySide, console: Console) -> None:
     ]
     if not found or not computed:
         return
-    fitting = max(1, (console.width - _PAIR_COLUMNS) // _WEIGHT_COLUMNS)
+    labels = [_pair_label(pairs, finding) for finding in found]
+    room = console.width - max(map(cell_len, ["notable pair", *labels])) - _HEAD_COLUMNS
+    widths = [_GAP + max(_WEIGHT, min(_LONGEST_NAME, cell_len(name))) for name, _ in computed]
+    fitting = max(1, sum(total <= room for total in accumulate(widths)))
     if len(computed) > fitting:
         console.print(f"The first {fitting} of {len(computed)} mechanisms; the page (--out) has all:", style="dim")
         computed = computed[:fitting]
@@ -122,18 +144,21 @@ def _print_pairs(one: SideBySide, console: Console) -> None:
     table.add_column("notable pair", no_wrap=True)
     for name in ("in", "exact", *(name for name, _ in computed)):
         table.add_column(name, justify="right", overflow="fold")
-    for finding in found:
-        table.add_row(*_pair_row(one, [panel for _, panel in computed], pairs, finding))
+    for label, finding in zip(labels, found, strict=True):
+        table.add_row(Text(label), *_pair_row(one, [panel for _, panel in computed], pairs, finding))
     console.print(table)
 
 
-def _pair_row(
-    one: SideBySide, computed: Sequence[ComputedPanel], pairs: WordPairs, finding: Finding
-) -> tuple[str | Text, ...]:
+def _pair_label(pairs: WordPairs, finding: Finding) -> str:
+    query, key = pairs.query_words[finding.query_word], pairs.key_words[finding.key_word]
+    return f"{escape_and_isolate(query.label)} → {escape_and_isolate(key.label)}"
+
+
+def _pair_row(one: SideBySide, computed: Sequence[ComputedPanel], pairs: WordPairs, finding: Finding) -> list[str]:
+    """The head of a pair, its exact weight, and its weight under each mechanism."""
     look = finding.looks[0]
     query_word, key_word = pairs.query_words[finding.query_word], pairs.key_words[finding.key_word]
     query, key = strongest_pieces(one.exact, query_word, key_word, look.layer, look.head)
     layers = [one.exact.layers, *(panel.layers for panel in computed)]
     weights = [float(some[look.layer].weights()[look.head, query, key]) for some in layers]
-    name = Text(f"{escape_and_isolate(query_word.label)} → {escape_and_isolate(key_word.label)}")
-    return name, f"{look.layer}·{look.head}", *(f"{100 * weight:.1f} %" for weight in weights)
+    return [f"{look.layer}·{look.head}", *(f"{100 * weight:.1f} %" for weight in weights)]

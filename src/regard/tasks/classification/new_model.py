@@ -26,6 +26,7 @@ from regard.tasks.classification.batches import Batches
 from regard.tasks.classification.new_perceiver import DEFAULT_MOST_BYTES, TextPerceiverConfig
 from regard.tasks.classification.presets import Size, choose_size, reads_bytes
 from regard.tasks.classification.recipe import ClassificationRecipe
+from regard.tasks.describe_size import describe_layers, describe_weights
 from regard.tasks.hyperparameters import apply_hyperparameters
 
 DEFAULT_MOST_TOKENS = 512
@@ -109,15 +110,14 @@ def most_tokens(recipe: ClassificationRecipe, start: Encoder | None) -> int:
 
 def describe_model(recipe: ClassificationRecipe, size: Size, model: TextClassifier) -> str:
     """Describe the model in a line."""
-    count = sum(weight.numel() for weight in model.parameters()) / 1e6
     config: Any = model.encoder.config
     kind = f"Perceiver {size.name} of bytes" if reads_bytes(recipe.model) else f"Transformer encoder {size.name}"
     name = f"the encoder of {recipe.start}" if recipe.start else kind
     mechanism = getattr(config, "mechanism", "dot_product")
     attention = "" if mechanism == "dot_product" else f", attention {mechanism}"
     position = f", positions {config.position}" if hasattr(config, "position") else ""
-    layers = f"{config.layers} layer{'s' if config.layers > 1 else ''} of {config.width}{attention}{position}"
-    return f"{name}, {layers}, {model.config.pooling} pooling, {count:.1f} million weights"
+    layers = f"{describe_layers(config.layers, config.width)}{attention}{position}"
+    return f"{name}, {layers}, {model.config.pooling} pooling, {describe_weights(model)}"
 
 
 def _make_config(recipe: ClassificationRecipe, size: Size, *, vocabulary: int, pad_id: int) -> TransformerEncoderConfig:

@@ -10,10 +10,10 @@ import torch
 
 from regard.errors import CheckpointError, unknown_name_error
 from regard.models import Clip, ClipConfig, ClipTextConfig, ClipVisionConfig
-from regard.models.clip_tower import ClipTowerConfig
 from regard.models.load import load_clip
 from regard.tasks.clip.presets import MOST_TOKENS, Size, choose_size
 from regard.tasks.clip.recipe import ClipRecipe
+from regard.tasks.describe_size import describe_layers, describe_weights
 from regard.tasks.hyperparameters import apply_hyperparameters
 from regard.tasks.image_classification.new_model import default_processor
 from regard.tasks.image_classification.presets import choose_patch_size
@@ -80,18 +80,14 @@ def new_model(recipe: ClipRecipe, size: Size, *, edge: int, channels: int, token
 def describe_model(recipe: ClipRecipe, size: Size | None, model: Clip) -> str:
     """Describe the model in a line."""
     name = f"the CLIP {recipe.start}" if size is None else f"a CLIP {size.name}"
-    count = sum(weight.numel() for weight in model.parameters()) / 1e6
     vision, text = model.config.vision, model.config.text
     height, width = vision.picture_size
     kind = "grey" if vision.channels == 1 else "RGB"
     return (
-        f"{name}, {kind} pictures of {height} x {width} in {_layers(vision)}, texts of at most "
-        f"{text.max_length} tokens in {_layers(text)}, {count:.2f} million weights"
+        f"{name}, {kind} pictures of {height} x {width} in "
+        f"{describe_layers(vision.layers, vision.width)}, texts of at most {text.max_length} tokens in "
+        f"{describe_layers(text.layers, text.width)}, {describe_weights(model)}"
     )
-
-
-def _layers(tower: ClipTowerConfig) -> str:
-    return f"{tower.layers} layer{'s' if tower.layers > 1 else ''} of {tower.width}"
 
 
 def _make_config(recipe: ClipRecipe, size: Size, *, edge: int, channels: int, text: Mapping[str, int]) -> ClipConfig:

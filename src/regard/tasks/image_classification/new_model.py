@@ -27,6 +27,7 @@ from regard.models import (
 )
 from regard.models.initial_weights import choose_deviation
 from regard.models.load import load_image_classifier, load_image_encoder
+from regard.tasks.describe_size import describe_weights
 from regard.tasks.hyperparameters import Config, apply_hyperparameters
 from regard.tasks.image_classification.new_perceiver import PicturePerceiverConfig
 from regard.tasks.image_classification.presets import (
@@ -127,7 +128,6 @@ def with_labels(model: ImageEncoder, labels: tuple[str, ...]) -> ImageEncoder:
 
 def describe_model(recipe: ImageClassificationRecipe, size: Size | None, model: ImageEncoder) -> str:
     """Describe the model in a line."""
-    weights = sum(weight.numel() for weight in model.parameters()) / 1e6
     kind = type(model).__name__
     name = f"{recipe.start}, a {kind}" if size is None else f"{kind} {size.name}"
     height, width = model.picture_size
@@ -136,7 +136,7 @@ def describe_model(recipe: ImageClassificationRecipe, size: Size | None, model: 
     patches = getattr(model.config, "patch_size", None)
     shown = "" if patches is None else f" in patches of {patches[0]} x {patches[1]}"
     colours = {1: "grey", 3: "RGB"}.get(model.channels, f"{model.channels} channels")
-    return f"{name}, {colours} pictures of {height} x {width}{shown}{attention}, {weights:.2f} million weights"
+    return f"{name}, {colours} pictures of {height} x {width}{shown}{attention}, {describe_weights(model)}"
 
 
 def _build(

@@ -37,7 +37,7 @@ function options(select, labels, chosen) {
 }
 
 function percent(share) {
-  return `${number(100 * share, 1)} %`;
+  return `${number(100 * share, 1)}\u00a0%`;
 }
 
 function plural(count, name) {

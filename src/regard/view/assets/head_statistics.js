@@ -4,7 +4,7 @@ const NUM_MARKED = 6;
 let order = { column: 0, falling: false };
 
 function columnsOf(text) {
-  const share = (value) => `${(100 * value).toFixed(0)} %`;
+  const share = (value) => `${(100 * value).toFixed(0)}\u00a0%`;
   const places = { entropy: (value) => value.toFixed(2), distance: (value) => value.toFixed(1) };
   const columns = text.statistics.columns.slice(2).map((name) => ({
     name: name === "itself" ? "self" : name,

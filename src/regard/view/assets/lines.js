@@ -55,7 +55,7 @@ function howLinesAreDrawn(all) {
   const [name, how, chosen] = signed
     ? ["Weights", "a weight: thicker is further from 0, orange is below it and blue above", "stronger"]
     : ["Shares", "a share: thicker is larger", "in another colour"];
-  return `Each line is ${how}. ${name} under ${100 * MIN_LINE_SHARE} % ${full === 1 ? "" : "of the largest "}are not drawn${isApart(shownText()) ? ", and none to the first token" : ""}. ` +
+  return `Each line is ${how}. ${name} under ${100 * MIN_LINE_SHARE}\u00a0% ${full === 1 ? "" : "of the largest "}are not drawn${isApart(shownText()) ? ", and none to the first token" : ""}. ` +
     `Shown: ${all ? `every row, the chosen one ${chosen},` : "the chosen row"} in layer ${state.layer}, ${headName()}.`;
 }
 

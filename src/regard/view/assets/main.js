@@ -34,7 +34,7 @@ function showAnswer(answer) {
   if (!answer) return;
   const list = (shares) => shares.flatMap(([name, share], at) => [at ? ", " : "", word(name), ` ${percent(share)}`]);
   const from = answer.pooling === "cls" ? "the first token, which" : "the mean of all tokens, which on average";
-  const none = answer.has_label ? "" : " None reaches 50 %, so the text has no label.";
+  const none = answer.has_label ? "" : " None reaches 50\u00a0%, so the text has no label.";
   const name = answer.several ? "Labels, each with a probability of its own: " : "Label: ";
   byId("answer").replaceChildren(make("b", {}, name), ...list(answer.labels), `.${none} ${answer.several ? "They are" : "It is"} computed from ${from} attended in the last layer to `, ...list(answer.words), ".");
 }

@@ -153,13 +153,13 @@ function showScale() {
     context.fillRect(step, 0, 1, canvas.height);
   }
   const ticks = (signed ? [-1, -0.25, 0, 0.25, 1] : [0, 0.05, 0.25, 0.5, 1]).map((share) => {
-    const tick = make("span", {}, `${number(100 * share, 0)}${share === 1 ? " %" : ""}`);
+    const tick = make("span", {}, `${number(100 * share, 0)}${share === 1 ? "\u00a0%" : ""}`);
     const place = Math.sign(share) * Math.sqrt(Math.abs(share));
     tick.style.left = `${100 * (signed ? (place + 1) / 2 : place)}%`;
     return tick;
   });
   byId("ticks").replaceChildren(...ticks);
-  byId("scale-name").textContent = showsDifference ? "weight minus exact weight" : signed ? "weight; beyond ±100 % the shade stays" : "weight";
+  byId("scale-name").textContent = showsDifference ? "weight minus exact weight" : signed ? "weight; beyond ±100\u00a0% the shade stays" : "weight";
 }
 
 function showShown() {

@@ -313,7 +313,7 @@ const HOW = {
     : "The outlined patch is the query: pick another on either side, or one of the tokens that are no patch. Colours reach up to the largest weight on a patch; a thin outline is the key of the steps below.",
   rollout: "Attention rollout (Abnar and Zuidema 2020): the mean of the heads and the identity, half each, multiplied through all layers. It says where the token’s information could come from, not what the model made of it.",
   gradient: "Gradient rollout (Chefer, Gur and Wolf 2021): in each layer weights count as far as a larger weight would raise the logit of the label. Shares of all patches; the row is that of what the head of the model reads: a class token, the pooling of all tokens, or the query of the labels.",
-  readout: "Sequence pooling (Hassani et al. 2021): the vector that the head reads is the mean of the tokens of the last layer with these weights, which add up to 100 %.",
+  readout: "Sequence pooling (Hassani et al. 2021): the vector that the head reads is the mean of the tokens of the last layer with these weights, which add up to 100\u00a0%.",
   similarity: "The last hidden state of each patch, normed and projected as that of the class token is, against the text: its cosine. Blue patches are nearer to the text than the mean of all patches, orange ones less near. Only the class token was trained to be near texts.",
 };
 
@@ -321,7 +321,7 @@ const HOW = {
 const HOW_OF_LATENTS = {
   ...HOW,
   attention: "The picked latent is the query, and the map has its weight on each place of the picture: pick another latent with the arrow keys, and the key of the steps below with the mouse. Colours reach up to the largest weight; a thin outline is that key.",
-  readout: "What the answer rests on: attention rollout (Abnar and Zuidema 2020) from the query of the labels through the latents to the picture. Shares add up to 100 %.",
+  readout: "What the answer rests on: attention rollout (Abnar and Zuidema 2020) from the query of the labels through the latents to the picture. Shares add up to 100\u00a0%.",
 };
 
 function showMapScale({ top }) {

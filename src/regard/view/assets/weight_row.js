@@ -118,7 +118,7 @@ function showLegend() {
   const logTicks = Array.from({ length: LOG_DECADES + 1 }, (_, decade) => 10 ** (decade - LOG_DECADES));
   const ticks = (signed ? [-1, -0.25, 0, 0.25, 1] : isLog(text) ? logTicks : [0, 0.05, 0.25, 0.5, 1]).map((share) => {
     const value = isLog(text) ? String(Number((100 * full * share).toPrecision(2))) : number(100 * full * share, share === 0 ? 0 : digits);
-    const tick = make("span", {}, `${value}${share === 1 ? " %" : ""}`);
+    const tick = make("span", {}, `${value}${share === 1 ? "\u00a0%" : ""}`);
     const place = Math.sign(share) * placeOf(text, Math.abs(share));
     tick.style.left = `${100 * (signed ? (place + 1) / 2 : place)}%`;
     return tick;
@@ -135,8 +135,8 @@ function showMarks() {
   if (names.length) notes.push(`${names.join(" and ")} ${names.length > 1 ? "are special tokens" : "is a special token"} that the model adds; many heads seem to attend there when they find nothing relevant.`);
   if (tokens.some(({ unknown }) => unknown)) notes.push("Dotted words are not in the model’s vocabulary, and are read as the same unknown token.");
   if (keyPartsOf(text).length > LONG_TEXT) notes.push(`The box has all ${keyPartsOf(text).length} ${state.words ? "words" : "tokens"}: scroll to see them.`);
-  if (text.layers.some(({ gaussian }) => gaussian)) notes.push("The model attends within a Gaussian window around a predicted position, so shares sum to less than 100 %.");
-  if (isApart(text)) notes.push(`The first token is kept apart: its shares are grey, from 0 to 100 %${isLog(text) ? "" : ", and the colours of all other tokens reach up to their largest share in the head"}. Many heads of a decoder attend to the first token when they find nothing relevant.`);
+  if (text.layers.some(({ gaussian }) => gaussian)) notes.push("The model attends within a Gaussian window around a predicted position, so shares sum to less than 100\u00a0%.");
+  if (isApart(text)) notes.push(`The first token is kept apart: its shares are grey, from 0 to 100\u00a0%${isLog(text) ? "" : ", and the colours of all other tokens reach up to their largest share in the head"}. Many heads of a decoder attend to the first token when they find nothing relevant.`);
   byId("marks").textContent = notes.join(" ");
 }
 
