@@ -15,7 +15,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from reprlib import Repr
 from types import FunctionType
-from typing import Any, ClassVar, SupportsFloat, TypeGuard
+from typing import Any, ClassVar, TypeGuard
 
 
 class RegardError(Exception):
@@ -179,7 +179,7 @@ def check_weights(**sizes: int) -> None:
         )
 
 
-def is_number(value: Any) -> TypeGuard[SupportsFloat]:
+def is_number(value: Any) -> TypeGuard[float]:
     """Whether ``value`` is a finite real number of Python or NumPy, and not a bool."""
     if type(value) is float:  # compared, since torch.compile can trace comparisons of dynamic floats
         return -_LARGEST_FLOAT <= value <= _LARGEST_FLOAT
@@ -200,8 +200,13 @@ def check_number(
     most: float | None = None,
 ) -> None:
     """Raise OptionError unless ``number`` is finite, at least ``least``, above ``above`` and at most ``most``."""
-    fits = is_number(number) and (least is None or number >= least) and (above is None or number > above)  # type: ignore[operator]
-    if not fits or (most is not None and number > most):  # type: ignore[operator]
+    fits = (
+        is_number(number)
+        and (least is None or number >= least)
+        and (above is None or number > above)
+        and (most is None or number <= most)
+    )
+    if not fits:
         bound = f" of {least:g} or more" if least is not None else f" above {above:g}" if above is not None else ""
         bound += "" if most is None else f", at most {most:g}"
         raise OptionError(

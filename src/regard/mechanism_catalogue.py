@@ -300,11 +300,18 @@ _TABLE = (
     ),
 )
 _BY_NAME = {row.name: row for row in _TABLE}
+BUILT_IN_NAMES = frozenset(_BY_NAME)
+"""Names of the mechanisms that every process has, whatever a program registers."""
 
 
 def catalogue() -> tuple[CatalogueRow, ...]:
     """List every mechanism with its equation, paper, cost and capabilities; mechanisms of your own come last."""
     return tuple(_BY_NAME.values())
+
+
+def find_row(name: str) -> CatalogueRow | None:
+    """Find the row of a mechanism by its name; None if there is none."""
+    return _BY_NAME.get(name)
 
 
 def register_mechanism(row: CatalogueRow) -> None:

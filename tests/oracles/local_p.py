@@ -1,6 +1,6 @@
 """Predictive local attention (Luong 2015, section 3.2, equations 9 and 10), one query at a time.
 
-    p_i           = F + S sigmoid(v . tanh(W_p q_i))      S: number of keys that the query may see, F: the first of them
+    p_i           = F + S sigmoid(v . tanh(W_p q_i))      F: the first visible key, S: keys from F to the last
     weights[i, j] = softmax(q_i W k_j) exp(-(j - p_i)^2 / (2 (D / 2)^2))       over visible j, p_i - D <= j <= p_i + D
     output[i]     = sum over j of weights[i, j] value[j]
 
@@ -30,7 +30,7 @@ def attention(
     for batch, head, row, seen in rows(visible):
         this_query = query[batch, head, row]
         share = 1 / (1 + np.exp(-position_vector[head] @ np.tanh(position_weight[head] @ this_query)))
-        center = seen[0] + seen.size * share if seen.size else 0.0
+        center = seen[0] + (seen[-1] - seen[0] + 1) * share if seen.size else 0.0
         inside = seen[np.abs(seen - np.real(center)) <= window]
         if inside.size:
             scores = key[batch, key_head(head, query.shape[1], key.shape[1]), inside] @ (this_query @ weight[head])

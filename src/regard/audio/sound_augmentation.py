@@ -16,7 +16,7 @@ which process computes it. features (frames, bands) -> (other frames, bands)
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -68,9 +68,9 @@ class SoundAugmentation:
         masks = SpecAugment(2 * (width > 0), width, 2 * (self.mask_frames > 0), self.mask_frames)
         return masks(features[None], [len(features)], torch.Generator().manual_seed(seed))[0]
 
-    def override(self, **values: object) -> SoundAugmentation:
+    def override(self, **values: Any) -> SoundAugmentation:
         """A copy with other values for those that are not None. Raises OptionError for values out of range."""
-        return replace(self, **{name: value for name, value in values.items() if value is not None})  # type: ignore[arg-type]
+        return replace(self, **{name: value for name, value in values.items() if value is not None})
 
     def __str__(self) -> str:
         listed = [f"{one.name} {getattr(self, one.name):.3g}" for one in fields(self) if getattr(self, one.name)]

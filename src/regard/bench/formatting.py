@@ -21,11 +21,6 @@ def format_bytes(count: float) -> str:
     return f"{count:.0f} B"
 
 
-def format_share(share: float) -> str:
-    """Format a share from 0 to 1 in percent."""
-    return "–" if math.isnan(share) else f"{100 * share:.1f} %"
-
-
 def format_error(error: float) -> str:
     """Format a relative error in percent; a factor if it is above 10, and a power of ten if it is tiny."""
     if math.isnan(error):

@@ -28,7 +28,7 @@ from regard.bench.timing import Timing
 from regard.comparison import MechanismChoice
 from regard.errors import OptionError, RegardError
 from regard.interleaved_timing import sample_seconds
-from regard.mechanism_catalogue import catalogue
+from regard.mechanism_catalogue import BUILT_IN_NAMES
 from regard.mechanisms import Mechanism
 
 ROUNDS = 21
@@ -101,7 +101,7 @@ def _build(choice: MechanismChoice, settings: BenchSettings, length: int) -> Mec
 
 
 def _describe(choice: MechanismChoice, settings: BenchSettings) -> BenchedMechanism:
-    (row,) = (row for row in catalogue() if row.name == choice.name)
+    row = choice.row
     approximates, weights_are = row.approximates, row.weights_are  # options may change both
     try:
         built = _build(choice, settings, settings.lengths[-1])
@@ -183,7 +183,7 @@ def _measure_first_call(
     if process is None:
         reason = "measured on a CUDA device, and on Linux and macOS"
         return case if settings.device.startswith("cuda") else replace(case, missing={"peak_bytes": reason})
-    if choice.name not in _BUILT_IN:
+    if choice.name not in BUILT_IN_NAMES:
         return replace(case, missing={"peak_bytes": "the mechanism is registered in this process alone"})
     first = process.measure(choice, case.length)
     if first.too_slow:
@@ -257,7 +257,3 @@ def _threads(count: int | None) -> Iterator[None]:
     finally:
         if torch.get_num_threads() != before:
             torch.set_num_threads(before)
-
-
-_BUILT_IN = frozenset(row.name for row in catalogue())
-"""Mechanisms that another process has too, since they were not registered by the user's program."""

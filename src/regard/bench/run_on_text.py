@@ -131,11 +131,11 @@ def default_lengths(max_tokens: int | None) -> tuple[int, ...]:
     return tuple(max(1, longest // part) for part in (4, 2, 1))
 
 
-def _load(model: str | Path | Encoder, dtype: object) -> Encoder:
+def _load(model: str | Path | Encoder, dtype: Any) -> Encoder:
     check_kind("model", model, (str, Path, Encoder), do='for example "minilm"')
     if isinstance(model, Encoder):
         return model.eval()
-    checked = BenchSettings(dtype=dtype)  # type: ignore[arg-type]
+    checked = BenchSettings(dtype=dtype)
     loaded = load_encoder(model, dtype=checked.torch_dtype)
     for one in loaded.modules():
         if isinstance(one, Mechanism):

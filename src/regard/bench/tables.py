@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import final
 
 from regard.bench.choose_mechanisms import EXACT
-from regard.bench.formatting import format_bytes, format_error, format_seconds, format_share
+from regard.bench.formatting import format_bytes, format_error, format_seconds
 from regard.bench.report import BenchCase, BenchedMechanism, BenchReport
+from regard.format_share import format_share
 
 _OWN_EQUATION, _UNTRAINED, _LEFT_OUT = "*", "†", "‡"
 

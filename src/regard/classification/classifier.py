@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.errors import CheckpointError, check_count, check_flag, check_kind, check_number
+from regard.layers.eval_mode import eval_mode
 from regard.models import TextClassifier
 from regard.models.load import load_classifier
 from regard.text.embedding import batches_by_length
@@ -141,15 +142,11 @@ class Classifier:
         for number, text in enumerate(tokenized, start=1):
             self.tokenizer.check_length(text, f"text {number}")
         found = torch.zeros(len(tokenized), len(self.labels), dtype=torch.float64)
-        was_training = self.model.training
-        self.model.eval()
-        try:
+        with eval_mode(self.model):
             for rows, some in self._batches(tokenized):
                 batch = self.tokenizer.pad(some)
                 logits = self.model(batch.ids.to(self.model.device), mask=batch.mask).logits
                 found[rows] = self.model.probabilities(logits).cpu()
-        finally:
-            self.model.train(was_training)
         return found
 
     def _batches(self, texts: Sequence[TokenizedText]) -> Iterator[tuple[list[int], list[TokenizedText]]]:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from regard.classification.media_classifier import MediaClassifier, check_list
 from regard.errors import CheckpointError, check_count, check_kind
+from regard.layers.eval_mode import eval_mode
 from regard.models import ImageEncoder
 from regard.models.load import load_image_classifier
 from regard.vision import ImageProcessor
@@ -55,13 +56,9 @@ class PicturePredictor(MediaClassifier):
     def probabilities_of(self, inputs: Sequence[np.ndarray]) -> Float[Tensor, "pictures labels"]:
         """The probabilities of the labels for pixels, uint8 (channels, height, width)."""
         found = [torch.zeros(0, len(self.labels), dtype=torch.float64)]
-        was_training = self.model.training
-        self.model.eval()
-        try:
+        with eval_mode(self.model):
             batches = batch_pixels(self.model, inputs, self.batch)
             found += [self.compute_logits(some).double().softmax(1).cpu() for some in batches]
-        finally:
-            self.model.train(was_training)
         return torch.cat(found)
 
 

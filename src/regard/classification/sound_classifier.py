@@ -18,6 +18,7 @@ from regard.audio import AudioProcessor, pad_features
 from regard.audio.sound_file import SOUNDS, Sound
 from regard.classification.media_classifier import MediaClassifier, check_list
 from regard.errors import CheckpointError, check_count, check_kind
+from regard.layers.eval_mode import eval_mode
 from regard.models import AudioEncoder
 from regard.models.audio_encoder import AudioEncoderOutput
 from regard.models.load import load_audio_encoder
@@ -103,15 +104,12 @@ def run_on_features(
     model: AudioEncoder, features: Sequence[Float[Tensor, "_ bands"]], batch: int
 ) -> Iterator[AudioEncoderOutput]:
     """The outputs of ``model`` in eval mode and without gradients, for at most ``batch`` sounds at a time."""
-    dtype, was_training = next(model.parameters()).dtype, model.training
-    model.eval()
-    try:
+    dtype = next(model.parameters()).dtype
+    with eval_mode(model):
         for begin in range(0, len(features), batch):
             padded, mask = pad_features(features[begin : begin + batch])
             with torch.no_grad():
                 yield model(padded.to(model.device, dtype), mask=mask)
-    finally:
-        model.train(was_training)
 
 
 def get_sound_processor(model: AudioEncoder) -> AudioProcessor:

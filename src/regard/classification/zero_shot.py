@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from regard.classification.picture_classifier import BATCH, PicturePredictor
 from regard.errors import OptionError, check_kind, short_repr
+from regard.layers.eval_mode import eval_mode
 from regard.models import Clip
 from regard.models.load import load_clip
 from regard.text import Embedder
@@ -72,12 +73,8 @@ class ZeroShotClassifier(PicturePredictor):
 
 def _embed_labels(model: Clip, labels: tuple[str, ...], templates: tuple[str, ...]) -> Float[Tensor, "labels size"]:
     texts = [template.replace(PLACE, label) for label in labels for template in templates]
-    was_training = model.text.training
-    model.text.eval()
-    try:
+    with eval_mode(model.text):
         vectors = Embedder(model.text).sentences(texts)
-    finally:
-        model.text.train(was_training)
     return functional.normalize(vectors.unflatten(0, (len(labels), len(templates))).mean(dim=1), dim=-1)
 
 

@@ -10,6 +10,7 @@ import typer
 
 from regard.cli.classify_media import classify_media
 from regard.cli.completion import choice_completer, model_completer
+from regard.cli.loaded_model import load_classifier
 from regard.cli.media_input import find_media_kind, has_clip_model
 from regard.cli.media_options import refuse_options
 from regard.cli.output_file import check_output_file, open_output_file
@@ -25,7 +26,6 @@ from regard.cli.shared_options import (
     Threshold,
     Truncate,
     drop_none,
-    load_classifier,
 )
 from regard.cli.stderr import say
 from regard.cli.text_input import check_text_options, open_texts, read_usable

@@ -9,7 +9,7 @@ from typing import Annotated, final
 import typer
 
 from regard.cli.completion import choice_completer
-from regard.cli.training_options import LoraAlpha, LoraRank, TrainingOptions
+from regard.cli.training_options import LoraAlpha, LoraRank, ScheduleBySteps, TrainingOptions
 
 Documents = Annotated[
     list[Path],
@@ -55,24 +55,10 @@ TokensPerBatch = Annotated[
 class DocumentTrainingOptions(TrainingOptions):
     """How a model of documents is trained: a new one, or a trained one with low-rank adapters."""
 
-    schedule: Annotated[
-        str | None,
-        typer.Option(
-            "--schedule",
-            metavar="NAME",
-            help="Learning rate schedule: inverse_sqrt, cosine or constant. Default: cosine with --steps, else "
-            "inverse_sqrt.",
-            show_default=False,
-            autocompletion=choice_completer(("inverse_sqrt", "cosine", "constant")),
-        ),
-    ] = None
+    schedule: ScheduleBySteps = None
     lora: LoraRank = None
     lora_alpha: LoraAlpha = None
     patience: Annotated[
         int,
         typer.Option("--patience", min=0, help="Early stopping: validations without a better loss; 0 disables it."),
     ] = 10
-
-    def choose_schedule(self) -> str:
-        """The schedule that was given, else a cosine if the number of steps is known."""
-        return self.schedule or ("inverse_sqrt" if self.steps is None else "cosine")

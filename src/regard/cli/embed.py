@@ -12,7 +12,7 @@ from regard.cli.completion import choice_completer
 from regard.cli.embed_media import embed_media
 from regard.cli.embed_output import FORMATS, choose_format, explain_early_end, open_parts, start_or_resume
 from regard.cli.embed_report import report_summary
-from regard.cli.media_input import find_media_kind, has_clip_model, name_pictures
+from regard.cli.media_input import are_picture_paths, find_media_kind, has_clip_model
 from regard.cli.media_options import refuse_options
 from regard.cli.progress import line_progress
 from regard.cli.shared_options import (
@@ -148,7 +148,7 @@ def embed(
     check_text_options(texts, data, field)
     check_resume(resume=resume, overwrite=overwrite)
     kind = find_media_kind(model)
-    if kind is None and has_clip_model(model) and name_pictures(texts, data):
+    if kind is None and has_clip_model(model) and are_picture_paths(texts, data):
         from regard.vision.picture_file import PICTURES
 
         kind = PICTURES

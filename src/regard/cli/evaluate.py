@@ -12,22 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli import evaluate_classify, evaluate_clip, evaluate_lm, evaluate_mlm, evaluate_transcribe
+from regard.cli.column_options import Columns, Fields, parse_columns, parse_fields
 from regard.cli.completion import choice_completer, model_completer
-from regard.cli.shared_options import (
-    BatchTokens,
-    BeamWidth,
-    Columns,
-    Device,
-    Fields,
-    LengthPenalty,
-    Prefix,
-    ScoreFormat,
-    drop_none,
-    make_search,
-    parse_columns,
-    parse_fields,
-    report_prefix,
-)
+from regard.cli.loaded_model import report_prefix
+from regard.cli.search_options import BeamWidth, LengthPenalty, make_search
+from regard.cli.shared_options import BatchTokens, Device, Prefix, ScoreFormat, check_score_format, drop_none
 from regard.cli.stderr import say
 from regard.cli.verb import TaskGroup, Verb
 from regard.errors import DataError, OptionError
@@ -210,8 +199,7 @@ def _check(model: str | None, hypotheses: Path | None, gold: Path | None, form: 
             got="no --model",
             do="add --model",
         )
-    if form not in ("text", "json"):
-        raise OptionError("unknown format", expected="text or json", got=form, do="choose one of them")
+    check_score_format(form)
 
 
 def _check_unused_options(

@@ -9,25 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.column_options import LabelColumns, parse_label_columns
 from regard.cli.completion import model_completer
 from regard.cli.evaluate_media import score_media
+from regard.cli.loaded_model import load_classifier
 from regard.cli.media_input import find_media_kind
 from regard.cli.media_options import SkipBad, refuse_options
 from regard.cli.shared_options import (
     ClassifierBatchTokens,
     Device,
-    LabelColumns,
     ScoreFormat,
     Threshold,
     Truncate,
+    check_score_format,
     drop_none,
-    load_classifier,
-    parse_label_columns,
 )
 from regard.cli.stderr import say
 from regard.cli.truncation_counts import TruncationCounts
 from regard.cli.verb import Verb
-from regard.errors import check_choice
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -95,7 +94,7 @@ def classify(
     device: Device = None,
 ) -> None:
     """Measure a classifier: accuracy, F1, each label, the confusion matrix, and calibration."""
-    check_choice("format", form, ("text", "json"))
+    check_score_format(form)
     parsed = parse_label_columns(columns)
     kind = find_media_kind(model) if model else None
     if kind is not None:

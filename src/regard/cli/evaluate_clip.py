@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli.column_options import TextColumns, parse_label_columns
 from regard.cli.completion import model_completer
+from regard.cli.loaded_model import require_model
 from regard.cli.media_options import SkipBad
-from regard.cli.shared_options import Device, ScoreFormat, TextColumns, parse_label_columns
+from regard.cli.shared_options import Device, ScoreFormat, check_score_format
 from regard.cli.stderr import say
 from regard.cli.verb import Verb
-from regard.errors import OptionError, check_choice
 
 if TYPE_CHECKING:
     from regard.vision.retrieval import Retrieval
@@ -66,15 +67,9 @@ def clip(
     device: Device = None,
 ) -> None:
     """Measure how a CLIP finds the texts of pictures, and the pictures of texts: recall@1, 5 and 10."""
-    check_choice("format", form, ("text", "json"))
+    check_score_format(form)
     parsed = parse_label_columns(columns)
-    if not model:
-        raise OptionError(
-            "no model was given",
-            expected="--model FOLDER",
-            got="no --model",
-            do="train one: regard train clip --data photos/ --out model/",
-        )
+    require_model(model, example="regard train clip --data photos/ --out model/")
     from regard.text.labelled.columns import check_columns
 
     check_columns(parsed, ("path", "text"))

@@ -10,10 +10,11 @@ import typer
 
 from regard.cli.completion import model_completer
 from regard.cli.document_options import Documents, Lines, TextField, TokensPerBatch
-from regard.cli.shared_options import Device, Dtype, ScoreFormat, Weights, check_number_formats, convert_loaded_model
+from regard.cli.loaded_model import convert_loaded_model, require_model
+from regard.cli.shared_options import Device, Dtype, ScoreFormat, Weights, check_number_formats, check_score_format
 from regard.cli.stderr import say
 from regard.cli.verb import Verb
-from regard.errors import OptionError, check_choice
+from regard.format_share import format_share
 
 if TYPE_CHECKING:
     from regard.generation import LanguageModelScores
@@ -73,15 +74,9 @@ def lm(
     device: Device = None,
 ) -> None:
     """Measure a language model: loss, perplexity, bits per byte and per character."""
-    check_choice("format", form, ("text", "json"))
+    check_score_format(form)
     check_number_formats(dtype, weights)
-    if not model:
-        raise OptionError(
-            "no model was given",
-            expected="--model FOLDER",
-            got="no --model",
-            do="train one: regard train lm --data text.txt --out model/",
-        )
+    require_model(model, example="regard train lm --data text.txt --out model/")
     import torch
 
     from regard.cli.progress import count_progress
@@ -111,6 +106,6 @@ def _to_text(scores: LanguageModelScores) -> str:
         f"window of {scores.length:,} tokens, stride {scores.stride:,}",
     ]
     if scores.unknown:
-        share = f"{scores.unknown / scores.tokens:.2%}".replace("%", " %")
+        share = format_share(scores.unknown / scores.tokens, 2)
         lines.append(f"{share} of the tokens replace unknown text, so bits per byte are underestimated")
     return "\n".join(lines)

@@ -10,10 +10,11 @@ import typer
 
 from regard.cli.completion import model_completer
 from regard.cli.document_options import Documents, Lines, TextField, TokensPerBatch
-from regard.cli.shared_options import Device, Dtype, MaskShare, ScoreFormat
+from regard.cli.loaded_model import require_model
+from regard.cli.shared_options import Device, Dtype, MaskShare, ScoreFormat, check_number_formats, check_score_format
 from regard.cli.stderr import say
 from regard.cli.verb import Verb
-from regard.errors import OptionError, check_choice
+from regard.format_share import format_share
 
 if TYPE_CHECKING:
     from regard.generation.masked_scores import MaskedLanguageModelScores
@@ -68,15 +69,9 @@ def mlm(
     device: Device = None,
 ) -> None:
     """Measure a masked language model: loss, perplexity and accuracy of masked tokens."""
-    check_choice("format", form, ("text", "json"))
-    check_choice("precision", dtype, ("float32", "bfloat16"))
-    if not model:
-        raise OptionError(
-            "no model was given",
-            expected="--model FOLDER",
-            got="no --model",
-            do="train one: regard train mlm --data text.txt --out model/",
-        )
+    check_score_format(form)
+    check_number_formats(dtype, None)
+    require_model(model, example="regard train mlm --data text.txt --out model/")
     import torch
 
     from regard.cli.progress import count_progress
@@ -103,7 +98,7 @@ def _to_json(scores: MaskedLanguageModelScores) -> dict[str, float]:
 def _to_text(scores: MaskedLanguageModelScores) -> str:
     documents = "document" if scores.documents == 1 else "documents"
     return (
-        f"loss {scores.loss:.4f}   perplexity {scores.perplexity:,.3f}   accuracy {scores.accuracy:.2%}\n"
+        f"loss {scores.loss:.4f}   perplexity {scores.perplexity:,.3f}   accuracy {format_share(scores.accuracy, 2)}\n"
         f"{scores.documents:,} {documents} in {scores.texts:,} texts of at most {scores.length:,} tokens; "
         f"{scores.tokens:,} tokens masked, {scores.share:g} of all"
-    ).replace("%", " %")
+    )

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
 
+from regard.cli.column_options import TextColumns, parse_label_columns
 from regard.cli.completion import model_completer
 from regard.cli.media_options import SkipBad
-from regard.cli.shared_options import Device, ScoreFormat, TextColumns, parse_label_columns
+from regard.cli.shared_options import Device, ScoreFormat, check_score_format
 from regard.cli.stderr import say
 from regard.cli.transcribe import load_transcriber
 from regard.cli.verb import Verb
-from regard.errors import DataError, check_choice
+from regard.errors import DataError
 
 if TYPE_CHECKING:
     from regard.media.files_with_texts import FileWithText
@@ -88,7 +89,7 @@ def transcribe(
     device: Device = None,
 ) -> None:
     """Measure a model that writes texts: word and character error rates, loss, and the worst texts."""
-    check_choice("format", form, ("text", "json"))
+    check_score_format(form)
     parsed = parse_label_columns(columns)
     from regard.audio.transcribed_sounds import read_and_report_transcribed_sounds
     from regard.text.labelled.columns import check_columns

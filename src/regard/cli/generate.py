@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 import typer
 
 from regard.cli.completion import choice_completer, model_completer
+from regard.cli.loaded_model import convert_loaded_model, require_model
 from regard.cli.output_file import check_output_file, open_output_file
 from regard.cli.progress import line_progress
 from regard.cli.shared_options import (
@@ -22,12 +23,12 @@ from regard.cli.shared_options import (
     Texts,
     Weights,
     check_number_formats,
-    convert_loaded_model,
 )
 from regard.cli.stderr import say
 from regard.cli.text_input import check_text_options, open_texts, read_usable
 from regard.cli.verb import Verb
 from regard.errors import DataError, OptionError, check_choice
+from regard.format_share import format_share
 
 if TYPE_CHECKING:
     from regard.generation import Continuation, TextGenerator
@@ -226,7 +227,7 @@ def _report_prompts(generator: TextGenerator) -> None:
     """Report text of the prompts that the model does not know, and what earlier prompts saved."""
     tokens = generator.num_prompt_tokens
     if generator.num_unknown_tokens:
-        share = f"{generator.num_unknown_tokens / tokens:.2%}".replace("%", " %")
+        share = format_share(generator.num_unknown_tokens / tokens, 2)
         say(f"{share} of the tokens of the prompts replace text that the model's vocabulary does not have")
     if generator.num_reused_tokens:
         say(f"{generator.num_reused_tokens:,} of {tokens:,} prompt tokens reused")
@@ -260,13 +261,7 @@ class _Ends:
 
 
 def _check_options(model: str, system: str | None, *, chat: bool) -> None:
-    if not model:
-        raise OptionError(
-            "no model was given",
-            expected="--model FOLDER",
-            got="no --model",
-            do="train one: regard train lm --data text.txt --out model/",
-        )
+    require_model(model, example="regard train lm --data text.txt --out model/")
     if system is not None and not chat:
         raise OptionError("--system has no effect without --chat", expected="--chat", got="--system", do="add --chat")
 

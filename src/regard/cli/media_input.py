@@ -37,54 +37,37 @@ class MediaInput:
 
 def find_media_kind(model: str) -> MediaKind | None:
     """What ``--model`` reads, pictures or sounds; None for a model of texts, and for one that cannot be found."""
-    if has_picture_model(model):
+    from regard.models.load import is_audio_model, is_image_model
+
+    if _is_model(model, is_image_model):
         from regard.vision.picture_file import PICTURES
 
         return PICTURES
-    if has_sound_model(model):
+    if _is_model(model, is_audio_model):
         from regard.audio.sound_file import SOUNDS
 
         return SOUNDS
     return None
 
 
-def has_sound_model(model: str) -> bool:
-    """Whether ``--model`` reads sounds. A model that cannot be found does not: the verb says why."""
-    if not _may_be_folder(model):
-        return False
-    from regard.models.load import is_audio_model
-
-    try:
-        return is_audio_model(model)
-    except RegardError:
-        return False
-
-
-def has_picture_model(model: str) -> bool:
-    """Whether ``--model`` reads pictures. A model that cannot be found does not: the verb says why."""
-    if not _may_be_folder(model):
-        return False
-    from regard.models.load import is_image_model
-
-    try:
-        return is_image_model(model)
-    except RegardError:
-        return False
-
-
 def has_clip_model(model: str) -> bool:
     """Whether ``--model`` is a CLIP, which reads texts and pictures. A model that cannot be found is none."""
-    if not _may_be_folder(model):
-        return False
     from regard.models.load import is_clip
 
+    return _is_model(model, is_clip)
+
+
+def _is_model(model: str, test: Callable[[str], bool]) -> bool:
+    """Whether the model passes a test. One that cannot be found does not: the verb says why."""
+    if not _may_be_folder(model):
+        return False
     try:
-        return is_clip(model)
+        return test(model)
     except RegardError:
         return False
 
 
-def name_pictures(paths: list[str], data: str | None) -> bool:
+def are_picture_paths(paths: list[str], data: str | None) -> bool:
     """Whether the input of a model that reads texts and pictures is pictures: files or folders of them that exist."""
     from regard.vision.picture_file import is_picture_name
 

@@ -33,7 +33,7 @@ def expand_option_group(command: Callable[..., None]) -> Callable[..., None]:
     parameters: list[inspect.Parameter] = []
     for one in signature.parameters.values():
         parameters += groups.get(one.name, [one])
-    expanded.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    vars(expanded).update(__signature__=signature.replace(parameters=parameters))
     return expanded
 
 

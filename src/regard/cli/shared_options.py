@@ -1,25 +1,20 @@
-"""Options shared by several verbs, each declared once, and the checks and parsers of their values."""
+"""Options shared by several verbs, each declared once, and the checks of their values."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from regard.cli.completion import choice_completer, model_completer
-from regard.cli.stderr import say
 from regard.errors import OptionError, check_choice
-
-if TYPE_CHECKING:
-    from regard.classification import Classifier
-    from regard.models import CausalLanguageModel, EncoderDecoder
-    from regard.search import Search
 
 DEFAULT_MODEL = "minilm"
 """Text encoder used without ``--model``."""
 PRECISIONS = ("float32", "bfloat16")
 WEIGHT_FORMATS = ("int8",)
+SCORE_FORMATS = ("text", "json")
 
 Texts = Annotated[
     list[str] | None,
@@ -83,45 +78,6 @@ Weights = Annotated[
     ),
 ]
 
-Columns = Annotated[
-    str | None,
-    typer.Option(
-        "--columns",
-        metavar="I,J",
-        help="For TSV: numbers of the source and target columns, from 1. Default: by the header, else 1,2.",
-        show_default=False,
-    ),
-]
-Fields = Annotated[
-    str | None,
-    typer.Option(
-        "--fields",
-        metavar="NAME,NAME",
-        help="For JSON lines: names of the source and target fields, such as de,en. Default: detected.",
-        show_default=False,
-    ),
-]
-
-LabelColumns = Annotated[
-    str | None,
-    typer.Option(
-        "--columns",
-        metavar="TEXT,LABEL",
-        help="Columns or JSON fields of text and label, by name or by number from 1, such as review,stars or 2,1. "
-        "Default: text,label or similar names, else 1,2.",
-        show_default=False,
-    ),
-]
-TextColumns = Annotated[
-    str | None,
-    typer.Option(
-        "--columns",
-        metavar="PATH,TEXT",
-        help="Columns or JSON fields of path and text, by name or by number from 1, such as clip,sentence or 2,1. "
-        "Default: path,text or similar names, else 1,2.",
-        show_default=False,
-    ),
-]
 Labels = Annotated[
     str,
     typer.Option(
@@ -159,17 +115,6 @@ Prefix = Annotated[
         metavar="TEXT",
         help="Text before each source that names the task of a T5, such as 'translate English to German: '. Default: "
         "the one that the model was fine-tuned with, if any.",
-        show_default=False,
-    ),
-]
-BeamWidth = Annotated[
-    int | None, typer.Option("--beam", min=1, help="Beam width; 1 is greedy search. Default: 5.", show_default=False)
-]
-LengthPenalty = Annotated[
-    float | None,
-    typer.Option(
-        "--length-penalty",
-        help="Length penalty: alpha of Wu et al. 2016; higher favours longer translations. Default: 0.6.",
         show_default=False,
     ),
 ]
@@ -217,85 +162,11 @@ def check_number_formats(dtype: str, weights: str | None) -> None:
         check_choice("format of weights", weights, WEIGHT_FORMATS)
 
 
-def convert_loaded_model(model: CausalLanguageModel | EncoderDecoder, dtype: str, weights: str | None) -> None:
-    """Convert the weights of a model to ``--weights``, and report a ``--dtype`` that is slower on this machine."""
-    from regard.layers.precision import say_if_slower
-    from regard.models.int8_weights import convert_weights
-
-    if weights is not None:
-        convert_weights(model, weights)
-    say_if_slower(dtype, model.device, say)
-
-
-def load_classifier(folder: str, device: str | None, tokens: int | None, threshold: float | None) -> Classifier:
-    """Load a classifier. Raises OptionError without a folder, and for a threshold that has no effect."""
-    if not folder:
-        raise OptionError(
-            "no model was given",
-            expected="--model FOLDER",
-            got="no --model",
-            do="train one: regard train classify --data texts.csv --out model/",
-        )
-    from regard.classification import Classifier
-
-    classifier = Classifier.load(folder, device=device, **drop_none({"tokens": tokens, "threshold": threshold}))
-    if threshold is not None and not classifier.model.config.several:
-        raise OptionError(
-            "--threshold has no effect: this model gives each text its most probable label",
-            expected="a model with several labels per text",
-            got=f"--threshold {threshold}",
-            do="leave out --threshold",
-        )
-    return classifier
+def check_score_format(form: str) -> None:
+    """Raise OptionError for an unknown ``--format`` of scores."""
+    check_choice("format", form, SCORE_FORMATS)
 
 
 def drop_none(options: dict[str, Any]) -> dict[str, Any]:
     """Keep the options that were set."""
     return {name: value for name, value in options.items() if value is not None}
-
-
-def report_prefix(prefix: str, asked: str | None) -> None:
-    """Report a model's own prefix, which nobody asked for."""
-    if prefix and asked is None:
-        say(f"the model's prefix is put before each source: {prefix!r} (--prefix '' leaves it out)")
-
-
-def make_search(options: dict[str, Any], *, best: int = 1) -> Search:
-    """Make a search from options of ``Beam``, at least ``best`` wide. Raises OptionError as ``Beam`` does."""
-    from regard.search import Beam, Greedy
-
-    if options == {"width": 1} and best == 1:
-        return Greedy()
-    return Beam(best=best, **{**options, "width": max(options.get("width", 5), best)})
-
-
-def parse_columns(text: str | None) -> tuple[int, int] | None:
-    """Parse two column numbers. Raises OptionError for anything else."""
-    if text is None:
-        return None
-    first, second = _split_two("columns", text)
-    if not (first.isdecimal() and second.isdecimal() and int(first) and int(second)):
-        raise OptionError("wrong --columns", expected="two numbers from 1", got=text, do="for example --columns 1,2")
-    return int(first), int(second)
-
-
-def parse_fields(text: str | None) -> tuple[str, str] | None:
-    """Parse two field names. Raises OptionError for anything else."""
-    return None if text is None else _split_two("fields", text)
-
-
-def parse_label_columns(text: str | None) -> tuple[str | int, str | int] | None:
-    """Parse two columns, each a name or a number. Raises OptionError for anything else."""
-    if text is None:
-        return None
-    first, second = (int(part) if part.isdecimal() else part for part in _split_two("columns", text))
-    return first, second
-
-
-def _split_two(name: str, text: str) -> tuple[str, str]:
-    parts = [part.strip() for part in text.split(",")]
-    if len(parts) != 2 or not all(parts):
-        raise OptionError(
-            f"wrong --{name}", expected="two, separated by a comma", got=text, do=f"for example --{name} a,b"
-        )
-    return parts[0], parts[1]

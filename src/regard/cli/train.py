@@ -9,9 +9,10 @@ from typing import Annotated, final
 import typer
 
 from regard.cli import train_classify, train_clip, train_gato, train_lm, train_mlm, train_transcribe
+from regard.cli.column_options import Columns, Fields, parse_columns, parse_fields
 from regard.cli.completion import choice_completer, complete_mechanism, model_completer
 from regard.cli.option_group import expand_option_group
-from regard.cli.shared_options import Columns, Fields, Prefix, parse_columns, parse_fields
+from regard.cli.shared_options import Prefix
 from regard.cli.stderr import say
 from regard.cli.training_options import (
     Hyperparameters,
@@ -92,10 +93,6 @@ class TranslationTrainingOptions(TrainingOptions):
         int,
         typer.Option("--patience", min=0, help="Early stopping: validations without a better BLEU; 0 disables it."),
     ] = 10
-
-    def choose_schedule(self) -> str:
-        """The schedule of the option."""
-        return self.schedule
 
 
 @expand_option_group

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
 
+from regard.cli.column_options import LabelColumns, parse_label_columns
 from regard.cli.completion import choice_completer, complete_mechanism, model_completer
 from regard.cli.media_options import (
     Kind,
@@ -20,7 +21,7 @@ from regard.cli.media_options import (
     refuse_options,
 )
 from regard.cli.option_group import expand_option_group
-from regard.cli.shared_options import LabelColumns, Labels, drop_none, parse_label_columns
+from regard.cli.shared_options import Labels, drop_none
 from regard.cli.stderr import say
 from regard.cli.training_options import (
     Hyperparameters,
@@ -112,10 +113,6 @@ class ClassificationTrainingOptions(TrainingOptions):
         int,
         typer.Option("--patience", min=0, help="Early stopping: validations without a better score; 0 disables it."),
     ] = 10
-
-    def choose_schedule(self) -> str:
-        """The schedule of the option."""
-        return self.schedule
 
 
 @expand_option_group

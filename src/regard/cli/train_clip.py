@@ -8,10 +8,11 @@ from typing import Annotated, final
 
 import typer
 
+from regard.cli.column_options import TextColumns, parse_label_columns
 from regard.cli.completion import choice_completer, model_completer
 from regard.cli.media_options import Memory, SkipBad
 from regard.cli.option_group import expand_option_group
-from regard.cli.shared_options import TextColumns, drop_none, parse_label_columns
+from regard.cli.shared_options import drop_none
 from regard.cli.stderr import say
 from regard.cli.training_options import Hyperparameters, Out, ScheduleName, TrainingOptions, parse_hyperparameters
 from regard.cli.verb import Verb
@@ -70,10 +71,6 @@ class ClipTrainingOptions(TrainingOptions):
         int,
         typer.Option("--patience", min=0, help="Early stopping: validations without a better recall; 0 disables it."),
     ] = 10
-
-    def choose_schedule(self) -> str:
-        """The schedule of the option."""
-        return self.schedule
 
 
 @expand_option_group

@@ -17,6 +17,7 @@ from regard.cli.stderr import say
 from regard.cli.training_options import (
     Hyperparameters,
     Out,
+    ScheduleBySteps,
     TrainingOptions,
     Vocabulary,
     parse_hyperparameters,
@@ -69,25 +70,11 @@ def register(train: typer.Typer) -> None:
 class GatoTrainingOptions(TrainingOptions):
     """How a Gato is trained."""
 
-    schedule: Annotated[
-        str | None,
-        typer.Option(
-            "--schedule",
-            metavar="NAME",
-            help="Learning rate schedule: inverse_sqrt, cosine or constant. Default: cosine with --steps, else "
-            "inverse_sqrt.",
-            show_default=False,
-            autocompletion=choice_completer(("inverse_sqrt", "cosine", "constant")),
-        ),
-    ] = None
+    schedule: ScheduleBySteps = None
     patience: Annotated[
         int,
         typer.Option("--patience", min=0, help="Early stopping: validations without a better loss; 0 disables it."),
     ] = 10
-
-    def choose_schedule(self) -> str:
-        """The schedule that was given, else a cosine if the number of steps is known."""
-        return self.schedule or ("inverse_sqrt" if self.steps is None else "cosine")
 
 
 @expand_option_group

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from abc import ABC, abstractmethod
+from abc import ABC
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -48,6 +48,17 @@ ScheduleName = Annotated[
         autocompletion=choice_completer(("inverse_sqrt", "cosine", "constant")),
     ),
 ]
+ScheduleBySteps = Annotated[
+    str | None,
+    typer.Option(
+        "--schedule",
+        metavar="NAME",
+        help="Learning rate schedule: inverse_sqrt, cosine or constant. Default: cosine with --steps, else "
+        "inverse_sqrt.",
+        show_default=False,
+        autocompletion=choice_completer(("inverse_sqrt", "cosine", "constant")),
+    ),
+]
 Smoothing = Annotated[float, typer.Option("--smoothing", min=0.0, max=0.99, help="Label smoothing factor.")]
 WeightDecay = Annotated[float, typer.Option("--weight-decay", min=0.0, help="Weight decay.")]
 LoraRank = Annotated[
@@ -67,7 +78,7 @@ LoraAlpha = Annotated[
 ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainingOptions(ABC):
     """How a model is trained, whatever the task, in the order of the help.
 
@@ -76,7 +87,7 @@ class TrainingOptions(ABC):
     """
 
     accumulate: Annotated[int, typer.Option("--accumulate", min=1, help="Gradient accumulation: batches per step.")] = 1
-    schedule: str | None = None
+    schedule: str | None
     rate: Annotated[
         float | None,
         typer.Option("--rate", help="Peak learning rate. Default: chosen by the model size.", show_default=False),
@@ -157,9 +168,9 @@ class TrainingOptions(ABC):
     def __post_init__(self) -> None:
         check_resume(resume=self.resume, overwrite=self.overwrite)
 
-    @abstractmethod
     def choose_schedule(self) -> str:
-        """The name of the learning rate schedule."""
+        """The schedule that was given, else a cosine if the number of steps is known."""
+        return self.schedule or ("inverse_sqrt" if self.steps is None else "cosine")
 
     def run(self, task: Task, out: Path) -> RunResult:
         """Run the training; an interruption exits with code 130 and says how to resume.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.completion import choice_completer, model_completer
+from regard.cli.loaded_model import require_model
 from regard.cli.media_answers import write_answers
 from regard.cli.media_input import MediaInput, open_media, read_media
 from regard.cli.output_file import check_output_file
@@ -121,13 +122,7 @@ def transcribe(
 
 def load_transcriber(folder: str, device: str | None) -> Transcriber:
     """Load a transcriber. Raises OptionError without a folder."""
-    if not folder:
-        raise OptionError(
-            "no model was given",
-            expected="--model FOLDER",
-            got="no --model",
-            do="train one: regard train transcribe --data speech/ --out model/",
-        )
+    require_model(folder, example="regard train transcribe --data speech/ --out model/")
     from regard.transcription import Transcriber
 
     return Transcriber.load(folder, device=device)

@@ -11,23 +11,11 @@ import typer
 
 from regard.cli.completion import choice_completer, model_completer
 from regard.cli.interactive import check_interactive_options, run_interactive
+from regard.cli.loaded_model import report_prefix
 from regard.cli.output_file import check_output_file, open_output_file
 from regard.cli.progress import line_progress
-from regard.cli.shared_options import (
-    BatchTokens,
-    BeamWidth,
-    Data,
-    Device,
-    Field,
-    LengthPenalty,
-    OutputFile,
-    Overwrite,
-    Prefix,
-    Texts,
-    drop_none,
-    make_search,
-    report_prefix,
-)
+from regard.cli.search_options import BeamWidth, LengthPenalty, make_search
+from regard.cli.shared_options import BatchTokens, Data, Device, Field, OutputFile, Overwrite, Prefix, Texts, drop_none
 from regard.cli.stderr import say
 from regard.cli.text_input import check_text_options, is_stdin_terminal, open_texts, read_usable
 from regard.cli.translation_formats import FORMATS, format_translation, remarks

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from regard.cli.loaded_model import report_prefix
 from regard.cli.progress import count_progress
-from regard.cli.shared_options import report_prefix
 from regard.errors import DataError, OptionError
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from torch import nn
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, RefusedError, check_choice, check_kind, unknown_name_error
 from regard.layers.multi_head import MultiHeadAttention
-from regard.mechanism_catalogue import catalogue, mechanism
+from regard.mechanism_catalogue import catalogue, find_row, mechanism
 from regard.mechanisms.base import Mechanism
 from regard.mechanisms.extra_input import ExtraInput
 
@@ -103,7 +103,8 @@ def make_replacement(old: Mechanism, name: str, options: Mapping[str, Any]) -> M
 
     Raises RefusedError if it needs trained parameters of its own, or leaves those of ``old`` unused.
     """
-    row = next(row for row in catalogue() if row.name == name)
+    row = find_row(name)
+    assert row is not None, "callers check the name"
     if "shared" in row.options and not old.shares_query_key:
         options = {"shared": False, **options}
     keeps_dropout = "dropout" in row.options and "dropout" not in options and old.dropout > 0
@@ -156,8 +157,9 @@ def _approximates(new: Mechanism, old: Mechanism) -> bool:
     """Whether ``new`` approximates ``old``, or both the same mechanism."""
     if new.approximates is None:
         return False
-    target = next(row.mechanism for row in catalogue() if row.name == new.approximates)
-    return isinstance(old, target) or old.approximates == new.approximates
+    target = find_row(new.approximates)
+    assert target is not None, "a mechanism names one of the catalogue"
+    return isinstance(old, target.mechanism) or old.approximates == new.approximates
 
 
 def _replace(layer: MultiHeadAttention, new: Mechanism, name: str) -> list[str]:

@@ -11,6 +11,7 @@ it, as in a chat.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 from typing import final
@@ -242,7 +243,10 @@ class ContinuousBatching:
         found = []
         for row, token, log_probability in zip(rows, tokens.tolist(), gained.tolist(), strict=True):
             row.text.add(token, log_probability, is_end=token in self._end_ids)
-            found.append((row, self.model.end_id if row.text.has_ended else token))
+            if math.isfinite(row.text.log_probability):
+                found.append((row, self.model.end_id if row.text.has_ended else token))
+            else:  # it will be no hypothesis, so its tokens are not shown
+                row.text.is_stopped = True
         return found
 
 

@@ -22,11 +22,13 @@ from regard.generation.continuous_batching import ContinuousBatching, Request, R
 from regard.generation.paged_memory import PagedMemory
 from regard.generation.text_generator import MAX_TOKENS, TextGenerator, check_options
 from regard.generation.text_stream import TextStream
+from regard.layers.eval_mode import eval_mode
 from regard.models.causal_language_model import CausalLanguageModel
 from regard.models.load import load_language_model, resolve_base
 from regard.models.model_folder import LANGUAGE_MODEL, resolve_folder
-from regard.search.base import Hypothesis, eval_mode
+from regard.search.base import Hypothesis
 from regard.search.token_by_token import TokenSearch
+from regard.text.length_batches import cut_batches, group_lengths
 from regard.text.tokenizer import check_text, check_texts
 
 BATCH_TOKENS = 8192
@@ -372,14 +374,12 @@ class Generator(TextGenerator):
 
         Where the rotation depends on the length, the longest text of a batch decides: its prompts have one length.
         """
-        limit, apart = self.model.max_tokens, self.model.depends_on_length
-        batch: list[int] = []
-        for index in sorted(range(len(lengths)), key=lambda one: -lengths[one]):
-            longest = lengths[batch[0]] if batch else 0
-            size = longest + new if limit is None else min(longest + new, limit)
-            if batch and ((apart and lengths[index] != longest) or size * each * (len(batch) + 1) > self.tokens):
-                yield batch
-                batch = []
-            batch.append(index)
-        if batch:
-            yield batch
+        for group in group_lengths(lengths, equal=self.model.depends_on_length):
+            sizes = [each * self._count_tokens(lengths[index], new) for index in group]
+            for part in cut_batches(sizes, tokens=self.tokens):
+                yield group[part]
+
+    def _count_tokens(self, length: int, new: int) -> int:
+        """The most tokens of a text that ``new`` tokens follow."""
+        limit = self.model.max_tokens
+        return length + new if limit is None else min(length + new, limit)

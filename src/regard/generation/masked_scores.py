@@ -25,8 +25,8 @@ from torch import Tensor
 from regard import masks
 from regard.errors import CheckpointError, OptionError, check_count
 from regard.kernels.operators.cross_entropy_op import cross_entropy
+from regard.layers.eval_mode import eval_mode
 from regard.models.masked_language_model import MaskedLanguageModel
-from regard.search.base import eval_mode
 from regard.text.language_tokenizer import split_text
 from regard.text.length_batches import cut_batches
 from regard.text.token_masking import SHARE, TokenMasking

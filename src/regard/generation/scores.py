@@ -26,8 +26,9 @@ from regard import masks
 from regard.errors import CheckpointError, OptionError, check_count
 from regard.generation.document_ids import model_document_ids
 from regard.kernels.operators.cross_entropy_op import cross_entropy
+from regard.layers.eval_mode import eval_mode
 from regard.models.causal_language_model import CausalLanguageModel
-from regard.search.base import eval_mode
+from regard.text.length_batches import cut_batches, group_lengths
 
 BATCH_TOKENS = 8192
 """Default tokens of a batch, padding included."""
@@ -147,7 +148,7 @@ def score_documents(
         )
     nats, tokens = 0.0, 0
     with torch.no_grad(), eval_mode(model):
-        for batch in _batches(windows, batch_tokens):
+        for batch in _batches(windows, batch_tokens, equal=model.depends_on_length):
             nats += _score_batch(model, documents, batch)
             tokens += sum(one.end - one.scored for one in batch)
             if advance is not None:
@@ -199,17 +200,12 @@ def _windows(document: int, inputs: int, length: int, stride: int) -> Iterator[_
         begin, scored = begin + stride, end
 
 
-def _batches(windows: list[_Window], most: int) -> Iterator[list[_Window]]:
-    """Group windows of similar length into batches of at most ``most`` tokens, the longest first."""
-    batch: list[_Window] = []
-    for window in sorted(windows, key=lambda one: one.begin - one.end):
-        longest = batch[0].end - batch[0].begin if batch else 0
-        if batch and longest * (len(batch) + 1) > most:
-            yield batch
-            batch = []
-        batch.append(window)
-    if batch:
-        yield batch
+def _batches(windows: list[_Window], most: int, *, equal: bool) -> Iterator[list[_Window]]:
+    """Group windows of similar length, or of ``equal`` length, into batches of at most ``most`` tokens."""
+    lengths = [one.end - one.begin for one in windows]
+    for group in group_lengths(lengths, equal=equal):
+        for part in cut_batches([lengths[number] for number in group], tokens=most):
+            yield [windows[number] for number in group[part]]
 
 
 def _score_batch(model: CausalLanguageModel, documents: Sequence[TokenIds], batch: Sequence[_Window]) -> float:

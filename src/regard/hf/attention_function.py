@@ -18,7 +18,8 @@ from regard.errors import RefusedError, ShapeError
 from regard.exact_attention import attention
 from regard.hf import recorded_layers
 from regard.hf.chosen_keys import hide_other_blocks, hide_other_keys
-from regard.hf.other_arguments import check_cache, check_packing, refuse_unknown_arguments
+from regard.hf.other_arguments import check_cache, refuse_unknown_arguments
+from regard.hf.packed_texts import find_texts, hide_other_texts, separate
 from regard.hf.read_mask import read_mask
 from regard.hf.requested_weights import are_weights_requested
 from regard.hf.traced_attention import attention_in_graph
@@ -79,6 +80,9 @@ def attention_function(
     if cache is not None:
         key, value = cache.update(key_states=key, value_states=value, layer_idx=module.layer_idx, kwargs=arguments)
     query, key, value = _match_batches(*_cast_in_autocast(query, key, value))
+    texts = find_texts(arguments, query, key.shape[2]) if cache is None else None
+    if texts is not None and attention_mask is not None:
+        attention_mask = hide_other_texts(attention_mask, texts)
     if indices is not None:
         attention_mask = hide_other_keys(attention_mask, indices, query, key.shape[2])
     if block_indices is not None:
@@ -98,11 +102,12 @@ def attention_function(
         if computed is not None:
             return computed.transpose(1, 2).contiguous(), None
     if attention_mask is None:
-        check_packing(arguments)
         visible, bias = _visible_keys_without_mask(module, is_causal, sliding_window, query, key), None
     else:
         visible, bias = read_mask(attention_mask)
         _check_lengths(attention_mask, query.shape[2], key.shape[2])
+    if texts is not None:
+        visible = separate(visible, attention_mask, texts)
     if position_bias is not None:
         bias = position_bias if bias is None else bias + position_bias
     terms = {"mask": visible.mask, "bias": None if bias is None else visible.narrow(bias, 3), **sums}

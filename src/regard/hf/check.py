@@ -28,6 +28,7 @@ _WEIGHTS = {
     "flex_attention",
     "mra2_attention",  # MRA and YOSO have no softmax
     "YosoCumulation",
+    "slope_rate",  # the decay of MiniMax's lightning attention
 }
 _NAMES = ("attention", "attn")
 

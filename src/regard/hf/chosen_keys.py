@@ -30,7 +30,7 @@ def hide_other_keys(attention_mask: Tensor | None, indices: Any, query: Tensor, 
     mask = _require_mask(attention_mask)
     _check_indices(indices, query, keys)
     chosen = indices.new_zeros((*indices.shape[:2], keys), dtype=torch.bool)
-    return _intersect(mask, chosen.scatter(-1, indices.long(), True)[:, None])
+    return intersect(mask, chosen.scatter(-1, indices.long(), True)[:, None])
 
 
 def hide_other_blocks(
@@ -56,7 +56,7 @@ def hide_other_blocks(
     chosen = block_indices.new_zeros((*block_indices.shape[:3], blocks + 1), dtype=torch.bool)
     chosen = chosen.scatter(-1, block_indices.long() % (blocks + 1), True)[..., :blocks]
     chosen = chosen.repeat_interleave(size, dim=-1)[..., :keys]
-    return _intersect(mask, chosen.repeat_interleave(query.shape[1] // chosen.shape[1], dim=1))
+    return intersect(mask, chosen.repeat_interleave(query.shape[1] // chosen.shape[1], dim=1))
 
 
 def _require_mask(attention_mask: Tensor | None) -> Tensor:
@@ -70,7 +70,8 @@ def _require_mask(attention_mask: Tensor | None) -> Tensor:
     return attention_mask
 
 
-def _intersect(mask: Tensor, chosen: Tensor) -> Tensor:
+def intersect(mask: Tensor, chosen: Tensor) -> Tensor:
+    """The mask, bool or additive, that hides what ``mask`` does and what is not ``chosen``."""
     return mask & chosen if mask.dtype == torch.bool else mask.masked_fill(~chosen, -torch.inf)
 
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor
 from transformers.generation.continuous_batching.cache import PagedAttentionCache
 
 from regard.errors import RefusedError, short_repr
-from regard.tensors import has_values
 
 HARMLESS = frozenset(
     {
@@ -45,7 +43,7 @@ HARMLESS = frozenset(
         "read_index",
         "use_top_left_mask",
         "write_index",
-        # The mask says it too; see ``check_packing`` for calls without a mask.
+        # See ``packed_texts``.
         "cu_seq_lens_k",
         "cu_seq_lens_q",
         "max_length_k",
@@ -84,27 +82,4 @@ def check_cache(cache: object) -> None:
         expected="the PagedAttentionCache of continuous batching, or none: other caches return their keys to the layer",
         got=f"cache={short_repr(cache)}",
         do="pass other caches to the model, as past_key_values",
-    )
-
-
-def check_packing(arguments: Mapping[str, Any]) -> None:
-    """Raise RefusedError if several texts are packed into one row, and no mask separates them."""
-    for name in ("cu_seq_lens_q", "cu_seq_lens_k"):
-        ends = arguments.get(name)
-        if ends is not None and len(ends) > 2:
-            raise _packing_error(f"only {name}, {len(ends) - 1} texts")
-    texts = arguments.get("seq_idx")
-    if isinstance(texts, Tensor) and texts.numel() > 1:
-        if not has_values(texts):
-            raise _packing_error("only seq_idx, whose values cannot be read while torch traces")
-        if bool((texts != texts[..., :1]).any()):
-            raise _packing_error(f"only seq_idx, {len(texts.unique())} texts")
-
-
-def _packing_error(got: str) -> RefusedError:
-    return RefusedError(
-        "several texts are packed into one row, and no mask separates them",
-        expected="an attention_mask in which texts do not see one another",
-        got=got,
-        do="pass position_ids that start again at 0 for each text, from which transformers makes the mask",
     )

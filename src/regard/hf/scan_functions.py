@@ -162,16 +162,14 @@ def mamba2_step(
 
     Returns the output (batch, heads, value_dim). Raises RefusedError for steps or decays that differ within a head.
     """
-    of_head = {"dt": (dt, 1), "A": (A, 2), "D": (D, 1), "dt_bias": (dt_bias, 1)}
-    first = {name: None if part is None else _of_head(name, part, dims) for name, (part, dims) in of_head.items()}
     output, final_state = mamba2_scan(
         hidden_states[:, None],
-        first["dt"][:, None],  # type: ignore[index]
-        first["A"],  # type: ignore[arg-type]
+        _of_head("dt", dt, 1)[:, None],
+        _of_head("A", A, 2),
         B[:, None],
         C[:, None],
-        D=first["D"],
-        dt_bias=first["dt_bias"],
+        D=None if D is None else _of_head("D", D, 1),
+        dt_bias=None if dt_bias is None else _of_head("dt_bias", dt_bias, 1),
         initial_states=state,
         dt_softplus=dt_softplus,
         return_final_states=True,

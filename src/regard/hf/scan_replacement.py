@@ -116,10 +116,9 @@ def _replace(earlier: Callable[..., Any], function: Callable[..., Any]) -> Calla
     def compute(tensor: Any, *arguments: Any, **named: Any) -> Any:
         return (function if tensor.device.type == "cpu" else earlier)(tensor, *arguments, **named)
 
-    compute.replaces = earlier  # type: ignore[attr-defined]
     # What a reader or a compiler asks for is this function, not the one that it replaces.
     del compute.__wrapped__
-    compute.__signature__ = inspect.signature(earlier)  # type: ignore[attr-defined]
+    vars(compute).update(replaces=earlier, __signature__=inspect.signature(earlier))
     return compute
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import torch
 from jaxtyping import Bool, Int, Int32
@@ -193,7 +193,7 @@ def _fill_cells(
     key_buckets: Int32[Tensor, "batch heads keys rounds"],
     row_start: Int[Tensor, "groups query_tiles_and_one"],
     key_tile: Int[Tensor, " entries"],
-    **options: int | Tensor | None,
+    **options: Any,
 ) -> KernelArguments:
     """Compute the cells of the listed tiles."""
     key_tile = key_tile.int()
@@ -207,7 +207,7 @@ def _fill_cells(
         key_tile,
         bitmaps,
         threads=torch.get_num_threads(),
-        **options,  # type: ignore[arg-type]
+        **options,
     )
     return KernelArguments(
         row_start=row_start.unflatten(0, query_buckets.shape[:2]),

@@ -14,6 +14,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, distributed, nn
 
+from regard.kernels.autograd_function import Function
 from regard.layers.activation_checkpoint import is_recomputing
 
 
@@ -34,7 +35,7 @@ class BatchNorm(nn.Module, ABC):
         """The sum of ``part`` over the processes that share the batch; ``part`` itself for one process."""
         if not self.shared:
             return part
-        summed: Tensor = _Total.apply(part)  # type: ignore[no-untyped-call]
+        summed: Tensor = _Total.apply(part)
         return summed
 
     @property
@@ -52,7 +53,7 @@ def share_batch_norms(model: nn.Module) -> None:
 
 
 @final
-class _Total(torch.autograd.Function):
+class _Total(Function):
     @staticmethod
     def forward(context: Any, part: Tensor) -> Tensor:
         return _sum_over_processes(part)

@@ -64,12 +64,13 @@ class ConvolutionalTokenizer(nn.Module):
         check_weights(inputs=most, outputs=most, height=kernel_size, columns=kernel_size)
         self.channels = channels
         widths = [channels, *[inner] * (convolutions - 1), width]
-        self.convolutions = nn.ModuleList(
+        built = [
             nn.Conv2d(before, after, kernel_size, stride, padding=kernel_size // 2, bias=False)
             for before, after in pairwise(widths)
-        )
-        for convolution in self.convolutions:
-            nn.init.kaiming_normal_(convolution.weight)  # type: ignore[arg-type]
+        ]
+        for convolution in built:
+            nn.init.kaiming_normal_(convolution.weight)
+        self.convolutions = nn.ModuleList(built)
 
     def forward(self, pixels: Tensor) -> Float[Tensor, "batch tokens width"]:
         """Compute the tokens of pictures (batch, channels, height, width), row by row.

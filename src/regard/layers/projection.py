@@ -38,6 +38,7 @@ from torch.nn import functional
 
 from regard.errors import unknown_name_error
 from regard.interleaved_timing import least_seconds
+from regard.kernels.autograd_function import Function
 from regard.kernels.operators.activation_op import NATIVE_ACTIVATIONS, activate
 from regard.kernels.operators.linear_op import can_multiply, multiply
 from regard.kernels.operators.projection_op import can_project, project
@@ -102,7 +103,7 @@ def linear_activation(tokens: Tensor, projection: nn.Module, activation: str = "
     if not _should_use_onednn(tokens, projection, form) or _find_onednn() is None:
         return form.apply(projection(tokens))
     if any_requires_grad(tokens, weight, bias):
-        return form.apply(_OneDNNLinear.apply(tokens, weight, bias))  # type: ignore[no-untyped-call]
+        return form.apply(_OneDNNLinear.apply(tokens, weight, bias))
     if form.onednn_name is None:
         return form.apply(projection(tokens))
     return _onednn_linear(tokens, weight, bias, *form.onednn_name)
@@ -117,7 +118,7 @@ def _read_parameters(projection: nn.Linear) -> tuple[Tensor, Tensor | None]:
 
 
 @final
-class _OneDNNLinear(torch.autograd.Function):
+class _OneDNNLinear(Function):
     """Linear layer x W^T + b with its gradients dx = dy W, dW = dy^T x and db = sum dy, by oneDNN."""
 
     @staticmethod

@@ -23,6 +23,7 @@ from torch.utils.checkpoint import get_device_states, set_device_states
 
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, check_kind, short_repr
+from regard.kernels.autograd_function import Function
 from regard.kernels.tracing import any_requires_grad, is_eager
 from regard.layers.dropout import Dropout
 from regard.layers.feed_forward import FeedForward
@@ -122,7 +123,7 @@ class ReversibleStack(nn.Module):
             for block in blocks:
                 first, second = block(first, second, mask=mask)
             return first, second
-        results: tuple[Tensor, Tensor] = _Reversible.apply(steps, first, second, *trained)  # type: ignore[no-untyped-call]
+        results: tuple[Tensor, Tensor] = _Reversible.apply(steps, first, second, *trained)
         return results
 
 
@@ -160,7 +161,7 @@ def _autocast_of(tokens: Tensor) -> Callable[[], AbstractContextManager[Any]]:
 
 
 @final
-class _Reversible(torch.autograd.Function):
+class _Reversible(Function):
     """Sublayers that add to two streams in turn; the backward pass goes back from the last streams."""
 
     @staticmethod

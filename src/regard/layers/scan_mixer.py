@@ -11,7 +11,7 @@ neighbours, so hidden tokens are 0 before it, as if they were not there: what th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, final, overload
 
 import torch
@@ -41,10 +41,10 @@ class MixerCache(State):
     recent: Tensor | None
     state: LinearState
 
-    @property
-    def length(self) -> int:  # type: ignore[override]
-        """Number of tokens in the state."""
-        return self.state.length
+    length: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "length", self.state.length)
 
     def reordered(self, entries: Int[Tensor, " batch"]) -> MixerCache:
         """Select batch entries by index, in that order. Raises OptionError for invalid indices."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Integral
-from typing import final
+from typing import Any, final
 
 import torch
 from jaxtyping import Float, Int
@@ -166,10 +166,10 @@ class BigBird(Mechanism):
         )
 
 
-def _check_window_blocks(number: object) -> None:
+def _check_window_blocks(number: Any) -> None:
     """Raise OptionError unless ``number`` is an odd integer of 1 or more."""
     check_count("window_blocks", number, most=LARGEST_SIZE, example=3)
-    if int(number) % 2 == 0:  # type: ignore[call-overload]
+    if number % 2 == 0:
         raise OptionError(
             "wrong window_blocks",
             expected="an odd number: the block itself, and as many on each side",
@@ -203,11 +203,11 @@ def _check_global_blocks(blocks: object, causal: bool) -> tuple[int, ...]:
     return tuple(int(index) for index in blocks)
 
 
-def _check_random_blocks(blocks: object, heads: int) -> int | Int[Tensor, "heads blocks count"]:
+def _check_random_blocks(blocks: Any, heads: int) -> int | Int[Tensor, "heads blocks count"]:
     """Return the number of random blocks, or the blocks themselves. Raises OptionError, DtypeError or ShapeError."""
     if not isinstance(blocks, list | tuple | Tensor):
         check_count("random_blocks", blocks, least=0, most=LARGEST_LENGTH)
-        return int(blocks)  # type: ignore[call-overload]
+        return int(blocks)
     expected, do = "a number, or a list (heads or 1, query blocks, any number) of blocks", "for example random_blocks=3"
     listed = as_integers(blocks, "random_blocks", expected, do)
     if listed.dim() != 3 or listed.shape[0] not in (1, heads):

@@ -17,7 +17,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self, final
+from typing import Any, Self, final
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -185,12 +185,12 @@ class KeyValueCache(TokenCache):
         return self._storage
 
 
-def take_rows(rows: Tensor, entries: object) -> Tensor:
+def take_rows(rows: Tensor, entries: Any) -> Tensor:
     """Select rows by index. Raises OptionError if ``entries`` is out of range, or not a tensor of integers."""
     try:
         if isinstance(entries, Tensor) and entries.is_meta and not rows.is_meta:
             raise IndexError("entries without values")
-        return rows.index_select(0, entries)  # type: ignore[arg-type]
+        return rows.index_select(0, entries)
     except (IndexError, RuntimeError, TypeError) as error:  # index_select checks them: checking first would do it twice
         raise OptionError(
             "entries names rows that do not exist" if isinstance(entries, Tensor) else "entries is not a tensor",

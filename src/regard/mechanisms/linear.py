@@ -5,7 +5,8 @@
 Katharopoulos et al. 2020, "Transformers are RNNs: fast autoregressive Transformers with linear attention", equations 4,
 5 and 7. The sums run over the keys that query i may attend to: over all of them for every query, or causally over
 j <= i (equations 8 to 12); then S and z are the state of a recurrent network (equations 16 to 20), the decoding state.
-Time is n d^2 and memory n d (``feature_sums``).
+Time is n d^2 and memory n d (``feature_sums``). phi is at least 2^-100, in float64 2^-900, so that the quotient exists:
+keys whose elements are all below -69, or -623, have equal weights and no gradient.
 
 query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim), S (batch, heads, head_dim, value_dim).
 Other masks, a bias of scores (there are no scores) and dropout of weights are not supported.
@@ -15,14 +16,17 @@ from __future__ import annotations
 
 from typing import final
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from regard.arguments import explain_arguments
 from regard.mechanisms.feature_mechanism import FeatureMechanism, MappedKeys
 
-_MIN_FEATURE = 2.0**-100
-"""Lower bound of phi: if every feature of every key were 0, the quotient would be 0/0."""
+_MIN_FEATURE = {torch.float32: 2.0**-100, torch.float64: 2.0**-900}
+"""Lower bound of phi: if every feature of every key were 0, the quotient would be 0/0. It leaves room for gradients,
+which are divided by sums of features.
+"""
 
 
 @final
@@ -54,4 +58,4 @@ class Linear(FeatureMechanism):
 
     def map_keys(self, key: Float[Tensor, "batch heads keys head_dim"]) -> MappedKeys:
         """Compute phi."""
-        return (key.clamp(max=0.0).exp() + key.relu()).clamp(min=_MIN_FEATURE), None
+        return (key.clamp(max=0.0).exp() + key.relu()).clamp(min=_MIN_FEATURE[key.dtype]), None

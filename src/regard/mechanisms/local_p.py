@@ -1,14 +1,14 @@
 """Local attention that predicts where to look: Luong's local-p.
 
-    p_t      = F + S sigmoid(v_p . tanh(W_p h_t))               S: how many keys the query may see, F: the first of them
+    p_t      = F + S sigmoid(v_p . tanh(W_p h_t))               among S keys, the first of which is F
     a_t(s)   = align(h_t, s) exp(-(s - p_t)^2 / (2 sigma^2))     sigma = D / 2, for p_t - D <= s <= p_t + D
     output_t = sum_s a_t(s) value_s
 
 Luong et al. 2015, section 3.2, equations 9 and 10. ``align`` is the softmax of the general score (h . W k) over the
 window alone. The Gaussian comes after it and nothing is normalised again, so weights sum to less than 1. Positions s
-are counted from 0, where the paper has F = 0; with F, padding on the left changes nothing. A mask that hides keys
-between others is counted as if it hid none of them. query (batch, heads, queries, head_dim), key (batch, heads, keys,
-head_dim).
+are counted from 0, where the paper has F = 0 and S keys. F is the first key that the query may see, so padding on the
+left changes nothing, and S is how many there are from F to the last one: hidden keys between others count. query
+(batch, heads, queries, head_dim), key (batch, heads, keys, head_dim).
 """
 
 from __future__ import annotations
@@ -114,7 +114,9 @@ def _gaussian_weights(
 
 
 def _find_visible_keys(mask: Mask, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-    """Find the first key that each query may attend to, and count them: each (batch or 1, heads or 1, queries or 1, 1).
+    """Find the first key that each query may attend to, and count those from it to the last one.
+
+    Both are (batch or 1, heads or 1, queries or 1, 1).
 
     For a query without keys both are 0.
     """
@@ -123,4 +125,6 @@ def _find_visible_keys(mask: Mask, query: Tensor, key: Tensor) -> tuple[Tensor, 
     if allowed.shape[3] == 0:
         none = allowed.sum(-1, keepdim=True)
         return none, none
-    return allowed.to(torch.uint8).argmax(-1, keepdim=True), allowed.sum(-1, keepdim=True)
+    cells = allowed.to(torch.uint8)
+    first, after_last = cells.argmax(-1, keepdim=True), allowed.shape[3] - cells.flip(-1).argmax(-1, keepdim=True)
+    return first, torch.where(allowed.any(-1, keepdim=True), after_last - first, 0)

@@ -184,7 +184,7 @@ class Longformer(Mechanism):
         of_rows = self._attend_from_global(request, found)
         if found.valid is not None:
             of_rows = torch.where(found.valid[:, None, :, None], of_rows, output[:, :, found.rows])
-        if output.requires_grad or of_rows.requires_grad or is_traced():
+        if output.requires_grad or of_rows.requires_grad or not (has_values(output) and has_values(of_rows)):
             return output.index_copy(2, found.rows, of_rows)
         return output.index_copy_(2, found.rows, of_rows)  # the output of kernels is a new tensor
 

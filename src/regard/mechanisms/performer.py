@@ -35,6 +35,7 @@ from torch import Tensor
 from regard.arguments import explain_arguments
 from regard.errors import check_choice, check_count, check_size, check_weights
 from regard.mechanisms.feature_mechanism import FeatureMechanism, MappedKeys
+from regard.tensors import has_values
 
 _FLOOR = {torch.float32: 2.0**-60, torch.float64: 2.0**-500}
 _RELU_FLOOR = 1e-3
@@ -120,6 +121,8 @@ class Performer(FeatureMechanism):
             return products.relu() + _RELU_FLOOR, None
         largest = products.detach().amax(-1, keepdim=True)
         log_weight = largest[..., 0] - key.square().sum(-1) * (0.5 * self.head_dim**-0.5)
+        if products.requires_grad or not has_values(products):  # torch.func differentiates no operation in place
+            return (products - largest).exp(), log_weight
         return products.sub_(largest).exp_(), log_weight
 
     def _project(self, tokens: Float[Tensor, "batch heads length head_dim"]) -> Tensor:

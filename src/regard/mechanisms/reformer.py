@@ -303,7 +303,7 @@ class Reformer(Mechanism):
         result: BucketResult = select("bucket attention", impl, request).compute(request)
         if not self.shares_query_key:
             return result.output
-        return _attend_to_own(wide, result, of_keys, parts.high)
+        return _attend_to_own(wide, result, visible, parts.high)
 
     def _pair_mask(self, wide: Request, rows: Int[Tensor, " rows"]) -> Mask:
         """Return which queries attend to which keys, as a mask that is valid for the queries ``rows``."""
@@ -423,20 +423,21 @@ def _factors_by_count(
 
 
 def _attend_to_own(
-    wide: Request, result: BucketResult, key_buckets: Int[Tensor, "batch heads keys rounds"], high: int | None
+    wide: Request, result: BucketResult, visible: Bool[Tensor, "#batch #heads keys"] | None, high: int | None
 ) -> Float[Tensor, "batch heads queries value_dim"]:
-    """Let the queries that attend to nothing else attend to their own token, where it is visible."""
+    """Let the queries that attend to nothing else attend to their own token, where it is visible.
+
+    A token without a bucket is visible to itself, unless a mask hides it.
+    """
     if is_false(result.empty):
         return result.output
     frame = wide.frame
-    if high is not None and frame.offset > high:
+    if frame.keys == 0 or (high is not None and frame.offset > high):
         return result.output
     own = frame.query_positions(frame.all_rows(wide.device))
     there = (own >= 0) & (own < frame.keys)
-    own = own.clamp(min=0, max=max(0, frame.keys - 1))
-    if frame.keys == 0:
-        return result.output
-    alone = result.empty & (key_buckets >= 0).any(-1)[:, :, own] & there
+    own = own.clamp(min=0, max=frame.keys - 1)
+    alone = result.empty & there if visible is None else result.empty & visible[:, :, own] & there
     if is_false(alone):
         return result.output
     value, key = wide.value[:, :, own], wide.key[:, :, own]

@@ -130,6 +130,11 @@ class Decoder(nn.Module, ABC):
         """The id of the unknown token; None if there is none."""
         return None
 
+    @property
+    def depends_on_length(self) -> bool:
+        """Whether positions are encoded otherwise in longer texts, so that only prompts of one length share a batch."""
+        return False
+
     @abstractmethod
     def prefill(self, prompts: Tensor, *, lengths: Tensor | None = None) -> tuple[Int[Tensor, " batch"], Any]:
         """Read prompts, and return the first tokens (batch,) for ``step`` and the state before them.

@@ -45,6 +45,7 @@ from regard.models.language_model_files import LanguageModelFiles
 from regard.models.special_ids import NO_END
 from regard.models.weight_names import StoredTensor, WeightNames
 from regard.positions.base import Rotation
+from regard.positions.rotary import text_of_length
 from regard.tensors import check_tensor
 from regard.text import Tokenizer
 from regard.validation import check_mask
@@ -177,7 +178,7 @@ class CausalLanguageModel(Decoder, ABC):
         """Read prompts but for their last tokens; return these (batch,), for ``step``, and the state before them.
 
         ``prompts`` (batch, length) are padded on the right if ``lengths`` (batch,) are given. Raises ShapeError for a
-        prompt without tokens.
+        prompt without tokens; RefusedError for prompts of different lengths if the rotation depends on the length.
         """
         self.check_ids(prompts)
         state, ids = self.empty_state(len(prompts)), prompts
@@ -185,11 +186,14 @@ class CausalLanguageModel(Decoder, ABC):
             lengths = _check_lengths(lengths, prompts)
             padding = prompts.shape[1] - lengths
             if bool((padding > 0).any()):
+                if self.depends_on_length:
+                    raise _lengths_error(lengths)
                 slots = torch.arange(prompts.shape[1], device=prompts.device) - padding[:, None]
                 ids = prompts.gather(1, slots.clamp(min=0))
                 state = replace(state, padding=padding)
         if ids.shape[1] > 1:
-            *_, state = self._run(ids[:, :-1], state)
+            with text_of_length(ids.shape[1]):  # the last token belongs to the text too
+                *_, state = self._run(ids[:, :-1], state)
         return ids[:, -1], state
 
     @final
@@ -248,7 +252,7 @@ class CausalLanguageModel(Decoder, ABC):
 
     @property
     def depends_on_length(self) -> bool:
-        """Whether positions are rotated otherwise in longer texts: then the longest text of a batch decides for all."""
+        """Whether positions are rotated otherwise in longer texts. See ``Decoder.depends_on_length``."""
         return any(one.depends_on_length for one in self._rotations())
 
     @property
@@ -475,6 +479,15 @@ def _with_end_ids(config: Any, end_ids: tuple[int, ...]) -> Any:
     """The config with these end tokens, if there are any, as in transformers; those it has already come first."""
     known = [end for end in config.end_ids if end in end_ids]
     return replace(config, end_ids=tuple(dict.fromkeys([*known, *end_ids]))) if end_ids else config
+
+
+def _lengths_error(lengths: Tensor) -> RefusedError:
+    return RefusedError(
+        "prompts of different lengths cannot be read together: the rotation of this model depends on the length",
+        expected="prompts of one length",
+        got=f"{int(lengths.min())} to {int(lengths.max())} tokens",
+        do="read those of each length apart, as regard.search and regard generate do",
+    )
 
 
 def _check_lengths(lengths: Tensor, prompts: Tensor) -> Tensor:

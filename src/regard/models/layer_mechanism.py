@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from regard.mechanism_catalogue import CatalogueRow, catalogue
+from regard.mechanism_catalogue import CatalogueRow, find_row
 from regard.mechanisms.linformer import Linformer
 
 
@@ -47,6 +47,4 @@ def count_score_parts(mechanism: str) -> int:
 
 def _find_row(mechanism: object) -> CatalogueRow | None:
     """Find a mechanism in the catalogue; None for anything else, which the layer refuses."""
-    if not isinstance(mechanism, str):
-        return None
-    return next((row for row in catalogue() if row.name == mechanism), None)
+    return find_row(mechanism) if isinstance(mechanism, str) else None

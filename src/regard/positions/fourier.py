@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import final
+from typing import Any, final
 
 import torch
 from jaxtyping import Float
@@ -79,10 +79,9 @@ def grid_positions(shape: Sequence[int], *, device: torch.device | str | None = 
     return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1).reshape(-1, len(axes))
 
 
-def _check_axes(name: str, sizes: object) -> None:
+def _check_axes(name: str, sizes: Any) -> None:
     """Raise OptionError unless ``sizes`` are a tuple or list of 1 to 8 sizes."""
     check_kind(name, sizes, (tuple, list), do=f"for example {name}=(28, 28)")
-    listed: Sequence[object] = sizes  # type: ignore[assignment]
-    check_count("number of axes", len(listed), most=8)
-    for size in listed:
+    check_count("number of axes", len(sizes), most=8)
+    for size in sizes:
         check_size(name, size)

@@ -8,7 +8,9 @@ Su et al. 2021 (RoFormer), equations 14, 15 and 34. ``layout="pairs"`` pairs nei
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Literal, final
 
 import torch
@@ -19,6 +21,22 @@ from regard.errors import OptionError, ShapeError, check_choice, check_count, ch
 from regard.positions.base import Rotation, check_positions
 from regard.positions.scaling import Scaling, YarnScaling, plain_frequencies
 from regard.tensors import has_values
+
+_least_length: ContextVar[int] = ContextVar("_least_length", default=0)
+"""The length of the text that is being read, of which a call may see the beginning alone."""
+
+
+@contextmanager
+def text_of_length(length: int) -> Iterator[None]:
+    """Rotate tokens inside the block as those of a text of at least ``length`` tokens, in this thread.
+
+    It changes the frequencies of scalings that depend on the length; others have the same for all texts.
+    """
+    token = _least_length.set(length)
+    try:
+        yield
+    finally:
+        _least_length.reset(token)
 
 
 @final
@@ -117,11 +135,12 @@ class Rotary(Rotation):
         """Return the factors at positions ``offset`` to ``offset + length - 1``, for a rotation of ``tensor``."""
         check_positions(0, offset)
         stop = offset + length
+        text = max(stop, _least_length.get()) if self.depends_on_length else stop
 
         def compute() -> tuple[Tensor, Tensor]:
-            return self._factors(tensor, torch.arange(offset, stop, dtype=torch.float64), stop)
+            return self._factors(tensor, torch.arange(offset, stop, dtype=torch.float64), text)
 
-        return self._reuse(tensor, ("from", offset, stop), compute)
+        return self._reuse(tensor, ("from", offset, stop, text), compute)
 
     def _turn(self, tensor: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
         """Rotate by ``_factors``: each element times its cosine, plus the other element of its pair times the sine."""

@@ -42,7 +42,7 @@ def read_files(table: Any, *, plan: str) -> Iterator[Any]:
     """Read the files whose numbers are in the column "file"; yield each chunk that is not complete as a table."""
     planned = Plan.from_json(plan)
     for number in table["file"].to_pylist():
-        for message in _answer(lambda number=number: _read_file(planned, number)):  # type: ignore[misc]
+        for message in _answer(partial(_read_file, planned, number)):
             yield _to_table(message)
 
 
@@ -60,9 +60,12 @@ class ChunkEmbedder:
         for text in table["message"].to_pylist():
             message = json.loads(text)
             if "texts" in message:
-                (message,) = _answer(lambda message=message: iter([self._embed(message)]))  # type: ignore[misc]
+                (message,) = _answer(partial(self._answers, message))
             answers.append(message)
         return _to_table(*answers)
+
+    def _answers(self, message: Message) -> Iterator[Message]:
+        yield self._embed(message)
 
     def _embed(self, message: Message) -> Message:
         file, part = self._plan.files[message["file"]], message["chunk"]

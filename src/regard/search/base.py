@@ -10,19 +10,19 @@ x is the source of an encoder-decoder, or the prompt that a decoder continues. T
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import final
 
 import torch
 from jaxtyping import Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.arguments import explain_arguments
 from regard.errors import DtypeError, OptionError, RefusedError, ShapeError, check_count, short_repr
+from regard.layers.eval_mode import eval_mode
 from regard.models.base import Decoder
 from regard.tensors import check_tensor
+from regard.text.length_batches import group_lengths
 from regard.text.sentence_tokenizer import SentenceTokenizer
 
 _LENGTH_RATIO, _EXTRA_TOKENS = 2, 10
@@ -73,7 +73,8 @@ class Search(ABC):
                 is rarely twice as long in any language pair, 10 more are for texts of a word or two, and longer output
                 is usually repetition. For prompts, set it. The limit of ``model.max_new_tokens`` applies as well.
 
-        The result of a source does not depend on the other sources of the batch, up to rounding. ``model.pad_id``,
+        The result of a source does not depend on the other sources of the batch, up to rounding: if the model's
+        positions depend on the length of a text, prompts of each length are decoded apart. ``model.pad_id``,
         ``model.unknown_id`` and ``model.start_id`` are never written, since they stand for no text, unless one of them
         is also an end token.
 
@@ -84,10 +85,18 @@ class Search(ABC):
         lengths, limits = self.prepare(model, source, lengths, most)
         if source.shape[0] == 0:
             return []
+        found: list[list[Hypothesis]] = [[]] * len(source)
         with torch.no_grad(), eval_mode(model):
-            hypotheses = self.decode(model, source, lengths, limits)
-        self.check_found(hypotheses)
-        return hypotheses
+            for group in (
+                group_lengths(lengths.tolist(), equal=True) if model.depends_on_length else [range(len(source))]
+            ):
+                rows = torch.tensor(group, device=source.device)
+                longest = int(lengths[rows].max())
+                some = self.decode(model, source[rows, :longest], lengths[rows], limits[rows])
+                for row, hypotheses in zip(group, some, strict=True):
+                    found[row] = hypotheses
+        self.check_found(found)
+        return found
 
     @final
     def prepare(
@@ -114,7 +123,7 @@ class Search(ABC):
     def check_found(self, hypotheses: list[list[Hypothesis]]) -> None:
         """Raise RefusedError if a source has no hypothesis, since the model gave no finite probability."""
         if not all(hypotheses):
-            raise _no_probability_error(hypotheses.index([]))
+            raise no_probability_error(hypotheses.index([]), len(hypotheses))
 
     @abstractmethod
     def decode(
@@ -139,18 +148,6 @@ def banned_token_ids(model: Decoder, subwords: SentenceTokenizer | None = None) 
     unknown_id = model.unknown_id if subwords is None else subwords.unknown_id
     special = {model.pad_id, model.start_id, unknown_id} - {*model.end_ids, None}
     return torch.tensor(sorted(one for one in special if one is not None), dtype=torch.long, device=model.device)
-
-
-@contextmanager
-def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Put the model into eval mode inside the block, and restore the mode of each module afterwards."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 def _token_limits(model: Decoder, lengths: Int[Tensor, " batch"], most: int | None) -> Int[Tensor, " batch"]:
@@ -192,9 +189,11 @@ def _check(source: Tensor, lengths: Tensor) -> None:
         )
 
 
-def _no_probability_error(number: int) -> RefusedError:
+def no_probability_error(number: int, sources: int) -> RefusedError:
+    """Build the error for source ``number`` of some, for which the model gives no finite probability."""
     return RefusedError(
-        f"the model gives no token a finite log-probability, for source {number} of the batch",
+        "the model gives no token a finite log-probability"
+        + (f", for source {number + 1} of the {sources} in the batch" if sources > 1 else ""),
         expected="at least one finite logit",
         got="NaN or -infinity for all tokens",
         do="look for NaN in the model's weights",

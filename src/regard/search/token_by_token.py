@@ -9,6 +9,7 @@ of either sign. Rows that have ended are removed from the batch, so no step comp
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar, final
@@ -18,8 +19,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.errors import check_number
+from regard.layers.eval_mode import eval_mode
 from regard.models.base import Decoder, EncoderDecoder
-from regard.search.base import Hypothesis, Search, banned_token_ids, eval_mode
+from regard.search.base import Hypothesis, Search, banned_token_ids, no_probability_error
 from regard.search.blockwise_topk import log_probabilities
 from regard.search.written_text import WrittenText, make_hypotheses
 
@@ -133,6 +135,7 @@ class TokenSearch(Search):
             tokens, gained = self.choose_from_logits(logits, banned, numbers[:, place], seen)
             for row, token, log_probability in zip(rows, tokens.tolist(), gained.tolist(), strict=True):
                 texts[row].add(token, log_probability, is_end=token in end_ids)
+            _check_probabilities(texts, each)
             latest = [model.end_id if texts[row].has_ended else texts[row].ids[-1] for row in rows]
             for row in (yield TokenStep(rows, latest)) or ():
                 texts[row].is_stopped = True
@@ -146,6 +149,14 @@ class TokenSearch(Search):
                 tokens, numbers, state = tokens[entries], numbers[entries], state.reordered(entries)
                 seen = None if seen is None else seen[entries]
         return [make_hypotheses(texts[first : first + each]) for first in range(0, len(texts), each)]
+
+
+def _check_probabilities(texts: Sequence[WrittenText], each: int) -> None:
+    """Raise RefusedError once no text of a source can have a finite log-probability, before its tokens are shown."""
+    broken = [not math.isfinite(text.log_probability) for text in texts]
+    for number in range(len(texts) // each):
+        if all(broken[number * each : (number + 1) * each]):
+            raise no_probability_error(number, len(texts) // each)
 
 
 def run_to_end(steps: Generator[object, Any, Value]) -> Value:

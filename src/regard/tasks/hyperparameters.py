@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from types import NoneType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from regard.errors import OptionError, short_repr, unknown_name_error
 from regard.models.initial_weights import choose_deviation
 
-Config = TypeVar("Config")
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Config = TypeVar("Config", bound="DataclassInstance")
 
 
 def apply_hyperparameters(
@@ -30,7 +33,7 @@ def apply_hyperparameters(
     (``models.initial_weights.choose_deviation``) unless it is given. Raises OptionError for an override of ``fixed``,
     and for one that the config does not have.
     """
-    fields = dataclasses.fields(kind)  # type: ignore[arg-type]
+    fields = dataclasses.fields(kind)
     free = [one.name for one in fields if one.name not in fixed]
     types = get_type_hints(kind)
     own: dict[str, Any] = {}

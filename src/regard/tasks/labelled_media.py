@@ -11,6 +11,7 @@ from jaxtyping import Bool
 
 from regard.classification import majority_answer
 from regard.errors import DataError
+from regard.format_share import format_share
 from regard.media import LabelledFile, MediaFile, MediaKind
 from regard.tasks.classification.validation_split import hold_out
 from regard.tasks.label_order import sort_labels
@@ -154,6 +155,6 @@ def choose_metric(
     """
     answer, share = majority_answer(truth, labels)
     metric = metric or ("macro_f1" if share > _IMBALANCED_SHARE else "accuracy")
-    shown = f"always answering {answer} is right for {share:.1%} of the validation {kind.several}".replace("%", " %")
+    shown = f"always answering {answer} is right for {format_share(share)} of the validation {kind.several}"
     say(f"{shown}; the best model is chosen by {metric.replace('_f1', ' F1')}")
     return metric

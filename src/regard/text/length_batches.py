@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 
 def cut_batches(
@@ -28,3 +29,11 @@ def cut_batches(
         total += length
     if first < len(lengths):
         yield slice(first, len(lengths))
+
+
+def group_lengths(lengths: Sequence[int], *, equal: bool = False) -> list[list[int]]:
+    """The numbers of sequences, the longest first: in one group, or in one for each length if ``equal``."""
+    order = sorted(range(len(lengths)), key=lambda number: -lengths[number])
+    if not equal:
+        return [order] if order else []
+    return [list(group) for _, group in groupby(order, lengths.__getitem__)]

@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 from regard.errors import DataError, OptionError
 from regard.text.gzip_io import GZIP_MAGIC, open_raw
@@ -205,8 +205,8 @@ def _open_standard_input() -> io.BufferedReader:
         raise DataError(
             "standard input is closed", expected="text", got="no standard input", do="name a file (--data FILE)"
         )
-    stream = sys.stdin.buffer
-    return stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(stream)  # type: ignore[arg-type]
+    stream: Any = sys.stdin.buffer
+    return stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(stream)
 
 
 def _strip_line_ending(raw: bytes) -> bytes:

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.kernels.autograd_function import Function
 from regard.train.task import RankShard
 
 
@@ -21,12 +22,12 @@ def gather_rows(rows: Float[Tensor, "own width"], shard: RankShard, batch: int) 
     """Collect the ``batch`` rows of a batch; ``rows`` are those of this process, ``shard.rows`` of the batch."""
     if shard.of == 1:
         return rows
-    gathered: Tensor = _GatherRows.apply(rows, shard, batch)  # type: ignore[no-untyped-call]
+    gathered: Tensor = _GatherRows.apply(rows, shard, batch)
     return gathered
 
 
 @final
-class _GatherRows(torch.autograd.Function):
+class _GatherRows(Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, shard: RankShard, batch: int) -> Tensor:
         ctx.shard, ctx.own = shard, len(rows)

@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard import masks
+from regard.layers.eval_mode import eval_mode
 from regard.models import EncoderDecoder
-from regard.search.base import eval_mode
 from regard.translation.batches import batch_by_length, pad_rows
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from regard.errors import DataError, check_flag, check_kind
+from regard.errors import DataError
 from regard.view.episode_data import build_episodes_data
 from regard.view.episode_reading import EpisodeReading
-from regard.view.page import check_output_path, fill_template, write_html
+from regard.view.page import fill_template, write_readings
 
 # Each file is one idea; a later file may use the names of the earlier ones.
 SCRIPTS = (
@@ -32,14 +32,15 @@ def write_episodes_page(
     readings: Sequence[EpisodeReading], path: Path, *, model: str = "", overwrite: bool = False
 ) -> Path:
     """Write the page of one or more episodes, and return its path. Raises the errors of ``write_page``."""
-    check_kind("readings", readings, Sequence, do="a list of readings from regard.tasks.control.read_episode")
-    for reading in readings:
-        check_kind("reading", reading, EpisodeReading, do="make one with regard.tasks.control.read_episode(model, ..)")
-    check_kind("path", path, Path, do='pathlib.Path("page.html")')
-    check_kind("model", model, str, do="the name that the page shows")
-    check_flag("overwrite", overwrite)
-    check_output_path(path, overwrite=overwrite)
-    return write_html(render_episodes(readings, model=model), path)
+    return write_readings(
+        readings,
+        EpisodeReading,
+        path,
+        render_episodes,
+        maker="regard.tasks.control.read_episode",
+        model=model,
+        overwrite=overwrite,
+    )
 
 
 def render_episodes(readings: Sequence[EpisodeReading], *, model: str = "") -> str:

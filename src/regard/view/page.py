@@ -9,17 +9,17 @@ it. Weights are stored only for layers without scores.
 from __future__ import annotations
 
 import base64
-import contextlib
 import hashlib
 import html
 import json
-import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import TypeVar
 
+from regard.atomic_write import atomic_write
 from regard.errors import (
     DataError,
     OptionError,
@@ -33,6 +33,8 @@ from regard.escape_text import escape_text
 from regard.view.layer_data import Json
 from regard.view.page_data import build_page_data
 from regard.view.reading import PairReading, Reading
+
+Shown = TypeVar("Shown")
 
 # Each file is one idea; a later file may use the names of the earlier ones.
 SCRIPTS = (
@@ -80,27 +82,42 @@ def write_page(
     Raises OutputExistsError if ``path`` exists and ``overwrite`` is False, OutputError if it cannot be
     written, DataError if there is no reading.
     """
-    check_kind("readings", readings, Sequence, do="a list of readings from regard.view.read")
+    return write_readings(
+        readings, (Reading, PairReading), path, render_page, maker="regard.view.read", model=model, overwrite=overwrite
+    )
+
+
+def write_readings(
+    readings: Sequence[Shown],
+    kinds: type | tuple[type, ...],
+    path: Path,
+    render: Callable[..., str],
+    *,
+    maker: str,
+    model: str,
+    overwrite: bool,
+) -> Path:
+    """Check the arguments of a function that writes the page of readings of ``kinds``, and write what it renders.
+
+    ``maker`` names the function that makes the readings. Raises as ``write_page`` does.
+    """
+    check_kind("readings", readings, Sequence, do=f"a list of readings from {maker}")
     for reading in readings:
-        check_kind("reading", reading, (Reading, PairReading), do="make one with regard.view.read(model, text)")
+        check_kind("reading", reading, kinds, do=f"make one with {maker}")
     check_kind("path", path, Path, do='pathlib.Path("page.html")')
     check_kind("model", model, str, do="the name that the page shows")
     check_flag("overwrite", overwrite)
     check_output_path(path, overwrite=overwrite)
-    return write_html(render_page(readings, model=model), path)
+    return write_html(render(readings, model=model), path)
 
 
 def write_html(page: str, path: Path) -> Path:
     """Write a page to a temporary file, and move it into place. Raises OutputError if it cannot be written."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        aside.write_text(page, encoding="utf-8", newline="\n")
-        aside.replace(path)
+        with atomic_write(path, writers=2) as aside:  # nothing keeps two programs from writing the same page
+            aside.write_text(page, encoding="utf-8", newline="\n")
     except OSError as error:
         raise write_error(f"the page {path} cannot be written", error) from error
-    finally:
-        with contextlib.suppress(OSError):
-            aside.unlink(missing_ok=True)
     return path
 
 

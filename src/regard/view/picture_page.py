@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from regard.errors import DataError, check_flag, check_kind
-from regard.view.page import MAX_VECTOR_CHARACTERS, check_output_path, fill_template, write_html
+from regard.errors import DataError
+from regard.view.page import MAX_VECTOR_CHARACTERS, fill_template, write_readings
 from regard.view.picture_data import build_pictures_data
 from regard.view.picture_reading import PictureReading
 
@@ -34,14 +34,15 @@ SCRIPTS = (
 
 def write_pictures(readings: Sequence[PictureReading], path: Path, *, model: str = "", overwrite: bool = False) -> Path:
     """Write the page of one or more pictures, and return its path. Raises the errors of ``write_page``."""
-    check_kind("readings", readings, Sequence, do="a list of readings from regard.view.read_picture_attention")
-    for reading in readings:
-        check_kind("reading", reading, PictureReading, do="make one with regard.view.read_picture_attention(model, ..)")
-    check_kind("path", path, Path, do='pathlib.Path("page.html")')
-    check_kind("model", model, str, do="the name that the page shows")
-    check_flag("overwrite", overwrite)
-    check_output_path(path, overwrite=overwrite)
-    return write_html(render_pictures(readings, model=model), path)
+    return write_readings(
+        readings,
+        PictureReading,
+        path,
+        render_pictures,
+        maker="regard.view.read_picture_attention",
+        model=model,
+        overwrite=overwrite,
+    )
 
 
 def render_pictures(readings: Sequence[PictureReading], *, model: str = "") -> str:

@@ -12,6 +12,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from regard.errors import CheckpointError, DataError, OptionError, check_kind, short_repr
+from regard.layers.eval_mode import eval_mode
 from regard.models import Cct, Cvt, ImageEncoder, PerceiverImageEncoder, Swin
 from regard.models.image_encoder import ImageOutput, TokenGrid
 from regard.recording import LayerCall, record
@@ -152,13 +153,9 @@ def _run(
     """Run the model in eval mode: its output, the calls of its attention layers, and their outputs in the graph."""
     made = processor.normalise(processor.rescale_pixels(torch.from_numpy(pixels[None].copy())))
     given = made.to(model.device, next(model.parameters()).dtype).requires_grad_(with_gradients)
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.set_grad_enabled(with_gradients), keep_outputs(model) as outputs, record(model) as seen:
-            output = model(given)
-    finally:
-        model.train(was_training)
+    graph = torch.set_grad_enabled(with_gradients)
+    with eval_mode(model), graph, keep_outputs(model) as outputs, record(model) as seen:
+        output = model(given)
     return output, list(seen), outputs
 
 

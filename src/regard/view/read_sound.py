@@ -12,6 +12,7 @@ from regard.audio import pad_features
 from regard.audio.sound_file import Sound
 from regard.classification.sound_classifier import get_sound_processor
 from regard.errors import DataError, check_kind
+from regard.layers.eval_mode import eval_mode
 from regard.models import AudioEncoder
 from regard.recording import record
 from regard.view.from_recording import layers_of
@@ -46,13 +47,8 @@ def read_sound_attention(model: AudioEncoder, sound: SoundOrSamples, *, name: st
             do="cut it into parts",
         )
     padded, mask = pad_features([features])
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad(), record(model) as seen:
-            output = model(padded.to(model.device, next(model.parameters()).dtype), mask=mask)
-    finally:
-        model.train(was_training)
+    with torch.no_grad(), eval_mode(model), record(model) as seen:
+        output = model(padded.to(model.device, next(model.parameters()).dtype), mask=mask)
     probabilities: tuple[tuple[str, float], ...] = ()
     if output.logits is not None and model.classifies:
         shares = output.logits[0].double().softmax(0).tolist()

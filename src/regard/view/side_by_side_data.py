@@ -9,7 +9,7 @@ import numpy as np
 
 from regard.comparison.mechanism_choice import option_text
 from regard.escape_text import direction_of, escape_text
-from regard.mechanism_catalogue import catalogue
+from regard.mechanism_catalogue import find_row
 from regard.view.findings import word_pairs
 from regard.view.layer_data import Json, choose_encoding, layer_data
 from regard.view.pack import ALPHABET
@@ -64,7 +64,7 @@ def _attention(panel: MechanismPanel, letters: int) -> Json:
 
 def _panels(one: SideBySide) -> list[Json]:
     """Encode exact attention and each mechanism; ``at`` is the number of its weights, null if it refuses."""
-    row = next((row for row in catalogue() if row.name == one.exact_name), None)
+    row = find_row(one.exact_name)
     exact: Json = {
         "name": one.exact_name,
         "unique_name": one.exact_name,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from regard.errors import DataError, check_flag, check_kind
-from regard.view.page import MAX_VECTOR_CHARACTERS, check_output_path, fill_template, write_html
+from regard.errors import DataError
+from regard.view.page import MAX_VECTOR_CHARACTERS, fill_template, write_readings
 from regard.view.side_by_side import SideBySide
 from regard.view.side_by_side_data import build_side_by_side_data
 
@@ -36,14 +36,15 @@ def write_side_by_side(readings: Sequence[SideBySide], path: Path, *, model: str
 
     Raises the errors of ``write_page``.
     """
-    check_kind("readings", readings, Sequence, do="a list of readings from regard.view.read_side_by_side")
-    for reading in readings:
-        check_kind("reading", reading, SideBySide, do="make one with regard.view.read_side_by_side(model, text, ..)")
-    check_kind("path", path, Path, do='pathlib.Path("page.html")')
-    check_kind("model", model, str, do="the name that the page shows")
-    check_flag("overwrite", overwrite)
-    check_output_path(path, overwrite=overwrite)
-    return write_html(render_side_by_side(readings, model=model), path)
+    return write_readings(
+        readings,
+        SideBySide,
+        path,
+        render_side_by_side,
+        maker="regard.view.read_side_by_side",
+        model=model,
+        overwrite=overwrite,
+    )
 
 
 def render_side_by_side(readings: Sequence[SideBySide], *, model: str = "") -> str:

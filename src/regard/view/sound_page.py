@@ -15,10 +15,10 @@ from jaxtyping import UInt8
 
 from regard.audio import AudioProcessor
 from regard.audio.log_mel import band_centres
-from regard.errors import DataError, check_flag, check_kind
+from regard.errors import DataError
 from regard.models.image_encoder import TokenGrid
 from regard.view.layer_data import Json
-from regard.view.page import MAX_VECTOR_CHARACTERS, check_output_path, fill_template, write_html
+from regard.view.page import MAX_VECTOR_CHARACTERS, fill_template, write_readings
 from regard.view.picture_data import build_pictures_data
 from regard.view.picture_page import SCRIPTS
 from regard.view.picture_reading import PictureLayer, PictureReading
@@ -33,14 +33,15 @@ _NO_ROLLOUT = "A sound has no rollout: convolutions mix neighbouring tokens betw
 
 def write_sounds(readings: Sequence[SoundReading], path: Path, *, model: str = "", overwrite: bool = False) -> Path:
     """Write the page of one or more sounds, and return its path. Raises the errors of ``write_page``."""
-    check_kind("readings", readings, Sequence, do="a list of readings from regard.view.read_sound_attention")
-    for reading in readings:
-        check_kind("reading", reading, SoundReading, do="make one with regard.view.read_sound_attention(model, ..)")
-    check_kind("path", path, Path, do='pathlib.Path("page.html")')
-    check_kind("model", model, str, do="the name that the page shows")
-    check_flag("overwrite", overwrite)
-    check_output_path(path, overwrite=overwrite)
-    return write_html(render_sounds(readings, model=model), path)
+    return write_readings(
+        readings,
+        SoundReading,
+        path,
+        render_sounds,
+        maker="regard.view.read_sound_attention",
+        model=model,
+        overwrite=overwrite,
+    )
 
 
 def render_sounds(readings: Sequence[SoundReading], *, model: str = "") -> str:

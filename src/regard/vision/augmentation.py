@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -160,9 +160,9 @@ class Augmentation:
             pictures = _apply_operations(pictures, draws.operations[rows, number], draws.magnitudes[rows, number])
         return _erase(pictures, draws.boxes[rows], fill) if self.erase else pictures
 
-    def override(self, **values: object) -> Augmentation:
+    def override(self, **values: Any) -> Augmentation:
         """A copy with other values for those that are not None. Raises OptionError for values out of range."""
-        return replace(self, **{name: value for name, value in values.items() if value is not None})  # type: ignore[arg-type]
+        return replace(self, **{name: value for name, value in values.items() if value is not None})
 
     def __str__(self) -> str:
         listed = [

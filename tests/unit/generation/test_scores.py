@@ -7,6 +7,8 @@ import torch
 
 from regard.errors import CheckpointError, OptionError
 from regard.generation import score_texts
+from regard.models.rotary_config import RotaryConfig
+from regard.positions import DynamicScaling
 from small_language_models import documents, language_model
 
 
@@ -56,6 +58,13 @@ def test_the_size_of_batches_changes_nothing_but_rounding():
     model, texts = language_model(), documents()[:7]
     small, large = (score_texts(model, texts, batch_tokens=size).nats for size in (1, 10_000))
     assert small == pytest.approx(large, rel=1e-6)
+
+
+def test_documents_do_not_depend_on_one_another_where_the_rotation_depends_on_the_length():
+    model = language_model("llama", max_length=5, rotary=RotaryConfig(scaling=DynamicScaling(3.0, 5)))
+    texts = [documents()[0][:31], "x", documents()[3][:17]]
+    alone = sum(score_texts(model, [text]).nats for text in texts)
+    assert score_texts(model, texts).nats == pytest.approx(alone, rel=1e-6)
 
 
 def test_a_model_that_predicts_uniformly_has_the_perplexity_of_its_vocabulary():

@@ -24,8 +24,10 @@ class Layer(nn.Module):
         self.eval()
 
 
-def tensors(queries: int = 11, keys: int = 11, key_heads: int = 2, dtype=torch.float64) -> tuple[Tensor, ...]:
-    shapes = ((3, 4, queries, 5), (3, key_heads, keys, 5), (3, key_heads, keys, 7))
+def tensors(
+    queries: int = 11, keys: int = 11, key_heads: int = 2, dtype=torch.float64, batch: int = 3
+) -> tuple[Tensor, ...]:
+    shapes = ((batch, 4, queries, 5), (batch, key_heads, keys, 5), (batch, key_heads, keys, 7))
     return tuple(torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes)
 
 
@@ -312,27 +314,68 @@ def test_a_cache_of_another_kind_is_refused():
     assert "past_key_values" in str(error.value)
 
 
+PACKED = [
+    {"cu_seq_lens_q": torch.tensor([0, 5, 11]), "cu_seq_lens_k": torch.tensor([0, 5, 11])},
+    {"cu_seq_lens_k": torch.tensor([0, 5, 11], dtype=torch.int32)},
+    {"seq_idx": (torch.arange(11) >= 5).int()[None]},
+]
+SAME_TEXT = (torch.arange(11) >= 5)[:, None] == (torch.arange(11) >= 5)
+
+
+@pytest.mark.parametrize("packed", PACKED, ids=lambda packed: "+".join(packed))
 @pytest.mark.parametrize(
-    "packed",
+    "mask",
     [
-        {"cu_seq_lens_q": torch.tensor([0, 5, 11])},
-        {"cu_seq_lens_k": torch.tensor([0, 5, 11])},
-        {"seq_idx": (torch.arange(11) >= 5).int().expand(3, 11)},
+        None,
+        CAUSAL,
+        CAUSAL & SAME_TEXT,
+        torch.zeros(1, 1, 11, 11).masked_fill(~CAUSAL, torch.finfo(torch.float32).min),
+        CAUSAL & (torch.arange(11) > 1),  # padding on the left, which is cut off
     ],
-    ids=lambda packed: next(iter(packed)),
+    ids=["none", "causal", "separated", "additive", "padded"],
 )
-def test_packed_texts_without_a_mask_are_refused(packed):
-    with pytest.raises(RefusedError, match="packed") as error:
-        attention_function(Layer(), *tensors(), None, **packed)
-    assert f"only {next(iter(packed))}, 2 texts" in str(error.value)
-    attention_function(Layer(), *tensors(), CAUSAL, **packed)
+def test_packed_texts_are_separated(packed, mask):
+    """With a mask that separates them, as a model makes it without a cache, and with one that does not."""
+    query, key, value = leaves = tensors(batch=1)
+    layer = Layer(is_causal=True)
+    output, weights = attention_function(layer, query, key, value, mask, output_attentions=True, **packed)
+    seen = CAUSAL if mask is None else mask if mask.dtype == torch.bool else mask == 0
+    expected, of_keys = oracle(query, key, value, allowed=seen & SAME_TEXT)
+    torch.testing.assert_close(weights, of_keys)
+    assert_equal_with_gradients(output, expected, leaves)
+
+
+def test_packed_rows_of_a_batch_are_separated():
+    query, key, value = tensors()
+    ends = torch.tensor([0, 5, 11, 22, 26, 33])
+    output, _ = attention_function(Layer(is_causal=True), query, key, value, None, cu_seq_lens_q=ends)
+    numbers = torch.tensor([[0] * 5 + [1] * 6, [0] * 11, [0] * 4 + [1] * 7])
+    same = (numbers[:, :, None] == numbers[:, None])[:, None]
+    torch.testing.assert_close(output, oracle(query, key, value, allowed=CAUSAL & same)[0])
+
+
+@pytest.mark.parametrize(
+    ("batch", "queries", "packed"),
+    [
+        (1, 3, PACKED[0]),
+        (1, 11, {"seq_idx": torch.tensor([[0, 1, 1]])}),
+        (3, 11, {"cu_seq_lens_q": torch.tensor([0, 5, 11])}),
+        (1, 11, {"cu_seq_lens_q": torch.tensor([0, 5, 11]), "cu_seq_lens_k": torch.tensor([0, 6, 11])}),
+    ],
+    ids=["queries", "tokens", "rows", "two"],
+)
+def test_packed_texts_that_do_not_fit_are_refused(batch, queries, packed):
+    with pytest.raises(RefusedError, match="packed"):
+        attention_function(Layer(), *tensors(batch=batch, queries=queries), None, **packed)
 
 
 def test_one_text_is_not_packed():
     one = torch.tensor([0, 11])
     # The rows of a batch are texts of their own.
     rows = torch.arange(3)[:, None].expand(3, 11)
-    attention_function(Layer(), *tensors(), None, cu_seq_lens_q=one, cu_seq_lens_k=one, seq_idx=rows)
+    expected, _ = attention_function(Layer(), *(inputs := tensors()), None)
+    output, _ = attention_function(Layer(), *inputs, None, cu_seq_lens_q=one, cu_seq_lens_k=one, seq_idx=rows)
+    assert torch.equal(output, expected)
 
 
 def test_two_kinds_of_sinks_are_refused():

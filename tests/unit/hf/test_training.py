@@ -39,7 +39,9 @@ def test_gradient_checkpointing(name, is_reentrant):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("check", [*(f"check_forward({name!r})" for name in NAMES), "check_training()"])
+@pytest.mark.parametrize(
+    "check", [*(f"check_forward({name!r})" for name in NAMES), "check_training()", "check_packed_texts()"]
+)
 def test_compiled_in_one_graph(check):
     """In a process of its own: see torch_compile_checks.py."""
     result = run_script(f"from unit.hf import torch_compile_checks\ntorch_compile_checks.{check}")

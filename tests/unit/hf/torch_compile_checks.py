@@ -40,6 +40,20 @@ def check_training() -> None:
     torch.testing.assert_close(query_gradient(model, inputs, run=compiled), expected, atol=1e-5, rtol=1e-5)
 
 
+def check_packed_texts() -> None:
+    """Texts that are packed into a row are separated in a graph too, whatever says where they begin."""
+    model = next(kind for kind in MODEL_TYPES if kind.name == "llama").build()
+    model.set_attn_implementation(regard.hf.NAME)
+    texts = torch.randint(3, 97, (1, 5)), torch.randint(3, 97, (1, 600))
+    ends = torch.tensor([0, 5, 605], dtype=torch.int32)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    for packed in ({"cu_seq_lens_q": ends, "cu_seq_lens_k": ends}, {"seq_idx": (torch.arange(605) >= 5).int()[None]}):
+        with torch.no_grad():
+            expected = torch.cat([model(text).logits for text in texts], dim=1)
+            output = compiled(torch.cat(texts, dim=1), use_cache=False, **packed)
+        torch.testing.assert_close(output.logits, expected, atol=1e-5, rtol=1e-5)
+
+
 def check_scans(name: str) -> None:
     """Results and gradients of a compiled model with linear mixers equal those of transformers."""
     kind = next(kind for kind in MIXER_TYPES if kind.name == name)

@@ -148,3 +148,12 @@ def test_statistics_of_weights_that_do_not_sum_to_1():
     torch.testing.assert_close(observation.top_weights, weights.topk(2).values, rtol=0, atol=1e-12)
     assert observation.entropy is None
     assert observation.lse is None
+
+
+def test_keys_that_are_hidden_between_others_are_counted():
+    """A query can look at the last key that it may see, whatever is hidden before it."""
+    mechanism, (query, key, _) = build_mechanism(), make_inputs()
+    kept = torch.zeros(KEYS, dtype=torch.bool)
+    kept[[1, 2, 9]] = True
+    share = mechanism.positions(query, key) / KEYS
+    torch.testing.assert_close(mechanism.positions(query, key, masks.keep(kept[None, None, None])), 1 + 9 * share)

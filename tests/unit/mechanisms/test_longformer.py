@@ -458,3 +458,14 @@ def test_recorded_steps_have_the_weights_of_the_whole_sequence():
     actual = torch.cat([torch.nn.functional.pad(step.weights(), (0, 6 - at)) for at, step in enumerate(steps)], dim=2)
     torch.testing.assert_close(actual, whole[0].weights())
     assert all(set(step.inputs) == set(SIDES) for step in steps)
+
+
+@pytest.mark.parametrize("name", SIDES)
+def test_global_inputs_are_mapped_by_torch_func(name):
+    inputs, mechanism = make_inputs(), Longformer(heads=HEADS, head_dim=HEAD_DIM, window=4)
+    many = torch.randn(3, *inputs[name].shape, dtype=torch.float64)
+
+    def compute(one):
+        return call(mechanism, {**inputs, name: one})
+
+    torch.testing.assert_close(torch.func.vmap(compute)(many), torch.stack([compute(one) for one in many]))

@@ -264,3 +264,14 @@ def test_saved_layer_is_loaded_with_its_features(tmp_path):
         part, state = again.step(target[:, place], state)
         logits.append(part)
     torch.testing.assert_close(torch.stack(logits, 1), model(source, target).logits, rtol=0, atol=1e-5)
+
+
+def test_gradients_of_keys_are_mapped_by_torch_func():
+    mechanism, (query, _, value) = build(impl="reference"), make_inputs(9)
+    keys = torch.randn(3, BATCH, HEADS, 9, HEAD_DIM, dtype=torch.float64)
+
+    def total(key):
+        return mechanism(query, key, value, masks.causal()).square().sum()
+
+    mapped = torch.func.vmap(torch.func.grad(total))(keys)
+    torch.testing.assert_close(mapped, torch.stack([torch.func.grad(total)(key) for key in keys]))

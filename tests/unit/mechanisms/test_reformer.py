@@ -376,3 +376,19 @@ def test_layers_project_queries_and_keys_once():
 def test_invalid_options_are_refused(options, message):
     with pytest.raises(OptionError, match=f"(?s){message}"):
         make_mechanism(**options)
+
+
+@pytest.mark.parametrize("keys", [KEYS, LONG], ids=["few", "sorted"])
+def test_a_token_without_a_bucket_attends_to_itself(keys):
+    """However many tokens there are; a token that the mask hides attends to nothing."""
+    _, key, value = make_inputs(keys)
+    buckets = torch.randint(0, 4, (BATCH, HEADS, keys, 1))
+    buckets[:, :, 5], buckets[:, :, keys - 1] = -1, -1
+    mechanism, mask = make_mechanism(rounds=1, buckets=4), masks.padding([keys, keys - 1])
+    given = {"query_buckets": buckets, "key_buckets": buckets}
+    output = mechanism(key, key, value, mask & masks.causal(), **given)
+    torch.testing.assert_close(output[:, :, 5], value[:, :, 5])
+    torch.testing.assert_close(output[0, :, -1], value[0, :, -1])
+    assert (output[1, :, -1] == 0).all()
+    weights = mechanism.weights(key, key, mask & masks.causal(), **given)
+    torch.testing.assert_close(weights @ value, output)

@@ -302,3 +302,15 @@ def test_blocks_of_features_agree(name, monkeypatch):
     for one, other in zip(results[:2], results[2:], strict=True):
         for part, expected in zip(one, other, strict=True):
             torch.testing.assert_close(part, expected, rtol=0, atol=1e-11)
+
+
+def test_small_features_of_linear_attention_differ_in_double_precision():
+    """phi(x) = exp(x) below 0: keys far below 0 keep their ratio."""
+    mechanism = regard.mechanism("linear", heads=1, head_dim=1)
+    key = torch.tensor([-80.0, -70.0], dtype=torch.float64).view(1, 1, 2, 1).requires_grad_()
+    weights = mechanism.weights(torch.ones(1, 1, 1, 1, dtype=torch.float64), key)
+    expected = torch.tensor([1 / (1 + math.exp(10)), 1 / (1 + math.exp(-10))], dtype=torch.float64)
+    torch.testing.assert_close(weights[0, 0, 0], expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(weights[0, 0, 0, 0], key)[0].flatten(), expected.prod() * torch.tensor([1.0, -1.0]).double()
+    )

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -22,11 +23,11 @@ from causal_parity import (
 )
 from hypothesis_examples import examples
 from regard import masks
-from regard.errors import CheckpointError, OptionError
+from regard.errors import CheckpointError, OptionError, RefusedError
 from regard.models import Llama, LlamaConfig, RotaryConfig, load
 from regard.models import llama as sizes
 from regard.models.llama_types import MODEL_TYPES
-from regard.positions import DynamicScaling, LinearScaling
+from regard.positions import DynamicScaling, LinearScaling, LongRopeScaling
 from regard.search import Beam, Greedy
 from slow_parameters import slow_except
 
@@ -346,6 +347,40 @@ def test_search_continues_prompts_of_different_lengths_as_each_alone(model, sear
     for row, found in enumerate(together):
         alone = search.search(model, prompts[row : row + 1, : lengths[row]], lengths[row : row + 1], most=8)[0]
         assert [one.ids for one in found] == [one.ids for one in alone]
+
+
+LONG_TEXTS = {
+    "dynamic": {"max_length": 5, "rotary": RotaryConfig(scaling=DynamicScaling(3.0, 5))},
+    "longrope": {
+        "model_type": "phi3",
+        "rotary": RotaryConfig(
+            scaling=LongRopeScaling((1.0,) * 5, (1.0, 2.0, 2.0, 3.0, 3.0), factor=4.0, trained_length=5)
+        ),
+    },
+}
+"""Options of models that rotate a token otherwise in a longer text."""
+
+
+def model_of_long_texts(name):
+    torch.manual_seed(5)
+    return Llama(replace(SMALL, **LONG_TEXTS[name])).eval()
+
+
+@pytest.mark.parametrize("name", LONG_TEXTS)
+class TestLengthDependence:
+    def test_the_last_token_of_a_prompt_sees_the_text_of_forward(self, name):
+        model, ids = model_of_long_texts(name), torch.randint(0, 31, (2, 9))
+        tokens, state = model.prefill(ids)
+        torch.testing.assert_close(model.step(tokens, state)[0], model(ids).logits[:, -1], atol=1e-5, rtol=1e-5)
+
+    @pytest.mark.parametrize("search", [Greedy(), Beam(3)])
+    def test_prompts_of_different_lengths_do_not_depend_on_one_another(self, name, search):
+        test_search_continues_prompts_of_different_lengths_as_each_alone(model_of_long_texts(name), search)
+
+    def test_prompts_of_different_lengths_are_not_read_together(self, name):
+        model = model_of_long_texts(name)
+        with pytest.raises(RefusedError, match="prompts of different lengths"):
+            model.prefill(torch.randint(0, 31, (2, 9)), lengths=torch.tensor([9, 4]))
 
 
 def test_hidden_tokens_have_no_influence(model):

@@ -117,7 +117,7 @@ class TestEveryStrategy:
             return np.full(VOCABULARY, np.nan if source == sources()[1] else 0.0)
 
         model = TableModel(next_logits, VOCABULARY, attention_weights=lambda source, target: 1 / len(source))
-        with pytest.raises(RefusedError, match=r"(?s)no token a finite log-probability, for source 1.*NaN"):
+        with pytest.raises(RefusedError, match=r"(?s)no token a finite log-probability, for source 2 of the 3.*NaN"):
             search.search(model, SOURCES, LENGTHS)
 
 

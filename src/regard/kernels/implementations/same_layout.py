@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
+from regard.kernels.autograd_function import Function
+
 _ALIGNMENT = 64  # bytes: alignment of torch's allocations, and size of the widest vectors
 
 
@@ -22,13 +24,13 @@ def zero_where(tensor: Tensor, where: Tensor) -> Tensor:
 
     No two elements may share memory, except along expanded dimensions (see ``copy_if_overlapping``). Differentiable.
     """
-    result: Tensor = _ZeroWhere.apply(tensor, where)  # type: ignore[no-untyped-call]
+    result: Tensor = _ZeroWhere.apply(tensor, where)
     return result
 
 
 def replace_where(tensor: Tensor, where: Tensor, others: Tensor) -> Tensor:
     """Copy ``tensor`` in the same layout, with elements of ``others`` where ``where`` is True. Differentiable."""
-    result: Tensor = _ReplaceWhere.apply(tensor, where, others)  # type: ignore[no-untyped-call]
+    result: Tensor = _ReplaceWhere.apply(tensor, where, others)
     return result
 
 
@@ -47,7 +49,7 @@ def copy_if_overlapping(tensor: Tensor) -> Tensor:
 
 
 @final
-class _ZeroWhere(torch.autograd.Function):
+class _ZeroWhere(Function):
     """Autograd function of ``zero_where``: the gradient is 0 where the element was set to 0."""
 
     @staticmethod
@@ -69,7 +71,7 @@ class _ZeroWhere(torch.autograd.Function):
 
 
 @final
-class _ReplaceWhere(torch.autograd.Function):
+class _ReplaceWhere(Function):
     """Autograd function of ``replace_where``: the gradient of ``tensor`` keeps the layout of the incoming gradient."""
 
     @staticmethod

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, final
 
+import torch
 from torch import Tensor
 
 from regard.errors import DtypeError, ShapeError
@@ -74,6 +75,14 @@ class ScanRequest:
                 expected = " or ".join(str(dtype) for dtype in dict.fromkeys(allowed))
                 raise DtypeError(f"{name} does not fit the query", expected=expected, got=str(tensor.dtype))
 
+    def to(self, dtype: torch.dtype) -> ScanRequest:
+        """Convert all tensors."""
+        log_decay, beta, state = (
+            None if one is None else one.to(dtype) for one in (self.log_decay, self.beta, self.state)
+        )
+        tokens = (self.query.to(dtype), self.key.to(dtype), self.value.to(dtype))
+        return ScanRequest(*tokens, log_decay, beta, state, self.scale)
+
     @property
     def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
         """The tensors as the operator takes them: log_decay and beta with four dimensions."""
@@ -124,8 +133,7 @@ def _reference(request: ScanRequest) -> ScanResult:
         raise scan_op.positive_decay_error()
     dtype = accumulation_dtype(request.query.dtype)
     with disable_autocast(request.query.device):
-        tensors = (None if tensor is None else tensor.to(dtype) for tensor in request.tensors)
-        output, state = reference_scan.scan_chunks(*tensors, scale=request.scale)  # type: ignore[arg-type]
+        output, state = reference_scan.scan_chunks(*request.to(dtype).tensors, scale=request.scale)
     return ScanResult(output.to(request.query.dtype), state)
 
 

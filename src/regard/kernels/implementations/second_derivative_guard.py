@@ -12,18 +12,19 @@ import torch
 from torch import Tensor
 
 from regard.errors import RefusedError
+from regard.kernels.autograd_function import Function
 
 
 def guard_second_derivative(impl: str, tensor: Tensor) -> Tensor:
     """Wrap an input of a kernel of ``impl``, so that a second derivative through it raises RefusedError."""
     if not (torch.is_grad_enabled() and tensor.requires_grad) or torch.compiler.is_compiling():
         return tensor
-    result: Tensor = _KernelInput.apply(tensor, impl)  # type: ignore[no-untyped-call]
+    result: Tensor = _KernelInput.apply(tensor, impl)
     return result
 
 
 @final
-class _KernelInput(torch.autograd.Function):
+class _KernelInput(Function):
     """Identity on an input of the kernel, which checks its gradient from the kernel's backward pass."""
 
     generate_vmap_rule = True
@@ -47,11 +48,11 @@ class _KernelInput(torch.autograd.Function):
         node = gradient.grad_fn if torch.is_grad_enabled() else None
         if node is None or type(node).__name__ != "NotImplemented":
             return gradient, None
-        return _RefuseDerivative.apply(gradient, ctx.impl), None  # type: ignore[no-untyped-call]
+        return _RefuseDerivative.apply(gradient, ctx.impl), None
 
 
 @final
-class _RefuseDerivative(torch.autograd.Function):
+class _RefuseDerivative(Function):
     """Identity on a gradient that cannot be differentiated: its backward pass raises RefusedError."""
 
     generate_vmap_rule = True

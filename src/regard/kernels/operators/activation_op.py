@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import functional
 
+from regard.kernels.autograd_function import Function
 from regard.kernels.extension import native
 from regard.kernels.operators.projection_op import DTYPES, is_fast
 from regard.kernels.tracing import any_requires_grad, is_eager, is_eager_backward
@@ -49,7 +50,7 @@ def activate(tokens: Tensor, activation: str) -> Tensor:
     if not _can_compute(tokens):
         return _OF_TORCH[activation][0](tokens)
     if any_requires_grad(tokens):
-        output: Tensor = _Activation.apply(tokens, activation)  # type: ignore[no-untyped-call]
+        output: Tensor = _Activation.apply(tokens, activation)
         return output
     return _compute(tokens, None, activation)
 
@@ -78,7 +79,7 @@ def _compute(tokens: Tensor, gradient: Tensor | None, activation: str) -> Tensor
 
 
 @final
-class _Activation(torch.autograd.Function):
+class _Activation(Function):
     """An activation with its gradient."""
 
     @staticmethod

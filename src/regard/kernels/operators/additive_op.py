@@ -10,7 +10,7 @@ computes scores and tanh again, so nothing of size queries x keys is stored. The
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -37,10 +37,10 @@ def additive_attention(
     """Compute the output, through the torch operator if torch is tracing, else by calling the kernel directly."""
     tensors = (of_query, of_key, vector, value)
     if not is_eager(*tensors, terms.bias):
-        return cast(Tensor, ADDITIVE.torch_op(*tensors, *terms)[0])
+        return ADDITIVE.torch_op(*tensors, *terms)[0]
     if any_requires_grad(*tensors, terms.bias, terms.table):
-        return cast(Tensor, ADDITIVE.compute_with_grad(*tensors, *terms)[0])
-    return cast(Tensor, ADDITIVE.compute(*tensors, *terms)[0])
+        return ADDITIVE.compute_with_grad(*tensors, *terms)[0]
+    return ADDITIVE.compute(*tensors, *terms)[0]
 
 
 def _additive(of_query: Tensor, of_key: Tensor, vector: Tensor, value: Tensor, *terms: Any) -> Results:

@@ -9,7 +9,7 @@ the weights again (algorithm 2 there), so nothing of size queries x keys is stor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -49,9 +49,9 @@ def attention(
 ) -> Float[Tensor, "batch heads queries value_dim"]:
     """Compute the output, through the torch operator if torch is tracing, else by calling the kernel directly."""
     if not is_eager(query, key, value, terms.bias, terms.sinks):
-        return cast(Tensor, ATTENTION.torch_op(query, key, value, *terms)[0])
+        return ATTENTION.torch_op(query, key, value, *terms)[0]
     if any_requires_grad(query, key, value, terms.bias, terms.table, terms.sinks):
-        return cast(Tensor, ATTENTION.compute_with_grad(query, key, value, *terms)[0])
+        return ATTENTION.compute_with_grad(query, key, value, *terms)[0]
     output = empty_token_major(query, query.shape[2], value.shape[3])
     _run_kernel(query, key, value, (output, None, None, None), terms)
     return output

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, cast, final
+from typing import Any, NamedTuple, final
 
 import torch
 from jaxtyping import Float
@@ -114,7 +114,7 @@ def bucket_attention(
     if is_eager(query, key, value):
         learning = any_requires_grad(query, key, value)
         compute = BUCKET_ATTENTION.compute_with_grad if learning else BUCKET_ATTENTION.compute
-    return cast("tuple[Tensor, Tensor]", compute(query, key, value, *terms))
+    return compute(query, key, value, *terms)
 
 
 def _sort_rounds(terms: BucketArguments) -> list[_Round]:

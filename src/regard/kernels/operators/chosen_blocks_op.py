@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -51,9 +51,9 @@ def chosen_blocks(
     """
     given = (query, key, value, chosen, stop, block, scale, dropout, seed)
     if not is_eager(query, key, value, chosen):
-        return cast(Tensor, CHOSEN_BLOCKS.torch_op(*given)[0])
+        return CHOSEN_BLOCKS.torch_op(*given)[0]
     compute = CHOSEN_BLOCKS.compute_with_grad if any_requires_grad(query, key, value) else CHOSEN_BLOCKS.compute
-    return cast(Tensor, compute(*given)[0])
+    return compute(*given)[0]
 
 
 def _chosen_blocks(

@@ -12,7 +12,7 @@ size of the logits that is allocated is their gradient. There is no second deriv
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -42,8 +42,8 @@ def cross_entropy(
         return _torch_cross_entropy(logits, targets, smoothing, ignored)
     arguments = logits, targets.long(), smoothing, ignored
     if is_eager(logits, targets):
-        return cast(Tensor, CROSS_ENTROPY.compute_with_grad(*arguments)[0])
-    return cast(Tensor, CROSS_ENTROPY.torch_op(*arguments)[0])
+        return CROSS_ENTROPY.compute_with_grad(*arguments)[0]
+    return CROSS_ENTROPY.torch_op(*arguments)[0]
 
 
 def _torch_cross_entropy(logits: Tensor, targets: Tensor, smoothing: float, ignored: int) -> Tensor:

@@ -9,7 +9,7 @@ keys, over the queries in order: no sum depends on the number of threads. There 
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int32
@@ -41,7 +41,7 @@ def gathered_keys(
         compute = GATHERED_KEYS.compute
         if any_requires_grad(query, key, value):
             compute = GATHERED_KEYS.compute_with_grad
-    return cast(Tensor, compute(*given))
+    return compute(*given)
 
 
 def _options(scale: float, dropout: float, seed: Tensor | None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ length. Memory is linear in the number of keys that are chosen. A choice has no 
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int32
@@ -40,7 +40,7 @@ def highest_keys(
     query, key = query.detach(), key.detach()
     weight = None if weight is None else weight.detach()
     compute = HIGHEST_KEYS.compute if is_eager(query, key, weight, first) else HIGHEST_KEYS.torch_op
-    return cast(Tensor, compute(query, key, weight, first, count, heads, summed, *terms))
+    return compute(query, key, weight, first, count, heads, summed, *terms)
 
 
 def _highest_keys(
@@ -51,14 +51,14 @@ def _highest_keys(
     count: int,
     heads: int,
     summed: bool,
-    *terms: object,
+    *terms: Any,
 ) -> Tensor:
     """Compute regard::highest_keys on a CPU."""
     positions = _empty_positions(query, key, weight, first, count, heads, summed, *terms)
     if key.shape[2] == 0:
         return positions.fill_(-1)
     if positions.numel():
-        options = KernelArguments(*terms).to_kwargs()  # type: ignore[arg-type]
+        options = KernelArguments(*terms).to_kwargs()
         native.highest_keys(query, key, weight, positions, first=first, summed=summed, **options)
     return positions
 
@@ -71,7 +71,7 @@ def _empty_positions(
     count: int,
     heads: int,
     summed: bool,
-    *terms: object,
+    *terms: Any,
 ) -> Tensor:
     """Allocate the result; also the fake kernel for tracing."""
     del key, weight, first, summed, terms

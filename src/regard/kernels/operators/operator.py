@@ -8,7 +8,7 @@ function. All ways share every function below, so they return the same bits.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, final
+from typing import Any, Generic, NoReturn, TypeVar, final
 
 import torch
 from torch import Tensor
@@ -19,8 +19,11 @@ _LIBRARY = torch.library.Library("regard", "FRAGMENT")
 _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)  # kernels take any strides
 
 
+Returned = TypeVar("Returned")
+
+
 @final
-class Operator:
+class Operator(Generic[Returned]):
     """The torch operator regard::``name``.
 
     Args:
@@ -41,7 +44,7 @@ class Operator:
         name: str,
         schema: str,
         *,
-        compute: Callable[..., Any],
+        compute: Callable[..., Returned],
         fake: Callable[..., Any],
         save: Callable[..., None] | None = None,
         differentiate: Callable[..., Any] | None = None,
@@ -54,12 +57,12 @@ class Operator:
         torch.library.register_fake(f"regard::{name}", fake, lib=_LIBRARY)
         if differentiate is not None:
             torch.library.register_autograd(f"regard::{name}", differentiate, setup_context=save, lib=_LIBRARY)
-        self.torch_op: Callable[..., Any] = getattr(torch.ops.regard, name).default
+        self.torch_op: Callable[..., Returned] = getattr(torch.ops.regard, name).default
         """The operator itself, for tracing."""
         self.compute = compute
         """The kernel, called directly, without gradients."""
         if save is not None and differentiate is not None:
-            self.compute_with_grad: Callable[..., Any] = _make_autograd_function(
+            self.compute_with_grad: Callable[..., Returned] = _make_autograd_function(
                 compute, save, differentiate, non_differentiable, num_returned
             ).apply
             """The kernel, called directly, with gradients."""

@@ -11,7 +11,7 @@ needed, the caller gathers the pages.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast, final
+from typing import Any, NamedTuple, final
 
 import torch
 from jaxtyping import Float, Int
@@ -56,7 +56,7 @@ def paged_attention(
         else:
             query, scale = rebalance_scale(query, scale)
     compute = PAGED_ATTENTION.compute if is_eager(query, *paged, sinks) else PAGED_ATTENTION.torch_op
-    return cast(Tensor, compute(query, *paged, scale, low, high, softcap, sinks))
+    return compute(query, *paged, scale, low, high, softcap, sinks)
 
 
 def refuses(query: Tensor, paged: PagedKeysValues, sinks: Tensor | None = None) -> str | None:

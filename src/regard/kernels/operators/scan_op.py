@@ -8,7 +8,7 @@ gradients. There is no second derivative.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -44,7 +44,7 @@ def scan(
     compute = SCAN.torch_op
     if is_eager(*tensors):
         compute = SCAN.compute_with_grad if any_requires_grad(*tensors) else SCAN.compute
-    return cast("tuple[Tensor, Tensor]", compute(*tensors, scale))
+    return compute(*tensors, scale)
 
 
 def positive_decay_error() -> OptionError:

@@ -10,7 +10,7 @@ computes the weights again, so nothing of size queries x keys is stored. There i
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -38,9 +38,9 @@ def sigmoid_attention(
 ) -> Float[Tensor, "batch heads queries value_dim"]:
     """Compute the output, through the torch operator if torch is tracing, else by calling the kernel directly."""
     if not is_eager(query, key, value, terms.bias):
-        return cast(Tensor, SIGMOID_ATTENTION.torch_op(query, key, value, score_bias, *terms)[0])
+        return SIGMOID_ATTENTION.torch_op(query, key, value, score_bias, *terms)[0]
     if any_requires_grad(query, key, value, terms.bias, terms.table):
-        return cast(Tensor, SIGMOID_ATTENTION.compute_with_grad(query, key, value, score_bias, *terms)[0])
+        return SIGMOID_ATTENTION.compute_with_grad(query, key, value, score_bias, *terms)[0]
     output = empty_token_major(query, query.shape[2], value.shape[3])
     _run_kernel(query, key, value, score_bias, output, None, terms)
     return output

@@ -10,7 +10,7 @@ derivative.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -39,9 +39,9 @@ def talking_heads_attention(
     wide = accumulation_dtype(query.dtype)
     tensors = (query, key, value, score_mixing.to(wide), weight_mixing.to(wide))
     if not is_eager(*tensors, terms.bias):
-        return cast(Tensor, TALKING_HEADS.torch_op(*tensors, *terms)[0])
+        return TALKING_HEADS.torch_op(*tensors, *terms)[0]
     if any_requires_grad(*tensors, terms.bias, terms.table):
-        return cast(Tensor, TALKING_HEADS.compute_with_grad(*tensors, *terms)[0])
+        return TALKING_HEADS.compute_with_grad(*tensors, *terms)[0]
     output = empty_token_major(query, query.shape[2], value.shape[3])
     _run_kernel(*tensors, output, None, terms)
     return output

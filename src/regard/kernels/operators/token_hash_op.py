@@ -8,7 +8,6 @@ for any instruction set and number of threads. It keeps no array of products. A 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 import torch
 from jaxtyping import Float, Int
@@ -30,7 +29,7 @@ def find_buckets(
     """Hash float32 tokens into a product of ``factors`` buckets; those with NaN or infinity get bucket 0."""
     tokens = tokens.detach()
     compute = FIND_BUCKETS.compute if is_eager(tokens, rotations) else FIND_BUCKETS.torch_op
-    return cast(Tensor, compute(tokens, rotations, list(factors)))
+    return compute(tokens, rotations, list(factors))
 
 
 def _find_buckets(tokens: Tensor, rotations: Tensor, factors: Sequence[int]) -> Tensor:

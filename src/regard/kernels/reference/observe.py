@@ -22,6 +22,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.contract import Observation
+from regard.kernels.autograd_function import Function
 from regard.kernels.reference.attention import ScoreProblem, compute_weights, full_precision, mark_bad_rows
 from regard.kernels.reference.nonfinite_isolation import masked_softmax
 from regard.kernels.reference.query_tiles import split_queries
@@ -43,7 +44,7 @@ def observe(problem: ScoreProblem, *, top: int, rows: Int[Tensor, " rows"] | Non
         if in_functorch():
             columns = _concatenate([_compute_tile(problem, rows, top) for rows in split_queries(problem)])
         elif any_requires_grad(*leaves):
-            columns = _ObserveFunction.apply(problem, top, *leaves)  # type: ignore[no-untyped-call]
+            columns = _ObserveFunction.apply(problem, top, *leaves)
         else:
             columns = _compute_all_tiles(problem, top)
     output, lse, entropy, top_keys, top_weights, sink_weight, received = columns
@@ -60,7 +61,7 @@ def observe(problem: ScoreProblem, *, top: int, rows: Int[Tensor, " rows"] | Non
 
 
 @final
-class _ObserveFunction(torch.autograd.Function):
+class _ObserveFunction(Function):
     """The results of all tiles, differentiable with respect to the leaves of the problem."""
 
     @staticmethod

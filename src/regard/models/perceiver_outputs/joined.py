@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from regard.layers.projection import linear_activation
 from regard.models.perceiver_blocks import BlockOptions, make_cross_block
 from regard.models.perceiver_inputs import InputLayer, InputTokens, check_part_name, trained_numbers
 from regard.models.perceiver_outputs.base import Decoded, OutputLayer, OutputQueries
-from regard.models.perceiver_outputs.parts import LabelOutput, PartOutput
+from regard.models.perceiver_outputs.parts import LabelOutput, PartLayer, PartOutput
 
 
 @final
@@ -74,13 +74,14 @@ class _JoinedLayer(OutputLayer):
         del source, tokens
         chosen = self._choices(at)
         queries = []
-        for name, layer in self.parts.items():
-            own = layer.make_queries(name, chosen.get(name), latents)  # type: ignore[operator]
+        layers = cast("Mapping[str, PartLayer]", self.parts)
+        for name, layer in layers.items():
+            own = layer.make_queries(name, chosen.get(name), latents)
             queries.append(torch.cat([own, self.padding[name].expand(len(own), -1)], dim=1))
         decoded = self.block(torch.cat(queries).expand(latents.shape[0], -1, -1), latents)
         parts = linear_activation(decoded, self.last).split([len(own) for own in queries], dim=1)
-        named = zip(self.parts.items(), parts, strict=True)
-        return Decoded({name: layer.read(part) for (name, layer), part in named})  # type: ignore[operator]
+        named = zip(layers.items(), parts, strict=True)
+        return Decoded({name: layer.read(part) for (name, layer), part in named})
 
     def _choices(self, at: Any) -> Mapping[str, Any]:
         if at is None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from regard.format_share import format_share
+
 _MOST_LISTED = 6
 _FEW_TEXTS = 10
 _IMBALANCE = 10
@@ -16,7 +18,7 @@ def describe_labels(
     """Describe the labels of the training texts, or other ``things``: their frequency, and those that are rare."""
     counts = Counter(label for one in texts for label in one)
     ranked = sorted(labels, key=lambda label: -counts[label])
-    shown = [f"{label} {counts[label]:,} ({counts[label] / len(texts):.1%})".replace("%", " %") for label in ranked]
+    shown = [f"{label} {counts[label]:,} ({format_share(counts[label] / len(texts))})" for label in ranked]
     more = f" and {len(shown) - _MOST_LISTED} more" if len(shown) > _MOST_LISTED else ""
     yield f"{len(labels)} labels: {', '.join(shown[:_MOST_LISTED])}{more}"
     if several:

@@ -12,6 +12,7 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from regard.classification import majority_answer
+from regard.format_share import format_share
 from regard.models import Encoder, TextClassifier, TextClassifierConfig
 from regard.tasks.check_data_files import check_data_files
 from regard.tasks.classification import new_model
@@ -262,7 +263,7 @@ def _choose_metric(
 ) -> str:
     """Choose the metric that decides which weights are best, and report the score of the most frequent answer."""
     answer, share = majority_answer(truth, labels)
-    shown = f"always answering {answer} is right for {share:.1%} of the validation texts".replace("%", " %")
+    shown = f"always answering {answer} is right for {format_share(share)} of the validation texts"
     imbalanced = share > _IMBALANCED_SHARE or bool((truth.sum(axis=1) != 1).any())
     metric = recipe.metric or ("macro_f1" if imbalanced else "accuracy")
     say(f"{shown}; the best model is chosen by {metric.replace('_f1', ' F1')}")

@@ -10,6 +10,7 @@ import torch
 
 from regard import masks
 from regard.classification import ClassificationScores, Classifier, score_probabilities
+from regard.layers.eval_mode import eval_mode
 from regard.models import TextClassifier
 from regard.tasks.classification.batches import Batches
 from regard.text.labelled import LabelledText
@@ -51,13 +52,11 @@ class TextValidation:
     def _probabilities(self, model: TextClassifier) -> np.ndarray:
         """The probabilities (texts, labels) of the validation texts."""
         found = np.zeros(self.batches.corpus.truth.shape)
-        was_training = model.training
-        model.eval()
-        for texts in self.batches.batches_by_length():
-            batch = self.batches.batch(texts).to(model.device)
-            logits = model(batch.ids, mask=masks.padding(batch.lengths)).logits
-            found[texts] = model.probabilities(logits).cpu().numpy()
-        model.train(was_training)
+        with eval_mode(model):
+            for texts in self.batches.batches_by_length():
+                batch = self.batches.batch(texts).to(model.device)
+                logits = model(batch.ids, mask=masks.padding(batch.lengths)).logits
+                found[texts] = model.probabilities(logits).cpu().numpy()
         return found
 
     def _samples(self, model: TextClassifier, probabilities: np.ndarray) -> tuple[str, ...]:

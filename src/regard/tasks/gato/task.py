@@ -16,6 +16,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from regard.control import StepTokenizer, TokenSequence
+from regard.format_share import format_share
 from regard.models import Gato, GatoBatch
 from regard.tasks.check_data_files import check_data_files
 from regard.tasks.control.environments import describe_spaces
@@ -248,6 +249,6 @@ class GatoTask(Task):
     def _describe_mixture(self) -> str:
         whole = math.fsum(self._weights)
         return ", ".join(
-            f"{weight / whole:.0%} {one.name}".replace("%", " %")
+            f"{format_share(weight / whole, 0)} {one.name}"
             for one, weight in zip(self.sources, self._weights, strict=True)
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import final
 
@@ -60,14 +61,14 @@ def split_pictures(
 
     Copies of a picture are held out together. Raises DataError for broken pictures, and for too few to hold any out.
     """
-    options = {"skip_bad": recipe.skip_bad, "say": say}
+    decode = partial(decode_pictures, processor=processor, skip_bad=recipe.skip_bad, say=say)
     every = len(pictures) + len(validation)
     share = recipe.memory * len(pictures) / every
-    decoded = decode_pictures(pictures, processor, memory=share, **options)  # type: ignore[arg-type]
+    decoded = decode(pictures, memory=share)
     report_conflicts(decoded.digests, decoded.pictures, [one.label for one in decoded.pictures], PICTURES, say)
     whole = PictureSet(decoded.pixels, np.arange(len(decoded.pictures)), tuple(decoded.digests))
     if validation:
-        other = decode_pictures(validation, processor, memory=recipe.memory - share, **options)  # type: ignore[arg-type]
+        other = decode(validation, memory=recipe.memory - share)
         report_validation(decoded.digests, other.digests, PICTURES, say)
         return whole, PictureSet(other.pixels, np.arange(len(other.pictures)), tuple(other.digests))
     training, held = hold_out_files(

@@ -13,6 +13,8 @@ class weights and label smoothing as in ``tasks.classification.loss``; the teach
 
 from __future__ import annotations
 
+from functools import partial
+
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
@@ -35,10 +37,10 @@ def picture_loss(
 ) -> Float[Tensor, ""]:
     """The loss summed over the pictures of a batch, in float32 or wider; ``teacher`` are the logits of the teacher."""
     logits = _class_logits(output, distilled=teacher is not None)
-    options = {"several": False, "smoothing": smoothing, "weights": weights}
-    loss = label_loss(logits, batch.truth, **options)  # type: ignore[arg-type]
+    loss_of = partial(label_loss, logits, several=False, smoothing=smoothing, weights=weights)
+    loss = loss_of(batch.truth)
     if batch.other is not None:
-        other = label_loss(logits, batch.other, **options)  # type: ignore[arg-type]
+        other = loss_of(batch.other)
         loss = batch.share * loss + (1 - batch.share) * other
     if teacher is None:
         return loss

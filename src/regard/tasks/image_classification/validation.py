@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
+from regard.layers.eval_mode import eval_mode
 from regard.models import ImageEncoder
 from regard.tasks.image_classification.batches import Batches
 from regard.tasks.label_validation import validate_labels
@@ -38,11 +39,9 @@ class PictureValidation:
     @torch.no_grad()
     def _probabilities(self, model: ImageEncoder) -> Float[np.ndarray, "pictures labels"]:
         found = np.zeros(self.batches.truth.shape)
-        was_training = model.training
-        model.eval()
-        for begin in range(0, len(found), _BATCH):
-            rows = np.arange(begin, min(begin + _BATCH, len(found)))
-            logits = model(self.batches.normalise(self.batches.read(rows, model.device))).logits
-            found[rows] = logits.double().softmax(1).cpu().numpy()
-        model.train(was_training)
+        with eval_mode(model):
+            for begin in range(0, len(found), _BATCH):
+                rows = np.arange(begin, min(begin + _BATCH, len(found)))
+                logits = model(self.batches.normalise(self.batches.read(rows, model.device))).logits
+                found[rows] = logits.double().softmax(1).cpu().numpy()
         return found

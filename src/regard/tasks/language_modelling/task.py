@@ -11,6 +11,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from regard.errors import DataError
+from regard.format_share import format_share
 from regard.generation.document_ids import model_document_ids
 from regard.models import CausalLanguageModel
 from regard.tasks.check_data_files import check_data_files
@@ -186,12 +187,8 @@ class LanguageModelTask(Task):
         unknown = self.model.unknown_id
         count = 0 if unknown is None else int((self.validation.documents.ids == unknown).sum())
         if count:
-            share = count / len(self.validation.documents.ids)
-            say(
-                f"{share:.2%} of the held-out tokens are unknown, so bits per byte are underestimated".replace(
-                    "%", " %"
-                )
-            )
+            share = format_share(count / len(self.validation.documents.ids), 2)
+            say(f"{share} of the held-out tokens are unknown, so bits per byte are underestimated")
 
 
 def _describe_blocks(blocks: Blocks, block: int) -> str:

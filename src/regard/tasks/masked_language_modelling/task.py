@@ -11,6 +11,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from regard.errors import DataError
+from regard.format_share import format_share
 from regard.generation.masked_scores import TokenIds, encode_document
 from regard.models.masked_language_model import MaskedLanguageModel
 from regard.tasks.check_data_files import check_data_files
@@ -225,4 +226,4 @@ def _describe_blocks(blocks: Blocks) -> str:
 def _report_unknown(count: int, tokens: int, say: Callable[[str], None]) -> None:
     """Report held-out text outside the vocabulary, which is never masked."""
     if count:
-        say(f"{count / tokens:.2%} of the held-out tokens are unknown, and are not predicted".replace("%", " %"))
+        say(f"{format_share(count / tokens, 2)} of the held-out tokens are unknown, and are not predicted")

@@ -11,6 +11,7 @@ from typing import final
 
 import torch
 
+from regard.layers.eval_mode import eval_mode
 from regard.models import EncoderDecoder
 from regard.search import Greedy
 from regard.tasks.translation.batches import Batches
@@ -46,12 +47,9 @@ class PairValidation:
         return Validation(score=compared, metrics=metrics, samples=self._samples(texts))
 
     def _loss(self, model: EncoderDecoder) -> float:
-        was_training = model.training
-        model.eval()
-        losses = [
-            float(pair_loss(model, self.batches, pairs, smoothing=0.0)) for pairs in self.batches.batches_by_length()
-        ]
-        model.train(was_training)
+        batches = self.batches.batches_by_length()
+        with eval_mode(model):
+            losses = [float(pair_loss(model, self.batches, pairs, smoothing=0.0)) for pairs in batches]
         return sum(losses) / float((self.batches.corpus.target.lengths + 1).sum())
 
     def _samples(self, texts: Sequence[str]) -> tuple[str, ...]:

@@ -1,0 +1,51 @@
+"""What the options of a verb do to the model that it loads, and what is said about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from regard.cli.shared_options import drop_none
+from regard.cli.stderr import say
+from regard.errors import OptionError
+
+if TYPE_CHECKING:
+    from regard.classification import Classifier
+    from regard.models import CausalLanguageModel, EncoderDecoder
+
+
+def require_model(model: str, *, example: str) -> None:
+    """Raise OptionError without ``--model``; the ``example`` is a command that trains one."""
+    if not model:
+        raise OptionError("no model was given", expected="--model FOLDER", got="no --model", do=f"train one: {example}")
+
+
+def convert_loaded_model(model: CausalLanguageModel | EncoderDecoder, dtype: str, weights: str | None) -> None:
+    """Convert the weights of a model to ``--weights``, and report a ``--dtype`` that is slower on this machine."""
+    from regard.layers.precision import say_if_slower
+    from regard.models.int8_weights import convert_weights
+
+    if weights is not None:
+        convert_weights(model, weights)
+    say_if_slower(dtype, model.device, say)
+
+
+def load_classifier(folder: str, device: str | None, tokens: int | None, threshold: float | None) -> Classifier:
+    """Load a classifier. Raises OptionError without a folder, and for a threshold that has no effect."""
+    require_model(folder, example="regard train classify --data texts.csv --out model/")
+    from regard.classification import Classifier
+
+    classifier = Classifier.load(folder, device=device, **drop_none({"tokens": tokens, "threshold": threshold}))
+    if threshold is not None and not classifier.model.config.several:
+        raise OptionError(
+            "--threshold has no effect: this model gives each text its most probable label",
+            expected="a model with several labels per text",
+            got=f"--threshold {threshold}",
+            do="leave out --threshold",
+        )
+    return classifier
+
+
+def report_prefix(prefix: str, asked: str | None) -> None:
+    """Report a model's own prefix, which nobody asked for."""
+    if prefix and asked is None:
+        say(f"the model's prefix is put before each source: {prefix!r} (--prefix '' leaves it out)")
