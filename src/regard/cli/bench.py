@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.completion import choice_completer, complete_mechanism
-from regard.cli.output_file import check_output_file, open_output_file
+from regard.cli.output_file import check_output_file
 from regard.cli.progress import count_progress
 from regard.cli.shared_options import DEFAULT_MODEL, Device, Field, ModelName, Overwrite, drop_none
 from regard.cli.text_input import open_texts
@@ -187,13 +187,13 @@ def _show(report: BenchReport | TextReport, *, as_json: bool, out: Path | None) 
     from regard.bench.text_tables import describe_text, text_report_tables
     from regard.cli.broken_pipe import PipedConsole
     from regard.escape_text import escape_text
+    from regard.view.page import write_html
 
     text = json.dumps(report.to_json(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     if out is not None:
         is_page = out.suffix.lower() == ".html"
         page = render_text_report(report) if isinstance(report, TextReport) else render_report(report)
-        with open_output_file(out) as file:
-            file.write(page if is_page else text)
+        write_html(page if is_page else text, out)
     if as_json:
         print(text, end="")
         return

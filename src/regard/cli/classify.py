@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -161,7 +162,7 @@ def classify(
     refuse_options(list(given), "texts", "a CLIP")
     classifier = load_classifier(model, device, batch_tokens, threshold)
     with open_texts(texts, data, field) as lines, open_output_file(out) as file:
-        for some in _classify_lines(classifier, lines, skip_bad=skip_bad, truncate=truncate):
+        for some in _classify_lines(classifier, lines, out, skip_bad=skip_bad, truncate=truncate):
             for prediction in some:
                 file.write(format_prediction(prediction, form))
             file.flush()  # a program at the other end of the pipe may wait for these
@@ -183,7 +184,7 @@ def format_prediction(prediction: Prediction, form: str) -> str:
 
 
 def _classify_lines(
-    classifier: Classifier, lines: LineReader | list[Line], *, skip_bad: bool, truncate: bool
+    classifier: Classifier, lines: LineReader | list[Line], out: Path | None, *, skip_bad: bool, truncate: bool
 ) -> Iterator[list[Prediction]]:
     """Classify the lines chunk by chunk, as they arrive, with a progress bar over the file."""
     from regard.classification.classifier import CHUNK_TEXTS
@@ -197,7 +198,7 @@ def _classify_lines(
             truncated.add(line.name)
         return line.text
 
-    with line_progress(lines) as advance:
+    with line_progress(lines, out) as advance:
         for some in chunk_lines(lines, CHUNK_TEXTS):
             texts, problem = read_usable(some, read, skipped="without a label" if skip_bad else None)
             yield classifier.classify(texts, truncate=truncate)

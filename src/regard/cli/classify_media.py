@@ -42,7 +42,7 @@ def classify_media(
         return [_format(prediction, form, kind.one) for prediction in _classify(classifier, files)]
 
     with open_media(paths, data, field, kind) as lines:
-        files = read_media(lines, lambda path, name: classifier.read(path, name=name), kind)
+        files = read_media(lines, lambda path, name: classifier.read(path, name=name), kind, out)
         write_answers(files, answer, out, kind, lacking="a label", skip_bad=skip_bad)
 
 

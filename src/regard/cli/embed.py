@@ -316,7 +316,7 @@ def _write_vectors(
 ) -> EmbeddingSummary:
     from regard.text import embedding_job
 
-    with line_progress(lines) as advance:
+    with line_progress(lines, parts.out) as advance:
         found = embedding_job.embed_chunks(lines, embedder, options, after=after)
         return embedding_job.write_output(parts, found, written, advance)
 
@@ -327,7 +327,7 @@ def _print_vectors(
     from regard.text import embedding_job
 
     summary = embedding_job.EmbeddingSummary()
-    with line_progress(lines) as advance:
+    with line_progress(lines, None) as advance:
         for chunk in embedding_job.embed_chunks(lines, embedder, options):
             written.write(sys.stdout.buffer, chunk.texts, chunk.vectors)
             sys.stdout.buffer.flush()

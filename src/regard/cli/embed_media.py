@@ -55,7 +55,7 @@ def embed_media(
     written = find_format(name)(tokens=False, width=embedder.width)
     skipped: list[str] = []
     with open_media(paths, data, field, kind) as lines:
-        found = _embed(read_media(lines, embedder.read, kind), embedder, skipped if skip_bad else None)
+        found = _embed(read_media(lines, embedder.read, kind, out), embedder, skipped if skip_bad else None)
         if out is None:
             rows = 0
             for names, vectors in found:

@@ -68,9 +68,13 @@ def open_parts(
         )
     written = (out, *find_format(name)(tokens=options.tokens).companions(out), skipped_path(out))
     for path in written:
-        if path.is_dir():
+        if path.exists() and not path.is_file():
+            kind = "a folder" if path.is_dir() else "a device or a pipe"
             raise OptionError(
-                f"{path} is a folder", expected="the name of a file", got="a folder", do="choose another name"
+                f"{path} is {kind}",
+                expected="the name of a file",
+                got=kind,
+                do="choose another name, or redirect: > FILE",
             )
     parts = Shards(out)
     if parts.has_earlier_run and not (resume or overwrite):
@@ -121,7 +125,7 @@ def explain_early_end(parts: Shards) -> Iterator[None]:
     except OSError as error:
         kept = _describe_kept_parts(parts)
         then = "repeat the command with --resume to continue" if kept else "run the command again"
-        raise write_error("the output cannot be written", error, then=f"{kept}: {then}" if kept else then) from error
+        raise write_error(f"{parts.out} cannot be written", error, then=f"{kept}: {then}" if kept else then) from error
 
 
 def _describe_kept_parts(parts: Shards) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
@@ -25,7 +25,7 @@ from regard.cli.shared_options import (
     check_number_formats,
 )
 from regard.cli.stderr import say
-from regard.cli.text_input import check_text_options, open_texts, read_usable
+from regard.cli.text_input import check_text_options, open_texts, select_usable
 from regard.cli.verb import Verb
 from regard.errors import DataError, OptionError, check_choice
 from regard.format_share import format_share
@@ -102,7 +102,7 @@ def generate(
             "--format",
             metavar="FORMAT",
             help="Output format: text (prompt and continuation, or a T5's answer) or jsonl. "
-            "Default: text for prompts as arguments, jsonl for files.",
+            "Default: by the suffix of --out, else text for prompts as arguments and jsonl for files.",
             show_default=False,
             autocompletion=choice_completer(FORMATS),
         ),
@@ -187,12 +187,15 @@ def generate(
     ] = 256,
     dtype: Dtype = "float32",
     weights: Weights = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out a prompt that cannot be used, and report it.")
+    ] = False,
     device: Device = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Continue texts with a language model, or answer them with a T5."""
     texts = texts or []
-    form = form or ("text" if texts else "jsonl")
+    form = form or _choose_format(texts, out)
     check_choice("format of texts", form, FORMATS)
     check_output_file(out, overwrite=overwrite, data=data)
     _check_options(model, system, chat=chat)
@@ -212,7 +215,7 @@ def generate(
             prompt = _prompt(generator, texts[0], system, chat=chat)
             _print_stream(generator, prompt, ends, options, shows_prompt=shows_prompt)
         else:
-            for message, found in _continue_lines(generator, lines, system, options, chat=chat):
+            for message, found in _continue_lines(generator, lines, system, options, out, chat=chat, skip_bad=skip_bad):
                 for one in found:
                     ends.add(one)
                     file.write(_format(one, form, message if chat else None, shows_prompt=shows_prompt))
@@ -258,6 +261,11 @@ class _Ends:
             if count:
                 texts = "the text was" if self.total == 1 else f"{count:,} of {self.total:,} texts were"
                 say(f"{texts} cut at {limit}")
+
+
+def _choose_format(texts: list[str], out: Path | None) -> str:
+    by_suffix = None if out is None else {".jsonl": "jsonl", ".txt": "text"}.get(out.suffix.lower())
+    return by_suffix or ("text" if texts else "jsonl")
 
 
 def _check_options(model: str, system: str | None, *, chat: bool) -> None:
@@ -332,13 +340,10 @@ def _print_stream(
 
 
 def _print_part(text: str) -> None:
-    """Print a part of a text at once; control characters but line breaks and tabs are escaped on a terminal."""
-    from regard.escape_text import escape_text
-
-    if sys.stdout.isatty():
-        lines = (("\t".join(escape_text(cell) for cell in line.split("\t"))) for line in text.split("\n"))
-        text = "\n".join(lines)
-    print(text, end="", flush=True)
+    """Print a part of a text at once."""
+    with open_output_file(None) as file:
+        file.write(text)
+        file.flush()
 
 
 def _continue_lines(
@@ -346,8 +351,10 @@ def _continue_lines(
     lines: LineReader | list[Line],
     system: str | None,
     options: dict[str, Any],
+    out: Path | None,
     *,
     chat: bool,
+    skip_bad: bool,
 ) -> Iterator[tuple[str, list[Continuation]]]:
     """Continue the prompts as they arrive, with a progress bar over the file; yield each line with its texts."""
     from regard.text.line_reader import chunk_lines
@@ -362,12 +369,14 @@ def _continue_lines(
         return prompt
 
     done = 0
-    with line_progress(lines) as advance:
+    with line_progress(lines, out) as advance:
         for some in chunk_lines(lines, _CHUNK):
-            prompts, problem = read_usable(some, read)
-            for number, found in enumerate(generator.generate_each(prompts, **options), start=1):
-                yield some[number - 1].text, found
-                advance(done + number)
+            read_lines, problem = select_usable(some, read, skipped="without a text" if skip_bad else None)
+            prompts = {number: prompt for number, (_, prompt) in enumerate(read_lines) if prompt is not None}
+            texts = generator.generate_each(list(prompts.values()), **options)
+            for number, found in zip(prompts, texts, strict=True):
+                yield some[number].text, found
+                advance(done + number + 1)
             if problem is not None:
                 raise problem
             done += len(some)

@@ -111,16 +111,16 @@ def open_media(
 
 
 def read_media(
-    lines: LineReader | list[Line], read: Callable[[Path, str], Any], kind: MediaKind
+    lines: LineReader | list[Line], read: Callable[[Path, str], Any], kind: MediaKind, out: Path | None
 ) -> Iterator[list[MediaInput]]:
     """Read the files chunk by chunk, as their paths arrive, in threads, with a progress bar.
 
-    ``read`` makes the model input of a path, which messages call by a name.
+    ``read`` makes the model input of a path, which messages call by a name. ``out`` is that of ``line_progress``.
     """
     from regard.text.line_reader import chunk_lines
 
     done = 0
-    with ThreadPoolExecutor(thread_name_prefix="decode") as pool, line_progress(lines) as advance:
+    with ThreadPoolExecutor(thread_name_prefix="decode") as pool, line_progress(lines, out) as advance:
         for some in chunk_lines(lines, _CHUNK):
             yield list(pool.map(lambda line: _read(line, read, kind), some))
             done += len(some)

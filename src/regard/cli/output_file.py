@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import Protocol, TextIO, final
 
 from regard.cli.stderr import say
 from regard.errors import OutputError, OutputExistsError, RegardError, write_error
@@ -36,11 +36,37 @@ def check_output_file(out: Path | None, *, overwrite: bool, data: str | None = N
         )
 
 
+class TextOutput(Protocol):
+    """What text is written to."""
+
+    def write(self, text: str, /) -> int:
+        """Write the text, and return its length."""
+        ...
+
+    def flush(self) -> None:
+        """Pass on what was written."""
+        ...
+
+
+@final
+class _Terminal:
+    """The terminal: control characters but line breaks and tabs are escaped, since they could do anything there."""
+
+    def write(self, text: str, /) -> int:
+        from regard.escape_text import escape_text
+
+        lines = ("\t".join(map(escape_text, line.split("\t"))) for line in text.split("\n"))
+        return sys.stdout.write("\n".join(lines))
+
+    def flush(self) -> None:
+        sys.stdout.flush()
+
+
 @contextmanager
-def open_output_file(out: Path | None) -> Iterator[TextIO]:
+def open_output_file(out: Path | None) -> Iterator[TextOutput]:
     """Open the output for writing; None is standard output. Raises OutputError if it cannot be written."""
     if out is None:
-        yield sys.stdout
+        yield _Terminal() if sys.stdout.isatty() else sys.stdout
     elif _is_device(out):
         yield from _open_device(out)
     else:

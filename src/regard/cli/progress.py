@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,13 +13,14 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def line_progress(lines: LineReader | list[Line]) -> Iterator[Callable[[int], None]]:
+def line_progress(lines: LineReader | list[Line], out: Path | None) -> Iterator[Callable[[int], None]]:
     """Show progress over lines of input: by bytes if the file size is known, else by lines.
 
-    Call the yielded function with the number of lines done.
+    ``out`` is where answers are written meanwhile; None is standard output. On a terminal they show the progress
+    themselves, and would be mixed with a bar. Call the yielded function with the number of lines done.
     """
-    source = None if isinstance(lines, list) else lines
-    with _progress_bar("lines", len(lines) if isinstance(lines, list) else lines.size) as update:
+    source, hides = None if isinstance(lines, list) else lines, out is None and sys.stdout.isatty()
+    with _progress_bar("lines", len(lines) if isinstance(lines, list) else lines.size, hides=hides) as update:
 
         def advance(done: int) -> None:
             update(done if source is None or source.size is None else source.position, done)
@@ -54,13 +57,15 @@ def indeterminate_progress(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def _progress_bar(things: str, total: int | None, *, what: str = "") -> Iterator[Callable[[int, int], None]]:
+def _progress_bar(
+    things: str, total: int | None, *, what: str = "", hides: bool = False
+) -> Iterator[Callable[[int, int], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
     text = TextColumn(what, markup=False) if what else TextColumn("{task.fields[done]:,} " + things)
     columns = (BarColumn(), text, TimeElapsedColumn(), *([] if what else [TimeRemainingColumn()]))
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(*columns, console=console, transient=True, disable=hides or not console.is_terminal) as bar:
         task = bar.add_task("", total=total, done=0)
         yield lambda completed, done: bar.update(task, completed=completed, done=done)

@@ -63,15 +63,23 @@ def read_usable(
     ``read`` returns the text of a line for the model, or raises DataError. With ``skipped`` an unusable line is an
     empty text, and is reported in these words.
     """
-    texts: list[str] = []
+    found, problem = select_usable(lines, read, skipped=skipped)
+    return ["" if text is None else text for _, text in found], problem
+
+
+def select_usable(
+    lines: Iterable[Line], read: Callable[[Line], str], *, skipped: str | None = None
+) -> tuple[list[tuple[Line, str | None]], DataError | None]:
+    """Return lines with their texts as ``read_usable`` does; the text of an unusable line is None."""
+    found: list[tuple[Line, str | None]] = []
     for line in lines:
         try:
             if line.problem is not None:
                 raise line.problem
-            texts.append(read(line))
+            found.append((line, read(line)))
         except DataError as problem:
             if skipped is None:
-                return texts, problem
+                return found, problem
             say(f"{skipped}: {problem.what}")
-            texts.append("")
-    return texts, None
+            found.append((line, None))
+    return found, None

@@ -116,7 +116,7 @@ def transcribe(
         return [format_transcription(one, form, unit) for one in _transcribe(transcriber, files)]
 
     with open_media(sounds, data, field, SOUNDS) as lines:
-        files = read_media(lines, lambda path, name: transcriber.read(path, name=name), SOUNDS)
+        files = read_media(lines, lambda path, name: transcriber.read(path, name=name), SOUNDS, out)
         write_answers(files, answer, out, SOUNDS, lacking="a text", skip_bad=skip_bad)
 
 

@@ -170,7 +170,7 @@ def translate(
         return
     with open_texts(texts, data, field) as lines, open_output_file(out) as file:
         number = remarked = 0
-        for some in _translate_lines(translator, lines, search, form, skip_bad=skip_bad):
+        for some in _translate_lines(translator, lines, search, form, out, skip_bad=skip_bad):
             for found, words in some:
                 number += 1
                 file.write(format_translation(found, words, number, form))
@@ -232,7 +232,13 @@ def _check_sentences(texts: list[str], data: str | None, field: str | None) -> N
 
 
 def _translate_lines(
-    translator: Translator, lines: LineReader | list[Line], search: Search, form: str, *, skip_bad: bool
+    translator: Translator,
+    lines: LineReader | list[Line],
+    search: Search,
+    form: str,
+    out: Path | None,
+    *,
+    skip_bad: bool,
 ) -> Iterator[Iterator[tuple[Translation, Aligned | None]]]:
     """Translate the lines chunk by chunk, as they arrive, with a progress bar over the file."""
     from regard.text.line_reader import chunk_lines
@@ -243,7 +249,7 @@ def _translate_lines(
         return line.text
 
     done = 0
-    with line_progress(lines) as advance:
+    with line_progress(lines, out) as advance:
         for some in chunk_lines(lines, CHUNK_SENTENCES):
             texts, problem = read_usable(some, read, skipped="left empty" if skip_bad else None)
             yield _add_alignments(translator, translator.translate(texts, search=search), form)

@@ -20,6 +20,7 @@ from typing import final
 from regard.errors import DataError
 from regard.media.labelled_file import LabelledFile, LabelledOrSkipped, SkippedFile
 from regard.media.media_kind import MediaKind
+from regard.text.csv_limit import allow_long_cells
 from regard.text.gzip_io import inner_suffix
 from regard.text.labelled.columns import LABEL_NAMES, TEXT_NAMES, Columns, find_name
 from regard.text.labelled.labelled_text import labels_of_value
@@ -159,10 +160,15 @@ def _make_row(file: object, value: object, folder: Path, place: str) -> FileRow 
 
 
 def _split(line: str, path: Path) -> list[str]:
-    if inner_suffix(path) == ".csv":
-        separator = ";" if ";" in line and "," not in line else ","
+    """The cells of a line; one if the line is not CSV, such as one with a carriage return in it."""
+    if inner_suffix(path) != ".csv":
+        return line.split("\t")
+    separator = ";" if ";" in line and "," not in line else ","
+    allow_long_cells()
+    try:
         return next(csv.reader([line], delimiter=separator), [])
-    return line.split("\t")
+    except csv.Error:
+        return [line]
 
 
 def _find_columns(

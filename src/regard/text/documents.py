@@ -131,8 +131,10 @@ def _read_file(file: Path, *, in_folder: bool) -> DocumentOrSkipped:
         text = content.removeprefix(b"\xef\xbb\xbf").decode("utf-8")
         problem = "a file contains zero bytes, and is no text" if "\0" in text else None
         problem = problem or (None if text.strip() else "the text is blank")
-    except UnicodeDecodeError:
+    except UnicodeDecodeError as error:
         problem = "a file is not UTF-8"
+        if not in_folder:
+            raise _not_utf8_error(file, error) from None
     except (OSError, EOFError, zlib.error, DataError) as error:
         if not in_folder and isinstance(error, DataError):
             raise
@@ -142,7 +144,17 @@ def _read_file(file: Path, *, in_folder: bool) -> DocumentOrSkipped:
     if in_folder:
         return SkippedDocument(str(file), problem)
     raise DataError(
-        f"{file} cannot be used: {problem}", expected="plain text in UTF-8", got=problem, do="choose another file"
+        f"{file} cannot be used", expected="plain text in UTF-8, whole", got=problem, do="choose another file"
+    )
+
+
+def _not_utf8_error(file: Path, error: UnicodeDecodeError) -> DataError:
+    line = error.object.count(b"\n", 0, error.start) + 1
+    return DataError(
+        f"{file} is not UTF-8",
+        expected="plain text in UTF-8",
+        got=f"byte 0x{error.object[error.start]:02x} in line {line:,}, byte {error.start + 1:,} of the file",
+        do="convert the file, for example with iconv -f LATIN1 -t UTF-8; if it is not text, choose another",
     )
 
 

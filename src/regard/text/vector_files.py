@@ -83,7 +83,9 @@ class Npy(VectorFormat):
     def write(self, file: ByteSink, texts: Sequence[TokenizedText], vectors: Vectors) -> None:
         """Write one array of the vectors of all rows."""
         del texts
-        np.save(file, np.concatenate([row.reshape(-1, self.width) for row in (_empty_vectors(self.width), *vectors)]))
+        rows = np.concatenate([row.reshape(-1, self.width) for row in (_empty_vectors(self.width), *vectors)])
+        _write_npy_header(file, "<f4", rows.shape)
+        file.write(rows.astype("<f4", copy=False).tobytes())  # np.save does not tell that a disk is full
 
     def join(self, parts: Sequence[Path], lengths: Lengths, out: Path) -> None:
         """Write one header for all rows, then the numbers of each shard; with ``tokens`` also the offsets."""

@@ -15,6 +15,7 @@ from jaxtyping import Float32
 from regard.classification.classifier import THRESHOLD
 from regard.errors import DataError, ShapeError
 from regard.view.attention_layer import AttentionLayer
+from regard.view.shared_spans import name_in_shared_span
 
 UNKNOWN_TOKENS = frozenset(("[UNK]", "<unk>"))  # names of the unknown token in vocabularies
 
@@ -53,8 +54,23 @@ class Tokens:
         return len(self.pieces)
 
     def surface(self, token: int) -> str:
-        """The token's text in the original spelling; white space as symbols, its vocabulary name for an empty span."""
-        return self.pieces[token] if self.special[token] else self.surface_of(token, token)
+        """The token's text in the original spelling; white space as symbols, its vocabulary name for an empty span.
+
+        Tokens that share a span have names of their own (``shared_spans``).
+        """
+        if self.special[token]:
+            return self.pieces[token]
+        start, end = self.spans[token]
+        if start < end:
+            first, last = token, token + 1
+            while first > 0 and self.spans[first - 1] == (start, end):
+                first -= 1
+            while last < len(self) and self.spans[last] == (start, end):
+                last += 1
+            name = name_in_shared_span(self.pieces[first:last], token - first, self.text[start:end])
+            if name is not None:
+                return name
+        return self.surface_of(token, token)
 
     def surface_of(self, first: int, last: int) -> str:
         """The text of the tokens ``first`` to ``last``, as ``surface`` does."""

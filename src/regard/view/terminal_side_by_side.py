@@ -13,14 +13,13 @@ from rich.text import Text
 from regard.comparison.mechanism_choice import option_text
 from regard.escape_text import escape_and_isolate, escape_text
 from regard.view.findings import Finding, WordPairs, findings, strongest_pieces, word_pairs
+from regard.view.fitted_table import Column, fitted_table
 from regard.view.side_by_side import ComputedPanel, SideBySide
 from regard.view.terminal_words import bar
 
 MAX_PAIRS = 6
 _LONGEST_NAME = 20
 """Cells from which the name of a mechanism with its options is wrapped."""
-_LEAST_ROOM = {"": 58, "operations": 46}
-"""Cells beside the names from which a column of measures is shown."""
 _HEAD_COLUMNS, _GAP, _WEIGHT = 13, 2, 7
 """Widths of a pair's head and exact weight, of the gap between columns, and of a weight."""
 
@@ -54,8 +53,16 @@ def print_side_by_side(readings: Sequence[SideBySide], console: Console) -> None
 
 def _measures_table(one: SideBySide, console: Console) -> Table:
     """The table of measures; in a narrow terminal without the bar of the mass kept, and without operations."""
+    columns = (
+        Column("mechanism", wraps_from=_LONGEST_NAME),
+        Column("", leave_out=1),
+        Column("mass kept", "right"),
+        Column(f"top {one.top}", "right"),
+        Column("error", "right"),
+        Column("operations", "right", leave_out=2),
+        Column("time", "right"),
+    )
     plain = console.options.ascii_only
-    header = ["mechanism", "", "mass kept", f"top {one.top}", "error", "operations", "time"]
     rows: list[list[str | Text]] = [
         [one.exact_name, Text("exact"), "", "", "", "1 x", _format_time(one.exact_seconds)],
         *(
@@ -64,16 +71,7 @@ def _measures_table(one: SideBySide, console: Console) -> Table:
             if panel.computed is not None
         ),
     ]
-    room = console.width - min(_LONGEST_NAME, max(map(cell_len, [one.exact_name, *one.panel_names])))
-    shown = [at for at in range(len(header)) if room >= _LEAST_ROOM.get(header[at], 0)]
-    table = Table(box=None, pad_edge=False)
-    for at in shown:
-        is_name = at == 0  # with its options it may be long
-        is_text = is_name or not header[at]
-        table.add_column(header[at], justify="left" if is_text else "right", no_wrap=not is_name, overflow="fold")
-    for row in rows:
-        table.add_row(*(row[at] for at in shown))
-    return table
+    return fitted_table(columns, rows, console.width)
 
 
 def _measures_row(one: SideBySide, computed: ComputedPanel, *, plain: bool) -> list[str | Text]:

@@ -11,10 +11,13 @@ from rich.text import Text
 from regard.escape_text import escape_and_isolate
 from regard.text.unknown_words import UNKNOWN_WORDS_ADVICE
 from regard.view.findings import Finding, WordPairs, findings, strongest_finding_per_word, word_pairs
+from regard.view.fitted_table import Column, fitted_table
 from regard.view.reading import Reading
 from regard.view.shares import SIGNED_NOTE, share_of_sink
 from regard.view.words_from_tokens import is_mostly_unknown, unknown_words_note
 
+_LONGEST_WORD = 20
+"""Cells from which a word is wrapped."""
 BAR_WIDTH = 20  # width of a share of 100 %, in characters
 MAX_WORDS = 40
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -34,7 +37,7 @@ def print_words(reading: Reading, console: Console) -> None:
     if not looks:
         console.print("The text has no two words that could attend to each other.")
         return
-    console.print(_words_table(looks[:MAX_WORDS], pairs, plain=console.options.ascii_only))
+    console.print(_words_table(looks[:MAX_WORDS], pairs, console))
     print_omitted_count(len(looks), "words", console)
     console.print(
         "For each word, the one it attends to most beyond the head's usual weight at that distance. Layers and heads "
@@ -76,50 +79,60 @@ def format_pair(finding: Finding, pairs: WordPairs, *, plain: bool) -> Text:
     return pair.append(" -> " if plain else " → ").append(escape_and_isolate(pairs.key_words[finding.key_word].label))
 
 
-def _words_table(looks: Sequence[Finding], pairs: WordPairs, *, plain: bool) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("word")
-    table.add_column("attends to")
-    table.add_column("share", justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
-    table.add_column("layer", justify="right")
-    table.add_column("head", justify="right")
-    for finding in looks:
-        strongest = finding.looks[0]
-        table.add_row(
+def _words_table(looks: Sequence[Finding], pairs: WordPairs, console: Console) -> Table:
+    columns = (
+        Column("word", wraps_from=_LONGEST_WORD),
+        Column("attends to", wraps_from=_LONGEST_WORD),
+        Column("share", "right"),
+        Column("", leave_out=1),
+        Column("layer", "right"),
+        Column("head", "right"),
+    )
+    rows = [
+        (
             Text(escape_and_isolate(pairs.query_words[finding.query_word].label)),
             Text(escape_and_isolate(pairs.key_words[finding.key_word].label)),
-            Text(f"{100 * strongest.weight:.1f} %"),
-            bar(strongest.weight, plain=plain),
-            str(strongest.layer),
-            str(strongest.head),
+            f"{100 * finding.looks[0].weight:.1f} %",
+            bar(finding.looks[0].weight, plain=console.options.ascii_only),
+            str(finding.looks[0].layer),
+            str(finding.looks[0].head),
         )
-    return table
+        for finding in looks
+    ]
+    return fitted_table(columns, rows, console.width)
 
 
 def _print_findings(found: Sequence[Finding], pairs: WordPairs, console: Console) -> None:
     if not found:
         return
     console.print(Text("\nNotable word pairs", style="bold"))
-    table = Table(box=None, pad_edge=False)
-    table.add_column("word pair")
-    for name in ("share", "layer", "head", "usual", "also", "first in"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for finding in found:
-        first, *others = finding.looks
-        table.add_row(
-            format_pair(finding, pairs, plain=console.options.ascii_only),
-            f"{100 * first.weight:.1f} %",
-            str(first.layer),
-            str(first.head),
-            f"{100 * first.usual:.1f} %",
-            ", ".join(f"{100 * look.weight:.1f} % in {look.layer}·{look.head}" for look in others),
-            f"{finding.first_choice} of {finding.heads}",
-        )
-    console.print(table)
+    columns = (
+        Column("word pair", wraps_from=2 * _LONGEST_WORD),
+        Column("share", "right"),
+        Column("layer", "right"),
+        Column("head", "right"),
+        Column("usual", "right", leave_out=3),
+        Column("also", "right", leave_out=2),
+        Column("first in", "right", leave_out=1),
+    )
+    rows = [_finding_cells(finding, pairs, plain=console.options.ascii_only) for finding in found]
+    console.print(fitted_table(columns, rows, console.width))
     console.print(
         'Ranked by the share minus the head\'s usual share at that distance ("usual"), averaged over the two '
         'strongest heads (the second, layer·head, under "also"). "first in": how many heads prefer this word. '
         "Attention shows which tokens a head uses, not why the model decides.",
         style="dim",
+    )
+
+
+def _finding_cells(finding: Finding, pairs: WordPairs, *, plain: bool) -> tuple[str | Text, ...]:
+    first, *others = finding.looks
+    return (
+        format_pair(finding, pairs, plain=plain),
+        f"{100 * first.weight:.1f} %",
+        str(first.layer),
+        str(first.head),
+        f"{100 * first.usual:.1f} %",
+        ", ".join(f"{100 * look.weight:.1f} % in {look.layer}·{look.head}" for look in others),
+        f"{finding.first_choice} of {finding.heads}",
     )

@@ -24,7 +24,8 @@ def describe_labels(
     if several:
         most = max(map(len, texts))
         none = sum(not one for one in texts)
-        yield f"a text has up to {most} labels" + (f"; {none:,} texts have none" if none else "")
+        without = f"; {none:,} {'text has' if none == 1 else 'texts have'} none" if none else ""
+        yield f"a text has up to {most} {'label' if most == 1 else 'labels'}{without}"
     few = [label for label in ranked if counts[label] < _FEW_TEXTS]
     if few:
         listed = ", ".join(f"{label} ({counts[label]})" for label in few[:_MOST_LISTED])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import final
 
@@ -29,6 +31,8 @@ def split_texts(
     texts = read_and_report_labelled(recipe.data, recipe.where, say)
     plain = [normalize_text(one.text) for one in texts]
     _report_conflicts(plain, texts, say)
+    if recipe.where.columns is None:
+        _report_unknown_headers(texts, say)
     if recipe.validation:
         validation = read_and_report_labelled(recipe.validation, recipe.where, say)
         known = len({normalize_text(one.text) for one in validation} & set(plain))
@@ -131,6 +135,18 @@ def _encode(
                 found[index] = ids
             lengths.cut += len(long)
         yield from found
+
+
+def _report_unknown_headers(texts: Sequence[LabelledText], say: Callable[[str], None]) -> None:
+    """Report first rows of tables that may be headers with other names: no other text has their label."""
+    counts = Counter(label for one in texts for label in one.labels)
+    for one in texts:
+        is_first = re.fullmatch(r"line 1 of .+\.[ct]sv(?:\.gz)?", one.place) is not None
+        if is_first and one.labels and all(counts[label] == 1 for label in one.labels):
+            say(
+                f"{one.place} is read as a text with the label {', '.join(one.labels)}, which no other text has; if it "
+                "is a header, call its columns text and label, or name them: columns=... (--columns)"
+            )
 
 
 def _report_conflicts(plain: Sequence[str], texts: Sequence[LabelledText], say: Callable[[str], None]) -> None:

@@ -247,11 +247,11 @@ def _has_several(recipe: ClassificationRecipe, texts: Sequence[LabelledText], sa
         return recipe.where.labels == "several"
     other = next((one for one in texts if len(one.labels) != 1), None)
     if other is not None:
-        shown = "|".join(other.labels) or "no label"
-        say(
-            f"texts may have several labels: {other.place} has {shown}; "
-            "if a vertical bar is part of a label, use labels='one' (--labels one)"
-        )
+        several = next((one for one in texts if len(one.labels) > 1), other)
+        shown = f"the labels {' and '.join(several.labels)}" if several.labels else "none"
+        is_cell = not several.place.endswith((".jsonl", ".json", ".jsonl.gz"))
+        bar = "; if a vertical bar is part of a label, use labels='one' (--labels one)" if is_cell else ""
+        say(f"texts may have any number of labels, since {several.place} has {shown}{bar}")
     return other is not None
 
 

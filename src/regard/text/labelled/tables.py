@@ -9,9 +9,10 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, final
 
+from regard.text.csv_limit import allow_long_cells
 from regard.text.labelled.columns import Columns, find_columns
 from regard.text.labelled.labelled_text import LabelledOrSkipped, SkippedText, labels_of_cell, make_labelled
-from regard.text.line_reader import MAX_LINE_BYTES, LineReader, skip_reason
+from regard.text.line_reader import LineReader, skip_reason
 
 
 @final
@@ -70,8 +71,7 @@ def read_tsv_rows(path: Path) -> Iterator[Row]:
 
 def read_csv_rows(path: Path) -> Iterator[Row]:
     """The rows of a CSV file, plain or gzip; a quoted cell may have several lines. See ``read_csv``."""
-    # The library's limit is one for the whole process, and too low for long documents.
-    csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
+    allow_long_cells()
     with closing(LineReader(path)) as lines:
         problems: dict[int, str] = {}
 
@@ -92,6 +92,12 @@ def read_csv_rows(path: Path) -> Iterator[Row]:
             except StopIteration:
                 return
             except csv.Error as error:
-                cells, problem = [], f"the quotes are not valid CSV ({error})"
+                cells, problem = [], f"the row is not valid CSV: {_reason(error)}"
             within = (problems[number] for number in range(begin, reader.line_num + 1) if number in problems)
             yield Row(cells, f"line {begin} of {lines.name}", next(within, problem))
+
+
+def _reason(error: csv.Error) -> str:
+    if "new-line character" in str(error):  # the rest of the message is for programmers
+        return "a carriage return is outside of quotes"
+    return f"the quotes are not closed, or text follows them ({error})"

@@ -34,7 +34,7 @@ function showFindings() {
     );
   });
   const why = text.advice ? "Most words of this text are not in the model’s vocabulary, so nothing is listed." : "No pair of words in this text has unusually much attention. Longer texts have more such pairs.";
-  if (!items.length) items.push(make("li", {}, why));
+  if (!items.length) items.push(make("li", { class: "how" }, why));
   const list = byId("findings");
   const focused = [...list.querySelectorAll("button")].indexOf(document.activeElement);
   list.replaceChildren(...items);
