@@ -17,9 +17,10 @@ oneDNN, which comes with torch, does all of it in one pass on a CPU with AVX-512
 float32 (torch itself uses it in bfloat16). With an activation that oneDNN has, and in bfloat16, it is always used. What
 else it is used for is one of ``MATMUL_LIBRARIES``, unless the environment variable REGARD_LINEAR names another:
 
-    onednn          all products: where it is measured to be much faster than MKL, as on AMD Zen 5
+    onednn          all products: on AMD Zen 5, where it is twice as fast as MKL
     onednn-large    large products: AMD Zen 4 needs two cycles for a whole vector, so that MKL's halves cost it little
-    torch           none: on an Intel CPU, where MKL uses the whole vector width
+                    (oneDNN is 1.15 times as fast)
+    torch           none: on an Intel CPU, where MKL uses the whole vector width (oneDNN: 0.98 times as fast)
 
 A name alone, such as "onednn", leaves out the own kernels; "onednn+own" is oneDNN and the own kernels. Weights are
 packed in each call, which costs little from some 16 rows on, so no packed copy can become stale.
@@ -37,7 +38,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.errors import unknown_name_error
-from regard.interleaved_timing import least_seconds
 from regard.kernels.autograd_function import Function
 from regard.kernels.operators.activation_op import NATIVE_ACTIVATIONS, activate
 from regard.kernels.operators.linear_op import can_multiply, multiply
@@ -57,10 +57,8 @@ _ROWS_AT_ONCE = 2048
 """Rows that the gradient of a weight sums in one product; with 16,384 rows of width 512 it takes 1.6 times as long."""
 _BESIDE_OWN = "+own"
 MATMUL_LIBRARIES = ("onednn", "onednn-large", "torch")
-_MIN_SPEEDUP = 1.4
-"""Speedup from which oneDNN is used for all products: about 2 over MKL on AMD Zen 5, 1.15 on Zen 4, 0.98 on an Intel
-Xeon of 2023.
-"""
+_OF_ZEN_5 = ("avx_vnni", "avx512_vp2intersect")
+"""Instructions that AMD's CPUs with AVX-512 have from Zen 5 on."""
 _MIN_LARGE_PRODUCTS, _MIN_LARGE_WIDTH = 2**26, 384
 """Number of multiplications that "onednn-large" takes to be large, and in training also the least width: from there on
 oneDNN takes 0.7 to 0.95 of the time on AMD Zen 4, and with gradients 0.75 to 1.05 (of width 256 as long as MKL).
@@ -185,20 +183,15 @@ def _find_onednn() -> Callable[..., Tensor] | None:
 def matmul_library() -> str:
     """Name of what multiplies float32 in training or without activation, one of ``MATMUL_LIBRARIES``.
 
-    Set by REGARD_LINEAR, else measured. Raises OptionError for a name that this machine does not have.
+    Set by REGARD_LINEAR, else by the CPU: a measurement would change with what else the machine does, and so the last
+    bits of results. Raises OptionError for a name that this machine does not have.
     """
     named = os.environ.get("REGARD_LINEAR", "").removesuffix(_BESIDE_OWN)
     if named and named not in matmul_libraries():
         raise unknown_name_error("library in the environment variable REGARD_LINEAR", named, matmul_libraries())
-    onednn = _find_onednn()
-    if onednn is None or named:
+    if named or _find_onednn() is None or not _has_instruction("sse4a"):  # which AMD's CPUs alone have
         return named or "torch"
-    left = torch.ones(512, 512)
-    products = (partial(functional.linear, left, left), partial(onednn, left, left, None, "none", [], ""))
-    of_torch, of_onednn = least_seconds(products, tries=8)
-    if of_torch > _MIN_SPEEDUP * of_onednn:
-        return "onednn"
-    return "onednn-large" if _is_amd() else "torch"
+    return "onednn" if any(map(_has_instruction, _OF_ZEN_5)) else "onednn-large"
 
 
 def matmul_libraries() -> tuple[str, ...]:
@@ -206,10 +199,10 @@ def matmul_libraries() -> tuple[str, ...]:
     return ("torch",) if _find_onednn() is None else MATMUL_LIBRARIES
 
 
-def _is_amd() -> bool:
-    """Whether this is an AMD CPU, or one of its design: they alone have the instructions SSE4a."""
+def _has_instruction(name: str) -> bool:
+    """Whether this CPU has an instruction, by its name in torch."""
     read = getattr(torch.cpu, "get_capabilities", None)  # which older torch lacks
-    return read is not None and bool(read().get("sse4a", False))
+    return read is not None and bool(read().get(name, False))
 
 
 def linear_backend() -> str:

@@ -1,7 +1,8 @@
-"""The numeric backends of a run, which are chosen by measuring the machine: saved with the run, restored on resume.
+"""The numeric backends of a run, which follow from the machine and its environment: saved with the run, restored on
+resume.
 
-The last bits of the weights depend on them. On a busy machine, or where two backends are about equally fast, the next
-measurement may choose differently.
+The last bits of the weights depend on them: a run that goes on with another version of regard, on another machine or
+with other environment variables may have others.
 
     isa       the instruction set of the attention kernels
     linear    the library of float32 matrix products in linear layers, "+own" if it is beside regard's own kernels

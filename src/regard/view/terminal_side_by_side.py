@@ -57,8 +57,8 @@ def _measures_table(one: SideBySide, console: Console) -> Table:
         Column("mechanism", wraps_from=_LONGEST_NAME),
         Column("", leave_out=1),
         Column("mass kept", "right"),
-        Column(f"top {one.top}", "right"),
-        Column("error", "right"),
+        Column(f"top {one.top}", "right", leave_out=3),
+        Column("error", "right", leave_out=4),
         Column("operations", "right", leave_out=2),
         Column("time", "right"),
     )
