@@ -7,10 +7,11 @@ base     more
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import final
 
 from regard.errors import check_choice
+from regard.tasks.complete_settings import complete_settings
 from regard.tasks.document_recipe import DocumentRecipe
 from regard.train import Settings
 
@@ -77,6 +78,5 @@ class DocumentPresets:
         is_new = recipe.start is None
         peak, warmup = (size.peak, size.warmup) if is_new else (self.fine_tuning_peak, self.fine_tuning_warmup)
         peak = peak if recipe.lora is None else self.lora_peak
-        settings = replace(settings, schedule=settings.schedule.complete(peak=peak, warmup=warmup))
-        is_unlimited = (settings.epochs, settings.steps, settings.minutes) == (None, None, None)
-        return settings if is_new or not is_unlimited else replace(settings, epochs=self.fine_tuning_epochs)
+        epochs = None if is_new else self.fine_tuning_epochs
+        return complete_settings(settings, peak=peak, warmup=warmup, epochs=epochs)

@@ -12,35 +12,20 @@ from __future__ import annotations
 import hashlib
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Generic, TypeVar, final
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from regard.audio import AudioFeatures, pad_features
 from regard.audio.sound_augmentation import SoundAugmentation
 from regard.media import MediaFile
+from regard.tasks.numbered_batches import LatestEpoch, NumberedBatch, batches_after, number_batches
 from regard.tasks.sentences import Indices
 from regard.tasks.sound_features import SoundFeatures
 
 Entry = TypeVar("Entry", bound=MediaFile)
 
-_AHEAD = 3
-"""Batches that are decoded ahead."""
 _POOL_BATCHES = 50
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class BatchIndices:
-    """A batch before its sounds are read: the ``number`` of the batch in its ``epoch``, and indices into a set."""
-
-    epoch: int
-    number: int
-    sounds: Indices
-
-    def __len__(self) -> int:
-        return len(self.sounds)
 
 
 class SoundBatches(ABC, Generic[Entry]):
@@ -60,7 +45,7 @@ class SoundBatches(ABC, Generic[Entry]):
     ) -> None:
         self.features, self.chosen, self.size, self.seed = features, chosen, size, seed
         self.augmentation, self.augmented = augmentation, 0.0
-        self._cached_epoch: tuple[int, list[BatchIndices]] = (-1, [])
+        self._latest_epoch = LatestEpoch[NumberedBatch]()
 
     @abstractmethod
     def target_bytes(self) -> bytes:
@@ -85,20 +70,18 @@ class SoundBatches(ABC, Generic[Entry]):
     def __len__(self) -> int:
         return len(self.chosen)
 
-    def epoch(self, number: int) -> list[BatchIndices]:
+    def epoch(self, number: int) -> list[NumberedBatch]:
         """The batches of epoch ``number`` (from 0), in order."""
-        if self._cached_epoch[0] != number:
-            self._cached_epoch = number, self._draw_epoch(number)
-        return self._cached_epoch[1]
+        return self._latest_epoch.get_or_draw(number, self._draw_epoch)
 
-    def ask_after(self, batch: BatchIndices) -> None:
+    def ask_after(self, batch: NumberedBatch) -> None:
         """Begin to decode the batches that follow a batch in its epoch."""
-        for one in self.epoch(batch.epoch)[batch.number + 1 : batch.number + 1 + _AHEAD]:
-            self.features.ask(self.chosen[one.sounds])
+        for one in batches_after(self.epoch(batch.epoch), batch):
+            self.features.ask(self.chosen[one.examples])
 
-    def augment(self, batch: BatchIndices, rows: Indices) -> AudioFeatures:
+    def augment(self, batch: NumberedBatch, rows: Indices) -> AudioFeatures:
         """Read and augment the ``rows`` of a batch."""
-        indices = batch.sounds[rows]
+        indices = batch.examples[rows]
         found = self.features.take(self.chosen[indices])
         begin, changed = time.monotonic(), []
         for row, index, one in zip(rows.tolist(), indices.tolist(), found, strict=True):
@@ -116,7 +99,7 @@ class SoundBatches(ABC, Generic[Entry]):
         """The features of sounds as they are."""
         return pad_features(self.features.take(self.chosen[sounds]))
 
-    def _draw_epoch(self, number: int) -> list[BatchIndices]:
+    def _draw_epoch(self, number: int) -> list[NumberedBatch]:
         generator, lengths = np.random.default_rng([self.seed, number]), self.features.lengths[self.chosen]
         shuffled, batches = generator.permutation(len(self)), []
         for begin in range(0, len(shuffled), self.size * _POOL_BATCHES):
@@ -124,4 +107,4 @@ class SoundBatches(ABC, Generic[Entry]):
             pool = pool[np.argsort(lengths[pool], kind="stable")]
             batches += [pool[at : at + self.size] for at in range(0, len(pool), self.size)]
         order = generator.permutation(len(batches)).tolist()
-        return [BatchIndices(number, place, batches[index]) for place, index in enumerate(order)]
+        return number_batches(number, (batches[index] for index in order))

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import final
 
 from regard.audio import AudioProcessor
 from regard.errors import check_choice
+from regard.tasks.complete_settings import complete_settings
 from regard.train import Settings
 
 _SIZE_LIMITS = ((20_000, "tiny"), (200_000, "small"))
@@ -78,7 +79,7 @@ def make_processor(rate: int, *, max_seconds: float) -> AudioProcessor:
     )
 
 
-def complete_settings(settings: Settings, size: Size | None, *, is_new: bool) -> Settings:
+def complete_sound_settings(settings: Settings, size: Size | None, *, is_new: bool) -> Settings:
     """Fill in the learning rate and the warm-up where they are None, and the epochs of fine-tuning.
 
     ``size`` is that of a new model; None before it is known counts as the shortest warm-up, and raises for settings
@@ -86,6 +87,5 @@ def complete_settings(settings: Settings, size: Size | None, *, is_new: bool) ->
     """
     size = size or SIZES["tiny"]
     peak, warmup = (size.peak, size.warmup) if is_new else (_FINE_TUNING_PEAK, _FINE_TUNING_WARMUP)
-    settings = replace(settings, schedule=settings.schedule.complete(peak=peak, warmup=warmup))
-    is_unlimited = (settings.epochs, settings.steps, settings.minutes) == (None, None, None)
-    return settings if is_new or not is_unlimited else replace(settings, epochs=_FINE_TUNING_EPOCHS)
+    epochs = None if is_new else _FINE_TUNING_EPOCHS
+    return complete_settings(settings, peak=peak, warmup=warmup, epochs=epochs)

@@ -16,11 +16,12 @@ from regard.models import AudioEncoder, Conformer
 from regard.models.audio_encoder import AudioEncoderOutput
 from regard.tasks.labelled_media import Say
 from regard.tasks.new_conformer import check_hyperparameters, load_start
+from regard.tasks.numbered_batches import NumberedBatch
 from regard.tasks.recipe_fields import default_fields
 from regard.tasks.sentences import Indices
-from regard.tasks.sound_batches import BatchIndices, SoundBatches
+from regard.tasks.sound_batches import SoundBatches
 from regard.tasks.sound_features import read_rates
-from regard.tasks.sound_presets import DEFAULT_SECONDS, Size, choose_rate, complete_settings, make_processor
+from regard.tasks.sound_presets import DEFAULT_SECONDS, Size, choose_rate, complete_sound_settings, make_processor
 from regard.tasks.sound_recipe import SoundRecipe
 from regard.tasks.time_shares import TimeShares
 from regard.train import RankShard, RunContext, Settings, Task
@@ -47,13 +48,13 @@ class SoundTask(Task, Generic[Recipe]):
         self._measured = TimeShares(("waiting_for_data", "augmenting"))
 
     @abstractmethod
-    def loss_of(self, output: AudioEncoderOutput, batch: BatchIndices, rows: Indices) -> Tensor:
+    def loss_of(self, output: AudioEncoderOutput, batch: NumberedBatch, rows: Indices) -> Tensor:
         """The sum of the losses of the ``rows`` of a batch, a scalar, from the output of the model for them."""
 
     @final
     def complete(self, settings: Settings) -> Settings:
         """Fill in the learning rate and the warm-up where they are None, and the epochs of fine-tuning."""
-        return complete_settings(settings, self._size, is_new=self._recipe.start is None)
+        return complete_sound_settings(settings, self._size, is_new=self._recipe.start is None)
 
     def recipe(self) -> dict[str, Any]:
         """The recipe's fields, with the model that was chosen, and a hash of the sounds and what is learned of them."""
@@ -70,12 +71,12 @@ class SoundTask(Task, Generic[Recipe]):
         return default_fields(type(self._recipe))
 
     @final
-    def epoch(self, number: int) -> list[BatchIndices]:
+    def epoch(self, number: int) -> list[NumberedBatch]:
         """The batches of epoch ``number`` (from 0), in order."""
         return self.batches.epoch(number)
 
     @final
-    def loss(self, model: nn.Module, batch: BatchIndices, shard: RankShard) -> Tensor:
+    def loss(self, model: nn.Module, batch: NumberedBatch, shard: RankShard) -> Tensor:
         """The sum of the losses of a shard of a batch, a scalar with a gradient."""
         self._measured.begin()
         device = next(model.parameters()).device
@@ -117,7 +118,7 @@ class SoundTask(Task, Generic[Recipe]):
         if recipe.start is None:
             check_hyperparameters(recipe)
         # Settings that are invalid even with the shortest warm-up fail here, too.
-        complete_settings(context.settings, None, is_new=recipe.start is None)
+        complete_sound_settings(context.settings, None, is_new=recipe.start is None)
         return load_start(recipe)
 
     def _choose_processor(self, sounds: list[Entry], say: Say) -> tuple[list[Entry], AudioProcessor]:

@@ -90,6 +90,11 @@ class ImageProcessor:
         check_choice("resampling filter", self.resample, RESAMPLING)
 
     @property
+    def mean_colour(self) -> tuple[float, ...]:
+        """The colour of ``mean``, each channel from 0 to 1: what fills a picture that was moved becomes 0."""
+        return tuple(min(max(one, 0.0), 1.0) for one in self.mean)
+
+    @property
     def picture_size(self) -> tuple[int, int] | None:
         """The (height, width) that all pictures get; None if it depends on the picture."""
         return self.crop or (self.size if isinstance(self.size, tuple) else None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
 
@@ -34,7 +33,9 @@ from regard.tasks.classification.presets import (
 )
 from regard.tasks.classification.recipe import ClassificationRecipe
 from regard.tasks.classification.validation import TextValidation
+from regard.tasks.complete_settings import complete_settings
 from regard.tasks.low_rank_adapters import add_adapters, merge_adapters
+from regard.tasks.numbered_batches import LatestEpoch
 from regard.tasks.recipe_fields import default_fields
 from regard.tasks.replaced_head import report_replaced_head
 from regard.tasks.sentences import Indices
@@ -69,7 +70,7 @@ class ClassificationTask(Task):
         self._recipe = recipe
         self._size = SIZES["tiny"]
         self._weights: Tensor | None = None
-        self._cached_epoch: tuple[int, list[Indices]] = (-1, [])
+        self._latest_epoch = LatestEpoch[Indices]()
 
     def check(self) -> None:
         """Raise OptionError for an invalid recipe, DataError for a missing file."""
@@ -148,9 +149,7 @@ class ClassificationTask(Task):
 
     def epoch(self, number: int) -> list[Indices]:
         """The indices of the texts in each batch of an epoch."""
-        if self._cached_epoch[0] != number:
-            self._cached_epoch = number, self.batches.epoch(number)
-        return self._cached_epoch[1]
+        return self._latest_epoch.get_or_draw(number, self.batches.epoch)
 
     def tokens(self, batch: Indices) -> int:
         """The number of predictions of a batch: texts, or with several labels per text texts x labels."""
@@ -274,6 +273,5 @@ def _complete_settings(settings: Settings, size: Size, recipe: ClassificationRec
     fine_tuned = recipe.start is not None
     peak, warmup = (FINE_TUNING_PEAK, FINE_TUNING_WARMUP) if fine_tuned else (size.peak, size.warmup)
     peak = peak if recipe.lora is None else LORA_PEAK
-    settings = replace(settings, schedule=settings.schedule.complete(peak=peak, warmup=warmup))
-    unlimited = (settings.epochs, settings.steps, settings.minutes) == (None, None, None)
-    return replace(settings, epochs=FINE_TUNING_EPOCHS) if fine_tuned and unlimited else settings
+    epochs = FINE_TUNING_EPOCHS if fine_tuned else None
+    return complete_settings(settings, peak=peak, warmup=warmup, epochs=epochs)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import time
-from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -18,24 +17,9 @@ from torch import Tensor
 
 from regard import masks
 from regard.tasks.clip.data import PicturesWithTexts
+from regard.tasks.numbered_batches import LatestEpoch, NumberedBatch, batches_after, shuffled_batches
 from regard.tasks.sentences import Indices, Sentences, pad_rows
 from regard.vision.augmentation import Augmentation
-
-_AHEAD = 3
-"""Batches that are decoded ahead."""
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class BatchIndices:
-    """A batch before its pictures are read: the ``number`` of the batch in its ``epoch``, and indices of pairs."""
-
-    epoch: int
-    number: int
-    pairs: Indices
-
-    def __len__(self) -> int:
-        return len(self.pairs)
 
 
 @final
@@ -59,7 +43,7 @@ class Batches:
         self.augmentation, self.augmented = augmentation, 0.0
         self._text_number = _number(pairs.texts)
         self._picture_number = _number(pairs.digests)
-        self._cached_epoch: tuple[int, list[BatchIndices]] = (-1, [])
+        self._latest_epoch = LatestEpoch[NumberedBatch]()
 
     @property
     def digest(self) -> str:
@@ -68,34 +52,28 @@ class Batches:
         digest.update("\0".join(self.pairs.texts).encode())
         return digest.hexdigest()
 
-    def epoch(self, number: int) -> list[BatchIndices]:
+    def epoch(self, number: int) -> list[NumberedBatch]:
         """The batches of epoch ``number`` (from 0), in order."""
-        if self._cached_epoch[0] != number:
-            shuffled = np.random.default_rng([self.seed, number]).permutation(len(self.pairs))
-            begins = range(0, len(shuffled), self.size)
-            batches = [
-                BatchIndices(number, index, shuffled[begin : begin + self.size]) for index, begin in enumerate(begins)
-            ]
-            self._cached_epoch = number, batches
-        return self._cached_epoch[1]
+        return self._latest_epoch.get_or_draw(
+            number, lambda epoch: shuffled_batches(len(self.pairs), self.size, seed=self.seed, epoch=epoch)
+        )
 
-    def ask_after(self, batch: BatchIndices) -> None:
+    def ask_after(self, batch: NumberedBatch) -> None:
         """Begin to decode the batches that follow a batch in its epoch."""
-        for one in self.epoch(batch.epoch)[batch.number + 1 : batch.number + 1 + _AHEAD]:
-            self.pairs.pixels.ask(self.pairs.picture_of[one.pairs])
+        for one in batches_after(self.epoch(batch.epoch), batch):
+            self.pairs.pixels.ask(self.pairs.picture_of[one.examples])
 
     def augment(
-        self, batch: BatchIndices, rows: Indices, device: torch.device
+        self, batch: NumberedBatch, rows: Indices, device: torch.device
     ) -> Float[Tensor, "rows channels height width"]:
         """The model input of the pictures of the ``rows`` of a batch, augmented."""
         processor = self.pairs.pixels.processor
         generator = np.random.default_rng([self.seed, batch.epoch, batch.number])
         assert processor.picture_size is not None
         draws = self.augmentation.draw(generator, len(batch), *processor.picture_size)
-        pixels = self._take(self.pairs.picture_of[batch.pairs[rows]], device)
+        pixels = self._take(self.pairs.picture_of[batch.examples[rows]], device)
         begin = time.monotonic()
-        fill = tuple(min(max(one, 0.0), 1.0) for one in processor.mean)
-        changed = self.augmentation.apply(pixels, draws, rows, fill=fill)
+        changed = self.augmentation.apply(pixels, draws, rows, fill=processor.mean_colour)
         self.augmented += time.monotonic() - begin
         return processor.normalise(changed)
 
@@ -107,9 +85,9 @@ class Batches:
         """The token ids of the texts of pairs, and the mask that hides padding."""
         return pad_rows(self.ids, pairs, self.pad_id), masks.padding(self.ids.lengths[pairs].tolist())
 
-    def find_same(self, batch: BatchIndices, rows: Indices) -> Bool[Tensor, "rows batch"]:
+    def find_same(self, batch: NumberedBatch, rows: Indices) -> Bool[Tensor, "rows batch"]:
         """True where a row and a pair of the batch have the same picture or the same text."""
-        pairs = batch.pairs
+        pairs = batch.examples
         same = [number[pairs[rows], None] == number[pairs] for number in (self._text_number, self._picture_number)]
         return torch.from_numpy(same[0] | same[1])
 

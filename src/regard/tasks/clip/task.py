@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
 
@@ -15,7 +14,7 @@ from regard.media.files_with_texts import FileWithText
 from regard.models import Clip, ClipOutput
 from regard.tasks.check_data_files import check_data_files
 from regard.tasks.clip import new_model
-from regard.tasks.clip.batches import Batches, BatchIndices
+from regard.tasks.clip.batches import Batches
 from regard.tasks.clip.data import PicturesWithTexts, encode_texts, find_pictures, split_pairs
 from regard.tasks.clip.loss import pair_loss
 from regard.tasks.clip.presets import (
@@ -29,8 +28,10 @@ from regard.tasks.clip.presets import (
 )
 from regard.tasks.clip.recipe import ClipRecipe
 from regard.tasks.clip.validation import PairValidation
+from regard.tasks.complete_settings import complete_settings
 from regard.tasks.image_classification.new_model import default_processor
 from regard.tasks.labelled_media import Say
+from regard.tasks.numbered_batches import NumberedBatch
 from regard.tasks.picture_pixels import measure_pictures
 from regard.tasks.recipe_fields import default_fields
 from regard.tasks.sentences import Indices
@@ -130,11 +131,11 @@ class ClipTask(Task):
         """The tokenizer as a text, by file name."""
         return {_TOKENIZER_FILE: self._tokenizer.to_json()}
 
-    def epoch(self, number: int) -> list[BatchIndices]:
+    def epoch(self, number: int) -> list[NumberedBatch]:
         """The batches of an epoch."""
         return self.batches.epoch(number)
 
-    def tokens(self, batch: BatchIndices) -> int:
+    def tokens(self, batch: NumberedBatch) -> int:
         """The number of pairs of a batch."""
         return len(batch)
 
@@ -143,13 +144,13 @@ class ClipTask(Task):
         """What ``tokens`` counts."""
         return "pairs"
 
-    def loss(self, model: nn.Module, batch: BatchIndices, shard: RankShard) -> Tensor:
+    def loss(self, model: nn.Module, batch: NumberedBatch, shard: RankShard) -> Tensor:
         """The sum of the losses of a shard of a batch, a scalar with a gradient."""
         self._measured.begin()
         device = next(model.parameters()).device
         own: Indices = shard.rows(np.arange(len(batch)))
         rows = own if len(own) else np.arange(1)  # every process takes part in each step, even without rows
-        ids, mask = self.batches.read_texts(batch.pairs[rows])
+        ids, mask = self.batches.read_texts(batch.examples[rows])
         output: ClipOutput = model(ids.to(device), self.batches.augment(batch, rows, device), mask=mask)
         self.batches.ask_after(batch)
         pictures, texts = (
@@ -226,6 +227,5 @@ class ClipTask(Task):
 def _complete_settings(settings: Settings, size: Size | None, *, is_new: bool) -> Settings:
     size = size or SIZES["tiny"]
     peak, warmup = (size.peak, size.warmup) if is_new else (FINE_TUNING_PEAK, FINE_TUNING_WARMUP)
-    settings = replace(settings, schedule=settings.schedule.complete(peak=peak, warmup=warmup))
-    unlimited = (settings.epochs, settings.steps, settings.minutes) == (None, None, None)
-    return settings if is_new or not unlimited else replace(settings, epochs=FINE_TUNING_EPOCHS)
+    epochs = None if is_new else FINE_TUNING_EPOCHS
+    return complete_settings(settings, peak=peak, warmup=warmup, epochs=epochs)

@@ -44,6 +44,7 @@ from regard.tasks.gato.new_model import (
 from regard.tasks.gato.recipe import PICTURES, TEXT, GatoRecipe
 from regard.tasks.gato.sources import Draw, EpisodeSource, PictureSource, Source, TextSource, TokenizedEpisode
 from regard.tasks.gato.validation import GatoValidation, ReferenceReturns, measure_references
+from regard.tasks.numbered_batches import LatestEpoch
 from regard.tasks.recipe_fields import default_fields, to_json_value
 from regard.text.tokenizer import Tokenizer
 from regard.train import RankShard, RunContext, Settings, Task, Validation
@@ -80,7 +81,7 @@ class GatoTask(Task):
         self._size, self._seed, self._batch = choose_size(recipe), 0, 1
         self._references: dict[str, ReferenceReturns] = {}
         self._spaces: dict[str, dict[str, str]] = {}
-        self._cached_epoch: tuple[int, list[MixedBatch]] = (-1, [])
+        self._latest_epoch = LatestEpoch[MixedBatch]()
 
     @property
     def unit(self) -> str:
@@ -180,9 +181,7 @@ class GatoTask(Task):
 
     def epoch(self, number: int) -> Sequence[MixedBatch]:
         """The batches of an epoch."""
-        if self._cached_epoch[0] != number:
-            self._cached_epoch = number, self._draw_epoch(number)
-        return self._cached_epoch[1]
+        return self._latest_epoch.get_or_draw(number, self._draw_epoch)
 
     def tokens(self, batch: MixedBatch) -> int:
         """The number of sequences of a batch."""

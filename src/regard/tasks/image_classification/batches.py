@@ -17,24 +17,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.tasks.image_classification.data import PictureSet
+from regard.tasks.numbered_batches import LatestEpoch, NumberedBatch, batches_after, shuffled_batches
 from regard.tasks.sentences import Indices
 from regard.vision.augmentation import Augmentation, Mix, mix_pictures
-
-_AHEAD = 3
-"""Batches that are decoded ahead."""
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class BatchIndices:
-    """A batch before its pictures are read: the ``number`` of the batch in its ``epoch``, and indices into a set."""
-
-    epoch: int
-    number: int
-    pictures: Indices
-
-    def __len__(self) -> int:
-        return len(self.pictures)
 
 
 @final
@@ -71,6 +56,7 @@ class Batches:
     ) -> None:
         self.pictures, self.truth, self.size, self.seed = pictures, truth, size, seed
         self.augmentation, self.augmented = augmentation, 0.0
+        self._latest_epoch = LatestEpoch[NumberedBatch]()
 
     @property
     def digest(self) -> str:
@@ -79,28 +65,27 @@ class Batches:
         digest.update(np.packbits(self.truth).tobytes())
         return digest.hexdigest()
 
-    def epoch(self, number: int) -> list[BatchIndices]:
+    def epoch(self, number: int) -> list[NumberedBatch]:
         """The batches of epoch ``number`` (from 0), in order."""
-        shuffled = np.random.default_rng([self.seed, number]).permutation(len(self.pictures))
-        begins = range(0, len(shuffled), self.size)
-        return [BatchIndices(number, index, shuffled[begin : begin + self.size]) for index, begin in enumerate(begins)]
+        return self._latest_epoch.get_or_draw(
+            number, lambda epoch: shuffled_batches(len(self.pictures), self.size, seed=self.seed, epoch=epoch)
+        )
 
-    def ask(self, epoch: list[BatchIndices], after: int) -> None:
-        """Begin to decode the batches of an epoch that follow the batch number ``after``."""
-        for batch in epoch[after + 1 : after + 1 + _AHEAD]:
-            self.pictures.pixels.ask(self.pictures.chosen[batch.pictures])
+    def ask_after(self, batch: NumberedBatch) -> None:
+        """Begin to decode the batches that follow a batch in its epoch."""
+        for one in batches_after(self.epoch(batch.epoch), batch):
+            self.pictures.pixels.ask(self.pictures.chosen[one.examples])
 
-    def augment(self, batch: BatchIndices, rows: Indices, device: torch.device) -> PictureBatch:
+    def augment(self, batch: NumberedBatch, rows: Indices, device: torch.device) -> PictureBatch:
         """Read and augment the ``rows`` of a batch."""
         processor = self.pictures.pixels.processor
         generator = np.random.default_rng([self.seed, batch.epoch, batch.number])
         assert processor.picture_size is not None
         draws = self.augmentation.draw(generator, len(batch), *processor.picture_size)
         needed = rows if draws.mix is None else np.union1d(rows, draws.mix.partner[rows])
-        pixels = self.read(batch.pictures[needed], device)
+        pixels = self.read(batch.examples[needed], device)
         begin = time.monotonic()
-        fill = tuple(min(max(one, 0.0), 1.0) for one in processor.mean)
-        changed = self.augmentation.apply(pixels, draws, needed, fill=fill)
+        changed = self.augmentation.apply(pixels, draws, needed, fill=processor.mean_colour)
         made = self._mix(changed, batch, rows, needed, draws.mix)
         self.augmented += time.monotonic() - begin
         return made
@@ -115,11 +100,11 @@ class Batches:
         return self.pictures.pixels.processor.normalise(pixels)
 
     def _mix(
-        self, changed: Tensor, batch: BatchIndices, rows: Indices, needed: Indices, mix: Mix | None
+        self, changed: Tensor, batch: NumberedBatch, rows: Indices, needed: Indices, mix: Mix | None
     ) -> PictureBatch:
-        truth = torch.from_numpy(self.truth[batch.pictures[rows]]).to(changed.device)
+        truth = torch.from_numpy(self.truth[batch.examples[rows]]).to(changed.device)
         if mix is None:
             return PictureBatch(changed, truth)
         own, partners = (torch.from_numpy(np.searchsorted(needed, one)) for one in (rows, mix.partner[rows]))
-        other = torch.from_numpy(self.truth[batch.pictures[mix.partner[rows]]]).to(changed.device)
+        other = torch.from_numpy(self.truth[batch.examples[mix.partner[rows]]]).to(changed.device)
         return PictureBatch(mix_pictures(changed[own], changed[partners], mix), truth, mix.share, other)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
 
@@ -17,8 +16,9 @@ from regard.media import LabelledFile
 from regard.models import ImageEncoder
 from regard.tasks.classification.class_balance import describe_labels
 from regard.tasks.classification.loss import balanced_weights
+from regard.tasks.complete_settings import complete_settings
 from regard.tasks.image_classification import new_model
-from regard.tasks.image_classification.batches import Batches, BatchIndices
+from regard.tasks.image_classification.batches import Batches
 from regard.tasks.image_classification.data import read_pictures, split_pictures
 from regard.tasks.image_classification.loss import picture_loss, teacher_pixels
 from regard.tasks.image_classification.presets import (
@@ -33,6 +33,7 @@ from regard.tasks.image_classification.recipe import ImageClassificationRecipe
 from regard.tasks.image_classification.validation import PictureValidation
 from regard.tasks.label_validation import describe_score
 from regard.tasks.labelled_media import check_labels, choose_metric, find_labels, make_truth, report_lost_labels
+from regard.tasks.numbered_batches import NumberedBatch
 from regard.tasks.picture_pixels import measure_pictures
 from regard.tasks.recipe_fields import default_fields
 from regard.tasks.replaced_head import report_replaced_head
@@ -62,7 +63,6 @@ class ImageClassificationTask(Task):
         self._weights: Tensor | None = None
         self._teacher: ImageEncoder | None = None
         self._teacher_labels: Tensor | None = None
-        self._cached_epoch: tuple[int, list[BatchIndices]] = (-1, [])
         self._measured = TimeShares(("waiting_for_data", "augmenting"))
 
     def prepare(self, context: RunContext) -> None:
@@ -138,13 +138,11 @@ class ImageClassificationTask(Task):
         """The defaults of the recipe, by which runs of earlier versions went."""
         return default_fields(ImageClassificationRecipe)
 
-    def epoch(self, number: int) -> list[BatchIndices]:
+    def epoch(self, number: int) -> list[NumberedBatch]:
         """The batches of an epoch."""
-        if self._cached_epoch[0] != number:
-            self._cached_epoch = number, self.batches.epoch(number)
-        return self._cached_epoch[1]
+        return self.batches.epoch(number)
 
-    def tokens(self, batch: BatchIndices) -> int:
+    def tokens(self, batch: NumberedBatch) -> int:
         """The number of pictures of a batch."""
         return len(batch)
 
@@ -153,12 +151,12 @@ class ImageClassificationTask(Task):
         """What ``tokens`` counts."""
         return "pictures"
 
-    def loss(self, model: nn.Module, batch: BatchIndices, shard: RankShard) -> Tensor:
+    def loss(self, model: nn.Module, batch: NumberedBatch, shard: RankShard) -> Tensor:
         """The sum of the losses of a shard of a batch, a scalar with a gradient."""
         self._measured.begin()
         own: Indices = shard.rows(np.arange(len(batch)))
         loss = self._loss(model, batch, own if len(own) else np.arange(1))
-        self.batches.ask(self.epoch(batch.epoch), batch.number)
+        self.batches.ask_after(batch)
         return loss if len(own) else loss * 0.0  # every process takes part in each step, even without rows
 
     def metrics(self) -> dict[str, float]:
@@ -182,7 +180,7 @@ class ImageClassificationTask(Task):
         """Format a score, for example "accuracy 0.914 on held-out pictures"."""
         return describe_score(score, self.validation.metric, PICTURES)
 
-    def _loss(self, model: nn.Module, batch: BatchIndices, rows: Indices) -> Tensor:
+    def _loss(self, model: nn.Module, batch: NumberedBatch, rows: Indices) -> Tensor:
         device = next(model.parameters()).device
         made = self.batches.augment(batch, rows, device)
         teacher = None if self._teacher is None else self._ask_teacher(self._teacher, made.pixels)
@@ -233,6 +231,5 @@ def _weights_digest(model: nn.Module) -> str:
 def _complete_settings(settings: Settings, size: Size, recipe: ImageClassificationRecipe) -> Settings:
     fine_tuned = recipe.start is not None
     peak, warmup = (FINE_TUNING_PEAK, FINE_TUNING_WARMUP) if fine_tuned else (size.peak, size.warmup)
-    settings = replace(settings, schedule=settings.schedule.complete(peak=peak, warmup=warmup))
-    unlimited = (settings.epochs, settings.steps, settings.minutes) == (None, None, None)
-    return replace(settings, epochs=FINE_TUNING_EPOCHS) if fine_tuned and unlimited else settings
+    epochs = FINE_TUNING_EPOCHS if fine_tuned else None
+    return complete_settings(settings, peak=peak, warmup=warmup, epochs=epochs)

@@ -30,6 +30,7 @@ from regard.tasks.language_modelling.presets import PRESETS
 from regard.tasks.language_modelling.recipe import LanguageModelRecipe
 from regard.tasks.language_modelling.validation import DocumentValidation
 from regard.tasks.low_rank_adapters import add_adapters, merge_adapters
+from regard.tasks.numbered_batches import LatestEpoch
 from regard.tasks.recipe_fields import default_fields, to_json_value
 from regard.tasks.sentences import Sentences
 from regard.text.language_tokenizer import train_language_tokenizer
@@ -55,7 +56,7 @@ class LanguageModelTask(Task):
         self._recipe = recipe
         self._size = PRESETS.choose_size(0)
         self._base: AdapterBase | None = None
-        self._cached_epoch: tuple[int, list[BlockBatch]] = (-1, [])
+        self._latest_epoch = LatestEpoch[BlockBatch]()
 
     def check(self) -> None:
         """Raise OptionError for an invalid recipe, DataError for a missing file."""
@@ -121,9 +122,7 @@ class LanguageModelTask(Task):
 
     def epoch(self, number: int) -> Sequence[BlockBatch]:
         """The batches of blocks of an epoch."""
-        if self._cached_epoch[0] != number:
-            self._cached_epoch = number, self.blocks.epoch(number)
-        return self._cached_epoch[1]
+        return self._latest_epoch.get_or_draw(number, self.blocks.epoch)
 
     def tokens(self, batch: BlockBatch) -> int:
         """The number of predicted tokens of a batch."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, final
 
@@ -30,6 +31,7 @@ from regard.tasks.masked_language_modelling.new_model import (
 from regard.tasks.masked_language_modelling.presets import PRESETS
 from regard.tasks.masked_language_modelling.recipe import MaskedLanguageModelRecipe
 from regard.tasks.masked_language_modelling.validation import MaskedValidation, count_unknown
+from regard.tasks.numbered_batches import LatestEpoch
 from regard.tasks.recipe_fields import default_fields, to_json_value
 from regard.tasks.sentences import Sentences
 from regard.text.encoder_tokenizer import train_encoder_tokenizer
@@ -65,11 +67,15 @@ class MaskedLanguageModelTask(Task):
     masking: TokenMasking
     validation: MaskedValidation
 
+    def _draw_epoch(self, number: int) -> list[MaskedBatch]:
+        seeds = ((self.blocks.seed, number, index) for index in count())
+        return [MaskedBatch(one, seed) for one, seed in zip(self.blocks.epoch(number), seeds, strict=False)]
+
     def __init__(self, recipe: MaskedLanguageModelRecipe) -> None:
         self._recipe = recipe
         self._size = PRESETS.choose_size(0)
         self._held_out = 0
-        self._cached_epoch: tuple[int, list[MaskedBatch]] = (-1, [])
+        self._latest_epoch = LatestEpoch[MaskedBatch]()
 
     def check(self) -> None:
         """Raise OptionError for an invalid recipe, DataError for a missing file."""
@@ -136,11 +142,7 @@ class MaskedLanguageModelTask(Task):
 
     def epoch(self, number: int) -> Sequence[MaskedBatch]:
         """The batches of blocks of an epoch."""
-        if self._cached_epoch[0] != number:
-            batches = self.blocks.epoch(number)
-            seeds = ((self.blocks.seed, number, index) for index in range(len(batches)))
-            self._cached_epoch = number, [MaskedBatch(one, seed) for one, seed in zip(batches, seeds, strict=True)]
-        return self._cached_epoch[1]
+        return self._latest_epoch.get_or_draw(number, self._draw_epoch)
 
     def tokens(self, batch: MaskedBatch) -> int:
         """The number of masked tokens of a batch; 1 for a batch of special tokens alone, whose loss is 0."""

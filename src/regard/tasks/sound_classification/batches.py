@@ -12,8 +12,9 @@ from torch import Tensor
 from regard.audio.sound_augmentation import SoundAugmentation
 from regard.media import LabelledFile
 from regard.tasks.labelled_media import make_truth
+from regard.tasks.numbered_batches import NumberedBatch
 from regard.tasks.sentences import Indices
-from regard.tasks.sound_batches import BatchIndices, SoundBatches
+from regard.tasks.sound_batches import SoundBatches
 from regard.tasks.sound_features import SoundFeatures
 
 
@@ -42,6 +43,6 @@ class Batches(SoundBatches[LabelledFile]):
         """A sound of any length has its label."""
         return 1
 
-    def truth_of(self, batch: BatchIndices, rows: Indices) -> Tensor:
+    def truth_of(self, batch: NumberedBatch, rows: Indices) -> Tensor:
         """The labels of the ``rows`` of a batch, (rows, labels)."""
-        return torch.from_numpy(self.truth[batch.sounds[rows]])
+        return torch.from_numpy(self.truth[batch.examples[rows]])

@@ -33,9 +33,9 @@ from regard.tasks.new_conformer import (
     try_model,
     with_labels,
 )
+from regard.tasks.numbered_batches import NumberedBatch
 from regard.tasks.replaced_head import report_replaced_head
 from regard.tasks.sentences import Indices
-from regard.tasks.sound_batches import BatchIndices
 from regard.tasks.sound_classification.batches import Batches
 from regard.tasks.sound_classification.recipe import SoundClassificationRecipe
 from regard.tasks.sound_features import decode_both
@@ -100,7 +100,7 @@ class SoundClassificationTask(SoundTask[SoundClassificationRecipe]):
             self._weights = balanced_weights(self.batches.truth, several=False)
         try_model(self.model, self.batches)
 
-    def tokens(self, batch: BatchIndices) -> int:
+    def tokens(self, batch: NumberedBatch) -> int:
         """The number of sounds of a batch."""
         return len(batch)
 
@@ -109,7 +109,7 @@ class SoundClassificationTask(SoundTask[SoundClassificationRecipe]):
         """What ``tokens`` counts."""
         return "sounds"
 
-    def loss_of(self, output: AudioEncoderOutput, batch: BatchIndices, rows: Indices) -> Tensor:
+    def loss_of(self, output: AudioEncoderOutput, batch: NumberedBatch, rows: Indices) -> Tensor:
         """The sum of the losses of the ``rows`` of a batch, a scalar."""
         assert output.logits is not None
         truth = self.batches.truth_of(batch, rows).to(output.logits.device)

@@ -7,8 +7,9 @@ from typing import final
 from regard.audio.sound_augmentation import SoundAugmentation
 from regard.media.files_with_texts import FileWithText
 from regard.models.ctc import count_needed_tokens
+from regard.tasks.numbered_batches import NumberedBatch
 from regard.tasks.sentences import Indices
-from regard.tasks.sound_batches import BatchIndices, SoundBatches
+from regard.tasks.sound_batches import SoundBatches
 from regard.tasks.sound_features import SoundFeatures
 from regard.transcription.text_labels import TextLabels
 
@@ -43,13 +44,13 @@ class Batches(SoundBatches[FileWithText]):
         """The least frames of as many tokens as the text needs."""
         return (count_needed_tokens(self._target(index)) - 1) * self.frames_per_token + 1
 
-    def count_labels(self, batch: BatchIndices) -> int:
+    def count_labels(self, batch: NumberedBatch) -> int:
         """The number of labels of the texts of a batch."""
-        return sum(len(self._target(index)) for index in batch.sounds.tolist())
+        return sum(len(self._target(index)) for index in batch.examples.tolist())
 
-    def targets_of(self, batch: BatchIndices, rows: Indices) -> list[list[int]]:
+    def targets_of(self, batch: NumberedBatch, rows: Indices) -> list[list[int]]:
         """The targets of the ``rows`` of a batch."""
-        return [self._target(index) for index in batch.sounds[rows].tolist()]
+        return [self._target(index) for index in batch.examples[rows].tolist()]
 
     def _target(self, index: int) -> list[int]:
         target = self.targets[index]

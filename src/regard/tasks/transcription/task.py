@@ -22,9 +22,9 @@ from regard.tasks.new_conformer import (
     try_model,
     with_ctc_labels,
 )
+from regard.tasks.numbered_batches import NumberedBatch
 from regard.tasks.replaced_head import report_replaced_head
 from regard.tasks.sentences import Indices
-from regard.tasks.sound_batches import BatchIndices
 from regard.tasks.sound_features import SoundFeatures, decode_both
 from regard.tasks.sound_presets import (
     choose_size,
@@ -93,7 +93,7 @@ class TranscriptionTask(SoundTask[TranscriptionRecipe]):
         """The recipe's fields, with the model that was chosen, and a hash of the sounds and texts."""
         return {**super().recipe(), "tokenizer": self.labels.tokenizer}
 
-    def tokens(self, batch: BatchIndices) -> int:
+    def tokens(self, batch: NumberedBatch) -> int:
         """The number of characters or words of a batch."""
         return self.batches.count_labels(batch)
 
@@ -102,7 +102,7 @@ class TranscriptionTask(SoundTask[TranscriptionRecipe]):
         """What ``tokens`` counts."""
         return self.labels.tokenizer
 
-    def loss_of(self, output: AudioEncoderOutput, batch: BatchIndices, rows: Indices) -> Tensor:
+    def loss_of(self, output: AudioEncoderOutput, batch: NumberedBatch, rows: Indices) -> Tensor:
         """The sum of the losses of the ``rows`` of a batch, a scalar."""
         return ctc_loss(output, self.batches.targets_of(batch, rows)).sum()
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from regard.models import EncoderDecoder, sequence_files
 from regard.tasks.check_data_files import check_data_files
+from regard.tasks.numbered_batches import LatestEpoch
 from regard.tasks.recipe_fields import default_fields
 from regard.tasks.sentences import Indices
 from regard.tasks.translation import starting_model
@@ -43,7 +44,7 @@ class TranslationTask(Task):
     def __init__(self, recipe: TranslationRecipe) -> None:
         self._recipe = recipe
         self._languages: tuple[str | None, str | None] = (None, None)
-        self._cached_epoch: tuple[int, list[Indices]] = (-1, [])
+        self._latest_epoch = LatestEpoch[Indices]()
 
     @property
     def layer(self) -> str:
@@ -123,9 +124,7 @@ class TranslationTask(Task):
 
     def epoch(self, number: int) -> list[Indices]:
         """The indices of the pairs in each batch of an epoch."""
-        if self._cached_epoch[0] != number:
-            self._cached_epoch = number, self.batches.epoch(number)
-        return self._cached_epoch[1]
+        return self._latest_epoch.get_or_draw(number, self.batches.epoch)
 
     def tokens(self, batch: Indices) -> int:
         """The number of target tokens of a batch, end tokens included."""

@@ -68,9 +68,9 @@ def test_pairs_and_what_is_chosen(photos):
     assert task.model.config.text.projection == task.model.config.vision.projection == 7
     assert task.model.tokenizer.limit == task.model.config.text.max_length == 77
     assert (task.unit, task.tokens(task.epoch(0)[0])) == ("pairs", 7)
-    found = np.concatenate([one.pairs for one in task.epoch(0)])
+    found = np.concatenate([one.examples for one in task.epoch(0)])
     assert sorted(found.tolist()) == list(range(28))
-    assert not np.array_equal(found, np.concatenate([one.pairs for one in task.epoch(1)]))
+    assert not np.array_equal(found, np.concatenate([one.examples for one in task.epoch(1)]))
     assert prepare(photos)[0].recipe() == task.recipe()
     (photos / "00.txt").write_text("another text")
     assert prepare(photos)[0].recipe()["pairs"] != task.recipe()["pairs"]
@@ -98,8 +98,8 @@ def test_loss_of_different_pairs_is_that_of_the_paper(photos):
     task, _ = prepare(write_table(photos.parent, rows), crop=0)
     task.model.eval()
     batch = task.epoch(0)[0]
-    ids, mask = task.batches.read_texts(batch.pairs)
-    pictures = task.batches.pairs.picture_of[batch.pairs]
+    ids, mask = task.batches.read_texts(batch.examples)
+    pictures = task.batches.pairs.picture_of[batch.examples]
     output = task.model(ids, task.batches.read_pictures(pictures, torch.device("cpu")), mask=mask)
     expected = 7 * contrastive_loss(output.logits_per_image)
     torch.testing.assert_close(task.loss(task.model, batch, RankShard()), expected)
@@ -133,7 +133,7 @@ def test_equal_texts_and_pictures_are_not_compared():
 def test_equal_values_of_a_batch_are_found(photos):
     rows = [(f"{index % 9:02d}.png", f"text {index // 2}") for index in range(12)]
     task, _ = prepare(write_table(photos.parent, rows), validation=(photos,))
-    batch = replace(task.epoch(0)[0], pairs=np.array([0, 1, 9, 5]))
+    batch = replace(task.epoch(0)[0], examples=np.array([0, 1, 9, 5]))
     assert task.batches.find_same(batch, np.arange(4)).int().tolist() == [
         [1, 1, 1, 0],  # 1 has its text, 9 has its picture
         [1, 1, 0, 0],

@@ -196,13 +196,13 @@ def test_every_picture_is_in_one_batch_of_an_epoch(shapes):
     task, _ = prepare(shapes)
     for number in range(2):
         epoch = task.epoch(number)
-        assert sorted(np.concatenate([one.pictures for one in epoch]).tolist()) == list(
+        assert sorted(np.concatenate([one.examples for one in epoch]).tolist()) == list(
             range(len(task.batches.pictures))
         )
         assert [len(one) for one in epoch] == [7] * (len(task.batches.pictures) // 7) + [len(task.batches.pictures) % 7]
-    first, again = task.epoch(3)[0].pictures, task.batches.epoch(3)[0].pictures
+    first, again = task.epoch(3)[0].examples, task.batches.epoch(3)[0].examples
     np.testing.assert_array_equal(first, again)
-    assert not np.array_equal(first, task.epoch(4)[0].pictures)
+    assert not np.array_equal(first, task.epoch(4)[0].examples)
 
 
 def test_copies_are_held_out_together(tmp_path):
@@ -234,7 +234,7 @@ def test_batches_read_the_pixels_and_labels(tmp_path):
         task, _ = prepare(tmp_path, augment="none", memory=memory)
         batch = task.epoch(0)[0]
         made = task.batches.augment(batch, np.arange(0, 7, 2), torch.device("cpu"))
-        chosen = task.batches.pictures.chosen[batch.pictures[::2]]
+        chosen = task.batches.pictures.chosen[batch.examples[::2]]
         np.testing.assert_allclose(made.pixels[:, 0] * 255, pixels[chosen], atol=1e-4)
         assert made.truth.int().argmax(1).tolist() == (chosen % 3).tolist()
         assert made.other is None

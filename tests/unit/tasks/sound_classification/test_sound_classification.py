@@ -56,11 +56,11 @@ def test_every_sound_is_in_one_batch_of_an_epoch(tones):
     task, said = prepare(tones)
     assert "sounds: 20 for training; 2 held out for validation" in said
     for number in range(2):
-        found = np.concatenate([one.sounds for one in task.epoch(number)])
+        found = np.concatenate([one.examples for one in task.epoch(number)])
         assert sorted(found.tolist()) == list(range(20))
-    first, again = task.epoch(3)[0].sounds, task.batches.epoch(3)[0].sounds
+    first, again = task.epoch(3)[0].examples, task.batches.epoch(3)[0].examples
     np.testing.assert_array_equal(first, again)
-    lengths = [task.batches.features.lengths[task.batches.chosen[one.sounds]] for one in task.epoch(0)]
+    lengths = [task.batches.features.lengths[task.batches.chosen[one.examples]] for one in task.epoch(0)]
     spans = sorted((one.min(), one.max()) for one in lengths)
     assert all(before[1] <= after[0] for before, after in pairwise(spans))  # sorted by length
 
@@ -84,9 +84,9 @@ def test_loss_is_the_cross_entropy_of_the_batch(tones):
     task, _ = prepare(tones, augment="none")
     task.model.eval()
     batch = task.epoch(0)[0]
-    features, mask = task.batches.read(batch.sounds)
+    features, mask = task.batches.read(batch.examples)
     logits = task.model(features, mask=mask).logits
-    truth = torch.tensor([task.model.labels.index(task.batches.sounds[index].label) for index in batch.sounds])
+    truth = torch.tensor([task.model.labels.index(task.batches.sounds[index].label) for index in batch.examples])
     expected = torch.nn.functional.cross_entropy(logits, truth, reduction="sum")
     torch.testing.assert_close(task.loss(task.model, batch, RankShard()), expected)
     parts = sum(task.loss(task.model, batch, RankShard(rank, 2)) for rank in range(2))

@@ -69,7 +69,7 @@ def test_characters_and_held_out_sounds(spelled):
     assert task.unit == "characters"
     sounds = [*task.batches.sounds, *task.held_out.sounds]
     assert sorted(one.place for one in sounds) == sorted(str(one) for one in spelled.glob("*.wav"))
-    found = np.concatenate([one.sounds for one in task.epoch(0)])
+    found = np.concatenate([one.examples for one in task.epoch(0)])
     assert sorted(found.tolist()) == list(range(21))
     assert sum(map(task.tokens, task.epoch(0))) == sum(len(one.text) for one in task.batches.sounds)
     assert task.recipe()["tokenizer"] == "characters"
@@ -91,9 +91,9 @@ def test_loss_is_that_of_ctc_in_torch(spelled):
     task, _ = prepare(spelled, augment="none")
     task.model.eval()
     batch = task.epoch(0)[0]
-    features, mask = task.batches.read(batch.sounds)
+    features, mask = task.batches.read(batch.examples)
     output = task.model(features, mask=mask)
-    texts = [task.batches.sounds[index].text for index in batch.sounds]
+    texts = [task.batches.sounds[index].text for index in batch.examples]
     expected = torch.nn.functional.ctc_loss(
         output.logits.log_softmax(2).transpose(0, 1),
         torch.tensor([1 + "abc".index(letter) for text in texts for letter in text]),

@@ -1,0 +1,61 @@
+"""Batches by their numbers: an epoch is drawn once, and a batch knows which ones follow it, so that these are decoded
+ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar, final
+
+import numpy as np
+
+from regard.tasks.sentences import Indices
+
+Batch = TypeVar("Batch")
+
+_AHEAD = 3
+"""Batches that are decoded ahead."""
+
+
+@final
+class LatestEpoch(Generic[Batch]):
+    """The batches of the epoch that was asked for last: a loop asks for them again at each step."""
+
+    def __init__(self) -> None:
+        self._latest: tuple[int, list[Batch]] = (-1, [])
+
+    def get_or_draw(self, number: int, draw: Callable[[int], list[Batch]]) -> list[Batch]:
+        """Return the batches of epoch ``number``, which ``draw`` returns the first time."""
+        if self._latest[0] != number:
+            self._latest = number, draw(number)
+        return self._latest[1]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class NumberedBatch:
+    """A batch before its files are read: its ``number`` in its ``epoch``, and indices of ``examples`` into a set."""
+
+    epoch: int
+    number: int
+    examples: Indices
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+
+def number_batches(epoch: int, batches: Iterable[Indices]) -> list[NumberedBatch]:
+    """Number the batches of an epoch."""
+    return [NumberedBatch(epoch, number, examples) for number, examples in enumerate(batches)]
+
+
+def shuffled_batches(count: int, size: int, *, seed: int, epoch: int) -> list[NumberedBatch]:
+    """Shuffle ``count`` examples by (seed, epoch), and cut them into batches of ``size``."""
+    order = np.random.default_rng([seed, epoch]).permutation(count)
+    return number_batches(epoch, (order[begin : begin + size] for begin in range(0, count, size)))
+
+
+def batches_after(epoch: Sequence[NumberedBatch], batch: NumberedBatch) -> Sequence[NumberedBatch]:
+    """The batches of an epoch to decode while ``batch`` is learned from."""
+    return epoch[batch.number + 1 : batch.number + 1 + _AHEAD]
