@@ -407,7 +407,7 @@ def record_bert() -> Any:
 
 
 def call_search(search: Any) -> Callable[..., Any]:
-    return lambda source, lengths, most: search.search(transformer(), source, lengths, most=most)
+    return lambda source, lengths, most: search.search(transformer(), source, lengths, max_tokens=most)
 
 
 def start_state(model: EncoderDecoder) -> Any:

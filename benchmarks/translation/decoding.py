@@ -76,7 +76,9 @@ def _regard(translator: Translator, exported: Path) -> Decode:
     def decode(sources: Ids) -> Ids:
         lengths = torch.tensor([len(ids) for ids in sources])
         source = pad_rows(sources, translator.model.pad_id, translator.model.device)
-        return [list(found[0].ids) for found in search.search(translator.model, source, lengths, most=_MAX_TOKENS)]
+        return [
+            list(found[0].ids) for found in search.search(translator.model, source, lengths, max_tokens=_MAX_TOKENS)
+        ]
 
     return decode
 

@@ -95,8 +95,10 @@ _REPLACEMENTS = {
     "batch_size": _Replacement("batch", "batch= is the number of texts in a batch"),
     "num_beams": _Replacement("width", "width= is the number of hypotheses that the search keeps"),
     "beam_size": _Replacement("width", "width= is the number of hypotheses that the search keeps"),
-    "max_length": _Replacement("most", "most= is the largest number of target tokens, the end included"),
-    "max_new_tokens": _Replacement("most", "most= is the largest number of target tokens, the end included"),
+    "max_length": _Replacement("max_tokens", "max_tokens= is the largest number of target tokens, the end included"),
+    "max_new_tokens": _Replacement(
+        "max_tokens", "max_tokens= is the largest number of target tokens, the end included"
+    ),
     "output_hidden_states": _Replacement("keep_layers", "keep_layers=True puts them into .layers of the output"),
 }
 """What to write in place of arguments of torch and transformers, by argument name."""

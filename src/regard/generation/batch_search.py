@@ -34,7 +34,7 @@ def search_batch(
     """
     ids, lengths = _pad(prompts, pad_id, model.device)
     if not stop:  # no text needs to be read
-        return search.search(model, ids, lengths, most=max_tokens)
+        return search.search(model, ids, lengths, max_tokens=max_tokens)
     befores = [prompt if continues else () for prompt in prompts for _ in range(search.rows)]
     streams = [TextStream(tokenizer, stop, before=before) for before in befores]
     return run_to_end(_read_steps(search, model, ids, lengths, streams, max_tokens))
@@ -64,7 +64,7 @@ def _read_steps(
     search: TokenSearch, model: Decoder, ids: Tensor, lengths: Tensor, streams: Sequence[TextStream], max_tokens: int
 ) -> Generator[str, None, list[list[Hypothesis]]]:
     """Run the search, decode the tokens of each row by its stream, and yield the parts of text that are not empty."""
-    steps = search.stream(model, ids, lengths, most=max_tokens)
+    steps = search.stream(model, ids, lengths, max_tokens=max_tokens)
     try:
         step = next(steps)
         while True:

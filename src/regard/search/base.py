@@ -47,7 +47,7 @@ class Hypothesis:
 MAX_ROWS = 2**16
 """The maximum of a beam width or a number of samples."""
 _MAX_TARGET_TOKENS = 2**20
-"""The upper limit of ``most``: memory for that many tokens is allocated beforehand."""
+"""The upper limit of ``max_tokens``: memory for that many tokens is allocated beforehand."""
 
 
 class Search(ABC):
@@ -61,7 +61,7 @@ class Search(ABC):
     @final
     @explain_arguments
     def search(
-        self, model: Decoder, source: Tensor, lengths: Tensor, *, most: int | None = None
+        self, model: Decoder, source: Tensor, lengths: Tensor, *, max_tokens: int | None = None
     ) -> list[list[Hypothesis]]:
         """Decode the best targets of each source, the best first; for a decoder without a source, of each prompt.
 
@@ -69,9 +69,10 @@ class Search(ABC):
             model: runs in eval mode and without gradients; its mode is restored afterwards.
             source: ids (batch, length) of sources or prompts, padded on the right.
             lengths: (batch,), tokens of each source, at least 1.
-            most: maximum tokens of a target, end token included. None is 2 * length + 10 for each source: a translation
-                is rarely twice as long in any language pair, 10 more are for texts of a word or two, and longer output
-                is usually repetition. For prompts, set it. The limit of ``model.max_new_tokens`` applies as well.
+            max_tokens: maximum tokens of a target, end token included. None is 2 * length + 10 for each source: a
+                translation is rarely twice as long in any language pair, 10 more are for texts of a word or two, and
+                longer output is usually repetition. For prompts, set it. The limit of ``model.max_new_tokens`` applies
+                as well.
 
         The result of a source does not depend on the other sources of the batch, up to rounding: if the model's
         positions depend on the length of a text, prompts of each length are decoded apart. ``model.pad_id``,
@@ -82,7 +83,7 @@ class Search(ABC):
             ShapeError, DtypeError, OptionError: arguments that do not fit, such as a prompt that leaves no positions.
             RefusedError: a model that gives no token a finite log-probability, or lacks what the strategy needs.
         """
-        lengths, limits = self.prepare(model, source, lengths, most)
+        lengths, limits = self.prepare(model, source, lengths, max_tokens)
         if source.shape[0] == 0:
             return []
         found: list[list[Hypothesis]] = [[]] * len(source)
@@ -100,7 +101,7 @@ class Search(ABC):
 
     @final
     def prepare(
-        self, model: Decoder, source: Tensor, lengths: Tensor, most: int | None
+        self, model: Decoder, source: Tensor, lengths: Tensor, max_tokens: int | None
     ) -> tuple[Int[Tensor, " batch"], Int[Tensor, " batch"]]:
         """Check the arguments of ``search``; return lengths and maximum tokens, (batch,) each, on the source's device.
 
@@ -114,10 +115,10 @@ class Search(ABC):
                 do="load one: regard.load(folder)",
             )
         _check(source, lengths)
-        if most is not None:
-            check_count("most", most, most=_MAX_TARGET_TOKENS)
+        if max_tokens is not None:
+            check_count("max_tokens", max_tokens, most=_MAX_TARGET_TOKENS)
         lengths = lengths.to(source.device)
-        return lengths, lengths if len(lengths) == 0 else _token_limits(model, lengths, most)
+        return lengths, lengths if len(lengths) == 0 else _token_limits(model, lengths, max_tokens)
 
     @final
     def check_found(self, hypotheses: list[list[Hypothesis]]) -> None:
@@ -131,12 +132,12 @@ class Search(ABC):
         model: Decoder,
         source: Int[Tensor, "batch length"],
         lengths: Int[Tensor, " batch"],
-        most: Int[Tensor, " batch"],
+        max_tokens: Int[Tensor, " batch"],
     ) -> list[list[Hypothesis]]:
         """Implement ``search``, with the model in eval mode and without gradients.
 
-        ``most`` (batch,) is the maximum tokens of each target. If the list of a source is empty, ``search`` raises
-        RefusedError.
+        ``max_tokens`` (batch,) is the maximum tokens of each target. If the list of a source is empty, ``search``
+        raises RefusedError.
         """
 
 
@@ -150,9 +151,9 @@ def banned_token_ids(model: Decoder, subwords: SentenceTokenizer | None = None) 
     return torch.tensor(sorted(one for one in special if one is not None), dtype=torch.long, device=model.device)
 
 
-def _token_limits(model: Decoder, lengths: Int[Tensor, " batch"], most: int | None) -> Int[Tensor, " batch"]:
+def _token_limits(model: Decoder, lengths: Int[Tensor, " batch"], max_tokens: int | None) -> Int[Tensor, " batch"]:
     """The maximum tokens of each target, (batch,). Raises ShapeError if the model has no positions left."""
-    limits = lengths * _LENGTH_RATIO + _EXTRA_TOKENS if most is None else torch.full_like(lengths, most)
+    limits = lengths * _LENGTH_RATIO + _EXTRA_TOKENS if max_tokens is None else torch.full_like(lengths, max_tokens)
     room = model.max_new_tokens(lengths)
     if room is None:
         return limits

@@ -12,7 +12,7 @@ are among the ``width`` most probable continuations; the ``width`` most probable
 have the same length, so they are compared by log P alone. A hypothesis is pruned as soon as it can no longer win: log P
 never increases, lp is largest at the maximum length, and cp is at most 0, so its continuations score at most
 
-    log P / lp(most)
+    log P / lp(max_tokens)
 
 If the ``best`` finished hypotheses have all reached that bound, the hypothesis is pruned, and so are all less probable
 ones. Pruned hypotheses could only have displaced others that are pruned too, so pruning does not change the result.
@@ -98,7 +98,7 @@ class Beam(Search):
         model: Decoder,
         source: Int[Tensor, "batch length"],
         lengths: Int[Tensor, " batch"],
-        most: Int[Tensor, " batch"],
+        max_tokens: Int[Tensor, " batch"],
     ) -> list[list[Hypothesis]]:
         """Search each source's targets with the beam. See ``Search.decode``."""
         (tokens, state), banned = model.prefill(source, lengths=lengths), banned_token_ids(model)
@@ -107,7 +107,7 @@ class Beam(Search):
         live = BeamState.from_first_tokens(tokens)
         finished = FinishedHypotheses(len(source), self.best, source.device)
         ended = torch.zeros_like(lengths)
-        for length in range(1, int(most.max()) + 1):
+        for length in range(1, int(max_tokens.max()) + 1):
             logits, state, live = self._next_logits(model, state, live)
             # More tokens than the width, since some may be end tokens.
             likeliest = blockwise_topk(log_probabilities(logits, banned), self.width + most_ends)
@@ -116,9 +116,9 @@ class Beam(Search):
             ended[candidates.source] += ends[:, : self.width].sum(dim=1)
             better = self._select_finished(candidates, ends, score, finished)
             _add_finished(finished, better, candidates, live.tokens[:, 1:], score, ended=True)
-            lives = self._select_live(candidates, ends, most, finished)
+            lives = self._select_live(candidates, ends, max_tokens, finished)
             lives &= (ended[candidates.source] < self.patience * self.width)[:, None]
-            cut = lives & (most[candidates.source] == length)[:, None]
+            cut = lives & (max_tokens[candidates.source] == length)[:, None]
             _add_finished(finished, cut, candidates, live.tokens[:, 1:], score, ended=False)
             lives &= ~cut
             row = candidates.row[lives]
@@ -164,10 +164,10 @@ class Beam(Search):
         return better
 
     def _select_live(
-        self, candidates: Continuations, ends: Tensor, most: Tensor, finished: FinishedHypotheses
+        self, candidates: Continuations, ends: Tensor, max_tokens: Tensor, finished: FinishedHypotheses
     ) -> Bool[Tensor, "sources candidates"]:
         """Mask of the ``width`` best continuations that do not end, as far as they can still beat finished ones."""
-        bound = candidates.log_probability / self._length_divisor(most[candidates.source][:, None])
+        bound = candidates.log_probability / self._length_divisor(max_tokens[candidates.source][:, None])
         may = ~ends & (bound > finished.score_to_beat[candidates.source][:, None])
         return may & ((~ends).cumsum(dim=1) <= self.width)
 

@@ -34,10 +34,10 @@ class Greedy(TokenSearch):
     def __repr__(self) -> str:
         return "Greedy()" if self.repetition_penalty == 1 else f"Greedy(repetition_penalty={self.repetition_penalty})"
 
-    def draw_numbers(self, ids: Sequence[int], most: int) -> Float[Tensor, "1 most"]:
+    def draw_numbers(self, ids: Sequence[int], max_tokens: int) -> Float[Tensor, "1 max_tokens"]:
         """Return zeros. See ``TokenSearch.draw_numbers``."""
         del ids
-        return torch.zeros(1, most)
+        return torch.zeros(1, max_tokens)
 
     def choose(self, known: Float[Tensor, "rows vocabulary"], numbers: Tensor) -> Int[Tensor, " rows"]:
         """Choose the most probable token. See ``TokenSearch.choose``."""

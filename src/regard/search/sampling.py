@@ -85,12 +85,12 @@ class Sampling(TokenSearch):
         """The number of samples of each source, ``best``. See ``Search.rows``."""
         return self.best
 
-    def draw_numbers(self, ids: Sequence[int], most: int) -> Float[Tensor, "rows most"]:
+    def draw_numbers(self, ids: Sequence[int], max_tokens: int) -> Float[Tensor, "rows max_tokens"]:
         """Draw uniform numbers in (0, 1], from a generator that the seed and the source decide."""
         text = " ".join(map(str, [self.seed, *ids]))
         digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)
-        return 1 - torch.rand(most, self.best, generator=generator, dtype=torch.float64).T
+        return 1 - torch.rand(max_tokens, self.best, generator=generator, dtype=torch.float64).T
 
     def choose(self, known: Float[Tensor, "rows vocabulary"], numbers: Float[Tensor, " rows"]) -> Int[Tensor, " rows"]:
         """Draw a token for each row by its uniform number. See ``TokenSearch.choose``."""

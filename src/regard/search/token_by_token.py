@@ -57,14 +57,14 @@ class TokenSearch(Search):
     repetition_penalty: float
 
     @final
-    def stream(self, model: Decoder, source: Tensor, lengths: Tensor, *, most: int | None = None) -> Steps:
+    def stream(self, model: Decoder, source: Tensor, lengths: Tensor, *, max_tokens: int | None = None) -> Steps:
         """Decode like ``search``, and yield each step: an iterator of ``TokenStep``.
 
         ``send`` a set of rows to stop them: their hypotheses end with the token of the step, and are not ``finished``.
         The hypotheses are the value of the generator, which StopIteration carries. Arguments and errors as for
         ``search``.
         """
-        lengths, limits = self.prepare(model, source, lengths, most)
+        lengths, limits = self.prepare(model, source, lengths, max_tokens)
         return self._stream(model, source, lengths, limits)
 
     @final
@@ -73,16 +73,16 @@ class TokenSearch(Search):
         model: Decoder,
         source: Int[Tensor, "batch length"],
         lengths: Int[Tensor, " batch"],
-        most: Int[Tensor, " batch"],
+        max_tokens: Int[Tensor, " batch"],
     ) -> list[list[Hypothesis]]:
         """Choose the tokens of each source, step by step. See ``Search.decode``."""
-        return run_to_end(self._steps(model, source, lengths, most))
+        return run_to_end(self._steps(model, source, lengths, max_tokens))
 
     @abstractmethod
-    def draw_numbers(self, ids: Sequence[int], most: int) -> Float[Tensor, "rows most"]:
-        """Draw the random numbers of at most ``most`` steps for each row of a source, which the source decides.
+    def draw_numbers(self, ids: Sequence[int], max_tokens: int) -> Float[Tensor, "rows max_tokens"]:
+        """Draw the random numbers of at most ``max_tokens`` steps for each row of a source, which the source decides.
 
-        The first numbers do not depend on ``most``. A search without chance returns zeros.
+        The first numbers do not depend on ``max_tokens``. A search without chance returns zeros.
         """
 
     @abstractmethod
@@ -118,8 +118,8 @@ class TokenSearch(Search):
         self.check_found(hypotheses)
         return hypotheses
 
-    def _steps(self, model: Decoder, source: Tensor, lengths: Tensor, most: Tensor) -> Steps:
-        each, longest, limits = self.rows, int(most.max()), most.tolist()
+    def _steps(self, model: Decoder, source: Tensor, lengths: Tensor, max_tokens: Tensor) -> Steps:
+        each, longest, limits = self.rows, int(max_tokens.max()), max_tokens.tolist()
         sources = zip(source.tolist(), lengths.tolist(), strict=True)
         numbers = torch.cat([self.draw_numbers(ids[:length], longest) for ids, length in sources]).to(source.device)
         banned, end_ids = banned_token_ids(model), frozenset(model.end_ids)

@@ -246,7 +246,7 @@ def test_pages_give_the_texts_of_the_ordinary_cache(kind):
     generator = Generator(model)
     for prompt, (one,) in zip(prompts, generator.generate(prompts, max_tokens=14), strict=True):
         ids = torch.tensor([generator.prompt_ids(prompt, "")])
-        ((found,),) = Greedy().search(model, ids, torch.tensor([ids.shape[1]]), most=14)
+        ((found,),) = Greedy().search(model, ids, torch.tensor([ids.shape[1]]), max_tokens=14)
         assert one.text == model.tokenizer.decode(list(found.ids))
         assert one.log_probability == pytest.approx(found.log_probability, abs=1e-9)
     assert generator._memory is not None

@@ -169,9 +169,9 @@ def test_packed_documents_equal_each_alone(model):
 @pytest.mark.parametrize("search", [Greedy(), Beam(3)])
 def test_search_continues_prompts_of_different_lengths_as_each_alone(model, search):
     prompts, lengths = torch.randint(0, 31, (3, 7)), torch.tensor([7, 1, 4])
-    together = search.search(model, prompts, lengths, most=8)
+    together = search.search(model, prompts, lengths, max_tokens=8)
     for row, found in enumerate(together):
-        alone = search.search(model, prompts[row : row + 1, : lengths[row]], lengths[row : row + 1], most=8)[0]
+        alone = search.search(model, prompts[row : row + 1, : lengths[row]], lengths[row : row + 1], max_tokens=8)[0]
         assert [one.ids for one in found] == [one.ids for one in alone]
 
 

@@ -239,9 +239,9 @@ class TestScalings:
         options = {"suppress_tokens": [1], "pad_token_id": 2}  # no search writes the start token
         options |= {"attention_mask": torch.ones_like(ids), "max_new_tokens": new, "do_sample": False}
         theirs = peer.generate(ids, **options)[:, prompt:]
-        for found, row in zip(Greedy().search(model, ids, lengths, most=new), theirs.tolist(), strict=True):
+        for found, row in zip(Greedy().search(model, ids, lengths, max_tokens=new), theirs.tolist(), strict=True):
             assert found[0].ids == tuple(itertools.takewhile(lambda one: one not in (2, 3), row))
-        for found, row in zip(Beam(3).search(model, ids, lengths, most=new), ids, strict=True):
+        for found, row in zip(Beam(3).search(model, ids, lengths, max_tokens=new), ids, strict=True):
             text, expected = row, 0.0
             for one in found[0].ids:
                 with torch.no_grad():
@@ -343,9 +343,9 @@ def test_the_published_config_of_gemma_2(tmp_path):
 @pytest.mark.parametrize("search", [Greedy(), Beam(3)])
 def test_search_continues_prompts_of_different_lengths_as_each_alone(model, search):
     prompts, lengths = torch.randint(0, 31, (3, 7)), torch.tensor([7, 1, 4])
-    together = search.search(model, prompts, lengths, most=8)
+    together = search.search(model, prompts, lengths, max_tokens=8)
     for row, found in enumerate(together):
-        alone = search.search(model, prompts[row : row + 1, : lengths[row]], lengths[row : row + 1], most=8)[0]
+        alone = search.search(model, prompts[row : row + 1, : lengths[row]], lengths[row : row + 1], max_tokens=8)[0]
         assert [one.ids for one in found] == [one.ids for one in alone]
 
 

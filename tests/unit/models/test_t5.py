@@ -253,7 +253,9 @@ class TestParity:
             theirs = peer.generate(
                 input_ids=source.masked_fill(~tokens, 0), attention_mask=tokens.long(), **options, **choices
             )
-            for row, (found, *_) in zip(theirs.tolist(), search.search(model, source, lengths, most=9), strict=True):
+            for row, (found, *_) in zip(
+                theirs.tolist(), search.search(model, source, lengths, max_tokens=9), strict=True
+            ):
                 ended = row[1:].index(1) if 1 in row[1:] else 9
                 assert list(found.ids) == row[1 : ended + 1]
 
@@ -280,7 +282,7 @@ class TestParity:
         ):
             theirs = peer.generate(**call, **options, **choices)
             for row, (found, *_) in zip(
-                theirs.tolist(), search.search(model, source, tokens.sum(1), most=9), strict=True
+                theirs.tolist(), search.search(model, source, tokens.sum(1), max_tokens=9), strict=True
             ):
                 ended = next((place for place, one in enumerate(row[1:]) if one in ends), 9)
                 assert list(found.ids) == row[1 : ended + 1]
@@ -446,12 +448,14 @@ def test_initial_weights_have_the_published_sizes():
 @pytest.mark.parametrize("search", [Greedy(), Beam(width=4), Sampling(seed=3)], ids=repr)
 def test_a_text_does_not_depend_on_the_others_of_its_batch(model, search):
     sources, lengths = torch.randint(2, 31, (3, 7)), torch.tensor([7, 4, 1])
-    together = search.search(model, sources, lengths, most=8)
+    together = search.search(model, sources, lengths, max_tokens=8)
     if isinstance(search, Sampling):
         assert all(0 not in one.ids for (one, *_) in together)
         return
     for row in range(3):
-        ((alone, *_),) = search.search(model, sources[row : row + 1, : lengths[row]], lengths[row : row + 1], most=8)
+        ((alone, *_),) = search.search(
+            model, sources[row : row + 1, : lengths[row]], lengths[row : row + 1], max_tokens=8
+        )
         assert together[row][0].ids == alone.ids
         assert together[row][0].score == pytest.approx(alone.score, abs=1e-4)
 

@@ -52,7 +52,7 @@ def test_beam_as_wide_as_the_tree_equals_exhaustive_search(alpha, seed):
     next_logits, most = random_table(VOCABULARY, seed), 4
     width = 4 * 3 ** (most - 1)  # all continuations of all possible live hypotheses
     beam = Beam(width, length_penalty=alpha, best=width, patience=math.inf)
-    actual = beam.search(TableModel(next_logits, VOCABULARY), SOURCES, LENGTHS, most=most)
+    actual = beam.search(TableModel(next_logits, VOCABULARY), SOURCES, LENGTHS, max_tokens=most)
     for source, hypotheses in zip(sources(), actual, strict=True):
         assert_equal_hypotheses(
             hypotheses, oracle.exhaustive(bind_source(next_logits, source), END, BANNED_IDS, most, alpha)[:width]
@@ -72,7 +72,7 @@ def test_dropped_hypotheses_do_not_change_the_result(seed, width, share, alpha, 
     next_logits, best = random_table(VOCABULARY, seed, deviation), 1 + int(share * (width - 1))
     model = TableModel(next_logits, VOCABULARY)
     beam = Beam(width, length_penalty=alpha, best=best, patience=math.inf)
-    actual = beam.search(model, SOURCES, LENGTHS, most=most)
+    actual = beam.search(model, SOURCES, LENGTHS, max_tokens=most)
     for source, hypotheses in zip(sources(), actual, strict=True):
         assert_equal_hypotheses(
             hypotheses, oracle.beam(bind_source(next_logits, source), END, BANNED_IDS, most, width, alpha)[:best]
@@ -93,7 +93,7 @@ def test_patience_decides_when_a_source_is_finished(seed, width, share, alpha, m
     next_logits, best = random_table(VOCABULARY, seed, deviation), 1 + int(share * (width - 1))
     model = TableModel(next_logits, VOCABULARY)
     beam = Beam(width, length_penalty=alpha, best=best, patience=patience)
-    for source, hypotheses in zip(sources(), beam.search(model, SOURCES, LENGTHS, most=most), strict=True):
+    for source, hypotheses in zip(sources(), beam.search(model, SOURCES, LENGTHS, max_tokens=most), strict=True):
         expected = oracle.patient_beam(
             bind_source(next_logits, source), END, BANNED_IDS, most, width, alpha, best=best, patience=patience
         )
@@ -105,7 +105,7 @@ def test_patience_decides_when_a_source_is_finished(seed, width, share, alpha, m
 def test_width_1_without_penalty_is_greedy(seed, most):
     model = TableModel(random_table(VOCABULARY, seed), VOCABULARY)
     searches = Beam(1, length_penalty=0.0), Greedy()
-    for beam, greedy in zip(*(one.search(model, SOURCES, LENGTHS, most=most) for one in searches), strict=True):
+    for beam, greedy in zip(*(one.search(model, SOURCES, LENGTHS, max_tokens=most) for one in searches), strict=True):
         assert_equal_hypotheses(beam, greedy)
 
 
@@ -113,7 +113,7 @@ def test_large_vocabularies_are_searched_in_blocks():
     vocabulary, width, most = 2003, 3, 5
     next_logits = random_table(vocabulary, 8)
     beam = Beam(width, best=width, patience=math.inf)
-    hypotheses = beam.search(TableModel(next_logits, vocabulary), SOURCES, LENGTHS, most=most)
+    hypotheses = beam.search(TableModel(next_logits, vocabulary), SOURCES, LENGTHS, max_tokens=most)
     for source, those in zip(sources(), hypotheses, strict=True):
         assert_equal_hypotheses(
             those, oracle.beam(bind_source(next_logits, source), END, BANNED_IDS, most, width, 0.6)[:width]
@@ -125,9 +125,9 @@ class TestScore:
         """P(end) = 0.4 at once; A then the end 0.6 * 0.5. |Y| = 1 and 2; lp(1) = 1, lp(2) = 7/6 at alpha = 1."""
         model = scripted_model({(): {END: 0.4, A: 0.6}, (A,): {END: 0.5, B: 0.5}, (A, B): {END: 1.0}})
         one = SOURCES[:1], LENGTHS[:1]
-        hypotheses = Beam(3, length_penalty=0.0, best=3).search(model, *one, most=5)[0]
+        hypotheses = Beam(3, length_penalty=0.0, best=3).search(model, *one, max_tokens=5)[0]
         assert [(h.ids, round(math.exp(h.score), 6)) for h in hypotheses] == [((), 0.4), ((A,), 0.3), ((A, B), 0.3)]
-        hypotheses = Beam(3, length_penalty=1.0, best=3).search(model, *one, most=5)[0]
+        hypotheses = Beam(3, length_penalty=1.0, best=3).search(model, *one, max_tokens=5)[0]
         scores = {(): math.log(0.4), (A,): math.log(0.3) * 6 / 7, (A, B): math.log(0.3) * 6 / 8}
         assert [h.ids for h in hypotheses] == [(A, B), (), (A,)]
         assert [h.score for h in hypotheses] == pytest.approx([scores[h.ids] for h in hypotheses])
@@ -141,11 +141,11 @@ class TestScore:
         beta = 0.7
         cp = {(A,): beta * math.log(0.3), (B,): beta * (math.log(1.0) + math.log(1.0))}
         beam = Beam(2, length_penalty=0.0, coverage_penalty=beta, best=2)
-        hypotheses = beam.search(model, *one, most=3)[0]
+        hypotheses = beam.search(model, *one, max_tokens=3)[0]
         assert [h.ids for h in hypotheses] == [(B,), (A,)]
         assert [h.score for h in hypotheses] == pytest.approx([math.log(0.4) + cp[(B,)], math.log(0.6) + cp[(A,)]])
         assert [h.log_probability for h in hypotheses] == pytest.approx([math.log(0.4), math.log(0.6)])
-        without = Beam(2, length_penalty=0.0, best=2).search(model, *one, most=3)[0]
+        without = Beam(2, length_penalty=0.0, best=2).search(model, *one, max_tokens=3)[0]
         assert [h.ids for h in without] == [(A,), (B,)]
 
     def test_coverage_is_reordered_with_its_hypothesis(self):
@@ -159,7 +159,7 @@ class TestScore:
         model, most = TableModel(next_logits, VOCABULARY, attention_weights=attention_weights), 4
         width = 4 * 3 ** (most - 1)
         beam = Beam(width, length_penalty=0.6, coverage_penalty=0.5, best=width, patience=math.inf)
-        for source, hypotheses in zip(sources(), beam.search(model, SOURCES, LENGTHS, most=most), strict=True):
+        for source, hypotheses in zip(sources(), beam.search(model, SOURCES, LENGTHS, max_tokens=most), strict=True):
             expected = []
             for one in oracle.exhaustive(bind_source(next_logits, source), END, BANNED_IDS, most, 0.6):
                 steps = len(one.ids) + one.finished
@@ -169,7 +169,9 @@ class TestScore:
 
     def test_source_token_without_attention_gives_a_finite_score(self):
         model = scripted_model({(): {A: 1.0}}, attention_weights=lambda source, target: [1.0, 0.0])
-        hypotheses = Beam(2, coverage_penalty=0.2).search(model, torch.tensor([[4, 3]]), torch.tensor([2]), most=3)
+        hypotheses = Beam(2, coverage_penalty=0.2).search(
+            model, torch.tensor([[4, 3]]), torch.tensor([2]), max_tokens=3
+        )
         assert hypotheses[0][0].finished
         assert math.isfinite(hypotheses[0][0].score)
 
@@ -180,7 +182,7 @@ class TestRows:
     def test_finished_hypotheses_are_not_computed(self):
         """A or B, 0.9 and 0.1; A ends, and B (at 0.1 < 0.9) can no longer overtake."""
         model = scripted_model({(): {A: 0.9, B: 0.1}})
-        assert Beam(2, length_penalty=0.0).search(model, SOURCES, LENGTHS, most=9)[0][0].ids == (A,)
+        assert Beam(2, length_penalty=0.0).search(model, SOURCES, LENGTHS, max_tokens=9)[0][0].ids == (A,)
         assert model.rows == [3, 6]
 
     def test_finished_sources_are_not_computed(self):
@@ -191,7 +193,7 @@ class TestRows:
             return logits
 
         model = TableModel(next_logits, VOCABULARY)
-        hypotheses = Beam(1, length_penalty=0.0).search(model, SOURCES, LENGTHS, most=9)
+        hypotheses = Beam(1, length_penalty=0.0).search(model, SOURCES, LENGTHS, max_tokens=9)
         assert [one[0].ids for one in hypotheses] == [(A,) * 4, (A,) * 2, (A,) * 3]
         assert model.rows == [3, 3, 3, 2, 1]
 
@@ -204,7 +206,7 @@ class TestRows:
             (C,): {C: 1.0},
         }
         model = scripted_model(script)
-        hypotheses = Beam(3, length_penalty=0.0).search(model, SOURCES[:1], LENGTHS[:1], most=9)[0]
+        hypotheses = Beam(3, length_penalty=0.0).search(model, SOURCES[:1], LENGTHS[:1], max_tokens=9)[0]
         assert hypotheses[0].ids == (B, B)
         assert model.rows == [1, 3, 1]  # (B, B) at 0.5; (A, A) at 0.225 ties with (A) and cannot beat it
 
@@ -213,7 +215,7 @@ class TestRows:
         script = {(): {A: math.exp(-1.2), B: math.exp(-1.4)}} | {(B,) * n: {B: 1.0} for n in range(1, 5)}
         for alpha, ids in ((0.0, (A,)), (1.0, (B,) * 5)):
             hypotheses = Beam(2, length_penalty=alpha).search(
-                scripted_model(script), SOURCES[:1], LENGTHS[:1], most=20
+                scripted_model(script), SOURCES[:1], LENGTHS[:1], max_tokens=20
             )[0]
             assert hypotheses[0].ids == ids
 
@@ -223,7 +225,7 @@ class TestRows:
         for patience, ids, rows in ((1.0, (B,), [1, 2]), (1.5, (A, A), [1, 2, 1])):
             model = scripted_model(script)
             beam = Beam(2, length_penalty=3.0, patience=patience)
-            assert beam.search(model, SOURCES[:1], LENGTHS[:1], most=9)[0][0].ids == ids
+            assert beam.search(model, SOURCES[:1], LENGTHS[:1], max_tokens=9)[0][0].ids == ids
             assert model.rows == rows
 
     def test_states_are_reordered_only_if_rows_change(self, monkeypatch):
@@ -232,7 +234,7 @@ class TestRows:
         state = type(model.start(SOURCES, lengths=LENGTHS))
         reordered = state.reordered
         monkeypatch.setattr(state, "reordered", lambda self, rows: calls.append(rows) or reordered(self, rows))
-        Beam(1, length_penalty=0.0).search(model, SOURCES, LENGTHS, most=9)
+        Beam(1, length_penalty=0.0).search(model, SOURCES, LENGTHS, max_tokens=9)
         assert model.rows == [3] * 5
         assert calls == []
 
@@ -242,7 +244,7 @@ class TestEnd:
         model = scripted_model({(A,) * n: {A: 1.0} for n in range(50)})
         for most in (1, 2, 5):
             model.rows.clear()
-            hypotheses = Beam(2).search(model, SOURCES, LENGTHS, most=most)
+            hypotheses = Beam(2).search(model, SOURCES, LENGTHS, max_tokens=most)
             assert [(one[0].ids, one[0].finished) for one in hypotheses] == [((A,) * most, False)] * 3
             assert len(model.rows) == most
 
@@ -253,14 +255,14 @@ class TestEnd:
 
     def test_finished_hypotheses_come_before_truncated_ones(self):
         model = scripted_model({(): {A: 0.9, END: 0.1}, (A,): {A: 1.0}})
-        hypotheses = Beam(2, length_penalty=0.0, best=2).search(model, SOURCES[:1], LENGTHS[:1], most=2)[0]
+        hypotheses = Beam(2, length_penalty=0.0, best=2).search(model, SOURCES[:1], LENGTHS[:1], max_tokens=2)[0]
         assert [(one.ids, one.finished) for one in hypotheses] == [((), True), ((A, A), False)]
         assert hypotheses[0].score < hypotheses[1].score
 
     def test_fewer_hypotheses_than_requested(self):
         never = -math.inf
         model = TableModel(lambda source, target: np.array([never, never, never, 0.0, never]), 5)
-        hypotheses = Beam(3, best=3).search(model, SOURCES[:, :1], torch.tensor([1, 1, 1]), most=4)
+        hypotheses = Beam(3, best=3).search(model, SOURCES[:, :1], torch.tensor([1, 1, 1]), max_tokens=4)
         assert [[(one.ids, one.finished) for one in those] for those in hypotheses] == [[((), True)]] * 3
 
 
@@ -270,7 +272,7 @@ def test_padding_unknown_and_start_are_never_generated():
         logits[list(BANNED_IDS)] += 20
         return logits
 
-    hypotheses = Beam(4, best=4).search(TableModel(next_logits, VOCABULARY), SOURCES, LENGTHS, most=5)
+    hypotheses = Beam(4, best=4).search(TableModel(next_logits, VOCABULARY), SOURCES, LENGTHS, max_tokens=5)
     assert {token for those in hypotheses for one in those for token in one.ids} == {A, B, C}
     best = oracle.beam(lambda target: log_softmax(next_logits(sources()[0], target)), END, BANNED_IDS, 5, 4, 0.6)
     assert_equal_hypotheses(

@@ -117,7 +117,7 @@ def test_models_have_equal_logits(ours, theirs):
 
 @pytest.mark.parametrize("width", [2, 3, 5])
 def test_beam_search_finds_the_same(ours, theirs, width):
-    hypotheses = Beam(width, length_penalty=0.0, best=width).search(ours, SOURCES, LENGTHS, most=MAX_TOKENS)
+    hypotheses = Beam(width, length_penalty=0.0, best=width).search(ours, SOURCES, LENGTHS, max_tokens=MAX_TOKENS)
     expected = generate_with_transformers(theirs, width, width)
     for mine, its in zip(hypotheses, expected, strict=True):
         assert [one.ids for one in mine[: len(its)]] == [ids for ids, _ in its]
@@ -137,4 +137,4 @@ def test_greedy_search_finds_the_same(ours, theirs):
         suppress_tokens=[0, 1, 2],
     )
     expected = [_without_specials(ids) for ids in output.tolist()]
-    assert [one.ids for [one] in Greedy().search(ours, SOURCES, LENGTHS, most=MAX_TOKENS)] == expected
+    assert [one.ids for [one] in Greedy().search(ours, SOURCES, LENGTHS, max_tokens=MAX_TOKENS)] == expected

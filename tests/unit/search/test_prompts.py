@@ -125,7 +125,7 @@ def assert_equal_hypotheses(hypotheses, expected):
 def test_beam_continues_prompts_of_different_lengths(seed):
     next_logits = random_table(VOCABULARY, seed)
     hypotheses = Beam(4, best=4, length_penalty=0.6, patience=np.inf).search(
-        PromptedTable(next_logits), PROMPTS, LENGTHS, most=5
+        PromptedTable(next_logits), PROMPTS, LENGTHS, max_tokens=5
     )
     for prompt, found in zip(prompts(), hypotheses, strict=True):
         expected = oracle.beam(
@@ -139,7 +139,7 @@ class TestLanguageModel:
     @pytest.mark.parametrize("width", [1, 3])
     def test_beam_equals_that_without_a_cache(self, position, width):
         model = LanguageModel(position=position)
-        hypotheses = Beam(width, best=width, patience=np.inf).search(model, PROMPTS, LENGTHS, most=5)
+        hypotheses = Beam(width, best=width, patience=np.inf).search(model, PROMPTS, LENGTHS, max_tokens=5)
         for prompt, those in zip(prompts(), hypotheses, strict=True):
             assert_equal_hypotheses(
                 those, oracle.beam(next_log_probabilities(model, prompt), END, (0,), 5, width, 0.6)[:width]
@@ -147,7 +147,7 @@ class TestLanguageModel:
 
     def test_greedy_search_takes_the_likeliest_token(self, position):
         model = LanguageModel(position=position)
-        hypotheses = Greedy().search(model, PROMPTS, LENGTHS, most=5)
+        hypotheses = Greedy().search(model, PROMPTS, LENGTHS, max_tokens=5)
         for prompt, (one,) in zip(prompts(), hypotheses, strict=True):
             next_logits = next_log_probabilities(model, prompt)
             for place, token in enumerate([*one.ids, END] if one.finished else one.ids):
@@ -157,7 +157,7 @@ class TestLanguageModel:
     @pytest.mark.parametrize("search", slow_except([STRATEGIES[1], STRATEGIES[3]], STRATEGIES), ids=repr)
     def test_log_probabilities_equal_those_without_a_cache(self, position, search):
         model = LanguageModel(position=position)
-        for prompt, those in zip(prompts(), search.search(model, PROMPTS, LENGTHS, most=5), strict=True):
+        for prompt, those in zip(prompts(), search.search(model, PROMPTS, LENGTHS, max_tokens=5), strict=True):
             next_logits = next_log_probabilities(model, prompt)
             for one in those:
                 ids = [*one.ids, *([END] if one.finished else [])]
@@ -175,4 +175,4 @@ def test_positions_limit_the_number_of_tokens():
 
 def test_coverage_penalty_without_a_source_is_refused():
     with pytest.raises(RefusedError, match="coverage_penalty needs a model with a source"):
-        Beam(2, coverage_penalty=0.2).search(LanguageModel(), PROMPTS, LENGTHS, most=3)
+        Beam(2, coverage_penalty=0.2).search(LanguageModel(), PROMPTS, LENGTHS, max_tokens=3)

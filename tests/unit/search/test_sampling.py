@@ -18,9 +18,9 @@ DRAWS = 4000
 
 
 def draw_samples(next_logits, *, most, **options):
-    hypotheses = Sampling(best=DRAWS, **options).search(TableModel(next_logits, VOCABULARY), SOURCE, LENGTH, most=most)[
-        0
-    ]
+    hypotheses = Sampling(best=DRAWS, **options).search(
+        TableModel(next_logits, VOCABULARY), SOURCE, LENGTH, max_tokens=most
+    )[0]
     return Counter((*one.ids, *([END] if one.finished else [])) for one in hypotheses)
 
 
@@ -96,7 +96,7 @@ def test_log_probabilities_are_the_models_and_targets_are_sorted():
     next_logits = random_table(VOCABULARY, 14)
     known = bind_source(next_logits, (5, 6, 4, 3))
     model = TableModel(next_logits, VOCABULARY)
-    hypotheses = Sampling(seed=1, best=50, temperature=2.0, top_k=4).search(model, SOURCE, LENGTH, most=3)[0]
+    hypotheses = Sampling(seed=1, best=50, temperature=2.0, top_k=4).search(model, SOURCE, LENGTH, max_tokens=3)[0]
     for one in hypotheses:
         ids = (*one.ids, *([END] if one.finished else []))
         total = sum(known(ids[:place])[token] for place, token in enumerate(ids))
@@ -115,7 +115,7 @@ class TestSeed:
 
     def search(self, seed, rows=slice(None), best=4):
         model = TableModel(self.table(), VOCABULARY)
-        return Sampling(seed=seed, best=best).search(model, self.SOURCES[rows], self.LENGTHS[rows], most=9)
+        return Sampling(seed=seed, best=best).search(model, self.SOURCES[rows], self.LENGTHS[rows], max_tokens=9)
 
     def test_same_seed_gives_the_same_targets(self):
         first = self.search(1)
@@ -135,7 +135,7 @@ class TestSeed:
 
     def test_targets_are_independent_of_padding(self):
         model = TableModel(self.table(), VOCABULARY)
-        alone = Sampling(seed=2, best=4).search(model, self.SOURCES[1:2, :3], self.LENGTHS[1:2], most=9)
+        alone = Sampling(seed=2, best=4).search(model, self.SOURCES[1:2, :3], self.LENGTHS[1:2], max_tokens=9)
         assert alone[0] == self.search(2)[1]
 
     def test_targets_of_one_source_differ(self):

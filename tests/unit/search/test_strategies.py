@@ -56,7 +56,7 @@ def log_probability_of(model, source, one):
 class TestTransformer:
     def test_log_probabilities_equal_teacher_forcing(self, search, position):
         model = transformer(position=position)
-        for source, those in zip(sources(), search.search(model, SOURCES, LENGTHS, most=5), strict=True):
+        for source, those in zip(sources(), search.search(model, SOURCES, LENGTHS, max_tokens=5), strict=True):
             assert len(those) == getattr(search, "best", 1)
             for one in those:
                 assert one.log_probability == pytest.approx(log_probability_of(model, source, one), abs=1e-11)
@@ -65,9 +65,9 @@ class TestTransformer:
 
     def test_targets_are_independent_of_other_sources(self, search, position):
         model = transformer(position=position)
-        together = search.search(model, SOURCES, LENGTHS, most=5)
+        together = search.search(model, SOURCES, LENGTHS, max_tokens=5)
         for source, those in zip(sources(), together, strict=True):
-            alone = search.search(model, torch.tensor([source]), torch.tensor([len(source)]), most=5)[0]
+            alone = search.search(model, torch.tensor([source]), torch.tensor([len(source)]), max_tokens=5)[0]
             assert [one.ids for one in alone] == [one.ids for one in those]
             assert [one.score for one in alone] == pytest.approx([one.score for one in those], abs=1e-11)
 
@@ -76,11 +76,11 @@ class TestTransformer:
 class TestEveryStrategy:
     def test_model_is_in_eval_mode_during_the_search(self, search):
         model = transformer()
-        expected = search.search(model, SOURCES, LENGTHS, most=5)
+        expected = search.search(model, SOURCES, LENGTHS, max_tokens=5)
         model.train()
         model.encoder[1].eval()
         modes = [module.training for module in model.modules()]
-        assert search.search(model, SOURCES, LENGTHS, most=5) == expected
+        assert search.search(model, SOURCES, LENGTHS, max_tokens=5) == expected
         assert [module.training for module in model.modules()] == modes
         assert 0 < sum(modes) < len(modes)
 
@@ -108,8 +108,8 @@ class TestEveryStrategy:
         ):
             with pytest.raises(error, match=f"(?s){facts}"):
                 search.search(model, source, lengths)
-        with pytest.raises(OptionError, match="wrong most"):
-            search.search(model, SOURCES, LENGTHS, most=0)
+        with pytest.raises(OptionError, match="wrong max_tokens"):
+            search.search(model, SOURCES, LENGTHS, max_tokens=0)
         assert not model.training
 
     def test_nan_logits_are_refused(self, search):
@@ -125,7 +125,7 @@ class TestGreedy:
     @pytest.mark.parametrize("seed", range(5))
     def test_takes_the_likeliest_token_at_each_step(self, seed):
         next_logits = random_table(VOCABULARY, seed)
-        hypotheses = Greedy().search(TableModel(next_logits, VOCABULARY), SOURCES, LENGTHS, most=6)
+        hypotheses = Greedy().search(TableModel(next_logits, VOCABULARY), SOURCES, LENGTHS, max_tokens=6)
         for source, [one] in zip(sources(), hypotheses, strict=True):
             ids, total, next_log_probs = [], 0.0, bind_source(next_logits, source)
             while len(ids) < 6 and END not in ids:
@@ -171,7 +171,7 @@ def test_ids_0_and_1_may_be_ordinary_tokens(search, token):
     bias = torch.zeros(VOCABULARY, dtype=torch.float64)
     bias[token], bias[[model.pad_id, model.start_id]] = 40.0, 80.0
     model.output.bias = torch.nn.Parameter(bias)
-    hypotheses = search.search(model, torch.tensor([[0, 1, 3, 2]]), torch.tensor([4]), most=9)
+    hypotheses = search.search(model, torch.tensor([[0, 1, 3, 2]]), torch.tensor([4]), max_tokens=9)
     assert hypotheses[0][0].ids == (token,) * 9
 
 

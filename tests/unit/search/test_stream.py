@@ -27,8 +27,8 @@ def run_stream(steps, stop=None):
 @pytest.mark.parametrize("search", [Greedy(), Sampling(seed=3, best=2), Sampling(seed=1, top_p=0.7, min_p=0.01)])
 def test_a_stream_is_the_search_step_by_step(search):
     model = language_model()
-    expected = search.search(model, PROMPTS, LENGTHS, most=11)
-    steps, hypotheses = run_stream(search.stream(model, PROMPTS, LENGTHS, most=11))
+    expected = search.search(model, PROMPTS, LENGTHS, max_tokens=11)
+    steps, hypotheses = run_stream(search.stream(model, PROMPTS, LENGTHS, max_tokens=11))
     assert hypotheses == expected
     written = {row: [] for row in range(3 * search.rows)}
     for step in steps:
@@ -43,8 +43,8 @@ def test_a_stream_is_the_search_step_by_step(search):
 
 def test_rows_can_be_stopped():
     model = language_model()
-    whole = Greedy().search(model, PROMPTS, LENGTHS, most=11)
-    steps, cut = run_stream(Greedy().stream(model, PROMPTS, LENGTHS, most=11), {2: {1}})
+    whole = Greedy().search(model, PROMPTS, LENGTHS, max_tokens=11)
+    steps, cut = run_stream(Greedy().stream(model, PROMPTS, LENGTHS, max_tokens=11), {2: {1}})
     assert cut[1][0].ids == whole[1][0].ids[:3]
     assert not cut[1][0].finished
     assert [cut[row][0].ids for row in (0, 2)] == [whole[row][0].ids for row in (0, 2)]
@@ -53,7 +53,7 @@ def test_rows_can_be_stopped():
 
 def test_gradients_and_mode_are_untouched_between_steps():
     model = language_model().train()
-    steps = Greedy().stream(model, PROMPTS, LENGTHS, most=5)
+    steps = Greedy().stream(model, PROMPTS, LENGTHS, max_tokens=5)
     next(steps)
     assert torch.is_grad_enabled()
     steps.close()
@@ -62,10 +62,10 @@ def test_gradients_and_mode_are_untouched_between_steps():
 
 def test_every_end_token_ends_a_text():
     model = language_model()
-    ((free,), *_) = Greedy().search(model, PROMPTS, LENGTHS, most=11)
+    ((free,), *_) = Greedy().search(model, PROMPTS, LENGTHS, max_tokens=11)
     other = free.ids[4]
     model.config = model.config.__class__(**{**vars(model.config), "end_ids": (0, other)})
-    ((ended,), *_) = Greedy().search(model, PROMPTS, LENGTHS, most=11)
+    ((ended,), *_) = Greedy().search(model, PROMPTS, LENGTHS, max_tokens=11)
     assert ended.ids == free.ids[: free.ids.index(other)]
     assert ended.finished
 
@@ -88,7 +88,7 @@ def greedy_by_hand(model, prompt, penalty, most):
 @torch.no_grad()
 def test_repetition_penalty(penalty):
     model = language_model("llama")
-    found = Greedy(repetition_penalty=penalty).search(model, PROMPTS, LENGTHS, most=13)
+    found = Greedy(repetition_penalty=penalty).search(model, PROMPTS, LENGTHS, max_tokens=13)
     for (one,), ids, length in zip(found, PROMPTS.tolist(), LENGTHS.tolist(), strict=True):
         assert one.ids == greedy_by_hand(model, ids[:length], penalty, 13)
         total = 0.0
@@ -136,7 +136,7 @@ def test_draws_equal_those_of_a_sorted_vocabulary(seed, size, spread, top_p, min
 def test_min_p_1_is_greedy():
     model = language_model()
     greedy, sampled = (
-        [one[0].ids for one in search.search(model, PROMPTS, LENGTHS, most=7)]
+        [one[0].ids for one in search.search(model, PROMPTS, LENGTHS, max_tokens=7)]
         for search in (Greedy(), Sampling(seed=5, min_p=1.0))
     )
     assert greedy == sampled
