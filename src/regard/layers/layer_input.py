@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from regard.errors import DeviceError, DtypeError, ShapeError
-from regard.kernels.autocast import is_in_autocast
+from regard.errors import ShapeError
 from regard.layers.int8_linear import Int8Linear
+from regard.layers.weight_match import check_same_device, check_same_dtype
 from regard.validation import check_tokens
 
 
@@ -20,21 +20,7 @@ def check_layer_input(name: str, tokens: Tensor, projection: nn.Linear) -> None:
             got=str(tuple(tokens.shape)),
             do="put the batch first, and build the layer with the width of its tokens",
         )
-    weight = projection.weight
-    if tokens.device != weight.device:
-        raise DeviceError(
-            f"{name} tokens and the layer are on different devices",
-            expected=str(weight.device),
-            got=str(tokens.device),
-            do="move the tokens, or the layer, with .to(device)",
-        )
-    if tokens.dtype == weight.dtype:
-        return
+    check_same_device(f"{name} tokens", tokens, projection.weight, owner="the layer")
     is_quantized = isinstance(projection, Int8Linear)  # which multiplies tokens of any dtype
-    if not is_quantized and not is_in_autocast(tokens.device):
-        raise DtypeError(
-            f"{name} tokens and the layer have different dtypes",
-            expected=str(weight.dtype),
-            got=str(tokens.dtype),
-            do="convert the tokens, or the layer with .to(dtype)",
-        )
+    if not is_quantized:
+        check_same_dtype(f"{name} tokens", tokens, projection.weight, owner="the layer")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from regard.errors import DeviceError, DtypeError, ShapeError
-from regard.kernels.autocast import is_in_autocast
+from regard.errors import DtypeError, ShapeError
+from regard.layers.weight_match import check_same_device, check_same_dtype
 from regard.tensors import check_tensor
 from regard.validation import FLOATS
 
@@ -37,17 +37,5 @@ def check_pixels(pixels: object, weight: Tensor, channels: int) -> None:
             if swapped
             else "convert the pictures to as many channels as the model has",
         )
-    if pixels.device != weight.device:
-        raise DeviceError(
-            "pixels and the model are on different devices",
-            expected=str(weight.device),
-            got=str(pixels.device),
-            do="move the pixels, or the model, with .to(device)",
-        )
-    if pixels.dtype != weight.dtype and not is_in_autocast(pixels.device):
-        raise DtypeError(
-            "pixels and the model have different dtypes",
-            expected=str(weight.dtype),
-            got=str(pixels.dtype),
-            do="convert the pixels, or the model with .to(dtype)",
-        )
+    check_same_device("pixels", pixels, weight, owner="the model")
+    check_same_dtype("pixels", pixels, weight, owner="the model")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from torch import Tensor, dtype
-from torch import bool as torch_bool
+import torch
+from torch import Tensor
 
-from regard.errors import DeviceError, DtypeError, ShapeError
-from regard.kernels.autocast import is_in_autocast
+from regard.errors import DtypeError, ShapeError
+from regard.layers.weight_match import check_same_device, check_same_dtype
 from regard.tensors import check_tensor
 from regard.validation import check_tokens
 
@@ -25,15 +25,16 @@ def check_visible_tokens(tokens: object, visible: object, width: int, weight: Te
             got=str(tuple(tokens.shape)),
             do="build the layer with the width of its tokens",
         )
-    _check_place("tokens", tokens, weight)
-    if not is_in_autocast(tokens.device) and tokens.dtype != weight.dtype:
-        raise _dtype_error("tokens", weight.dtype, tokens.dtype)
+    check_same_device("tokens", tokens, weight, owner="the layer")
+    check_same_dtype("tokens", tokens, weight, owner="the layer")
     if visible is None:
         return
     check_tensor("visible", visible, "bools (batch, length), True where a token is not padding")
     assert isinstance(visible, Tensor)
-    if visible.dtype != torch_bool:
-        raise _dtype_error("visible", torch_bool, visible.dtype)
+    if visible.dtype != torch.bool:
+        raise DtypeError(
+            "visible has another dtype", expected="torch.bool", got=str(visible.dtype), do="convert with .to(dtype)"
+        )
     if visible.shape != tokens.shape[:2]:
         raise ShapeError(
             "visible does not fit the tokens",
@@ -41,20 +42,4 @@ def check_visible_tokens(tokens: object, visible: object, width: int, weight: Te
             got=str(tuple(visible.shape)),
             do="pass a bool for each token: True where it is not padding",
         )
-    _check_place("visible", visible, weight)
-
-
-def _check_place(name: str, tensor: Tensor, weight: Tensor) -> None:
-    if tensor.device != weight.device:
-        raise DeviceError(
-            f"{name} and the layer are on different devices",
-            expected=str(weight.device),
-            got=str(tensor.device),
-            do="move one of them with .to(device)",
-        )
-
-
-def _dtype_error(name: str, expected: dtype, got: dtype) -> DtypeError:
-    return DtypeError(
-        f"{name} of the layer have another dtype", expected=str(expected), got=str(got), do="convert with .to(dtype)"
-    )
+    check_same_device("visible", visible, weight, owner="the layer")

@@ -26,15 +26,16 @@ from torch import Tensor, nn
 
 from regard.audio import AudioProcessor
 from regard.audio.audio_processor import FILE as PROCESSOR_FILE
-from regard.errors import DeviceError, DtypeError, RefusedError, ShapeError, check_kind
-from regard.kernels.autocast import is_in_autocast
+from regard.errors import DtypeError, ShapeError, check_kind
+from regard.layers.weight_match import check_same_device, check_same_dtype
 from regard.masks import Mask
 from regard.models import checkpoint_reader, checkpoint_writer, sequence_files
 from regard.models.check_mechanisms import check_mechanisms
 from regard.models.config_file import ConfigFile
+from regard.models.visible_tokens import find_visible_tokens
 from regard.models.weight_names import WeightNames
 from regard.tensors import check_tensor
-from regard.validation import FLOATS, check_mask
+from regard.validation import FLOATS
 
 
 @final
@@ -229,20 +230,8 @@ def check_features(features: object, weight: Tensor, bands: int) -> None:
             if features.dim() == 2
             else "make them with the processor of this model",
         )
-    if features.device != weight.device:
-        raise DeviceError(
-            "features and the model are on different devices",
-            expected=str(weight.device),
-            got=str(features.device),
-            do="move the features, or the model, with .to(device)",
-        )
-    if features.dtype != weight.dtype and not is_in_autocast(features.device):
-        raise DtypeError(
-            "features and the model have different dtypes",
-            expected=str(weight.dtype),
-            got=str(features.dtype),
-            do="convert the features, or the model with .to(dtype)",
-        )
+    check_same_device("features", features, weight, owner="the model")
+    check_same_dtype("features", features, weight, owner="the model")
 
 
 def find_visible_frames(mask: object, features: Tensor) -> Bool[Tensor, "batch frames"] | None:
@@ -250,17 +239,10 @@ def find_visible_frames(mask: object, features: Tensor) -> Bool[Tensor, "batch f
 
     Raises ShapeError for a mask of another size, RefusedError for one that shows a frame to some queries or heads only.
     """
-    check_mask(mask)
-    if mask is None:
-        return None
-    assert isinstance(mask, Mask)
-    if mask.depends_on_query or mask.heads not in (None, 1):
-        raise RefusedError(
-            "a mask of a sound shows a frame to all tokens, or hides it from all: convolutions mix neighbours",
-            expected="masks.padding(lengths), or masks.keep(visible[:, None, None, :])",
-            got=repr(mask),
-            do="pass the mask that model.processor returns",
-        )
-    batch, frames = features.shape[:2]
-    mask.check(batch, 1, 1, frames)
-    return mask.dense(1, frames, device=features.device)[:, 0, 0].expand(batch, frames)
+    return find_visible_tokens(
+        mask,
+        (features.shape[0], features.shape[1]),
+        features.device,
+        what="a mask of a sound shows a frame to all tokens, or hides it from all: convolutions mix neighbours",
+        do="pass the mask that model.processor returns",
+    )

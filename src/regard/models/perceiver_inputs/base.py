@@ -10,9 +10,7 @@ from typing import Any, ClassVar, final
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regard.errors import RefusedError
-from regard.masks import Mask
-from regard.validation import check_mask
+from regard.models.visible_tokens import find_visible_tokens
 
 
 @final
@@ -86,17 +84,10 @@ def find_visible(mask: object, features: Tensor) -> Bool[Tensor, "batch tokens"]
 
     Raises ShapeError for a mask of another size, RefusedError for one that shows a token to some latents or heads only.
     """
-    check_mask(mask)
-    if mask is None:
-        return None
-    assert isinstance(mask, Mask)
-    if mask.depends_on_query or mask.heads not in (None, 1):
-        raise RefusedError(
-            "a mask of a Perceiver's input shows a token to all latents, or hides it from all",
-            expected="masks.padding(lengths), or masks.keep(visible[:, None, None, :])",
-            got=repr(mask),
-            do="leave other masks out: latents have no order",
-        )
-    batch, tokens = features.shape[:2]
-    mask.check(batch, 1, 1, tokens)
-    return mask.dense(1, tokens, device=features.device)[:, 0, 0].expand(batch, tokens)
+    return find_visible_tokens(
+        mask,
+        (features.shape[0], features.shape[1]),
+        features.device,
+        what="a mask of a Perceiver's input shows a token to all latents, or hides it from all",
+        do="leave other masks out: latents have no order",
+    )
