@@ -34,7 +34,6 @@ from regard.errors import (
     check_count,
     check_flag,
     check_number,
-    check_size,
     short_repr,
 )
 from regard.masks import Mask, padding
@@ -95,7 +94,6 @@ class AudioProcessor:
         check_count("rate", self.rate, least=RATES[0], most=RATES[1])
         for name in ("mels", "fft", "window", "hop"):
             check_count(name, getattr(self, name), most=2**16)
-        check_size("window", self.window)
         check_flag("normalise", self.normalise)
         check_number("floor", self.floor, above=0.0)
         check_number("max_seconds", self.max_seconds, above=0.0, most=float(MAX_SECONDS))

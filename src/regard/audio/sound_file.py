@@ -89,11 +89,6 @@ def read_sound_header(
         return opened.samplerate, opened.frames / opened.samplerate
 
 
-def is_sound_name(path: Path) -> bool:
-    """Whether the name of a file ends like that of a sound that can be read."""
-    return SOUNDS.is_name(path)
-
-
 def load_soundfile() -> None:
     """Import soundfile and soxr. Raises MissingPackageError if one of them is not installed."""
     try:

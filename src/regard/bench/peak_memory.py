@@ -49,7 +49,7 @@ class CaseProcess:
 
     @staticmethod
     def is_supported() -> bool:
-        """Whether this system can fork, and says how much memory a process used."""
+        """Whether this system can fork: a process of its own tells how much memory a case used."""
         return hasattr(os, "fork")
 
     def __enter__(self) -> CaseProcess:

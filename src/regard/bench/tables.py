@@ -35,7 +35,8 @@ def describe_settings(report: BenchReport) -> str:
     """Describe the shape, dtype and machine in a line."""
     settings, machine = report.settings, report.machine
     parts = [
-        f"batch {settings.batch}, {settings.heads} heads of {settings.head_dim}, {settings.dtype}",
+        f"batch {settings.batch}, {settings.heads} {'head' if settings.heads == 1 else 'heads'} of "
+        f"{settings.head_dim}, {settings.dtype}",
         "causal" if settings.causal else "without a mask",
         "forward and backward" if settings.backward else "forward",
         f"{settings.device}: {machine['processor']}, {machine['threads']} of {machine['cores']} threads",

@@ -68,7 +68,7 @@ def plan_files(data: str, out: Path | None, form: str | None) -> list[FileToEmbe
     _report_subfolders(Path(data))
     if out is None or form is None:
         raise OptionError(
-            f"{len(sources):,} input files need a folder for their outputs, and a format",
+            "the outputs of a folder's files need a folder, and a format",
             expected="--out FOLDER --format npy, jsonl or parquet",
             got=", ".join(["no --out"] * (out is None) + ["no --format"] * (form is None)),
             do="for example -o vectors --format npy",

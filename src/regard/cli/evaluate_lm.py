@@ -102,7 +102,8 @@ def _to_text(scores: LanguageModelScores) -> str:
     lines = [
         f"loss {scores.loss:.4f}   perplexity {scores.perplexity:,.3f}   "
         f"bits per byte {scores.bits_per_byte:.4f}   bits per character {scores.bits_per_character:.4f}",
-        f"{scores.documents:,} {documents}, {scores.tokens:,} tokens predicted, {scores.characters:,} characters; "
+        f"{scores.documents:,} {documents}, {scores.tokens:,} tokens predicted, {scores.characters:,} "
+        f"{'character' if scores.characters == 1 else 'characters'}; "
         f"window of {scores.length:,} tokens, stride {scores.stride:,}",
     ]
     if scores.unknown:

@@ -280,7 +280,7 @@ def _no_cross_attention_error(memory: Tensor) -> OptionError:
         "this block has no cross-attention, but a memory was passed",
         expected="memory=None",
         got=f"memory {tuple(memory.shape)}",
-        do="build it with cross_attention=True",
+        do="build it with cross_attention= and cross_attention_residual=, or by decoder_block(cross_attention=True)",
     )
 
 

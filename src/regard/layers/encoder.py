@@ -24,7 +24,7 @@ from regard.positions.base import PairBias, Rotation
 @final
 @explain_arguments
 class EncoderBlock(CheckpointedBlock):
-    """Encoder block: self-attention, then feed-forward. Each residual is a ``PreNorm`` or ``PostNorm``."""
+    """Encoder block: self-attention, then feed-forward. Each has a ``Residual`` around it, such as ``PreNorm``."""
 
     def __init__(
         self,

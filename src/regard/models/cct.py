@@ -254,16 +254,6 @@ class Cct(ImageEncoder):
         return ImageOutput(hidden, pooled, logits, tuple(kept) if keep_layers else None)
 
     @property
-    def picture_size(self) -> tuple[int, int]:
-        """The height and width, in pixels, of the pictures that the model was trained for."""
-        return self.config.picture_size
-
-    @property
-    def channels(self) -> int:
-        """The number of channels of a picture."""
-        return self.config.channels
-
-    @property
     def width(self) -> int:
         """The number of components of a hidden state."""
         return self.config.width

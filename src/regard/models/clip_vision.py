@@ -189,16 +189,6 @@ class ClipVision(ImageEncoder):
         return self.config.width if self.config.projection is None else self.config.projection
 
     @property
-    def picture_size(self) -> tuple[int, int]:
-        """The height and width, in pixels, that positions were learned for; for others they are interpolated."""
-        return self.config.picture_size
-
-    @property
-    def channels(self) -> int:
-        """The number of channels of a picture."""
-        return self.config.channels
-
-    @property
     def width(self) -> int:
         """The number of components of a hidden state."""
         return self.config.width

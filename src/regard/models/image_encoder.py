@@ -140,14 +140,18 @@ class ImageEncoder(nn.Module, ABC):
         return self.width
 
     @property
-    @abstractmethod
     def picture_size(self) -> tuple[int, int]:
-        """The height and width, in pixels, of the pictures that the model was trained for."""
+        """The height and width, in pixels, of the pictures that the model was trained for.
+
+        Positions that were learned are interpolated for others.
+        """
+        size: tuple[int, int] = self.config.picture_size
+        return size
 
     @property
-    @abstractmethod
     def channels(self) -> int:
         """The number of channels of a picture."""
+        return int(self.config.channels)
 
     @property
     @abstractmethod

@@ -179,16 +179,6 @@ class Swin(ImageEncoder):
         return ImageOutput(hidden, pooled, logits, tuple(kept) if keep_layers else None)
 
     @property
-    def picture_size(self) -> tuple[int, int]:
-        """The height and width, in pixels, of the pictures that the model was trained for."""
-        return self.config.picture_size
-
-    @property
-    def channels(self) -> int:
-        """The number of channels of a picture."""
-        return self.config.channels
-
-    @property
     def width(self) -> int:
         """The number of components of a hidden state after the last layer."""
         return self.config.last_width

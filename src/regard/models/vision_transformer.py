@@ -259,16 +259,6 @@ class VisionTransformer(ImageEncoder, ABC):
         self.head = nn.Linear(config.width, len(config.labels)) if config.labels else None
 
     @property
-    def picture_size(self) -> tuple[int, int]:
-        """The height and width, in pixels, that positions were learned for; for others they are interpolated."""
-        return self.config.picture_size
-
-    @property
-    def channels(self) -> int:
-        """The number of channels of a picture."""
-        return self.config.channels
-
-    @property
     def width(self) -> int:
         """The number of components of a hidden state."""
         return self.config.width

@@ -2,19 +2,16 @@
 
 import json
 import math
-import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 import regard.bench
-from regard.bench import BenchCase
 from regard.bench.peak_memory import CaseProcess
-from regard.bench.run import _measure_first_call
 from regard.bench.settings import BenchSettings
 from regard.comparison import MechanismChoice
+from script_process import run_script
 
 LENGTH, HEADS, HEAD_DIM = 53, 3, 7
 
@@ -178,13 +175,23 @@ def test_a_length_whose_tokens_do_not_fit_is_not_started():
         assert "tokens alone need" in case.missing["time"]
 
 
-def test_a_registered_mechanism_is_measured_without_memory(monkeypatch):
-    """The process that measures memory does not have it, and so is not asked."""
-    table = sys.modules["regard.mechanism_catalogue"]._BY_NAME
-    monkeypatch.setitem(table, "another", replace(table["linear"], name="another"))
-    settings = BenchSettings(lengths=[11], heads=2, head_dim=5)
-    case = _measure_first_call(BenchCase("another", 11), MechanismChoice("another"), settings, CaseProcess(settings))
-    assert "registered in this process" in case.missing["peak_bytes"]
+REGISTERED = """
+import regard
+from dataclasses import replace
+(linear,) = (row for row in regard.catalogue() if row.name == "linear")
+regard.register_mechanism(replace(linear, name="another"))
+import regard.bench
+report = regard.bench.run({"another": {}}, lengths=[11], heads=2, head_dim=5, seconds=0.01)
+case = report.case("another", 11)
+assert case.time is not None, case.missing
+assert "registered in this process" in case.missing["peak_bytes"], case.missing
+"""
+
+
+def test_a_registered_mechanism_is_measured_without_memory():
+    """The process that measures memory does not have it, and so is not asked, whatever is imported first."""
+    result = run_script(REGISTERED)
+    assert result.returncode == 0, result.stderr[-2000:]
 
 
 @pytest.mark.usefixtures("without_processes")

@@ -56,7 +56,8 @@ def test_every_choice_for_a_short_text_can_be_built():
     for row in regard.catalogue():
         for length in (1, 2, 3, 16, 61):
             choice, _ = MechanismChoice(row.name).fitted(length)
-            regard.mechanism(row.name, heads=2, head_dim=4, **choice.options)
+            built = regard.mechanism(row.name, heads=2, head_dim=4, **choice.options)
+            assert type(built) is row.mechanism
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from quiet_report import QuietReport
 from regard.errors import OutputExistsError
 from regard.models import BertConfig, Gpt2Config
 from regard.models.t5_config import T5Config
@@ -20,7 +21,7 @@ from regard.tasks.masked_language_modelling import MaskedLanguageModelRecipe, Ma
 from regard.tasks.recipe_fields import to_json_value
 from regard.tasks.transcription import TranscriptionRecipe, TranscriptionTask
 from regard.tasks.translation import TranslationRecipe, TranslationTask
-from regard.train import Report, Schedule, Settings, run
+from regard.train import Schedule, Settings, run
 from regard.train.run_folder import RunFolder
 from small_language_models import write_documents
 
@@ -67,20 +68,6 @@ def test_each_field_may_be_missing(name, tmp_path):
         changed = {first: {**fields[first], rest: other_value(value)}} if rest else {first: other_value(value)}
         with pytest.raises(OutputExistsError, match=f"another {missing}"):
             folder.check_same({**fields, **changed, "seed": 1}, task.recipe_defaults())
-
-
-class QuietReport(Report):
-    def numbers(self, step, kind, values):
-        pass
-
-    def samples(self, step, lines):
-        pass
-
-    def say(self, message):
-        pass
-
-    def close(self):
-        pass
 
 
 def test_a_run_without_the_field_goes_on(tmp_path):

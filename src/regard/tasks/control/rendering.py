@@ -88,13 +88,13 @@ def render_frame(environment: Any) -> bytes:
     return encode_png(pixels.astype(np.uint8))
 
 
-def encode_png(pixels: np.ndarray, *, side: int = MAX_SIDE) -> bytes:
-    """Encode pixels (height, width, 3) as a PNG of at most 256 colours and ``side`` pixels in height and width."""
+def encode_png(pixels: np.ndarray) -> bytes:
+    """Encode pixels (height, width, 3) as a PNG of at most 256 colours and ``MAX_SIDE`` pixels in height and width."""
     from PIL import Image
 
     picture = Image.fromarray(pixels)
-    if max(picture.size) > side:
-        scale = side / max(picture.size)
+    if max(picture.size) > MAX_SIDE:
+        scale = MAX_SIDE / max(picture.size)
         smaller = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
         picture = picture.resize(smaller, Image.Resampling.LANCZOS)
     file = io.BytesIO()

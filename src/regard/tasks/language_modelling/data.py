@@ -91,7 +91,7 @@ def _hold_out_end(text: str, held: int) -> tuple[list[str], list[str]]:
         raise DataError(
             "the text is too short to hold some of it out for validation",
             expected="at least 20 characters",
-            got=f"{len(text)} characters",
+            got=f"{len(text)} {'character' if len(text) == 1 else 'characters'}",
             do="give more text, or validation texts: validation=... (--valid)",
         )
     return [text[:-held]], [text[-held:]]

@@ -10,12 +10,13 @@ import pytest
 import torch
 
 import regard
+from quiet_report import QuietReport
 from regard.classification import Classifier
 from regard.errors import CheckpointError, DataError, OptionError, OutputExistsError, RegardError
 from regard.models import Perceiver, PerceiverConfig, PerceiverTextEncoder, TextInput, TextOutput
 from regard.tasks.classification import ClassificationRecipe, ClassificationTask
 from regard.text.labelled import LabelFormat
-from regard.train import RankShard, Report, RunContext, Schedule, Settings, run
+from regard.train import RankShard, RunContext, Schedule, Settings, run
 from slow_parameters import slow_except
 from small_classifiers import NOUNS, classifier, labelled_texts, write_texts
 
@@ -41,20 +42,6 @@ def prepare(recipe, settings=SETTINGS):
     torch.manual_seed(1)
     task.prepare(RunContext(settings, said.append))
     return task, said
-
-
-class QuietReport(Report):
-    def numbers(self, step, kind, values):
-        pass
-
-    def samples(self, step, lines):
-        pass
-
-    def say(self, message):
-        pass
-
-    def close(self):
-        pass
 
 
 def test_trained_model_classifies(folder):

@@ -9,31 +9,18 @@ import torch
 
 from captioned_files import write_captioned
 from picture_files import write_folders
+from quiet_report import QuietReport
 from regard.errors import CheckpointError, DataError, OptionError
 from regard.models import Clip, contrastive_loss, load
 from regard.tasks.clip import ClipRecipe, ClipTask
 from regard.tasks.clip.loss import pair_loss
 from regard.tasks.clip.presets import choose_edge, choose_size
-from regard.train import RankShard, Report, RunContext, Schedule, Settings, run
+from regard.train import RankShard, RunContext, Schedule, Settings, run
 from small_clips import small_clip
 from training_process import last_weights
 
 TINY = {f"{tower}.{name}": value for tower in ("text", "vision")
         for name, value in {"layers": 1, "width": 16, "heads": 2, "inner": 13, "projection": 7}.items()}  # fmt: skip
-
-
-class QuietReport(Report):
-    def numbers(self, step, kind, values):
-        pass
-
-    def samples(self, step, lines):
-        pass
-
-    def say(self, message):
-        pass
-
-    def close(self):
-        pass
 
 
 @pytest.fixture

@@ -9,12 +9,13 @@ import pytest
 import torch
 
 import regard
+from quiet_report import QuietReport
 from regard.errors import CheckpointError, DataError, OptionError, OutputExistsError
 from regard.generation import score_texts
 from regard.models import Gpt2, Llama
 from regard.tasks.language_modelling import LanguageModelRecipe, LanguageModelTask
 from regard.tasks.language_modelling.blocks import PackedBlocks, RandomBlocks
-from regard.train import RankShard, Report, RunContext, Schedule, Settings, run
+from regard.train import RankShard, RunContext, Schedule, Settings, run
 from small_language_models import documents, language_model, write_documents
 
 SETTINGS = Settings(schedule=Schedule(peak=5e-3, warmup=5), steps=60, validate_every=30, average=1, precision="float32")
@@ -40,23 +41,6 @@ def prepare(recipe, settings=SETTINGS):
     torch.manual_seed(1)
     task.prepare(RunContext(settings, said.append))
     return task, said
-
-
-class QuietReport(Report):
-    def __init__(self):
-        self.shown = []
-
-    def numbers(self, step, kind, values):
-        pass
-
-    def samples(self, step, lines):
-        self.shown += lines
-
-    def say(self, message):
-        pass
-
-    def close(self):
-        pass
 
 
 @pytest.mark.parametrize(

@@ -8,30 +8,17 @@ import pytest
 import soundfile
 import torch
 
+from quiet_report import QuietReport
 from regard.errors import DataError, OptionError
 from regard.models.load import load_audio_encoder
 from regard.tasks.transcription import TranscriptionRecipe, TranscriptionTask
-from regard.train import RankShard, Report, RunContext, Schedule, Settings, run
+from regard.train import RankShard, RunContext, Schedule, Settings, run
 from small_audio_models import audio_model
 from sound_files import sound_bytes, tone
 from spelled_tones import spell, write_spelled
 from training_process import last_weights
 
 TINY = {"layers": 1, "width": 8, "heads": 2, "inner": 7, "kernel": 3, "dropout": 0.0}
-
-
-class QuietReport(Report):
-    def numbers(self, step, kind, values):
-        pass
-
-    def samples(self, step, lines):
-        pass
-
-    def say(self, message):
-        pass
-
-    def close(self):
-        pass
 
 
 @pytest.fixture
