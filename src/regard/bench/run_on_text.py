@@ -19,7 +19,7 @@ from regard.errors import OptionError, check_kind, check_size
 from regard.layers import MultiHeadAttention
 from regard.mechanisms import Mechanism
 from regard.models.base import Encoder
-from regard.models.load import load_encoder
+from regard.models.load_kind import load_encoder
 
 _LONGEST_DEFAULT = 512
 """Longest window by default, for a model without a maximum length."""

@@ -19,7 +19,7 @@ from torch import Tensor
 from regard.errors import CheckpointError, check_count, check_flag, check_kind, check_number
 from regard.layers.eval_mode import eval_mode
 from regard.models import TextClassifier
-from regard.models.load import load_classifier
+from regard.models.load_kind import load_classifier
 from regard.text.embedding import batches_by_length
 from regard.text.tokenizer import TokenizedText, check_text, check_texts
 

@@ -16,7 +16,7 @@ from regard.audio.sound_file import SOUNDS
 from regard.classification.picture_classifier import embed_pixels, get_processor
 from regard.classification.sound_classifier import embed_features, get_sound_processor
 from regard.media import MediaKind
-from regard.models.load import load_audio_encoder, load_image_encoder
+from regard.models.load_kind import load_audio_encoder, load_image_encoder
 from regard.vision.picture_file import PICTURES
 
 

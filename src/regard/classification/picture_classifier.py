@@ -20,7 +20,7 @@ from regard.classification.media_classifier import MediaClassifier, check_list
 from regard.errors import CheckpointError, check_count, check_kind
 from regard.layers.eval_mode import eval_mode
 from regard.models import ImageEncoder
-from regard.models.load import load_image_classifier
+from regard.models.load_kind import load_image_classifier
 from regard.vision import ImageProcessor
 from regard.vision.picture_file import PICTURES, Picture
 

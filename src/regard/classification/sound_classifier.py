@@ -21,7 +21,7 @@ from regard.errors import CheckpointError, check_count, check_kind
 from regard.layers.eval_mode import eval_mode
 from regard.models import AudioEncoder
 from regard.models.audio_encoder import AudioEncoderOutput
-from regard.models.load import load_audio_encoder
+from regard.models.load_kind import load_audio_encoder
 
 BATCH = 32
 """Default sounds of a batch."""

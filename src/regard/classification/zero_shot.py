@@ -21,7 +21,7 @@ from regard.classification.picture_classifier import BATCH, PicturePredictor
 from regard.errors import OptionError, check_kind, short_repr
 from regard.layers.eval_mode import eval_mode
 from regard.models import Clip
-from regard.models.load import load_clip
+from regard.models.load_kind import load_clip
 from regard.text import Embedder
 
 PLACE = "{}"

@@ -281,7 +281,7 @@ def _load_embedder(model: str, dtype: str, name: str, options: EmbeddingOptions)
     import torch
 
     from regard.layers.precision import say_if_slower
-    from regard.models.load import load_encoder
+    from regard.models.load_kind import load_encoder
     from regard.text.embedding import Embedder
     from regard.text.vector_files import find_format
 

@@ -81,7 +81,7 @@ def lm(
 
     from regard.cli.progress import count_progress
     from regard.generation import score_texts
-    from regard.models.load import load_language_model
+    from regard.models.load_kind import load_language_model
     from regard.text.documents import read_and_report_documents
 
     loaded = load_language_model(model, device=device, dtype=getattr(torch, dtype))

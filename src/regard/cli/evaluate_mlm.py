@@ -77,7 +77,7 @@ def mlm(
     from regard.cli.progress import count_progress
     from regard.generation.masked_scores import score_masked_texts
     from regard.layers.precision import say_if_slower
-    from regard.models.load import load_masked_language_model
+    from regard.models.load_kind import load_masked_language_model
     from regard.text.documents import read_and_report_documents
 
     loaded = load_masked_language_model(model, device=device, dtype=getattr(torch, dtype))

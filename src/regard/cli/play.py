@@ -101,7 +101,7 @@ def play(
     """Let a Gato act in environments; measure, record and show it."""
     check_output_file(out, overwrite=overwrite)
     _check_page(view, overwrite=overwrite)
-    from regard.models.load import load_gato
+    from regard.models.load_kind import load_gato
 
     loaded = load_gato(model, device=device)
     names = _choose_environments(loaded, environments or [])

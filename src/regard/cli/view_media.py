@@ -62,7 +62,7 @@ def _make_reader(model: str, labels: list[str]) -> Callable[..., PictureReading]
     Raises OptionError for several labels of a model that is no CLIP.
     """
     if labels and has_clip_model(model):
-        from regard.models.load import load_clip
+        from regard.models.load_kind import load_clip
         from regard.view.read_clip import read_clip_attention
 
         return partial(read_clip_attention, load_clip(model), texts=labels)
@@ -73,7 +73,7 @@ def _make_reader(model: str, labels: list[str]) -> Callable[..., PictureReading]
             got=f"{len(labels)} of --label",
             do="leave out all but one",
         )
-    from regard.models.load import load_image_encoder
+    from regard.models.load_kind import load_image_encoder
     from regard.view.read_picture import read_picture_attention
 
     return partial(read_picture_attention, load_image_encoder(model), label=labels[0] if labels else None)
@@ -85,7 +85,7 @@ def read_sounds(model: str | None, arguments: list[str]) -> list[SoundReading]:
     Raises OptionError for a model that reads no sounds, too many sounds or none.
     """
     from regard.audio.sound_file import SOUNDS
-    from regard.models.load import load_audio_encoder
+    from regard.models.load_kind import load_audio_encoder
     from regard.view.read_sound import read_sound_attention
 
     name, paths = _check_files(model, arguments, SOUNDS)

@@ -24,7 +24,8 @@ from regard.generation.text_generator import MAX_TOKENS, TextGenerator, check_op
 from regard.generation.text_stream import TextStream
 from regard.layers.eval_mode import eval_mode
 from regard.models.causal_language_model import CausalLanguageModel
-from regard.models.load import load_language_model, resolve_base
+from regard.models.load import resolve_base
+from regard.models.load_kind import load_language_model
 from regard.models.model_folder import LANGUAGE_MODEL, resolve_folder
 from regard.search.base import Hypothesis
 from regard.search.token_by_token import TokenSearch

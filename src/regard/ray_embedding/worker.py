@@ -94,7 +94,7 @@ class ChunkEmbedder:
         """Load the model once. Raises CheckpointError if it is another one than on the machine of the command."""
         import torch
 
-        from regard.models.load import load_encoder
+        from regard.models.load_kind import load_encoder
         from regard.text.embedding import Embedder
         from regard.text.vector_files import find_format
 

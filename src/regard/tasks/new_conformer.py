@@ -13,7 +13,7 @@ import torch
 from regard.audio import AudioProcessor
 from regard.classification.sound_classifier import get_sound_processor
 from regard.models import AudioEncoder, Conformer, ConformerConfig
-from regard.models.load import load_audio_encoder
+from regard.models.load_kind import load_audio_encoder
 from regard.tasks.describe_size import describe_weights
 from regard.tasks.hyperparameters import apply_hyperparameters
 from regard.tasks.sound_batches import SoundBatches

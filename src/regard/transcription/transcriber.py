@@ -20,7 +20,7 @@ from regard.classification.sound_classifier import ACCEPTS, BATCH, get_sound_pro
 from regard.errors import CheckpointError, check_count, check_kind
 from regard.models import AudioEncoder
 from regard.models.ctc import LabelSpan, decode_ctc_spans
-from regard.models.load import load_audio_encoder
+from regard.models.load_kind import load_audio_encoder
 from regard.transcription.text_labels import TextLabels
 
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from regard.errors import CheckpointError, DataError, OptionError, RefusedError, check_count, check_kind, short_repr
 from regard.models import EncoderDecoder
-from regard.models.load import load_translator
+from regard.models.load_kind import load_translator
 from regard.search import Beam, Hypothesis, Search
 from regard.text.alignments import Alignment, expand_links, links, word_weights
 from regard.text.placeholders import UNPROTECTED, ProtectedPair, ProtectedText, protect

@@ -18,7 +18,8 @@ from regard.layers import checkpoint_activations
 from regard.layers.convolutional_tokenizer import ConvolutionalTokenizer
 from regard.layers.sequence_pooling import SequencePooling
 from regard.models import Cct, CctConfig, TokenGrid, cct_2_3x2, cct_7_3x1, load
-from regard.models.load import is_image_model, load_image_classifier
+from regard.models.load import is_image_model
+from regard.models.load_kind import load_image_classifier
 
 SMALL = {
     "picture_size": (13, 11),

@@ -30,7 +30,7 @@ from regard.models import (
     contrastive_loss,
     load,
 )
-from regard.models.load import load_clip, load_encoder, load_image_classifier, load_image_encoder, load_translator
+from regard.models.load_kind import load_clip, load_encoder, load_image_classifier, load_image_encoder, load_translator
 from regard.vision import ImageProcessor
 from script_process import run_script
 from slow_parameters import slow_except

@@ -12,7 +12,7 @@ from regard import masks
 from regard.errors import CheckpointError, DataError, DtypeError, OptionError, RefusedError, ShapeError
 from regard.models import Conformer, ConformerConfig, ctc_loss, decode_ctc, load
 from regard.models.audio_encoder import AudioEncoderOutput
-from regard.models.load import load_audio_encoder, load_image_encoder
+from regard.models.load_kind import load_audio_encoder, load_image_encoder
 from small_audio_models import PROCESSOR, audio_model
 from small_image_models import image_classifier
 from sound_files import sound_bytes, tone

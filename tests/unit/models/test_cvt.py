@@ -17,7 +17,7 @@ from regard import masks
 from regard.errors import CheckpointError, DtypeError, OptionError, RefusedError, ShapeError
 from regard.layers import checkpoint_activations
 from regard.models import Cvt, CvtConfig, TokenGrid, cvt_13, cvt_21, load
-from regard.models.load import load_image_classifier
+from regard.models.load_kind import load_image_classifier
 from small_image_models import CVT
 
 SMALL = CVT | {

@@ -29,7 +29,7 @@ from regard.models import (
     TextClassifierConfig,
     load,
 )
-from regard.models.load import load_encoder
+from regard.models.load_kind import load_encoder
 from regard.models.roberta import ROBERTA_TYPES
 from regard.text import Embedder
 from regard.view.words_from_tokens import words_of

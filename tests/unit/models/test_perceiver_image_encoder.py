@@ -15,7 +15,8 @@ from regard.models import (
     PixelInput,
     TrainedPixelInput,
 )
-from regard.models.load import is_image_model, load_image_classifier, load_image_encoder
+from regard.models.load import is_image_model
+from regard.models.load_kind import load_image_classifier, load_image_encoder
 from regard.vision import ImageProcessor
 
 LABELS = ("cat", "dog", "owl")

@@ -22,7 +22,7 @@ from regard.layers.patch_merging import PatchMerging
 from regard.layers.stochastic_depth import StochasticDepth
 from regard.layers.window_partition import WindowPartition
 from regard.models import Swin, SwinConfig, TokenGrid, load, swin_base, swin_small, swin_tiny
-from regard.models.load import load_image_classifier
+from regard.models.load_kind import load_image_classifier
 from script_process import run_script
 from slow_parameters import slow_except
 

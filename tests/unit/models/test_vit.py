@@ -40,7 +40,7 @@ from regard.models import (
     vit_small,
     vit_tiny,
 )
-from regard.models.load import load_encoder, load_image_classifier, load_image_encoder
+from regard.models.load_kind import load_encoder, load_image_classifier, load_image_encoder
 from regard.vision import ImageProcessor
 from script_process import run_script
 from slow_parameters import slow_except

@@ -10,7 +10,7 @@ import torch
 
 from regard.errors import CheckpointError, unknown_name_error
 from regard.models import Clip, ClipConfig, ClipTextConfig, ClipVisionConfig
-from regard.models.load import load_clip
+from regard.models.load_kind import load_clip
 from regard.tasks.clip.presets import MOST_TOKENS, Size, choose_size
 from regard.tasks.clip.recipe import ClipRecipe
 from regard.tasks.describe_size import describe_layers, describe_weights

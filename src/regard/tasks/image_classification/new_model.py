@@ -26,7 +26,7 @@ from regard.models import (
     VitConfig,
 )
 from regard.models.initial_weights import choose_deviation
-from regard.models.load import load_image_classifier, load_image_encoder
+from regard.models.load_kind import load_image_classifier, load_image_encoder
 from regard.tasks.describe_size import describe_weights
 from regard.tasks.hyperparameters import Config, apply_hyperparameters
 from regard.tasks.image_classification.new_perceiver import PicturePerceiverConfig

@@ -22,7 +22,7 @@ from regard.models import (
     Vit,
     VitConfig,
 )
-from regard.models.load import load_image_classifier
+from regard.models.load_kind import load_image_classifier
 from regard.tasks.image_classification import ImageClassificationRecipe, ImageClassificationTask
 from regard.tasks.image_classification.batches import PictureBatch
 from regard.tasks.image_classification.loss import picture_loss, teacher_pixels

@@ -10,7 +10,7 @@ import torch
 
 from regard.audio import AudioProcessor
 from regard.errors import CheckpointError, OptionError
-from regard.models.load import load_audio_encoder
+from regard.models.load_kind import load_audio_encoder
 from regard.tasks.sound_classification import SoundClassificationRecipe, SoundClassificationTask
 from regard.tasks.sound_presets import SIZES, choose_rate, choose_size, make_processor
 from regard.train import RankShard, RunContext, Settings

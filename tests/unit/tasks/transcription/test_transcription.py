@@ -10,7 +10,7 @@ import torch
 
 from quiet_report import QuietReport
 from regard.errors import DataError, OptionError
-from regard.models.load import load_audio_encoder
+from regard.models.load_kind import load_audio_encoder
 from regard.tasks.transcription import TranscriptionRecipe, TranscriptionTask
 from regard.train import RankShard, RunContext, Schedule, Settings, run
 from small_audio_models import audio_model
