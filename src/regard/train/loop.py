@@ -309,9 +309,7 @@ class Trainer:
         """
         if not self.progress.best or self._processes.main_decides(self.out.expanduser().exists()):
             return
-        weights = {
-            name: tensor.clone() for name, tensor in self._gather_weights().items()
-        }  # copied, because the model's weights are replaced below
+        weights = self._copy_weights()
         result = Validation(score=0.0)
         if self._processes.is_main:
             state_dicts.set_weights(self._full_model, self.folder.load_snapshot(self.progress.best[0].name), self._tied)
@@ -332,9 +330,7 @@ class Trainer:
         if self.progress.step != self.progress.validated_at:
             self._validate()
         best, kept = self.progress.best, self.progress.kept
-        weights = {
-            name: tensor.clone() for name, tensor in self._gather_weights().items()
-        }  # copied, because the model's weights are replaced below
+        weights = self._copy_weights()
         if self._processes.is_main and len(best) > 1:
             mean = average_states(self.folder.load_snapshot(snapshot.name) for snapshot in best)
             state_dicts.set_weights(self._full_model, mean, self._tied)
@@ -350,6 +346,10 @@ class Trainer:
 
     def _gather_weights(self) -> dict[str, Tensor]:
         return state_dicts.get_weights(self._unwrapped_model, self._tied)
+
+    def _copy_weights(self) -> dict[str, Tensor]:
+        """Gather copies of the weights, for when those of the model are replaced."""
+        return {name: tensor.clone() for name, tensor in self._gather_weights().items()}
 
     def _save_checkpoint(self, weights: dict[str, Tensor]) -> None:
         """Write a checkpoint of ``weights``, the optimizer, the random number generators and the progress."""
