@@ -153,3 +153,11 @@ def test_wrong_options(run_here, tmp_path, options, code, message):
     assert message in result.stderr
     assert "Traceback" not in result.stderr
     assert (tmp_path / "there.html").read_text() == "old"
+
+
+def test_mechanisms_and_lengths_may_be_repeated(run):
+    options = ["--mechanism", "linear", "--mechanism", "retention,additive", "--length", "8", "--length", "16"]
+    result = run_shape(run, *options, "--causal", "--json")
+    found = json.loads(result.stdout)
+    assert [one["mechanism"] for one in found["cases"]] == ["dot_product", "linear", "retention", "additive"] * 2
+    assert sorted({one["length"] for one in found["cases"]}) == [8, 16]

@@ -157,3 +157,19 @@ def test_a_prompt_that_the_cache_cannot_hold_is_refused_and_leaves_no_file(run_h
     assert "bytes, for 100 texts of" in done.stderr
     assert not (folder / "out.jsonl").exists()
     assert run_here(*options, "--samples", 50).returncode == 0
+
+
+def test_prompts_that_cannot_be_used_are_left_out(run_here, folder):
+    (folder / "in.txt").write_bytes(b"the cat\nb\xff\na train\n")
+    options = ["generate", "--model", "m", "--data", "in.txt", "--greedy", "--max-tokens", 3]
+    assert run_here(*options).returncode == 3
+    done = run_here(*options, "--skip-bad")
+    assert done.returncode == 0
+    assert [json.loads(line)["prompt"] for line in done.stdout.splitlines()] == ["the cat", "a train"]
+    assert "without a text: line 2 of in.txt is not UTF-8" in done.stderr
+
+
+@pytest.mark.parametrize(("name", "is_json"), [("out.jsonl", True), ("out.txt", False), ("out", False)])
+def test_the_format_follows_from_the_suffix(run_here, folder, name, is_json):
+    assert run_here("generate", "--model", "m", "the cat", "--max-tokens", 3, "-o", name).returncode == 0
+    assert (folder / name).read_text(encoding="utf-8").startswith('{"prompt"' if is_json else "the cat")

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.errors import OptionError
+from regard.errors import OptionError, RefusedError
 from regard.search import Greedy, Sampling
 from small_language_models import language_model
 
@@ -148,3 +148,13 @@ def test_options_out_of_range_are_refused():
     for penalty in (0, -1.0, float("nan")):
         with pytest.raises(OptionError, match="repetition_penalty"):
             Greedy(repetition_penalty=penalty)
+
+
+@pytest.mark.parametrize("search", [Greedy(), Sampling(seed=1), Sampling(seed=3, best=2)])
+def test_no_token_of_a_model_with_nan_is_shown(search):
+    model = language_model()
+    with torch.no_grad():
+        model.token_embedding.weight[7] = torch.nan
+    steps = search.stream(model, PROMPTS[1:2], LENGTHS[1:2], max_tokens=11)
+    with pytest.raises(RefusedError, match="no token a finite log-probability"):
+        next(steps)

@@ -77,3 +77,11 @@ def test_an_unusable_file_of_lines_is_skipped_in_a_folder_and_refused_alone(tmp_
     assert reasons(tmp_path, **options) == [reason]
     with pytest.raises(DataError, match=reason.removeprefix("a file ")):
         list(read_documents([tmp_path / name], **options))
+
+
+def test_the_place_of_a_byte_of_another_encoding_is_named(tmp_path):
+    (tmp_path / "latin.txt").write_bytes("a\nb\ncafé".encode("latin1"))
+    with pytest.raises(DataError, match="is not UTF-8") as error:
+        list(read_documents([tmp_path / "latin.txt"]))
+    assert "byte 0xe9 in line 3, byte 8 of the file" in str(error.value)
+    assert "iconv" in str(error.value)

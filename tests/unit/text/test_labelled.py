@@ -228,3 +228,18 @@ def test_matrix_of_labels():
     with pytest.raises(DataError, match="labels that the model lacks") as raised:
         check_labels(texts, ("x", "y"), "the model")
     assert "'z' in line 1" in str(raised.value)
+
+
+@pytest.mark.parametrize("text", ["a\rb", "x" * 200_000], ids=["return", "long"])
+def test_a_first_row_that_is_no_path_of_a_picture(tmp_path, text):
+    """Tables are tried as lists of files first, by their first two rows."""
+    from regard.audio.sound_file import SOUNDS
+    from regard.media.tables import names_files
+
+    path = write(tmp_path / "a.csv", f"text,label\n{text},x\nb,y\n")
+    assert not names_files(path, SOUNDS)
+    rows, skipped = read(path)
+    assert rows[-1] == ("b", ("y",))
+    assert [reason for reason, _ in skipped] == (
+        ["the row is not valid CSV: a carriage return is outside of quotes"] if "\r" in text else []
+    )

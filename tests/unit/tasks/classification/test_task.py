@@ -351,3 +351,11 @@ def test_resume_with_changed_settings_is_refused(folder):
 def test_invalid_recipes_are_refused(tmp_path, options, without_shape_checks):
     with pytest.raises(OptionError):
         ClassificationRecipe(**{"data": (tmp_path / "a.tsv",), **options})
+
+
+def test_a_header_with_other_names_is_told(tmp_path):
+    rows = "".join(f"text {number},{'xy'[number % 2]}\n" for number in range(30))
+    for header, told in (("foo,bar\n", True), ("text,label\n", False), ("foo,x\n", False)):
+        (tmp_path / "a.csv").write_text(header + rows)
+        _, said = prepare(make_recipe(tmp_path, "a.csv"))
+        assert any("line 1 of" in one and "if it is a header" in one for one in said) == told
