@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,7 @@ import typer
 from regard.cli.completion import choice_completer
 from regard.cli.embed_media import embed_media
 from regard.cli.embed_output import FORMATS, choose_format, explain_early_end, open_parts, start_or_resume
-from regard.cli.embed_report import report_summary
+from regard.cli.embed_report import describe_counts, describe_model, report_summary
 from regard.cli.media_input import are_picture_paths, find_media_kind, has_clip_model
 from regard.cli.media_options import refuse_options
 from regard.cli.progress import line_progress
@@ -33,7 +34,9 @@ from regard.cli.verb import Verb
 from regard.errors import OptionError, check_choice
 
 if TYPE_CHECKING:
+    from regard.cli.embed_files import FilesRun
     from regard.text.embedding import Embedder
+    from regard.text.embedding_files import FileToEmbed
     from regard.text.embedding_job import EmbeddingOptions, EmbeddingSummary
     from regard.text.line_reader import Line, LineReader
     from regard.text.resumable_shards import ShardRecord, Shards
@@ -171,11 +174,14 @@ def embed(
         )
         return
     from regard.text.embedding_files import names_several_files
-    from regard.text.embedding_job import EmbeddingOptions, format_count
+    from regard.text.embedding_job import EmbeddingOptions
 
     options = EmbeddingOptions(tokens=tokens, batch=batch, truncate=truncate, skip_bad=skip_bad)
-    if ray is not None or names_several_files(data):
-        _embed_files(data, field, out, form, model, dtype, options, ray, resume=resume, overwrite=overwrite)
+    if names_several_files(data):
+        _embed_several(data, field, out, form, model, dtype, options, ray, resume=resume, overwrite=overwrite)
+        return
+    if ray is not None:
+        _embed_on_ray(data, field, out, form, model, dtype, options, ray, resume=resume, overwrite=overwrite)
         return
     name = choose_format(form, out)
     parts = None if out is None else open_parts(out, name, options, data, resume=resume, overwrite=overwrite)
@@ -194,14 +200,12 @@ def embed(
             after = start_or_resume(parts, _run_settings(name, field, dtype, embedder, options), resume=resume)
             with explain_early_end(parts):
                 summary = _write_vectors(lines, embedder, options, written, parts, after)
-            how = model if dtype == "float32" else f"{model} in {dtype}"
-            how += ", last layer" if tokens else f", {embedder.pooling}"
-            rows, vectors = format_count(summary.rows, "row"), format_count(summary.vectors, "vector")
-            say(f"{out}: {rows}, {vectors} of {written.width} float32 ({how})")
+            counts = describe_counts(summary.rows, summary.vectors, written.width)
+            say(f"{out}: {counts} ({describe_model(model, dtype, 'last layer' if tokens else str(embedder.pooling))})")
     report_summary(summary, out)
 
 
-def _embed_files(
+def _embed_several(
     data: str | None,
     field: str | None,
     out: Path | None,
@@ -214,67 +218,103 @@ def _embed_files(
     resume: bool,
     overwrite: bool,
 ) -> None:
-    """Embed several files, or a single one on a Ray cluster."""
+    """Embed several files, here or on a Ray cluster."""
     from regard.cli import embed_files
-    from regard.text.embedding_files import FileToEmbed, names_several_files
-    from regard.text.embedding_job import EmbeddingSummary, format_count
+    from regard.text.embedding_job import format_count
     from regard.text.vector_files import find_format
 
-    address = None
-    if ray is not None:
-        from regard.ray_embedding.supervisor import check_ray
+    address = None if ray is None else _find_cluster(ray, data, out)
+    files = embed_files.plan_files(str(data), out, form)
+    assert out is not None, "the plan needs it"
+    written = find_format(str(form))(tokens=options.tokens)
+    kept = embed_files.open_run(out, files, written, resume=resume, overwrite=overwrite)
+    embedder, run = _prepare_run(files, field, model, dtype, str(form), options)
+    left = embed_files.start_files(kept, run, resume=resume)
+    with embed_files.explain_early_end(left, kept):
+        total = _embed_left(left, run, embedder, address, model=model, dtype=dtype, names_sources=True)
+    kept.remove()
+    counts = f"{format_count(len(left), 'file')}, {describe_counts(total.rows, total.vectors, run.form.width)}"
+    how = "last layer" if options.tokens else str(embedder.pooling)
+    say(f"{out}: {counts} ({describe_model(model, dtype, how)})")
 
-        embed_files.check_ray_input(data, out)
-        address = check_ray(ray)
-    assert data is not None
-    several = names_several_files(data)
-    if several:
-        files = embed_files.plan_files(data, out, form)
-        assert out is not None
-        name = str(form)
-        kept = embed_files.open_run(
-            out, files, find_format(name)(tokens=options.tokens), resume=resume, overwrite=overwrite
-        )
-    else:
-        assert out is not None
-        name = choose_format(form, out)
-        files = [FileToEmbed(Path(data), out)]
-        kept = open_parts(out, name, options, data, resume=resume, overwrite=overwrite)
-        with open_texts([], data, field):  # an unreadable file is refused before a cluster is started
-            pass
+
+def _embed_on_ray(
+    data: str | None,
+    field: str | None,
+    out: Path | None,
+    form: str | None,
+    model: str,
+    dtype: str,
+    options: EmbeddingOptions,
+    ray: str,
+    *,
+    resume: bool,
+    overwrite: bool,
+) -> None:
+    """Embed a single file on a Ray cluster."""
+    from regard.cli import embed_files
+    from regard.text.embedding_files import FileToEmbed
+
+    address = _find_cluster(ray, data, out)
+    assert data is not None, "the check of the input for Ray needs it"
+    assert out is not None, "so does it need the output"
+    name = choose_format(form, out)
+    open_parts(out, name, options, data, resume=resume, overwrite=overwrite)
+    with open_texts([], data, field):  # an unreadable file is refused before a cluster is started
+        pass
+    files = [FileToEmbed(Path(data), out)]
+    embedder, run = _prepare_run(files, field, model, dtype, name, options)
+    embed_files.start_file(files[0], run.settings, resume=resume)
+    with embed_files.explain_early_end(files, None):
+        total = _embed_left(files, run, embedder, address, model=model, dtype=dtype, names_sources=False)
+    how = "last layer" if options.tokens else str(embedder.pooling)
+    counts = describe_counts(total.rows, total.vectors, run.form.width)
+    say(f"{out}: {counts} ({describe_model(model, dtype, how)})")
+
+
+def _find_cluster(ray: str, data: str | None, out: Path | None) -> str:
+    """Check that the input suits a Ray cluster, and return the address of the cluster."""
+    from regard.cli import embed_files
+    from regard.ray_embedding.supervisor import check_ray
+
+    embed_files.check_ray_input(data, out)
+    return check_ray(ray)
+
+
+def _prepare_run(
+    files: list[FileToEmbed], field: str | None, model: str, dtype: str, name: str, options: EmbeddingOptions
+) -> tuple[Embedder, FilesRun]:
+    from regard.cli import embed_files
+
     embedder, written = _load_embedder(model, dtype, name, options)
     settings = _run_settings(name, field, dtype, embedder, options)
-    run = embed_files.FilesRun(files, settings, written, options, field)
-    if several:
-        left = embed_files.start_files(kept, run, resume=resume)
-    else:
-        left = files
-        embed_files.start_file(files[0], settings, resume=resume)
-    with embed_files.explain_early_end(left, kept if several else None):
-        found = (
-            embed_files.embed_here(left, run, embedder)
-            if address is None
-            else embed_files.embed_on_ray(
-                left,
-                run,
-                address,
-                model=model,
-                fingerprint=str(settings["fingerprint of the model"]),
-                dtype=dtype,
-                name=name,
-            )
-        )
-        total = EmbeddingSummary()
-        for number, summary in found:
-            total.rows, total.vectors = total.rows + summary.rows, total.vectors + summary.vectors
-            report_summary(summary, left[number].out, left[number].source if several else None)
-    if several:
-        kept.remove()
-    kind = model if dtype == "float32" else f"{model} in {dtype}"
-    kind += ", last layer" if options.tokens else f", {embedder.pooling}"
-    counts = [format_count(total.rows, "row"), f"{format_count(total.vectors, 'vector')} of {written.width} float32"]
-    counts = [format_count(len(left), "file"), *counts] if several else counts
-    say(f"{out}: {', '.join(counts)} ({kind})")
+    return embedder, embed_files.FilesRun(files, settings, written, options, field)
+
+
+def _embed_left(
+    left: Sequence[FileToEmbed],
+    run: FilesRun,
+    embedder: Embedder,
+    address: str | None,
+    *,
+    model: str,
+    dtype: str,
+    names_sources: bool,
+) -> EmbeddingSummary:
+    """Embed the files that are left, here or on the cluster at ``address``; report each, and return the total."""
+    from regard.cli import embed_files
+    from regard.text.embedding_job import EmbeddingSummary
+
+    found = (
+        embed_files.embed_here(left, run, embedder)
+        if address is None
+        else embed_files.embed_on_ray(left, run, address, model=model, dtype=dtype)
+    )
+    total = EmbeddingSummary()
+    for number, summary in found:
+        total.rows, total.vectors = total.rows + summary.rows, total.vectors + summary.vectors
+        report_summary(summary, left[number].out, left[number].source if names_sources else None)
+    return total
 
 
 def _load_embedder(model: str, dtype: str, name: str, options: EmbeddingOptions) -> tuple[Embedder, VectorFormat]:

@@ -181,9 +181,7 @@ def embed_here(left: Sequence[FileToEmbed], run: FilesRun, embedder: Any) -> Sum
                 yield number, write_output(shards, found, run.form, _advance_bytes(lines, advance))
 
 
-def embed_on_ray(
-    left: Sequence[FileToEmbed], run: FilesRun, address: str, *, model: str, fingerprint: str, dtype: str, name: str
-) -> Summaries:
+def embed_on_ray(left: Sequence[FileToEmbed], run: FilesRun, address: str, *, model: str, dtype: str) -> Summaries:
     """Embed the files on a Ray cluster; yield the number and the summary of each, in the order of completion."""
     from regard.ray_embedding.messages import Plan, PlannedFile
     from regard.ray_embedding.supervisor import run_plan
@@ -198,8 +196,8 @@ def embed_on_ray(
         files=planned,
         model=str(folder.absolute()) if folder.exists() else model,
         dtype=dtype,
-        fingerprint=fingerprint,
-        form=name,
+        fingerprint=str(run.settings["fingerprint of the model"]),
+        form=str(run.settings["format"]),
         field=run.field,
         options=run.options,
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regard.atomic_write import sync_file, sync_folder
+from regard.cli.embed_report import describe_model
 from regard.cli.media_input import MediaInput, open_media, read_media
 from regard.cli.stderr import say
 from regard.errors import DataError, OutputExistsError, RegardError, write_error
@@ -66,8 +67,8 @@ def embed_media(
             rows = _write(found, written, out)
     _report(rows, skipped, kind)
     if out is not None:
-        shown = model if dtype == "float32" else f"{model} in {dtype}"
-        say(f"{out}: {rows:,} row{'s' * (rows != 1)} of {written.width} float32 ({shown}, pooled)")
+        shown = describe_model(model, dtype, "pooled")
+        say(f"{out}: {rows:,} row{'s' * (rows != 1)} of {written.width} float32 ({shown})")
 
 
 def _embed(

@@ -11,6 +11,18 @@ if TYPE_CHECKING:
     from regard.text.embedding_job import EmbeddingSummary
 
 
+def describe_counts(rows: int, vectors: int, width: int) -> str:
+    """Describe an output, for example "3 rows, 3 vectors of 384 float32"."""
+    from regard.text.embedding_job import format_count
+
+    return f"{format_count(rows, 'row')}, {format_count(vectors, 'vector')} of {width} float32"
+
+
+def describe_model(model: str, dtype: str, how: str) -> str:
+    """Describe what made the vectors, for example "minilm in bfloat16, mean pooling"."""
+    return f"{model if dtype == 'float32' else f'{model} in {dtype}'}, {how}"
+
+
 def report_summary(summary: EmbeddingSummary, out: Path | None, source: Path | None = None) -> None:
     """Report truncated texts, texts of unknown words, and skipped lines, of ``source`` if there are several files."""
     from regard.text.embedding_job import format_count, skipped_path

@@ -80,7 +80,8 @@ def attention_function(
     if cache is not None:
         key, value = cache.update(key_states=key, value_states=value, layer_idx=module.layer_idx, kwargs=arguments)
     query, key, value = _match_batches(*_cast_in_autocast(query, key, value))
-    texts = find_texts(arguments, query, key.shape[2]) if cache is None else None
+    has_mask, sizes = attention_mask is not None, (query.shape[2], key.shape[2])
+    texts = find_texts(arguments, module, query, sizes[1], has_mask=has_mask) if cache is None else None
     if texts is not None and attention_mask is not None:
         attention_mask = hide_other_texts(attention_mask, texts)
     if indices is not None:
@@ -107,7 +108,7 @@ def attention_function(
         visible, bias = read_mask(attention_mask)
         _check_lengths(attention_mask, query.shape[2], key.shape[2])
     if texts is not None:
-        visible = separate(visible, attention_mask, texts)
+        visible = separate(visible, texts, sizes, has_mask=has_mask)
     if position_bias is not None:
         bias = position_bias if bias is None else bias + position_bias
     terms = {"mask": visible.mask, "bias": None if bias is None else visible.narrow(bias, 3), **sums}

@@ -135,7 +135,8 @@ class Rotary(Rotation):
         """Return the factors at positions ``offset`` to ``offset + length - 1``, for a rotation of ``tensor``."""
         check_positions(0, offset)
         stop = offset + length
-        text = max(stop, _least_length.get()) if self.depends_on_length else stop
+        knows_text = self.depends_on_length and not torch.compiler.is_compiling()  # which cannot read the variable
+        text = max(stop, _least_length.get()) if knows_text else stop
 
         def compute() -> tuple[Tensor, Tensor]:
             return self._factors(tensor, torch.arange(offset, stop, dtype=torch.float64), text)

@@ -124,7 +124,7 @@ class Search(ABC):
     def check_found(self, hypotheses: list[list[Hypothesis]]) -> None:
         """Raise RefusedError if a source has no hypothesis, since the model gave no finite probability."""
         if not all(hypotheses):
-            raise no_probability_error(hypotheses.index([]), len(hypotheses))
+            raise _no_probability_error(hypotheses.index([]), len(hypotheses))
 
     @abstractmethod
     def decode(
@@ -190,8 +190,7 @@ def _check(source: Tensor, lengths: Tensor) -> None:
         )
 
 
-def no_probability_error(number: int, sources: int) -> RefusedError:
-    """Build the error for source ``number`` of some, for which the model gives no finite probability."""
+def _no_probability_error(number: int, sources: int) -> RefusedError:
     return RefusedError(
         "the model gives no token a finite log-probability"
         + (f", for source {number + 1} of the {sources} in the batch" if sources > 1 else ""),

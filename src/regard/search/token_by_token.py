@@ -21,7 +21,7 @@ from torch import Tensor
 from regard.errors import check_number
 from regard.layers.eval_mode import eval_mode
 from regard.models.base import Decoder, EncoderDecoder
-from regard.search.base import Hypothesis, Search, banned_token_ids, no_probability_error
+from regard.search.base import Hypothesis, Search, banned_token_ids
 from regard.search.blockwise_topk import log_probabilities
 from regard.search.written_text import WrittenText, make_hypotheses
 
@@ -62,7 +62,7 @@ class TokenSearch(Search):
 
         ``send`` a set of rows to stop them: their hypotheses end with the token of the step, and are not ``finished``.
         The hypotheses are the value of the generator, which StopIteration carries. Arguments and errors as for
-        ``search``.
+        ``search``; RefusedError for prompts of different lengths if the model's positions depend on the length.
         """
         lengths, limits = self.prepare(model, source, lengths, max_tokens)
         return self._stream(model, source, lengths, limits)
@@ -135,9 +135,11 @@ class TokenSearch(Search):
             tokens, gained = self.choose_from_logits(logits, banned, numbers[:, place], seen)
             for row, token, log_probability in zip(rows, tokens.tolist(), gained.tolist(), strict=True):
                 texts[row].add(token, log_probability, is_end=token in end_ids)
-            _check_probabilities(texts, each)
-            latest = [model.end_id if texts[row].has_ended else texts[row].ids[-1] for row in rows]
-            for row in (yield TokenStep(rows, latest)) or ():
+                if not math.isfinite(texts[row].log_probability):  # it will be no hypothesis: its tokens are not shown
+                    texts[row].is_stopped = True
+            shown = [row for row in rows if math.isfinite(texts[row].log_probability)]
+            latest = [model.end_id if texts[row].has_ended else texts[row].ids[-1] for row in shown]
+            for row in ((yield TokenStep(shown, latest)) if shown else None) or ():
                 texts[row].is_stopped = True
             going = [index for index, row in enumerate(rows) if texts[row].goes_on]
             if not going:
@@ -149,14 +151,6 @@ class TokenSearch(Search):
                 tokens, numbers, state = tokens[entries], numbers[entries], state.reordered(entries)
                 seen = None if seen is None else seen[entries]
         return [make_hypotheses(texts[first : first + each]) for first in range(0, len(texts), each)]
-
-
-def _check_probabilities(texts: Sequence[WrittenText], each: int) -> None:
-    """Raise RefusedError once no text of a source can have a finite log-probability, before its tokens are shown."""
-    broken = [not math.isfinite(text.log_probability) for text in texts]
-    for number in range(len(texts) // each):
-        if all(broken[number * each : (number + 1) * each]):
-            raise no_probability_error(number, len(texts) // each)
 
 
 def run_to_end(steps: Generator[object, Any, Value]) -> Value:

@@ -31,6 +31,9 @@ _UNSUPPORTED_FORMATS = {
 }
 """Unsupported formats, and what to do with each."""
 
+_MARK = b"\xef\xbb\xbf"
+"""The byte order mark of UTF-8."""
+
 
 @final
 @dataclass(frozen=True)
@@ -128,13 +131,13 @@ def _read_file(file: Path, *, in_folder: bool) -> DocumentOrSkipped:
     try:
         with open_decompressed(file) as stream:
             content = stream.read()
-        text = content.removeprefix(b"\xef\xbb\xbf").decode("utf-8")
+        text = content.removeprefix(_MARK).decode("utf-8")
         problem = "a file contains zero bytes, and is no text" if "\0" in text else None
         problem = problem or (None if text.strip() else "the text is blank")
     except UnicodeDecodeError as error:
         problem = "a file is not UTF-8"
         if not in_folder:
-            raise _not_utf8_error(file, error) from None
+            raise _not_utf8_error(file, content, error.start) from None
     except (OSError, EOFError, zlib.error, DataError) as error:
         if not in_folder and isinstance(error, DataError):
             raise
@@ -148,14 +151,16 @@ def _read_file(file: Path, *, in_folder: bool) -> DocumentOrSkipped:
     )
 
 
-def _not_utf8_error(file: Path, error: UnicodeDecodeError) -> DataError:
-    line = error.object.count(b"\n", 0, error.start) + 1
-    return DataError(
-        f"{file} is not UTF-8",
-        expected="plain text in UTF-8",
-        got=f"byte 0x{error.object[error.start]:02x} in line {line:,}, byte {error.start + 1:,} of the file",
-        do="convert the file, for example with iconv -f LATIN1 -t UTF-8; if it is not text, choose another",
-    )
+def _not_utf8_error(file: Path, content: bytes, start: int) -> DataError:
+    """Build the error for a byte at ``start`` of the content, its mark not counted."""
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        got, do = "a UTF-16 byte order mark", "convert it: iconv -f UTF-16 -t UTF-8"
+    else:
+        start += len(_MARK) * content.startswith(_MARK)
+        line = content.count(b"\n", 0, start) + 1
+        got = f"byte 0x{content[start]:02x} in line {line:,}, byte {start + 1:,} of its text"
+        do = "convert the file, for example with iconv -f LATIN1 -t UTF-8; if it is not text, choose another"
+    return DataError(f"{file} is not UTF-8", expected="plain text in UTF-8", got=got, do=do)
 
 
 def _advice(path: Path) -> str | None:

@@ -32,9 +32,10 @@ def name_in_shared_span(pieces: Sequence[str], token: int, text: str) -> str | N
     if _BYTE.fullmatch(piece):
         return piece
     found = [_bytes_of(one) for one in pieces]
-    if all(one is not None for one in found) and b"".join(one or b"" for one in found).strip() == text.strip().encode():
+    joined = b"".join(one or b"" for one in found).strip()
+    if None not in found and not joined.isascii() and joined in text.encode():  # a part of it, if the text was cut
         return "".join(f"<0x{byte:02X}>" for byte in found[token] or b"")
-    return piece.strip(_MARKERS).removeprefix("##")
+    return piece.strip(_MARKERS).removeprefix("##") or piece
 
 
 def _bytes_of(piece: str) -> bytes | None:

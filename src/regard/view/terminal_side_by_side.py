@@ -20,8 +20,8 @@ from regard.view.terminal_words import bar
 MAX_PAIRS = 6
 _LONGEST_NAME = 20
 """Cells from which the name of a mechanism with its options is wrapped."""
-_HEAD_COLUMNS, _GAP, _WEIGHT = 13, 2, 7
-"""Widths of a pair's head and exact weight, of the gap between columns, and of a weight."""
+_HEAD_COLUMNS, _GAP, _WEIGHT = 16, 2, 7
+"""The most cells of a pair's head and exact weight with their gaps, of a gap, and of a weight."""
 
 
 def print_side_by_side(readings: Sequence[SideBySide], console: Console) -> None:

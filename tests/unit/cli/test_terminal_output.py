@@ -21,9 +21,11 @@ class Terminal(io.StringIO):
 def test_control_characters_are_escaped_on_a_terminal(monkeypatch):
     monkeypatch.setattr(sys, "stdout", Terminal())
     with open_output_file(None) as file:
-        file.write("a\t\x1b[31mred\x07\nb 👩‍👩‍👧 é\n")
+        file.write("a\t\x1b[31mred\x07\nb 👩‍👩‍👧 é 葛\U000e0100 🏴\U000e0067\U000e0062\U000e007f \U000e0041\n")
         file.flush()
-    assert sys.stdout.getvalue() == "a\t⟨U+001B⟩[31mred⟨U+0007⟩\nb 👩‍👩‍👧 é\n"
+    assert sys.stdout.getvalue() == (
+        "a\t⟨U+001B⟩[31mred⟨U+0007⟩\nb 👩‍👩‍👧 é 葛\U000e0100 🏴\U000e0067\U000e0062\U000e007f ⟨U+E0041⟩\n"
+    )
 
 
 def test_text_is_written_as_it_is_elsewhere(monkeypatch):

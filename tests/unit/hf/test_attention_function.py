@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -357,16 +358,53 @@ def test_packed_rows_of_a_batch_are_separated():
 @pytest.mark.parametrize(
     ("batch", "queries", "packed"),
     [
-        (1, 3, PACKED[0]),
+        (1, 3, {"cu_seq_lens_q": torch.tensor([0, 1, 2])}),
         (1, 11, {"seq_idx": torch.tensor([[0, 1, 1]])}),
+        (1, 11, {"cu_seq_lens_q": torch.tensor([0, 5, 12])}),
         (3, 11, {"cu_seq_lens_q": torch.tensor([0, 5, 11])}),
         (1, 11, {"cu_seq_lens_q": torch.tensor([0, 5, 11]), "cu_seq_lens_k": torch.tensor([0, 6, 11])}),
     ],
-    ids=["queries", "tokens", "rows", "two"],
+    ids=["queries", "numbers", "tokens", "rows", "two"],
 )
 def test_packed_texts_that_do_not_fit_are_refused(batch, queries, packed):
     with pytest.raises(RefusedError, match="packed"):
-        attention_function(Layer(), *tensors(batch=batch, queries=queries), None, **packed)
+        attention_function(Layer(is_causal=False), *tensors(batch=batch, queries=queries), None, **packed)
+
+
+def test_tokens_behind_the_last_text_are_a_text_of_their_own():
+    query, key, value = tensors(batch=1)
+    output, _ = attention_function(Layer(), query, key, value, CAUSAL, cu_seq_lens_q=torch.tensor([0, 3, 7]))
+    numbers = torch.tensor([0] * 3 + [1] * 4 + [2] * 4)
+    expected = oracle(query, key, value, allowed=CAUSAL & (numbers[:, None] == numbers))[0]
+    torch.testing.assert_close(output, expected)
+
+
+@pytest.mark.parametrize(("queries", "tokens"), [(11, 11), (4, 11)], ids=["prompt", "chunk"])
+def test_packed_texts_in_the_beginning_of_a_static_cache(queries, tokens):
+    """Keys behind the tokens are hidden, as the unused part of a static cache is."""
+    query, key, value = tensors(batch=1, queries=queries, keys=17)
+    mask = torch.arange(17) <= torch.arange(tokens - queries, tokens)[:, None]
+    ends = {"cu_seq_lens_q": torch.tensor([0, queries]), "cu_seq_lens_k": torch.tensor([0, 5, tokens])}
+    output, _ = attention_function(Layer(), query, key, value, mask[None, None], **ends)
+    later = torch.arange(17) >= 5
+    same = later[tokens - queries : tokens, None] == later
+    torch.testing.assert_close(output, oracle(query, key, value, allowed=(mask & same)[None, None])[0])
+
+
+@pytest.mark.parametrize("layer", ["cross", "flag", "decoder", "longer"])
+def test_the_mask_of_other_layers_is_left_as_it_is(layer):
+    """Cross-attention, and calls whose keys the arguments do not describe."""
+    query, key, value = tensors(batch=1, keys=13 if layer == "longer" else 11)
+    mask = torch.rand(1, 1, 11, key.shape[2]) > 0.3
+    module = Layer()
+    if layer == "cross":
+        module = type("TextCrossAttention", (Layer,), {})()
+    if layer == "flag":
+        module.is_cross_attention = True
+    if layer == "decoder":
+        module.is_causal, module.config = False, SimpleNamespace(is_encoder_decoder=True)
+    output, _ = attention_function(module, query, key, value, mask, **PACKED[0])
+    torch.testing.assert_close(output, oracle(query, key, value, allowed=mask)[0])
 
 
 def test_one_text_is_not_packed():

@@ -83,5 +83,14 @@ def test_the_place_of_a_byte_of_another_encoding_is_named(tmp_path):
     (tmp_path / "latin.txt").write_bytes("a\nb\ncafé".encode("latin1"))
     with pytest.raises(DataError, match="is not UTF-8") as error:
         list(read_documents([tmp_path / "latin.txt"]))
-    assert "byte 0xe9 in line 3, byte 8 of the file" in str(error.value)
+    assert "byte 0xe9 in line 3, byte 8 of its text" in str(error.value)
     assert "iconv" in str(error.value)
+
+
+def test_other_encodings_are_told_apart(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfab\xff")
+    with pytest.raises(DataError, match="byte 6 of its text"):
+        list(read_documents([tmp_path / "a.txt"]))
+    (tmp_path / "b.txt").write_bytes("ab".encode("utf-16"))
+    with pytest.raises(DataError, match="iconv -f UTF-16"):
+        list(read_documents([tmp_path / "b.txt"]))

@@ -25,6 +25,11 @@ def test_bytes_have_their_names():
     assert surfaces("a漢", ["a", "▁", *names], [(0, 1), *[(1, 2)] * 4]) == ["a", "␣", *names]
 
 
+def test_bytes_of_a_character_that_was_cut():
+    assert surfaces("😀", ["ð", "Ł"], [(0, 1)] * 2) == ["<0xF0>", "<0x9F>"]
+    assert surfaces("#x", ["##", "x"], [(0, 2)] * 2) == ["##", "x"]
+
+
 def test_characters_that_are_spelled_out():
     assert surfaces("½", ["▁1", "⁄", "2"], [(0, 1)] * 3) == ["1", "⁄", "2"]
     assert surfaces("½", ["1", "##⁄", "##2"], [(0, 1)] * 3) == ["1", "⁄", "2"]

@@ -432,7 +432,10 @@ private:
         for (int64_t i = count - 1; i >= 0; --i) {
             numbers channels = {};
             for (int64_t k = 0; k < keys; k += n) {
-                const numbers sum = load(m.tail + k) + load(m.decay_gradient + i * keys + k);
+                // Behind a decay of 0 nothing depends on it: what the sum should be exactly, it is only up to rounding.
+                const numbers decay = given.by_channel() ? load(c.step + i * keys + k) : broadcast((number)!c.resets(i));
+                const numbers all = load(m.tail + k) + load(m.decay_gradient + i * keys + k);
+                const numbers sum = select(compare_greater(decay, numbers{}), all, numbers{});
                 store(m.tail + k, sum);
                 channels += sum;
             }

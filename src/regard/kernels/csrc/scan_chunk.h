@@ -365,6 +365,9 @@ private:
     }
 
 public:
+    // Whether the decay of a token is 0, by `decay_of`; for one decay a token and head.
+    REGARD_INLINE bool resets(int64_t i) const { return !(log_decay[i] * (number)log2_e > lowest_exponent); }
+
     // Multiplies the first i + `more` numbers of row i by `by` and their decays, and makes the others of a row 0.
     REGARD_INLINE void decay_triangle(number* square, int64_t more, number by) const {
         const int64_t vectors = ceil_div(count, n);
