@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.errors import check_number
 from regard.layers.eval_mode import eval_mode
 from regard.models.base import Decoder, EncoderDecoder
@@ -57,6 +58,7 @@ class TokenSearch(Search):
     repetition_penalty: float
 
     @final
+    @explain_arguments
     def stream(self, model: Decoder, source: Tensor, lengths: Tensor, *, max_tokens: int | None = None) -> Steps:
         """Decode like ``search``, and yield each step: an iterator of ``TokenStep``.
 
