@@ -413,7 +413,7 @@ private:
                                      int64_t head, int64_t token, const number* state, const number* after, Memory& m) {
         const Chunk& c = m.chunk;
         const int64_t keys = c.key_width, values = c.value_width, count = c.count;
-        const bool delta = (bool)given.beta;
+        const bool delta = (bool)given.beta, by_channel = given.by_channel();
         for (int64_t k = 0; k < keys; ++k)
             m.tail[k] = c.whole[k] * Products::dot(state + k * values, after + k * values, values);
         for (int64_t i = 0; i < count; ++i)
@@ -430,17 +430,18 @@ private:
                 store(m.decay_gradient + at, sum);
             }
         for (int64_t i = count - 1; i >= 0; --i) {
+            // Behind a decay of 0 nothing depends on it: what the sum should be exactly, it is only up to rounding.
+            const bool resets = !by_channel && c.resets(i);
             numbers channels = {};
             for (int64_t k = 0; k < keys; k += n) {
-                // Behind a decay of 0 nothing depends on it: what the sum should be exactly, it is only up to rounding.
-                const numbers decay = given.by_channel() ? load(c.step + i * keys + k) : broadcast((number)!c.resets(i));
-                const numbers all = load(m.tail + k) + load(m.decay_gradient + i * keys + k);
-                const numbers sum = select(compare_greater(decay, numbers{}), all, numbers{});
+                numbers sum = load(m.tail + k) + load(m.decay_gradient + i * keys + k);
+                if (by_channel) sum = select(compare_greater(load(c.step + i * keys + k), numbers{}), sum, numbers{});
+                if (resets) sum = numbers{};
                 store(m.tail + k, sum);
                 channels += sum;
             }
             const number of_head = sum_lanes<number>(channels);
-            write_scaled_row(given.by_channel() ? m.tail : &of_head, given.log_decay.shape[3], (number)1,
+            write_scaled_row(by_channel ? m.tail : &of_head, given.log_decay.shape[3], (number)1,
                              gradients.log_decay, gradients.log_decay.at(batch, head, token + i, 0));
         }
     }
