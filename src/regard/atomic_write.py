@@ -22,6 +22,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from regard.errors import write_error
+
 EntriesToKeep = Callable[[Path], Iterable[str]]
 """Lists the entries of a folder to move to its replacement: relative paths, each folder before its contents."""
 
@@ -44,6 +46,15 @@ def atomic_write(path: Path, *, writers: int = 1) -> Iterator[Path]:
         aside.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def write_text_file(text: str, path: Path, *, what: str) -> None:
+    """Write a file whole, or not at all. Raises OutputError, which calls it ``what``, if it cannot be written."""
+    try:
+        with atomic_write(path, writers=2) as aside:  # nothing keeps two programs from writing the same file
+            aside.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise write_error(f"{what} cannot be written", error) from error
 
 
 @contextmanager

@@ -314,6 +314,12 @@ def find_row(name: str) -> CatalogueRow | None:
     return _BY_NAME.get(name)
 
 
+def get_row(name: str) -> CatalogueRow:
+    """Get the row of a mechanism by its name. Raises OptionError, which lists the valid ones, for another name."""
+    check_choice("mechanism", name, _BY_NAME)
+    return _BY_NAME[name]
+
+
 def register_mechanism(row: CatalogueRow) -> None:
     """Add a mechanism of your own to the catalogue of this process.
 
@@ -347,8 +353,7 @@ def mechanism(name: str, *, heads: int, head_dim: int, **options: Any) -> Mechan
     ``options`` are passed to the mechanism. Raises OptionError, which lists the valid ones, for an unknown name or
     option.
     """
-    check_choice("mechanism", name, _BY_NAME)
-    row = _BY_NAME[name]
+    row = get_row(name)
     for option in options:
         if option == "dropout" and option not in row.options:
             raise RefusedError(

@@ -14,7 +14,7 @@ from regard.cli.progress import count_progress
 from regard.cli.shared_options import DEFAULT_MODEL, Device, Field, ModelName, Overwrite, drop_none
 from regard.cli.text_input import open_texts
 from regard.cli.verb import Verb
-from regard.errors import OptionError, check_parent_folder, write_error
+from regard.errors import OptionError, check_parent_folder
 
 if TYPE_CHECKING:
     from regard.bench import BenchReport, TextReport
@@ -180,6 +180,7 @@ def _run_on_text(
 
 def _show(report: BenchReport | TextReport, *, as_json: bool, out: Path | None) -> None:
     """Write the file, then print: a broken pipe (``| head``) must not prevent the file."""
+    from regard.atomic_write import write_text_file
     from regard.bench import TextReport
     from regard.bench.page import render_report, render_text_report
     from regard.bench.tables import describe_settings, report_tables
@@ -187,13 +188,12 @@ def _show(report: BenchReport | TextReport, *, as_json: bool, out: Path | None) 
     from regard.bench.text_tables import describe_text, text_report_tables
     from regard.cli.broken_pipe import PipedConsole
     from regard.escape_text import escape_text
-    from regard.view.page import write_html
 
     text = json.dumps(report.to_json(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     if out is not None:
         is_page = out.suffix.lower() == ".html"
         page = render_text_report(report) if isinstance(report, TextReport) else render_report(report)
-        write_html(page, out) if is_page else _write_json(text, out)
+        write_text_file(page if is_page else text, out, what=f"the page {out}" if is_page else str(out))
     if as_json:
         print(text, end="")
         return
@@ -207,16 +207,6 @@ def _show(report: BenchReport | TextReport, *, as_json: bool, out: Path | None) 
         console.print("For a page with plots, add: -o bench.html", style="dim")
     else:
         console.print(f"Written: {escape_text(str(out))} ({out.stat().st_size / 1000:,.0f} kB)", soft_wrap=True)
-
-
-def _write_json(text: str, out: Path) -> None:
-    from regard.atomic_write import atomic_write
-
-    try:
-        with atomic_write(out, writers=2) as aside:
-            aside.write_text(text, encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise write_error(f"{out} cannot be written", error) from error
 
 
 def _check_out(out: Path | None, *, overwrite: bool) -> None:

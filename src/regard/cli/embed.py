@@ -201,7 +201,7 @@ def embed(
             with explain_early_end(parts):
                 summary = _write_vectors(lines, embedder, options, written, parts, after)
             counts = describe_counts(summary.rows, summary.vectors, written.width)
-            say(f"{out}: {counts} ({describe_model(model, dtype, 'last layer' if tokens else str(embedder.pooling))})")
+            say(f"{out}: {counts} ({_describe_vectors(model, dtype, embedder, options)})")
     report_summary(summary, out)
 
 
@@ -234,8 +234,7 @@ def _embed_several(
         total = _embed_left(left, run, embedder, address, model=model, dtype=dtype, names_sources=True)
     kept.remove()
     counts = f"{format_count(len(left), 'file')}, {describe_counts(total.rows, total.vectors, run.form.width)}"
-    how = "last layer" if options.tokens else str(embedder.pooling)
-    say(f"{out}: {counts} ({describe_model(model, dtype, how)})")
+    say(f"{out}: {counts} ({_describe_vectors(model, dtype, embedder, options)})")
 
 
 def _embed_on_ray(
@@ -267,9 +266,12 @@ def _embed_on_ray(
     embed_files.start_file(files[0], run.settings, resume=resume)
     with embed_files.explain_early_end(files, None):
         total = _embed_left(files, run, embedder, address, model=model, dtype=dtype, names_sources=False)
-    how = "last layer" if options.tokens else str(embedder.pooling)
     counts = describe_counts(total.rows, total.vectors, run.form.width)
-    say(f"{out}: {counts} ({describe_model(model, dtype, how)})")
+    say(f"{out}: {counts} ({_describe_vectors(model, dtype, embedder, options)})")
+
+
+def _describe_vectors(model: str, dtype: str, embedder: Embedder, options: EmbeddingOptions) -> str:
+    return describe_model(model, dtype, "last layer" if options.tokens else str(embedder.pooling))
 
 
 def _find_cluster(ray: str, data: str | None, out: Path | None) -> str:

@@ -371,8 +371,8 @@ def _continue_lines(
     done = 0
     with line_progress(lines, out) as advance:
         for some in chunk_lines(lines, _CHUNK):
-            read_lines, problem = select_usable(some, read, skipped="without a text" if skip_bad else None)
-            prompts = {number: prompt for number, (_, prompt) in enumerate(read_lines) if prompt is not None}
+            found_prompts, problem = select_usable(some, read, skipped="without a text" if skip_bad else None)
+            prompts = {number: prompt for number, prompt in enumerate(found_prompts) if prompt is not None}
             texts = generator.generate_each(list(prompts.values()), **options)
             for number, found in zip(prompts, texts, strict=True):
                 yield some[number].text, found

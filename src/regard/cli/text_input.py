@@ -64,22 +64,22 @@ def read_usable(
     empty text, and is reported in these words.
     """
     found, problem = select_usable(lines, read, skipped=skipped)
-    return ["" if text is None else text for _, text in found], problem
+    return ["" if text is None else text for text in found], problem
 
 
 def select_usable(
     lines: Iterable[Line], read: Callable[[Line], str], *, skipped: str | None = None
-) -> tuple[list[tuple[Line, str | None]], DataError | None]:
-    """Return lines with their texts as ``read_usable`` does; the text of an unusable line is None."""
-    found: list[tuple[Line, str | None]] = []
+) -> tuple[list[str | None], DataError | None]:
+    """Return texts as ``read_usable`` does; that of an unusable line is None."""
+    texts: list[str | None] = []
     for line in lines:
         try:
             if line.problem is not None:
                 raise line.problem
-            found.append((line, read(line)))
+            texts.append(read(line))
         except DataError as problem:
             if skipped is None:
-                return found, problem
+                return texts, problem
             say(f"{skipped}: {problem.what}")
-            found.append((line, None))
-    return found, None
+            texts.append(None)
+    return texts, None

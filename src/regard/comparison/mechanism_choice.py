@@ -13,7 +13,7 @@ import torch
 
 from regard.arguments import explain_arguments
 from regard.errors import LARGEST_LENGTH, OptionError, check_choice, check_count, check_kind, unknown_name_error
-from regard.mechanism_catalogue import CatalogueRow, catalogue, find_row, mechanism
+from regard.mechanism_catalogue import CatalogueRow, catalogue, get_row, mechanism
 from regard.mechanisms import Mechanism
 from regard.parse_value import parse_value
 
@@ -43,9 +43,7 @@ class MechanismChoice:
     @property
     def row(self) -> CatalogueRow:
         """The row of the catalogue."""
-        row = find_row(self.name)
-        assert row is not None, "the name was checked"
-        return row
+        return get_row(self.name)
 
     @property
     def label(self) -> str:

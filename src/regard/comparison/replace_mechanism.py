@@ -21,7 +21,7 @@ from torch import nn
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, RefusedError, check_choice, check_kind, unknown_name_error
 from regard.layers.multi_head import MultiHeadAttention
-from regard.mechanism_catalogue import catalogue, find_row, mechanism
+from regard.mechanism_catalogue import catalogue, get_row, mechanism
 from regard.mechanisms.base import Mechanism
 from regard.mechanisms.extra_input import ExtraInput
 
@@ -103,8 +103,7 @@ def make_replacement(old: Mechanism, name: str, options: Mapping[str, Any]) -> M
 
     Raises RefusedError if it needs trained parameters of its own, or leaves those of ``old`` unused.
     """
-    row = find_row(name)
-    assert row is not None, "callers check the name"
+    row = get_row(name)
     if "shared" in row.options and not old.shares_query_key:
         options = {"shared": False, **options}
     keeps_dropout = "dropout" in row.options and "dropout" not in options and old.dropout > 0
@@ -157,9 +156,7 @@ def _approximates(new: Mechanism, old: Mechanism) -> bool:
     """Whether ``new`` approximates ``old``, or both the same mechanism."""
     if new.approximates is None:
         return False
-    target = find_row(new.approximates)
-    assert target is not None, "a mechanism names one of the catalogue"
-    return isinstance(old, target.mechanism) or old.approximates == new.approximates
+    return isinstance(old, get_row(new.approximates).mechanism) or old.approximates == new.approximates
 
 
 def _replace(layer: MultiHeadAttention, new: Mechanism, name: str) -> list[str]:

@@ -21,7 +21,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from regard import masks
-from regard.errors import RefusedError, short_repr
+from regard.errors import RefusedError
 from regard.hf.chosen_keys import intersect
 from regard.hf.visible_keys import VisibleKeys
 from regard.tensors import has_values
@@ -143,6 +143,6 @@ def _fit_error(got: str) -> RefusedError:
     return RefusedError(
         "several texts are packed into one row, and do not fit the tokens of this call",
         expected=f"{', '.join(ARGUMENTS)} that describe these tokens",
-        got=short_repr(got)[1:-1],
+        got=got,
         do="leave them out, and pass position_ids that start again at 0 for each text, with use_cache=False",
     )

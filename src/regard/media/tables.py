@@ -20,15 +20,15 @@ from typing import final
 from regard.errors import DataError
 from regard.media.labelled_file import LabelledFile, LabelledOrSkipped, SkippedFile
 from regard.media.media_kind import MediaKind
-from regard.text.csv_limit import allow_long_cells
+from regard.text.csv_dialect import allow_long_cells, find_separator
 from regard.text.gzip_io import inner_suffix
 from regard.text.labelled.columns import LABEL_NAMES, TEXT_NAMES, Columns, find_name
 from regard.text.labelled.labelled_text import labels_of_value
+from regard.text.labelled.read import JSON_SUFFIXES
 from regard.text.labelled.tables import read_csv_rows, read_tsv_rows
 from regard.text.line_reader import LineReader, skip_reason
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".tab")
-JSON_SUFFIXES = (".jsonl", ".ndjson")
 
 
 @final
@@ -163,10 +163,9 @@ def _split(line: str, path: Path) -> list[str]:
     """The cells of a line; one if the line is not CSV, such as one with a carriage return in it."""
     if inner_suffix(path) != ".csv":
         return line.split("\t")
-    separator = ";" if ";" in line and "," not in line else ","
     allow_long_cells()
     try:
-        return next(csv.reader([line], delimiter=separator), [])
+        return next(csv.reader([line], delimiter=find_separator(line)), [])
     except csv.Error:
         return [line]
 

@@ -19,7 +19,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TypeVar
 
-from regard.atomic_write import atomic_write
+from regard.atomic_write import write_text_file
 from regard.errors import (
     DataError,
     OptionError,
@@ -27,7 +27,6 @@ from regard.errors import (
     check_flag,
     check_kind,
     check_parent_folder,
-    write_error,
 )
 from regard.escape_text import escape_text
 from regard.view.layer_data import Json
@@ -108,16 +107,7 @@ def write_readings(
     check_kind("model", model, str, do="the name that the page shows")
     check_flag("overwrite", overwrite)
     check_output_path(path, overwrite=overwrite)
-    return write_html(render(readings, model=model), path)
-
-
-def write_html(page: str, path: Path) -> Path:
-    """Write a page to a temporary file, and move it into place. Raises OutputError if it cannot be written."""
-    try:
-        with atomic_write(path, writers=2) as aside:  # nothing keeps two programs from writing the same page
-            aside.write_text(page, encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise write_error(f"the page {path} cannot be written", error) from error
+    write_text_file(render(readings, model=model), path, what=f"the page {path}")
     return path
 
 

@@ -76,7 +76,7 @@ class ScanRequest:
                 raise DtypeError(f"{name} does not fit the query", expected=expected, got=str(tensor.dtype))
 
     def to(self, dtype: torch.dtype) -> ScanRequest:
-        """Convert all tensors."""
+        """Return the request with all of its tensors in ``dtype``."""
         log_decay, beta, state = (
             None if one is None else one.to(dtype) for one in (self.log_decay, self.beta, self.state)
         )

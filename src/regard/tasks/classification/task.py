@@ -40,7 +40,9 @@ from regard.tasks.recipe_fields import default_fields
 from regard.tasks.replaced_head import report_replaced_head
 from regard.tasks.sentences import Indices
 from regard.text.byte_tokenizer import byte_tokenizer
+from regard.text.gzip_io import inner_suffix
 from regard.text.labelled import LabelledText, check_labels, label_matrix
+from regard.text.labelled.read import JSON_SUFFIXES
 from regard.text.subword_training import min_vocab_size
 from regard.text.tokenizer import Tokenizer
 from regard.text.tokenizer_training import train_text_tokenizer
@@ -248,7 +250,7 @@ def _has_several(recipe: ClassificationRecipe, texts: Sequence[LabelledText], sa
     if other is not None:
         several = next((one for one in texts if len(one.labels) > 1), other)
         shown = f"the labels {' and '.join(several.labels)}" if several.labels else "none"
-        is_cell = not several.place.endswith((".jsonl", ".json", ".jsonl.gz"))
+        is_cell = inner_suffix(Path(several.place)) not in JSON_SUFFIXES
         bar = "; if a vertical bar is part of a label, use labels='one' (--labels one)" if is_cell else ""
         say(f"texts may have any number of labels, since {several.place} has {shown}{bar}")
     return other is not None

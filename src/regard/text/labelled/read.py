@@ -16,7 +16,7 @@ from regard.text.labelled.labelled_text import LabelledOrSkipped, LabelledText
 from regard.text.labelled.tables import read_csv, read_tsv
 from regard.text.skip_counts import SkipCounts
 
-_CSV_SUFFIXES, _TSV_SUFFIXES, _JSON_SUFFIXES = (".csv",), (".tsv", ".tab"), (".jsonl", ".ndjson")
+_CSV_SUFFIXES, _TSV_SUFFIXES, JSON_SUFFIXES = (".csv",), (".tsv", ".tab"), (".jsonl", ".ndjson")
 FORMATS = "FILE.csv, FILE.tsv, FILE.jsonl, or a folder with one folder of texts per label"
 _UNSUPPORTED_FORMATS = {
     (".xls", ".xlsx", ".ods", ".parquet"): "save it as comma-separated values, FILE.csv",
@@ -94,7 +94,7 @@ def _check_format(path: Path) -> None:
     """Raise DataError for a missing file, OptionError for an unknown format."""
     suffix = inner_suffix(path)
     do = next((do for suffixes, do in _UNSUPPORTED_FORMATS.items() if suffix in suffixes), None)
-    known = suffix in (*_CSV_SUFFIXES, *_TSV_SUFFIXES, *_JSON_SUFFIXES)
+    known = suffix in (*_CSV_SUFFIXES, *_TSV_SUFFIXES, *JSON_SUFFIXES)
     if not path.is_dir() and not known:
         do = do or "give the file the suffix of its format"
         raise OptionError(

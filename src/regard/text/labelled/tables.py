@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, final
 
-from regard.text.csv_limit import allow_long_cells
+from regard.text.csv_dialect import allow_long_cells, find_separator
 from regard.text.labelled.columns import Columns, find_columns
 from regard.text.labelled.labelled_text import LabelledOrSkipped, SkippedText, labels_of_cell, make_labelled
 from regard.text.line_reader import LineReader, skip_reason
@@ -83,8 +83,7 @@ def read_csv_rows(path: Path) -> Iterator[Row]:
 
         stream = texts()
         first = next(stream, "")
-        separator = ";" if ";" in first and "," not in first else ","
-        reader = csv.reader(chain([first], stream), delimiter=separator, strict=True)
+        reader = csv.reader(chain([first], stream), delimiter=find_separator(first), strict=True)
         while True:
             begin, problem = reader.line_num + 1, None
             try:
