@@ -8,8 +8,9 @@ from typing import Any
 
 from benchmarks.formatting import threads
 
-RESULTS = Path(__file__).resolve().parent / "results" / "shakespeare.json"
-"""The file of published results."""
+_FOLDER = Path(__file__).resolve().parent / "results"
+RESULTS, SPEEDS = _FOLDER / "shakespeare.json", _FOLDER / "shakespeare_speed.json"
+"""The files of published results: the losses, and the speed beside nanoGPT's loop of each processor."""
 PUBLISHED = 1.88
 """The validation loss of nanoGPT's README for this configuration, with a peak learning rate of 1e-3."""
 
@@ -37,11 +38,35 @@ def table(found: dict[str, Any]) -> str:
     return "\n".join([*lines, f"| published, 1e-3 | {PUBLISHED} | | |"])
 
 
-def render_section(found: dict[str, Any]) -> Iterator[str]:
+_SPEED_TEXT = """\
+Tokens per second beside nanoGPT's own training loop, which on a CPU is in float32 and not compiled, in turns: each rate
+is a median of means over ten steps. `regard train lm` takes bfloat16 where the processor multiplies it faster.
+"""
+
+
+def speed_table(found: dict[str, Any]) -> str:
+    """A table in Markdown: tokens per second of our loop and of nanoGPT's, for each processor."""
+    lines = ["| processor | precision | tokens per second | nanoGPT | ratio |", "|---|---|--:|--:|--:|"]
+    for processor, one in sorted(found.items()):
+        rates = one["tokens per second"]
+        for precision in dict.fromkeys((one["chosen"], "float32")):
+            chosen = f"{precision}, the default here" if precision == one["chosen"] else precision
+            rate = rates[f"regard, {precision}"]
+            ratio = rate / rates["nanoGPT"]
+            lines.append(f"| {processor} | {chosen} | {rate:,} | {rates['nanoGPT']:,} | {ratio:.2f} |")
+    return "\n".join(lines)
+
+
+def render_section(found: dict[str, Any], speeds: dict[str, Any]) -> Iterator[str]:
     """The lines of the section; without results, only what is measured and how."""
     yield _TEXT
-    if not found:
-        return
+    if found:
+        yield from _render_losses(found)
+    if speeds:
+        yield f"{_SPEED_TEXT}\n{speed_table(speeds)}\n"
+
+
+def _render_losses(found: dict[str, Any]) -> Iterator[str]:
     yield f"{table(found)}\n"
     first = next(iter(found.values()))
     machine, versions = first["machine"], first["versions"]

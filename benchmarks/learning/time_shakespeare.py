@@ -4,7 +4,7 @@ Both train the configuration of ``train_shakespeare``: nanoGPT by its ``train.py
 https://github.com/karpathy/nanoGPT, which on a CPU is in float32; ours by the loop of ``regard train lm``, in the
 precision that it chooses on this processor and in float32. Each turn is a process of its own with the same number of
 threads. A rate is a median of means over ten steps in a row, in both loops: a median over single steps would leave out
-the slow ones. The first quarter of each turn is apart. Prints JSON.
+the slow ones. The first quarter of each turn is apart. Prints JSON, and with --publish writes it to this repository.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import os
 import pickle
 import re
 import statistics
@@ -26,6 +25,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from benchmarks.learning import results, shakespeare_report
 from benchmarks.learning.train_shakespeare import BATCH, BLOCK, PEAK, SIZES
 from benchmarks.machine import machine, versions
 from regard.train.precision import choose_precision
@@ -42,6 +42,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--nanogpt", type=Path, required=True, metavar="FOLDER", help="clone of nanoGPT")
     parser.add_argument("--steps", type=int, default=400, help="steps of a turn")
     parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--publish", action="store_true", help="write the result to this repository too")
     parser.add_argument("--compile", action="store_true", help="time nanoGPT with compile=True too, which needs g++")
     return parser.parse_args()
 
@@ -111,13 +112,18 @@ def main() -> int:
                 seconds[kind] += found[len(found) // 4 :]
     rates = {kind: round(_TOKENS / statistics.median(found)) for kind, found in seconds.items()}
     ratios = {f"{kind} / nanoGPT": round(rate / rates["nanoGPT"], 2) for kind, rate in rates.items()}
-    shown = {
+    result = {
         "tokens per second": rates,
         "ratios": ratios,
         "chosen": chosen,
-        "threads": os.environ.get("OMP_NUM_THREADS"),
+        "turns": asked.turns,
+        "steps": asked.steps,
+        "machine": machine(),
+        "versions": versions(),
     }
-    print(json.dumps({**shown, "machine": machine(), "versions": versions()}, indent=2))
+    if asked.publish:
+        results.add(shakespeare_report.SPEEDS, machine()["processor"], result)
+    print(json.dumps(result, indent=2))
     return 0
 
 

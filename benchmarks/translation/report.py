@@ -112,7 +112,8 @@ def render_page(found: list[Result]) -> str:
     parts += duplication_report.render_section(learning_results.read(duplication_report.RESULTS))
     published = (learning_results.read(path) for path in (language_report.WIKITEXT, language_report.PRETRAINING))
     parts += language_report.render_sections(*published)
-    parts += shakespeare_report.render_section(learning_results.read(shakespeare_report.RESULTS))
+    shakespeare = (learning_results.read(file) for file in (shakespeare_report.RESULTS, shakespeare_report.SPEEDS))
+    parts += shakespeare_report.render_section(*shakespeare)
     return "\n".join(parts)
 
 

@@ -202,13 +202,19 @@ def test_section_of_shakespeare():
     one = {"machine": {"threads": 2, "processor": "P"}, "versions": {"regard": "1", "commit": "c", "torch": "2"}}
     one |= {"seconds": 90.0, "tokens per second": 12345}
     found = {"0.001": one | {"validation loss": 1.9162}, "0.003": one | {"validation loss": 1.75}}
-    lines = "\n".join(shakespeare_report.render_section(found)).splitlines()
-    assert [line for line in lines if line.startswith("| ")][1:] == [
+    rates = {"regard, bfloat16": 3000, "regard, float32": 1100, "nanoGPT": 1000}
+    speeds = {"P": {"tokens per second": rates, "chosen": "bfloat16"}}
+    lines = "\n".join(shakespeare_report.render_section(found, speeds)).splitlines()
+    assert [line for line in lines if line.startswith("| ")] == [
+        "| learning rate | validation loss | minutes | tokens per second |",
         "| 0.003 | 1.750 | 1.5 | 12,345 |",
         "| 0.001 | 1.916 | 1.5 | 12,345 |",
         "| published, 1e-3 | 1.88 | | |",
+        "| processor | precision | tokens per second | nanoGPT | ratio |",
+        "| P | bfloat16, the default here | 3,000 | 1,000 | 3.00 |",
+        "| P | float32 | 1,100 | 1,000 | 1.10 |",
     ]
-    assert "train_shakespeare" in "\n".join(shakespeare_report.render_section({}))
+    assert "train_shakespeare" in "\n".join(shakespeare_report.render_section({}, {}))
 
 
 @pytest.mark.slow

@@ -10,11 +10,12 @@ import pytest
 from browser_page import BrowserPage
 
 from regard.models import load
-from regard.view.findings import findings, weight_of_pair, word_pairs
+from regard.view.findings import findings, weight_of_pair
 from regard.view.page import write_page
 from regard.view.read import read
 from regard.view.reading import Reading
 from regard.view.shared_words import shared_words
+from regard.view.word_pairs import word_pairs
 
 TIRED = "The animal didn't cross the street because it was too tired."
 WIDE = "The animal didn't cross the street because it was too wide."

@@ -9,8 +9,8 @@ import pytest
 from browser_page import BrowserPage, random_reading
 
 import regard.view.page
-from regard.view.findings import word_pairs
 from regard.view.reading import Reading
+from regard.view.word_pairs import word_pairs
 
 WORDS = ["The", "cat", "sat", "on", "the", "mat", "because", "it", "was", "warm", "."]
 Show = Callable[..., BrowserPage]

@@ -249,8 +249,12 @@ def _show(
     from regard.cli.broken_pipe import PipedConsole
     from regard.view.page import write_page
     from regard.view.terminal import print_readings
+    from regard.view.word_pairs import word_pairs
 
     written = None
+    with indeterminate_progress("comparing words"):
+        for reading in (one for several in readings for one in several.attentions.values() if one.keys is None):
+            word_pairs(reading)  # of a long text it takes longer than to run the model
     if path is not None:
         with indeterminate_progress("writing the page"):
             written = write_page(readings, path, model=model, overwrite=overwrite)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.contract import Frame
@@ -59,15 +59,20 @@ class Steps:
     vector: Float[Tensor, "heads size"] | None = None
     gate: Gaussian | None = None
 
-    def weights(self, *, bias: Tensor | None = None) -> Float[Tensor, "batch heads queries keys"]:
-        """Compute the weights in the dtype of ``query``; ``bias`` (heads, queries, keys) is added to the scores."""
+    def weights(
+        self, *, bias: Tensor | None = None, rows: Int[Tensor, " rows"] | None = None
+    ) -> Float[Tensor, "batch heads rows keys"]:
+        """Compute the weights of some queries (default: all) in the dtype of ``query``.
+
+        ``bias`` (heads, queries, keys) is added to the scores.
+        """
         problem = make_problem(self._score, self.query, self.key, self.key, mask=self.mask, bias=bias)
         queries, keys = self.query.shape[2], self.key.shape[2]
         held = self.query.shape[:2].numel() * keys * (1 if self.vector is None else self.key.shape[3])
-        rows = Frame(queries, keys).all_rows(self.query.device)
+        rows = Frame(queries, keys).all_rows(self.query.device) if rows is None else rows
         parts = [compute_weights(problem, some) for some in rows.split(max(1, _MAX_HIDDEN // max(1, held)))]
-        weights = torch.cat(parts, dim=2) if parts else self.query.new_zeros(*self.query.shape[:3], keys)
-        return weights if self.gate is None else weights * self.gate.heights(keys)
+        weights = torch.cat(parts, dim=2) if parts else self.query.new_zeros(*self.query.shape[:2], 0, keys)
+        return weights if self.gate is None else weights * self.gate.heights(keys)[:, :, rows]
 
     def _score(
         self, query: Float[Tensor, "batch heads rows size"], key: Float[Tensor, "batch heads keys size"]

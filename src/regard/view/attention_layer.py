@@ -8,6 +8,8 @@ LayerWeights    weights alone, for a mechanism without such steps; memory is qua
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import final
 
 import numpy as np
 from jaxtyping import Float64
@@ -46,8 +48,20 @@ class AttentionLayer(ABC):
         """Number of values that a page stores for the layer, without a few small extras such as biases."""
 
     @abstractmethod
+    def weights_of(self, head: int, queries: Sequence[int] | None = None) -> Float64[np.ndarray, "rows keys"]:
+        """Weights of some queries (default: all) of one head in float64.
+
+        A query that may attend to nothing has a row of zeros. Views of long texts take one head at a time: the weights
+        of all heads of a layer may need more memory than a machine has.
+        """
+
+    @final
     def weights(self) -> Float64[np.ndarray, "heads queries keys"]:
-        """Attention weights in float64; a query that may attend to nothing has a row of zeros."""
+        """Weights of all heads, as ``weights_of``."""
+        every = np.zeros((self.heads, self.queries, self.keys))
+        for head in range(self.heads):
+            every[head] = self.weights_of(head)
+        return every
 
     @abstractmethod
     def round_for_page(self, letters: int) -> AttentionLayer:

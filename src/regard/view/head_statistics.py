@@ -19,6 +19,7 @@ from typing import final
 import numpy as np
 from jaxtyping import Float64
 
+from regard.view.diagonals import row_blocks, sum_diagonals
 from regard.view.reading import Reading, Tokens
 from regard.view.shares import shares_of
 
@@ -46,7 +47,7 @@ def statistics_of(reading: Reading) -> tuple[HeadStatistics, ...]:
     return tuple(
         _head_statistics(weights, layer, head, reading.key_tokens, reading.sink)
         for layer, seen in enumerate(reading.layers)
-        for head, weights in enumerate(shares_of(seen))
+        for head, weights in ((head, shares_of(seen, head)) for head in range(seen.heads))
     )
 
 
@@ -54,20 +55,26 @@ def _head_statistics(
     weights: Float64[np.ndarray, "queries keys"], layer: int, head: int, keys: Tokens, sink: int | None
 ) -> HeadStatistics:
     queries = len(weights)
-    places = np.abs(np.arange(weights.shape[1])[None, :] - np.arange(queries)[:, None])
-    total = weights.sum(axis=1, keepdims=True)
-    shares = np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
-    logarithms = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
+    sums = sum_diagonals(weights)
+    distances = np.arange(len(sums)) - (queries - 1)
+    at_distance = dict(zip(distances.tolist(), sums.tolist(), strict=True))
     return HeadStatistics(
         layer=layer,
         head=head,
-        entropy=max(0.0, -float((shares * logarithms).sum()) / queries),
-        distance=float((weights * places).sum()) / queries,
-        itself=float(np.trace(weights)) / queries,
-        previous=float(np.trace(weights, offset=-1)) / queries,
-        next=float(np.trace(weights, offset=1)) / queries,
+        entropy=max(0.0, sum(_sum_of_entropies(weights[block]) for block in row_blocks(*weights.shape)) / queries),
+        distance=float(sums @ np.abs(distances)) / queries,
+        itself=at_distance[0] / queries,
+        previous=at_distance.get(-1, 0.0) / queries,
+        next=at_distance.get(1, 0.0) / queries,
         special=_special_token_shares(weights, keys, sink),
     )
+
+
+def _sum_of_entropies(weights: Float64[np.ndarray, "queries keys"]) -> float:
+    total = weights.sum(axis=1, keepdims=True)
+    shares = np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
+    logarithms = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
+    return -float(np.vdot(shares, logarithms))
 
 
 def _special_token_shares(

@@ -52,8 +52,14 @@ def choose_encoding(layers: Sequence[AttentionLayer], room: int) -> tuple[int, f
 
 def _largest_error(layers: Sequence[AttentionLayer], letters: int) -> float:
     """Largest change of any weight through rounding."""
-    errors = (np.abs(layer.round_for_page(letters).weights() - layer.weights()).max(initial=0.0) for layer in layers)
-    return max(map(float, errors), default=0.0)
+    largest = 0.0
+    for layer in layers:
+        rounded = layer.round_for_page(letters)
+        for head in range(layer.heads):
+            change = rounded.weights_of(head)
+            change -= layer.weights_of(head)
+            largest = max(largest, float(change.max(initial=0.0)), -float(change.min(initial=0.0)))
+    return largest
 
 
 def _pack_vectors(layer: LayerReading | WindowReading, masks: list[str], letters: int) -> Json:

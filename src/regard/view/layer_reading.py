@@ -14,6 +14,7 @@ Queries, keys and values are stored, so memory is linear in the number of tokens
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -40,9 +41,9 @@ class GaussianWindow:
     centre: Float32[np.ndarray, "_heads _queries"]
     deviation: float
 
-    def to_gaussian(self) -> Gaussian:
-        """Convert to the Gaussian of ``mechanisms.steps``, for a batch of one."""
-        return Gaussian(_to_tensor(self.centre)[None], self.deviation)
+    def to_gaussian(self, head: int) -> Gaussian:
+        """Convert one head to the Gaussian of ``mechanisms.steps``, for a batch of one."""
+        return Gaussian(_to_tensor(self.centre[head])[None, None], self.deviation)
 
 
 @final
@@ -142,13 +143,15 @@ class LayerReading(AttentionLayer):
         relative = 0 if self.relative_vectors is None else self.relative_vectors.key.size
         return int(self.query.size + self.key.size + self.value.size + relative)
 
-    def weights(self) -> Float64[np.ndarray, "heads queries keys"]:
-        """Attention weights in float64; a query that may attend to nothing gets a row of zeros."""
-        query, key = _to_tensor(self.query)[None], _to_tensor(self.key)[None]
+    def weights_of(self, head: int, queries: Sequence[int] | None = None) -> Float64[np.ndarray, "rows keys"]:
+        """Weights of some queries (default: all) of one head in float64, 0 for a query that may attend to nothing."""
+        query, key = _to_tensor(self.query[head])[None, None], _to_tensor(self.key[head])[None, None]
         mask = None if self.allowed is None else masks.keep(torch.from_numpy(self.allowed)[None, None])
-        vector = None if self.vector is None else _to_tensor(self.vector)
-        gate = None if self.gaussian_window is None else self.gaussian_window.to_gaussian()
-        return np.asarray(Steps(query, key, mask, self.scale, vector, gate).weights(bias=self._make_bias())[0])
+        vector = None if self.vector is None else _to_tensor(self.vector[head])[None]
+        gate = None if self.gaussian_window is None else self.gaussian_window.to_gaussian(head)
+        rows = None if queries is None else torch.tensor(list(queries))
+        steps = Steps(query, key, mask, self.scale, vector, gate)
+        return np.asarray(steps.weights(bias=self._make_bias(head), rows=rows)[0, 0])
 
     def round_for_page(self, letters: int) -> LayerReading:
         """Round queries and keys as a page does that stores ``letters`` characters per number."""
@@ -157,16 +160,18 @@ class LayerReading(AttentionLayer):
             relative = replace(self.relative_vectors, key=round_to_fixed(self.relative_vectors.key, letters))
         return replace(self, query=query, key=key, relative_vectors=relative)
 
-    def _make_bias(self) -> Float[Tensor, "heads queries keys"] | None:
+    def _make_bias(self, head: int) -> Float[Tensor, "1 queries keys"] | None:
         """Compute what is added to the scores by distance: ``bias`` and the products with relative vectors, if any."""
         frame = Frame(self.queries, self.keys)
         rows = frame.all_rows(torch.device("cpu"))
         terms = []
         if self.relative_vectors is not None:
-            query = self.scale * _to_tensor(self.query)
-            terms.append(score_distances(query[None], _to_tensor(self.relative_vectors.key), frame, rows)[0])
+            query = self.scale * _to_tensor(self.query[head])
+            key = self.relative_vectors.key
+            of_head = _to_tensor(key[head if len(key) > 1 else 0])[None]
+            terms.append(score_distances(query[None, None], of_head, frame, rows)[0])
         if self.bias is not None:
-            terms.append(_to_tensor(self.bias)[:, distances(frame, rows) + self.keys - 1])
+            terms.append(_to_tensor(self.bias[head])[None, distances(frame, rows) + self.keys - 1])
         return torch.stack(terms).sum(0) if terms else None
 
 

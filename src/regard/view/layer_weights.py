@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, final
 
@@ -56,9 +57,10 @@ class LayerWeights(AttentionLayer):
         """Number of weights, heads x queries x keys."""
         return int(self.matrices.size)
 
-    def weights(self) -> Float64[np.ndarray, "heads queries keys"]:
-        """Attention weights in float64."""
-        return self.matrices.astype(np.float64)
+    def weights_of(self, head: int, queries: Sequence[int] | None = None) -> Float64[np.ndarray, "rows keys"]:
+        """Weights of some queries (default: all) of one head in float64."""
+        rows = self.matrices[head]
+        return (rows if queries is None else rows[list(queries)]).astype(np.float64)
 
     def round_for_page(self, letters: int) -> LayerWeights:
         """Round the layer as a page does that stores ``letters`` characters per number."""

@@ -6,18 +6,24 @@ share_ij = w_ij                       if no weight is below 0
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from jaxtyping import Float64
 
 from regard.view.attention_layer import AttentionLayer
-from regard.view.reading import Reading
 
 SIGNED_NOTE = "Weights may be below 0 here: a share is a weight's absolute value, divided by the sum of all."
 
 
-def shares_of(layer: AttentionLayer) -> Float64[np.ndarray, "heads queries keys"]:
-    """Compute each key's share of each query's attention; a query that attends to nothing has a row of zeros."""
-    weights = layer.weights()
+def shares_of(
+    layer: AttentionLayer, head: int, queries: Sequence[int] | None = None
+) -> Float64[np.ndarray, "rows keys"]:
+    """Compute each key's share of the attention of some queries (default: all) of one head.
+
+    A query that attends to nothing has a row of zeros.
+    """
+    weights = layer.weights_of(head, queries)
     if not layer.is_signed:
         return weights
     sizes = np.abs(weights)
@@ -25,8 +31,9 @@ def shares_of(layer: AttentionLayer) -> Float64[np.ndarray, "heads queries keys"
     return np.divide(sizes, total, out=np.zeros_like(sizes), where=total > 0)
 
 
-def share_of_sink(reading: Reading) -> float:
-    """The share of the token that is kept apart: its mean over all heads, and over the queries after it."""
-    assert reading.sink is not None
-    shares = [shares_of(layer)[:, reading.sink + 1 :, reading.sink] for layer in reading.layers]
-    return float(np.concatenate(shares).mean())
+def mean_shares(layer: AttentionLayer) -> Float64[np.ndarray, "queries keys"]:
+    """Compute the mean of the shares over all heads of a layer."""
+    total = np.zeros((layer.queries, layer.keys))
+    for head in range(layer.heads):
+        total += shares_of(layer, head)
+    return total / layer.heads

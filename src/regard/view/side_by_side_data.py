@@ -10,11 +10,11 @@ import numpy as np
 from regard.comparison.mechanism_choice import option_text
 from regard.escape_text import direction_of, escape_text
 from regard.mechanism_catalogue import find_row
-from regard.view.findings import word_pairs
 from regard.view.layer_data import Json, choose_encoding, layer_data
 from regard.view.pack import ALPHABET
 from regard.view.page_data import attention_data, findings_data
 from regard.view.side_by_side import HeadMeasures, MechanismPanel, SideBySide
+from regard.view.word_pairs import word_pairs
 
 MEASURES = ("mass_kept", "mass_covered", "top_agreement", "output_error")
 

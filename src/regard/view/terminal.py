@@ -13,12 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from regard.escape_text import escape_and_isolate, escape_text
-from regard.view.findings import findings, word_pairs
+from regard.view.findings import findings
 from regard.view.reading import PairReading, Reading
 from regard.view.shared_words import SharedWord, shared_words
 from regard.view.terminal_answer import answer_line, print_answer
 from regard.view.terminal_pair import pair_line, print_pair
 from regard.view.terminal_words import format_pair, print_words
+from regard.view.word_pairs import word_pairs
 from regard.view.words_from_tokens import is_mostly_unknown
 
 MAX_SHARED_WORDS = 8

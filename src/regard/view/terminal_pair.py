@@ -12,7 +12,7 @@ from rich.text import Text
 
 from regard.escape_text import escape_and_isolate, escape_text
 from regard.view.reading import PairReading, Reading, Tokens
-from regard.view.shares import SIGNED_NOTE, shares_of
+from regard.view.shares import SIGNED_NOTE, mean_shares
 from regard.view.terminal_words import MAX_WORDS, bar, print_omitted_count, print_words
 from regard.view.words_from_tokens import Word, aggregate_by_word, words_of
 
@@ -26,7 +26,7 @@ def print_pair(pair: PairReading, console: Console, *, number: int | None = None
     _print_title(pair, console, number)
     words, tokens = _words(pair.alignment), _tokens(pair.alignment)
     layer, heads = pair.alignment.layers[pair.alignment_layer], pair.alignment.layers[pair.alignment_layer].heads
-    weights = shares_of(layer).mean(axis=0, keepdims=True)
+    weights = mean_shares(layer)[None]
     console.print(_table("target", words, aggregate_by_word(weights, *words)[0], plain=plain))
     print_omitted_count(len(words[0]), "words", console)
     console.print(
@@ -48,9 +48,7 @@ def print_pair(pair: PairReading, console: Console, *, number: int | None = None
 def pair_line(pair: PairReading, *, plain: bool) -> Text:
     """Format each target word with the source word of its largest share."""
     asks, gets = _words(pair.alignment)
-    weights = aggregate_by_word(
-        shares_of(pair.alignment.layers[pair.alignment_layer]).mean(axis=0, keepdims=True), asks, gets
-    )[0]
+    weights = aggregate_by_word(mean_shares(pair.alignment.layers[pair.alignment_layer])[None], asks, gets)[0]
     line = Text()
     for ask, row in zip(asks, weights, strict=True):
         line.append(escape_and_isolate(ask.text), style="bold").append(" <- " if plain else " ← ")

@@ -12,10 +12,11 @@ from rich.text import Text
 
 from regard.comparison.mechanism_choice import option_text
 from regard.escape_text import escape_and_isolate, escape_text
-from regard.view.findings import Finding, WordPairs, findings, strongest_pieces, word_pairs
+from regard.view.findings import findings, strongest_pieces
 from regard.view.fitted_table import Column, fitted_table
 from regard.view.side_by_side import ComputedPanel, SideBySide
 from regard.view.terminal_words import bar
+from regard.view.word_pairs import Finding, WordPairs, word_pairs
 
 MAX_PAIRS = 6
 _LONGEST_NAME = 20
@@ -158,5 +159,5 @@ def _pair_row(one: SideBySide, computed: Sequence[ComputedPanel], pairs: WordPai
     query_word, key_word = pairs.query_words[finding.query_word], pairs.key_words[finding.key_word]
     query, key = strongest_pieces(one.exact, query_word, key_word, look.layer, look.head)
     layers = [one.exact.layers, *(panel.layers for panel in computed)]
-    weights = [float(some[look.layer].weights()[look.head, query, key]) for some in layers]
+    weights = [float(some[look.layer].weights_of(look.head, [query])[0, key]) for some in layers]
     return [f"{look.layer}·{look.head}", *(f"{100 * weight:.1f} %" for weight in weights)]

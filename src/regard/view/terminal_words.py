@@ -10,10 +10,11 @@ from rich.text import Text
 
 from regard.escape_text import escape_and_isolate
 from regard.text.unknown_words import UNKNOWN_WORDS_ADVICE
-from regard.view.findings import Finding, WordPairs, findings, strongest_finding_per_word, word_pairs
+from regard.view.findings import findings, strongest_finding_per_word
 from regard.view.fitted_table import Column, fitted_table
 from regard.view.reading import Reading
-from regard.view.shares import SIGNED_NOTE, share_of_sink
+from regard.view.shares import SIGNED_NOTE
+from regard.view.word_pairs import Finding, WordPairs, word_pairs
 from regard.view.words_from_tokens import is_mostly_unknown, unknown_words_note
 
 _LONGEST_WORD = 20
@@ -32,7 +33,7 @@ def print_words(reading: Reading, console: Console) -> None:
     if is_mostly_unknown(pairs.words):
         console.print(f"That is most of the text, so the rest is not shown. {UNKNOWN_WORDS_ADVICE}", style="yellow")
         return
-    _print_sink(reading, console)
+    _print_sink(reading, pairs, console)
     looks = strongest_finding_per_word(pairs)
     if not looks:
         console.print("The text has no two words that could attend to each other.")
@@ -47,13 +48,13 @@ def print_words(reading: Reading, console: Console) -> None:
     _print_findings(findings(pairs), pairs, console)
 
 
-def _print_sink(reading: Reading, console: Console) -> None:
+def _print_sink(reading: Reading, pairs: WordPairs, console: Console) -> None:
     """Print how much attention the token gets that is kept apart, if there is one."""
-    if reading.sink is None:
+    if reading.sink is None or pairs.share_of_sink is None:
         return
     name = escape_and_isolate(reading.tokens.surface(reading.sink))
     console.print(
-        f"The first token, {name}, gets {100 * share_of_sink(reading):.1f} % of the attention of all later ones. It is "
+        f"The first token, {name}, gets {100 * pairs.share_of_sink:.1f} % of the attention of all later ones. It is "
         "kept apart: many heads attend there when they find nothing relevant.",
         style="dim",
     )

@@ -9,6 +9,7 @@ row by row: ``WindowPartition.slots`` says which of them are in a window.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -72,19 +73,19 @@ class WindowReading(AttentionLayer):
         """Number of values in queries, keys and values together."""
         return int(self.query.size + self.key.size + self.value.size)
 
-    def weights(self) -> Float64[np.ndarray, "heads queries keys"]:
-        """Attention weights in float64: of each token of the map over the tokens of its window."""
+    def weights_of(self, head: int, queries: Sequence[int] | None = None) -> Float64[np.ndarray, "rows keys"]:
+        """Weights of some tokens of the map (default: all) over the tokens of their window, of one head in float64."""
         cells, slots = self.windows.cells, self.windows.slots
         own = cells.clamp(min=0)  # the rows of tokens that pad the map are dropped below
-        query, key = (torch.from_numpy(part.astype(np.float64)) for part in (self.query, self.key))
+        query, key = (torch.from_numpy(part[head].astype(np.float64)) for part in (self.query, self.key))
         allowed = None if self.allowed is None else masks.keep(torch.from_numpy(self.allowed)[own][:, None])
-        steps = Steps(query[:, own].transpose(0, 1), key[:, slots].transpose(0, 1), allowed, self.scale)
+        steps = Steps(query[own][:, None], key[slots][:, None], allowed, self.scale)
         side = 2 * self.windows.size - 1
-        table = torch.from_numpy(self.table.astype(np.float64)).view(self.heads, side, side)
-        computed = steps.weights(bias=spread_over_pairs(table.permute(1, 2, 0))).transpose(0, 1)
-        rows = computed.new_empty(self.heads, self.queries, self.keys)
-        rows[:, cells[cells >= 0]] = computed[:, cells >= 0]
-        return np.asarray(rows)
+        table = torch.from_numpy(self.table[head].astype(np.float64)).view(side, side, 1)
+        computed = steps.weights(bias=spread_over_pairs(table))[:, 0]
+        rows = computed.new_empty(self.queries, self.keys)
+        rows[cells[cells >= 0]] = computed[cells >= 0]
+        return np.asarray(rows if queries is None else rows[list(queries)])
 
     def round_for_page(self, letters: int) -> WindowReading:
         """Round queries and keys as a page does that stores ``letters`` characters per number."""

@@ -12,8 +12,9 @@ from regard.errors import OptionError, UnknownWordsWarning
 from regard.models import Bert, BertConfig
 from regard.text import Embedder, Tokenizer
 from regard.text.unknown_words import is_mostly_unknown
-from regard.view.findings import findings, strongest_finding_per_word, word_pairs
+from regard.view.findings import findings, strongest_finding_per_word
 from regard.view.read import read
+from regard.view.word_pairs import word_pairs
 
 NAMES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "cat", "sat", "on", "mat", ".", "。"]
 

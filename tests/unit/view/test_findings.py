@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from regard.view.findings import findings, strongest_finding_per_word, strongest_pieces, weight_of_pair, word_pairs
+from regard.view.findings import findings, strongest_finding_per_word, strongest_pieces, weight_of_pair
 from regard.view.layer_reading import LayerReading
 from regard.view.reading import Reading, Tokens
+from regard.view.word_pairs import word_pairs
 
 WORDS = ["Mia", "fed", "the", "old", "dog", "since", "it", "was", "hungry"]
 N = len(WORDS) + 2
@@ -160,7 +161,7 @@ def test_a_token_that_is_kept_apart_hides_no_pair() -> None:
     reading = make_reading(layer_with_weights(weights, weights))
     assert {WORDS[one.key_word] for one in findings(word_pairs(reading))} <= {"Mia"}
     apart = word_pairs(replace(reading, sink=1))
-    assert apart.rest == pytest.approx(0.05 * (1 - shares[2:, 1].mean()))
+    assert apart.share_of_sink == pytest.approx(0.95 + 0.05 * shares[2:, 1].mean())
     (found,) = findings(apart)
     assert (WORDS[found.query_word], WORDS[found.key_word]) == ("it", "dog")
     assert found.looks[0].weight == pytest.approx(0.05 * 0.7)

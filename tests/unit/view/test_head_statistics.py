@@ -6,7 +6,7 @@ import pytest
 from regard.view.head_statistics import statistics_of
 from regard.view.layer_reading import GaussianWindow, LayerReading
 from regard.view.reading import Reading, Tokens
-from regard.view.shares import share_of_sink
+from regard.view.word_pairs import word_pairs
 
 N = 7
 TOKENS = Tokens(
@@ -62,4 +62,4 @@ def test_share_of_the_token_that_is_kept_apart(sink: int, names: set[str]) -> No
     assert set(found.special) == names
     if sink == 1:
         assert found.special["first token"] == pytest.approx(4 / N)
-    assert share_of_sink(reading) == pytest.approx({0: 1 / 6, 1: 2 / 5}[sink])
+    assert word_pairs(reading).share_of_sink == pytest.approx({0: 1 / 6, 1: 2 / 5}[sink])

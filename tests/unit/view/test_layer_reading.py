@@ -5,7 +5,7 @@ import pytest
 
 from oracles.softmax import softmax, visible_keys
 from regard.errors import DataError, ShapeError
-from regard.view.layer_reading import GaussianWindow, LayerReading
+from regard.view.layer_reading import GaussianWindow, LayerReading, RelativeVectors
 
 HEADS, QUERIES, KEYS, HEAD_DIM = 2, 3, 5, 7
 GENERATOR = np.random.default_rng(17)
@@ -49,6 +49,20 @@ def test_hidden_layer_score() -> None:
         return 0.7 * float(one.vector[head].astype(np.float64) @ hidden)
 
     np.testing.assert_allclose(one.weights(), expected(one, score), rtol=1e-12)
+
+
+def test_some_queries_of_a_head() -> None:
+    """The rows of a layer with all steps, in any order."""
+    one = random_layer(
+        7,
+        5,
+        bias=normal(HEADS, 11),
+        relative_vectors=RelativeVectors(normal(HEADS, 3, HEAD_DIM)),
+        gaussian_window=GaussianWindow(normal(HEADS, 7), 2.0),
+        allowed=GENERATOR.random((7, 5)) < 0.7,
+    )
+    for head in range(HEADS):
+        np.testing.assert_allclose(one.weights_of(head, [5, 0, 6]), one.weights()[head][[5, 0, 6]], rtol=1e-12)
 
 
 @pytest.mark.parametrize("sizes", [(3, 5), (5, 3), (4, 4)])

@@ -18,7 +18,7 @@ import regard.view.from_recording
 from regard.errors import DataError, RegardError
 from regard.mechanisms import Mechanism
 from regard.view import print_readings, read_pair
-from regard.view.findings import findings, strongest_finding_per_word, word_pairs
+from regard.view.findings import findings, strongest_finding_per_word
 from regard.view.from_recording import layers_of
 from regard.view.head_statistics import statistics_of
 from regard.view.layer_data import choose_encoding, layer_data
@@ -26,6 +26,7 @@ from regard.view.layer_reading import LayerReading
 from regard.view.layer_weights import LayerWeights
 from regard.view.reading import PairReading, Reading, Tokens
 from regard.view.shares import shares_of
+from regard.view.word_pairs import word_pairs
 from small_translators import HEADS as HEADS_OF_TRANSLATOR
 from small_translators import SOURCE, TARGET, transformer
 
@@ -120,9 +121,9 @@ def test_values_that_are_no_recording_are_refused(wrong: object) -> None:
 
 
 def test_shares_of_signed_weights_are_those_of_absolute_weights() -> None:
-    np.testing.assert_allclose(shares_of(one_head([0.5, -1.0, 0.5], [0, 0, 0]))[0], [[0.25, 0.5, 0.25], [0, 0, 0]])
+    np.testing.assert_allclose(shares_of(one_head([0.5, -1.0, 0.5], [0, 0, 0]), 0), [[0.25, 0.5, 0.25], [0, 0, 0]])
     unsigned = one_head([0.5, 0.25], weights_are="non-negative")
-    np.testing.assert_array_equal(shares_of(unsigned), unsigned.weights())
+    np.testing.assert_array_equal(shares_of(unsigned, 0), unsigned.weights()[0])
 
 
 def test_statistics_of_signed_weights() -> None:

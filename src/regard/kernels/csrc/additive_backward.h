@@ -12,7 +12,9 @@
 // of dv per (head, key tile). The parts are added in order afterwards.
 #pragma once
 
+#include "active_queries.h"
 #include "additive.h"
+#include "backward_products.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {
@@ -103,7 +105,7 @@ struct AdditiveBackward {
             read_row(g.output, g.output.at(batch, head, first + i, 0), p.value_dim, output_row, output_stride);
             read_row(g.grad_output, g.grad_output.at(batch, head, first + i, 0), p.value_dim, grad_output,
                         output_stride);
-            delta[i] = DotProduct::compute_delta(output_row, grad_output, p.value_dim, log_sum[i]);
+            delta[i] = BackwardPack<A>::compute_delta(output_row, grad_output, p.value_dim, log_sum[i]);
         }
         ((uint64_t*)into.active)[at] = active;
         *PackAdditive<A>::large_queries(p, query) = large;
@@ -195,7 +197,9 @@ struct AdditiveBackward {
         memset(ratio_sums, 0, sizeof(number) * (size_t)(stride * width));
         memset(exact_sums, 0, sizeof(number) * (size_t)stride);
         memset(total, 0, sizeof(number) * (size_t)width);
-        process_queries(key_tile);
+        for_active_queries(p, batch, head, key_tile, shared.active(), shared.bits, [&](int64_t i, int64_t rows, bool partial) {
+            process_tile_pair(i, key_tile, rows, partial);
+        });
         for (int64_t w = 0; w < p.head_dim; ++w) {
             vec<number> times = broadcast(4 * vector.values[w]);
             for (int64_t c = w * tile; c < w * tile + columns; c += width)
@@ -208,41 +212,19 @@ struct AdditiveBackward {
                 sum - 2 * sum_lanes<number>(load(ratio_sums + w * width)) + exact_sums[w];
     }
 
-    void process_queries(int64_t key_tile) {
-        MaskView view(p, batch, head);
-        uint64_t* bits = shared.bits;
-        int64_t first, stop;
-        view.query_tile_range(key_tile, &first, &stop);
-        for (int64_t i = first; i < stop; ++i) {
-            int32_t bitmap = find_bitmap(view, i, key_tile);
-            if (bitmap == -2) continue;
-            Fill fill = view.read_tile(i, key_tile, bitmap, bits);
-            if (fill == Fill::empty) continue;
-            int64_t rows = min_of(p.queries - i * tile, tile);
-            uint64_t active = ((const uint64_t*)tiles.active)[in_group * p.query_tiles() + i];
-            bool partial = fill == Fill::partial;
-            if (active != bit_range(0, rows)) {
-                if (!active) continue;
-                for (int64_t r = 0; r < tile; ++r)
-                    bits[r] = active >> r & 1 ? (partial ? bits[r] : ~(uint64_t)0) : 0;
-                partial = true;
-            }
-            process_tile_pair(i, key_tile, rows, partial);
-        }
-    }
-
     void process_tile_pair(int64_t query_tile, int64_t key_tile, int64_t rows, bool partial) {
         size_t at = (size_t)(in_group * p.query_tiles() + query_tile);
-        if (results.grad_table)
-            memset(shared.skewed_sums, 0, sizeof(number) * (size_t)(width * DotProduct::skewed_row));
+        const BiasGradient<number> bias = shared.bias_gradient();
+        bias.begin();
         for_rows(rows, [&](int64_t first, auto n) {
             constexpr int rows_of = decltype(n)::value;
             int32_t from, stop;
             Forward<A>::template find_visible_vectors<rows_of>(partial, shared.bits + first, &from, &stop);
-            weigh<rows_of>(query_tile, key_tile, at, first, from, stop, partial);
+            weigh<rows_of>(query_tile, key_tile, at, first, from, stop, partial, bias);
         });
-        if (results.grad_table) shared.add_to_table(query_tile, key_tile, rows);
-        add_to_values(at, rows, min_of(p.keys - key_tile * tile, tile), partial);
+        bias.finish(query_tile, key_tile, rows);
+        BackwardProducts<A>::add_transposed(shared.grad_value, shared.value_stride, shared.weights, shared.outputs(at), rows,
+                                            min_of(p.keys - key_tile * tile, tile), partial ? shared.bits : nullptr);
         for (int64_t w = 0; w < p.head_dim; w += width)
             for_rows(rows, [&](int64_t first, auto n) {
                 constexpr int rows_of = decltype(n)::value;
@@ -255,7 +237,7 @@ struct AdditiveBackward {
     // Computes the weights and dS of a strip of queries for vectors from .. stop - 1 of a key tile; others become 0.
     template <int n>
     REGARD_INLINE void weigh(int64_t query_tile, int64_t key_tile, size_t at, int64_t first, int32_t from,
-                             int32_t stop, bool partial) {
+                             int32_t stop, bool partial, const BiasGradient<number>& bias_gradient) {
         char *query = tiles.query + size.query * at, *key = tiles.key + size.key * (size_t)key_tile;
         const number* decay = (const number*)query + first * stride;
         const number* largest = (const number*)(tiles.largest + size.row_numbers * at) + first;
@@ -290,7 +272,7 @@ struct AdditiveBackward {
                 store(w_to + r * tile + c, w);
             });
         });
-        grad_scores<n>(query_tile, key_tile, at, first, from, stop, partial);
+        grad_scores<n>(query_tile, key_tile, at, first, from, stop, partial, bias_gradient);
         if (scores.large_keys && (scores.large_queries & bit_range(0, n)))
             for (int r = 0; r < n; ++r)
                 if (scores.large_queries >> r & 1)
@@ -304,7 +286,7 @@ struct AdditiveBackward {
 
     template <int n>
     REGARD_INLINE void grad_scores(int64_t query_tile, int64_t key_tile, size_t at, int64_t first, int32_t from,
-                                   int32_t stop, bool partial) {
+                                   int32_t stop, bool partial, const BiasGradient<number>& bias_gradient) {
         int64_t value_stride = shared.value_stride, first_query = query_tile * tile + first;
         const number* output = (const number*)(tiles.output + size.output * at) + first * value_stride;
         const number* value = (const number*)(tiles.value + size.value * (size_t)key_tile);
@@ -337,10 +319,7 @@ struct AdditiveBackward {
                     store(w_to + r * tile + c, vec<number>{});
                     store(d_to + r * tile + c, vec<number>{});
                 }
-        for (int r = 0; r < n; ++r) {
-            if (results.grad_bias) shared.add_to_bias(first_query + r, key_tile, d_to + r * tile);
-            if (results.grad_table) shared.add_to_skewed(first + r, d_to + r * tile);
-        }
+        for (int r = 0; r < n; ++r) bias_gradient.add(first_query + r, first + r, key_tile, d_to + r * tile);
     }
 
     // Adds the terms of the pairs of one large query with large keys, from unclamped numbers, and sets their dS to 0.
@@ -360,25 +339,6 @@ struct AdditiveBackward {
                 for (int i = 0; i < width; ++i) head_grad_key[(k + i) * tile + j] += slope[i];
             });
         }
-    }
-
-    // dV_j += w_ij dO_i. The rows of this product are keys, so the weights are read by columns.
-    void add_to_values(size_t at, int64_t rows, int64_t keys, bool partial) {
-        const number* output = (const number*)(tiles.output + size.output * at);
-        int64_t value_stride = shared.value_stride;
-        for_rows(keys, [&](int64_t first, auto n) {
-            constexpr int rows_of = decltype(n)::value;
-            int64_t from = 0, stop = rows;  // queries that may attend to a key of the strip
-            if (partial) {
-                uint64_t strip_bits = bit_range(first, first + rows_of);
-                while (from < stop && !(shared.bits[from] & strip_bits)) ++from;
-                while (from < stop && !(shared.bits[stop - 1] & strip_bits)) --stop;
-                if (from >= stop) return;
-            }
-            shared.template product<rows_of>(shared.grad_value + first * value_stride, value_stride,
-                                             shared.weights + from * tile + first, output + from * value_stride,
-                                             stop - from);
-        });
     }
 
     // Adds the terms of a strip of queries and a tile of keys to the three sums, for one vector of w.

@@ -416,7 +416,7 @@ struct Decode {
         }
         if (const Array& lse = results.lse)
             ((number*)lse.data)[lse.at(0, batch, head, query)] = (number)((double)base + log_sum);
-        // The backward pass uses the logarithm only to decide which rows take part: see Backward::normalize_queries.
+        // The backward pass uses the logarithm only to decide which rows take part: see BackwardQueries::normalize.
         if (results.normalizer) {
             if constexpr (!Weights::is_normalized) base = row_bias(p, batch, head, query);
             Normalizer<number>{base, (number)(log_sum * log2_e)}.write(results.normalizer, batch, head, query);

@@ -9,6 +9,7 @@
 // task then computes a range of key tiles of all heads (see backward.cpp).
 #pragma once
 
+#include "active_queries.h"
 #include "talking_heads_forward.h"
 
 namespace regard {
@@ -183,7 +184,7 @@ struct TalkingHeadsBackward {
         KeyTileIterator of_query(view, query_tile);
         KeyTile t;
         while (of_query.next(1, &t, bits)) {
-            const bool partial = leave_active(query_tile, rows, t.is_partial);
+            const bool partial = hide_inactive(tokens.active[query_tile], rows, t.is_partial, bits);
             for_key_strips(query_tile, t.index, partial, 0, rows, [&](int64_t row, auto n, const TalkingStrip& s) {
                 if (s.from >= s.stop) return;
                 differentiate<decltype(n)::value>(query_tile, row, 0, s, false);
@@ -196,14 +197,6 @@ struct TalkingHeadsBackward {
                 });
             });
         }
-    }
-
-    // Hides the keys of queries without gradients. Returns whether the tile is partial then.
-    REGARD_INLINE bool leave_active(int64_t query_tile, int64_t rows, bool partial) {
-        const uint64_t active = tokens.active[query_tile];
-        if (active == bit_range(0, rows)) return partial;
-        for (int64_t r = 0; r < tile; ++r) bits[r] = active >> r & 1 ? (partial ? bits[r] : ~(uint64_t)0) : 0;
-        return true;
     }
 
     // ---- one range of key tiles ----
@@ -236,20 +229,10 @@ struct TalkingHeadsBackward {
     }
 
     void process_queries(int64_t key_tile, const TalkingHeadsSums& sums) {
-        MaskView view(p, batch, 0);
-        int64_t first, stop;
-        view.query_tile_range(key_tile, &first, &stop);
-        for (int64_t i = first; i < stop; ++i) {
-            if (!tokens.active[i]) continue;
-            const int32_t bitmap = find_bitmap(view, i, key_tile);
-            if (bitmap == -2) continue;
-            const Fill fill = view.read_tile(i, key_tile, bitmap, bits);
-            if (fill == Fill::empty) continue;
-            const int64_t rows = min_of(p.queries - i * tile, tile);
-            const bool partial = leave_active(i, rows, fill == Fill::partial);
+        for_active_queries(p, batch, 0, key_tile, tokens.active, bits, [&](int64_t i, int64_t rows, bool partial) {
             for (int64_t row = 0; row < rows; row += talking_rows)
                 process_block(i, key_tile, partial, row, min_of(rows, row + talking_rows), sums);
-        }
+        });
     }
 
     // Rows first .. past - 1 of a tile of queries, and a tile of keys.
