@@ -47,12 +47,12 @@ function ramp(name) {
 
 // The shade is proportional to the square root of the share, so that 1 % differs visibly from 0, as in the legend.
 function shade(share, name = "share") {
-  return shadeAt(Math.sqrt(Math.max(0, share)), name);
+  return shadeAt(Math.sqrt(Math.max(0, share)), ramp(name));
 }
 
-// The shade at a place from 0 to 1.
-function shadeAt(place, name) {
-  return ramp(name)[Math.round(255 * Math.min(1, Math.max(0, place)))];
+// The shade of a ramp at a place from 0 to 1.
+function shadeAt(place, colours) {
+  return colours[Math.round(255 * Math.min(1, Math.max(0, place)))];
 }
 
 function paint([red, green, blue]) {
@@ -82,10 +82,11 @@ function paintPatches(canvas, { patches, width, height }, mirrored, shades) {
   canvas.height = height;
   const context = canvas.getContext("2d");
   const image = context.createImageData(width, height);
+  const bytes = image.data.fill(255);
   patches.forEach((share, at) => {
     const column = at % width;
-    const to = mirrored ? at - column + (width - 1 - column) : at;
-    image.data.set([...shades(share, column), 255], 4 * to);
+    const to = 4 * (mirrored ? at - column + (width - 1 - column) : at);
+    [bytes[to], bytes[to + 1], bytes[to + 2]] = shades(share, column);
   });
   context.putImageData(image, 0, 0);
 }

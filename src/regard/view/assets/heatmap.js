@@ -1,6 +1,7 @@
 // Heat map of one head: a row for each query token or word, a column for each key token or word.
 
 let map = null; // layout of the cells, in CSS pixels
+const painted = { name: null, canvas: document.createElement("canvas") };
 
 function shorten(context, text, room) {
   if (context.measureText(text).width <= room) return text;
@@ -48,14 +49,18 @@ function shareAt(row, column) {
   return sharesOf(shownText(), state.layer, state.head)[row * keyPartsOf(shownText()).length + column];
 }
 
-// Paints each cell as one pixel, then enlarges without blur.
+// Paints each cell as one pixel, unless only the chosen row or column is another, then enlarges without blur.
 function paintCells(context, text) {
   const { left, top, cell, rows, columns } = map;
-  const small = document.createElement("canvas");
-  const patches = sharesOf(text, state.layer, state.head);
-  paintPatches(small, { patches, width: columns, height: rows }, keysMirrored(text), shadesOf(text, state.layer, state.head));
+  const { layer, head, words, apart, log } = state;
+  const name = [text.number, layer, head, words, apart, log, isDark()].join();
+  if (painted.name !== name) {
+    painted.name = name;
+    const patches = sharesOf(text, layer, head);
+    paintPatches(painted.canvas, { patches, width: columns, height: rows }, keysMirrored(text), shadesOf(text, layer, head));
+  }
   context.imageSmoothingEnabled = false;
-  context.drawImage(small, left, top, columns * cell, rows * cell);
+  context.drawImage(painted.canvas, left, top, columns * cell, rows * cell);
   const sink = sinkColumn(text);
   if (sink >= 0 && cell >= 3) {
     context.fillStyle = colourOf("--paper"); // a gap beside the column that is kept apart

@@ -97,7 +97,7 @@ function paintCells(canvas, [rows, columns], picture, cells, top, picked, texts)
     context.fillRect(0, 0, width, height);
     cells.forEach((share, cell) => {
       context.globalAlpha = image ? Math.sqrt(share / top) * 0.85 : 1;
-      context.fillStyle = paint(shadeAt(share / top, "share"));
+      context.fillStyle = paint(shadeAt(share / top, ramp("share")));
       context.fillRect((cell % columns) * cellWidth, Math.floor(cell / columns) * cellHeight, cellWidth, cellHeight);
     });
     context.globalAlpha = 1;
@@ -117,7 +117,7 @@ function writeCells(context, columns, cellWidth, cellHeight, texts, cells, top) 
   context.textAlign = "center";
   context.textBaseline = "middle";
   texts.forEach((text, cell) => {
-    context.fillStyle = inkOn(shadeAt(cells[cell] / top, "share"));
+    context.fillStyle = inkOn(shadeAt(cells[cell] / top, ramp("share")));
     context.fillText(text ?? "", ((cell % columns) + 0.5) * cellWidth, (Math.floor(cell / columns) + 0.5) * cellHeight, cellWidth - 4);
   });
 }

@@ -8,7 +8,7 @@ function paintThumbnail(canvas, text, layerNumber, head) {
   const { values, top } = withTop(keys, weightsByToken(text, layerNumber, head, query));
   const outside = isDark() ? [52, 56, 65] : [222, 219, 211];
   const signed = isSigned(text, layerNumber);
-  const shades = (value) => (Number.isNaN(value) ? outside : shadeAt(placeOnScale(value, top), !signed ? "share" : value < 0 ? "below" : "above"));
+  const shades = (value) => (Number.isNaN(value) ? outside : shadeAt(placeOnScale(value, top), ramp(!signed ? "share" : value < 0 ? "below" : "above")));
   const patches = Array.from(values.subarray(keys.prefix.length));
   paintPatches(canvas, { patches, width: keys.columns, height: keys.rows }, false, shades);
 }

@@ -104,7 +104,7 @@ function gradientSource(layer) {
 
 function shadeOfValue(value, top) {
   const name = !isSignedMap() ? "share" : value < 0 ? "below" : "above";
-  return shadeAt(placeOnScale(value, top), name);
+  return shadeAt(placeOnScale(value, top), ramp(name));
 }
 
 // The place of a value on the scale of the colours, from 0 to 1.
@@ -351,8 +351,8 @@ function keysHow(layer) {
 }
 
 function scaleColour(at) {
-  if (isSignedMap()) return shadeAt(Math.abs(2 * at - 1), at < 0.5 ? "below" : "above");
-  return shadeAt(at, "share");
+  if (isSignedMap()) return shadeAt(Math.abs(2 * at - 1), ramp(at < 0.5 ? "below" : "above"));
+  return shadeAt(at, ramp("share"));
 }
 
 // The token of a grid under the mouse.

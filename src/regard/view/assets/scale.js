@@ -26,9 +26,9 @@ function largestShown(text, layer, head) {
   return shares.tops || 1;
 }
 
-// The place on the scale of a share of the strongest shade, from 0 to 1, and the way back.
-function placeOf(text, share) {
-  return isLog(text) ? (share > 0 ? Math.max(0, 1 + Math.log10(share) / LOG_DECADES) : 0) : Math.sqrt(share);
+// The function from a share of the strongest shade to its place on the scale, from 0 to 1, and the way back.
+function placesOf(text) {
+  return isLog(text) ? (share) => (share > 0 ? Math.max(0, 1 + Math.log10(share) / LOG_DECADES) : 0) : Math.sqrt;
 }
 
 function shareAtPlace(text, place) {
@@ -37,10 +37,11 @@ function shareAtPlace(text, place) {
 
 // The function from a weight of this head, and its column, to its colour.
 function shadesOf(text, layer, head, sink = sinkColumn(text)) {
-  const full = topWeight(text, layer, head);
-  const at = (weight, name) => shadeAt(placeOf(text, Math.abs(weight) / full), name);
-  if (isSigned(text, layer)) return (weight) => at(weight, weight < 0 ? "below" : "above");
-  return (weight, column) => (column === sink ? shade(weight, "apart") : at(weight, "share"));
+  const [full, place] = [topWeight(text, layer, head), placesOf(text)]; // a map has millions of cells
+  const [share, apart, below, above] = ["share", "apart", "below", "above"].map(ramp);
+  const at = (weight, colours) => shadeAt(place(Math.abs(weight) / full), colours);
+  if (isSigned(text, layer)) return (weight) => at(weight, weight < 0 ? below : above);
+  return (weight, column) => (column === sink ? shadeAt(Math.sqrt(weight), apart) : at(weight, share));
 }
 
 // The columns with the largest weights, without the one that is kept apart.

@@ -57,7 +57,8 @@ function openingPlace(text, kind) {
   if (isAcross(one)) return { text, kind, words: haveWords(one), layer: aligning, head: null, query: first };
   if (answer && answer.pooling === "cls") return { text, kind, words: false, layer: one.layers.length - 1, head: null, query: 0 };
   const [finding] = one.findings;
-  const place = finding ? { layer: finding.looks[0].layer, head: finding.looks[0].head, query: finding.query } : { layer: 0, head: 0, query: first };
+  const query = one.sink === undefined ? first : one.tokens.length - 1; // the first token of a decoder attends to itself
+  const place = finding ? { layer: finding.looks[0].layer, head: finding.looks[0].head, query: finding.query } : { layer: 0, head: 0, query };
   return { text, kind, words: false, ...place };
 }
 

@@ -119,7 +119,7 @@ function showLegend() {
   const ticks = (signed ? [-1, -0.25, 0, 0.25, 1] : isLog(text) ? logTicks : [0, 0.05, 0.25, 0.5, 1]).map((share) => {
     const value = isLog(text) ? String(Number((100 * full * share).toPrecision(2))) : number(100 * full * share, share === 0 ? 0 : digits);
     const tick = make("span", {}, `${value}${share === 1 ? "\u00a0%" : ""}`);
-    const place = Math.sign(share) * placeOf(text, Math.abs(share));
+    const place = Math.sign(share) * placesOf(text)(Math.abs(share));
     tick.style.left = `${100 * (signed ? (place + 1) / 2 : place)}%`;
     return tick;
   });
