@@ -3,7 +3,8 @@
     [{"role": "user", "content": "Hi"}]  ->  "<|im_start|>user\\nHi<|im_end|>\\n<|im_start|>assistant\\n"
 
 The template is in chat_template.jinja, or in the field "chat_template" of tokenizer_config.json. It comes with the
-model, so it runs in Jinja's immutable sandbox, which gives it no access to Python's internals or to files.
+model, so it runs in Jinja's immutable sandbox, which gives it no access to Python's internals or to files, and with
+bounds of what an expression makes (``bounded_environment``).
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ class ChatTemplate:
         try:
             from jinja2 import TemplateError
             from jinja2.ext import loopcontrols
-            from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+            from regard.generation.bounded_environment import BoundedEnvironment
             from regard.generation.generation_tag import GenerationTag
         except ImportError:
             raise MissingPackageError(
@@ -71,9 +72,7 @@ class ChatTemplate:
                 got="it is not installed",
                 do="pip install 'regard[chat]'",
             ) from None
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, GenerationTag]
-        )
+        environment = BoundedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, GenerationTag])
         environment.filters["tojson"] = _to_json
         environment.globals |= {"raise_exception": _refuse, "strftime_now": _format_time}
         try:

@@ -9,6 +9,7 @@ import math
 from typing import final
 
 import torch
+from torch import Tensor
 
 from regard.errors import OptionError
 from regard.generation.prefix_cache import PrefixCache
@@ -16,6 +17,8 @@ from regard.models.causal_language_model import CausalLanguageModel
 
 PAGE_SIZE = 16
 """Tokens of a page: prompts share whole pages, and a text wastes half a page on average."""
+_SAMPLE = 64
+"""Numbers of a tensor that are compared, about."""
 
 
 @final
@@ -48,9 +51,21 @@ class PagedMemory:
         return self._weights is not None and self._weights == _weights_version(model)
 
 
-def _weights_version(model: CausalLanguageModel) -> tuple[tuple[int, int, torch.dtype], ...] | None:
-    """What changes if a weight does: where each tensor is, and how often it was written to; None if that is unknown."""
+def _weights_version(model: CausalLanguageModel) -> tuple[object, ...] | None:
+    """What changes if the model computes something else; None if that is unknown.
+
+    For each tensor where it is and how often torch wrote to it, and since fused optimizers, ``.data`` and NumPy write
+    without counting, some of its numbers; and the hooks of all modules.
+    """
     tensors = [*model.parameters(), *model.buffers()]
     if any(tensor.is_inference() for tensor in tensors):
         return None
-    return tuple((tensor.data_ptr(), tensor._version, tensor.dtype) for tensor in tensors)
+    places = [(tensor.data_ptr(), tensor._version, tensor.dtype) for tensor in tensors]
+    hooks = [(*module._forward_pre_hooks, *module._forward_hooks) for module in model.modules()]
+    return (*places, *hooks, torch.cat([_sample(tensor) for tensor in tensors]).cpu().numpy().tobytes())
+
+
+def _sample(tensor: Tensor) -> Tensor:
+    """Some numbers of a tensor, evenly spread, in float64."""
+    flat = tensor.detach().reshape(-1)
+    return flat[:: max(1, len(flat) // _SAMPLE)].double()

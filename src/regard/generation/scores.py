@@ -2,12 +2,13 @@
 
     loss        = - (1 / T) sum_t log p(y_t | context of y_t)          T predicted tokens, in nats
     perplexity  = exp(loss)
-    bits/byte   = - sum_t log_2 p(y_t | ..) / (bytes of the texts in UTF-8)
+    bits/byte   = - sum_t log_2 p(y_t | ..) / (bytes of the predicted texts in UTF-8)
 
 A window of ``length`` tokens moves over each document by ``stride`` tokens. Each token is predicted once, in the first
 window that contains it, so all but the first ``length`` of a document have at least length - stride tokens of context.
 With stride = length windows do not overlap, as in training: cheaper, and a little worse. Perplexity depends on the
 tokenizer. Bits per byte does not, so it compares models with different ones: Gao et al. 2020, "The Pile", section 3.1.
+A model without a start token does not predict the first token of a document, so the text of that token does not count.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from regard.generation.document_ids import model_document_ids
 from regard.kernels.operators.cross_entropy_op import cross_entropy
 from regard.layers.eval_mode import eval_mode
 from regard.models.causal_language_model import CausalLanguageModel
+from regard.text.language_tokenizer import split_text
 from regard.text.length_batches import cut_batches, group_lengths
 
 BATCH_TOKENS = 8192
@@ -45,7 +47,8 @@ class LanguageModelScores:
     """How well a model predicts documents.
 
     ``nats`` is the sum of the losses of the ``tokens`` that were predicted, end tokens included. ``characters`` and
-    ``bytes`` are those of the texts. ``unknown`` counts tokens that replace text outside the vocabulary; their loss
+    ``bytes`` are those of the predicted texts: without the first token of each, for a model without a start token.
+    ``unknown`` counts tokens that replace text outside the vocabulary; their loss
     says nothing of that text. ``length`` and ``stride`` are those of the window.
     """
 
@@ -139,7 +142,8 @@ def score_documents(
     check_count("batch_tokens", batch_tokens)
     choose_window(model, length, stride)
     windows = [one for index, ids in enumerate(documents) for one in _windows(index, len(ids) - 1, length, stride)]
-    if not windows:
+    predicted = [_predicted_text(text, model) for text in texts]
+    if not any(predicted):
         raise OptionError(
             "the documents leave no token to predict",
             expected="texts of two tokens or more",
@@ -157,13 +161,22 @@ def score_documents(
     return LanguageModelScores(
         documents=len(texts),
         tokens=tokens,
-        characters=sum(map(len, texts)),
-        bytes=sum(len(text.encode("utf-8")) for text in texts),
+        characters=sum(map(len, predicted)),
+        bytes=sum(len(text.encode("utf-8")) for text in predicted),
         unknown=0 if unknown is None else int(sum((ids == unknown).sum() for ids in documents)),
         nats=nats,
         length=length,
         stride=stride,
     )
+
+
+def _predicted_text(text: str, model: CausalLanguageModel) -> str:
+    """The part of a text whose tokens are predicted."""
+    if model.start_id is not None:
+        return text
+    assert model.tokenizer is not None
+    spans = model.tokenizer.plain_spans(next(split_text(text)))
+    return text[spans[1][0] :] if len(spans) > 1 else ""
 
 
 def choose_window(model: CausalLanguageModel, length: int | None, stride: int | None) -> tuple[int, int]:

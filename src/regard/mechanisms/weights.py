@@ -77,7 +77,24 @@ def _differentiate_rows(
         value = torch.zeros(batch, heads, keys, rows.shape[0], dtype=dtype, device=request.device, requires_grad=True)
         outputs = asked_outputs(value)
         (gradient,) = torch.autograd.grad(outputs.sum(), value, create_graph=differentiable, materialize_grads=True)
+        if gradient.requires_grad and not _has_other_leaf(gradient, value):
+            gradient = gradient.detach()
     return _mark_nan_rows(gradient, outputs.detach(), request, rows)
+
+
+def _has_other_leaf(result: Tensor, own: Tensor) -> bool:
+    """Whether a result depends on a tensor with a gradient beside ``own``."""
+    waiting, seen = [result.grad_fn], set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        leaf = getattr(node, "variable", None)
+        if leaf is not None and leaf is not own:
+            return True
+        waiting += [following for following, _ in node.next_functions]
+    return False
 
 
 def _mark_nan_rows(

@@ -50,6 +50,9 @@ from regard.tensors import check_tensor
 from regard.text import Tokenizer
 from regard.validation import check_mask
 
+_TIED = ("output.weight", "token_embedding.weight")
+"""The weight that a tied model shares, and the name under which it is saved."""
+
 
 class CausalLanguageModel(Decoder, ABC):
     """A decoder-only language model: an embedding, a stack of ``layers``, a final ``norm`` and an ``output`` layer.
@@ -315,7 +318,7 @@ class CausalLanguageModel(Decoder, ABC):
     @property
     def tied_weights(self) -> dict[str, str]:
         """Maps the name of the tied weight to the name under which it is saved."""
-        return {"output.weight": "token_embedding.weight"} if self.config.tied else {}
+        return dict([_TIED]) if self.config.tied else {}
 
     @final
     def check_ids(self, ids: object) -> None:
@@ -345,13 +348,18 @@ class CausalLanguageModel(Decoder, ABC):
         with checkpoint_reader.init_on_meta():
             model = cls(hyperparameters)
         origins, skipped = model.weight_names.origins(stored)
+        notes: tuple[str, ...] = ()
+        if hyperparameters.tied and checkpoint_reader.hold_other_numbers(origins, *_TIED):
+            hyperparameters, notes = replace(hyperparameters, tied=False), checkpoint_reader.note_own_output(folder)
+            with checkpoint_reader.init_on_meta():
+                model = cls(hyperparameters)
         checkpoint_reader.check_layers(hyperparameters.layers, origins, "layers")
         checkpoint_reader.load_weights(model, origins, dtype)
         model.tokenizer = checkpoint_reader.read_tokenizer(
             folder, pad_id=hyperparameters.pad_id, limit=model.max_tokens, vocabulary=hyperparameters.vocabulary
         )
         model.files = LanguageModelFiles.read(folder)
-        model.notes = checkpoint_reader.loading_notes(folder, skipped) + note_ignored_fields(generation)
+        model.notes = notes + checkpoint_reader.loading_notes(folder, skipped) + note_ignored_fields(generation)
         model.metadata = sequence_files.read_metadata(folder)
         return model.eval()
 

@@ -28,6 +28,7 @@ WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 _FLOATS = ("F64", "F32", "BF16", "F16")
 _INTEGERS = ("I64", "I32")
+_ROWS_TO_COMPARE = 1024
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 _log = logging.getLogger("regard")
@@ -117,6 +118,29 @@ def load_weights(model: nn.Module, origins: Mapping[str, Origin], dtype: torch.d
             setattr(model.get_submodule(module), own, model.get_parameter(first))
     _allocate_empty_buffers(model, dtype)
     model.requires_grad_(True)
+
+
+def hold_other_numbers(origins: Mapping[str, Origin], first: str, second: str) -> bool:
+    """Whether the files hold both tensors of a model, with other numbers; a block of rows is in memory at a time."""
+    pair = [origins[name] for name in (first, second) if name in origins]
+    if len(pair) < 2 or any(len(one.stored) != 1 or one.transposed for one in pair):
+        return False
+    one, other = (origin.stored[0] for origin in pair)
+    if one.name == other.name or one.shape != other.shape:
+        return one.shape != other.shape
+    with _OpenFiles() as files:
+        blocks = range(0, one.shape[0], _ROWS_TO_COMPARE)
+        return not all(
+            torch.equal(*(files.read(tensor, slice(row, row + _ROWS_TO_COMPARE)) for tensor in (one, other)))
+            for row in blocks
+        )
+
+
+def note_own_output(path: Path) -> tuple[str, ...]:
+    """A note that an output layer is not shared, though config.json says so; also logged as a warning."""
+    note = f"{path}: the embedding and the output layer are not shared, since the weights hold both with other numbers"
+    _log.warning(note)
+    return (note,)
 
 
 def _find_shared_parameters(model: nn.Module) -> list[list[str]]:
@@ -283,12 +307,13 @@ class _OpenFiles(ExitStack):
         super().__init__()
         self._handles: dict[Path, Any] = {}
 
-    def read(self, tensor: StoredTensor) -> Tensor:
-        """Read a tensor in the dtype of its file. Raises CheckpointError for a damaged file."""
+    def read(self, tensor: StoredTensor, rows: slice | None = None) -> Tensor:
+        """Read a tensor, or some of its rows, in the dtype of its file. Raises CheckpointError for a damaged file."""
         try:
             if tensor.file not in self._handles:
                 self._handles[tensor.file] = self.enter_context(safe_open(tensor.file, framework="pt"))
-            read: Tensor = self._handles[tensor.file].get_tensor(tensor.name)
+            handle = self._handles[tensor.file]
+            read: Tensor = handle.get_tensor(tensor.name) if rows is None else handle.get_slice(tensor.name)[rows]
         except (SafetensorError, OSError) as error:
             raise _damaged_file_error(tensor.file, error) from error
         return read

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
 from regard.models.config_file import ConfigFile, read_json_object
@@ -10,15 +11,25 @@ from regard.models.config_file import ConfigFile, read_json_object
 _log = logging.getLogger("regard")
 
 GENERATION_CONFIG_FILE = "generation_config.json"
-_IGNORED_FIELDS = (
-    "forced_bos_token_id",
-    "forced_eos_token_id",
-    "forced_decoder_ids",
-    "suppress_tokens",
-    "begin_suppress_tokens",
-    "bad_words_ids",
-)
-"""Fields that force or forbid tokens, which no search of regard does."""
+_IGNORED_FIELDS: Mapping[str, object] = {
+    "forced_bos_token_id": None,
+    "forced_eos_token_id": None,
+    "forced_decoder_ids": None,
+    "suppress_tokens": None,
+    "begin_suppress_tokens": None,
+    "bad_words_ids": None,
+    "sequence_bias": None,
+    "no_repeat_ngram_size": 0,
+    "encoder_no_repeat_ngram_size": 0,
+    "min_length": 0,
+    "min_new_tokens": None,
+    "repetition_penalty": 1.0,
+    "encoder_repetition_penalty": 1.0,
+    "exponential_decay_length_penalty": None,
+    "guidance_scale": 1.0,
+}
+"""Fields that force, forbid or reweight tokens, which a search of regard does by its own options if at all, and the
+values that change nothing."""
 
 
 def read_generation_config(folder: Path, vocabulary: int) -> ConfigFile | None:
@@ -46,8 +57,9 @@ def read_start_id(config: ConfigFile | None, default: int) -> int:
 
 
 def note_ignored_fields(config: ConfigFile | None) -> tuple[str, ...]:
-    """A note if the file forces or forbids tokens; also logged as a warning by the logger "regard"."""
-    names = [] if config is None else [name for name in _IGNORED_FIELDS if config.fields.get(name) not in (None, [])]
+    """A note if the file forces, forbids or reweights tokens; also logged as a warning by the logger "regard"."""
+    fields = {} if config is None else config.fields
+    names = [name for name, neutral in _IGNORED_FIELDS.items() if fields.get(name) not in (None, [], neutral)]
     if config is None or not names:
         return ()
     note = f"{config.path}: searches do not apply {', '.join(names)}"

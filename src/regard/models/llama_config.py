@@ -8,6 +8,7 @@ section 2; Gemma team 2024 (Gemma 2), section 2, and 2025 (Gemma 3), section 2; 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any, final
 
@@ -175,7 +176,9 @@ class LlamaConfig:
                 config.require(name, only, default=only)
         windows = read_windows(config, kind, layers)
         section = FULL if "window_rotary" in kind.free else None
-        rotary = RotaryConfig.from_hugging_face(config, head_dim=head_width, base=kind.base, section=section)
+        rotary = RotaryConfig.from_hugging_face(
+            config, head_dim=head_width, base=kind.base, section=section, default=kind.rope
+        )
         return config.build(
             cls,
             vocabulary=config.size("vocab_size"),
@@ -187,7 +190,7 @@ class LlamaConfig:
             inner=config.size("intermediate_size"),
             max_length=config.size("max_position_embeddings"),
             activation=_GATED[config.choice(kind.activation_field, _GATED, default=_default_activation(kind))],
-            epsilon=config.number("rms_norm_eps", default=1e-6),
+            epsilon=config.number("rms_norm_eps", default=kind.epsilon),
             rotary=rotary,
             windows=windows,
             tied=config.flag("tie_word_embeddings", default=kind.tied),
@@ -287,37 +290,43 @@ class LlamaConfig:
                     got=short_repr(getattr(self, name)),
                     do=f"leave it out, or choose model_type: {', '.join(others)}",
                 )
-        reason = self._reason_not_written(kind)
-        if reason is not None:
+        for expected, got in self._not_written(kind):
             raise OptionError(
                 f"a config.json of type {self.model_type!r} cannot say these hyperparameters",
-                expected=reason,
-                got="others",
+                expected=expected,
+                got=got,
                 do="change them, or choose another model_type",
             )
 
-    def _reason_not_written(self, kind: ModelType) -> str | None:
-        """Why a config.json of this type could not say the hyperparameters; None if it can."""
-        if "output_bias" in kind.free and self.attention_bias != self.output_bias:
-            return f"attention_bias={self.attention_bias}, output_bias={self.attention_bias}: equal ones"
+    def _not_written(self, kind: ModelType) -> Iterator[tuple[str, str]]:
+        """What a config.json of this type could not say, and what it could: (expected, got)."""
+        bias = self.attention_bias
+        if "output_bias" in kind.free and bias != self.output_bias:
+            yield f"attention_bias={bias}, output_bias={bias}: equal ones", f"output_bias={self.output_bias}"
         if "experts" in kind.free and (self.experts is None or self.chosen_experts is None):
-            return "experts and chosen_experts: numbers"
+            yield (
+                "experts and chosen_experts: numbers",
+                f"experts={self.experts}, chosen_experts={self.chosen_experts}",
+            )
         if "experts" in kind.free and self.activation != "swiglu":
-            return "activation='swiglu'"
+            yield "activation='swiglu'", f"activation={self.activation!r}"
         sizes = set(self.windows) - {None}
         if len(sizes) > 1:
-            return "one size of all windows"
+            yield "one size of all windows", f"windows={short_repr(self.windows)}"
         if self.model_type in ("mistral", "phi3") and sizes and None in self.windows:
-            return "a window in every layer, or in none"
+            yield "a window in every layer, or in none", f"windows={short_repr(self.windows)}"
         if self.scale is not None and abs(self._scale_divisor() ** -0.5 - self.scale) > 1e-12 * self.scale:
-            return f"scale={self._scale_divisor()}**-0.5: 1 / sqrt of an integer"
+            yield f"scale={self._scale_divisor()}**-0.5: 1 / sqrt of an integer", f"scale={self.scale!r}"
         if not kind.fused and self.rotary.rotated not in (None, self.head_width):
-            return "a rotation of the whole head"
+            whole = f'a rotation of the whole head, {self.head_width} components ("partial_rotary_factor": 1.0)'
+            yield whole, f"rotated={self.rotary.rotated}"
         for one in (self.rotary, self.window_rotary):
             scaling = None if one is None else one.scaling
             if isinstance(scaling, DynamicScaling) and scaling.trained_length != self.max_length:
-                return f"DynamicScaling with trained_length={self.max_length}, as max_length"
-        return None
+                yield (
+                    f"DynamicScaling with trained_length={self.max_length}, as max_length",
+                    f"trained_length={scaling.trained_length}",
+                )
 
 
 def _default_activation(kind: ModelType) -> str:

@@ -35,16 +35,18 @@ def read_free_fields(config: ConfigFile, kind: ModelType, head_width: int) -> di
 
 def _read_window_rotary(config: ConfigFile, head_width: int) -> RotaryConfig:
     """Read the positions of layers with a window, whose base older files of Gemma 3 have in a field of its own."""
+    field = "rope_local_base_freq"
     if config.section("rope_parameters") is None:
-        return RotaryConfig(base=config.number("rope_local_base_freq", default=10000.0))
-    return RotaryConfig.from_hugging_face(config, head_dim=head_width, section=WINDOW)
+        return RotaryConfig(base=config.number(field, default=10000.0))
+    # "rope_scaling" is for layers without a window
+    own = ConfigFile({name: value for name, value in config.fields.items() if name != "rope_scaling"}, config.path)
+    return RotaryConfig.from_hugging_face(own, head_dim=head_width, base_field=field, section=WINDOW)
 
 
 def read_windows(config: ConfigFile, kind: ModelType, layers: int) -> tuple[int | None, ...]:
     """Read the window of each layer; () if no layer has one."""
-    if kind.has_window is None or not config.flag(
-        "use_sliding_window", default=not config.model_type.startswith("qwen")
-    ):
+    is_switched = config.model_type.startswith("qwen")  # the other types have no such field
+    if kind.has_window is None or (is_switched and not config.flag("use_sliding_window", default=False)):
         return ()
     size = kind.window
     if "sliding_window" in config.fields:

@@ -40,6 +40,8 @@ class ModelType:
         head_dim: the default of "head_dim"; None is width / heads.
         activation_field: the field of the activation.
         base: the default base of the rotation.
+        rope: the default fields of the rotation.
+        epsilon: the default of "rms_norm_eps".
         fused: whether queries, keys and values are one weight, and gate and up another.
     """
 
@@ -52,6 +54,8 @@ class ModelType:
     head_dim: int | None = None
     activation_field: str = "hidden_act"
     base: float = 10000.0
+    rope: Mapping[str, object] = field(default_factory=dict)
+    epsilon: float = 1e-6
     fused: bool = False
 
 
@@ -73,6 +77,14 @@ PLAIN: Mapping[str, object] = {
     "window_rotary": None,
 }
 _GEMMA = {"sandwich_norms": True, "norm_offset": 1.0, "scale_embedding": True}
+_GPT_OSS_ROPE = {
+    "rope_type": "yarn",
+    "factor": 32.0,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "truncate": False,
+    "original_max_position_embeddings": 4096,
+}
 _BIASES = frozenset({"attention_bias", "output_bias"})
 
 MODEL_TYPES: Mapping[str, ModelType] = {
@@ -96,7 +108,11 @@ MODEL_TYPES: Mapping[str, ModelType] = {
         head_dim=128,
     ),
     "phi3": ModelType(
-        "Phi3ForCausalLM", free=frozenset({"windows"}), has_window=lambda config, layer: True, fused=True
+        "Phi3ForCausalLM",
+        free=frozenset({"windows"}),
+        has_window=lambda config, layer: True,
+        epsilon=1e-5,
+        fused=True,
     ),
     "gemma2": ModelType(
         "Gemma2ForCausalLM",
@@ -127,6 +143,8 @@ MODEL_TYPES: Mapping[str, ModelType] = {
         window=128,
         head_dim=64,
         base=150_000.0,
+        rope=_GPT_OSS_ROPE,
+        epsilon=1e-5,
     ),
 }
 """The model types that ``Llama`` reads and writes, by the field "model_type" in config.json."""

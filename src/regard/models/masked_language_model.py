@@ -32,6 +32,9 @@ from regard.tensors import check_tensor
 from regard.text import Pooling
 from regard.text.tokenizer import Tokenizer
 
+_TIED = ("head.output.weight", "token_embedding.weight")
+"""The weight that a tied head shares, and the name under which it is saved."""
+
 
 class MaskedLanguageModel(Encoder, ABC):
     """An encoder with an optional masked-language ``head``; ``token_embedding`` is its embedding.
@@ -173,6 +176,9 @@ class MaskedLanguageModel(Encoder, ABC):
         """
         stored = checkpoint_reader.stored_tensors(folder)
         hyperparameters = _with_stored_parts(cls, cls.read_config(config), stored)
+        notes: tuple[str, ...] = ()
+        if _has_own_output(cls, hyperparameters, stored):
+            hyperparameters, notes = replace(hyperparameters, tied=False), checkpoint_reader.note_own_output(folder)
         origins, skipped = cls.make_weight_names(hyperparameters).origins(stored)
         checkpoint_reader.check_layers(hyperparameters.layers, origins, "layers")
         with checkpoint_reader.init_on_meta():
@@ -186,7 +192,7 @@ class MaskedLanguageModel(Encoder, ABC):
         )
         model.pooling = Pooling.read(folder)
         model.metadata = sequence_files.read_metadata(folder)
-        model.notes = checkpoint_reader.loading_notes(folder, skipped)
+        model.notes = notes + checkpoint_reader.loading_notes(folder, skipped)
         return model.eval()
 
     def save(
@@ -225,7 +231,7 @@ class MaskedLanguageModel(Encoder, ABC):
 
 def tied_head_weights(config: Any) -> dict[str, str]:
     """Maps the name of the head's tied weight to the name under which it is saved; empty without a tied head."""
-    return {"head.output.weight": "token_embedding.weight"} if config.head and config.tied else {}
+    return dict([_TIED]) if config.head and config.tied else {}
 
 
 def _tokenizer_config(tokenizer: Tokenizer, max_tokens: int) -> str:
@@ -238,4 +244,15 @@ def _with_stored_parts(kind: type[MaskedLanguageModel], config: Any, stored: Map
     """Return the hyperparameters with the optional parts that the file holds weights of."""
     table = kind.make_weight_names(replace(config, **dict.fromkeys(kind.optional_parts, True)))
     origins, _ = table.origins(stored)
-    return replace(config, **{part: tensor in origins for part, tensor in kind.optional_parts.items()})
+    parts = {part: tensor in origins for part, tensor in kind.optional_parts.items()}
+    if any(name.startswith("classifier.") for name in stored):
+        parts["head"] = False  # a classifier of ModernBERT has layers of the same names
+    return replace(config, **parts)
+
+
+def _has_own_output(kind: type[MaskedLanguageModel], config: Any, stored: Mapping[str, StoredTensor]) -> bool:
+    """Whether the file holds an output layer of its own, though config.json says that it shares the embedding."""
+    if not (config.head and config.tied):
+        return False
+    origins, _ = kind.make_weight_names(replace(config, tied=False)).origins(stored)
+    return checkpoint_reader.hold_other_numbers(origins, *_TIED)

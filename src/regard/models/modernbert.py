@@ -407,7 +407,7 @@ def _read_rotary(config: ConfigFile, *, head_dim: int) -> tuple[RotaryConfig, Ro
     shared = config.fields.get("local_rope_theta", 0) is None
     bases.append(bases[0] if shared else config.number("local_rope_theta", default=10_000.0))
     rotary, window_rotary = (
-        RotaryConfig.from_hugging_face(config, head_dim=head_dim, base=base, section=section)
+        RotaryConfig.from_hugging_face(config, head_dim=head_dim, base=base, base_field=None, section=section)
         for base, section in zip(bases, (_FULL, _WINDOW), strict=True)
     )
     return rotary, window_rotary

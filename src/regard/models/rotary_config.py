@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, final
 
-from regard.errors import CheckpointError, check_count, check_kind, check_number
+from regard.errors import CheckpointError, check_count, check_kind, check_number, short_repr
 from regard.models.config_file import ConfigFile
 from regard.positions import (
     DynamicScaling,
@@ -46,17 +47,30 @@ class RotaryConfig:
 
     @classmethod
     def from_hugging_face(
-        cls, config: ConfigFile, *, head_dim: int, base: float = 10000.0, section: str | None = None
+        cls,
+        config: ConfigFile,
+        *,
+        head_dim: int,
+        base: float = 10000.0,
+        base_field: str | None = "rope_theta",
+        section: str | None = None,
+        default: Mapping[str, Any] = MappingProxyType({}),
     ) -> RotaryConfig:
         """Read the fields of a config.json for heads of ``head_dim``; ``base`` is the default of the model's type.
 
-        ``section`` names the part of "rope_parameters" for one type of layer, if the model has several.
+        ``base_field`` is the field of older files for the base; None is none. ``section`` names the part of
+        "rope_parameters" for one type of layer, if the model has several. ``default`` are the fields of a file without
+        any. Raises CheckpointError for unusable fields, and for both forms at once that say different things.
         """
-        rope = config.section("rope_parameters") or config.section("rope_scaling") or ConfigFile({}, config.path)
-        if section is not None and config.section("rope_parameters") is not None:
-            rope = rope.section(section) or ConfigFile({}, config.path)
-        inherited = {"rope_theta": base, "max_position_embeddings": None, "partial_rotary_factor": None}
+        parts, scaling = (_non_empty(config, name) for name in ("rope_parameters", "rope_scaling"))
+        if section is not None and parts is not None:
+            parts = parts.section(section) or ConfigFile({}, config.path)
+        if parts is not None and scaling is not None:
+            _check_same_rope(config, parts.fields, scaling.fields)
+        rope = parts or scaling or ConfigFile(dict(default), config.path)
+        inherited = {"max_position_embeddings": None, "partial_rotary_factor": None}
         fields = {name: config.fields.get(name, default) for name, default in inherited.items()}
+        fields["rope_theta"] = base if base_field is None else config.fields.get(base_field, base)
         fields |= {name: value for name, value in rope.fields.items() if value is not None}
         fields.setdefault("original_max_position_embeddings", config.fields.get("max_position_embeddings"))
         if config.fields.get("original_max_position_embeddings") is not None:
@@ -65,12 +79,14 @@ class RotaryConfig:
         kind = rope.choice("rope_type", _READERS, default="default")
         part = rope.number("partial_rotary_factor", default=1.0) if fields["partial_rotary_factor"] is not None else 1.0
         rotated = int(head_dim * part)
-        return config.build(
+        found = config.build(
             cls,
             base=rope.number("rope_theta", default=base),
             rotated=None if rotated == head_dim else rotated,
             scaling=_READERS[kind](rope, config),
         )
+        config.build(Rotary, head_dim=head_dim, base=found.base, rotated=found.rotated, scaling=found.scaling)
+        return found
 
     def to_hugging_face(self, head_dim: int) -> dict[str, Any]:
         """The field "rope_parameters" of a config.json, for heads of ``head_dim``."""
@@ -81,6 +97,30 @@ class RotaryConfig:
                 part if int(head_dim * part) == self.rotated else math.nextafter(part, 1.0)
             )
         return fields | _scaling_fields(self.scaling)
+
+
+def _non_empty(config: ConfigFile, field: str) -> ConfigFile | None:
+    section = config.section(field)
+    return section if section is not None and section.fields else None
+
+
+def _check_same_rope(config: ConfigFile, parts: Mapping[str, Any], scaling: Mapping[str, Any]) -> None:
+    """Raise CheckpointError unless "rope_scaling" repeats what "rope_parameters" says.
+
+    ``transformers`` would take "rope_scaling" alone, and with it the default base if it names none: what is meant is
+    unknown.
+    """
+    plain = dict(parts) | {"rope_type": _rope_type(config, parts)}
+    other = {name: value for name, value in scaling.items() if name != "type"}
+    other["rope_type"] = _rope_type(config, scaling)
+    different = [name for name, value in other.items() if value is not None and plain.get(name) != value]
+    if different:
+        raise CheckpointError(
+            f"{config.path} says in two fields how positions are rotated",
+            expected="rope_parameters alone, or a rope_scaling that agrees with it",
+            got=f"another {different[0]!r} in rope_scaling: {short_repr(other[different[0]])}",
+            do='move the fields of rope_scaling into rope_parameters, beside "rope_theta", and remove rope_scaling',
+        )
 
 
 def _rope_type(config: ConfigFile, fields: Mapping[str, Any]) -> object:

@@ -33,6 +33,7 @@ from regard.validation import check_dropout
 _GATED = {"gated-gelu": "geglu_tanh", "gated-silu": "swiglu", "gated-relu": "reglu"}
 _ACTIVATIONS = _GATED | {"gated-gelu_new": "geglu_tanh", "gated-gelu_pytorch_tanh": "geglu_tanh"} | ACTIVATIONS
 """Activations by the field "feed_forward_proj"; its "gated-gelu" is the tanh form."""
+_FUNCTIONS = tuple(dict.fromkeys(name.removeprefix("gated-") for name in _ACTIVATIONS))
 WRITABLE_ACTIVATIONS = (*_GATED.values(), *dict.fromkeys(ACTIVATIONS.values()))
 """The activations that a config.json can say."""
 
@@ -151,11 +152,7 @@ class T5Config:
             buckets=config.size("relative_attention_num_buckets", default=32),
             max_distance=config.size("relative_attention_max_distance", default=128),
             layer_biases=fixed["layer_biases"],
-            activation=_ACTIVATIONS[
-                config.choice(
-                    "feed_forward_proj", _ACTIVATIONS, default="relu" if config.model_type == "t5" else "gated-gelu"
-                )
-            ],
+            activation=_read_activation(config),
             epsilon=config.number("layer_norm_epsilon", default=1e-6),
             dropout=config.number("dropout_rate", default=0.1, below=1.0),
             tied=tied,
@@ -194,6 +191,24 @@ class T5Config:
             "decoder_start_token_id": self.start_id,
             "eos_token_id": join_end_ids(self.end_ids),
         }
+
+
+def _read_activation(config: ConfigFile) -> str:
+    """Read the activation: "dense_act_fn" and "is_gated_act", where a file has them, say more than "feed_forward_proj".
+
+    The latter's "gated-gelu" is the tanh form; gated, the exact one is not supported.
+    """
+    name = config.choice(
+        "feed_forward_proj", _ACTIVATIONS, default="relu" if config.model_type == "t5" else "gated-gelu"
+    )
+    gated, function = name.startswith("gated-"), name.removeprefix("gated-")
+    function = "gelu_new" if name == "gated-gelu" else function
+    gated = config.flag("is_gated_act", default=gated)
+    if config.fields.get("dense_act_fn") is not None:
+        function = config.choice("dense_act_fn", _FUNCTIONS, default=function)
+    written = f"gated-{function}" if gated else function
+    valid = [one for one in _ACTIVATIONS if one != "gated-gelu"]
+    return _ACTIVATIONS[ConfigFile({"dense_act_fn": written}, config.path).choice("dense_act_fn", valid, default="")]
 
 
 def _fixed_values(model_type: str) -> dict[str, bool]:

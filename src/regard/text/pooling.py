@@ -34,12 +34,14 @@ _PACKAGE = "sentence_transformers.models."
 class Pooling:
     """Pooling ``modes``, and whether the vector is normalised to length 1.
 
-    ``others`` names unsupported steps found in a model's folder; ``pool`` then raises RefusedError.
+    ``others`` names unsupported steps found in a model's folder; ``pool`` then raises RefusedError. ``limit`` is the
+    number of tokens to which sentence-transformers cuts a text, which a saved folder says again.
     """
 
     modes: tuple[str, ...] = ("mean",)
     normalise: bool = True
     others: tuple[str, ...] = ()
+    limit: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.modes, tuple | list) or not all(isinstance(mode, str) for mode in self.modes):
@@ -111,10 +113,14 @@ class Pooling:
                 normalise = True
             elif kind != "Transformer":
                 others.append(f"module {kind or module!r}")
-        return cls(tuple(modes), normalise, tuple(others))
+        return cls(tuple(modes), normalise, tuple(others), _read_limit(folder))
 
     def files(self, width: int, limit: int | None) -> dict[str, str]:
-        """Make the pooling files of a sentence-transformers folder, by relative path; ``limit`` is in tokens."""
+        """Make the pooling files of a sentence-transformers folder, by relative path.
+
+        ``limit`` is in tokens, for a pooling that names none.
+        """
+        limit = limit if self.limit is None else self.limit
         kinds = [("", "Transformer"), ("1_Pooling", "Pooling")] + [("2_Normalize", "Normalize")] * self.normalise
         modules = [
             {"idx": index, "name": str(index), "path": path, "type": _PACKAGE + kind}
@@ -143,6 +149,11 @@ def _parse_modes(config: dict[str, Any]) -> list[str]:
         return [named]
     flags = [flag for flag, on in config.items() if flag.startswith("pooling_mode_") and on is True]
     return [_FLAGS.get(flag, flag.removeprefix("pooling_mode_")) for flag in flags]
+
+
+def _read_limit(folder: Path) -> int | None:
+    limit = _read_settings(folder / "sentence_bert_config.json").get("max_seq_length")
+    return limit if isinstance(limit, int) and not isinstance(limit, bool) and limit > 0 else None
 
 
 def _find_text_changes(folder: Path) -> list[str]:

@@ -230,6 +230,15 @@ class Tokenizer:
         check_texts("texts", texts)
         return [one.ids for one in self._backend.encode_batch_fast(list(texts), add_special_tokens=False)]
 
+    def plain_spans(self, text: str) -> list[tuple[int, int]]:
+        """The (start, end) of each token in the characters of a text, without the special tokens that ``ids`` adds.
+
+        Raises what ``tokenize`` raises.
+        """
+        check_texts("texts", [text])
+        spans: list[tuple[int, int]] = self._backend.encode(text, add_special_tokens=False).offsets
+        return spans
+
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
         """Decode token ids to a text. Special tokens are dropped unless ``special``; bytes that are not UTF-8 become
         U+FFFD."""

@@ -144,6 +144,33 @@ def test_a_template_that_leaves_the_message_out_is_refused(folder, source):
         generator.chat_prompt(MESSAGE)
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ 'x' * 10**9 }}",
+        "{{ [0] * 10**9 }}",
+        "{{ 10**9 * 'x' }}",
+        "{{ 9 ** 99999 }}",
+        "{{ '%1000000000d' % 1 }}",
+        "{{ '%*d' % (10**9, 1) }}",
+        "{{ 'x' | center(10**9) }}",
+        "{{ 'x'.ljust(10**9) }}",
+        "{{ 'x' | indent(width=10**9) }}",
+        "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}",
+    ],
+)
+def test_a_template_neither_fills_the_memory_nor_runs_on(source):
+    with pytest.raises(CheckpointError, match="too large, or has too many steps"):
+        ChatTemplate(source, {}).render([{"role": "user", "content": MESSAGE}])
+
+
+def test_bounds_leave_what_templates_do():
+    loop = "{% for n in range(3) %}{{ loop.last }}{{ '%2d' % n }}{% endfor %}"
+    source = f"{{{{ '=' * 20 }}}}{loop}{{{{ 2 ** 10 }}}}{{{{ 'a' | center(3) }}}}"
+    rendered = ChatTemplate(source, {}).render([{"role": "user", "content": MESSAGE}])
+    assert rendered == "=" * 20 + "False 0False 1True 21024 a "
+
+
 def test_a_template_may_change_the_message(folder):
     generator = Generator.load(folder)
     generator.chat_template = replace(generator.chat_template, source="{{ messages[0].content | upper }}")

@@ -50,6 +50,27 @@ def test_greedy_texts_are_those_of_the_model(kind, tokens):
     assert [one.prompt for (one,) in found] == prompts
 
 
+@pytest.mark.parametrize("change", ["fused", "data", "numpy", "hook"])
+def test_keys_and_values_of_other_weights_are_not_reused(change):
+    """After changes that torch does not count: a step of fused AdamW, ``.data``, NumPy; and after a hook."""
+    model = language_model()
+    generator, prompt = Generator(model), "the cat sees the dog, and more"
+    generator.generate([prompt], max_tokens=3)
+    weights = list(model.parameters())
+    if change == "fused":
+        for weight in weights:
+            weight.grad = torch.randn_like(weight)
+        torch.optim.AdamW(weights, lr=0.1, fused=True).step()
+    elif change == "data":
+        weights[0].data.mul_(1.7)
+    elif change == "numpy":
+        weights[0].detach().numpy()[:] *= 1.7
+    else:
+        model.layers[0].register_forward_hook(lambda module, inputs, output: (output[0] * 1.7, output[1]))
+    (again,), (new,) = (one.generate([prompt], max_tokens=3)[0] for one in (generator, Generator(model)))
+    assert (again.text, again.log_probability) == (new.text, new.log_probability)
+
+
 def test_streams_join_to_the_text():
     generator, options = (
         Generator(language_model()),

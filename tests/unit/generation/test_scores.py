@@ -49,6 +49,20 @@ def test_bits_per_byte_and_character():
     assert (scores.length, scores.stride) == (43, 21)
 
 
+def test_what_is_not_predicted_does_not_count():
+    """Without a start token the first token of each text is given: a byte here, and all of "x"."""
+    model, texts = language_model("llama"), ["aé", "漢", "x", "bcd"]
+    whole = score_texts(model, texts)
+    model.start_id = None
+    scores = score_texts(model, texts)
+    assert (whole.characters, whole.bytes) == (7, 10)
+    assert scores.tokens == whole.tokens - 4
+    assert (scores.characters, scores.bytes) == (1 + 1 + 0 + 2, 2 + 3 + 0 + 2)
+    assert scores.bits_per_byte == pytest.approx(scores.nats / math.log(2) / 7)
+    with pytest.raises(OptionError, match="no token to predict"):
+        score_texts(model, ["x", ""])
+
+
 def test_unknown_characters_are_counted():
     model = language_model(tokenizer="characters")
     assert score_texts(model, ["the ☃ cat", "☃"]).unknown == 2

@@ -46,6 +46,15 @@ def test_gradients_flow_through_weights(name):
     assert torch.autograd.gradcheck(lambda query: mechanism.weights(query, key, rows=[1, 3]), query)
 
 
+@NAMES
+def test_weights_without_anything_to_differentiate_have_no_graph(name):
+    mechanism, tokens = build_mechanism(name), torch.randn(1, 2, 7, 5)
+    for parameter in mechanism.parameters():
+        parameter.requires_grad_(False)
+    assert not mechanism.weights(tokens, tokens).requires_grad
+    assert mechanism.weights(tokens.clone().requires_grad_(), tokens).requires_grad
+
+
 def test_state_refuses_tokens_of_another_dtype():
     mechanism, tokens = build_mechanism("linear"), torch.randn(1, 2, 3, 5)
     _, state = mechanism.step(tokens, tokens, tokens, mechanism.empty_state())

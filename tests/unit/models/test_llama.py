@@ -469,7 +469,10 @@ class TestErrors:
             ({"rope_parameters": {"rope_type": "proportional"}}, "default, linear, dynamic, yarn, llama3, longrope"),
             ({"rope_parameters": {"rope_type": "linear", "factor": 0.5}}, "1 or more"),
             ({"rope_parameters": {"rope_type": "longrope", "short_factor": "a", "long_factor": []}}, "list of numbers"),
-            ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "whole head"),
+            ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.4}}, "whole head, 10 components"),
+            ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "pairs"),
+            ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "another 'rope_type' in rope_scaling: 'yarn'"),
+            ({"rope_scaling": {"type": "default", "rope_theta": 7.0}}, "another 'rope_theta' in rope_scaling: 7.0"),
             ({"rope_parameters": [1]}, "an object, or null"),
             ({"hidden_act": "tanh"}, "gelu_pytorch_tanh"),
             ({"attn_logit_softcapping": 50.0}, "null, the only supported value"),
@@ -493,6 +496,71 @@ class TestErrors:
             change_config(tmp_path, layer_types=wrong)
             with pytest.raises(CheckpointError, match="3 strings, each one of full_attention, sliding_attention"):
                 load(tmp_path)
+
+
+class TestFolders:
+    """Fields that a folder may have beside those that transformers writes today."""
+
+    @pytest.mark.parametrize("kind", ["llama", "gemma2"])
+    def test_an_output_layer_of_its_own_is_kept(self, tmp_path, kind):
+        """config.json says that it is shared, and the file holds both: as in transformers the file is right."""
+        peer = make_peer(kind, tie_word_embeddings=False, head_dim=6)
+        peer.save_pretrained(tmp_path)
+        change_config(tmp_path, tie_word_embeddings=True)
+        model = load(tmp_path)
+        assert_same_outputs(model, peer, random_ids(peer, 2, LENGTH))
+        assert not model.config.tied
+        assert model.notes == (
+            f"{tmp_path}: the embedding and the output layer are not shared, since the weights hold both with other "
+            "numbers",
+        )
+        copied = load_file(tmp_path / "model.safetensors")
+        copied["lm_head.weight"] = copied["model.embed_tokens.weight"].clone()
+        save_file(copied, tmp_path / "model.safetensors")
+        assert load(tmp_path).config.tied
+
+    def test_windows_have_no_switch_but_in_qwen(self, tmp_path):
+        peer = make_peer("mistral", sliding_window=3)
+        peer.save_pretrained(tmp_path)
+        change_config(tmp_path, use_sliding_window=False)
+        assert_same_outputs(load(tmp_path), peer, random_ids(peer, 2, LENGTH))
+
+    @pytest.mark.parametrize("kind", ["phi3", "gpt_oss", "llama"])
+    def test_defaults_of_a_type(self, tmp_path, kind):
+        """The epsilon of norms, and YaRN in gpt_oss."""
+        make_peer(kind).save_pretrained(tmp_path)
+        change_config(tmp_path, rms_norm_eps=..., rope_parameters=...)
+        peer = AutoModelForCausalLM.from_pretrained(
+            tmp_path, attn_implementation="eager", experts_implementation="eager"
+        )
+        model = load(tmp_path)
+        assert model.config.epsilon == peer.config.rms_norm_eps
+        assert_same_outputs(model, peer.eval(), random_ids(peer, 2, LENGTH))
+
+    def test_a_rope_scaling_that_repeats_rope_parameters(self, tmp_path):
+        rope = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 7, "rope_theta": 100.0}
+        peer = make_peer("qwen3", head_dim=6, rope_parameters=rope)
+        peer.save_pretrained(tmp_path)
+        change_config(tmp_path, rope_scaling={name: value for name, value in rope.items() if name != "rope_theta"})
+        assert_same_outputs(load(tmp_path), peer, random_ids(peer, 2, LENGTH))
+
+    @pytest.mark.parametrize("full", [..., {"full_attention": {"rope_type": "linear", "factor": 2.0}}])
+    def test_older_fields_of_gemma_3(self, tmp_path, full):
+        make_peer("gemma3_text", head_dim=6, sliding_window=3).save_pretrained(tmp_path)
+        old = {"rope_scaling": {"rope_type": "linear", "factor": 4.0}} if full is ... else {}
+        change_config(tmp_path, rope_parameters=full, rope_theta=5000.0, rope_local_base_freq=77.0, **old)
+        peer = AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="eager").eval()
+        assert peer.config.rope_parameters["sliding_attention"]["rope_theta"] == 77.0
+        assert_same_outputs(load(tmp_path), peer, random_ids(peer, 2, LENGTH))
+
+    def test_generation_fields_that_change_what_is_written_are_named(self, tmp_path):
+        make_peer("llama").save_pretrained(tmp_path)
+        path = tmp_path / "generation_config.json"
+        plain = {"repetition_penalty": 1.0, "min_length": 0, "no_repeat_ngram_size": 0, "bad_words_ids": []}
+        path.write_text(json.dumps(plain | {"temperature": 0.7}))
+        assert load(tmp_path).notes == ()
+        path.write_text(json.dumps(plain | {"repetition_penalty": 1.1, "min_new_tokens": 3}))
+        assert load(tmp_path).notes == (f"{path}: searches do not apply min_new_tokens, repetition_penalty",)
 
 
 def test_every_type_is_tested():

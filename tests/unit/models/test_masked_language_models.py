@@ -294,6 +294,33 @@ def test_other_types_are_told_those_that_are_supported(tmp_path):
         load(tmp_path / "copy")
 
 
+@pytest.mark.parametrize("kind", ["bert", "roberta", "modernbert"])
+def test_an_output_layer_of_its_own_is_kept(tmp_path, kind):
+    """config.json says that it is shared, and the file holds both: as in transformers the file is right."""
+    peer = make_peer(kind, tie_word_embeddings=False)
+    peer.save_pretrained(tmp_path)
+    change_config(tmp_path, tie_word_embeddings=True)
+    model = load(tmp_path)
+    assert_same_outputs(model, peer, random_ids(peer, 2, LENGTH))
+    assert not model.config.tied
+    assert "not shared" in model.notes[0]
+
+
+@pytest.mark.parametrize("kind", ["Sequence", "Token"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_classifier_of_modernbert_is_its_encoder(tmp_path, kind, bias):
+    """Its layers have the names of those of the masked-language head."""
+    encoder = make_peer("modernbert", decoder_bias=bias)
+    peer = getattr(transformers, f"ModernBertFor{kind}Classification")(encoder.config)
+    peer.save_pretrained(tmp_path)
+    model = load(tmp_path)
+    assert model.head is None
+    assert "classifier.weight, head.dense.weight" in model.notes[0]
+    ids = random_ids(encoder, 2, LENGTH)
+    with torch.no_grad():
+        torch.testing.assert_close(model(ids).hidden, peer.model(ids).last_hidden_state, atol=1e-5, rtol=0)
+
+
 class TestModernBert:
     def test_published_sizes(self):
         """Millions of parameters as published: Warner et al. 2024, section 2.1.3; without the head as here."""
@@ -322,6 +349,12 @@ class TestModernBert:
         model = load(tmp_path)
         assert model.config.global_layers == (0, 2)
         assert_same_outputs(model, peer, random_ids(peer, 2, LENGTH))
+
+    def test_a_base_that_the_type_does_not_have_is_ignored(self, tmp_path):
+        make_peer("modernbert").save_pretrained(tmp_path)
+        change_config(tmp_path, rope_parameters=..., rope_theta=77.0)
+        peer = transformers.ModernBertForMaskedLM.from_pretrained(tmp_path, attn_implementation="eager").eval()
+        assert_same_outputs(load(tmp_path), peer, random_ids(peer, 2, LENGTH))
 
     def test_a_window_hides_what_is_beyond_it(self):
         torch.manual_seed(3)

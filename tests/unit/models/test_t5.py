@@ -259,6 +259,23 @@ class TestParity:
                 ended = row[1:].index(1) if 1 in row[1:] else 9
                 assert list(found.ids) == row[1 : ended + 1]
 
+    @pytest.mark.parametrize(
+        ("fields", "activation"),
+        [
+            ({"feed_forward_proj": "relu", "dense_act_fn": "gelu"}, "gelu"),
+            ({"feed_forward_proj": "gated-gelu", "dense_act_fn": "silu"}, "swiglu"),
+            ({"feed_forward_proj": "relu", "is_gated_act": True}, "reglu"),
+        ],
+    )
+    def test_fields_that_say_more_than_feed_forward_proj(self, tmp_path, fields, activation):
+        peer = make_peer("t5", 3, **fields)
+        model = reload(peer, tmp_path)
+        assert model.config.activation == activation
+        source, target = random_ids(peer, 2, SOURCE), random_ids(peer, 2, TARGET)
+        with torch.no_grad():
+            theirs = peer(input_ids=source, decoder_input_ids=target).logits
+        assert_near(model(source, target).logits, theirs)
+
     @pytest.mark.parametrize("kind", slow_except({"umt5"}, MODEL_TYPES))
     def test_targets_begin_and_end_by_generation_config(self, tmp_path, kind, caplog):
         """Three tokens that the peer writes are declared to be ends; a source still ends with that of config.json."""
@@ -512,6 +529,7 @@ class TestErrors:
             ({"num_decoder_layers": 2}, "different numbers of layers"),
             ({"feed_forward_proj": "gated-gelu"}, "not in the model"),
             ({"feed_forward_proj": "gated-tanh"}, "unusable 'feed_forward_proj'"),
+            ({"feed_forward_proj": "gated-gelu", "dense_act_fn": "gelu"}, "unusable 'dense_act_fn'"),
             ({"model_type": "umt5"}, "lacks tensors"),
             ({"model_type": "longt5"}, "unsupported architecture"),
             ({"decoder_start_token_id": 31}, "unusable 'decoder_start_token_id'"),

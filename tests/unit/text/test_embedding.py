@@ -141,9 +141,9 @@ class TestPooling:
 
     @pytest.mark.parametrize("mode", ["cls", "mean"])
     def test_written_files_are_read_again(self, tmp_path, mode):
-        pooling = Pooling((mode,), normalise=mode == "cls")
+        pooling = Pooling((mode,), normalise=mode == "cls", limit=7)
         (tmp_path / "1_Pooling").mkdir()
-        for name, content in pooling.files(13, 7).items():
+        for name, content in pooling.files(13, 99).items():
             (tmp_path / name).write_text(content)
         assert Pooling.read(tmp_path) == pooling
 
