@@ -61,7 +61,7 @@ class BenchedMechanism:
 
     ``approximates`` is the mechanism that it approximates, None if it computes an equation of its own. ``untrained`` is
     the number of its parameters, which are random here. ``left_out`` names its inputs beside query, key and value, such
-    as gates, which are not passed here.
+    as gates, which are not passed here. ``hides_later_keys`` says whether it is causal under any mask.
     """
 
     label: str
@@ -71,6 +71,7 @@ class BenchedMechanism:
     weights_are: str
     untrained: int
     left_out: tuple[str, ...] = ()
+    hides_later_keys: bool = False
 
 
 @final

@@ -107,11 +107,19 @@ def _describe(choice: MechanismChoice, settings: BenchSettings) -> BenchedMechan
         built = _build(choice, settings, settings.lengths[-1])
         untrained = sum(one.numel() for one in built.parameters())
         left_out = tuple(one.name for one in built.extra_inputs if one.projected)
-        approximates, weights_are = built.approximates, built.weights_are
+        approximates, weights_are, is_causal = built.approximates, built.weights_are, built.hides_later_keys
     except RegardError:
-        untrained, left_out = 0, ()
-    options = dict(choice.options)
-    return BenchedMechanism(choice.label, row.name, options, approximates, weights_are, untrained, left_out=left_out)
+        untrained, left_out, is_causal = 0, (), False
+    return BenchedMechanism(
+        choice.label,
+        row.name,
+        dict(choice.options),
+        approximates,
+        weights_are,
+        untrained,
+        left_out=left_out,
+        hides_later_keys=is_causal,
+    )
 
 
 def _measure_length(

@@ -11,7 +11,7 @@ from regard.bench.formatting import format_bytes, format_error, format_seconds
 from regard.bench.report import BenchCase, BenchedMechanism, BenchReport
 from regard.format_share import format_share
 
-_OWN_EQUATION, _UNTRAINED, _LEFT_OUT = "*", "†", "‡"
+_OWN_EQUATION, _UNTRAINED, _LEFT_OUT, _CAUSAL = "*", "†", "‡", "§"
 
 
 @final
@@ -98,6 +98,7 @@ def _error_table(report: BenchReport) -> Table:
         assert case.error is not None
         mark = (_OWN_EQUATION if one.approximates != EXACT else "") + (_UNTRAINED if one.untrained else "")
         mark += _LEFT_OUT if one.left_out else ""
+        mark += _CAUSAL if one.hides_later_keys and not report.settings.causal else ""
         marks |= set(mark)
         rows.append(
             (
@@ -122,6 +123,10 @@ def _error_table(report: BenchReport) -> Table:
     if _LEFT_OUT in marks:
         left_out = "; ".join(f"{one.label} {', '.join(one.left_out)}" for one in report.mechanisms if one.left_out)
         explanation.append(f"{_LEFT_OUT} It is measured without its inputs beside query, key and value: {left_out}.")
+    if _CAUSAL in marks:
+        explanation.append(
+            f"{_CAUSAL} It hides later keys from a query, which {EXACT} sees here: compare it with --causal."
+        )
     return Table(
         "Error against exact attention",
         ("mechanism", "tokens", "output error", "mass kept", f"top {top}"),

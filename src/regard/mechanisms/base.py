@@ -65,6 +65,8 @@ class Mechanism(nn.Module, ABC):
     shares_query_key: bool = False
     """Whether keys are projected as queries are: a layer then has one projection for both."""
 
+    hides_later_keys: bool = False
+    """Whether a query attends to no key after it, whatever the mask."""
     mixes_heads: ClassVar[bool] = False
     """Whether the weights of a head also depend on the queries and keys of the other heads."""
     uses_all_parameters: ClassVar[bool] = True

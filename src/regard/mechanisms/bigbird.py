@@ -88,6 +88,7 @@ class BigBird(Mechanism):
         check_count("seed", seed, least=0, most=2**63 - 1)
         self.block, self.window_blocks, self.global_tokens = int(block), int(window_blocks), int(global_tokens)
         self.causal, self.seed = bool(causal), int(seed)
+        self.hides_later_keys = self.causal
         self.global_blocks = _check_global_blocks(global_blocks, self.causal)
         self.random_blocks = _check_random_blocks(random_blocks, heads)
         self._patterns = PatternCache()

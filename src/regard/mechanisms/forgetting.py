@@ -47,6 +47,8 @@ class Forgetting(Mechanism):
     dot-product attention.
     """
 
+    hides_later_keys: bool = True
+
     def __init__(self, *, heads: int, head_dim: int, dropout: float = 0.0) -> None:
         super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
 

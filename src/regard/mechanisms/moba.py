@@ -49,6 +49,8 @@ class MixtureOfBlocks(ChosenKeysMechanism):
     ``block`` is the number of tokens in a block; ``chosen_blocks`` counts the own block.
     """
 
+    hides_later_keys: bool = True
+
     def __init__(
         self, *, heads: int, head_dim: int, block: int = 512, chosen_blocks: int = 3, dropout: float = 0.0
     ) -> None:

@@ -79,6 +79,7 @@ class NativeSparseAttention(ChosenKeysMechanism):
     them each gate is 1/2.
     """
 
+    hides_later_keys: bool = True
     approximates: str | None = None
     weights_are: Literal["distribution", "non-negative", "signed"] = "non-negative"
     mixes_heads: ClassVar[bool] = True  # those that share a key head choose together

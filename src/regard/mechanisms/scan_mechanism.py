@@ -72,6 +72,7 @@ class ScanMechanism(LinearStateMechanism):
     ``scale`` is the factor of the queries; ``impl`` is ``LinearStateMechanism``'s.
     """
 
+    hides_later_keys: bool = True
     weights_are: Literal["distribution", "non-negative", "signed"] = "signed"
 
     def __init__(self, *, heads: int, head_dim: int, scale: float | None, impl: str) -> None:

@@ -10,6 +10,7 @@ import torch
 import regard.bench
 from regard.bench.peak_memory import CaseProcess
 from regard.bench.settings import BenchSettings
+from regard.bench.tables import report_tables
 from regard.comparison import MechanismChoice
 from script_process import run_script
 
@@ -209,3 +210,13 @@ def test_marks_follow_the_options(without_processes):
     assert relu["approximates"] is None
     assert (reformer["left_out"], plain["left_out"]) == ((), ())  # inputs that only a caller can pass
     assert set(projected["left_out"]) == {"global_query", "global_key", "global_value"}
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_mechanisms_that_hide_later_keys_are_marked_beside_exact_attention_that_sees_them(without_processes, causal):
+    names = ["moba:block=8", "longformer:window=8"]
+    report = regard.bench.run(names, lengths=[LENGTH], heads=HEADS, head_dim=HEAD_DIM, seconds=0.01, causal=causal)
+    (errors,) = (table for table in report_tables(report) if table.title.startswith("Error"))
+    marked = [row[0].startswith("moba") and "§" in row[0] for row in errors.rows]
+    assert marked == [not causal, False]
+    assert ("--causal" in errors.explanation) == (not causal)

@@ -6,6 +6,7 @@ import torch
 import regard
 from regard import masks
 from regard.errors import DtypeError, OptionError, RefusedError
+from regard.mechanism_catalogue import BUILT_IN_NAMES
 
 OPTIONS = {
     "linear": {},
@@ -99,3 +100,13 @@ def test_options_that_change_what_weights_are():
     sink = regard.mechanism("dot_product", heads=2, head_dim=5, sinks=True)
     assert sink.weights_are == "non-negative"
     assert (sink.weights(torch.randn(1, 2, 3, 5), torch.randn(1, 2, 7, 5)).sum(-1) < 1.0).all()
+
+
+@pytest.mark.parametrize("name", sorted(BUILT_IN_NAMES))
+def test_which_mechanisms_hide_later_keys(name):
+    torch.manual_seed(3)
+    options = {"linformer": {"length": 5, "projected": 2}, "nystromformer": {"landmarks": 2}}.get(name, {})
+    mechanism = regard.mechanism(name, heads=2, head_dim=8, **options)
+    later = torch.ones(5, 5).triu(1).bool()
+    weights = mechanism.weights(torch.randn(1, 2, 5, 8), torch.randn(1, 2, 5, 8))
+    assert mechanism.hides_later_keys == bool((weights[..., later] == 0).all())
