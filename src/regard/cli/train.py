@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, final
@@ -227,7 +228,7 @@ def translate(
     )
     done = training.run(TranslationTask(recipe), out)
     if done.is_main and done.score is not None:
-        say(f'try: regard translate --model {done.out} "..."')
+        say(f'try: regard translate --model {shlex.quote(str(done.out))} "..."')
 
 
 def _choose_model(model: str | None, start: str | None) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, final
@@ -308,7 +309,7 @@ def classify(
     done = training.run(task, out)
     if done.is_main and done.score is not None:
         example = {"pictures": "PICTURE.jpg", "sounds": "SOUND.wav", "texts": '"..."'}[what]
-        say(f"try: regard classify --model {done.out} {example}")
+        say(f"try: regard classify --model {shlex.quote(str(done.out))} {example}")
 
 
 def _text_task(columns: Columns | None, labels: str, fields: dict[str, Any]) -> Task:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, final
@@ -190,4 +191,4 @@ def clip(
     )
     done = training.run(ClipTask(recipe), out)
     if done.is_main and done.score is not None:
-        say(f'try: regard classify --model {done.out} PICTURE.jpg --labels "a cat,a dog"')
+        say(f'try: regard classify --model {shlex.quote(str(done.out))} PICTURE.jpg --labels "a cat,a dog"')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -213,7 +214,7 @@ def gato(
     with _RecordingProgress() as progress:
         done = training.run(GatoTask(recipe, advance=progress.advance), out)
     if done.is_main and done.score is not None and task:
-        say(f"try: regard play {done.out} {task[0]}")
+        say(f"try: regard play {shlex.quote(str(done.out))} {shlex.quote(task[0])}")
 
 
 def parse_weights(assignments: list[str]) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated
 
 import typer
@@ -142,4 +143,4 @@ def lm(
     )
     done = training.run(LanguageModelTask(recipe), out)
     if done.is_main and done.score is not None:
-        say(f'try: regard generate --model {done.out} "..."')
+        say(f'try: regard generate --model {shlex.quote(str(done.out))} "..."')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated
 
 import typer
@@ -145,4 +146,4 @@ def mlm(
     )
     done = training.run(MaskedLanguageModelTask(recipe), out)
     if done.is_main and done.score is not None:
-        say(f"try: regard train classify --from {done.out} --data texts.csv --out classifier/")
+        say(f"try: regard train classify --from {shlex.quote(str(done.out))} --data texts.csv --out classifier/")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, final
@@ -199,4 +200,4 @@ def transcribe(
     )
     done = training.run(TranscriptionTask(recipe), out)
     if done.is_main and done.score is not None:
-        say(f"try: regard transcribe --model {done.out} SOUND.wav")
+        say(f"try: regard transcribe --model {shlex.quote(str(done.out))} SOUND.wav")

@@ -252,9 +252,10 @@ def _show(
     from regard.view.word_pairs import word_pairs
 
     written = None
+    # Page and terminal show the pairs of words; of a long text they take longer than to run the model.
     with indeterminate_progress("comparing words"):
         for reading in (one for several in readings for one in several.attentions.values() if one.keys is None):
-            word_pairs(reading)  # of a long text it takes longer than to run the model
+            word_pairs(reading)
     if path is not None:
         with indeterminate_progress("writing the page"):
             written = write_page(readings, path, model=model, overwrite=overwrite)

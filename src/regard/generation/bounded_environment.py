@@ -1,8 +1,9 @@
-"""Jinja's immutable sandbox with bounds: the template of a stranger's model must neither fill the memory nor run on.
+"""Jinja's immutable sandbox that refuses the plain ways to fill the memory or to run on.
 
 The sandbox keeps templates from Python's internals and from files, but not from ``'x' * 10**9`` or from loops in loops.
-Here a product of a text or a list, a power, and a number that is passed to a filter or a method have limits, and so
-have the steps of all ``range`` together.
+Here a product of a text or a list, a power, a width of formatting, the sizes that filters and methods of texts take,
+and the steps of all ``range`` together have limits. That is no protection from a template that is written to get around
+them: only a process of its own would be.
 """
 
 from __future__ import annotations
@@ -16,12 +17,18 @@ from jinja2.exceptions import SecurityError
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment, safe_range
 
-_MAX_SIZE = 2**22
-"""Characters or entries that one operation may make, and numbers that it may be given; no prompt is that long."""
+_MAX_SIZE = 2**20
+"""Characters or entries that one operation may make."""
 _MAX_BITS = 4096
 """Bits of a power."""
 _MAX_STEPS = 1_000_000
 """Steps of all loops over ``range`` in a template."""
+_WIDTH = re.compile(r"%(?:\(\w*\))?[-+ #0]*(\d*)(?:\.(\d*))?[a-zA-Z]|\{[^{}]*:[^{}]*?(\d+)[^{}]*\}")
+_STAR = re.compile(r"%[-+ #0]*\d*\.?\*")
+_SIZED = frozenset({"batch", "center", "indent", "lipsum", "slice", "truncate", "wordwrap"})
+"""Filters whose integers are sizes."""
+_SIZED_METHODS = frozenset({"center", "expandtabs", "ljust", "rjust", "zfill"})
+"""Methods of texts whose integers are sizes."""
 
 
 @final
@@ -32,48 +39,67 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._steps = 0
+        self._range_steps = 0
         self.globals["range"] = self._count_range
-        for name, function in self.filters.items():
-            self.filters[name] = _limit_numbers(function)
+        for name in _SIZED & self.filters.keys():
+            self.filters[name] = _limit_sizes(self.filters[name])
+        self.filters["format"] = _limit_widths(self.filters["format"])
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Compute a product, a power, or a remainder, which is formatting for a text."""
         if operator == "*":
             for one, times in ((left, right), (right, left)):
                 if isinstance(one, str | bytes | list | tuple) and isinstance(times, int):
-                    _check(len(one) * times <= _MAX_SIZE)
+                    _refuse_unless(len(one) * times <= _MAX_SIZE)
         elif operator == "**" and isinstance(left, int) and isinstance(right, int):
-            _check(left.bit_length() * right <= _MAX_BITS)
+            _refuse_unless(left.bit_length() * right <= _MAX_BITS)
         elif operator == "%" and isinstance(left, str):
-            _check(re.search(r"\d{6}|\*", left) is None)
+            _check_widths(left)
+            _refuse_unless(not _STAR.search(left) or _are_sizes(right if isinstance(right, tuple) else (right,)))
         return super().call_binop(context, operator, left, right)
 
     def call(self, __context: Context, __obj: Any, *args: Any, **options: Any) -> Any:
         """Call a function or a method of a template."""
-        _check_numbers(args, options)
+        text = getattr(__obj, "__self__", None)
+        if isinstance(text, str) and __obj.__name__ in _SIZED_METHODS:
+            _refuse_unless(_are_sizes(args))
         return super().call(__context, __obj, *args, **options)
 
     def _count_range(self, *args: int) -> range:
         steps = safe_range(*args)
-        self._steps += len(steps)
-        _check(self._steps <= _MAX_STEPS)
+        self._range_steps += len(steps)
+        _refuse_unless(self._range_steps <= _MAX_STEPS)
         return steps
 
 
-def _limit_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
+def _limit_sizes(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
-    def bounded(*args: Any, **options: Any) -> Any:
-        _check_numbers(args, options)
+    def limited(*args: Any, **options: Any) -> Any:
+        _refuse_unless(_are_sizes((*args, *options.values())))
         return function(*args, **options)
 
-    return bounded
+    return limited
 
 
-def _check_numbers(args: tuple[Any, ...], options: dict[str, Any]) -> None:
-    _check(all(abs(one) <= _MAX_SIZE for one in (*args, *options.values()) if isinstance(one, int)))
+def _limit_widths(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def limited(text: Any, *args: Any, **options: Any) -> Any:
+        _check_widths(str(text))
+        return function(text, *args, **options)
+
+    return limited
 
 
-def _check(fits: bool) -> None:
+def _check_widths(text: str) -> None:
+    """Refuse conversions such as %9999999d and {:9999999}."""
+    widths = (width for found in _WIDTH.finditer(text) for width in found.groups() if width)
+    _refuse_unless(all(len(width) < len(str(_MAX_SIZE)) for width in widths))
+
+
+def _are_sizes(arguments: tuple[Any, ...]) -> bool:
+    return all(abs(one) <= _MAX_SIZE for one in arguments if isinstance(one, int))
+
+
+def _refuse_unless(fits: bool) -> None:
     if not fits:
         raise SecurityError("the template makes a text or a number that is too large, or has too many steps")

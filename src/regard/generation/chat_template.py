@@ -3,8 +3,8 @@
     [{"role": "user", "content": "Hi"}]  ->  "<|im_start|>user\\nHi<|im_end|>\\n<|im_start|>assistant\\n"
 
 The template is in chat_template.jinja, or in the field "chat_template" of tokenizer_config.json. It comes with the
-model, so it runs in Jinja's immutable sandbox, which gives it no access to Python's internals or to files, and with
-bounds of what an expression makes (``bounded_environment``).
+model, so it runs in Jinja's immutable sandbox, which gives it no access to Python's internals or to files
+(``bounded_environment``).
 """
 
 from __future__ import annotations

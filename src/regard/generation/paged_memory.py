@@ -18,7 +18,9 @@ from regard.models.causal_language_model import CausalLanguageModel
 PAGE_SIZE = 16
 """Tokens of a page: prompts share whole pages, and a text wastes half a page on average."""
 _SAMPLE = 64
-"""Numbers of a tensor that are compared, about."""
+"""Numbers of a tensor that are compared."""
+_GOLDEN = 0.6180339887498949
+"""Multiples of it are spread evenly over an interval: Knuth, "The art of computer programming", section 6.4."""
 
 
 @final
@@ -62,10 +64,12 @@ def _weights_version(model: CausalLanguageModel) -> tuple[object, ...] | None:
         return None
     places = [(tensor.data_ptr(), tensor._version, tensor.dtype) for tensor in tensors]
     hooks = [(*module._forward_pre_hooks, *module._forward_hooks) for module in model.modules()]
-    return (*places, *hooks, torch.cat([_sample(tensor) for tensor in tensors]).cpu().numpy().tobytes())
+    samples = [_sample(tensor) for tensor in tensors if tensor.numel() and not tensor.is_meta]
+    return (*places, *hooks, torch.cat(samples).numpy().tobytes() if samples else b"")
 
 
 def _sample(tensor: Tensor) -> Tensor:
-    """Some numbers of a tensor, evenly spread, in float64."""
-    flat = tensor.detach().reshape(-1)
-    return flat[:: max(1, len(flat) // _SAMPLE)].double()
+    """Some numbers of a tensor on the CPU in float64, spread over its rows and its columns alike."""
+    numbers = torch.arange(_SAMPLE, device=tensor.device)
+    places = [(numbers * round(size * _GOLDEN) + numbers // max(1, size)) % size for size in tensor.shape]
+    return tensor.detach()[tuple(places)].reshape(-1).cpu().double()

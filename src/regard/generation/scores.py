@@ -37,6 +37,8 @@ BATCH_TOKENS = 8192
 DEFAULT_LENGTH = 1024
 """The window of a model whose context is longer, or without limit."""
 _IGNORED = -100
+_FIRST_CHARACTERS = 256
+"""Characters of the beginning of a text that are tokenized to find its first token."""
 
 TokenIds = npt.NDArray[np.unsignedinteger]
 
@@ -73,13 +75,13 @@ class LanguageModelScores:
 
     @property
     def bits_per_byte(self) -> float:
-        """The mean information of a byte of the texts in UTF-8, in bits."""
-        return self.nats / math.log(2) / self.bytes
+        """The mean information of a byte of the texts in UTF-8, in bits; infinite if only ends were predicted."""
+        return self.nats / math.log(2) / self.bytes if self.bytes else math.inf
 
     @property
     def bits_per_character(self) -> float:
         """The mean information of a character of the texts, in bits."""
-        return self.nats / math.log(2) / self.characters
+        return self.nats / math.log(2) / self.characters if self.characters else math.inf
 
 
 @final
@@ -142,8 +144,7 @@ def score_documents(
     check_count("batch_tokens", batch_tokens)
     choose_window(model, length, stride)
     windows = [one for index, ids in enumerate(documents) for one in _windows(index, len(ids) - 1, length, stride)]
-    predicted = [_predicted_text(text, model) for text in texts]
-    if not any(predicted):
+    if not windows:
         raise OptionError(
             "the documents leave no token to predict",
             expected="texts of two tokens or more",
@@ -158,11 +159,12 @@ def score_documents(
             if advance is not None:
                 advance(tokens)
     unknown = model.unknown_id
+    given = [_given_text(text, model) for text in texts]
     return LanguageModelScores(
         documents=len(texts),
         tokens=tokens,
-        characters=sum(map(len, predicted)),
-        bytes=sum(len(text.encode("utf-8")) for text in predicted),
+        characters=sum(map(len, texts)) - sum(characters for characters, _ in given),
+        bytes=sum(len(text.encode("utf-8")) for text in texts) - sum(size for _, size in given),
         unknown=0 if unknown is None else int(sum((ids == unknown).sum() for ids in documents)),
         nats=nats,
         length=length,
@@ -170,13 +172,19 @@ def score_documents(
     )
 
 
-def _predicted_text(text: str, model: CausalLanguageModel) -> str:
-    """The part of a text whose tokens are predicted."""
+def _given_text(text: str, model: CausalLanguageModel) -> tuple[int, int]:
+    """The characters and bytes of a text that are given and not predicted: those of its first token, or none.
+
+    Tokens that share a character have equal parts of its bytes, and it is predicted with the last of them.
+    """
     if model.start_id is not None:
-        return text
+        return 0, 0
     assert model.tokenizer is not None
-    spans = model.tokenizer.plain_spans(next(split_text(text)))
-    return text[spans[1][0] :] if len(spans) > 1 else ""
+    spans = model.tokenizer.plain_spans(next(split_text(text, _FIRST_CHARACTERS)))
+    if not spans:
+        return 0, 0
+    first, sharing = text[: spans[0][1]], sum(span == spans[0] for span in spans[:8])
+    return len(first) if sharing == 1 else 0, len(first.encode("utf-8")) // sharing
 
 
 def choose_window(model: CausalLanguageModel, length: int | None, stride: int | None) -> tuple[int, int]:

@@ -64,15 +64,27 @@ class Steps:
     ) -> Float[Tensor, "batch heads rows keys"]:
         """Compute the weights of some queries (default: all) in the dtype of ``query``.
 
-        ``bias`` (heads, queries, keys) is added to the scores.
+        ``bias`` (heads, rows, keys) is added to their scores.
         """
-        problem = make_problem(self._score, self.query, self.key, self.key, mask=self.mask, bias=bias)
         queries, keys = self.query.shape[2], self.key.shape[2]
         held = self.query.shape[:2].numel() * keys * (1 if self.vector is None else self.key.shape[3])
         rows = Frame(queries, keys).all_rows(self.query.device) if rows is None else rows
-        parts = [compute_weights(problem, some) for some in rows.split(max(1, _MAX_HIDDEN // max(1, held)))]
+        size = max(1, _MAX_HIDDEN // max(1, held))
+        parts = []
+        for first in range(0, len(rows), size):
+            of_part = None if bias is None else bias[:, first : first + size]
+            parts.append(self._weights_of_rows(rows[first : first + size], of_part))
         weights = torch.cat(parts, dim=2) if parts else self.query.new_zeros(*self.query.shape[:2], 0, keys)
         return weights if self.gate is None else weights * self.gate.heights(keys)[:, :, rows]
+
+    def _weights_of_rows(self, rows: Int[Tensor, " rows"], bias: Tensor | None) -> Tensor:
+        """Compute the weights of a few queries; ``bias`` is theirs."""
+
+        def score(query: Tensor, key: Tensor) -> Tensor:
+            scores = self._score(query, key)
+            return scores if bias is None else scores + bias
+
+        return compute_weights(make_problem(score, self.query, self.key, self.key, mask=self.mask, bias=None), rows)
 
     def _score(
         self, query: Float[Tensor, "batch heads rows size"], key: Float[Tensor, "batch heads keys size"]

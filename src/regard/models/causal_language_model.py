@@ -50,7 +50,7 @@ from regard.tensors import check_tensor
 from regard.text import Tokenizer
 from regard.validation import check_mask
 
-_TIED = ("output.weight", "token_embedding.weight")
+_OUTPUT, _EMBEDDING = "output.weight", "token_embedding.weight"
 """The weight that a tied model shares, and the name under which it is saved."""
 
 
@@ -318,7 +318,7 @@ class CausalLanguageModel(Decoder, ABC):
     @property
     def tied_weights(self) -> dict[str, str]:
         """Maps the name of the tied weight to the name under which it is saved."""
-        return dict([_TIED]) if self.config.tied else {}
+        return {_OUTPUT: _EMBEDDING} if self.config.tied else {}
 
     @final
     def check_ids(self, ids: object) -> None:
@@ -349,7 +349,7 @@ class CausalLanguageModel(Decoder, ABC):
             model = cls(hyperparameters)
         origins, skipped = model.weight_names.origins(stored)
         notes: tuple[str, ...] = ()
-        if hyperparameters.tied and checkpoint_reader.hold_other_numbers(origins, *_TIED):
+        if hyperparameters.tied and checkpoint_reader.hold_other_numbers(origins, _OUTPUT, _EMBEDDING):
             hyperparameters, notes = replace(hyperparameters, tied=False), checkpoint_reader.note_own_output(folder)
             with checkpoint_reader.init_on_meta():
                 model = cls(hyperparameters)

@@ -121,19 +121,25 @@ def load_weights(model: nn.Module, origins: Mapping[str, Origin], dtype: torch.d
 
 
 def hold_other_numbers(origins: Mapping[str, Origin], first: str, second: str) -> bool:
-    """Whether the files hold both tensors of a model, with other numbers; a block of rows is in memory at a time."""
+    """Whether the files hold both matrices of a model, of one shape and with other numbers.
+
+    A copy that was rounded to another dtype has the same numbers. A block of rows is in memory at a time.
+    """
     pair = [origins[name] for name in (first, second) if name in origins]
     if len(pair) < 2 or any(len(one.stored) != 1 or one.transposed for one in pair):
         return False
     one, other = (origin.stored[0] for origin in pair)
-    if one.name == other.name or one.shape != other.shape:
-        return one.shape != other.shape
+    if one.name == other.name or one.shape != other.shape or len(one.shape) != 2:
+        return False
     with _OpenFiles() as files:
-        blocks = range(0, one.shape[0], _ROWS_TO_COMPARE)
-        return not all(
-            torch.equal(*(files.read(tensor, slice(row, row + _ROWS_TO_COMPARE)) for tensor in (one, other)))
-            for row in blocks
-        )
+        blocks = (slice(row, row + _ROWS_TO_COMPARE) for row in range(0, one.shape[0], _ROWS_TO_COMPARE))
+        return not all(_are_equal(files.read(one, rows), files.read(other, rows)) for rows in blocks)
+
+
+def _are_equal(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors are equal in the dtype of the smaller numbers; NaN equals NaN."""
+    dtype = min(one.dtype, other.dtype, key=lambda dtype: dtype.itemsize)
+    return torch.allclose(one.to(dtype), other.to(dtype), rtol=0.0, atol=0.0, equal_nan=True)
 
 
 def note_own_output(path: Path) -> tuple[str, ...]:

@@ -15,6 +15,8 @@ _IGNORED_FIELDS: Mapping[str, object] = {
     "forced_bos_token_id": None,
     "forced_eos_token_id": None,
     "forced_decoder_ids": None,
+    "force_words_ids": None,
+    "constraints": None,
     "suppress_tokens": None,
     "begin_suppress_tokens": None,
     "bad_words_ids": None,
@@ -59,7 +61,7 @@ def read_start_id(config: ConfigFile | None, default: int) -> int:
 def note_ignored_fields(config: ConfigFile | None) -> tuple[str, ...]:
     """A note if the file forces, forbids or reweights tokens; also logged as a warning by the logger "regard"."""
     fields = {} if config is None else config.fields
-    names = [name for name, neutral in _IGNORED_FIELDS.items() if fields.get(name) not in (None, [], neutral)]
+    names = [name for name, neutral in _IGNORED_FIELDS.items() if fields.get(name) not in (None, [], {}, neutral)]
     if config is None or not names:
         return ()
     note = f"{config.path}: searches do not apply {', '.join(names)}"

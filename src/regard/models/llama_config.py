@@ -290,7 +290,9 @@ class LlamaConfig:
                     got=short_repr(getattr(self, name)),
                     do=f"leave it out, or choose model_type: {', '.join(others)}",
                 )
-        for expected, got in self._not_written(kind):
+        not_written = next(self._not_written(kind), None)
+        if not_written is not None:
+            expected, got = not_written
             raise OptionError(
                 f"a config.json of type {self.model_type!r} cannot say these hyperparameters",
                 expected=expected,

@@ -32,7 +32,7 @@ from regard.tensors import check_tensor
 from regard.text import Pooling
 from regard.text.tokenizer import Tokenizer
 
-_TIED = ("head.output.weight", "token_embedding.weight")
+_OUTPUT, _EMBEDDING = "head.output.weight", "token_embedding.weight"
 """The weight that a tied head shares, and the name under which it is saved."""
 
 
@@ -47,6 +47,9 @@ class MaskedLanguageModel(Encoder, ABC):
 
     optional_parts: ClassVar[Mapping[str, str]] = MappingProxyType({"head": "head.transform.weight"})
     """The modules that a file may lack, and the tensor of each that tells. Each is also a flag of the config."""
+
+    classifier_prefix: ClassVar[str | None] = None
+    """The prefix of the tensors of a classifier, if its other layers have the names of those of the head."""
 
     has_absolute_positions: ClassVar[bool] = False
     """Whether ``forward`` takes ``positions``, since positions are added to the embedding. Rotations by position depend
@@ -169,12 +172,17 @@ class MaskedLanguageModel(Encoder, ABC):
         check_texts_of_ids("ids", ids, self.config.vocabulary, do=do)
 
     @classmethod
+    def name_tensors(cls, stored: Mapping[str, StoredTensor]) -> Mapping[str, StoredTensor]:
+        """Add the names of tensors that older files hold under others; here there are none."""
+        return stored
+
+    @classmethod
     def from_folder(cls, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Self:
         """Load the model of ``folder``, whose config.json is ``config``, in eval mode on the CPU.
 
         Raises CheckpointError for files that do not belong together.
         """
-        stored = checkpoint_reader.stored_tensors(folder)
+        stored = cls.name_tensors(checkpoint_reader.stored_tensors(folder))
         hyperparameters = _with_stored_parts(cls, cls.read_config(config), stored)
         notes: tuple[str, ...] = ()
         if _has_own_output(cls, hyperparameters, stored):
@@ -231,7 +239,7 @@ class MaskedLanguageModel(Encoder, ABC):
 
 def tied_head_weights(config: Any) -> dict[str, str]:
     """Maps the name of the head's tied weight to the name under which it is saved; empty without a tied head."""
-    return dict([_TIED]) if config.head and config.tied else {}
+    return {_OUTPUT: _EMBEDDING} if config.head and config.tied else {}
 
 
 def _tokenizer_config(tokenizer: Tokenizer, max_tokens: int) -> str:
@@ -245,8 +253,8 @@ def _with_stored_parts(kind: type[MaskedLanguageModel], config: Any, stored: Map
     table = kind.make_weight_names(replace(config, **dict.fromkeys(kind.optional_parts, True)))
     origins, _ = table.origins(stored)
     parts = {part: tensor in origins for part, tensor in kind.optional_parts.items()}
-    if any(name.startswith("classifier.") for name in stored):
-        parts["head"] = False  # a classifier of ModernBERT has layers of the same names
+    if kind.classifier_prefix is not None and any(name.startswith(kind.classifier_prefix) for name in stored):
+        parts["head"] = False
     return replace(config, **parts)
 
 
@@ -255,4 +263,4 @@ def _has_own_output(kind: type[MaskedLanguageModel], config: Any, stored: Mappin
     if not (config.head and config.tied):
         return False
     origins, _ = kind.make_weight_names(replace(config, tied=False)).origins(stored)
-    return checkpoint_reader.hold_other_numbers(origins, *_TIED)
+    return checkpoint_reader.hold_other_numbers(origins, _OUTPUT, _EMBEDDING)

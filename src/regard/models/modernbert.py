@@ -275,6 +275,7 @@ class ModernBert(MaskedLanguageModel):
 
     config: ModernBertConfig
     config_class = ModernBertConfig
+    classifier_prefix = "classifier."
 
     def __init__(self, config: ModernBertConfig) -> None:
         super().__init__(config)

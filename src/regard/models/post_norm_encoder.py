@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, final
@@ -37,7 +38,7 @@ from regard.models.config_file import MAX_LAYERS, ConfigFile
 from regard.models.initial_weights import init_from_normal
 from regard.models.masked_language_head import MaskedLanguageHead
 from regard.models.masked_language_model import MaskedLanguageModel, tied_head_weights
-from regard.models.weight_names import Row, WeightNames
+from regard.models.weight_names import Row, StoredTensor, WeightNames
 from regard.validation import check_dropout
 
 _ROWS = (
@@ -257,6 +258,12 @@ class PostNormEncoder(MaskedLanguageModel, ABC):
         pooled = None if self.pooler is None else torch.tanh(self.pooler(tokens[:, 0]))
         logits = self.select_logits(tokens, logits_at)
         return BertOutput(tokens, tuple(kept) if keep_layers else None, pooled, logits)
+
+    @classmethod
+    def name_tensors(cls, stored: Mapping[str, StoredTensor]) -> Mapping[str, StoredTensor]:
+        """Add the name of the head's bias as a part of its output layer, which older files do not have."""
+        own, older = f"{cls.head_name}.decoder.bias", f"{cls.head_name}.bias"
+        return stored if own in stored or older not in stored else {**stored, own: stored[older]}
 
     @classmethod
     def make_weight_names(cls, config: PostNormEncoderConfig) -> WeightNames:

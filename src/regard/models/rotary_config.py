@@ -62,15 +62,14 @@ class RotaryConfig:
         "rope_parameters" for one type of layer, if the model has several. ``default`` are the fields of a file without
         any. Raises CheckpointError for unusable fields, and for both forms at once that say different things.
         """
-        parts, scaling = (_non_empty(config, name) for name in ("rope_parameters", "rope_scaling"))
-        if section is not None and parts is not None:
-            parts = parts.section(section) or ConfigFile({}, config.path)
-        if parts is not None and scaling is not None:
-            _check_same_rope(config, parts.fields, scaling.fields)
-        rope = parts or scaling or ConfigFile(dict(default), config.path)
-        inherited = {"max_position_embeddings": None, "partial_rotary_factor": None}
-        fields = {name: config.fields.get(name, default) for name, default in inherited.items()}
+        parameters, scaling = (_non_empty(config, name) for name in ("rope_parameters", "rope_scaling"))
+        if section is not None and parameters is not None:
+            parameters = parameters.section(section) or ConfigFile({}, config.path)
+        fields = {name: config.fields.get(name) for name in ("max_position_embeddings", "partial_rotary_factor")}
         fields["rope_theta"] = base if base_field is None else config.fields.get(base_field, base)
+        if parameters is not None and scaling is not None:
+            _check_same_rope(config, fields | dict(parameters.fields), scaling.fields)
+        rope = parameters or scaling or ConfigFile(dict(default), config.path)
         fields |= {name: value for name, value in rope.fields.items() if value is not None}
         fields.setdefault("original_max_position_embeddings", config.fields.get("max_position_embeddings"))
         if config.fields.get("original_max_position_embeddings") is not None:
@@ -104,13 +103,13 @@ def _non_empty(config: ConfigFile, field: str) -> ConfigFile | None:
     return section if section is not None and section.fields else None
 
 
-def _check_same_rope(config: ConfigFile, parts: Mapping[str, Any], scaling: Mapping[str, Any]) -> None:
+def _check_same_rope(config: ConfigFile, parameters: Mapping[str, Any], scaling: Mapping[str, Any]) -> None:
     """Raise CheckpointError unless "rope_scaling" repeats what "rope_parameters" says.
 
     ``transformers`` would take "rope_scaling" alone, and with it the default base if it names none: what is meant is
     unknown.
     """
-    plain = dict(parts) | {"rope_type": _rope_type(config, parts)}
+    plain = dict(parameters) | {"rope_type": _rope_type(config, parameters)}
     other = {name: value for name, value in scaling.items() if name != "type"}
     other["rope_type"] = _rope_type(config, scaling)
     different = [name for name, value in other.items() if value is not None and plain.get(name) != value]

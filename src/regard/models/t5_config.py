@@ -16,6 +16,7 @@ from typing import Any, final
 
 from regard.arguments import explain_arguments
 from regard.errors import (
+    CheckpointError,
     OptionError,
     check_choice,
     check_count,
@@ -207,8 +208,15 @@ def _read_activation(config: ConfigFile) -> str:
     if config.fields.get("dense_act_fn") is not None:
         function = config.choice("dense_act_fn", _FUNCTIONS, default=function)
     written = f"gated-{function}" if gated else function
-    valid = [one for one in _ACTIVATIONS if one != "gated-gelu"]
-    return _ACTIVATIONS[ConfigFile({"dense_act_fn": written}, config.path).choice("dense_act_fn", valid, default="")]
+    if written == "gated-gelu" or written not in _ACTIVATIONS:
+        raise CheckpointError(
+            f"{config.path} names an activation that is not supported: {function}{', gated' if gated else ''}",
+            expected="dense_act_fn of a gated layer (is_gated_act, or feed_forward_proj that begins with gated-): "
+            "gelu_new, silu or relu",
+            got=f"feed_forward_proj {name!r} with dense_act_fn {function!r}",
+            do="check that the file belongs to this model",
+        )
+    return _ACTIVATIONS[written]
 
 
 def _fixed_values(model_type: str) -> dict[str, bool]:

@@ -11,7 +11,7 @@ Reimers and Gurevych 2019, "Sentence-BERT", section 3. hidden (batch, length, wi
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
@@ -41,7 +41,7 @@ class Pooling:
     modes: tuple[str, ...] = ("mean",)
     normalise: bool = True
     others: tuple[str, ...] = ()
-    limit: int | None = None
+    limit: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.modes, tuple | list) or not all(isinstance(mode, str) for mode in self.modes):
@@ -118,9 +118,10 @@ class Pooling:
     def files(self, width: int, limit: int | None) -> dict[str, str]:
         """Make the pooling files of a sentence-transformers folder, by relative path.
 
-        ``limit`` is in tokens, for a pooling that names none.
+        ``limit`` is that of the model in tokens; a smaller one of the folder is kept.
         """
-        limit = limit if self.limit is None else self.limit
+        limits = [one for one in (limit, self.limit) if one is not None]
+        limit = min(limits, default=None)
         kinds = [("", "Transformer"), ("1_Pooling", "Pooling")] + [("2_Normalize", "Normalize")] * self.normalise
         modules = [
             {"idx": index, "name": str(index), "path": path, "type": _PACKAGE + kind}

@@ -113,9 +113,9 @@ class Tokenizer:
         if limit is not None and limit <= self._num_special_tokens:
             raise OptionError(
                 "the limit leaves no room for text",
-                expected=f"more than the {self._num_special_tokens} special tokens of each text",
+                expected=f"more tokens than the special ones of each text, {self._num_special_tokens}",
                 got=f"a limit of {limit} tokens",
-                do="use a model with more positions, or longer blocks of text (--block)",
+                do="use a model with more positions, or allow longer texts",
             )
         self.pad_id, self.limit = pad_id, limit
         self._unknown_id = _find_unknown_id(backend)

@@ -91,8 +91,8 @@ class Trainer:
     def run(self) -> Progress:
         """Train until a bound is met or the score no longer improves, then choose the model to keep.
 
-        Raises KeyboardInterrupt, after writing a checkpoint, if the process received SIGINT or SIGTERM; DataError if
-        the gradient stays NaN or infinite.
+        Raises KeyboardInterrupt, after writing a checkpoint, if the process received SIGINT, SIGTERM or SIGHUP;
+        DataError if the gradient stays NaN or infinite.
         """
         if self._processes.is_main:
             recover_model(self.out)

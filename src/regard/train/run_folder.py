@@ -90,6 +90,7 @@ class RunFolder:
         path = self.path.with_name(f".{self.path.name}.lock")
         lock = FileLock(path, timeout=0)
         try:
+            path.touch()  # the library takes a file that cannot be made for a locked one
             lock.acquire()
         except Timeout:
             raise OutputExistsError(

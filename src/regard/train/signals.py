@@ -1,4 +1,4 @@
-"""SIGINT (Ctrl-C) and SIGTERM: noted at once, acted on at the end of the step."""
+"""SIGINT (Ctrl-C), SIGTERM and SIGHUP (the terminal closes): noted at once, acted on at the end of the step."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any, final
 
+_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
 
 @final
 class InterruptHandler:
-    """Sets ``stop_requested`` on the first SIGINT or SIGTERM; a second signal goes to the previous handler."""
+    """Sets ``stop_requested`` on the first of the signals; a second one goes to the previous handler.
+
+    A signal that the process was told to ignore, as SIGHUP by ``nohup``, stays ignored.
+    """
 
     def __init__(self) -> None:
         self.stop_requested = False
@@ -18,8 +23,9 @@ class InterruptHandler:
 
     def __enter__(self) -> InterruptHandler:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._previous_handlers[number] = signal.signal(number, self._on_signal)
+            for number in _SIGNALS:
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    self._previous_handlers[number] = signal.signal(number, self._on_signal)
         return self
 
     def __exit__(

@@ -85,7 +85,7 @@ def run(
     started with another recipe or other settings; OptionError for invalid arguments, and if there is no run to resume;
     RefusedError for a precision that the device does not support; DataError for data that cannot be used, and if the
     loss becomes NaN or infinite; OutputError if the disk is full; MissingPackageError without the extra ``train``;
-    KeyboardInterrupt, after writing a checkpoint, on SIGINT and SIGTERM.
+    KeyboardInterrupt, after writing a checkpoint, on SIGINT, SIGTERM and SIGHUP.
     """
     _check_arguments(task, settings, resume=resume, overwrite=overwrite, report=report)
     # Before the imports below load the libraries that read these settings:

@@ -11,12 +11,14 @@ import numpy as np
 from jaxtyping import Float64
 
 _BLOCK = 2**20
-"""Numbers of a block of rows, at most: views of long texts copy a block at a time, and not a matrix."""
+"""Numbers of a block of rows, about: views of long texts copy a block at a time, and not a matrix."""
+_BLOCK_ROWS = 2**10
+"""Rows of a block, at most: of more rows than keys, most numbers of a shifted block would be 0."""
 
 
 def row_blocks(rows: int, columns: int) -> Iterator[slice]:
-    """Divide rows of ``columns`` numbers into blocks of at most a million numbers, or of one row."""
-    size = max(1, _BLOCK // max(1, columns))
+    """Divide rows of ``columns`` numbers into blocks of at most 1,024 rows and a million numbers, or of one row."""
+    size = max(1, min(_BLOCK_ROWS, _BLOCK // max(1, columns)))
     return (slice(first, min(rows, first + size)) for first in range(0, rows, size))
 
 

@@ -20,7 +20,7 @@ from typing import final
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float32, Float64
+from jaxtyping import Bool, Float, Float32, Float64, Int
 from torch import Tensor
 
 from regard import masks
@@ -149,9 +149,9 @@ class LayerReading(AttentionLayer):
         mask = None if self.allowed is None else masks.keep(torch.from_numpy(self.allowed)[None, None])
         vector = None if self.vector is None else _to_tensor(self.vector[head])[None]
         gate = None if self.gaussian_window is None else self.gaussian_window.to_gaussian(head)
-        rows = None if queries is None else torch.tensor(list(queries))
+        rows = torch.arange(self.queries) if queries is None else torch.tensor(list(queries), dtype=torch.long)
         steps = Steps(query, key, mask, self.scale, vector, gate)
-        return np.asarray(steps.weights(bias=self._make_bias(head), rows=rows)[0, 0])
+        return np.asarray(steps.weights(rows=rows, bias=self._make_bias(head, rows))[0, 0])
 
     def round_for_page(self, letters: int) -> LayerReading:
         """Round queries and keys as a page does that stores ``letters`` characters per number."""
@@ -160,13 +160,12 @@ class LayerReading(AttentionLayer):
             relative = replace(self.relative_vectors, key=round_to_fixed(self.relative_vectors.key, letters))
         return replace(self, query=query, key=key, relative_vectors=relative)
 
-    def _make_bias(self, head: int) -> Float[Tensor, "1 queries keys"] | None:
+    def _make_bias(self, head: int, rows: Int[Tensor, " rows"]) -> Float[Tensor, "1 rows keys"] | None:
         """Compute what is added to the scores by distance: ``bias`` and the products with relative vectors, if any."""
         frame = Frame(self.queries, self.keys)
-        rows = frame.all_rows(torch.device("cpu"))
         terms = []
         if self.relative_vectors is not None:
-            query = self.scale * _to_tensor(self.query[head])
+            query = self.scale * _to_tensor(self.query[head])[rows]
             key = self.relative_vectors.key
             of_head = _to_tensor(key[head if len(key) > 1 else 0])[None]
             terms.append(score_distances(query[None, None], of_head, frame, rows)[0])

@@ -139,9 +139,16 @@ def check_output_path(path: Path, *, overwrite: bool) -> None:
 
 
 def render_page(readings: Sequence[Reading | PairReading], *, model: str = "") -> str:
-    """Render the page as HTML text. Raises DataError if there is no reading."""
+    """Render the page as HTML text. Raises DataError if there is no reading, or one without layers."""
     if not readings:
         raise DataError("there is nothing to show", expected="at least one text", got="none", do="pass a text")
+    for reading in (one for several in readings for one in several.attentions.values() if not one.layers):
+        raise DataError(
+            "a reading without layers has nothing to show",
+            expected="one layer of attention or more",
+            got=f"none, for {reading.title[:40]!r}",
+            do="record a call of the model, and convert its layers with layers_of",
+        )
     data = build_page_data(readings, model, MAX_VECTOR_CHARACTERS)
     return fill_template("page.html", styles=("page.css",), scripts=SCRIPTS, title=readings[0].title, data=data)
 
@@ -193,19 +200,25 @@ def _minify_script(script: str) -> str:
     script = script.replace(r"\u00a0", "\u00a0")  # the name of the space is for readers of the source
     code = re.sub(r"""(?<=[;{,)}\]]) +// [^\n`"']*$""", "", _strip_comments(script), flags=re.MULTILINE)
     lines = "\n".join(map(_minify_line, code.split("\n")))
-    return _shorten_names(re.sub(r";\n(?=\})|(?<=[;,{(\[])\n|(?<=\})\n(?=\})|\n(?=[?:.&|)\]])", "", lines))
+    return _shorten_names(re.sub(r";\n(?=\})|(?<=[;,{(\[])\n|(?<=\})\n(?=\}|function )|\n(?=[?:.&|)\]])", "", lines))
 
 
 def _shorten_names(code: str) -> str:
-    """Shorten the names of functions and constants, if they are no words of a text and no names of properties."""
-    names = dict.fromkeys(re.findall(r"\b(?:function|const|let) ([a-z]+[A-Z]\w*|[A-Z]+_\w+)\b", code))
+    """Shorten the names of functions, parameters and constants, if they are no words of a text and no properties."""
+    long = r"[a-z]+[A-Z]\w*|[A-Z]+_\w+"
+    declared = rf"(?<=\bfunction )\w{{5,}}|(?<=\bfunction\* )\w{{5,}}|(?<=\blet )(?:{long})\b|(?<=\bconst )(?:{long})\b"
+    names = dict.fromkeys(re.findall(declared, code))
+    parameters = ",".join(re.findall(r"\bfunction\*? ?\w*\(([^()]*)\)", code)).split(",")
+    names |= dict.fromkeys(name for name in map(str.strip, parameters) if re.fullmatch(long, name))
     # Each is found once for all names: a search of the script for every name took most of the time of a page.
     properties = {*re.findall(r"(?<!\.)\.(\w+)", code), *re.findall(r"\b(\w+):", code)}
     text_starts, text_ends = set(re.findall(r"[\"'`](\w+)", code)), set(re.findall(r"\b(\w+)[\"'`]", code))
+    texts = {word for text in re.findall(r"\"[^\"\n]*\"|`[^`]*`", code) for word in re.findall(r"\w+", text)}
     short = {
         name: f"${number}"
         for number, name in enumerate(names)
         if name not in properties
+        and not (name.islower() and name in texts)  # a word of a sentence
         and not any(word.startswith(name) for word in text_starts)
         and not any(word.endswith(name) for word in text_ends)
     }
@@ -230,7 +243,7 @@ def _strip_spaces(code: str) -> str:
     if code.startswith(('"', "`")):
         return code
     signs = r" ?([=,;{}()\[\]?:<>*&|]|!(?==)) ?| ([-+]=?) (?![-+])"
-    return re.sub(r"\bconst ", "let ", re.sub(signs, r"\1\2", code)).replace(";}", "}")
+    return re.sub(r"\bconst(?=[ \[{])", "let", re.sub(signs, r"\1\2", code)).replace(";}", "}")
 
 
 def _csp_hash(text: str) -> str:

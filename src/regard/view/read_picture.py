@@ -183,8 +183,8 @@ def _get_processor(model: ImageEncoder) -> ImageProcessor:
     if model.processor is None:
         raise CheckpointError(
             "the model does not say how its pixels are made from pictures",
-            expected="preprocessor_config.json in its folder",
-            got="none",
+            expected="a preprocessor_config.json in its folder that regard can follow",
+            got="; ".join(model.notes) or "none",
             do="use the whole folder of the model, or set model.processor = regard.vision.ImageProcessor(...)",
         )
     return model.processor

@@ -32,7 +32,7 @@ class Tokens:
 
     ``spans`` are (start, end) in characters of ``text``; a special token such as [CLS] has an empty span. ``words`` are
     the texts of the words and the numbers of their tokens, if the tokenizer knows them; with None, words are found by
-    their spans. Raises ShapeError if pieces, spans and special differ in number.
+    their spans. Raises ShapeError if pieces, spans and special differ in number, or a span is outside of the text.
     """
 
     text: str
@@ -49,6 +49,14 @@ class Tokens:
                 got=f"{len(self.spans)} spans and {len(self.special)} special flags",
                 do="give one span and one flag for every token",
             )
+        for piece, (start, end) in zip(self.pieces, self.spans, strict=True):
+            if not 0 <= start <= end <= len(self.text):
+                raise ShapeError(
+                    f"the span of token {piece!r} is not a part of the text",
+                    expected=f"0 <= start <= end <= {len(self.text)}",
+                    got=f"({start}, {end})",
+                    do="give (start, end) in characters of the text, and an empty span for a special token",
+                )
 
     def __len__(self) -> int:
         return len(self.pieces)
@@ -133,7 +141,7 @@ class Reading:
             got = (layer.queries, layer.keys)
             if got != expected:
                 raise ShapeError(
-                    f"{layer.name} does not match its tokens",
+                    f"{layer.name or 'the layer'} does not match its tokens",
                     expected=f"{expected[0]} queries and {expected[1]} keys",
                     got=f"{got[0]} queries and {got[1]} keys",
                     do="cut padding from the arrays and the tokens alike",

@@ -53,8 +53,9 @@ def _print_sink(reading: Reading, pairs: WordPairs, console: Console) -> None:
     if reading.sink is None or pairs.share_of_sink is None:
         return
     name = escape_and_isolate(reading.tokens.surface(reading.sink))
+    named = f"The first token, {name}," if reading.sink == 0 else f"The token {name}"
     console.print(
-        f"The first token, {name}, gets {100 * pairs.share_of_sink:.1f} % of the attention of all later ones. It is "
+        f"{named} gets {100 * pairs.share_of_sink:.1f} % of the attention of all later ones. It is "
         "kept apart: many heads attend there when they find nothing relevant.",
         style="dim",
     )

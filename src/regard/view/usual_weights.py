@@ -3,13 +3,13 @@
     usual_ij = sum of w_kl / number of them,    over l - k = j - i, where k is a token of another word than i's
 
 Only tokens of words count, and not the key that is kept apart. Where no other word has a token at that distance, it is
-the uniform share 1 / keys. The sum over others is the sum along a diagonal less the terms of the own word: with pieces
-at i + s, those are w_(i + s)(j + s).
+the uniform share 1 / keys. The sum over others is the sum along a diagonal less that of the rows of the own word; of a
+word of one piece, that is the weight itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import final
 
 import numpy as np
@@ -32,11 +32,11 @@ class UsualWeights:
         self._is_key[[piece for word in key_words for piece in word.pieces]] = True
         if sink is not None:
             self._is_key[sink] = False
-        self._steps = dict(_steps_within_words(query_words))
+        self._words = [list(word.pieces) for word in query_words if len(word.pieces) > 1]
         self._count: Float32[np.ndarray, "queries keys"] = self._sum_of_others(np.ones((queries, keys))).astype("f4")
 
     def of(self, weights: Float64[np.ndarray, "queries keys"]) -> Float64[np.ndarray, "queries keys"]:
-        """Compute the usual weight of each pair; that of a query of no word is the mean over all words."""
+        """Compute the usual weight of each pair, for queries that belong to a word; the other rows mean nothing."""
         usual = self._sum_of_others(weights)
         is_counted = self._count > 0.5
         np.divide(usual, self._count, out=usual, where=is_counted)
@@ -44,25 +44,21 @@ class UsualWeights:
         return np.maximum(usual, 0.0, out=usual)
 
     def _sum_of_others(self, amounts: Float64[np.ndarray, "queries keys"]) -> Float64[np.ndarray, "queries keys"]:
-        queries, keys = amounts.shape
         counts = self._in_word[:, None] & self._is_key
         others = amounts * counts
-        sums = by_distance(sum_diagonals(others), queries)
+        sums = by_distance(sum_diagonals(others), len(others))
         np.subtract(sums, others, out=others)
-        for step, rows in self._steps.items():
-            if 0 < step < keys:
-                others[rows, :-step] -= amounts[rows + step, step:] * self._is_key[step:]
-            elif 0 < -step < keys:
-                others[rows, -step:] -= amounts[rows + step, :step] * self._is_key[:step]
+        for pieces in self._words:
+            own = _diagonals_of_rows(amounts[pieces] * self._is_key, pieces)
+            others[pieces] += amounts[pieces] * self._is_key - own
         return others
 
 
-def _steps_within_words(words: Sequence[Word]) -> Iterator[tuple[int, np.ndarray]]:
-    """Each step from one piece of a word to another, and the pieces from which it leads to another."""
-    starts: dict[int, list[int]] = {}
-    for word in words:
-        for piece in word.pieces:
-            for other in word.pieces:
-                if other != piece:
-                    starts.setdefault(other - piece, []).append(piece)
-    return ((step, np.array(pieces)) for step, pieces in starts.items())
+def _diagonals_of_rows(
+    rows: Float64[np.ndarray, "pieces keys"], pieces: Sequence[int]
+) -> Float64[np.ndarray, "pieces keys"]:
+    """For each of the rows at ``pieces``, the sum of all of them along the diagonals through its pairs."""
+    first, count, keys = min(pieces), max(pieces) - min(pieces) + 1, rows.shape[1]
+    square = np.zeros((count, keys))
+    square[np.array(pieces) - first] = rows
+    return by_distance(sum_diagonals(square), count)[np.array(pieces) - first]

@@ -122,7 +122,7 @@ _known_pairs: WeakKeyDictionary[Reading, WordPairs] = WeakKeyDictionary()
 
 
 def word_pairs(reading: Reading) -> WordPairs:
-    """Collect every pair of words over all heads; once for each reading."""
+    """Collect every pair of words over all heads; once for each reading, as long as that exists."""
     if reading not in _known_pairs:
         _known_pairs[reading] = _collect_pairs(reading)
     return _known_pairs[reading]
@@ -158,7 +158,7 @@ def _collect_pairs(reading: Reading) -> WordPairs:
         )
         _keep_best_two(pairs, surprise, weight, usual, number)
         _count_first_choice(pairs.first_choice, np.where(proper, weight, np.float32(-1.0)))
-        if reading.sink is not None:
+        if reading.sink is not None and reading.sink + 1 < len(shares):
             shares_of_sink.append(float(shares[reading.sink + 1 :, reading.sink].mean()))
     return replace(pairs, share_of_sink=float(np.mean(shares_of_sink)) if shares_of_sink else None)
 

@@ -153,6 +153,7 @@ def test_a_template_that_leaves_the_message_out_is_refused(folder, source):
         "{{ 9 ** 99999 }}",
         "{{ '%1000000000d' % 1 }}",
         "{{ '%*d' % (10**9, 1) }}",
+        "{{ '%30000000d' | format(1) }}",
         "{{ 'x' | center(10**9) }}",
         "{{ 'x'.ljust(10**9) }}",
         "{{ 'x' | indent(width=10**9) }}",
@@ -166,9 +167,10 @@ def test_a_template_neither_fills_the_memory_nor_runs_on(source):
 
 def test_bounds_leave_what_templates_do():
     loop = "{% for n in range(3) %}{{ loop.last }}{{ '%2d' % n }}{% endfor %}"
-    source = f"{{{{ '=' * 20 }}}}{loop}{{{{ 2 ** 10 }}}}{{{{ 'a' | center(3) }}}}"
+    source = f"{{{{ '=' * 20 }}}}{loop}{{{{ 2 ** 10 }}}}{{{{ 'a' | center(3) }}}}{{{{ 1700000000 | string }}}}"
+    source += "{{ '**%s** 20240601: %s' % ('a', 1700000000) }}"
     rendered = ChatTemplate(source, {}).render([{"role": "user", "content": MESSAGE}])
-    assert rendered == "=" * 20 + "False 0False 1True 21024 a "
+    assert rendered == "=" * 20 + "False 0False 1True 21024 a 1700000000**a** 20240601: 1700000000"
 
 
 def test_a_template_may_change_the_message(folder):

@@ -57,10 +57,12 @@ def test_what_is_not_predicted_does_not_count():
     scores = score_texts(model, texts)
     assert (whole.characters, whole.bytes) == (7, 10)
     assert scores.tokens == whole.tokens - 4
-    assert (scores.characters, scores.bytes) == (1 + 1 + 0 + 2, 2 + 3 + 0 + 2)
-    assert scores.bits_per_byte == pytest.approx(scores.nats / math.log(2) / 7)
+    assert (scores.characters, scores.bytes) == (1 + 1 + 0 + 2, 2 + 2 + 0 + 2)
+    assert scores.bits_per_byte == pytest.approx(scores.nats / math.log(2) / 6)
+    ends = score_texts(model, ["x"])
+    assert (ends.tokens, ends.bytes, ends.bits_per_byte) == (1, 0, math.inf)
     with pytest.raises(OptionError, match="no token to predict"):
-        score_texts(model, ["x", ""])
+        score_texts(model, [""])
 
 
 def test_unknown_characters_are_counted():

@@ -356,6 +356,7 @@ class TestSave:
         model.save(tmp_path / "copy")
         again = load(tmp_path / "copy")
         assert again.pooling == model.pooling == Pooling(("mean",), normalise=True)
+        assert again.pooling.limit == 256
         assert again.tokenizer.to_json() == model.tokenizer.to_json()
         assert again.tokenizer.pad_id == 0
 

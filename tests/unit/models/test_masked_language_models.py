@@ -306,6 +306,23 @@ def test_an_output_layer_of_its_own_is_kept(tmp_path, kind):
     assert "not shared" in model.notes[0]
 
 
+@pytest.mark.parametrize("copy", ["rounded", "own"])
+def test_old_files_of_bert_have_one_bias_of_the_head(tmp_path, copy):
+    """A rounded copy of the shared matrix is no matrix of its own."""
+    peer = make_peer("bert", tie_word_embeddings=copy == "rounded")
+    peer.save_pretrained(tmp_path)
+    change_config(tmp_path, tie_word_embeddings=True)
+    tensors = load_file(tmp_path / "model.safetensors")
+    bias = tensors.pop("cls.predictions.decoder.bias", tensors.get("cls.predictions.bias"))
+    tensors["cls.predictions.bias"] = bias.clone()
+    if copy == "rounded":
+        tensors["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"].bfloat16()
+    save_file(tensors, tmp_path / "model.safetensors")
+    model = load(tmp_path)
+    assert model.config.tied == (copy == "rounded")
+    assert_same_outputs(model, peer, random_ids(peer, 2, LENGTH))
+
+
 @pytest.mark.parametrize("kind", ["Sequence", "Token"])
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_classifier_of_modernbert_is_its_encoder(tmp_path, kind, bias):

@@ -529,7 +529,7 @@ class TestErrors:
             ({"num_decoder_layers": 2}, "different numbers of layers"),
             ({"feed_forward_proj": "gated-gelu"}, "not in the model"),
             ({"feed_forward_proj": "gated-tanh"}, "unusable 'feed_forward_proj'"),
-            ({"feed_forward_proj": "gated-gelu", "dense_act_fn": "gelu"}, "unusable 'dense_act_fn'"),
+            ({"feed_forward_proj": "gated-gelu", "dense_act_fn": "gelu"}, "not supported: gelu, gated"),
             ({"model_type": "umt5"}, "lacks tensors"),
             ({"model_type": "longt5"}, "unsupported architecture"),
             ({"decoder_start_token_id": 31}, "unusable 'decoder_start_token_id'"),

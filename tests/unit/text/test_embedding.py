@@ -146,6 +146,7 @@ class TestPooling:
         for name, content in pooling.files(13, 99).items():
             (tmp_path / name).write_text(content)
         assert Pooling.read(tmp_path) == pooling
+        assert Pooling.read(tmp_path).limit == 7
 
     def test_a_folder_without_modules(self, tmp_path):
         assert Pooling.read(tmp_path) is None

@@ -152,6 +152,18 @@ def test_unknown_words_give_no_findings() -> None:
     assert met <= set(WORDS) - {"dog", "was"}
 
 
+def test_a_last_token_that_is_kept_apart_has_no_later_queries() -> None:
+    reading = make_reading(layer_with_weights(weights_of_query_on_key("it", "dog", 0.7)))
+    pairs = word_pairs(replace(reading, sink=N - 1))
+    assert pairs.share_of_sink is None
+    assert [WORDS[one.key_word] for one in findings(pairs)] == ["dog"]
+
+
+def test_pairs_are_collected_once_for_each_reading() -> None:
+    reading = make_reading(layer_with_weights(uniform_weights()))
+    assert word_pairs(reading) is word_pairs(reading)
+
+
 def test_a_token_that_is_kept_apart_hides_no_pair() -> None:
     """Every head gives 95 % to the first word; what is left of "it" goes to "dog"."""
     shares = uniform_weights()

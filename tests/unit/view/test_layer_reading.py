@@ -63,6 +63,7 @@ def test_some_queries_of_a_head() -> None:
     )
     for head in range(HEADS):
         np.testing.assert_allclose(one.weights_of(head, [5, 0, 6]), one.weights()[head][[5, 0, 6]], rtol=1e-12)
+        assert one.weights_of(head, []).shape == (0, 5)
 
 
 @pytest.mark.parametrize("sizes", [(3, 5), (5, 3), (4, 4)])

@@ -8,7 +8,7 @@
 namespace regard {
 
 // Results of a forward pass. All but output may be absent. rounding is the rounding error of output, in half precision
-// only. The backward pass needs output + rounding (see delta in backward.h), and normalizer (see normalizer.h).
+// only. The backward pass needs output + rounding (see delta in backward_pack.h), and normalizer (see normalizer.h).
 struct ForwardResults {
     Array output, lse, rounding, normalizer;
 };

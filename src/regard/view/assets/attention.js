@@ -5,10 +5,11 @@
 const decodedHeads = new Map();
 const computedWeights = new Map();
 const CACHE_SIZE = 24; // number of heads in memory; each is cheap to compute again
+const CACHED_WEIGHTS = 2 ** 26; // of long texts fewer heads
 
-function memoize(kept, name, compute) {
+function memoize(kept, name, compute, most = data.heads_in_memory ?? CACHE_SIZE) {
   if (!kept.has(name)) {
-    if (kept.size >= (data.heads_in_memory ?? CACHE_SIZE)) kept.delete(kept.keys().next().value);
+    while (kept.size >= most) kept.delete(kept.keys().next().value);
     kept.set(name, compute());
   }
   return kept.get(name);
@@ -150,43 +151,55 @@ function gaussianOf({ centre, deviation }, query, key) {
 function stepsOf(text, layerNumber, head, query) {
   const seen = headOf(text, layerNumber, head);
   seen.score ??= scorerOf(seen);
-  const { keys } = seen;
-  const [scores, scaled, powers, shares, heights, weights] = Array.from({ length: 6 }, () => new Float64Array(keys));
-  let highest = -Infinity;
-  for (let k = 0; k < keys; k += 1) {
-    scores[k] = seen.score(query, k);
-    scaled[k] = scores[k] * seen.scale + biasOf(seen, query, k);
-    if (seen.allowed(query, k) && scaled[k] > highest) highest = scaled[k];
-  }
-  let total = 0;
-  for (let k = 0; k < keys; k += 1) {
-    powers[k] = seen.allowed(query, k) ? Math.exp(scaled[k] - highest) : 0;
-    total += powers[k];
-  }
-  for (let k = 0; k < keys; k += 1) {
-    shares[k] = total > 0 ? powers[k] / total : 0;
-    heights[k] = gaussianOf(seen, query, k);
-    weights[k] = shares[k] * heights[k];
-  }
+  const scores = Float64Array.from({ length: seen.keys }, (_, k) => seen.score(query, k));
+  const scaled = scores.map((score, k) => score * seen.scale + biasOf(seen, query, k));
+  const highest = scaled.reduce((top, one, k) => (seen.allowed(query, k) && one > top ? one : top), -Infinity);
+  const powers = scaled.map((one, k) => (seen.allowed(query, k) ? Math.exp(one - highest) : 0));
+  const total = powers.reduce((sum, power) => sum + power, 0);
+  const shares = powers.map((power) => (total > 0 ? power / total : 0));
+  const heights = scores.map((_, k) => gaussianOf(seen, query, k));
+  const weights = shares.map((share, k) => share * heights[k]);
   return { scores, scaled, powers, total, shares, heights, weights };
+}
+
+// The weights of one query as in stepsOf, without the steps: a map has a thousand queries and more.
+function weightsAt(seen, query) {
+  seen.score ??= scorerOf(seen);
+  const weights = new Float64Array(seen.keys).fill(-Infinity);
+  let [highest, total] = [-Infinity, 0];
+  for (let k = 0; k < seen.keys; k += 1) {
+    if (!seen.allowed(query, k)) continue;
+    weights[k] = seen.score(query, k) * seen.scale + (seen.bias ? biasOf(seen, query, k) : 0);
+    if (weights[k] > highest) highest = weights[k];
+  }
+  if (highest === -Infinity) return weights.fill(0);
+  for (let k = 0; k < seen.keys; k += 1) total += weights[k] = Math.exp(weights[k] - highest);
+  for (let k = 0; k < seen.keys; k += 1) weights[k] = (weights[k] / total) * (seen.centre ? gaussianOf(seen, query, k) : 1);
+  return weights;
 }
 
 // The weights of a head, or their mean over all heads, queries x keys, row by row.
 function weightsOf(text, layerNumber, head) {
-  return memoize(computedWeights, `${text.number} ${layerNumber} ${head}`, () => {
-    const [queries, keys] = sizesOf(text, layerNumber);
+  const [queries, keys] = sizesOf(text, layerNumber);
+  const most = Math.max(2, Math.min(data.heads_in_memory ?? CACHE_SIZE, Math.floor(CACHED_WEIGHTS / (queries * keys))));
+  const compute = () => {
     if (head !== null && isAlone(text, layerNumber)) return unpack(text.layers[layerNumber].weights[head], keys);
     const all = new Float32Array(queries * keys);
-    if (head === null) return meanOf(text, layerNumber, all);
-    for (let query = 0; query < queries; query += 1) all.set(stepsOf(text, layerNumber, head, query).weights, query * keys);
+    for (let query = 0; query < queries; query += 1) all.set(rowOf(text, layerNumber, head, query), query * keys);
     return all;
-  });
+  };
+  return memoize(computedWeights, `${text.number} ${layerNumber} ${head}`, compute, most);
 }
 
-function meanOf(text, layerNumber, all) {
-  const heads = headsIn(text, layerNumber);
-  for (let head = 0; head < heads; head += 1) weightsOf(text, layerNumber, head).forEach((weight, at) => { all[at] += weight / heads; });
-  return all;
+// The weights of one query, computed alone if those of the head are not in memory.
+function rowOf(text, layerNumber, head, query) {
+  const keys = sizesOf(text, layerNumber)[1];
+  const known = isAlone(text, layerNumber) && head !== null ? weightsOf(text, layerNumber, head) : computedWeights.get(`${text.number} ${layerNumber} ${head}`);
+  if (known) return known.subarray(query * keys, (query + 1) * keys);
+  if (head !== null) return weightsAt(headOf(text, layerNumber, head), query);
+  const [mean, heads] = [new Float32Array(keys), headsIn(text, layerNumber)];
+  for (let one = 0; one < heads; one += 1) rowOf(text, layerNumber, one, query).forEach((weight, at) => { mean[at] += weight / heads; });
+  return mean;
 }
 
 // context = sum over keys of weight * value

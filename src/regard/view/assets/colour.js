@@ -2,7 +2,7 @@
 // Shades for signed weights and numbers: orange below 0, blue above like shares, readable with red-green colour blindness.
 
 function isDark() {
-  return document.documentElement.dataset.theme === "dark";
+  return ROOT_ELEMENT.dataset.theme === "dark";
 }
 
 function fromOklch(lightness, chroma, hue) {

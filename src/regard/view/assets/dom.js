@@ -1,14 +1,19 @@
 // Creating elements and formatting their text. Text is only inserted as text: nothing here or elsewhere parses HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
+const ROOT_ELEMENT = document.documentElement;
 
 function fill(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    if (name.startsWith("on")) listen(node, name.slice(2), value);
     else if (value !== undefined && value !== null && value !== false) node.setAttribute(name, value === true ? "" : value);
   }
   node.append(...children);
   return node;
+}
+
+function listen(node, name, act) {
+  node.addEventListener(name, act);
 }
 
 function make(tag, attributes = {}, ...children) {
@@ -61,7 +66,7 @@ function resizeCanvas(canvas, width, height) {
 }
 
 function colourOf(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  return getComputedStyle(ROOT_ELEMENT).getPropertyValue(name).trim();
 }
 
 // Scrolls a box, and nothing around it, to make a part of its content visible.

@@ -68,9 +68,9 @@ function earlierUnder(event, shares) {
   return at >= 0 && at < shares.length ? at : null;
 }
 
-byId("earlier").addEventListener("mousemove", (event) => { const shares = earlierShares(); tellEarlier(shares, earlierUnder(event, shares)); });
-byId("earlier").addEventListener("mouseleave", () => { const shares = earlierShares(); if (shares.length) tellEarlier(shares); });
-byId("earlier").addEventListener("click", (event) => {
+listen(byId("earlier"), "mousemove", (event) => { const shares = earlierShares(); tellEarlier(shares, earlierUnder(event, shares)); });
+listen(byId("earlier"), "mouseleave", () => { const shares = earlierShares(); if (shares.length) tellEarlier(shares); });
+listen(byId("earlier"), "click", (event) => {
   const shares = earlierShares();
   const at = earlierUnder(event, shares);
   if (at !== null) stepTo(shares[at].step);

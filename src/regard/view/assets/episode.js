@@ -17,10 +17,10 @@ buildTabs();
 watch(["text"], showEpisodeFacts);
 move(readAddress());
 showAll();
-window.addEventListener("hashchange", () => go(readAddress()));
+listen(window, "hashchange", () => go(readAddress()));
 let resizing = 0;
-window.addEventListener("resize", () => {
+listen(window, "resize", () => {
   clearTimeout(resizing);
   resizing = setTimeout(repaintEpisode, 100);
 });
-document.documentElement.dataset.ready = "yes";
+ROOT_ELEMENT.dataset.ready = "yes";

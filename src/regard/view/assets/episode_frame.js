@@ -47,13 +47,13 @@ function stepTo(step) {
   go({ step });
 }
 
-byId("begin").addEventListener("click", () => stepTo(0));
-byId("back").addEventListener("click", () => stepTo(state.step - 1));
-byId("forward").addEventListener("click", () => stepTo(state.step + 1));
-byId("end").addEventListener("click", () => stepTo(shownEpisode().steps.length - 1));
-byId("slider").addEventListener("input", ({ target }) => stepTo(Number(target.value)));
-byId("run").addEventListener("click", () => (playing ? stop() : start()));
-document.addEventListener("keydown", (event) => {
+listen(byId("begin"), "click", () => stepTo(0));
+listen(byId("back"), "click", () => stepTo(state.step - 1));
+listen(byId("forward"), "click", () => stepTo(state.step + 1));
+listen(byId("end"), "click", () => stepTo(shownEpisode().steps.length - 1));
+listen(byId("slider"), "input", ({ target }) => stepTo(Number(target.value)));
+listen(byId("run"), "click", () => (playing ? stop() : start()));
+listen(document, "keydown", (event) => {
   const isPlain = !event.defaultPrevented && !event.altKey && !event.ctrlKey && !event.metaKey;
   if (!isPlain || event.target.closest("select, input")) return;
   const to = { ArrowLeft: state.step - 1, ArrowRight: state.step + 1, Home: 0, End: shownEpisode().steps.length - 1 }[event.key];

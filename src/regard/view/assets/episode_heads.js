@@ -53,8 +53,8 @@ function moveHead(event) {
 }
 
 for (const name of ["layer", "head"]) {
-  byId(name).addEventListener("change", ({ target }) => go({ [name]: target.value === "0" ? null : Number(target.value) - 1 }));
+  listen(byId(name), "change", ({ target }) => go({ [name]: target.value === "0" ? null : Number(target.value) - 1 }));
 }
-byId("grid").addEventListener("keydown", moveHead);
+listen(byId("grid"), "keydown", moveHead);
 watch(["text", "layer", "head"], showPlace);
 watch(["text", "step", "component", "layer", "head"], showHeads);

@@ -13,7 +13,7 @@ function buildExactRow() {
     ),
   );
   const line = make("div", { class: `tokens${text.tokens.length > 90 ? " long" : ""}`, role: "listbox", dir: text.direction, "aria-label": "Tokens: choose the query" }, ...exactChips);
-  line.addEventListener("keydown", (event) =>
+  listen(line, "keydown", (event) =>
     moveByKey(event, text.direction, exactChips.length, state.query, (query) => {
       go({ query });
       exactChips[query].focus();

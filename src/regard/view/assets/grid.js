@@ -6,19 +6,18 @@ const THUMBNAIL = 48;
 let thumbnails = [];
 let round = 0;
 
-function patchesOf(text, layer, head) {
-  const [queries, keys] = [text.tokens.length, keysOf(text).length];
+// Pauses after each query, for the frames in between.
+function* patchesOf(text, layer, head) {
+  const [queries, keys, hidden] = [text.tokens.length, keysOf(text).length, isApart(text) ? text.sink : -1];
   const [height, width] = [Math.min(THUMBNAIL, queries), Math.min(THUMBNAIL, keys)];
-  const weights = weightsOf(text, layer, head);
   const patches = new Float32Array(height * width);
   for (let query = 0; query < queries; query += 1) {
     const row = Math.floor((query * height) / queries) * width;
-    for (let key = 0; key < keys; key += 1) {
-      if (isApart(text) && key === text.sink) continue;
+    rowOf(text, layer, head, query).forEach((weight, key) => {
       const at = row + Math.floor((key * width) / keys);
-      const weight = weights[query * keys + key];
-      if (Math.abs(weight) > Math.abs(patches[at])) patches[at] = weight;
-    }
+      if (key !== hidden && Math.abs(weight) > Math.abs(patches[at])) patches[at] = weight;
+    });
+    yield;
   }
   return { patches, width, height };
 }
@@ -65,8 +64,13 @@ function paintGrid() {
   const work = () => {
     const end = performance.now() + 12;
     while (waiting.length && performance.now() < end) {
-      const thumbnail = waiting.shift();
-      thumbnail.patches ??= patchesOf(text, thumbnail.layer, thumbnail.head);
+      const [thumbnail] = waiting;
+      if (!thumbnail.patches) {
+        thumbnail.work ??= patchesOf(text, thumbnail.layer, thumbnail.head);
+        thumbnail.patches = thumbnail.work.next().value;
+        continue;
+      }
+      waiting.shift();
       paintPatches(thumbnail.canvas, thumbnail.patches, keysMirrored(text), shadesOf(text, thumbnail.layer, thumbnail.head, -1));
     }
     if (waiting.length && mine === round) setTimeout(work, 0);
@@ -90,7 +94,7 @@ function markInGrid(heads) {
   });
 }
 
-byId("grid").addEventListener("keydown", (event) => {
+listen(byId("grid"), "keydown", (event) => {
   const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
   if (!step) return;
   event.preventDefault();

@@ -6,12 +6,12 @@ function buildMasses() {
   massMaps = computedPanels().slice(1).map((panel) => {
     const [canvas, value] = [make("canvas", { tabindex: 0, role: "img" }), make("p", {})];
     const one = { panel, canvas, value, node: make("div", {}, make("h3", {}, ...nameOf(panel)), canvas, value) };
-    canvas.addEventListener("click", (event) => {
+    listen(canvas, "click", (event) => {
       const box = canvas.getBoundingClientRect();
       const [layer, head] = [Math.floor((event.clientY - box.top) / one.cell), Math.floor((event.clientX - box.left) / one.cell)];
       if (layer < panel.measures.mass_kept.length && head < panel.measures.mass_kept[layer].length) go({ layer, head });
     });
-    canvas.addEventListener("keydown", (event) => {
+    listen(canvas, "keydown", (event) => {
       const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
       if (!step) return;
       event.preventDefault();

@@ -112,12 +112,12 @@ function goToCell(row, column) {
   go({ query: asks[bounded(row, asks.length)].tokens[0], key: gets[bounded(column, gets.length)].tokens[0] });
 }
 
-byId("map").addEventListener("click", (event) => {
+listen(byId("map"), "click", (event) => {
   const cell = cellUnder(event);
   if (cell) goToCell(cell.row, cell.column);
 });
 
-byId("map").addEventListener("mousemove", (event) => {
+listen(byId("map"), "mousemove", (event) => {
   const cell = cellUnder(event);
   if (!cell) return;
   const share = shareAt(cell.row, cell.column);
@@ -125,9 +125,9 @@ byId("map").addEventListener("mousemove", (event) => {
   byId("map-value").replaceChildren(word(ask.surface), " → ", word(get.surface), ` ${percent(share)}`);
 });
 
-byId("map").addEventListener("mouseleave", showMap);
+listen(byId("map"), "mouseleave", showMap);
 
-byId("map").addEventListener("keydown", (event) => {
+listen(byId("map"), "keydown", (event) => {
   const right = keysMirrored(shownText()) ? -1 : 1;
   const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -right], ArrowRight: [0, right] }[event.key];
   if (!step) return;

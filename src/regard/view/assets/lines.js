@@ -76,6 +76,6 @@ function showLines() {
   keepInSight(byId("lines"), chosen * LINE_ROW, LINE_ROW);
 }
 
-byId("all-lines").addEventListener("change", showLines);
+listen(byId("all-lines"), "change", showLines);
 watch(["text", "words"], buildLines);
 watch(["text", "words", "layer", "head", "query", "apart", "log"], showLines);

@@ -3,7 +3,7 @@
 const KINDS = { alone: "Text", alignment: "Cross-attention", source: "Source self-attention", target: "Target self-attention" };
 
 function showSwitches() {
-  document.documentElement.dataset.level = state.words ? "words" : "tokens";
+  ROOT_ELEMENT.dataset.level = state.words ? "words" : "tokens";
   const kinds = data.texts[state.text].attentions.map(({ kind }) => KINDS[kind]);
   showSwitch(byId("kinds"), kinds, state.kind, (kind) => go({ kind }));
   const levels = haveWords(shownText()) ? ["words", "tokens"] : [];
@@ -12,9 +12,9 @@ function showSwitches() {
 
 function showAbout() {
   const text = shownText();
-  document.documentElement.dataset.kind = data.texts[state.text].attentions[state.kind].kind;
-  document.documentElement.classList.toggle("one-head", hasOneHead(text));
-  document.documentElement.classList.toggle("has-signed", text.layers.some((_, layer) => isSigned(text, layer)));
+  ROOT_ELEMENT.dataset.kind = data.texts[state.text].attentions[state.kind].kind;
+  ROOT_ELEMENT.classList.toggle("one-head", hasOneHead(text));
+  ROOT_ELEMENT.classList.toggle("has-signed", text.layers.some((_, layer) => isSigned(text, layer)));
   const tokens = isAcross(text)
     ? `${plural(text.tokens.length, "target token")}, ${plural(keysOf(text).length, "source token")}`
     : plural(text.tokens.length, "token");
@@ -52,7 +52,7 @@ function precision() {
 }
 
 function showWeightsAre() {
-  document.documentElement.dataset.weights = shownText().layers[state.layer].weights_are ?? "distribution";
+  ROOT_ELEMENT.dataset.weights = shownText().layers[state.layer].weights_are ?? "distribution";
 }
 
 function repaint() {
@@ -76,10 +76,10 @@ Object.assign(state, openingPlace(0, 0));
 move(readAddress());
 showAll();
 showShared();
-window.addEventListener("hashchange", () => go(readAddress()));
+listen(window, "hashchange", () => go(readAddress()));
 let resizing = 0;
-window.addEventListener("resize", () => {
+listen(window, "resize", () => {
   clearTimeout(resizing);
   resizing = setTimeout(() => { showMap(); showLines(); showShared(); }, 100);
 });
-document.documentElement.dataset.ready = "yes";
+ROOT_ELEMENT.dataset.ready = "yes";

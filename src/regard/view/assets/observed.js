@@ -51,8 +51,8 @@ function cellMap(part, values, shares, picture) {
   const paintAll = () => canvases.forEach((canvas, at) => paintCells(canvas, part.grid, picture, picture && at === 0 ? null : cells, top, picked, texts));
   const pick = (cell) => { picked = cell; tell(cell); paintAll(); };
   for (const canvas of canvases) {
-    canvas.addEventListener("click", (event) => pick(cellUnder(canvas, part.grid, event)));
-    canvas.addEventListener("keydown", (event) => pickCellByKey(event, part.grid, picked, pick));
+    listen(canvas, "click", (event) => pick(cellUnder(canvas, part.grid, event)));
+    listen(canvas, "keydown", (event) => pickCellByKey(event, part.grid, picked, pick));
   }
   tell(picked);
   withPicture(picture, paintAll);
@@ -64,7 +64,7 @@ function withPicture(picture, then) {
   const known = pictures.get(picture);
   if (!picture || known?.complete) { requestAnimationFrame(then); return; }
   const image = known ?? new Image();
-  image.addEventListener("load", then);
+  listen(image, "load", then);
   if (!known) { pictures.set(picture, image); image.src = picture; }
 }
 

@@ -127,13 +127,13 @@ function pointAt(cell) {
 }
 
 function listenTo(card) {
-  card.canvas.addEventListener("click", (event) => {
+  listen(card.canvas, "click", (event) => {
     const cell = cellAt(card, event);
     if (cell) go(cell);
   });
-  card.canvas.addEventListener("mousemove", (event) => pointAt(cellAt(card, event)));
-  card.canvas.addEventListener("mouseleave", () => pointAt(null));
-  card.canvas.addEventListener("keydown", (event) => {
+  listen(card.canvas, "mousemove", (event) => pointAt(cellAt(card, event)));
+  listen(card.canvas, "mouseleave", () => pointAt(null));
+  listen(card.canvas, "keydown", (event) => {
     const right = keysMirrored(shownText()) ? -1 : 1;
     const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -right], ArrowRight: [0, right] }[event.key];
     if (!step) return;

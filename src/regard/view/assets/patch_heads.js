@@ -98,7 +98,7 @@ function markGrid() {
   });
 }
 
-byId("grid").addEventListener("keydown", (event) => {
+listen(byId("grid"), "keydown", (event) => {
   const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
   if (!step) return;
   event.preventDefault();

@@ -394,18 +394,18 @@ function pickByMouse(event, canvas) {
 }
 
 for (const id of ["picture", "map"]) {
-  byId(id).addEventListener("keydown", pickByKey);
-  byId(id).addEventListener("click", (event) => pickByMouse(event, byId(id)));
+  listen(byId(id), "keydown", pickByKey);
+  listen(byId(id), "click", (event) => pickByMouse(event, byId(id)));
 }
-byId("map").addEventListener("mousemove", (event) => { const found = shownMap(); tellValue(found, tokenUnder(byId("map"), event, found.layer)); });
-byId("map").addEventListener("mouseleave", () => { const found = shownMap(); tellValue(found, mapKey(found)); });
+listen(byId("map"), "mousemove", (event) => { const found = shownMap(); tellValue(found, tokenUnder(byId("map"), event, found.layer)); });
+listen(byId("map"), "mouseleave", () => { const found = shownMap(); tellValue(found, mapKey(found)); });
 
 function showViews() {
   const has = Object.keys(VIEWS).filter((view) => hasView(shownText(), view));
   showSwitch(byId("views"), has.map((view) => VIEWS[view]), has.indexOf(state.view), (at) => go({ view: has[at] }));
   for (const id of ["glance", "walk", "overview"]) byId(id).hidden = state.view !== "attention";
   byId("query").parentElement.hidden = !hasPlace(gridLayer()) && state.view !== "attention";
-  document.documentElement.classList.toggle("one-head", state.view !== "attention"); // no layer and no head to choose
+  ROOT_ELEMENT.classList.toggle("one-head", state.view !== "attention"); // no layer and no head to choose
 }
 
 function showScaleSwitch() {

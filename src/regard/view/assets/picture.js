@@ -48,11 +48,11 @@ Object.assign(state, openingPlace(0));
 move(readAddress());
 loadImages(() => {
   showAll();
-  window.addEventListener("hashchange", () => go(readAddress()));
+  listen(window, "hashchange", () => go(readAddress()));
   let resizing = 0;
-  window.addEventListener("resize", () => {
+  listen(window, "resize", () => {
     clearTimeout(resizing);
     resizing = setTimeout(() => { showPicture(); showPatches(); }, 100);
   });
-  document.documentElement.dataset.ready = "yes";
+  ROOT_ELEMENT.dataset.ready = "yes";
 });

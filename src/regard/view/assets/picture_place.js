@@ -8,6 +8,6 @@ function showPlace() {
   options(byId("query"), text.tokens.map(({ surface }) => surface), state.query);
 }
 
-for (const name of ["layer", "query"]) byId(name).addEventListener("change", ({ target }) => go({ [name]: Number(target.value) }));
-byId("head").addEventListener("change", ({ target }) => go({ head: columnsIn(shownText(), state.layer)[Number(target.value)] }));
+for (const name of ["layer", "query"]) listen(byId(name), "change", ({ target }) => go({ [name]: Number(target.value) }));
+listen(byId("head"), "change", ({ target }) => go({ head: columnsIn(shownText(), state.layer)[Number(target.value)] }));
 watch(["text", "layer", "head", "query"], showPlace);

@@ -9,7 +9,7 @@ const views = [];
 // What a token of the map is called: a patch of a picture, or a token of a sound, whose columns are times.
 const isSound = Boolean(data.texts[0].sound);
 const PLACE = isSound ? { one: "token", many: "tokens", image: "Spectrogram" } : { one: "patch", many: "patches", image: "Picture" };
-document.documentElement.classList.toggle("sound", isSound);
+ROOT_ELEMENT.classList.toggle("sound", isSound);
 
 // The tokens of a picture depend on the layer, and its keys, where there are windows, on the query too.
 data.texts.forEach((text, number) => {
@@ -180,7 +180,7 @@ function readAddress() {
     if (value !== null && /^\d{1,6}$/.test(value)) change[field] = Number(value);
   }
   if (query.get("head") === "mean") change.head = null;
-  if (query.get("scale") === "root") change.root = true;
+  if (location.hash) change.root = query.get("scale") === "root";
   if (["attention", "rollout", "readout", "gradient", "similarity"].includes(query.get("view"))) change.view = query.get("view");
   return change;
 }

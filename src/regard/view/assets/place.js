@@ -1,8 +1,8 @@
 // The selectors of layer, head and token.
 
 function buildPlace() {
-  for (const name of ["layer", "query"]) byId(name).addEventListener("change", ({ target }) => go({ [name]: Number(target.value) }));
-  byId("head").addEventListener("change", ({ target }) => go({ head: columnsIn(shownText(), state.layer)[Number(target.value)] }));
+  for (const name of ["layer", "query"]) listen(byId(name), "change", ({ target }) => go({ [name]: Number(target.value) }));
+  listen(byId("head"), "change", ({ target }) => go({ head: columnsIn(shownText(), state.layer)[Number(target.value)] }));
   const show = () => {
     const text = shownText();
     const heads = columnsIn(text, state.layer);

@@ -37,11 +37,11 @@ function shareAtPlace(text, place) {
 
 // The function from a weight of this head, and its column, to its colour.
 function shadesOf(text, layer, head, sink = sinkColumn(text)) {
-  const [full, place] = [topWeight(text, layer, head), placesOf(text)]; // a map has millions of cells
-  const [share, apart, below, above] = ["share", "apart", "below", "above"].map(ramp);
+  const [full, place] = [topWeight(text, layer, head), placesOf(text)];
+  const [share, apart, below, above] = ["share", "apart", "below", "above"].map(ramp); // once: a map has millions of cells
   const at = (weight, colours) => shadeAt(place(Math.abs(weight) / full), colours);
   if (isSigned(text, layer)) return (weight) => at(weight, weight < 0 ? below : above);
-  return (weight, column) => (column === sink ? shadeAt(Math.sqrt(weight), apart) : at(weight, share));
+  return (weight, column) => (column === sink ? shadeAt(Math.sqrt(Math.max(0, weight)), apart) : at(weight, share));
 }
 
 // The columns with the largest weights, without the one that is kept apart.
@@ -55,7 +55,7 @@ function showScales() {
   const has = text.sink !== undefined;
   showSwitch(byId("firsts"), has ? ["First token apart", "All tokens alike"] : [], state.apart ? 0 : 1, (at) => go({ apart: at === 0 }));
   showSwitch(byId("scales"), has ? ["Scale: root", "Scale: log"] : [], state.log ? 1 : 0, (at) => go({ log: at === 1 }));
-  document.documentElement.classList.toggle("apart", isApart(text));
+  ROOT_ELEMENT.classList.toggle("apart", isApart(text));
 }
 
 watch(["text", "apart", "log"], showScales);

@@ -69,5 +69,5 @@ function tableOf(pairs) {
 
 function buildShared() {
   options(byId("word"), sharedWords(), 0);
-  byId("word").addEventListener("change", showShared);
+  listen(byId("word"), "change", showShared);
 }

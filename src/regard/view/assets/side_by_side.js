@@ -12,7 +12,7 @@ function repaintSideBySide() {
 function showSideBySideFacts() {
   const text = shownText();
   const { top, threads } = data.texts[state.text];
-  document.documentElement.classList.toggle("one-head", hasOneHead(text));
+  ROOT_ELEMENT.classList.toggle("one-head", hasOneHead(text));
   byId("about").textContent = `${data.model || "Model"}: ${plural(text.tokens.length, "token")}, ${layersAndHeads(text)}; ${plural(panelsOfText().length - 1, "mechanism")} beside its own.`;
   byId("cut").hidden = text.dropped === 0;
   byId("cut").textContent = `Truncated: the text is longer than the model’s limit. Its last ${plural(text.dropped, "token")} were removed.`;
@@ -29,10 +29,10 @@ watch(["text"], showSideBySideFacts);
 Object.assign(state, openingPlace(0, 0));
 move(readAddress());
 showAll();
-window.addEventListener("hashchange", () => go(readAddress()));
+listen(window, "hashchange", () => go(readAddress()));
 let resizing = 0;
-window.addEventListener("resize", () => {
+listen(window, "resize", () => {
   clearTimeout(resizing);
   resizing = setTimeout(() => { showPanels(); showMasses(); }, 100);
 });
-document.documentElement.dataset.ready = "yes";
+ROOT_ELEMENT.dataset.ready = "yes";

@@ -19,9 +19,7 @@ function shownText() {
 }
 
 function shownKey() {
-  const keys = keysOf(shownText()).length;
-  const row = weightsOf(shownText(), state.layer, state.head).subarray(state.query * keys, (state.query + 1) * keys);
-  return state.key ?? largestApart(shownText(), row);
+  return state.key ?? largestApart(shownText(), rowOf(shownText(), state.layer, state.head, state.query));
 }
 
 // Whether a text has a token that is kept apart now.
@@ -48,7 +46,7 @@ function bounded(value, size) {
   return Number.isInteger(value) ? Math.min(Math.max(value, 0), size - 1) : 0;
 }
 
-// The first view of a text: its strongest finding; of a classifier's first token: the last layer, all heads; of an
+// The first view of a text: its strongest finding, or of a decoder the last token; of a classifier's first token: the last layer, all heads; of an
 // alignment: the layer and level that give the alignments.
 function openingPlace(text, kind) {
   const { aligning = 0, answer, attentions } = data.texts[text];
@@ -115,8 +113,7 @@ function readAddress() {
     if (value !== null && /^\d{1,6}$/.test(value)) change[field] = Number(value);
   }
   if (query.get("head") === "mean") change.head = null;
-  if (query.get("first") === "alike") change.apart = false;
-  if (query.get("scale") === "log") change.log = true;
+  if (location.hash) Object.assign(change, { apart: query.get("first") !== "alike", log: query.get("scale") === "log" });
   if (["words", "tokens"].includes(query.get("level"))) change.words = query.get("level") === "words";
   const { attentions } = data.texts[bounded(change.text ?? state.text, data.texts.length)];
   const kind = attentions.findIndex((one) => one.kind === query.get("kind"));

@@ -157,9 +157,8 @@ function sumStep(text, seen, walked, query, key, asks, gets) {
 // The mean of all heads has no vectors of its own: shows the weight of each head, and their mean.
 function meanSteps(text, key) {
   const { layer, query } = state;
-  const at = query * keysOf(text).length + key;
-  const shares = Array.from({ length: headsIn(text, layer) }, (_, head) => weightsOf(text, layer, head)[at]);
-  const mean = weightsOf(text, layer, null)[at];
+  const shares = Array.from({ length: headsIn(text, layer) }, (_, head) => rowOf(text, layer, head, query)[key]);
+  const mean = rowOf(text, layer, null, query)[key];
   const rows = shares.map((share, head) => {
     const name = make("button", { type: "button" }, `head ${head}`);
     return make("tr", { onclick: () => go({ head, key }) }, make("td", {}, name), make("td", {}, number(share, 4)), barOf(text, share));
@@ -197,5 +196,5 @@ function softmaxTable(text, walked, query, key, seen) {
   return keyTable(text, key, walked.weights, { titles, cellsOf, sums: [walked.total.toFixed(4)] });
 }
 
-byId("key").addEventListener("change", (event) => go({ key: Number(event.target.value) }));
+listen(byId("key"), "change", (event) => go({ key: Number(event.target.value) }));
 watch(["text", "layer", "head", "query", "key", "apart"], showSteps);

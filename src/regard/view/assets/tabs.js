@@ -10,7 +10,7 @@ function buildTabs() {
     make("button", { type: "button", role: "tab", title, onclick: () => go({ text: at }) }, make("bdi", { dir: direction }, `${at + 1}. ${title}`)),
   );
   tabs.replaceChildren(...nodes);
-  tabs.addEventListener("keydown", (event) =>
+  listen(tabs, "keydown", (event) =>
     moveByKey(event, "ltr", nodes.length, state.text, (text) => {
       go({ text });
       nodes[text].focus();

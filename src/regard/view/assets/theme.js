@@ -1,7 +1,7 @@
 // Light and dark colours.
 
 function showTheme(theme) {
-  document.documentElement.dataset.theme = theme;
+  ROOT_ELEMENT.dataset.theme = theme;
   byId("theme").textContent = theme === "dark" ? "Light" : "Dark";
   byId("theme").setAttribute("aria-label", `Switch to ${theme === "dark" ? "light" : "dark"} colours`);
 }
@@ -14,6 +14,6 @@ function buildTheme(repaint) {
     showTheme(theme);
     repaint();
   };
-  wanted.addEventListener("change", () => change(wanted.matches ? "dark" : "light"));
-  byId("theme").addEventListener("click", () => change(isDark() ? "light" : "dark"));
+  listen(wanted, "change", () => change(wanted.matches ? "dark" : "light"));
+  listen(byId("theme"), "click", () => change(isDark() ? "light" : "dark"));
 }

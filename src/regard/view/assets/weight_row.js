@@ -42,7 +42,7 @@ function buildRow() {
     asking = lineOf(byId("asking"), asks, text.direction, "Query tokens", askingChips);
   }
   asking.setAttribute("aria-label", "Tokens: choose the query");
-  asking.addEventListener("keydown", (event) =>
+  listen(asking, "keydown", (event) =>
     moveByKey(event, text.direction, askingChips.length, shownRow(), (row) => {
       choose(asks[row].tokens[0]);
       askingChips[row].focus();
