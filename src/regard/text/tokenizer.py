@@ -111,9 +111,12 @@ class Tokenizer:
         self._backend.no_truncation()
         self._num_special_tokens = self._backend.num_special_tokens_to_add(is_pair=False)
         if limit is not None and limit <= self._num_special_tokens:
+            special = (
+                "1 special token" if self._num_special_tokens == 1 else f"{self._num_special_tokens} special tokens"
+            )
             raise OptionError(
                 "the limit leaves no room for text",
-                expected=f"more tokens than the special ones of each text, {self._num_special_tokens}",
+                expected=f"more than the {special} of each text",
                 got=f"a limit of {limit} tokens",
                 do="use a model with more positions, or allow longer texts",
             )
