@@ -22,7 +22,8 @@ of the mechanisms are their defaults, but for the length of Linformer's projecti
 positions and learning rates of their own for each mechanism. In a mechanism that is causal by itself, a token attends
 to earlier tokens only. Each row is one training; with 2,000 test texts the standard error of an accuracy of 37 % is 1.1
 percentage points. Rows with fewer than 5,000 steps were cut by `--minutes`; `additive` had not left the plateau of its
-first steps by then. `additive` and `talking_heads` were trained in float32, on a processor without products of bfloat16.
+first steps by then. `additive` and `talking_heads` were trained in float32, on a processor without products of
+bfloat16.
 
 ```console
 pip install -e '.[train,bench]'
