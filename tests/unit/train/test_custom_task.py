@@ -23,6 +23,7 @@ from regard.errors import DataError, OptionError, OutputExistsError
 from regard.layers import encoder_block
 from regard.masks import padding_of
 from regard.train import RankShard, Schedule, Settings, Task, Validation, run
+from regard.train.signals import InterruptHandler
 
 NOUNS = {"animal": ["dog", "cat", "horse"], "vehicle": ["car", "bus", "train"], "plant": ["oak", "rose", "fern"]}
 SIZES, VERBS = ["small", "big", "old"], ["sleeps", "runs", "waits", "falls"]
@@ -143,7 +144,25 @@ def send_interrupt():
     os.kill(os.getpid(), signal.SIGINT)
 
 
-@pytest.mark.parametrize(("end", "error"), [(raise_cut_error, CutError), (send_interrupt, KeyboardInterrupt)])
+def close_terminal():
+    os.kill(os.getpid(), signal.SIGHUP)
+
+
+def test_a_run_that_ignores_its_terminal_goes_on():
+    """As ``nohup`` starts it."""
+    previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with InterruptHandler() as interruption:
+            close_terminal()
+            assert not interruption.stop_requested
+    finally:
+        signal.signal(signal.SIGHUP, previous)
+
+
+@pytest.mark.parametrize(
+    ("end", "error"),
+    [(raise_cut_error, CutError), (send_interrupt, KeyboardInterrupt), (close_terminal, KeyboardInterrupt)],
+)
 def test_resumed_run_ends_with_the_same_bits(tmp_path, uninterrupted, end, error):
     class Stopping(Topics):
         steps = 0
