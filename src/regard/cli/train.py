@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, final
@@ -12,9 +11,9 @@ import typer
 from regard.cli import train_classify, train_clip, train_gato, train_lm, train_mlm, train_transcribe
 from regard.cli.column_options import Columns, Fields, parse_columns, parse_fields
 from regard.cli.completion import choice_completer, complete_mechanism, model_completer
+from regard.cli.next_command import say_next
 from regard.cli.option_group import expand_option_group
 from regard.cli.shared_options import Prefix
-from regard.cli.stderr import say
 from regard.cli.training_options import (
     Hyperparameters,
     Out,
@@ -227,8 +226,7 @@ def translate(
         prefix=prefix,
     )
     done = training.run(TranslationTask(recipe), out)
-    if done.is_main and done.score is not None:
-        say(f'try: regard translate --model {shlex.quote(str(done.out))} "..."')
+    say_next(done, "regard translate --model", '"..."')
 
 
 def _choose_model(model: str | None, start: str | None) -> str | None:

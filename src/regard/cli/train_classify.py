@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, final
@@ -21,9 +20,9 @@ from regard.cli.media_options import (
     recipe_fields,
     refuse_options,
 )
+from regard.cli.next_command import say_next
 from regard.cli.option_group import expand_option_group
 from regard.cli.shared_options import Labels, drop_none
-from regard.cli.stderr import say
 from regard.cli.training_options import (
     Hyperparameters,
     LoraAlpha,
@@ -307,9 +306,8 @@ def classify(
     else:
         task = _text_task(parsed, labels, shared | of_texts | {"position": position})
     done = training.run(task, out)
-    if done.is_main and done.score is not None:
-        example = {"pictures": "PICTURE.jpg", "sounds": "SOUND.wav", "texts": '"..."'}[what]
-        say(f"try: regard classify --model {shlex.quote(str(done.out))} {example}")
+    example = {"pictures": "PICTURE.jpg", "sounds": "SOUND.wav", "texts": '"..."'}[what]
+    say_next(done, "regard classify --model", example)
 
 
 def _text_task(columns: Columns | None, labels: str, fields: dict[str, Any]) -> Task:

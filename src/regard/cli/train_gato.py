@@ -12,9 +12,9 @@ from typing import Annotated, final
 import typer
 
 from regard.cli.completion import choice_completer
+from regard.cli.next_command import say_next
 from regard.cli.option_group import expand_option_group
 from regard.cli.progress import count_progress
-from regard.cli.stderr import say
 from regard.cli.training_options import (
     Hyperparameters,
     Out,
@@ -213,8 +213,8 @@ def gato(
     )
     with _RecordingProgress() as progress:
         done = training.run(GatoTask(recipe, advance=progress.advance), out)
-    if done.is_main and done.score is not None and task:
-        say(f"try: regard play {shlex.quote(str(done.out))} {shlex.quote(task[0])}")
+    if task:
+        say_next(done, "regard play", shlex.quote(task[0]))
 
 
 def parse_weights(assignments: list[str]) -> dict[str, float]:

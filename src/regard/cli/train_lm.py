@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Annotated
 
 import typer
@@ -17,8 +16,8 @@ from regard.cli.document_options import (
     TextField,
     ValidationDocuments,
 )
+from regard.cli.next_command import say_next
 from regard.cli.option_group import expand_option_group
-from regard.cli.stderr import say
 from regard.cli.training_options import Hyperparameters, Out, Vocabulary, parse_hyperparameters
 from regard.cli.verb import Verb
 
@@ -142,5 +141,4 @@ def lm(
         keep_adapters=keep_adapters,
     )
     done = training.run(LanguageModelTask(recipe), out)
-    if done.is_main and done.score is not None:
-        say(f'try: regard generate --model {shlex.quote(str(done.out))} "..."')
+    say_next(done, "regard generate --model", '"..."')

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Annotated
 
 import typer
@@ -17,9 +16,9 @@ from regard.cli.document_options import (
     TextField,
     ValidationDocuments,
 )
+from regard.cli.next_command import say_next
 from regard.cli.option_group import expand_option_group
 from regard.cli.shared_options import MaskShare
-from regard.cli.stderr import say
 from regard.cli.training_options import Hyperparameters, Out, Vocabulary, parse_hyperparameters
 from regard.cli.verb import Verb
 
@@ -145,5 +144,4 @@ def mlm(
         lora_alpha=training.lora_alpha,
     )
     done = training.run(MaskedLanguageModelTask(recipe), out)
-    if done.is_main and done.score is not None:
-        say(f"try: regard train classify --from {shlex.quote(str(done.out))} --data texts.csv --out classifier/")
+    say_next(done, "regard train classify --from", "--data texts.csv --out classifier/")

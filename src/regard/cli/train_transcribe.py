@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, final
@@ -12,9 +11,9 @@ import typer
 from regard.cli.column_options import TextColumns, parse_label_columns
 from regard.cli.completion import choice_completer, complete_mechanism, model_completer
 from regard.cli.media_options import Memory, SkipBad, SoundTrainingOptions, recipe_fields
+from regard.cli.next_command import say_next
 from regard.cli.option_group import expand_option_group
 from regard.cli.shared_options import drop_none
-from regard.cli.stderr import say
 from regard.cli.training_options import Hyperparameters, Out, ScheduleName, TrainingOptions, parse_hyperparameters
 from regard.cli.verb import Verb
 
@@ -199,5 +198,4 @@ def transcribe(
         **recipe_fields(sounds),
     )
     done = training.run(TranscriptionTask(recipe), out)
-    if done.is_main and done.score is not None:
-        say(f"try: regard transcribe --model {shlex.quote(str(done.out))} SOUND.wav")
+    say_next(done, "regard transcribe --model", "SOUND.wav")

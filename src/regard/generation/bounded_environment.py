@@ -42,8 +42,8 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         self._range_steps = 0
         self.globals["range"] = self._count_range
         for name in _SIZED & self.filters.keys():
-            self.filters[name] = _limit_sizes(self.filters[name])
-        self.filters["format"] = _limit_widths(self.filters["format"])
+            self.filters[name] = _check_before(self.filters[name], _check_sizes)
+        self.filters["format"] = _check_before(self.filters["format"], _check_widths)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Compute a product, a power, or a remainder, which is formatting for a text."""
@@ -55,14 +55,15 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             _refuse_unless(left.bit_length() * right <= _MAX_BITS)
         elif operator == "%" and isinstance(left, str):
             _check_widths(left)
-            _refuse_unless(not _STAR.search(left) or _are_sizes(right if isinstance(right, tuple) else (right,)))
+            if _STAR.search(left):
+                _check_sizes(*(right if isinstance(right, tuple) else (right,)))
         return super().call_binop(context, operator, left, right)
 
     def call(self, __context: Context, __obj: Any, *args: Any, **options: Any) -> Any:
         """Call a function or a method of a template."""
         text = getattr(__obj, "__self__", None)
         if isinstance(text, str) and __obj.__name__ in _SIZED_METHODS:
-            _refuse_unless(_are_sizes(args))
+            _check_sizes(*args)
         return super().call(__context, __obj, *args, **options)
 
     def _count_range(self, *args: int) -> range:
@@ -72,32 +73,26 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return steps
 
 
-def _limit_sizes(function: Callable[..., Any]) -> Callable[..., Any]:
+def _check_before(function: Callable[..., Any], check: Callable[..., None]) -> Callable[..., Any]:
+    """The function, after a check of its arguments."""
+
     @functools.wraps(function)
-    def limited(*args: Any, **options: Any) -> Any:
-        _refuse_unless(_are_sizes((*args, *options.values())))
+    def check_and_call(*args: Any, **options: Any) -> Any:
+        check(*args, **options)
         return function(*args, **options)
 
-    return limited
+    return check_and_call
 
 
-def _limit_widths(function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def limited(text: Any, *args: Any, **options: Any) -> Any:
-        _check_widths(str(text))
-        return function(text, *args, **options)
-
-    return limited
+def _check_sizes(*args: Any, **options: Any) -> None:
+    """Refuse integers that are too large for a size."""
+    _refuse_unless(all(abs(one) <= _MAX_SIZE for one in (*args, *options.values()) if isinstance(one, int)))
 
 
-def _check_widths(text: str) -> None:
-    """Refuse conversions such as %9999999d and {:9999999}."""
-    widths = (width for found in _WIDTH.finditer(text) for width in found.groups() if width)
+def _check_widths(text: Any, *_args: Any, **_options: Any) -> None:
+    """Refuse a text with conversions such as %9999999d and {:9999999}."""
+    widths = (width for found in _WIDTH.finditer(str(text)) for width in found.groups() if width)
     _refuse_unless(all(len(width) < len(str(_MAX_SIZE)) for width in widths))
-
-
-def _are_sizes(arguments: tuple[Any, ...]) -> bool:
-    return all(abs(one) <= _MAX_SIZE for one in arguments if isinstance(one, int))
 
 
 def _refuse_unless(fits: bool) -> None:

@@ -36,6 +36,10 @@ class Gaussian:
     centre: Float[Tensor, "batch heads queries"]
     deviation: float
 
+    def of_queries(self, rows: Int[Tensor, " rows"]) -> Gaussian:
+        """The Gaussian of some queries."""
+        return Gaussian(self.centre[:, :, rows], self.deviation)
+
     def distances(self, keys: int) -> Float[Tensor, "batch heads queries keys"]:
         """j - centre, for each key j."""
         return torch.arange(keys, device=self.centre.device) - self.centre[..., None]
@@ -75,7 +79,7 @@ class Steps:
             of_part = None if bias is None else bias[:, first : first + size]
             parts.append(self._weights_of_rows(rows[first : first + size], of_part))
         weights = torch.cat(parts, dim=2) if parts else self.query.new_zeros(*self.query.shape[:2], 0, keys)
-        return weights if self.gate is None else weights * self.gate.heights(keys)[:, :, rows]
+        return weights if self.gate is None else weights * self.gate.of_queries(rows).heights(keys)
 
     def _weights_of_rows(self, rows: Int[Tensor, " rows"], bias: Tensor | None) -> Tensor:
         """Compute the weights of a few queries; ``bias`` is theirs."""

@@ -290,9 +290,9 @@ class LlamaConfig:
                     got=short_repr(getattr(self, name)),
                     do=f"leave it out, or choose model_type: {', '.join(others)}",
                 )
-        not_written = next(self._not_written(kind), None)
-        if not_written is not None:
-            expected, got = not_written
+        violation = next(self._violations(kind), None)
+        if violation is not None:
+            expected, got = violation
             raise OptionError(
                 f"a config.json of type {self.model_type!r} cannot say these hyperparameters",
                 expected=expected,
@@ -300,7 +300,7 @@ class LlamaConfig:
                 do="change them, or choose another model_type",
             )
 
-    def _not_written(self, kind: ModelType) -> Iterator[tuple[str, str]]:
+    def _violations(self, kind: ModelType) -> Iterator[tuple[str, str]]:
         """What a config.json of this type could not say, and what it could: (expected, got)."""
         bias = self.attention_bias
         if "output_bias" in kind.free and bias != self.output_bias:

@@ -63,6 +63,14 @@ class AttentionLayer(ABC):
             every[head] = self.weights_of(head)
         return every
 
+    @final
+    def mean_weights(self) -> Float64[np.ndarray, "queries keys"]:
+        """The mean of the weights over all heads, of which one is in memory at a time."""
+        total = np.zeros((self.queries, self.keys))
+        for head in range(self.heads):
+            total += self.weights_of(head)
+        return total / self.heads
+
     @abstractmethod
     def round_for_page(self, letters: int) -> AttentionLayer:
         """Round the layer as a page does that stores ``letters`` characters per number."""

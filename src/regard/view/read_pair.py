@@ -23,7 +23,6 @@ from regard.translation import Translator
 from regard.view.attention_layer import AttentionLayer
 from regard.view.from_recording import layers_of
 from regard.view.reading import ALIGNMENT, SOURCE, TARGET, PairReading, Reading, Tokens
-from regard.view.shares import mean_shares
 from regard.view.subword_tokens import ids_to_tokens
 
 _LAYER_NAME_PATTERNS = {
@@ -133,5 +132,5 @@ def _self_reading(tokens: Tokens, layers: tuple[AttentionLayer, ...]) -> Reading
 
 def _find_alignment_layer(layers: Sequence[AttentionLayer], attended: Float[Tensor, "target source"]) -> int:
     """Find the layer whose average over heads is the model's alignment."""
-    differences = [np.abs(mean_shares(layer) - attended.double().numpy()).max() for layer in layers]
+    differences = [np.abs(layer.mean_weights() - attended.double().numpy()).max() for layer in layers]
     return int(np.argmin(differences))
