@@ -36,13 +36,60 @@ def refusal_message(*arguments):
     ("arguments", "message"),
     [
         (["text", "--data", "a.txt"], "texts are given as arguments and as a file"),
-        (["text", "--field", "text"], "--field only applies to JSON lines"),
+        (["text", "--field", "text"], "--field only applies to JSON lines and tables"),
         (["--data", "a.txt", "--data", "b.txt"], "--data is given twice"),
         (["--data=a.txt", "--data", "b.txt", "--data", "a.txt"], "--data is given 3 times"),
     ],
 )
 def test_all_commands_report_the_same_message(verb, arguments, message):
     assert message in refusal_message(*verb, *arguments)
+
+
+@pytest.mark.parametrize("verb", VERBS[:2], ids=lambda verb: verb[0])
+def test_a_table_is_not_read_as_lines(folder, verb):
+    (folder / "a.csv").write_text("id,text\n1,one\n")
+    message = refusal_message(*verb, "--data", "a.csv")
+    assert "the column of the text is not named" in message
+    assert "'id', 'text'" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "field"),
+    [
+        ("a.csv", '\ufeffid,Text\r\n7,"two\nlines, one text"\r\n\r\n8,last\r\n', "text"),
+        ("a.csv", '"two\nlines, one text",7\nlast,8\n', "1"),
+        ("a.csv", 'text;2\n7;"two\nlines, one text"\n8;last\n', "2"),
+        ("a.csv", 'id,text\n7,"two\nlines, one text"\n8,last\n', "2"),
+    ],
+    ids=["by name", "by number", "a number that is a name", "a number and a header"],
+)
+def test_texts_of_a_column(folder, name, content, field):
+    (folder / name).write_text(content, encoding="utf-8", newline="")
+    with open_texts([], name, field) as lines:
+        found = list(lines)
+    assert [line.text for line in found] == ["two\nlines, one text", "last"]
+    assert [line.number for line in found] == [1, 2]
+    begin = 1 if content[0] == '"' else 2
+    assert found[0].name == f"line {begin} of a.csv"
+
+
+def test_rows_without_the_column_have_a_problem(folder):
+    (folder / "a.tsv").write_bytes(b'id\ttext\n7\t\xff\n8\n9\tlast "quote\n')
+    with open_texts([], "a.tsv", "text") as lines:
+        first, second, third = lines
+    assert [str(one.problem and one.problem.what) for one in (first, second, third)] == [
+        "line 2 of a.tsv is not UTF-8",
+        "line 3 of a.tsv has fewer than 2 columns",
+        "None",
+    ]
+    assert third.text == 'last "quote'
+
+
+@pytest.mark.parametrize("field", ["body", "0", "3", "-1"])
+def test_a_table_without_the_column_is_refused(folder, field):
+    (folder / "a.csv").write_text("id,text\n1,one\n")
+    with pytest.raises(DataError, match=r"no column(.|\n)*'id', 'text'"), open_texts([], "a.csv", field) as lines:
+        list(lines)
 
 
 @pytest.mark.parametrize("verb", VERBS[:2], ids=lambda verb: verb[0])

@@ -37,7 +37,8 @@ from regard.errors import check_choice
 
 if TYPE_CHECKING:
     from regard.classification import Classifier, Prediction
-    from regard.text.line_reader import Line, LineReader
+    from regard.text.line import Line
+    from regard.text.line_reader import LineReader
 
 FORMATS = ("tsv", "jsonl", "labels")
 

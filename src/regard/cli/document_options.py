@@ -29,7 +29,9 @@ ValidationDocuments = Annotated[
         show_default=False,
     ),
 ]
-TextField = Annotated[str, typer.Option("--field", metavar="NAME", help="For JSON lines: the field of the text.")]
+TextField = Annotated[
+    str, typer.Option("--field", metavar="NAME", help="Field of JSON lines, or column of a table, with the text.")
+]
 Lines = Annotated[bool, typer.Option("--lines", help="Each line of a plain text is a document.")]
 ModelSize = Annotated[
     str | None,

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from regard.text.embedding import Embedder
     from regard.text.embedding_files import FileToEmbed
     from regard.text.embedding_job import EmbeddingOptions, EmbeddingSummary
-    from regard.text.line_reader import Line, LineReader
+    from regard.text.line import Line
+    from regard.text.line_reader import LineReader
     from regard.text.resumable_shards import ShardRecord, Shards
     from regard.text.vector_files import VectorFormat
 

@@ -33,7 +33,8 @@ from regard.format_share import format_share
 if TYPE_CHECKING:
     from regard.generation import Continuation, TextGenerator
     from regard.search import TokenSearch
-    from regard.text.line_reader import Line, LineReader
+    from regard.text.line import Line
+    from regard.text.line_reader import LineReader
 
 FORMATS = ("text", "jsonl")
 _CHUNK = 1024

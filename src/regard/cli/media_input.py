@@ -19,7 +19,8 @@ from regard.errors import DataError, RegardError
 
 if TYPE_CHECKING:
     from regard.media import MediaKind
-    from regard.text.line_reader import Line, LineReader
+    from regard.text.line import Line
+    from regard.text.line_reader import LineReader
 
 _CHUNK = 64
 """Files that are decoded at a time."""

@@ -31,7 +31,12 @@ Data = Annotated[
 ]
 Field = Annotated[
     str | None,
-    typer.Option("--field", metavar="NAME", help="Read JSON lines, with the text in this field.", show_default=False),
+    typer.Option(
+        "--field",
+        metavar="NAME",
+        help="Field with the text, for JSON lines; or its column, for a table (.csv, .tsv).",
+        show_default=False,
+    ),
 ]
 ModelName = Annotated[
     str | None,

@@ -11,7 +11,8 @@ from regard.cli.stderr import say
 from regard.errors import DataError, OptionError
 
 if TYPE_CHECKING:
-    from regard.text.line_reader import Line, LineReader
+    from regard.text.line import Line
+    from regard.text.line_reader import LineReader
 
 
 def check_text_options(texts: list[str], data: str | None, field: str | None) -> None:
@@ -22,7 +23,7 @@ def check_text_options(texts: list[str], data: str | None, field: str | None) ->
         )
     if texts and field is not None:
         raise OptionError(
-            "--field only applies to JSON lines",
+            "--field only applies to JSON lines and tables",
             expected="--data FILE",
             got="texts as arguments",
             do="leave out --field",

@@ -27,9 +27,9 @@ from regard.cli.verb import TaskGroup, Verb
 from regard.errors import OptionError
 
 NOTES = """
-[bold]Data.[/bold] FILE.tsv, FILE.jsonl, FILE.tmx, FILE.po, FILE.mo, a folder of .po or .mo, or several of these with \
---data before each; or two text files, --data twice, the source first. Each may be gzipped. Unusable pairs are skipped \
-and reported.
+[bold]Data.[/bold] FILE.tsv, FILE.csv, FILE.jsonl, FILE.tmx, FILE.po, FILE.mo, a folder of .po or .mo, or several of \
+these with --data before each; or two text files, --data twice, the source first. Each may be gzipped. Unusable pairs \
+are skipped and reported.
 
 [bold]Output.[/bold] The folder OUT has all that `regard translate` needs; it is rewritten whenever the validation \
 score improves. The folder OUT.run has checkpoints, metrics.jsonl, tensorboard/ and samples.txt.

@@ -22,9 +22,10 @@ from regard.cli.training_options import Hyperparameters, Out, Vocabulary, parse_
 from regard.cli.verb import Verb
 
 NOTES = """
-[bold]Data.[/bold] Files of plain text, FILE.jsonl with the text in a field, or folders of these; several with --data \
-before each; each may be gzipped. A plain text is one document, or with --lines each of its lines. One document is cut \
-into blocks at random offsets; several are packed into blocks, and a token attends only to its own document.
+[bold]Data.[/bold] Files of plain text, FILE.jsonl, FILE.csv or FILE.tsv with the text in --field, or folders of \
+these; several with --data before each; each may be gzipped. A plain text is one document, or with --lines each of \
+its lines. One document is cut into blocks at random offsets; several are packed into blocks, and a token attends \
+only to its own document.
 
 [bold]Models.[/bold] A new GPT-2 or Llama with random weights, or with --from a trained one to fine-tune: a folder \
 that this command or `transformers` wrote.

@@ -23,9 +23,10 @@ from regard.cli.training_options import Hyperparameters, Out, Vocabulary, parse_
 from regard.cli.verb import Verb
 
 NOTES = """
-[bold]Data.[/bold] Files of plain text, FILE.jsonl with the text in a field, or folders of these; several with --data \
-before each; each may be gzipped. A plain text is one document, or with --lines each of its lines. One document is cut \
-into blocks at random offsets; several are packed into blocks, and a token attends only to its own document.
+[bold]Data.[/bold] Files of plain text, FILE.jsonl, FILE.csv or FILE.tsv with the text in --field, or folders of \
+these; several with --data before each; each may be gzipped. A plain text is one document, or with --lines each of \
+its lines. One document is cut into blocks at random offsets; several are packed into blocks, and a token attends \
+only to its own document.
 
 [bold]Masks.[/bold] 15 % of the tokens (--mask-share) are predicted: of these 80 % are replaced by \\[MASK], 10 % by \
 another token, and 10 % stay. They are drawn anew in each step.

@@ -87,7 +87,10 @@ def transcribe(
     field: Annotated[
         str | None,
         typer.Option(
-            "--field", metavar="NAME", help="Read JSON lines, with the path in this field.", show_default=False
+            "--field",
+            metavar="NAME",
+            help="Field of JSON lines, or column of a table, with the path.",
+            show_default=False,
         ),
     ] = None,
     skip_bad: Annotated[

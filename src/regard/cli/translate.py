@@ -24,7 +24,8 @@ from regard.errors import OptionError, check_choice
 
 if TYPE_CHECKING:
     from regard.search import Search
-    from regard.text.line_reader import Line, LineReader
+    from regard.text.line import Line
+    from regard.text.line_reader import LineReader
     from regard.translation import Aligned, Translation, Translator
 
 _ALIGNMENT_BATCH = 64

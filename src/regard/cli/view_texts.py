@@ -15,7 +15,7 @@ from regard.cli.view_pairs import missing_source_error
 from regard.errors import DataError, OptionError
 
 if TYPE_CHECKING:
-    from regard.text.line_reader import Line
+    from regard.text.line import Line
     from regard.view.reading import Reading
 
 

@@ -22,13 +22,13 @@ from regard.media.labelled_file import LabelledFile, LabelledOrSkipped, SkippedF
 from regard.media.media_kind import MediaKind
 from regard.text.csv_dialect import allow_long_cells, find_separator
 from regard.text.gzip_io import inner_suffix
-from regard.text.labelled.columns import LABEL_NAMES, TEXT_NAMES, Columns, find_name
+from regard.text.labelled.columns import LABEL_NAMES, Columns
 from regard.text.labelled.labelled_text import labels_of_value
 from regard.text.labelled.read import JSON_SUFFIXES
 from regard.text.labelled.tables import read_csv_rows, read_tsv_rows
-from regard.text.line_reader import LineReader, skip_reason
-
-TABLE_SUFFIXES = (".csv", ".tsv", ".tab")
+from regard.text.line import skip_reason
+from regard.text.line_reader import LineReader
+from regard.text.table_column import TABLE_SUFFIXES, TEXT_NAMES, find_name
 
 
 @final

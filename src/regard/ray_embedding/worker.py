@@ -27,7 +27,8 @@ from regard.errors import (
 )
 from regard.ray_embedding.messages import Message, Plan, PlannedFile, describe_error, restore_error
 from regard.text.embedding_job import LineChunk, cut_chunks, embed_chunk, fingerprint
-from regard.text.line_reader import Line, LineReader
+from regard.text.line import Line
+from regard.text.line_reader import LineReader
 from regard.text.resumable_shards import Shards
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 
-from regard.text.line_reader import MAX_LINE_BYTES
+from regard.text.line import MAX_LINE_BYTES
 
 
 def find_separator(line: str) -> str:

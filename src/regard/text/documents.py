@@ -2,6 +2,7 @@
 
     FILE.txt, or any other file of text      one document, or with ``lines`` one on each line
     FILE.jsonl                               one in each object, in the field ``field``
+    FILE.csv, FILE.tsv                       one in each row, in the column ``field``
     FOLDER                                   the files in it and in its folders, by name; hidden ones are ignored
 
 Each may be gzipped. Texts are UTF-8 and kept as they are, line breaks included.
@@ -18,14 +19,15 @@ from typing import TypeAlias, final
 
 from regard.errors import DataError, OptionError
 from regard.text.gzip_io import inner_suffix, open_decompressed
-from regard.text.line_reader import LineReader, skip_reason
+from regard.text.line import skip_reason
+from regard.text.line_reader import LineReader
 from regard.text.skip_counts import SkipCounts
+from regard.text.table_column import TABLE_SUFFIXES
 
-FORMATS = "plain text, FILE.jsonl, or a folder of such files"
-_JSON_LINES = (".jsonl", ".ndjson")
+FORMATS = "plain text, FILE.jsonl, FILE.csv, FILE.tsv, or a folder of such files"
+_HAS_FIELDS = (".jsonl", ".ndjson", *TABLE_SUFFIXES)
 _UNSUPPORTED_FORMATS = {
     (".json", ".parquet", ".arrow"): "write one object per line, FILE.jsonl",
-    (".csv", ".tsv"): "write the texts as FILE.jsonl, or one on each line of FILE.txt with lines=True (--lines)",
     (".pdf", ".doc", ".docx", ".odt", ".epub", ".html", ".htm"): "save it as plain text",
     (".zip", ".tar", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"): "unpack it, or compress a file with gzip instead",
 }
@@ -67,7 +69,7 @@ def read_documents(paths: Sequence[Path], *, field: str = "text", lines: bool = 
         for file in _files(path):
             if path.is_dir() and _advice(file) is not None:
                 yield SkippedDocument(str(file), "a file is not plain text")
-            elif inner_suffix(file) in _JSON_LINES:
+            elif inner_suffix(file) in _HAS_FIELDS:
                 yield from _read_lines(file, field, in_folder=path.is_dir())
             elif lines:
                 yield from _read_lines(file, None, in_folder=path.is_dir())
@@ -92,7 +94,7 @@ def read_and_report_documents(
             "the data has no usable text",
             expected=FORMATS,
             got=f"0 documents in {', '.join(map(str, paths))}",
-            do="check the files, and for JSON lines the name of the field (--field)",
+            do="check the files, and the name of the field of JSON lines or of the column of a table (--field)",
         )
     return documents
 
@@ -108,22 +110,20 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def _read_lines(file: Path, field: str | None, *, in_folder: bool) -> Iterator[DocumentOrSkipped]:
-    """Read the lines of a file. An empty one, or one in UTF-16, is skipped in a folder and refused elsewhere."""
+    """Read the lines of a file. One that cannot be read to its end is skipped in a folder and refused elsewhere."""
     try:
-        reader = LineReader(file, field=field)
+        with closing(LineReader(file, field=field)) as lines:
+            for line in lines:
+                if line.problem is not None:
+                    yield SkippedDocument(line.name, skip_reason(line))
+                elif not line.text.strip():
+                    yield SkippedDocument(line.name, "the text is blank")
+                else:
+                    yield Document(line.text, line.name)
     except DataError as error:
         if not in_folder:
             raise
         yield SkippedDocument(str(file), f"a file {error.what.removeprefix(str(file)).strip()}")
-        return
-    with closing(reader) as lines:
-        for line in lines:
-            if line.problem is not None:
-                yield SkippedDocument(line.name, skip_reason(line))
-            elif not line.text.strip():
-                yield SkippedDocument(line.name, "the text is blank")
-            else:
-                yield Document(line.text, line.name)
 
 
 def _read_file(file: Path, *, in_folder: bool) -> DocumentOrSkipped:

@@ -22,7 +22,7 @@ import torch
 from regard.atomic_write import sync_file, sync_folder
 from regard.errors import DataError, OutputExistsError
 from regard.text.embedding import Embedder
-from regard.text.line_reader import Line
+from regard.text.line import Line
 from regard.text.resumable_shards import ShardRecord, Shards, SkippedLine
 from regard.text.tokenizer import TokenizedText
 from regard.text.unknown_words import is_mostly_unknown

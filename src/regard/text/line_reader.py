@@ -1,7 +1,7 @@
 """Read texts from arguments, a file or a stream, one line at a time, for inputs of any length.
 
-A line is a text, or a JSON object with the text in a named field. A line with a problem is returned with its error, so
-the caller decides whether to stop or to skip the line.
+A line is a text, or a JSON object with the text in a named field; in a table, a row has it in a named column. A line
+with a problem is returned with its error, so the caller decides whether to stop or to skip the line.
 """
 
 from __future__ import annotations
@@ -14,46 +14,34 @@ import stat
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
 from regard.errors import DataError, OptionError
-from regard.text.gzip_io import GZIP_MAGIC, open_raw
+from regard.text.gzip_io import GZIP_MAGIC, inner_suffix, open_raw
+from regard.text.line import MAX_LINE_BYTES, Line
 from regard.text.pipe_reader import PipeReader
+from regard.text.table_column import TABLE_SUFFIXES, describe_columns, read_column
+from regard.text.table_rows import Row, split_csv, split_tsv
 from regard.text.tokenizer import is_unicode
-
-MAX_LINE_BYTES = 2**24
-"""Maximum bytes per line: a longer one is taken for a file of another kind."""
 
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 _STANDARD_INPUT = "standard input"
 
 
 @final
-@dataclass(frozen=True)
-class Line:
-    """One line: ``number`` from 1, ``name`` for messages, ``raw`` bytes, and its ``text`` or its ``problem``."""
-
-    number: int
-    name: str
-    raw: bytes
-    text: str = ""
-    problem: DataError | None = None
-
-
-@final
 class LineReader:
     """Reads a file (``-`` is standard input) line by line; gzip is recognised by its first bytes.
 
-    ``field`` names the field that holds the text in JSON lines; with None each line is a text, a blank one an empty
-    text. ``name`` is the file's name in messages; None takes the path. Raises DataError for a file that cannot be read
-    or is empty.
+    ``field`` names the field that holds the text in JSON lines, or its column if the path is that of a table (.csv,
+    .tsv), where a row is a text; with None each line is a text, a blank one an empty text. ``name`` is the file's name
+    in messages; None takes the path. Raises DataError for a file that cannot be read or is empty.
     """
 
     def __init__(self, path: Path | str, *, field: str | None = None, name: str | None = None) -> None:
         self.name = name or (_STANDARD_INPUT if str(path) == "-" else str(path))
         self.field = field
+        self._suffix = inner_suffix(Path(path))
         self._file = _open_standard_input() if str(path) == "-" else open_raw(Path(path))
         # A file is complete. For a pipe, ``PipeReader`` tracks how much has arrived.
         self._pipe = None if self._file.seekable() else PipeReader(self._file)
@@ -83,13 +71,24 @@ class LineReader:
             self._stream = gzip.GzipFile(fileobj=self._raw)
 
     def check_field(self) -> None:
-        """Raise OptionError if the file has a JSON suffix and ``field`` is None."""
-        if self.field is None and self.name.removesuffix(".gz").endswith(_JSON_SUFFIXES):
+        """Raise OptionError if the file has the suffix of JSON or of a table, and ``field`` is None."""
+        if self.field is not None:
+            return
+        if self._suffix in _JSON_SUFFIXES:
             raise OptionError(
                 f"{self.name} holds JSON, and the field of the text is not named",
                 expected='field="..." (--field NAME)',
                 got=f"no field; the first line has {_describe_fields(self._first_line())}",
                 do="name the field that holds the text",
+            )
+        if self._suffix in TABLE_SUFFIXES:
+            header = next(self._rows(), Row((), self.name))
+            raise OptionError(
+                f"{self.name} is a table, and the column of the text is not named",
+                expected='field="..." (--field NAME)',
+                got=f"no column; the first line has {describe_columns(header)}",
+                do="name the column that holds the text, or give its number from 1; "
+                "if each line is a text, let the name of the file end in .txt",
             )
 
     def close(self) -> None:
@@ -120,6 +119,17 @@ class LineReader:
         return self._pipe is not None and self._stream is self._raw and self._pipe.would_block(self._bytes_read)
 
     def __iter__(self) -> Iterator[Line]:
+        if self.field is not None and self._suffix in TABLE_SUFFIXES:
+            return read_column(self._rows(), self.field, self.name)
+        return self._lines(self.field)
+
+    def _rows(self) -> Iterator[Row]:
+        """The rows of a table."""
+        lines = self._lines(None)
+        return split_csv(lines) if self._suffix == ".csv" else split_tsv(lines)
+
+    def _lines(self, field: str | None) -> Iterator[Line]:
+        """The lines of the file, each with its text, which is in a ``field`` of JSON if there is one."""
         number = 0
         while True:
             raw = self._read_line(number)
@@ -135,7 +145,7 @@ class LineReader:
                 self._skip_rest_of_line(raw, number)
                 continue
             try:
-                yield Line(number, name, raw, text=_decode_line(_strip_line_ending(raw), name, self.field))
+                yield Line(number, name, raw, text=_decode_line(_strip_line_ending(raw), name, field))
             except DataError as problem:
                 yield Line(number, name, raw, problem=problem)
 
@@ -192,12 +202,6 @@ def chunk_lines(lines: LineReader | Sequence[Line], most: int) -> Iterator[list[
             some, size = [], 0
     if some:
         yield some
-
-
-def skip_reason(line: Line) -> str:
-    """Reason for skipping a line with a problem, without the name of the line."""
-    assert line.problem is not None
-    return "the line " + line.problem.what.removeprefix(line.name).strip()
 
 
 def _open_standard_input() -> io.BufferedReader:

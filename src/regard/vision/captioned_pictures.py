@@ -7,7 +7,8 @@ from pathlib import Path
 
 from regard.media.files_with_texts import FileWithText, read_and_report_files_with_texts
 from regard.media.tables import ValueColumn
-from regard.text.labelled.columns import TEXT_NAMES, Columns
+from regard.text.labelled.columns import Columns
+from regard.text.table_column import TEXT_NAMES
 from regard.vision.picture_file import PICTURES
 
 TEXT = ValueColumn("text", ("text", "caption", "description", "title", "alt", *TEXT_NAMES[1:]))

@@ -38,6 +38,18 @@ def test_json_lines(tmp_path):
     assert reasons(tmp_path / "a.jsonl") == ["the line is not JSON", "the line has no text in 'text'"]
 
 
+def test_tables(tmp_path):
+    (tmp_path / "a.csv").write_text('id,text\n1,"one,\ntwo"\n2\n3,\n', encoding="utf-8")
+    (tmp_path / "b.tsv").write_text("text\tbody\none\tthree\n", encoding="utf-8")
+    assert texts(tmp_path / "a.csv") == ["one,\ntwo"]
+    assert reasons(tmp_path / "a.csv") == ["the line has fewer than 2 columns", "the text is blank"]
+    assert texts(tmp_path / "b.tsv", field="body") == ["three"]
+    with pytest.raises(DataError, match=r"a\.csv has no column 'body'(.|\n)*'id', 'text'"):
+        texts(tmp_path / "a.csv", field="body")
+    assert texts(tmp_path, field="body") == ["three"]
+    assert reasons(tmp_path, field="body") == ["a file has no column 'body'"]
+
+
 def test_folders(tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / ".git").mkdir()
@@ -50,7 +62,7 @@ def test_folders(tmp_path):
 
 
 def test_what_cannot_be_read_is_refused(tmp_path):
-    for name in ("a.parquet", "a.csv", "a.zip", "a.json"):
+    for name in ("a.parquet", "a.zip", "a.json"):
         (tmp_path / name).write_text("x")
         with pytest.raises(OptionError, match="documents cannot be read from"):
             texts(tmp_path / name)

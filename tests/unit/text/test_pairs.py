@@ -53,6 +53,14 @@ def test_first_two_columns_of_a_table_are_read(tmp_path):
     assert reasons == ["there are fewer than 2 columns", "the line is blank"]
 
 
+def test_pairs_of_a_table_with_commas(tmp_path):
+    rows = 'id,fr,en\n7,"Oui, va !",Yes.\n8,"Il ""dit""\nnon.",He says no.\n9,Salut\n'
+    path = write(tmp_path / "pairs.csv", rows)
+    pairs = [("Yes.", "Oui, va !"), ("He says no.", 'Il "dit" non.')]
+    assert read(path, source="en", target="fr") == (pairs, ["there are fewer than 3 columns"])
+    assert read(write(tmp_path / "plain.csv", "Go.;Va !\n"))[0] == [("Go.", "Va !")]
+
+
 def test_columns_option_in_either_order(tmp_path):
     path = write(tmp_path / "pairs.tsv", "7\tGo.\tVa !\n")
     assert read(path, columns=(3, 2)) == ([("Va !", "Go.")], [])
@@ -275,7 +283,6 @@ def test_unknown_format_error_lists_the_known_ones(tmp_path):
 @pytest.mark.parametrize(
     ("name", "advice"),
     [
-        ("a.csv", "FILE.tsv"),
         ("a.xlsx", "FILE.tsv"),
         ("a.JSON", "FILE.jsonl"),
         ("a.json.gz", "FILE.jsonl"),
@@ -316,11 +323,11 @@ def test_files_of_several_languages_need_language_options(tmp_path):
     assert actual[0] == [("Yes", "Oui"), ("No", "Non")]
 
 
-@pytest.mark.parametrize("name", ["a.po", "a.mo.gz", "a.tmx", "a.tsv", "a.xlsx", "a.csv", "a.zip"])
+@pytest.mark.parametrize("name", ["a.po", "a.mo.gz", "a.tmx", "a.xlsx", "a.zip"])
 def test_check_lines_refuses_files_that_are_not_plain_text(name):
     with pytest.raises(OptionError, match="are not plain sentences"):
         check_lines(Path(name))
-    for other in ("a.txt", "a.de", "a", "a.jsonl", "a.json", "a.de.gz"):
+    for other in ("a.txt", "a.de", "a", "a.jsonl", "a.json", "a.de.gz", "a.csv", "a.tsv"):
         check_lines(Path(other))
 
 

@@ -21,7 +21,8 @@ from typing import final
 
 from regard.errors import DataError, OptionError, check_choice
 from regard.text.alignments.alignment import Alignment, Link
-from regard.text.line_reader import Line, LineReader
+from regard.text.line import Line
+from regard.text.line_reader import LineReader
 
 FORMS = ("pharaoh", "talp", "naacl")
 _FIRST_WORD = {"pharaoh": 0, "talp": 1, "naacl": 1}

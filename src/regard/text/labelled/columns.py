@@ -6,17 +6,15 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from regard.errors import DataError, OptionError, short_repr
+from regard.text.table_column import TEXT_NAMES, find_name
 
 Columns: TypeAlias = tuple[str | int, str | int]
 """Columns of text and label: names, or numbers from 1."""
 
-TEXT_NAMES = (
-    "text", "sentence", "content", "review", "document", "comment", "message", "tweet", "question", "body", "source",
-)  # fmt: skip
 LABEL_NAMES = (
     "label", "labels", "class", "category", "categories", "target", "sentiment", "topic", "intent", "tags", "stars",
 )  # fmt: skip
-"""Names by which columns are found, the usual one first."""
+"""Names by which the column of the label is found, the usual one first."""
 
 
 def check_columns(columns: object, names: tuple[str, str]) -> None:
@@ -56,12 +54,6 @@ def find_columns(first: Sequence[str], columns: Columns | None, place: str) -> t
         got=f"{len(first)} columns: " + ", ".join(repr(cell[:30]) for cell in first[:8]),
         do='name the two, or give their numbers: columns=("text", "label") (--columns text,label or --columns 1,2)',
     )
-
-
-def find_name(names: Sequence[str], usual: Sequence[str]) -> int | None:
-    """The index of the first of the usual names; None if there is none."""
-    lowered = [name.strip().lower() for name in names]
-    return next((lowered.index(name) for name in usual if name in lowered), None)
 
 
 def _find_column(header: Sequence[str], column: str | int, place: str) -> int:

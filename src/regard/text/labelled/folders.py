@@ -12,7 +12,7 @@ from pathlib import Path
 from regard.errors import DataError
 from regard.text.gzip_io import inner_suffix, open_decompressed
 from regard.text.labelled.labelled_text import LabelledOrSkipped, SkippedText, labels_of_cell, make_labelled
-from regard.text.line_reader import MAX_LINE_BYTES
+from regard.text.line import MAX_LINE_BYTES
 
 _SUFFIXES = ("", ".txt", ".text")
 

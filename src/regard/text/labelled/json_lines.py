@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import DataError
-from regard.text.labelled.columns import LABEL_NAMES, TEXT_NAMES, Columns, find_name
+from regard.text.labelled.columns import LABEL_NAMES, Columns
 from regard.text.labelled.labelled_text import LabelledOrSkipped, SkippedText, labels_of_value, make_labelled
-from regard.text.line_reader import LineReader, skip_reason
+from regard.text.line import skip_reason
+from regard.text.line_reader import LineReader
+from regard.text.table_column import TEXT_NAMES, find_name
 from regard.text.tokenizer import is_unicode
 
 

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
-from itertools import chain
 from pathlib import Path
-from typing import NamedTuple, final
 
-from regard.text.csv_dialect import allow_long_cells, find_separator
 from regard.text.labelled.columns import Columns, find_columns
 from regard.text.labelled.labelled_text import LabelledOrSkipped, SkippedText, labels_of_cell, make_labelled
-from regard.text.line_reader import LineReader, skip_reason
-
-
-@final
-class Row(NamedTuple):
-    """A row: its cells, and its place in the file; ``problem`` is the reason to skip it, if there is one."""
-
-    cells: Sequence[str]
-    place: str
-    problem: str | None = None
+from regard.text.line_reader import LineReader
+from regard.text.table_rows import Row, split_csv, split_tsv
 
 
 def read_csv(path: Path, *, columns: Columns | None, split: bool) -> Iterator[LabelledOrSkipped]:
@@ -62,41 +50,12 @@ def _read_rows(rows: Iterator[Row], columns: Columns | None, split: bool, name: 
 
 
 def read_tsv_rows(path: Path) -> Iterator[Row]:
-    """The rows of a TSV file, plain or gzip; quotes have no meaning."""
+    """Read the rows of a TSV file, plain or gzip. See ``split_tsv``."""
     with closing(LineReader(path)) as lines:
-        for line in lines:
-            problem = None if line.problem is None else skip_reason(line)
-            yield Row(line.text.split("\t"), line.name, problem)
+        yield from split_tsv(lines)
 
 
 def read_csv_rows(path: Path) -> Iterator[Row]:
-    """The rows of a CSV file, plain or gzip; a quoted cell may have several lines. See ``read_csv``."""
-    allow_long_cells()
+    """Read the rows of a CSV file, plain or gzip. See ``split_csv``."""
     with closing(LineReader(path)) as lines:
-        problems: dict[int, str] = {}
-
-        def texts() -> Iterator[str]:
-            for line in lines:
-                if line.problem is not None:
-                    problems[line.number] = skip_reason(line)
-                yield line.text + "\n"
-
-        stream = texts()
-        first = next(stream, "")
-        reader = csv.reader(chain([first], stream), delimiter=find_separator(first), strict=True)
-        while True:
-            begin, problem = reader.line_num + 1, None
-            try:
-                cells = next(reader)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                cells, problem = [], f"the row is not valid CSV: {_reason(error)}"
-            within = (problems[number] for number in range(begin, reader.line_num + 1) if number in problems)
-            yield Row(cells, f"line {begin} of {lines.name}", next(within, problem))
-
-
-def _reason(error: csv.Error) -> str:
-    if "new-line character" in str(error):  # the rest of the message is for programmers
-        return "a carriage return is outside of quotes"
-    return f"the quotes are not closed, or text follows them ({error})"
+        yield from split_csv(lines)

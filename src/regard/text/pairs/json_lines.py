@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import DataError
-from regard.text.line_reader import LineReader, skip_reason
+from regard.text.line import skip_reason
+from regard.text.line_reader import LineReader
 from regard.text.pairs.languages import find_sides
 from regard.text.pairs.pair import PairOrSkipped, SkippedPair, make_pair
 from regard.text.tokenizer import is_unicode

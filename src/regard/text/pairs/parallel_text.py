@@ -8,7 +8,8 @@ from itertools import zip_longest
 from pathlib import Path
 
 from regard.errors import DataError
-from regard.text.line_reader import Line, LineReader, skip_reason
+from regard.text.line import Line, skip_reason
+from regard.text.line_reader import LineReader
 from regard.text.pairs.pair import PairOrSkipped, SkippedPair, make_pair
 
 

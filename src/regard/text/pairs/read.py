@@ -14,13 +14,14 @@ from regard.text.pairs.gettext_pairs import read_catalogues, select_catalogues
 from regard.text.pairs.json_lines import read_json_lines
 from regard.text.pairs.pair import PairOrSkipped
 from regard.text.pairs.parallel_text import read_parallel_text
+from regard.text.pairs.table import read_table
 from regard.text.pairs.tmx import read_tmx
-from regard.text.pairs.tsv import read_tsv
+from regard.text.table_column import TABLE_SUFFIXES
 
-_TSV_SUFFIXES, _JSON_SUFFIXES, _TMX_SUFFIXES = (".tsv", ".tab"), (".jsonl", ".ndjson"), (".tmx",)
-FORMATS = "FILE.tsv, FILE.jsonl, FILE.tmx, FILE.po, FILE.mo, a folder of .po or .mo, or two text files"
-_UNSUPPORTED_FORMATS = {
-    (".csv", ".xls", ".xlsx", ".ods", ".parquet"): "save it as tab-separated text, FILE.tsv",
+_JSON_SUFFIXES, _TMX_SUFFIXES = (".jsonl", ".ndjson"), (".tmx",)
+FORMATS = "FILE.tsv, FILE.csv, FILE.jsonl, FILE.tmx, FILE.po, FILE.mo, a folder of .po or .mo, or two text files"
+_UNSUPPORTED_FORMATS: dict[tuple[str, ...], str] = {
+    (".xls", ".xlsx", ".ods", ".parquet"): "save it as tab-separated text, FILE.tsv",
     (".json",): "write one object per line, FILE.jsonl",
     (".xml", ".xlf", ".xliff", ".sdlxliff", ".mqxliff"): "export or convert it to TMX or .po",
     (".pot",): "give the .po files made from it: a template has no translations",
@@ -28,8 +29,7 @@ _UNSUPPORTED_FORMATS = {
     (".zip", ".tar", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"): "unpack it, or compress its text with gzip instead",
 }
 """Unsupported formats, and what to do with each."""
-_PAIR_FORMAT_ADVICE = {
-    _TSV_SUFFIXES: "extract the column of the sources: cut -f1",
+_PAIR_FORMAT_ADVICE: dict[tuple[str, ...], str] = {
     (
         *_TMX_SUFFIXES,
         *CATALOGUE_SUFFIXES,
@@ -43,7 +43,7 @@ _PAIR_FORMAT_ADVICE = {
 class PairFormat:
     """Location of source and target in a file, for the formats that do not define it.
 
-    ``source`` and ``target`` are languages, such as "en"; ``columns`` are the columns of a TSV file, counted from 1
+    ``source`` and ``target`` are languages, such as "en"; ``columns`` are the columns of a table, counted from 1
     (None: by its header, else 1 and 2); ``fields`` are the fields of JSON lines (None: detected).
     """
 
@@ -81,13 +81,16 @@ def read_pairs(paths: Sequence[Path], where: PairFormat = PairFormat()) -> Itera
 
 
 def check_lines(path: Path) -> None:
-    """Raise OptionError if the suffix shows that lines are not sentences: pairs, spreadsheets, archives."""
+    """Raise OptionError if the suffix shows that lines are not sentences: pairs, spreadsheets, archives.
+
+    Tables pass, since ``LineReader`` reads a column of them.
+    """
     others = {suffixes: do for suffixes, do in _UNSUPPORTED_FORMATS.items() if ".json" not in suffixes}
     do = _find_advice(path, {**others, **_PAIR_FORMAT_ADVICE})
     if do is not None:
         raise OptionError(
             f"the lines of {path} are not plain sentences",
-            expected="text with one sentence per line, or JSON lines",
+            expected="text with one sentence per line, JSON lines, or a table (.csv, .tsv)",
             got=inner_suffix(path),
             do=do,
         )
@@ -133,11 +136,11 @@ def _is_catalogue(path: Path) -> bool:
 def _read_file(path: Path, where: PairFormat) -> Iterator[PairOrSkipped]:
     languages = {"source": where.source, "target": where.target}
     suffix = inner_suffix(path)
-    if suffix in _TSV_SUFFIXES:
-        return read_tsv(path, columns=where.columns, **languages)
+    if suffix in TABLE_SUFFIXES:
+        return read_table(path, columns=where.columns, **languages)
     if suffix in _JSON_SUFFIXES:
         return read_json_lines(path, fields=where.fields, **languages)
     return read_tmx(path, **languages)
 
 
-_SUPPORTED_SUFFIXES = (*_TSV_SUFFIXES, *_JSON_SUFFIXES, *_TMX_SUFFIXES, *CATALOGUE_SUFFIXES)
+_SUPPORTED_SUFFIXES = (*TABLE_SUFFIXES, *_JSON_SUFFIXES, *_TMX_SUFFIXES, *CATALOGUE_SUFFIXES)

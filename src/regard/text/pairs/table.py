@@ -1,4 +1,4 @@
-"""Sentence pairs from tab-separated values: one pair per line, in two of its columns."""
+"""Sentence pairs from a table, comma-separated or tab-separated: one pair per row, in two of its columns."""
 
 from __future__ import annotations
 
@@ -8,25 +8,27 @@ from contextlib import closing
 from pathlib import Path
 
 from regard.errors import OptionError
-from regard.text.line_reader import LineReader, skip_reason
+from regard.text.gzip_io import inner_suffix
+from regard.text.line_reader import LineReader
 from regard.text.pairs.languages import USUAL_SIDE_NAMES, find_sides, is_kind_of
 from regard.text.pairs.pair import PairOrSkipped, SkippedPair, make_pair
+from regard.text.table_rows import split_csv, split_tsv
 
 _USUAL_NAMES = {word for pair in USUAL_SIDE_NAMES for word in pair}
 _LANGUAGE_CODE = re.compile(r"[a-z]{2,3}([-_]\w+)?", re.IGNORECASE)
 
 
-def read_tsv(
+def read_table(
     path: Path,
     *,
     columns: tuple[int, int] | None = None,
     source: str | None = None,
     target: str | None = None,
 ) -> Iterator[PairOrSkipped]:
-    """Read the pairs of a file, plain or gzip. Columns are counted from 1.
+    """Read the pairs of a .csv, or of another file with tabs, plain or gzip. Columns are counted from 1.
 
     Without ``columns`` they are found in the header, by the languages ``source`` and ``target`` or by words such as
-    "source" and "target"; without a header they are 1 and 2. The first line is a header, and not a pair, if both of its
+    "source" and "target"; without a header they are 1 and 2. The first row is a header, and not a pair, if both of its
     cells are such names. Raises OptionError unless ``columns`` are two different numbers from 1.
     """
     if columns is not None and (min(columns) < 1 or columns[0] == columns[1]):
@@ -38,23 +40,25 @@ def read_tsv(
         )
     chosen = columns or (1, 2)
     with closing(LineReader(path)) as lines:
-        for line in lines:
-            if line.problem is not None:
-                yield SkippedPair(line.name, skip_reason(line))
+        rows = split_csv(lines) if inner_suffix(path) == ".csv" else split_tsv(lines)
+        for number, row in enumerate(rows):
+            if row.problem is not None:
+                yield SkippedPair(row.place, row.problem)
                 continue
-            cells = line.text.split("\t")
-            named = _columns_from_heading(cells, source, target) if line.number == 1 else None
+            cells = row.cells
+            named = _columns_from_heading(cells, source, target) if number == 0 else None
             chosen = columns or named or chosen
             if len(cells) < max(chosen):
-                reason = "the line is blank" if not line.text.strip() else f"there are fewer than {max(chosen)} columns"
-                yield SkippedPair(line.name, reason)
+                is_blank = not any(cell.strip() for cell in cells)
+                reason = "the line is blank" if is_blank else f"there are fewer than {max(chosen)} columns"
+                yield SkippedPair(row.place, reason)
                 continue
             pair = cells[chosen[0] - 1], cells[chosen[1] - 1]
             if named is not None and set(named) == set(chosen):
                 continue
-            if line.number == 1 and all(_is_side_name(cell, source, target) for cell in pair):
+            if number == 0 and all(_is_side_name(cell, source, target) for cell in pair):
                 continue
-            yield make_pair(*pair, line.name)
+            yield make_pair(*pair, row.place)
 
 
 def _columns_from_heading(cells: Sequence[str], source: str | None, target: str | None) -> tuple[int, int] | None:

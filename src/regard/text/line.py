@@ -1,0 +1,29 @@
+"""A line of text input: its text, or the problem that makes it unusable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from regard.errors import DataError
+
+MAX_LINE_BYTES = 2**24
+"""Maximum bytes per line: a longer one is taken for a file of another kind."""
+
+
+@final
+@dataclass(frozen=True)
+class Line:
+    """One line: ``number`` from 1, ``name`` for messages, ``raw`` bytes, and its ``text`` or its ``problem``."""
+
+    number: int
+    name: str
+    raw: bytes
+    text: str = ""
+    problem: DataError | None = None
+
+
+def skip_reason(line: Line) -> str:
+    """Reason for skipping a line with a problem, without the name of the line."""
+    assert line.problem is not None
+    return "the line " + line.problem.what.removeprefix(line.name).strip()

@@ -1,0 +1,84 @@
+"""The texts of one column of a table, row by row.
+
+id,text
+7,"It rained,
+all day."          -> text 1: It rained,\nall day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from regard.errors import DataError
+from regard.text.line import Line
+from regard.text.table_rows import Row
+
+TABLE_SUFFIXES = (".csv", ".tsv", ".tab")
+
+TEXT_NAMES = (
+    "text", "sentence", "content", "review", "document", "comment", "message", "tweet", "question", "body", "source",
+)  # fmt: skip
+"""Names by which the column of the text is found, the usual one first."""
+
+
+def read_column(rows: Iterator[Row], column: str, name: str) -> Iterator[Line]:
+    """Yield the text of ``column`` in each row but the header; rows without any cell, blank lines, are left out.
+
+    ``column`` is a name in the first row, or a number from 1; with a number the first row is a text too, unless its
+    cell is a usual name of a column of texts. Texts are counted from 1. Raises DataError if the table ``name`` lacks
+    the column.
+    """
+    place: int | None = None
+    number = 0
+    for row in rows:
+        if not row.cells and row.problem is None:
+            continue
+        if place is None:
+            place, is_header = _find_column(row, column, name)
+            if is_header:
+                continue
+        number += 1
+        if row.problem is None and place < len(row.cells):
+            yield Line(number, row.place, row.raw, row.cells[place])
+        else:
+            reason = row.problem or f"the row has fewer than {place + 1} columns"
+            yield Line(number, row.place, row.raw, problem=_row_error(row.place, column, reason))
+
+
+def find_name(names: Sequence[str], usual: Sequence[str]) -> int | None:
+    """Find the index of the first of the usual names; None if there is none."""
+    lowered = [name.strip().lower() for name in names]
+    return next((lowered.index(name) for name in usual if name in lowered), None)
+
+
+def _find_column(first: Row, column: str, name: str) -> tuple[int, bool]:
+    """Return the index of the column, and whether the first row is a header: by name, in other case, or by number."""
+    if first.problem is not None:
+        raise _row_error(first.place, column, first.problem)
+    names, column = [cell.strip() for cell in first.cells], column.strip()
+    for candidates, wanted in ((names, column), ([one.lower() for one in names], column.lower())):
+        if wanted in candidates:
+            return candidates.index(wanted), True
+    if column.isdecimal() and 1 <= int(column) <= len(names):
+        place = int(column) - 1
+        return place, find_name([names[place]], TEXT_NAMES) is not None
+    raise DataError(
+        f"{name} has no column {column!r}",
+        expected=f"{column!r} in the first line, or a number from 1 to {len(names)}",
+        got=describe_columns(first),
+        do="check the name of the column, or give its number (--field)",
+    )
+
+
+def describe_columns(header: Row) -> str:
+    """Name the columns of a table, for messages."""
+    return ", ".join(repr(cell.strip()[:30]) for cell in header.cells[:8]) or "none"
+
+
+def _row_error(place: str, column: str, reason: str) -> DataError:
+    return DataError(
+        f"{place} {reason.removeprefix('the row ').removeprefix('the line ')}",
+        expected=f"a row of the table, with a text in the column {column!r}",
+        got="another line",
+        do="correct the line, or take it out",
+    )
