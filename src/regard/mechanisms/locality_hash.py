@@ -18,7 +18,6 @@ their error, and computes the sums of few columns, one token in hundreds (``kern
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -31,8 +30,6 @@ from regard.mechanisms.clean_tokens import is_false
 from regard.mechanisms.splitmix64 import shift_right, splitmix64
 
 _MEAN = 12 * (2**16 - 1) // 2
-_MAX_FACTOR = 128
-"""Buckets from which two factors are drawn: the cost of a hash is proportional to their sum, not to their product."""
 _LARGEST_INPUT = 2.0**60
 """Tokens with a larger number are scaled down, by a power of two, so that no sum overflows in float64."""
 
@@ -57,14 +54,6 @@ def draw_rotations(
         for bits in (0, 16, 32, 48):
             total += shift_right(drawn, bits) & 0xFFFF if bits else drawn & 0xFFFF
     return total.float()
-
-
-def split_buckets(buckets: int) -> tuple[int, ...]:
-    """Split a power of two into factors: itself up to 128, else two; none for 1."""
-    if buckets <= _MAX_FACTOR:
-        return () if buckets == 1 else (buckets,)
-    bits = buckets.bit_length() - 1
-    return (2 ** (bits // 2), 2 ** (bits - bits // 2))
 
 
 def hash_tokens(
@@ -114,8 +103,3 @@ def _sum_in_order(
     for row in range(rotation.shape[1]):
         sums = sums + tokens[..., row, None] * rotation[:, None, row]
     return sums
-
-
-def count_buckets(factors: Sequence[int]) -> int:
-    """The number of buckets of a product of factors; 1 without factors."""
-    return math.prod(factors)

@@ -41,7 +41,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, final
+from typing import final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -49,8 +49,7 @@ from torch import Tensor
 
 from regard import masks
 from regard.arguments import explain_arguments
-from regard.contract import Frame
-from regard.errors import DtypeError, OptionError, RefusedError, check_count, check_flag, check_size, short_repr
+from regard.errors import DtypeError, RefusedError, check_count, check_flag, check_size
 from regard.kernels.autocast import disable_autocast
 from regard.kernels.bucket_request import BucketRequest, BucketResult
 from regard.kernels.reference.attention import compute_weights, make_dot_product_problem
@@ -66,21 +65,20 @@ from regard.masks.dense_mask import Keep
 from regard.masks.memo import Memo
 from regard.masks.shared_buckets import SharedBuckets
 from regard.mechanisms.base import Mechanism
+from regard.mechanisms.bucket_counts import bucket_level, check_buckets, count_buckets, factors_by_count, split_buckets
 from regard.mechanisms.clean_tokens import is_false
 from regard.mechanisms.extra_input import ExtraInput
-from regard.mechanisms.locality_hash import count_buckets, draw_rotations, hash_tokens, split_buckets
+from regard.mechanisms.locality_hash import draw_rotations, hash_tokens
 from regard.mechanisms.paged_cache import PagedCache
 from regard.mechanisms.state import State
 from regard.mechanisms.steps import Steps
 from regard.mechanisms.weights import weights_by_gradient
 from regard.tensors import has_values, is_dense, is_traced
 
-_TOKENS_PER_BUCKET = 64
 _FIXED_BUCKETS = 64
 """Number of buckets where it must not depend on the number of tokens."""
 _MIN_SORTED = 256
 """Number of keys from which sorting them is faster than a dense mask."""
-_MAX_BUCKETS = 2**24
 _MAX_ROUNDS = 1024
 _MAX_SEED = 2**63 - 1
 _ROWS_AT_ONCE = 256
@@ -122,7 +120,7 @@ class Reformer(Mechanism):
             check_size("chunk", chunk)
         check_flag("shared", shared)
         self.rounds, self.seed = rounds, seed
-        self.factors = _check_buckets(buckets)
+        self.factors = check_buckets(buckets)
         self.chunk = None if chunk is None else int(chunk)
         self.shares_query_key = bool(shared)
         self._rotations = Memo()
@@ -339,7 +337,7 @@ class Reformer(Mechanism):
         same_for_all = parts is not None and parts.high is None and request.frame.queries == request.frame.keys
         if self.factors is None and parts is not None and same_for_all:
             visible = parts.visible_keys(request.frame, request.device)
-            factors, levels = _factors_by_count(request.frame, visible)
+            factors, levels = factors_by_count(request.frame, visible)
         found: dict[str, Tensor] = {}
         for name, side in (("query_buckets", request.query), ("key_buckets", request.key)):
             again = name == "key_buckets" and side is request.query and "query_buckets" not in passed
@@ -358,7 +356,7 @@ class Reformer(Mechanism):
             if levels is None:
                 return hash_tokens(tokens, self._draw(factors, tokens.device), factors)
             buckets = torch.zeros(*tokens.shape[:3], self.rounds, dtype=torch.long, device=tokens.device)
-            highest = _level_of(tokens.shape[2])
+            highest = bucket_level(tokens.shape[2])
             present = levels.unique().tolist() if has_values(levels) else range(highest + 1)
             for level in present:
                 if level > 0:
@@ -388,7 +386,7 @@ class Reformer(Mechanism):
         if has_values(of_queries) and has_values(of_keys):
             highest = int(of_keys.max()) if of_queries is of_keys else max(int(of_queries.max()), int(of_keys.max()))
             return 1 + max(0, highest)
-        by_length = 1 if self.factors is not None else 2 ** _level_of(of_keys.shape[2])
+        by_length = 1 if self.factors is not None else 2 ** bucket_level(of_keys.shape[2])
         return max(by_length, count_buckets(self._fixed_factors))
 
     def extra_repr(self) -> str:
@@ -398,28 +396,6 @@ class Reformer(Mechanism):
             f"{super().extra_repr()}, rounds={self.rounds}, buckets={buckets if self.factors != () else 1}, "
             f"chunk={self.chunk}, shared={self.shares_query_key}, seed={self.seed}"
         )
-
-
-def _level_of(tokens: int) -> int:
-    """Return the logarithm of the number of buckets for so many tokens: 64 to 127 a bucket, on average."""
-    level = 0
-    while tokens >= _TOKENS_PER_BUCKET * 2 ** (level + 1):
-        level += 1
-    return level
-
-
-def _factors_by_count(
-    frame: Frame, visible: Bool[Tensor, "#batch #heads keys"] | None
-) -> tuple[tuple[int, ...], Int[Tensor, "#batch #heads"] | None]:
-    """Return the factors of the number of buckets, if it is the same everywhere; else the logarithm of each."""
-    level = _level_of(frame.keys)
-    if visible is None:
-        return split_buckets(2**level), None
-    counts = visible.sum(-1)
-    levels = torch.zeros_like(counts)
-    for one in range(1, level + 1):
-        levels = levels + (counts >= _TOKENS_PER_BUCKET * 2**one)
-    return (), levels
 
 
 def _attend_to_own(
@@ -464,23 +440,3 @@ def _check_integers(name: str, buckets: Tensor) -> Tensor:
             do="convert them with .long(), after rounding if they are not whole",
         )
     return buckets
-
-
-def _check_buckets(buckets: object) -> tuple[int, ...] | None:
-    """Return the factors of the number of buckets; none for 1. Raises OptionError for other values."""
-    if buckets is None:
-        return None
-    listed: list[Any] = list(buckets) if isinstance(buckets, list | tuple) else [buckets]
-    for factor in listed:
-        check_count("buckets", factor, least=1, most=_MAX_BUCKETS)
-    factors = [int(factor) for factor in listed]
-    if factors == [1]:
-        return ()
-    if not factors or any(factor % 2 for factor in factors) or count_buckets(factors) > _MAX_BUCKETS:
-        raise OptionError(
-            "wrong buckets",
-            expected=f"an even number, or a list of even factors, of at most {_MAX_BUCKETS:,} buckets; or 1",
-            got=short_repr(buckets),
-            do="for example buckets=64, or buckets=[16, 16]: each rotation gives a bucket for x and one for -x",
-        )
-    return tuple(factors)

@@ -94,7 +94,7 @@ _HUB_FILES = [
     "chat_template.jinja",
     "modules.json",
     "1_Pooling/config.json",
-    "sentence_bert_config.json",
+    "sentence_*_config.json",
     "config_sentence_transformers.json",
 ]
 

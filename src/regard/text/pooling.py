@@ -27,6 +27,11 @@ OWN = "own"
 """The mode of a model that makes the vector of a text itself, of length 1."""
 _FLAGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
 _PACKAGE = "sentence_transformers.models."
+_SETTINGS = [
+    f"sentence_{kind}_config.json"
+    for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+]
+"""Where sentence-transformers looks for the settings of its tokenizer, in this order; it writes the first."""
 
 
 @final
@@ -131,7 +136,7 @@ class Pooling:
         return {
             "modules.json": _to_json(modules),
             "1_Pooling/config.json": _to_json(pooling),
-            "sentence_bert_config.json": _to_json({"max_seq_length": limit, "do_lower_case": False}),
+            _SETTINGS[0]: _to_json({"max_seq_length": limit, "do_lower_case": False}),
         }
 
 
@@ -153,14 +158,14 @@ def _parse_modes(config: dict[str, Any]) -> list[str]:
 
 
 def _read_limit(folder: Path) -> int | None:
-    limit = _read_settings(folder / "sentence_bert_config.json").get("max_seq_length")
+    limit = _read_tokenizer_settings(folder).get("max_seq_length")
     return limit if isinstance(limit, int) and not isinstance(limit, bool) and limit > 0 else None
 
 
 def _find_text_changes(folder: Path) -> list[str]:
     """List the changes that the folder's settings make to a text before the tokenizer."""
     changes = []
-    if _read_settings(folder / "sentence_bert_config.json").get("do_lower_case"):
+    if _read_tokenizer_settings(folder).get("do_lower_case"):
         changes.append("do_lower_case")
     prompt = _read_settings(folder / "config_sentence_transformers.json").get("default_prompt_name")
     if prompt:
@@ -178,6 +183,11 @@ def _module_folder(folder: Path, module: dict[str, Any]) -> Path:
             do="use a folder from a source you trust",
         )
     return path
+
+
+def _read_tokenizer_settings(folder: Path) -> dict[str, Any]:
+    """Read the first file of ``_SETTINGS`` that the folder has."""
+    return next((_read_settings(folder / name) for name in _SETTINGS if (folder / name).exists()), {})
 
 
 def _read_settings(path: Path) -> dict[str, Any]:

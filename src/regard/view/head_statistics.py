@@ -2,17 +2,18 @@
 
 For weights p of one query over the keys, averaged over all queries of the text:
 
-    entropy  = -sum_j p_j ln p_j          in nats: 0 for a single token, ln(keys) for uniform attention
+    entropy  = -sum_j p_j ln p_j          in nats: 0 for a single token; uniform attention: ``describe_uniform``
     distance = sum_j p_j |j - i|          mean distance from query i to its keys, in tokens
 
 and the shares of the special tokens, of the token that is kept apart (``Reading.sink``), of the token itself, of the
-one before and of the one after. If weights do
-not sum to 1, as with a Gaussian window, they are normalised for the entropy. If weights are signed, p are shares of
-their absolute size (``shares``).
+one before, of the one after, and of all later ones. If weights do not sum to 1, as with a Gaussian window, they are
+normalised for the entropy. If weights are signed, p are shares of their absolute size (``shares``).
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -39,6 +40,7 @@ class HeadStatistics:
     itself: float
     previous: float
     next: float
+    later: float
     special: dict[str, float]
 
 
@@ -49,6 +51,17 @@ def statistics_of(reading: Reading) -> tuple[HeadStatistics, ...]:
         for layer, seen in enumerate(reading.layers)
         for head, weights in ((head, shares_of(seen, head)) for head in range(seen.heads))
     )
+
+
+def describe_uniform(reading: Reading, heads: Sequence[HeadStatistics]) -> str:
+    """Write the entropy of uniform attention with its value, for a text whose heads have these statistics.
+
+    ln(keys); or, if no head attends to a later token, the mean of ln(1) .. ln(keys), since query i then has i keys.
+    """
+    keys = len(reading.key_tokens.pieces)
+    if reading.keys is None and keys > 1 and not any(one.later for one in heads):
+        return f"ln({keys}!)/{keys} = {math.lgamma(keys + 1) / keys:.2f}"
+    return f"ln {keys} = {math.log(keys):.2f}"
 
 
 def _head_statistics(
@@ -66,6 +79,7 @@ def _head_statistics(
         itself=at_distance[0] / queries,
         previous=at_distance.get(-1, 0.0) / queries,
         next=at_distance.get(1, 0.0) / queries,
+        later=float(sums[distances > 0].sum()) / queries,
         special=_special_token_shares(weights, keys, sink),
     )
 

@@ -12,7 +12,7 @@ from regard.escape_text import direction_of, escape_text
 from regard.text.unknown_words import UNKNOWN_WORDS_ADVICE
 from regard.view.answer_words import MAX_LABELS, MAX_WORDS, answer_words
 from regard.view.findings import findings, strongest_pieces, weight_of_pair
-from regard.view.head_statistics import HeadStatistics, statistics_of
+from regard.view.head_statistics import HeadStatistics, describe_uniform, statistics_of
 from regard.view.layer_data import Json, choose_encoding, layer_data
 from regard.view.pack import ALPHABET
 from regard.view.reading import Answer, PairReading, Reading, Tokens
@@ -133,6 +133,7 @@ def _statistics(reading: Reading) -> Json:
     names = ("layer", "head", "entropy", *places)
     special = list(heads[0].special) if heads else []
     return {
+        "uniform": describe_uniform(reading, heads),
         "columns": [*names, *map(escape_text, special)],
         "rows": [_statistics_row(one, names, special) for one in heads],
     }

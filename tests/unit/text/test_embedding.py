@@ -148,6 +148,13 @@ class TestPooling:
         assert Pooling.read(tmp_path) == pooling
         assert Pooling.read(tmp_path).limit == 7
 
+    @pytest.mark.parametrize("name", ["sentence_roberta_config.json", "sentence_xlm-roberta_config.json"])
+    def test_settings_under_the_names_of_other_encoders(self, tmp_path, name):
+        (tmp_path / "modules.json").write_text(json.dumps([{"path": "", "type": "a.Transformer"}]))
+        (tmp_path / name).write_text(json.dumps({"max_seq_length": 7, "do_lower_case": True}))
+        pooling = Pooling.read(tmp_path)
+        assert (pooling.limit, pooling.others) == (7, ("do_lower_case",))
+
     def test_a_folder_without_modules(self, tmp_path):
         assert Pooling.read(tmp_path) is None
 

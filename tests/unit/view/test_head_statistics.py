@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from regard.view.head_statistics import statistics_of
+from regard.view.head_statistics import describe_uniform, statistics_of
 from regard.view.layer_reading import GaussianWindow, LayerReading
 from regard.view.reading import Reading, Tokens
 from regard.view.word_pairs import word_pairs
@@ -41,6 +41,15 @@ def test_uniform_and_previous_token_heads() -> None:
     )
     assert (previous_token.layer, previous_token.head) == (1, 0)
     assert previous_token.special == {"[CLS]": pytest.approx(2 / N), "[SEP]": pytest.approx(0)}
+
+
+def test_uniform_attention_of_a_text_whose_heads_leave_out_later_tokens() -> None:
+    previous, uniform = head_attending_to([0, *range(N - 1)]), head_attending_to(None)
+    decoder, encoder = (Reading(TOKENS, layers) for layers in ((previous,), (previous, uniform)))
+    assert [one.later for one in statistics_of(encoder)] == pytest.approx([0, (N - 1) / 2 / N])
+    mean = np.log(np.arange(1, N + 1)).mean()
+    assert describe_uniform(decoder, statistics_of(decoder)) == f"ln(7!)/7 = {mean:.2f}"
+    assert describe_uniform(encoder, statistics_of(encoder)) == f"ln 7 = {np.log(7):.2f}"
 
 
 def test_entropy_with_a_gaussian_window_is_that_of_the_shares() -> None:

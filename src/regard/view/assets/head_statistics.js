@@ -44,7 +44,7 @@ function showNumbers() {
   });
   const table = make("table", {}, make("thead", {}, make("tr", {}, ...titles)), make("tbody", {}, ...rows));
   byId("numbers").replaceChildren(table);
-  byId("even").textContent = `ln ${keysOf(text).length} = ${Math.log(keysOf(text).length).toFixed(2)}`;
+  byId("even").textContent = text.statistics.uniform;
   markInGrid(order.column === 0 ? [] : sorted.slice(0, NUM_MARKED));
   showNumbersPlace();
 }

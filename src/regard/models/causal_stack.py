@@ -1,0 +1,340 @@
+"""A stack of decoder layers that reads a text at once, step by step, or with others in pages.
+
+    h_0 = embed(y_1 .. y_n),    h_l = block_l(h_l-1) for each layer,    logits = compute_logits(norm(h_L))
+
+Token i attends to tokens 1 to i, and in a layer with a window to the last of them only. ids (batch, length) -> hidden
+(batch, length, width), logits (batch, length, vocabulary) of the token after each position.
+
+Prompts of different lengths are padded on the left while they are continued: the last tokens of all rows are then at
+the same index of the cache, and so are the tokens that follow. The padding is hidden from every query.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import cast, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.errors import OptionError, RefusedError, ShapeError, check_flag, short_repr
+from regard.kernels.support import unsupported_reason
+from regard.layers import DecoderBlock, DecoderCache
+from regard.layers.paged_stack_step import paged_stack_step
+from regard.layers.stack_step import stack_step
+from regard.masks import Mask
+from regard.masks.band import Band
+from regard.mechanisms.page_layout import PageLayout
+from regard.mechanisms.page_pool import PagePool
+from regard.mechanisms.ragged_pages import RaggedStep
+from regard.models.base import Decoder
+from regard.models.causal_state import CausalOutput, CausalState
+from regard.positions.base import Rotation
+from regard.positions.rotary import text_of_length
+from regard.tensors import check_tensor
+from regard.validation import check_mask
+
+
+class CausalStack(Decoder, ABC):
+    """Decoder layers between an embedding and logits, for texts that are whole and for texts that are being written."""
+
+    token_embedding: nn.Embedding
+    layers: nn.ModuleList
+    norm: nn.Module
+
+    @abstractmethod
+    def embed(
+        self, ids: Int[Tensor, "batch length"], positions: Int[Tensor, "#batch length"]
+    ) -> Float[Tensor, "batch length width"]:
+        """Embed checked token ids at ``positions`` (batch or 1, length) of their texts."""
+
+    @property
+    @abstractmethod
+    def layer_masks(self) -> Sequence[Mask]:
+        """The mask of each layer, without padding: causal, or a causal window. Equal masks are one object."""
+
+    @property
+    @abstractmethod
+    def max_tokens(self) -> int | None:
+        """The maximum length of a text, in tokens; None is no limit."""
+
+    @abstractmethod
+    def check_ids(self, ids: object) -> None:
+        """Raise DtypeError, ShapeError or OptionError unless ``ids`` are (batch, length) of 1 or more, and valid."""
+
+    @abstractmethod
+    def compute_logits(self, hidden: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows vocabulary"]:
+        """Compute the logits of the token after each position from hidden states after the last norm."""
+
+    def forward(self, ids: Tensor, *, mask: Mask | None = None, keep_layers: bool = False) -> CausalOutput:
+        """Compute the logits of the token after each position.
+
+        Args:
+            ids: token ids (batch, length), 0 to vocabulary - 1.
+            mask: which tokens may attend to which, beside the causal mask: for ids that are padded,
+                ``masks.padding(lengths)`` or ``masks.padding(lengths, side="left")``.
+            keep_layers: return the embedding and the output of each layer too, in ``.layers``.
+
+        Raises ShapeError, DtypeError or OptionError for ids that do not fit.
+        """
+        self.check_ids(ids)
+        return self.transform(self.embed(ids, torch.arange(ids.shape[1])[None]), mask, keep_layers=keep_layers)
+
+    @final
+    def extend(self, ids: Tensor, state: CausalState, *, keep_layers: bool = False) -> tuple[CausalOutput, CausalState]:
+        """Read more tokens (rows, new) of each row; return the output for them, and the next state.
+
+        Raises OptionError for a state of another model, ShapeError for another number of rows, and as ``forward`` does.
+        """
+        self._check_state(state)
+        self.check_ids(ids)
+        check_flag("keep_layers", keep_layers)
+        if len(ids) != state.rows:
+            raise ShapeError(
+                "ids do not fit the state",
+                expected=f"({state.rows}, new): the next tokens of each row of the state",
+                got=str(tuple(ids.shape)),
+                do="select rows of the state with state.reordered(entries)",
+            )
+        embedded, outputs, following = self._run(ids, state)
+        hidden = outputs[-1]
+        layers = (embedded, *outputs) if keep_layers else None
+        return CausalOutput(hidden, self.compute_logits(hidden), layers), following
+
+    @final
+    def empty_state(self, rows: int) -> CausalState:
+        """Make the state before the first token of ``rows`` texts."""
+        caches = tuple(map(self._empty_cache, self._blocks, self.layer_masks))
+        ids = torch.zeros(rows, 0, dtype=torch.long, device=self.device) if self._switch_lengths() else None
+        return CausalState(caches, rows, model=self, ids=ids)
+
+    @final
+    def prefill(self, prompts: Tensor, *, lengths: Tensor | None = None) -> tuple[Int[Tensor, " batch"], CausalState]:
+        """Read prompts but for their last tokens; return these (batch,), for ``step``, and the state before them.
+
+        ``prompts`` (batch, length) are padded on the right if ``lengths`` (batch,) are given. Raises ShapeError for a
+        prompt without tokens; RefusedError for prompts of different lengths if the rotation depends on the length.
+        """
+        self.check_ids(prompts)
+        state, ids = self.empty_state(len(prompts)), prompts
+        if lengths is not None:
+            lengths = _check_lengths(lengths, prompts)
+            padding = prompts.shape[1] - lengths
+            if bool((padding > 0).any()):
+                if self.depends_on_length:
+                    raise _lengths_error(lengths)
+                slots = torch.arange(prompts.shape[1], device=prompts.device) - padding[:, None]
+                ids = prompts.gather(1, slots.clamp(min=0))
+                state = replace(state, padding=padding)
+        if ids.shape[1] > 1:
+            with text_of_length(ids.shape[1]):  # the last token belongs to the text too
+                *_, state = self._run(ids[:, :-1], state)
+        return ids[:, -1], state
+
+    @final
+    def step(self, tokens: Tensor, state: CausalState) -> tuple[Float[Tensor, "rows vocabulary"], CausalState]:
+        """Read ``tokens`` (rows,); return the logits of the next token and the next state."""
+        check_tensor("tokens", tokens, "a tensor of integers (rows,)", do="torch.tensor(tokens)")
+        if tokens.dim() != 1:
+            raise ShapeError(
+                "tokens have the wrong shape",
+                expected="(rows,): one token for each row of the state",
+                got=str(tuple(tokens.shape)),
+                do="model.extend(ids, state) reads several tokens of each row",
+            )
+        output, state = self.extend(tokens[:, None], state)
+        return output.logits[:, 0], state
+
+    @final
+    def read_pages(self, ids: Int[Tensor, " tokens"], step: RaggedStep) -> Float[Tensor, "sequences vocabulary"]:
+        """Read the new tokens of several texts, behind one another; return the logits after the last one of each.
+
+        ``step`` has a place for each of them in the pages of a pool that ``page_pool`` made.
+        """
+        self.check_ids(ids[None])
+        tokens = self.embed(ids[None], step.positions[None])
+        stepped = paged_stack_step(self.layers, self.norm, tokens[0], step, self.layer_masks)
+        if stepped is not None:
+            return self.compute_logits(stepped)
+        for number, (block, mask) in enumerate(zip(self._blocks, self.layer_masks, strict=True)):
+            tokens, _ = block(tokens, mask=mask, cache=DecoderCache(step.layer(number)))
+        return self.compute_logits(self.norm(tokens[0, step.last]))
+
+    @final
+    def page_pool(self, *, page_size: int, limit: int | None = None) -> PagePool:
+        """Make a pool of pages for keys and values of ``page_size`` tokens in a group of layers, for ``read_pages``.
+
+        Raises RefusedError if ``pages_refusal`` gives a reason.
+        """
+        reason = self.pages_refusal
+        if reason is not None:
+            raise RefusedError(
+                f"this model cannot decode in pages: {reason}",
+                expected="layers that read the keys and values of many texts in one pool",
+                got=type(self).__name__,
+                do="use model.prefill and model.step, which decode texts in a batch",
+            )
+        attention = self._blocks[0].attention
+        heads = attention.key_value_heads * self.page_layout.layers_per_page
+        # Not the dtype of a projection, whose weights may be stored as int8.
+        dtype = self.token_embedding.weight.dtype
+        return PagePool(heads, attention.head_dim, page_size=page_size, limit=limit, dtype=dtype)
+
+    @cached_property
+    def page_layout(self) -> PageLayout:
+        """Which layers share a page."""
+        return PageLayout.of([self._window_size(mask) for mask in self.layer_masks])
+
+    @property
+    def depends_on_length(self) -> bool:
+        """Whether positions are rotated otherwise in longer texts. See ``Decoder.depends_on_length``."""
+        return any(one.depends_on_length for one in self._rotations())
+
+    @property
+    def pages_refusal(self) -> str | None:
+        """Why the model cannot decode many texts in one pool of pages; None if it can."""
+        reason = unsupported_reason(self.token_embedding.weight)
+        if reason is not None:
+            return f"pages are read in place by native kernels, and {reason}"
+        layers = [block.attention for block in self._blocks]
+        for attention in layers:
+            if not attention.mechanism.reads_pages:
+                return f"{attention.mechanism!r} does not read pages in place"
+        if self.depends_on_length:
+            return "its rotation depends on the length of the text"
+        if len({(attention.key_value_heads, attention.head_dim) for attention in layers}) != 1:
+            return "its layers have heads of different numbers or sizes"
+        return None
+
+    @final
+    def max_new_tokens(self, lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"] | None:
+        """The number of positions left after prompts of these lengths, (batch,); None is no limit."""
+        return None if self.max_tokens is None else self.max_tokens - lengths
+
+    @final
+    def transform(
+        self, tokens: Float[Tensor, "batch length width"], mask: Mask | None, *, keep_layers: bool
+    ) -> CausalOutput:
+        """Transform embedded tokens by all layers, under the layers' masks and ``mask``, and compute logits."""
+        check_flag("keep_layers", keep_layers)
+        check_mask(mask)
+        kept = [tokens]
+        for block, own in zip(self._blocks, self.layer_masks, strict=True):
+            tokens = block(tokens, mask=own if mask is None else own & mask)
+            if keep_layers:
+                kept.append(tokens)
+        hidden = self.norm(tokens)
+        kept[-1] = hidden
+        return CausalOutput(hidden, self.compute_logits(hidden), tuple(kept) if keep_layers else None)
+
+    def _run(self, ids: Tensor, state: CausalState) -> tuple[Tensor, Sequence[Tensor] | Tensor, CausalState]:
+        """Read more tokens; return the embedding, each layer's output, the last one normalised, and the state.
+
+        When the text becomes longer than a length from which on positions are rotated otherwise, it is read again: the
+        keys and values that were computed before are those of another model.
+        """
+        if state.ids is None:
+            return self._read(ids, state)
+        known, new, lengths = torch.cat([state.ids, ids], dim=1), ids.shape[1], self._switch_lengths()
+        if any(0 < state.length <= length < state.length + new for length in lengths):
+            embedded, outputs, state = self._read(known, replace(self.empty_state(state.rows), padding=state.padding))
+            embedded, outputs = embedded[:, -new:], [one[:, -new:] for one in outputs]
+        else:
+            embedded, outputs, state = self._read(ids, state)
+        return embedded, outputs, replace(state, ids=known if state.length <= max(lengths) else None)
+
+    def _switch_lengths(self) -> set[int]:
+        """The lengths of texts beyond which layers rotate positions otherwise, as LongRoPE does."""
+        return {one.switch_length for one in self._rotations() if one.switch_length is not None}
+
+    def _rotations(self) -> list[Rotation]:
+        """The rotations of the layers that have one."""
+        positions = (block.attention.position for block in self._blocks)
+        return [one for one in positions if isinstance(one, Rotation)]
+
+    def _read(self, ids: Tensor, state: CausalState) -> tuple[Tensor, Sequence[Tensor] | Tensor, CausalState]:
+        """Read more tokens, whatever was read before. See ``_run``."""
+        tokens = self.embed(ids, state.next_positions(ids.shape[1]).to(ids.device))
+        layer_masks = self._pad_masks(state.next_masks(ids.shape[1]))
+        stepped = stack_step(self.layers, self.norm, tokens, state.caches, layer_masks)
+        if stepped is not None:
+            outputs, caches = stepped
+            return tokens, outputs, replace(state, caches=caches)
+        each, kept, extended = tokens, [], []
+        for block, mask, known in zip(self._blocks, layer_masks, state.caches, strict=True):
+            each, cache = block(each, mask=mask, cache=known)
+            kept.append(each)
+            extended.append(cache)
+        kept[-1] = self.norm(each)
+        return tokens, kept, replace(state, caches=tuple(extended))
+
+    def _pad_masks(self, paddings: Sequence[Mask | None]) -> Sequence[Mask]:
+        """Intersect the mask of each layer with that of its padding, if there is one. Equal masks stay one object."""
+        own = self.layer_masks
+        if all(padding is None for padding in paddings):
+            return own
+        padded: dict[tuple[int, int], Mask] = {}
+        for mask, padding in zip(own, paddings, strict=True):
+            if (id(mask), id(padding)) not in padded:
+                padded[id(mask), id(padding)] = mask if padding is None else mask & padding
+        return [padded[id(mask), id(padding)] for mask, padding in zip(own, paddings, strict=True)]
+
+    def _empty_cache(self, block: DecoderBlock, mask: Mask) -> DecoderCache:
+        """Make the cache of a layer; one with a window that is shorter than the context keeps its window alone."""
+        window = self._window_size(mask)
+        return DecoderCache() if window is None else DecoderCache(block.attention.empty_cache(window=window))
+
+    def _window_size(self, mask: Mask) -> int | None:
+        """The number of tokens that a query of a layer attends to; None for a layer that may need all tokens."""
+        if not isinstance(mask, Band) or mask.left is None or mask.align != "end":
+            return None
+        is_whole = self.max_tokens is not None and mask.left + 1 >= self.max_tokens
+        return None if is_whole else mask.left + 1
+
+    def _check_state(self, state: object) -> None:
+        if not isinstance(state, CausalState) or len(state.caches) != len(self.layers):
+            raise OptionError(
+                "this is not a state of this model",
+                expected=f"a CausalState of {len(self.layers)} layers, from model.prefill or from the step before",
+                got=f"one of {len(state.caches)} layers" if isinstance(state, CausalState) else short_repr(state),
+                do="tokens, state = model.prefill(prompts), then logits, state = model.step(tokens, state)",
+            )
+        if state.model is not None and state.model is not self:
+            raise OptionError(
+                "this is the state of another model",
+                expected="a state that this model computed: its keys and values belong to its weights",
+                got=f"the state of another {type(state.model).__name__}",
+                do="read the prompts with this model: model.prefill(prompts)",
+            )
+
+    @property
+    def _blocks(self) -> Sequence[DecoderBlock]:
+        """The layers, cast to their type."""
+        return cast("Sequence[DecoderBlock]", self.layers)
+
+
+def _lengths_error(lengths: Tensor) -> RefusedError:
+    return RefusedError(
+        "prompts of different lengths cannot be read together: the rotation of this model depends on the length",
+        expected="prompts of one length",
+        got=f"{int(lengths.min())} to {int(lengths.max())} tokens",
+        do="read those of each length apart, as regard.search and regard generate do",
+    )
+
+
+def _check_lengths(lengths: Tensor, prompts: Tensor) -> Tensor:
+    """Raise ShapeError unless ``lengths`` (batch,) are from 1 to the length of the prompts; return them as long."""
+    check_tensor("lengths", lengths, "a tensor of integers (batch,)", do="torch.tensor(lengths)")
+    fits = lengths.shape == prompts.shape[:1] and not lengths.is_floating_point()
+    if not fits or (len(lengths) and not 1 <= int(lengths.min()) <= int(lengths.max()) <= prompts.shape[1]):
+        raise ShapeError(
+            "lengths do not fit the prompts",
+            expected=f"({len(prompts)},) integers from 1 to {prompts.shape[1]}",
+            got=short_repr(lengths),
+            do="count the tokens of each prompt; leave out empty ones",
+        )
+    return lengths.to(prompts.device, torch.long)
