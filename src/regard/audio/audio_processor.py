@@ -11,7 +11,6 @@ features of a sound do not depend on the other sounds of a batch.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
@@ -37,11 +36,10 @@ from regard.errors import (
     short_repr,
 )
 from regard.masks import Mask, padding
+from regard.media.processor_file import PROCESSOR_FILE, read_processor_fields
 
-FILE = "preprocessor_config.json"
 KIND = "RegardLogMel"
 """The field "feature_extractor_type" of the file."""
-_MAX_FILE_BYTES = 2**20
 
 
 @final
@@ -141,17 +139,15 @@ class AudioProcessor:
 
         Raises CheckpointError for a file that is not understood.
         """
-        path = folder / FILE
-        if not path.is_file():
+        read = read_processor_fields(folder)
+        if read is None:
             return None
         try:
-            if path.stat().st_size > _MAX_FILE_BYTES:
-                raise ValueError(f"{path.stat().st_size:,} bytes")
-            return cls(**_read_fields(json.loads(path.read_text(encoding="utf-8"))))
-        except (OSError, ValueError, TypeError, RecursionError, RegardError) as error:
+            return cls(**_read_fields(read))
+        except (ValueError, TypeError, RegardError) as error:
             reason = f"{error.what}: {error.got}" if isinstance(error, RegardError) else str(error)
             raise CheckpointError(
-                f"{path} has no usable audio processor",
+                f"{folder / PROCESSOR_FILE} has no usable audio processor",
                 expected=f"the fields of a {KIND}, as AudioProcessor writes them",
                 got=reason[:200],
                 do="check that the file belongs to this model",
@@ -190,10 +186,10 @@ def pad_features(sounds: Sequence[Float32[Tensor, "_ mels"]]) -> AudioFeatures:
     return AudioFeatures(features, padding([len(one) for one in sounds]))
 
 
-def _read_fields(read: object) -> Mapping[str, Any]:
+def _read_fields(read: Mapping[str, Any]) -> Mapping[str, Any]:
     """The arguments of the processor. Raises ValueError for another kind of file."""
-    if not isinstance(read, dict) or read.get("feature_extractor_type") != KIND:
-        kind = read.get("feature_extractor_type") if isinstance(read, dict) else None
+    kind = read.get("feature_extractor_type")
+    if kind != KIND:
         raise ValueError(f"feature_extractor_type {short_repr(kind)}")
     known = {one.name for one in fields(AudioProcessor)}
     unknown = [name for name in read if name not in known and name != "feature_extractor_type"]

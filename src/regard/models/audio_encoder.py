@@ -11,29 +11,23 @@ weights its file holds.
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
-from types import MappingProxyType
-from typing import Any, ClassVar, Self, final
+from typing import Any, final
 
-import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.audio import AudioProcessor
-from regard.audio.audio_processor import FILE as PROCESSOR_FILE
-from regard.errors import DtypeError, ShapeError, check_kind
+from regard.errors import DtypeError, ShapeError
 from regard.layers.weight_match import check_same_device, check_same_dtype
 from regard.masks import Mask
-from regard.models import checkpoint_reader, checkpoint_writer, sequence_files
-from regard.models.check_mechanisms import check_mechanisms
 from regard.models.config_file import ConfigFile
+from regard.models.media_encoder import MediaEncoder
 from regard.models.visible_tokens import find_visible_tokens
-from regard.models.weight_names import WeightNames
+from regard.models.weight_names import StoredTensor
 from regard.tensors import check_tensor
 from regard.validation import FLOATS
 
@@ -65,33 +59,17 @@ class AudioEncoderOutput:
         )
 
 
-class AudioEncoder(nn.Module, ABC):
+class AudioEncoder(MediaEncoder, ABC):
     """A model that reads sounds and returns hidden states; a classifier or transcriber, if it has a head.
 
     ``processor`` makes its features from sounds; None if the model folder does not say how. ``notes`` lists messages
     about its weights.
     """
 
-    config_class: ClassVar[type[Any]]
-    """The dataclass of the hyperparameters, with ``layers`` and ``labels``; labels=() is a model without a head."""
-
-    config: Any
-    """The hyperparameters of the model."""
+    processor_class = AudioProcessor
 
     processor: AudioProcessor | None = None
     """How the model's features are made from sounds; None if the model folder does not say."""
-
-    notes: tuple[str, ...] = ()
-    """Messages about weights that loading skipped."""
-
-    metadata: Mapping[str, Any] = MappingProxyType({})
-    """Metadata of the training: steps, data, scores."""
-
-    @abstractmethod
-    def __init__(self, config: Any) -> None:
-        super().__init__()
-        check_kind("config", config, self.config_class, do=f"pass a {self.config_class.__name__}()")
-        self.config = config
 
     @abstractmethod
     def forward(self, features: Tensor, *, mask: Mask | None = None, keep_layers: bool = False) -> AudioEncoderOutput:
@@ -112,11 +90,6 @@ class AudioEncoder(nn.Module, ABC):
 
     @property
     @abstractmethod
-    def width(self) -> int:
-        """The number of components of a hidden state."""
-
-    @property
-    @abstractmethod
     def classifies(self) -> bool:
         """Whether the head, if there is one, gives logits of a sound, (batch, labels), and not of each token."""
 
@@ -130,83 +103,19 @@ class AudioEncoder(nn.Module, ABC):
         return next(frames for frames in count(1) if self.count_tokens(frames + 1) > 1)
 
     @classmethod
+    @final
+    def read_stored_config(cls, config: ConfigFile, stored: Mapping[str, StoredTensor]) -> Any:
+        """Read the hyperparameters from config.json and the number of rows of the head."""
+        head = stored.get("head.weight")
+        return cls.read_config(config, head_rows=head.shape[0] if head and head.shape else None)
+
+    @classmethod
     @abstractmethod
     def read_config(cls, config: ConfigFile, *, head_rows: int | None) -> Any:
         """Read the hyperparameters from config.json; ``head_rows`` is the number of rows of the head, if there is one.
 
         Raises CheckpointError for missing or unusable fields.
         """
-
-    @classmethod
-    @abstractmethod
-    def make_weight_names(cls, config: Any) -> WeightNames:
-        """Make the table of the names of weights in a file."""
-
-    @abstractmethod
-    def config_fields(self) -> dict[str, Any]:
-        """The fields of config.json."""
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The names of the labels, in the order of the logits; () without a head."""
-        return tuple(self.config.labels)
-
-    @property
-    def weight_names(self) -> WeightNames:
-        """The table of the model's weight names in a file."""
-        return self.make_weight_names(self.config)
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the weights."""
-        return next(self.parameters()).device
-
-    @classmethod
-    def from_folder(cls, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Self:
-        """Load the model of ``folder``, whose config.json is ``config``, in eval mode on the CPU.
-
-        Raises CheckpointError for files that do not belong together.
-        """
-        stored = checkpoint_reader.stored_tensors(folder)
-        head = stored.get("head.weight")
-        hyperparameters = cls.read_config(config, head_rows=head.shape[0] if head and head.shape else None)
-        sequence_files.check_depth(int(hyperparameters.layers), stored)
-        origins, skipped = cls.make_weight_names(hyperparameters).origins(stored)
-        with checkpoint_reader.init_on_meta():
-            model = cls(hyperparameters)
-        checkpoint_reader.load_weights(model, origins, dtype)
-        model.processor = AudioProcessor.from_folder(folder)
-        model.metadata = sequence_files.read_metadata(folder)
-        model.notes = checkpoint_reader.loading_notes(folder, skipped)
-        return model.eval()
-
-    def save(
-        self,
-        folder: str | Path,
-        *,
-        overwrite: bool = False,
-        keep_others: bool = False,
-        max_shard_bytes: int = checkpoint_writer.MAX_SHARD_BYTES,
-    ) -> None:
-        """Write the model to a folder that ``regard.load`` reads; it appears complete or not at all.
-
-        Weights of more than ``max_shard_bytes`` are written in several files with an index. Raises OutputExistsError if
-        the folder exists, unless ``overwrite``, and with ``overwrite`` if it holds files that are not of a model,
-        unless ``keep_others``, which keeps them; and RefusedError for a model whose mechanism was replaced by another
-        than its config has.
-        """
-        check_mechanisms(self, self.config)
-        files = {"config.json": checkpoint_writer.config_text(self.config_fields(), next(self.parameters()).dtype)}
-        if self.processor is not None:
-            files[PROCESSOR_FILE] = json.dumps(self.processor.fields(), indent=2) + "\n"
-        checkpoint_writer.write_folder(
-            checkpoint_writer.to_folder_path(folder),
-            files | sequence_files.metadata_files(self.metadata),
-            self.weight_names.to_file(self.state_dict()),
-            overwrite=overwrite,
-            keep_others=keep_others,
-            max_shard_bytes=max_shard_bytes,
-        )
 
 
 def check_features(features: object, weight: Tensor, bands: int) -> None:

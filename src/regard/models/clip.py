@@ -26,6 +26,7 @@ from torch.nn import functional
 from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, OptionError, ShapeError, check_kind, check_number
 from regard.masks import Mask
+from regard.media.processor_file import PROCESSOR_FILE
 from regard.models import checkpoint_reader, checkpoint_writer, sequence_files
 from regard.models.check_mechanisms import check_mechanisms
 from regard.models.clip_text import TEXT_ROWS, ClipText, ClipTextConfig, ClipTextOutput, tokenizer_files
@@ -36,7 +37,6 @@ from regard.models.weight_names import Row, WeightNames
 from regard.tensors import check_tensor
 from regard.text import Tokenizer
 from regard.vision import ImageProcessor
-from regard.vision.image_processor import FILE as PROCESSOR_FILE
 
 MODEL_TYPE = "clip"
 _INITIAL_SCALE = 2.6592

@@ -10,27 +10,21 @@ and as many labels as the head has rows.
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Self, final
+from typing import Any, ClassVar, final
 
-import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from regard.errors import check_kind
 from regard.masks import Mask
-from regard.models import checkpoint_reader, checkpoint_writer, sequence_files
-from regard.models.check_mechanisms import check_mechanisms
 from regard.models.config_file import ConfigFile
 from regard.models.label_names import read_labels
-from regard.models.weight_names import Origin, WeightNames
+from regard.models.media_encoder import MediaEncoder
+from regard.models.weight_names import Origin, StoredTensor
 from regard.vision import ImageProcessor
-from regard.vision.image_processor import FILE as PROCESSOR_FILE
 
 
 @final
@@ -83,15 +77,12 @@ class TokenGrid:
         return len(self.prefix) + self.rows * self.columns
 
 
-class ImageEncoder(nn.Module, ABC):
+class ImageEncoder(MediaEncoder, ABC):
     """A model that reads pictures and returns hidden states; a classifier, if it has a head.
 
     ``processor`` makes its pixels from pictures; None if the model folder does not say how. ``notes`` lists weights
     that loading skipped.
     """
-
-    config_class: ClassVar[type[Any]]
-    """The dataclass of the hyperparameters, with ``layers`` and ``labels``; labels=() is a model without a head."""
 
     optional_parts: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Modules that a file may lack beside the head, and the tensor of each that tells. Each is a flag of the config."""
@@ -99,23 +90,10 @@ class ImageEncoder(nn.Module, ABC):
     head_weight: ClassVar[str] = "head.weight"
     """The weight of the head, (labels, width)."""
 
-    config: Any
-    """The hyperparameters of the model."""
+    processor_class = ImageProcessor
 
     processor: ImageProcessor | None = None
     """How the model's pixels are made from pictures; None if the model folder does not say."""
-
-    notes: tuple[str, ...] = ()
-    """Messages about weights that loading skipped."""
-
-    metadata: Mapping[str, Any] = MappingProxyType({})
-    """Metadata of the training: steps, data, scores."""
-
-    @abstractmethod
-    def __init__(self, config: Any) -> None:
-        super().__init__()
-        check_kind("config", config, self.config_class, do=f"pass a {self.config_class.__name__}()")
-        self.config = config
 
     @abstractmethod
     def forward(self, pixels: Tensor, *, mask: Mask | None = None, keep_layers: bool = False) -> ImageOutput:
@@ -153,11 +131,6 @@ class ImageEncoder(nn.Module, ABC):
         """The number of channels of a picture."""
         return int(self.config.channels)
 
-    @property
-    @abstractmethod
-    def width(self) -> int:
-        """The number of components of a hidden state after the last layer."""
-
     @abstractmethod
     def token_grids(self, height: int, width: int) -> tuple[TokenGrid, ...]:
         """How tokens lie over a picture of this size, for each attention layer, in the order of their calls.
@@ -166,88 +139,25 @@ class ImageEncoder(nn.Module, ABC):
         """
 
     @classmethod
+    @final
+    def read_stored_config(cls, config: ConfigFile, stored: Mapping[str, StoredTensor]) -> Any:
+        """Read the hyperparameters from config.json alone; ``complete_config`` has the labels."""
+        del stored
+        return cls.read_config(config)
+
+    @classmethod
+    @final
+    def complete_config(cls, config: ConfigFile, hyperparameters: Any, origins: Mapping[str, Origin]) -> Any:
+        """Complete the hyperparameters by the labels and the parts whose weights the file holds."""
+        return config.build_again(hyperparameters, **cls._stored_parts(config, origins))
+
+    @classmethod
     @abstractmethod
     def read_config(cls, config: ConfigFile) -> Any:
         """Read the hyperparameters, without labels, from config.json.
 
         Raises CheckpointError for missing or unusable fields.
         """
-
-    @classmethod
-    @abstractmethod
-    def make_weight_names(cls, config: Any) -> WeightNames:
-        """Make the table of the names of weights in a file: also of the parts that a file may lack."""
-
-    @abstractmethod
-    def config_fields(self) -> dict[str, Any]:
-        """The fields of config.json."""
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The names of the labels, in the order of the logits; () without a head."""
-        return tuple(self.config.labels)
-
-    @property
-    def weight_names(self) -> WeightNames:
-        """The table of the model's weight names in a file."""
-        return self.make_weight_names(self.config)
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the weights."""
-        return next(self.parameters()).device
-
-    @classmethod
-    def count_layers(cls, config: Any) -> int:
-        """The number of layers of a model, to be compared with the weights before any layer is built."""
-        return int(config.layers)
-
-    @classmethod
-    def from_folder(cls, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Self:
-        """Load the model of ``folder``, whose config.json is ``config``, in eval mode on the CPU.
-
-        Raises CheckpointError for files that do not belong together.
-        """
-        stored = checkpoint_reader.stored_tensors(folder)
-        hyperparameters = cls.read_config(config)
-        sequence_files.check_depth(cls.count_layers(hyperparameters), stored)
-        origins, skipped = cls.make_weight_names(hyperparameters).origins(stored)
-        hyperparameters = config.build_again(hyperparameters, **cls._stored_parts(config, origins))
-        with checkpoint_reader.init_on_meta():
-            model = cls(hyperparameters)
-        checkpoint_reader.load_weights(model, origins, dtype)
-        model.processor = ImageProcessor.from_folder(folder)
-        model.metadata = sequence_files.read_metadata(folder)
-        model.notes = checkpoint_reader.loading_notes(folder, skipped)
-        return model.eval()
-
-    def save(
-        self,
-        folder: str | Path,
-        *,
-        overwrite: bool = False,
-        keep_others: bool = False,
-        max_shard_bytes: int = checkpoint_writer.MAX_SHARD_BYTES,
-    ) -> None:
-        """Write the model to a folder that ``regard.load`` reads; it appears complete or not at all.
-
-        Weights of more than ``max_shard_bytes`` are written in several files with an index. Raises OutputExistsError if
-        the folder exists, unless ``overwrite``, and with ``overwrite`` if it holds files that are not of a model,
-        unless ``keep_others``, which keeps them; and RefusedError for a model whose mechanism was replaced by another
-        than its config has.
-        """
-        check_mechanisms(self, self.config)
-        files = {"config.json": checkpoint_writer.config_text(self.config_fields(), next(self.parameters()).dtype)}
-        if self.processor is not None:
-            files[PROCESSOR_FILE] = json.dumps(self.processor.fields(), indent=2) + "\n"
-        checkpoint_writer.write_folder(
-            checkpoint_writer.to_folder_path(folder),
-            files | sequence_files.metadata_files(self.metadata),
-            self.weight_names.to_file(self.state_dict()),
-            overwrite=overwrite,
-            keep_others=keep_others,
-            max_shard_bytes=max_shard_bytes,
-        )
 
     @classmethod
     def _stored_parts(cls, config: ConfigFile, origins: Mapping[str, Origin]) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from regard.arguments import explain_arguments
 from regard.errors import RefusedError, check_flag, check_kind
 from regard.layers import NoResidual, PreNorm
 from regard.masks import Mask
+from regard.media.processor_file import PROCESSOR_FILE
 from regard.models import checkpoint_reader, checkpoint_writer, sequence_files
 from regard.models.check_mechanisms import check_mechanisms
 from regard.models.config_file import ConfigFile, read_json_object
@@ -65,7 +66,6 @@ from regard.models.weight_names import WeightNames
 from regard.text.byte_tokenizer import VOCABULARY, byte_tokenizer
 from regard.text.tokenizer import Tokenizer
 from regard.vision import ImageProcessor
-from regard.vision.image_processor import FILE as PROCESSOR_FILE
 
 
 @final

@@ -9,7 +9,6 @@ backend gives the same bits. The file ``preprocessor_config.json`` has their lay
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,17 +31,18 @@ from regard.errors import (
     check_size,
     short_repr,
 )
+from regard.media.processor_file import PROCESSOR_FILE, read_processor_fields
 from regard.vision.picture_file import MAX_PIXELS, Picture, load_pillow, read_picture
 
 if TYPE_CHECKING:
     from PIL import Image
 
-FILE = "preprocessor_config.json"
 RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 """Pillow's resampling filters, in the order of its numbers."""
 _READ_CHANNELS = (1, 3)
-_MAX_FILE_BYTES = 2**20
 _MAX_EDGE = 2**13
+_CROPPED_SHARE, _STRETCHED_EDGE = 224 / 256, 384
+"""What ConvNext's image processor cuts out of a picture, and the edge from which it resizes both edges instead."""
 _STRETCHED = 100
 """The largest ratio of the edges of a picture whose shorter edge is resized."""
 
@@ -172,34 +172,25 @@ class ImageProcessor:
 
         Raises CheckpointError for a file that is not understood, or that asks for steps that are not supported.
         """
-        path = folder / FILE
-        if not path.is_file():
-            return None
-        try:
-            if path.stat().st_size > _MAX_FILE_BYTES:
-                raise ValueError(f"{path.stat().st_size:,} bytes")
-            fields = json.loads(path.read_text(encoding="utf-8"))
-            if not isinstance(fields, dict):
-                raise ValueError("it is not an object")
-        except (OSError, ValueError, RecursionError) as error:
-            raise CheckpointError(
-                f"{path} cannot be read", expected="a JSON object", got=str(error)[:200], do="fetch the file again"
-            ) from error
-        return cls.from_fields(fields, path)
+        fields = read_processor_fields(folder)
+        return None if fields is None else cls.from_fields(fields, folder / PROCESSOR_FILE)
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any], path: Path) -> ImageProcessor:
         """Make the processor of the fields of ``preprocessor_config.json``; ``path`` is for messages.
 
-        Fields that are missing have the values of ViT's image processor. Raises CheckpointError as ``from_folder``.
+        Fields that are missing have the values of ViT's image processor, or of ConvNext's, which CvT has too. Raises
+        CheckpointError as ``from_folder``.
         """
+        if _kind(fields).startswith("ConvNext"):
+            fields = _read_convnext(fields, path)
         for field, what in _UNSUPPORTED.items():
             if fields.get(field):
                 raise CheckpointError(
                     f"{path} asks for a step that is not supported: {what}",
                     expected="resizing, centre crop, rescaling and normalising",
                     got=f"{field}: {short_repr(fields[field])}",
-                    do="prepare the pixels yourself, and pass them to the model",
+                    do="to prepare the pixels yourself, load the model from a folder without this file",
                 )
         try:
             mean, std = _read_values(fields, "image_mean"), _read_values(fields, "image_std")
@@ -302,6 +293,27 @@ def _read_size(fields: Mapping[str, Any]) -> tuple[int, int] | int:
     if isinstance(value, int) and _kind(fields).startswith("CLIP"):
         return value
     return _read_pair(value)
+
+
+def _read_convnext(fields: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Write the fields of ConvNext's image processor as those of ViT's.
+
+    With an ``edge`` below 384, the shorter edge is resized to edge / crop_pct, and edge x edge pixels are cut out of
+    the centre; from 384 on, both edges are resized.
+    """
+    size, share = fields.get("size", 384), fields.get("crop_pct", _CROPPED_SHARE)
+    edge = size.get("shortest_edge") if isinstance(size, Mapping) else size
+    if type(edge) is not int or not isinstance(share, float | int) or not 0 < share <= 1:
+        raise CheckpointError(
+            f"{path} has unusable fields",
+            expected="the size of the shorter edge, an integer, and crop_pct, above 0 and at most 1",
+            got=f"size {short_repr(size)}, crop_pct {short_repr(share)}",
+            do="check that the file belongs to this model",
+        )
+    plain = {"resample": 3, **fields, "size": edge, "crop_pct": None}
+    if not fields.get("do_resize", True) or edge >= _STRETCHED_EDGE:
+        return plain
+    return plain | {"size": {"shortest_edge": int(edge / share)}, "do_center_crop": True, "crop_size": edge}
 
 
 def _read_crop(fields: Mapping[str, Any]) -> tuple[int, int]:

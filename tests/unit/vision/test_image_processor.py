@@ -9,8 +9,9 @@ from PIL import Image
 
 from picture_files import random_pixels
 from regard.errors import CheckpointError, DataError, OptionError, RefusedError
+from regard.media.processor_file import PROCESSOR_FILE
 from regard.vision import ImageProcessor
-from regard.vision.image_processor import FILE, RESAMPLING
+from regard.vision.image_processor import RESAMPLING
 
 SIZES = ((7, 11), (37, 53), (64, 64), (101, 29))
 MEAN, STD = (0.481, 0.457, 0.408), (0.268, 0.261, 0.275)
@@ -56,9 +57,33 @@ def test_shorter_edge_equals_transformers():
         torch.testing.assert_close(ours([pixels]), expected, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"size": {"shortest_edge": 29}, "crop_pct": 0.875},
+        {"size": {"shortest_edge": 29}, "crop_pct": 1.0, "resample": 2},
+        {"size": 31},
+        {"size": {"shortest_edge": 384}, "crop_pct": 0.5},
+        {},
+        {"size": {"shortest_edge": 29}, "do_resize": False},
+    ],
+)
+@pytest.mark.parametrize("kind", ["image_processor_type", "feature_extractor_type"])
+def test_the_processor_of_convnext_and_cvt_equals_transformers(tmp_path, fields, kind):
+    """The published CvT has these fields, with a size of 224 and a crop_pct of 0.875."""
+    from transformers.models.convnext.image_processing_pil_convnext import ConvNextImageProcessorPil
+
+    (tmp_path / PROCESSOR_FILE).write_text(json.dumps({kind: "ConvNextFeatureExtractor", **fields}))
+    ours, peer = ImageProcessor.from_folder(tmp_path), ConvNextImageProcessorPil(**fields)
+    for size in SIZES[:1] if fields.get("do_resize") is False else SIZES:
+        pixels = random_pixels(*size)
+        expected = peer(Image.fromarray(pixels), return_tensors="pt")["pixel_values"]
+        torch.testing.assert_close(ours([pixels]), expected, rtol=0, atol=0)
+
+
 def test_file_is_read_by_transformers_and_theirs_by_us(tmp_path):
     for ours in (ImageProcessor((31, 23), mean=MEAN, std=STD, resample="bicubic"), ImageProcessor(29, crop=(19, 23))):
-        (tmp_path / FILE).write_text(json.dumps(ours.fields()))
+        (tmp_path / PROCESSOR_FILE).write_text(json.dumps(ours.fields()))
         peer = peer_class().from_pretrained(tmp_path)
         pixels = random_pixels(37, 53)
         expected = peer(Image.fromarray(pixels), return_tensors="pt")["pixel_values"]
@@ -91,7 +116,7 @@ def test_grey_pictures_of_one_channel():
     ],
 )
 def test_fields_of_older_files(tmp_path, fields, expected):
-    (tmp_path / FILE).write_text(json.dumps(fields))
+    (tmp_path / PROCESSOR_FILE).write_text(json.dumps(fields))
     assert ImageProcessor.from_folder(tmp_path) == expected
 
 
@@ -102,8 +127,8 @@ def test_fields_of_older_files(tmp_path, fields, expected):
      '{"crop_pct": 0.9}', '{"size": 1e30}', '{"image_mean": "abc"}', '{"rescale_factor": null}', '{"size": {}}'],
 )  # fmt: skip
 def test_unusable_files_are_named(tmp_path, content):
-    (tmp_path / FILE).write_text(content)
-    with pytest.raises(CheckpointError, match=FILE):
+    (tmp_path / PROCESSOR_FILE).write_text(content)
+    with pytest.raises(CheckpointError, match=PROCESSOR_FILE):
         ImageProcessor.from_folder(tmp_path)
 
 
