@@ -19,13 +19,14 @@ from numbers import Integral
 from typing import Literal, final
 
 import torch
-from jaxtyping import Int8
+from jaxtyping import Int, Int8
 from torch import Tensor
 
 from regard.contract import Frame
 from regard.errors import LARGEST_COUNT, OptionError, check_choice, check_count, short_repr
 from regard.masks.base import Mask, Rule, make_frame
 from regard.masks.dilated_window import DilatedWindow
+from regard.masks.tile_rows import TileRows
 from regard.masks.tiles import TileGrid
 
 Align = Literal["end", "start"]
@@ -94,6 +95,12 @@ class Band(Mask):
         """Classify each tile from its smallest and largest distance."""
         low, high = self.band(grid.frame)
         return grid.classify_interval(grid.first_key - grid.last_query, grid.last_key - grid.first_query, low, high)
+
+    def tile_bits(self, rows: TileRows) -> Int[Tensor, "tiles tile words"]:
+        """Set the bits of each query's range of keys."""
+        low, high = self.band(rows.frame)
+        query, keys = rows.query, rows.frame.keys
+        return rows.between(0 if low is None else query + low, keys if high is None else query + high + 1)
 
 
 def causal(*, align: Align = "end") -> Mask:

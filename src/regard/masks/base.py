@@ -32,6 +32,7 @@ from regard.masks.memo import Memo
 from regard.tensors import has_values, is_traced
 
 if TYPE_CHECKING:
+    from regard.masks.tile_rows import TileRows
     from regard.masks.tiles import TileGrid, TileMap
 
 Rule: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -92,6 +93,13 @@ class Mask(ABC):
     def classify(self, grid: TileGrid) -> Int8[Tensor, "#batch #heads query_tiles key_tiles"]:
         """Classify each tile: EMPTY, PARTIAL or FULL. PARTIAL may also mean "unknown": its cells are then evaluated."""
         return grid.all_partial()
+
+    def tile_bits(self, rows: TileRows) -> Int[Tensor, "#tiles #tile #words"]:
+        """Compute which keys the queries of some tiles may attend to, as words of 64 keys; evaluates each cell.
+
+        Override this for a mask whose rows are ranges of keys. Bits of cells that do not exist are ignored.
+        """
+        return rows.evaluate(self)
 
     def dense(
         self,

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from regard.masks.as_tensor import to_device
 from regard.masks.base import Mask, Rule, make_frame
+from regard.masks.tile_rows import TileRows
 from regard.masks.tiles import TileGrid
 
 
@@ -81,6 +82,20 @@ class BlockLists(Mask):
                 counts.scatter_add_(2, at.clamp(0, counts.shape[2] - 1), cells.int())
         sizes = (grid.last_query - grid.first_query + 1) * (grid.last_key - grid.first_key + 1)
         return grid.codes(empty=counts == 0, full=counts == sizes)
+
+    def tile_bits(self, rows: TileRows) -> Int[Tensor, "tiles tile words"]:
+        """Set the bits of the keys of each query's blocks."""
+        lists, block = self.key_blocks.cpu(), self.block
+        row = (rows.query + rows.frame.offset - self.start) // block
+        bits = torch.zeros_like(row + rows.word)
+        if lists.numel() == 0:
+            return bits
+        listed = lists[rows.head * 0 if self.heads is None else rows.head, row.clamp(0, lists.shape[1] - 1)]
+        listed = listed.masked_fill(((row < 0) | (row >= lists.shape[1]))[..., None], -1)
+        for column in listed.unbind(-1):
+            begin = column * block + self.start
+            bits |= torch.where(column < 0, 0, rows.between(begin, begin + block))
+        return bits
 
 
 def _overlap(first: Tensor, last: Tensor, begin: Tensor, end: Tensor) -> Tensor:

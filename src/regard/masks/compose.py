@@ -8,13 +8,14 @@ from functools import reduce
 from typing import final
 
 import torch
-from jaxtyping import Int8
+from jaxtyping import Int, Int8
 from torch import Tensor
 
 from regard.contract import Frame
 from regard.errors import ShapeError
 from regard.masks.base import Mask, Rule
 from regard.masks.kernel_mask import KernelMask
+from regard.masks.tile_rows import TileRows
 from regard.masks.tiles import FULL, TileGrid
 
 
@@ -74,6 +75,10 @@ class And(Mask):
         """Classify each tile by the minimum of the parts' codes."""
         return reduce(torch.minimum, [part.classify(grid) for part in self.parts])
 
+    def tile_bits(self, rows: TileRows) -> Int[Tensor, "#tiles #tile #words"]:
+        """Set the bits that all parts set."""
+        return reduce(torch.bitwise_and, [part.tile_bits(rows) for part in self.parts])
+
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)
@@ -101,6 +106,10 @@ class Or(Mask):
         """Classify each tile by the maximum of the parts' codes."""
         return reduce(torch.maximum, [part.classify(grid) for part in self.parts])
 
+    def tile_bits(self, rows: TileRows) -> Int[Tensor, "#tiles #tile #words"]:
+        """Set the bits that any part sets."""
+        return reduce(torch.bitwise_or, [part.tile_bits(rows) for part in self.parts])
+
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)
@@ -123,6 +132,10 @@ class Not(Mask):
     def classify(self, grid: TileGrid) -> Int8[Tensor, "#batch #heads query_tiles key_tiles"]:
         """Classify each tile by swapping FULL and EMPTY of the part."""
         return FULL - self.part.classify(grid)
+
+    def tile_bits(self, rows: TileRows) -> Int[Tensor, "#tiles #tile #words"]:
+        """Set the bits that the part does not set."""
+        return ~self.part.tile_bits(rows)
 
 
 def _flatten(kind: type[And] | type[Or], mask: Mask) -> tuple[Mask, ...]:

@@ -22,6 +22,7 @@ from regard.contract import Frame
 from regard.errors import OptionError, ShapeError, check_choice, short_repr
 from regard.masks.as_tensor import as_tensor, is_integer_tensor, to_device
 from regard.masks.base import Mask, Rule, make_frame
+from regard.masks.tile_rows import TileRows
 from regard.masks.tiles import TileGrid
 from regard.tensors import has_values
 
@@ -82,6 +83,17 @@ class GlobalTokens(Mask):
         if self.side == "key":
             return grid.codes(empty=~key_any, full=key_all)
         return grid.codes(empty=~(query_any | key_any), full=query_all | key_all)
+
+    def tile_bits(self, rows: TileRows) -> Int[Tensor, "tiles #tile words"]:
+        """Set the bits of global keys, and all bits of global queries."""
+        of_queries, of_keys = (side.cpu() for side in self._query_and_key_flags(rows.frame))
+        whole = -of_queries[
+            rows.batch * 0 if self.batch is None else rows.batch, rows.query
+        ].long()  # all bits, or none
+        if self.side == "query":
+            return whole
+        listed = rows.of_keys(of_keys)
+        return listed if self.side == "key" else whole | listed
 
     def _query_and_key_flags(self, frame: Frame) -> tuple[Bool[Tensor, "batch queries"], Bool[Tensor, "batch keys"]]:
         of_keys = self._key_flags(frame.keys)

@@ -21,6 +21,7 @@ from regard.masks.as_tensor import as_integers, as_tensor, is_integer_tensor, to
 from regard.masks.base import CPU, Mask, Rule, make_frame
 from regard.masks.dense_mask import keep
 from regard.masks.kernel_mask import KernelMask
+from regard.masks.tile_rows import TileRows
 from regard.masks.tiles import TileGrid
 from regard.tensors import has_values, is_traced
 
@@ -83,6 +84,11 @@ class Padding(Mask):
         if self.side == "right":
             return grid.classify_interval(grid.first_key, grid.last_key, None, lengths - 1)
         return grid.classify_interval(grid.first_key, grid.last_key, grid.frame.keys - lengths, None)
+
+    def tile_bits(self, rows: TileRows) -> Int[Tensor, "tiles 1 words"]:
+        """Set the bits of the tokens of each batch entry."""
+        lengths, keys = self.lengths.cpu()[rows.batch * 0 if self.batch is None else rows.batch], rows.frame.keys
+        return rows.between(0, lengths) if self.side == "right" else rows.between(keys - lengths, keys)
 
 
 def padding(lengths: Sequence[int] | Int[Tensor, " batch"], *, side: Literal["right", "left"] = "right") -> Mask:

@@ -14,19 +14,18 @@ from functools import cached_property
 from numbers import Integral
 from typing import TYPE_CHECKING, final
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Int, Int8
 from torch import Tensor
 
 from regard.contract import Frame
 from regard.errors import OptionError, short_repr
+from regard.masks.tile_rows import WORD_BITS, TileRows
 
 if TYPE_CHECKING:
     from regard.masks.base import Mask, Rule
 
 EMPTY, PARTIAL, FULL = 0, 1, 2
-_WORD_BITS = 64
 _MAX_TILE = 4096  # side of a tile: evaluating one takes memory for all its cells
 _TILES_AT_ONCE = 1 << 21  # tiles classified in one step: bounds the memory of classification
 _CELLS_AT_ONCE = 1 << 22  # cells evaluated in one step
@@ -151,7 +150,7 @@ class TileMap:
 
     def dense(self) -> Bool[Tensor, "batch heads queries keys"]:
         """Expand the map to the dense mask, for checks."""
-        bits = (self.bitmaps[..., None] >> torch.arange(_WORD_BITS, device="cpu")) & 1
+        bits = (self.bitmaps[..., None] >> torch.arange(WORD_BITS, device="cpu")) & 1
         full = torch.ones(1, self.tile, self.tile, dtype=torch.bool, device="cpu")
         cells = torch.cat([bits.flatten(2).bool(), full])
         groups = self.batch * self.heads
@@ -170,7 +169,7 @@ def check_tile(tile: object) -> None:
     if (
         isinstance(tile, bool)
         or not isinstance(tile, Integral)
-        or int(tile) not in range(_WORD_BITS, _MAX_TILE + 1, _WORD_BITS)
+        or int(tile) not in range(WORD_BITS, _MAX_TILE + 1, WORD_BITS)
     ):
         raise OptionError(
             "wrong tile size",
@@ -185,7 +184,7 @@ def build_tile_map(mask: Mask, frame: Frame, tile: int) -> TileMap:
 
     Time grows with the number of tiles ((length / tile) squared) and memory with the number of non-empty ones.
     """
-    rule = mask.mask_mod(frame.queries, frame.keys, device="cpu")
+    rules: dict[int, Rule] = {}
     batch, heads = (1 if size is None else size for size in (mask.batch, mask.heads))
     query_tiles, key_tiles = -(-frame.queries // tile), -(-frame.keys // tile)
     step = max(1, _TILES_AT_ONCE // max(1, batch * heads * key_tiles))
@@ -195,7 +194,7 @@ def build_tile_map(mask: Mask, frame: Frame, tile: int) -> TileMap:
     for first in range(0, query_tiles, step):
         grid = TileGrid(frame, tile, first, min(first + step, query_tiles))
         codes = mask.classify(grid).expand(batch, heads, -1, -1)
-        index, bitmap, bitmaps = _resolve_partial_tiles(rule, grid, codes)
+        index, bitmap, bitmaps = _resolve_partial_tiles(mask, rules, grid, codes)
         group, row, column = index
         flat = (group * query_tiles + row) * key_tiles + column
         found.append((flat, torch.where(bitmap < 0, bitmap, bitmap + known)))
@@ -204,7 +203,7 @@ def build_tile_map(mask: Mask, frame: Frame, tile: int) -> TileMap:
     flat = torch.cat([part[0] for part in found]) if found else torch.zeros(0, dtype=torch.long, device="cpu")
     bitmap = torch.cat([part[1] for part in found]) if found else torch.zeros(0, dtype=torch.long, device="cpu")
     distinct = (
-        torch.cat(patterns) if patterns else torch.zeros(0, tile, tile // _WORD_BITS, dtype=torch.long, device="cpu")
+        torch.cat(patterns) if patterns else torch.zeros(0, tile, tile // WORD_BITS, dtype=torch.long, device="cpu")
     )
     if distinct.shape[0]:
         distinct, renamed = torch.unique(distinct, dim=0, return_inverse=True)
@@ -228,25 +227,27 @@ def build_tile_map(mask: Mask, frame: Frame, tile: int) -> TileMap:
 
 
 def _resolve_partial_tiles(
-    rule: Rule, grid: TileGrid, codes: Int8[Tensor, "batch heads query_tiles key_tiles"]
+    mask: Mask, rules: dict[int, Rule], grid: TileGrid, codes: Int8[Tensor, "batch heads query_tiles key_tiles"]
 ) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor, Tensor]:
     """Resolve PARTIAL tiles cell by cell.
 
     Returns the (group, row, column) of tiles that are not empty, their bitmap numbers, and the distinct bitmaps.
     """
     heads, tile = codes.shape[1], grid.tile
-    sure = (codes == FULL).nonzero()
-    unsure = (codes == PARTIAL).nonzero()
+    first = torch.tensor([0, 0, grid.first_row, 0], device="cpu")
+    sure = (codes == FULL).nonzero() + first
+    unsure = (codes == PARTIAL).nonzero() + first
     kept: list[Tensor] = [sure]
     numbers: list[Tensor] = [torch.full((sure.shape[0],), -1, device="cpu")]
     patterns: list[Tensor] = []
     known = 0
     for part in unsure.split(max(1, _CELLS_AT_ONCE // tile**2)):
-        cells, exists = _evaluate_cells(rule, grid, part)
-        full = (cells | ~exists).flatten(1).all(1)
-        some = cells.flatten(1).any(1)
-        mixed = some & ~full
-        bitmaps, number = torch.unique(_pack_bits(cells[mixed]), dim=0, return_inverse=True)
+        rows = TileRows(grid.frame, tile, part, rules)
+        cells = rows.cells
+        bits = mask.tile_bits(rows) & cells
+        some = (bits != 0).flatten(1).any(1)
+        mixed = some & (bits != cells).flatten(1).any(1)
+        bitmaps, number = torch.unique(bits[mixed], dim=0, return_inverse=True)
         numbering = torch.full((part.shape[0],), -1, device="cpu")
         numbering[mixed] = number + known
         kept.append(part[some])
@@ -255,26 +256,5 @@ def _resolve_partial_tiles(
         known += bitmaps.shape[0]
     entries = torch.cat(kept)
     group = entries[:, 0] * heads + entries[:, 1]
-    row = entries[:, 2] + grid.first_row
-    empty = torch.zeros(0, tile, tile // _WORD_BITS, dtype=torch.long, device="cpu")
-    return (group, row, entries[:, 3]), torch.cat(numbers), torch.cat([empty, *patterns])
-
-
-def _evaluate_cells(
-    rule: Rule, grid: TileGrid, part: Int[Tensor, "tiles 4"]
-) -> tuple[Bool[Tensor, "tiles tile tile"], Bool[Tensor, "tiles tile tile"]]:
-    """Evaluate the mask's cells in some tiles (False beyond the edge of the matrix), and say which cells exist."""
-    steps = torch.arange(grid.tile, device="cpu")
-    batch, head, row, column = (part[:, axis, None, None] for axis in range(4))
-    query = (row + grid.first_row) * grid.tile + steps[None, :, None]
-    key = column * grid.tile + steps[None, None, :]
-    exists = (query < grid.frame.queries) & (key < grid.frame.keys)
-    query = query.clamp(max=grid.frame.queries - 1)
-    key = key.clamp(max=grid.frame.keys - 1)
-    return rule(batch, head, query, key).expand_as(exists) & exists, exists
-
-
-def _pack_bits(cells: Bool[Tensor, "tiles tile tile"]) -> Int[Tensor, "tiles tile words"]:
-    """Pack bools into 64-bit words, lowest bit first."""
-    octets = np.packbits(cells.numpy(), axis=2, bitorder="little")
-    return torch.from_numpy(octets.view("<i8").astype(np.int64, copy=False))
+    empty = torch.zeros(0, tile, tile // WORD_BITS, dtype=torch.long, device="cpu")
+    return (group, entries[:, 2], entries[:, 3]), torch.cat(numbers), torch.cat([empty, *patterns])
