@@ -430,7 +430,7 @@ class TestResume:
 
     def test_continues_after_the_complete_parts(self, embed_after_interruption, expected):
         result = embed_after_interruption("--data", "in.txt", "-o", "out.npy", "--resume")
-        assert "resuming after line 4" in result.stderr
+        assert "resuming after 4 lines" in result.stderr
         assert np.load("out.npy") == pytest.approx(expected, abs=1e-6)
 
     def test_lines_appended_since_the_interruption(self, embed_after_interruption):

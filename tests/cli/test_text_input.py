@@ -68,9 +68,9 @@ def test_texts_of_a_column(folder, name, content, field):
     with open_texts([], name, field) as lines:
         found = list(lines)
     assert [line.text for line in found] == ["two\nlines, one text", "last"]
-    assert [line.number for line in found] == [1, 2]
     begin = 1 if content[0] == '"' else 2
-    assert found[0].name == f"line {begin} of a.csv"
+    assert [line.number for line in found] == [begin, begin + 2 + content.count("\n\r\n")]
+    assert [line.name for line in found] == [f"line {line.number} of a.csv" for line in found]
 
 
 def test_rows_without_the_column_have_a_problem(folder):
@@ -83,6 +83,33 @@ def test_rows_without_the_column_have_a_problem(folder):
         "None",
     ]
     assert third.text == 'last "quote'
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+def test_blank_lines_of_a_table_are_left_out(folder, suffix):
+    (folder / f"a{suffix}").write_text("text\n\none\n\n\ntwo\n\n")
+    with open_texts([], f"a{suffix}", "text") as lines:
+        assert [(line.number, line.text) for line in lines] == [(3, "one"), (6, "two")]
+
+
+def test_a_stray_quote_costs_its_own_line_alone(folder):
+    rows = [f'{number},"the cat' if number == 10 else f"{number},the cat" for number in range(1, 31)]
+    (folder / "a.csv").write_text("id,text\n" + "\n".join(rows) + '\n31,"a\nb"\n')
+    with open_texts([], "a.csv", "text") as lines:
+        found = list(lines)
+    assert [line.number for line in found] == [*range(2, 33)]
+    (stray,) = [line for line in found if line.problem is not None]
+    assert stray.number == 11
+    assert "line 11 of a.csv is not valid CSV" in stray.problem.what
+    assert found[-1].text == "a\nb"
+
+
+def test_a_line_that_is_not_utf8_keeps_its_quotes(folder):
+    (folder / "a.csv").write_bytes(b'text,id\n"caf\xe9,\nmore",2\nfine,3\n')
+    with open_texts([], "a.csv", "text") as lines:
+        broken, fine = lines
+    assert broken.problem.what == "line 2 of a.csv is not UTF-8"
+    assert (fine.number, fine.text) == (4, "fine")
 
 
 @pytest.mark.parametrize("field", ["body", "0", "3", "-1"])

@@ -102,7 +102,9 @@ def start_or_resume(parts: Shards, settings: dict[str, object], *, resume: bool)
         return None
     after = parts.resume(settings)
     if after is not None:
-        say(f"resuming after line {after.lines:,}")
+        from regard.text.embedding_job import format_count
+
+        say(f"resuming after {format_count(after.lines, 'line')}")
     return after
 
 

@@ -84,7 +84,7 @@ class ChunkEmbedder:
                 do="give each worker more memory or lower --batch, and continue with --resume",
             )
         embedder, form = self._load()
-        chunk = embed_chunk(LineChunk(lines, message["digest"]), embedder, self._plan.options)
+        chunk = embed_chunk(LineChunk(lines, message["stop"], message["digest"]), embedder, self._plan.options)
         try:
             shards.add_at(part, chunk.record, partial(form.write, texts=chunk.texts, vectors=chunk.vectors))
         except OSError as error:
@@ -137,7 +137,8 @@ def _read_file(plan: Plan, number: int) -> Iterator[Message]:
             yield {
                 "file": number,
                 "chunk": part,
-                "first": chunk.lines[0].number,
+                "numbers": [line.number for line in chunk.lines],
+                "stop": chunk.stop,
                 "texts": [line.text for line in chunk.lines],
                 "problems": {
                     str(index): describe_error(line.problem) for index, line in enumerate(chunk.lines) if line.problem
@@ -156,7 +157,7 @@ def _read_file(plan: Plan, number: int) -> Iterator[Message]:
 def _restore_lines(message: Message, name: str) -> tuple[Line, ...]:
     lines = []
     for index, text in enumerate(message["texts"]):
-        number, problem = message["first"] + index, message["problems"].get(str(index))
+        number, problem = message["numbers"][index], message["problems"].get(str(index))
         error = restore_error(problem) if problem else None
         assert error is None or isinstance(error, DataError)
         lines.append(Line(number, f"line {number} of {name}", b"", text, error))
@@ -167,7 +168,7 @@ def _check_same_lines(shards: Shards, part: int, chunk: LineChunk, file: Planned
     if shards.record(part).digest != chunk.digest:
         raise OutputExistsError(
             "the input differs from that of the interrupted run",
-            expected=f"the same first {chunk.lines[-1].number:,} lines of {file.name}, to resume",
+            expected=f"the same first {chunk.stop:,} lines of {file.name}, to resume",
             got="other text, or fewer lines",
             do="resume with the same input (--resume), or start again (--overwrite)",
         )

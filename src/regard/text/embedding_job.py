@@ -49,9 +49,10 @@ class EmbeddingOptions:
 @final
 @dataclass(frozen=True)
 class LineChunk:
-    """Lines of a chunk, and the SHA-256 of all lines of the input up to its end."""
+    """Lines of a chunk, and the number and the SHA-256 of all lines of the input up to its end."""
 
     lines: tuple[Line, ...]
+    stop: int
     digest: str
 
 
@@ -132,16 +133,16 @@ def cut_chunks(
     """
     digest = hashlib.sha256()
     taken: list[Line] = []
-    size = 0
+    size, stop = 0, 0 if after is None else after.lines
     for line in _skip_finished_lines(lines, digest, after):
         taken.append(line)
-        size += len(line.text)
+        size, stop = size + len(line.text), stop + 1
         ends_here = line.problem is not None and not options.skip_bad
         if ends_here or len(taken) == CHUNK_LINES or size >= CHUNK_CHARACTERS[options.tokens]:
-            yield LineChunk(tuple(taken), digest.hexdigest())
+            yield LineChunk(tuple(taken), stop, digest.hexdigest())
             taken, size = [], 0
     if taken:
-        yield LineChunk(tuple(taken), digest.hexdigest())
+        yield LineChunk(tuple(taken), stop, digest.hexdigest())
 
 
 def embed_chunk(chunk: LineChunk, embedder: Embedder, options: EmbeddingOptions) -> Chunk:
@@ -151,7 +152,7 @@ def embed_chunk(chunk: LineChunk, embedder: Embedder, options: EmbeddingOptions)
     vectors = _compute_vectors(texts, embedder, options)
     check_finite(vectors)
     record = ShardRecord(
-        lines=chunk.lines[-1].number,
+        lines=chunk.stop,
         digest=chunk.digest,
         lengths=tuple(len(text) if options.tokens else 1 for text in texts),
         skipped=tuple(skipped),

@@ -14,7 +14,11 @@ MAX_LINE_BYTES = 2**24
 @final
 @dataclass(frozen=True)
 class Line:
-    """One line: ``number`` from 1, ``name`` for messages, ``raw`` bytes, and its ``text`` or its ``problem``."""
+    """One line, or one row of a table: its text or its problem.
+
+    ``number`` is that of the line in the file, from 1, or of the first line of the row; ``name`` is for messages, and
+    ``raw`` are its bytes.
+    """
 
     number: int
     name: str

@@ -25,11 +25,10 @@ def read_column(rows: Iterator[Row], column: str, name: str) -> Iterator[Line]:
     """Yield the text of ``column`` in each row but the header; rows without any cell, blank lines, are left out.
 
     ``column`` is a name in the first row, or a number from 1; with a number the first row is a text too, unless its
-    cell is a usual name of a column of texts. Texts are counted from 1. Raises DataError if the table ``name`` lacks
-    the column.
+    cell is a usual name of a column of texts. The number of a text is that of its first line. Raises DataError if the
+    table ``name`` lacks the column.
     """
     place: int | None = None
-    number = 0
     for row in rows:
         if not row.cells and row.problem is None:
             continue
@@ -37,12 +36,11 @@ def read_column(rows: Iterator[Row], column: str, name: str) -> Iterator[Line]:
             place, is_header = _find_column(row, column, name)
             if is_header:
                 continue
-        number += 1
         if row.problem is None and place < len(row.cells):
-            yield Line(number, row.place, row.raw, row.cells[place])
+            yield Line(row.number, row.place, row.raw, row.cells[place])
         else:
             reason = row.problem or f"the row has fewer than {place + 1} columns"
-            yield Line(number, row.place, row.raw, problem=_row_error(row.place, column, reason))
+            yield Line(row.number, row.place, row.raw, problem=_row_error(row.place, column, reason))
 
 
 def find_name(names: Sequence[str], usual: Sequence[str]) -> int | None:

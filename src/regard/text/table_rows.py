@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import csv
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
 from typing import NamedTuple, final
 
 from regard.text.csv_dialect import allow_long_cells, find_separator
@@ -13,11 +13,15 @@ from regard.text.line import Line, skip_reason
 
 @final
 class Row(NamedTuple):
-    """A row: its cells, the name of its first line, and its bytes; ``problem`` is the reason to skip it, if any."""
+    """A row: its cells, none for a blank line; the number and the name of its first line; and its bytes.
+
+    ``problem`` is the reason to skip the row, if there is one.
+    """
 
     cells: Sequence[str]
     place: str
     problem: str | None = None
+    number: int = 1
     raw: bytes = b""
 
 
@@ -25,38 +29,49 @@ def split_tsv(lines: Iterable[Line]) -> Iterator[Row]:
     """Split the lines of a TSV file into rows; quotes have no meaning."""
     for line in lines:
         problem = None if line.problem is None else skip_reason(line)
-        yield Row(line.text.split("\t"), line.name, problem, line.raw)
+        yield Row(line.text.split("\t") if line.text else [], line.name, problem, line.number, line.raw)
 
 
 def split_csv(lines: Iterable[Line]) -> Iterator[Row]:
     """Split the lines of a CSV file into rows; a quoted cell may have several lines.
 
-    The separator is a comma, or a semicolon if the first line has one and no comma.
+    The separator is a comma, or a semicolon if the first line has one and no comma. A row that is not valid is taken
+    for a stray quote in its first line: the next row begins with the next line.
     """
     allow_long_cells()
-    read: list[Line] = []
-
-    def texts() -> Iterator[str]:
-        for line in lines:
-            read.append(line)
-            yield line.text + "\n"
-
-    stream = texts()
-    first = next(stream, None)
+    source = iter(lines)
+    first = next(source, None)
     if first is None:
         return
-    reader = csv.reader(chain([first], stream), delimiter=find_separator(first), strict=True)
+    waiting, read = deque([first]), list[Line]()
+
+    def texts() -> Iterator[str]:
+        while (line := waiting.popleft() if waiting else next(source, None)) is not None:
+            read.append(line)
+            yield _text(line) + "\n"
+
     while True:
-        problem = None
+        reader = csv.reader(texts(), delimiter=find_separator(_text(first)), strict=True)
         try:
-            cells = next(reader)
-        except StopIteration:
+            for cells in reader:
+                yield _make_row(cells, read, None)
+                read.clear()
             return
         except csv.Error as error:
-            cells, problem = [], f"the row is not valid CSV: {_reason(error)}"
-        broken = (skip_reason(line) for line in read if line.problem is not None)
-        yield Row(cells, read[0].name, next(broken, problem), b"".join(line.raw for line in read))
-        read.clear()
+            yield _make_row([], read[:1], f"the row is not valid CSV: {_reason(error)}")
+            waiting.extendleft(reversed(read[1:]))
+            read.clear()
+
+
+def _text(line: Line) -> str:
+    """The text of a line; if it cannot be decoded, the part that can, so that its quotes and separators count."""
+    return line.text if line.problem is None else line.raw.decode("utf-8", "replace").rstrip("\r\n").replace("\0", "")
+
+
+def _make_row(cells: Sequence[str], lines: Sequence[Line], problem: str | None) -> Row:
+    broken = (skip_reason(line) for line in lines if line.problem is not None)
+    first = lines[0]
+    return Row(cells, first.name, next(broken, problem), first.number, b"".join(line.raw for line in lines))
 
 
 def _reason(error: csv.Error) -> str:

@@ -14,6 +14,15 @@ USUAL_SIDE_NAMES = (
 )
 """Usual (source, target) names of fields and columns that are not named by language."""
 
+_CODES = frozenset((
+    "af", "am", "ar", "as", "az", "be", "bg", "bn", "bs", "ca", "cs", "cy", "da", "de", "el", "en", "eo", "es", "et",
+    "eu", "fa", "fi", "fr", "ga", "gl", "gu", "he", "hi", "hr", "ht", "hu", "hy", "id", "is", "it", "ja", "ka", "kk",
+    "km", "kn", "ko", "ky", "la", "lb", "lo", "lt", "lv", "mg", "mk", "ml", "mn", "mr", "ms", "mt", "my", "nb", "ne",
+    "nl", "nn", "no", "or", "pa", "pl", "ps", "pt", "ro", "ru", "sd", "si", "sk", "sl", "so", "sq", "sr", "sv", "sw",
+    "ta", "te", "tg", "th", "tl", "tr", "tt", "ug", "uk", "ur", "uz", "vi", "xh", "yi", "yo", "zh", "zu",
+))  # fmt: skip
+"""Codes of ISO 639-1 of languages with many sentence pairs."""
+
 
 def is_kind_of(name: str, language: str) -> bool:
     """Whether ``name`` is the language or a variant of it: "en-GB" and "en_GB" are kinds of "en"."""
@@ -44,6 +53,17 @@ def find_sides(names: Sequence[str], source: str | None, target: str | None) -> 
         if all(plain.count(word) == 1 for word in pair):
             return plain.index(pair[0]), plain.index(pair[1])
     return None
+
+
+def find_two_codes(names: Sequence[str]) -> tuple[int, int] | None:
+    """Find the indices of two columns named by codes of languages, in their order; None unless there are just two.
+
+    A column "id" beside them is a number of the row, and not Indonesian.
+    """
+    codes = [place for place, name in enumerate(names) if _normalize_name(name).partition("-")[0] in _CODES]
+    if len(codes) == 3:
+        codes = [place for place in codes if _normalize_name(names[place]) != "id"]
+    return (codes[0], codes[1]) if len(codes) == 2 else None
 
 
 def _find_language(names: Sequence[str], language: str | None) -> int | None:
