@@ -17,6 +17,7 @@ from torch import Tensor
 
 import regard
 from regard import masks
+from regard.layers import LatentAttention
 from regard.mechanisms import Mechanism
 
 HERE = Path(__file__).resolve().parent
@@ -28,6 +29,7 @@ PICTURES: dict[str, list[tuple[str, str, dict[str, Any], bool]]] = {
         ("luong_dot", "luong_dot", {}, False),
         ("luong_general", "luong_general", {}, False),
         ("additive", "additive", {}, False),
+        ("luong_concat", "luong_concat", {}, False),
         ("local_p, window=4", "local_p", {"window": 4}, False),
     ],
     "forgetting": [
@@ -70,6 +72,7 @@ PICTURES: dict[str, list[tuple[str, str, dict[str, Any], bool]]] = {
     ],
     "scan": [
         ("retention, gamma = 0.8", "retention", {"decays": [0.8]}, False),
+        ("gated_linear", "gated_linear", {"temperature": 1.0}, False),
         ("mamba2", "mamba2", {}, False),
         ("gated_delta", "gated_delta", {}, False),
         ("kda", "kda", {}, False),
@@ -141,27 +144,47 @@ def draw_matrix(weights: Tensor, left: int) -> list[str]:
     return lines
 
 
+def draw_latent_attention() -> list[tuple[str, Tensor]]:
+    """The weights of two heads of latent attention over a text, and of the same heads with absorbed projections."""
+    torch.manual_seed(2)
+    layer = LatentAttention(32, 2, latent_dim=16, rotary_dim=4, head_dim=8)
+    walk = torch.randn(1, TOKENS, 32).cumsum(1)
+    tokens = 4 * (walk - walk.mean(1, keepdim=True)) / walk.std(1, keepdim=True)
+    matrices = []
+    for name, absorb in (("expanded", False), ("absorbed", True)):
+        with torch.no_grad(), regard.record(layer) as seen:
+            layer(tokens, mask=masks.causal(), absorb=absorb)
+        matrices += [(f"{name}, head {head}", seen[0].weights()[0, head]) for head in range(2)]
+    return matrices
+
+
+def write_picture(picture: str, matrices: list[tuple[str, Tensor]]) -> None:
+    """Writes the matrices beside one another, each under its title, to weights-<picture>.svg."""
+    size, lines = TOKENS * CELL, []
+    for place, (title, weights) in enumerate(matrices):
+        left = 1 + place * (size + GAP)
+        lines.append(f'<text x="{left}" y="12" font-family="sans-serif" font-size="12" fill="{FRAME}">{title}</text>')
+        lines += draw_matrix(weights, left)
+    width, height = len(matrices) * (size + GAP) - GAP + 2, TITLE + size + 1
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}">'
+    text = "\n".join([head, *lines, "</svg>"]) + "\n"
+    (HERE / f"weights-{picture}.svg").write_text(text, encoding="utf-8")
+
+
 def main() -> None:
     """Writes weights-<name>.svg beside this file."""
     query, key = draw_tokens()
+    write_picture("latent", draw_latent_attention())
     for picture, matrices in PICTURES.items():
-        size, lines = TOKENS * CELL, []
-        for place, (title, name, options, causal) in enumerate(matrices):
-            left = 1 + place * (size + GAP)
+        drawn = []
+        for title, name, options, causal in matrices:
             heads = 2 if picture == "talking_heads" else 1
             mechanism, mask = build(name, heads, options), masks.causal() if causal else None
             inputs = draw_inputs(mechanism, title)
             scaled = query[:, :heads] * QUERY_SCALES.get(picture, 1.0)
             weights = mechanism.weights(scaled, key[:, :heads], mask, **inputs)[0].detach()
-            shown = weights[int(title[-1]) if heads > 1 else 0]
-            lines.append(
-                f'<text x="{left}" y="12" font-family="sans-serif" font-size="12" fill="{FRAME}">{title}</text>'
-            )
-            lines += draw_matrix(shown, left)
-        width, height = len(matrices) * (size + GAP) - GAP + 2, TITLE + size + 1
-        head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}">'
-        text = "\n".join([head, *lines, "</svg>"]) + "\n"
-        (HERE / f"weights-{picture}.svg").write_text(text, encoding="utf-8")
+            drawn.append((title, weights[int(title[-1]) if heads > 1 else 0]))
+        write_picture(picture, drawn)
 
 
 if __name__ == "__main__":

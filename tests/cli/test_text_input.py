@@ -85,6 +85,22 @@ def test_rows_without_the_column_have_a_problem(folder):
     assert third.text == 'last "quote'
 
 
+@pytest.mark.parametrize(
+    ("content", "field", "note"),
+    [
+        ("id,abstract\n1,one\n", "2", "a.csv: 'abstract', in the first row, is a text"),
+        ("id,review\n1,one\n", "2", "a.csv: 'review', in the first row, is the name of the column"),
+        ("id,review\n1,one\n", "review", ""),
+        ("2,review\n1,one\n", "2", ""),
+    ],
+)
+def test_it_is_reported_what_the_first_row_is(folder, capsys, content, field, note):
+    (folder / "a.csv").write_text(content)
+    with open_texts([], "a.csv", field) as lines:
+        assert len(list(lines)) == 1 + note.endswith("a text")
+    assert capsys.readouterr().err.strip() == note
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".tsv"])
 def test_blank_lines_of_a_table_are_left_out(folder, suffix):
     (folder / f"a{suffix}").write_text("text\n\none\n\n\ntwo\n\n")

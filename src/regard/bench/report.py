@@ -12,6 +12,7 @@ from regard.bench.crossing import Crossing, find_crossing
 from regard.bench.settings import BenchSettings
 from regard.bench.timing import Timing
 from regard.comparison import ComparisonSummary
+from regard.errors import OptionError, short_repr
 
 
 @final
@@ -90,11 +91,37 @@ class BenchReport:
     cases: tuple[BenchCase, ...]
 
     def case(self, mechanism: str, length: int) -> BenchCase:
-        """Return the case of a mechanism (its label) at a length."""
-        return next(case for case in self.cases if (case.mechanism, case.length) == (mechanism, length))
+        """Return the case of a mechanism, by its label or by a name that one label has, at a length.
+
+        Raises OptionError for a mechanism or a length that was not measured.
+        """
+        label = self._label_of(mechanism)
+        for case in self.cases:
+            if (case.mechanism, case.length) == (label, length):
+                return case
+        raise OptionError(
+            f"the length {short_repr(length)} was not measured",
+            expected=", ".join(map(str, self.settings.lengths)),
+            got=short_repr(length),
+            do="choose one of the measured lengths, report.settings.lengths",
+        )
+
+    def _label_of(self, mechanism: str) -> str:
+        labels = [one.label for one in self.mechanisms]
+        named = [one.label for one in self.mechanisms if one.name == mechanism]
+        if mechanism in labels:
+            return mechanism
+        if len(named) == 1:
+            return named[0]
+        raise OptionError(
+            f"the mechanism {short_repr(mechanism)} was {'measured with several options' if named else 'not measured'}",
+            expected="one of the labels " + ", ".join(map(repr, named or labels)),
+            got=short_repr(mechanism),
+            do="a label has the options, such as 'longformer:window=16'",
+        )
 
     def crossing(self, mechanism: str) -> Crossing:
-        """Return from which length a mechanism is faster than exact attention."""
+        """Return from which length a mechanism is faster than exact attention; ``mechanism`` as for ``case``."""
         times = [_time_or_limit(self.case(mechanism, length)) for length in self.settings.lengths]
         exact = [_time_or_limit(self.case(EXACT, length)) for length in self.settings.lengths]
         return find_crossing(self.settings.lengths, times, exact)

@@ -13,7 +13,7 @@ _DASHES = 4
 _PLOT_WIDTH, _HEIGHT = 500, 400
 _LEFT, _TOP, _BOTTOM = 70, 14, 46
 _LABEL_DISTANCE, _LABEL_GAP = 14.0, 22
-_MIN_LABEL_WIDTH, _CHARACTER_WIDTH = 168, 6.7
+_MIN_LABEL_WIDTH, _CHARACTER_WIDTH = 168, 7.8
 _LONGEST_LABEL = 48
 """Characters of a label; the titles of points have the whole name."""
 _MIN_TICKS = 3

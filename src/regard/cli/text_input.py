@@ -53,6 +53,9 @@ def open_texts(texts: list[str], data: str | None, field: str | None) -> Iterato
         return
     with closing(LineReader("-" if data is None else data, field=field)) as source:
         source.check_field()
+        note = source.describe_first_row()
+        if note is not None:
+            say(note)
         yield source
 
 

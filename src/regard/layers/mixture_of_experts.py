@@ -89,7 +89,8 @@ class MixtureOfExperts(nn.Module):
         for expert in choices.unique().tolist():
             rows, ranks = (choices == expert).nonzero(as_tuple=True)
             # Each token chooses an expert once, so no row is added to twice.
-            output = output.index_add(0, rows, self.experts(flat[rows], expert) * shares[rows, ranks, None])
+            of_rows = self.experts(flat[rows], expert) * shares[rows, ranks, None]
+            output = output.index_add(0, rows, of_rows.to(output.dtype))  # under autocast they differ
         return output.view(tokens.shape)
 
     def extra_repr(self) -> str:

@@ -39,7 +39,9 @@ def check_position(position: object) -> None:
         f"{name} is not a position inside attention",
         expected="an instance of positions.Rotary, ALiBi, T5Buckets, ShawRelative or Relative2d, or None",
         got=name,
-        do="Sinusoidal and Learned positions are added to the embeddings, before the layer",
+        do="make one, such as position=positions.Rotary(head_dim)"
+        if isinstance(position, str | type)
+        else "Sinusoidal and Learned positions are added to the embeddings, before the layer",
     )
 
 

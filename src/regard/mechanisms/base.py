@@ -361,7 +361,7 @@ class Mechanism(nn.Module, ABC):
         """Build the error for a call that the mechanism does not support."""
         do = "change the call, or choose another mechanism; dot_product supports all"
         if request.bias is not None and self.refuses(replace(request, bias=None)) is None:
-            do = 'leave out the bias, or use a position that adds none, such as "rotary"; dot_product supports all'
+            do = "leave out the bias, or use a position that adds none, such as rotary; dot_product supports all"
         elif request.mask is not None and self.refuses(replace(request, mask=None, bias=None)) is None:
             do = "regard.catalogue() lists which masks each mechanism supports; dot_product supports all"
         return RefusedError(

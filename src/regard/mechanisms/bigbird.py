@@ -13,6 +13,9 @@ random_blocks), and n for each global token.
 
 query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim). Queries are the last of the keys
 (``contract.Frame``).
+
+Blocks are drawn for the whole text. So with ``masks.causal()`` as the mask of a call, but without ``causal``, decoding
+step by step does not give what the whole text gives, and a longer text has other blocks.
 """
 
 from __future__ import annotations

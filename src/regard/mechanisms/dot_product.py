@@ -2,6 +2,9 @@
 
 Vaswani et al. 2017, equation 1. It is ``regard.attention`` as a module, so every implementation supports it. Options
 add the softcap of Gemma 2 (Gemma Team 2024, section 2) and the attention sinks of gpt-oss (OpenAI 2025, section 2).
+
+Time is queries * keys * head_dim. Memory is queries + keys where kernels compute it tile by tile, and queries * keys in
+plain torch. It takes every mask, bias and dropout.
 """
 
 from __future__ import annotations

@@ -9,7 +9,11 @@ Without decay it is the delta rule of Yang et al. 2024, "Parallelizing linear tr
 sequence length". Short convolutions, the norm and the output gate belong to the layer (``layers.GatedDeltaNet``).
 
 query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim), beta and decay (batch, heads, keys, 1).
-``LinearStateMechanism`` says which masks.
+
+Time is n * head_dim * value_dim and memory n * (head_dim + value_dim); decoding
+carries head_dim * value_dim numbers for each head, however long the text. A state has no scores, so it cannot take a
+bias or dropout of weights, nor a mask that shows other keys to other queries, beside the causal one
+(``LinearStateMechanism``).
 """
 
 from __future__ import annotations

@@ -7,7 +7,11 @@ Yang et al. 2024, "Gated linear attention transformers with hardware-efficient t
 its section 4.4, whose temperature of 16 keeps them near 1. The norm and the output gate belong to the layer.
 
 query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim), forget (batch, heads, keys, head_dim).
-``LinearStateMechanism`` says which masks.
+
+Time is n * head_dim * value_dim and memory n * (head_dim + value_dim); decoding
+carries head_dim * value_dim numbers for each head, however long the text. A state has no scores, so it cannot take a
+bias or dropout of weights, nor a mask that shows other keys to other queries, beside the causal one
+(``LinearStateMechanism``).
 """
 
 from __future__ import annotations

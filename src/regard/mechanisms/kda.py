@@ -7,7 +7,12 @@ Kimi Team 2025, "Kimi Linear: an expressive, efficient attention architecture", 
 by their L2 norm. Short convolutions, the norm and the output gate belong to the layer.
 
 query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim), beta (batch, heads, keys, 1), decay
-(batch, heads, keys, head_dim). ``LinearStateMechanism`` says which masks.
+(batch, heads, keys, head_dim).
+
+Time is n * head_dim * value_dim and memory n * (head_dim + value_dim); decoding
+carries head_dim * value_dim numbers for each head, however long the text. A state has no scores, so it cannot take a
+bias or dropout of weights, nor a mask that shows other keys to other queries, beside the causal one
+(``LinearStateMechanism``).
 """
 
 from __future__ import annotations

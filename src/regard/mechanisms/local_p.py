@@ -9,6 +9,8 @@ window alone. The Gaussian comes after it and nothing is normalised again, so we
 are counted from 0, where the paper has F = 0 and S keys. F is the first key that the query may see, so padding on the
 left changes nothing, and S is how many there are from F to the last one: hidden keys between others count. query
 (batch, heads, queries, head_dim), key (batch, heads, keys, head_dim).
+
+Time and memory are queries * keys, since every score is computed, in plain torch: there are no kernels for it.
 """
 
 from __future__ import annotations

@@ -16,6 +16,9 @@ without a rotation or a bias, these attend to the tokens themselves, with the sa
 query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim). Queries are the last of the keys
 (``contract.Frame``), and positions of global tokens are counted along the keys. The mask of a call restricts both rows;
 ``masks.causal()`` leaves the left half of the window, and global tokens before the query.
+
+A global value has head_dim numbers, so other values need ``global_tokens=[]`` or ``global_projections=False``. A trace
+cannot take ``is_global``, whose values decide how many queries are global.
 """
 
 from __future__ import annotations
@@ -172,7 +175,10 @@ class Longformer(Mechanism):
             return "is_global decides how many queries are global, so its values are needed, which a trace has not"
         size, given = request.value.shape[3], "global_value" in {*request.inputs, *request.projections}
         if given and size not in (0, self.head_dim):  # 0: the weights alone are needed
-            return f"a global value has {self.head_dim} numbers, and other values have {size}"
+            return (
+                f"a global value has {self.head_dim} numbers, and other values have {size}; "
+                "global_tokens=[] or global_projections=False takes values of any size"
+            )
         return None
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:

@@ -5,6 +5,9 @@
     luong_concat   score(q, k) = v . tanh(W [q ; k])            W (inner, 2 head_dim), v (inner), one of each per head
 
 Luong et al. 2015, section 3.1, after equation 7. None is scaled. W [q ; k] is computed as W_1 q + W_2 k once per token.
+
+Time is queries * keys * head_dim for dot and general, which are dot products with other queries, and
+queries * keys * inner, with a tanh for each product, for concat, which has the limits of ``additive``.
 """
 
 from __future__ import annotations

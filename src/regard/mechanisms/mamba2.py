@@ -9,7 +9,12 @@ heads, keys, 1) of each token. The skip connection D x, the convolution and the 
 (``layers.Mamba2Mixer``).
 
 query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim), where head_dim is the paper's state
-size; value (batch, key_heads, keys, value_dim). ``LinearStateMechanism`` says which masks.
+size; value (batch, key_heads, keys, value_dim).
+
+Time is n * head_dim * value_dim and memory n * (head_dim + value_dim); decoding
+carries head_dim * value_dim numbers for each head, however long the text. A state has no scores, so it cannot take a
+bias or dropout of weights, nor a mask that shows other keys to other queries, beside the causal one
+(``LinearStateMechanism``).
 """
 
 from __future__ import annotations

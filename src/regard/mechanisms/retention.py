@@ -8,8 +8,12 @@ decays of its heads h = 0, 1, ... from equation 8. Lightning attention (Qin et a
 The rotation of queries and keys by their positions (equation 3) is a position of the layer, ``positions.Rotary``, and
 the norm of each head and the gate around it belong to the layer as well. Distances count visible tokens.
 
-query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim). ``LinearStateMechanism`` says which
-masks.
+query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim).
+
+Time is n * head_dim * value_dim and memory n * (head_dim + value_dim); decoding
+carries head_dim * value_dim numbers for each head, however long the text. A state has no scores, so it cannot take a
+bias or dropout of weights, nor a mask that shows other keys to other queries, beside the causal one
+(``LinearStateMechanism``).
 """
 
 from __future__ import annotations

@@ -137,8 +137,8 @@ def load(
             f"{folder} has an unsupported architecture",
             expected="one of " + ", ".join(sorted(_MODELS)),
             got=f"model_type {config.model_type!r}",
-            do="load a model of a supported architecture, or this one with transformers: "
-            'import regard.hf, and from_pretrained(folder, attn_implementation="regard")',
+            do="load a model of a supported architecture; or load this one with transformers: import regard.hf, and "
+            'from_pretrained(folder, attn_implementation="regard"), if regard.hf.check(model) says that it works',
         )
     model = _MODELS[config.model_type](folder, config, dtype=dtype or torch.float32)
     if folder != adapters:

@@ -14,6 +14,7 @@ import stat
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, final
 
@@ -21,7 +22,7 @@ from regard.errors import DataError, OptionError
 from regard.text.gzip_io import GZIP_MAGIC, inner_suffix, open_raw
 from regard.text.line import MAX_LINE_BYTES, Line
 from regard.text.pipe_reader import PipeReader
-from regard.text.table_column import TABLE_SUFFIXES, describe_columns, read_column
+from regard.text.table_column import TABLE_SUFFIXES, describe_columns, describe_first_row, read_column
 from regard.text.table_rows import Row, split_csv, split_tsv
 from regard.text.tokenizer import is_unicode
 
@@ -41,6 +42,7 @@ class LineReader:
     def __init__(self, path: Path | str, *, field: str | None = None, name: str | None = None) -> None:
         self.name = name or (_STANDARD_INPUT if str(path) == "-" else str(path))
         self.field = field
+        self._path = path
         self._suffix = inner_suffix(Path(path))
         self._file = _open_standard_input() if str(path) == "-" else open_raw(Path(path))
         # A file is complete. For a pipe, ``PipeReader`` tracks how much has arrived.
@@ -90,6 +92,14 @@ class LineReader:
                 do="name the column that holds the text, or give its number from 1; "
                 "if each line is a text, let the name of the file end in .txt",
             )
+
+    def describe_first_row(self) -> str | None:
+        """Say whether the first row of a table is a text, if its column is given by number; None for other input."""
+        if self.field is None or self._suffix not in TABLE_SUFFIXES or self._pipe is not None:
+            return None
+        with closing(LineReader(self._path, name=self.name)) as again:
+            first = next(again._rows(), None)
+        return None if first is None else describe_first_row(first, self.field, self.name)
 
     def close(self) -> None:
         """Close the file; leave standard input open."""

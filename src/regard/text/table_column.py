@@ -68,6 +68,17 @@ def _find_column(first: Row, column: str, name: str) -> tuple[int, bool]:
     )
 
 
+def describe_first_row(first: Row, column: str, name: str) -> str | None:
+    """Say whether the first row is a text, which is a guess where the column is given by its number; else None."""
+    place, is_header = _find_column(first, column, name)
+    if column.strip() in (cell.strip() for cell in first.cells):
+        return None
+    if is_header and not column.strip().isdecimal():
+        return None
+    cell = repr(first.cells[place].strip()[:30])
+    return f"{name}: {cell}, in the first row, is {'the name of the column' if is_header else 'a text'}"
+
+
 def describe_columns(header: Row) -> str:
     """Name the columns of a table, for messages."""
     return ", ".join(repr(cell.strip()[:30]) for cell in header.cells[:8]) or "none"

@@ -12,6 +12,7 @@ from regard.bench.peak_memory import CaseProcess
 from regard.bench.settings import BenchSettings
 from regard.bench.tables import report_tables
 from regard.comparison import MechanismChoice
+from regard.errors import OptionError
 from script_process import run_script
 
 LENGTH, HEADS, HEAD_DIM = 53, 3, 7
@@ -43,6 +44,19 @@ def process():
 def without_processes(monkeypatch):
     """Measure no memory, as on systems that cannot fork: starting a process takes seconds."""
     monkeypatch.setattr(CaseProcess, "is_supported", lambda: False)
+
+
+@pytest.mark.parametrize("mechanism", ["longformer", "longformer:window=8"])
+def test_a_case_is_found_by_label_or_by_the_name_of_one(report, mechanism):
+    assert report.case(mechanism, 19).mechanism == "longformer:window=8"
+    assert report.crossing(mechanism) == report.crossing("longformer:window=8")
+
+
+def test_a_case_that_was_not_measured(report):
+    with pytest.raises(OptionError, match=r"'performer' was not measured(.|\n)*'longformer:window=8'"):
+        report.crossing("performer")
+    with pytest.raises(OptionError, match=r"length 20 was not measured(.|\n)*53, 19|length 20(.|\n)*19, 53"):
+        report.case("linear", 20)
 
 
 def draw_tokens():
