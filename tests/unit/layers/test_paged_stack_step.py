@@ -66,7 +66,7 @@ def run(model, *, steps=6, prompts=PROMPTS, change=None, several=None):
 
 def run_blocks(monkeypatch, model, **options):
     with monkeypatch.context() as patched:
-        patched.setattr("regard.models.causal_language_model.paged_stack_step", lambda *given: None)
+        patched.setattr("regard.models.causal_stack.paged_stack_step", lambda *given: None)
         return run(model, **options)
 
 

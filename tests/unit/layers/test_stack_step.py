@@ -56,7 +56,7 @@ def run(model, *, rows=3, prompt=11, steps=4, new=1, lengths=None, change=None):
 
 def run_blocks(monkeypatch, model, **options):
     with monkeypatch.context() as patched:
-        patched.setattr("regard.models.causal_language_model.stack_step", lambda *given: None)
+        patched.setattr("regard.models.causal_stack.stack_step", lambda *given: None)
         return run(model, **options)
 
 
