@@ -430,7 +430,7 @@ class TestResume:
 
     def test_continues_after_the_complete_parts(self, embed_after_interruption, expected):
         result = embed_after_interruption("--data", "in.txt", "-o", "out.npy", "--resume")
-        assert "resuming after 4 lines" in result.stderr
+        assert "resuming after 4 texts" in result.stderr
         assert np.load("out.npy") == pytest.approx(expected, abs=1e-6)
 
     def test_lines_appended_since_the_interruption(self, embed_after_interruption):
@@ -441,7 +441,7 @@ class TestResume:
     @pytest.mark.parametrize("lines", [["other", *LINES[1:]], LINES[:3], [*LINES[:3], "other"]])
     def test_changed_input_is_refused(self, embed_after_interruption, lines):
         write(lines)
-        with pytest.raises(OutputExistsError, match="first 4 lines"):
+        with pytest.raises(OutputExistsError, match="first 4 texts"):
             embed_after_interruption("--data", "in.txt", "-o", "out.npy", "--resume")
         assert Shards(Path("out.npy")).has_earlier_run
 

@@ -12,6 +12,7 @@ from regard.cli import text_input, view_texts
 from regard.cli.app import app
 from regard.cli.text_input import open_texts
 from regard.errors import CheckpointError, DataError, OptionError, OutputError, OutputExistsError
+from regard.text import table_rows
 
 VERBS = [("view",), ("embed",), ("translate", "--model", "none")]
 
@@ -120,6 +121,43 @@ def test_a_stray_quote_costs_its_own_line_alone(folder):
     assert found[-1].text == "a\nb"
 
 
+@pytest.mark.parametrize("rows", [2_000, 20_000])
+def test_rows_that_never_end_are_read_again_within_a_bound(folder, monkeypatch, rows):
+    """Each line closes a quote and opens the next, so that every row goes on to the end of the file."""
+    monkeypatch.setattr(table_rows, "_MAX_BYTES_AGAIN", 2**17)
+    (folder / "a.csv").write_text("id,text\n" + 'a","b\n' * rows)
+    with open_texts([], "a.csv", "text") as lines:
+        found = list(lines)
+    assert len(found) < 50
+    assert all(line.problem is not None for line in found)
+    assert f"with {rows - found[-1].number + 1:,} lines after it" in found[-1].problem.what
+
+
+def test_the_header_belongs_to_the_input_that_is_resumed(folder):
+    hashes = []
+    for header in ("note,text", "text,note"):
+        (folder / "a.csv").write_text(f"{header}\n1,2\n\n3,4\n")
+        with open_texts([], "a.csv", "text") as lines:
+            hashes.append([line.raw for line in lines])
+    assert hashes[0] == [b"note,text\n1,2\n", b"\n3,4\n"]
+    assert hashes[1] == [b"text,note\n1,2\n", b"\n3,4\n"]
+
+
+def test_blank_lines_before_a_header(folder):
+    (folder / "a.csv").write_text("\n\nid,text\n1,hello\n")
+    for field in ("text", "2"):
+        with open_texts([], "a.csv", field) as lines:
+            assert [line.text for line in lines] == ["hello"]
+    with pytest.raises(OptionError, match="'id', 'text'"), open_texts([], "a.csv", None):
+        pass
+
+
+def test_line_ends_within_a_cell_are_kept(folder):
+    (folder / "a.csv").write_bytes(b'id,text\r\n1,"x\r\ny"\r\n2,"x\ny"\r\n')
+    with open_texts([], "a.csv", "text") as lines:
+        assert [line.text for line in lines] == ["x\r\ny", "x\ny"]
+
+
 def test_a_line_that_is_not_utf8_keeps_its_quotes(folder):
     (folder / "a.csv").write_bytes(b'text,id\n"caf\xe9,\nmore",2\nfine,3\n')
     with open_texts([], "a.csv", "text") as lines:
@@ -128,7 +166,7 @@ def test_a_line_that_is_not_utf8_keeps_its_quotes(folder):
     assert (fine.number, fine.text) == (4, "fine")
 
 
-@pytest.mark.parametrize("field", ["body", "0", "3", "-1"])
+@pytest.mark.parametrize("field", ["body", "0", "3", "-1", "9" * 5000, "٣"])
 def test_a_table_without_the_column_is_refused(folder, field):
     (folder / "a.csv").write_text("id,text\n1,one\n")
     with pytest.raises(DataError, match=r"no column(.|\n)*'id', 'text'"), open_texts([], "a.csv", field) as lines:

@@ -104,7 +104,7 @@ def start_or_resume(parts: Shards, settings: dict[str, object], *, resume: bool)
     if after is not None:
         from regard.text.embedding_job import format_count
 
-        say(f"resuming after {format_count(after.lines, 'line')}")
+        say(f"resuming after {format_count(after.lines, 'text')}")
     return after
 
 

@@ -126,13 +126,7 @@ class Mask(ABC):
         if not self.depends_on_query:
             query = query[:1]
         allowed = rule(batch[:, None, None, None], head[:, None, None], query[:, None], key)
-        if allowed.dtype != torch.bool:
-            raise DtypeError(
-                f"the rule of {self!r} does not return a bool tensor",
-                expected="torch.bool, True where a query may attend",
-                got=str(allowed.dtype),
-                do="compare in mask_mod: `tensor != 0`",
-            )
+        check_rule(self, allowed)
         return allowed.reshape((1,) * (4 - allowed.dim()) + allowed.shape)
 
     def tiles(self, queries: int, keys: int, *, tile: int = 64) -> TileMap:
@@ -238,6 +232,17 @@ class Mask(ABC):
         """The fields that are compared for equality; None if a mask equals itself only."""
         fields: dict[str, Any] | None = getattr(type(self), "__dataclass_fields__", None)
         return None if fields is None else tuple(getattr(self, name) for name, field in fields.items() if field.compare)
+
+
+def check_rule(mask: Mask, allowed: Tensor) -> None:
+    """Raise DtypeError unless what the rule of a mask returned is a bool tensor."""
+    if allowed.dtype != torch.bool:
+        raise DtypeError(
+            f"the rule of {mask!r} does not return a bool tensor",
+            expected="torch.bool, True where a query may attend",
+            got=str(allowed.dtype),
+            do="compare in mask_mod: `tensor != 0`",
+        )
 
 
 def make_frame(queries: Any, keys: Any) -> Frame:

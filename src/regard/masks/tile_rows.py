@@ -76,14 +76,17 @@ class TileRows:
 
     def evaluate(self, mask: Mask) -> Int[Tensor, "tiles tile words"]:
         """Set the bits of a mask by its rule, cell by cell."""
+        from regard.masks.base import check_rule
+
         rule = self.rules.get(id(mask))
         if rule is None:
             rule = self.rules[id(mask)] = mask.mask_mod(self.frame.queries, self.frame.keys, device="cpu")
         query = self.query
         key = self.index[:, 3, None, None] * self.tile + torch.arange(self.tile, device="cpu")
         shape = query.shape[0], self.tile, self.tile
-        allowed = rule(self.batch, self.head, query, key.clamp(max=self.frame.keys - 1)).expand(shape)
-        return _pack(allowed & torch.ones(shape, dtype=torch.bool, device="cpu"))
+        allowed = rule(self.batch, self.head, query, key.clamp(max=self.frame.keys - 1))
+        check_rule(mask, allowed)
+        return _pack(allowed.expand(shape).contiguous())
 
     @property
     def _rows(self) -> Int[Tensor, "tiles tile 1"]:

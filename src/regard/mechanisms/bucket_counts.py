@@ -35,7 +35,7 @@ def split_buckets(buckets: int) -> tuple[int, ...]:
     return (2 ** (bits // 2), 2 ** (bits - bits // 2))
 
 
-def bucket_level(tokens: int) -> int:
+def choose_level(tokens: int) -> int:
     """Return the logarithm of the number of buckets for so many tokens."""
     level = 0
     while tokens >= _TOKENS_PER_BUCKET * 2 ** (level + 1):
@@ -43,11 +43,11 @@ def bucket_level(tokens: int) -> int:
     return level
 
 
-def factors_by_count(
+def choose_factors(
     frame: Frame, visible: Bool[Tensor, "#batch #heads keys"] | None
 ) -> tuple[tuple[int, ...], Int[Tensor, "#batch #heads"] | None]:
     """Return the factors of the number of buckets, if it is the same everywhere; else the logarithm of each."""
-    level = bucket_level(frame.keys)
+    level = choose_level(frame.keys)
     if visible is None:
         return split_buckets(2**level), None
     counts = visible.sum(-1)

@@ -65,7 +65,7 @@ from regard.masks.dense_mask import Keep
 from regard.masks.memo import Memo
 from regard.masks.shared_buckets import SharedBuckets
 from regard.mechanisms.base import Mechanism
-from regard.mechanisms.bucket_counts import bucket_level, check_buckets, count_buckets, factors_by_count, split_buckets
+from regard.mechanisms.bucket_counts import check_buckets, choose_factors, choose_level, count_buckets, split_buckets
 from regard.mechanisms.clean_tokens import is_false
 from regard.mechanisms.extra_input import ExtraInput
 from regard.mechanisms.locality_hash import draw_rotations, hash_tokens
@@ -337,7 +337,7 @@ class Reformer(Mechanism):
         same_for_all = parts is not None and parts.high is None and request.frame.queries == request.frame.keys
         if self.factors is None and parts is not None and same_for_all:
             visible = parts.visible_keys(request.frame, request.device)
-            factors, levels = factors_by_count(request.frame, visible)
+            factors, levels = choose_factors(request.frame, visible)
         found: dict[str, Tensor] = {}
         for name, side in (("query_buckets", request.query), ("key_buckets", request.key)):
             again = name == "key_buckets" and side is request.query and "query_buckets" not in passed
@@ -356,7 +356,7 @@ class Reformer(Mechanism):
             if levels is None:
                 return hash_tokens(tokens, self._draw(factors, tokens.device), factors)
             buckets = torch.zeros(*tokens.shape[:3], self.rounds, dtype=torch.long, device=tokens.device)
-            highest = bucket_level(tokens.shape[2])
+            highest = choose_level(tokens.shape[2])
             present = levels.unique().tolist() if has_values(levels) else range(highest + 1)
             for level in present:
                 if level > 0:
@@ -386,7 +386,7 @@ class Reformer(Mechanism):
         if has_values(of_queries) and has_values(of_keys):
             highest = int(of_keys.max()) if of_queries is of_keys else max(int(of_queries.max()), int(of_keys.max()))
             return 1 + max(0, highest)
-        by_length = 1 if self.factors is not None else 2 ** bucket_level(of_keys.shape[2])
+        by_length = 1 if self.factors is not None else 2 ** choose_level(of_keys.shape[2])
         return max(by_length, count_buckets(self._fixed_factors))
 
     def extra_repr(self) -> str:

@@ -168,8 +168,8 @@ def _check_same_lines(shards: Shards, part: int, chunk: LineChunk, file: Planned
     if shards.record(part).digest != chunk.digest:
         raise OutputExistsError(
             "the input differs from that of the interrupted run",
-            expected=f"the same first {chunk.stop:,} lines of {file.name}, to resume",
-            got="other text, or fewer lines",
+            expected=f"the same first {chunk.stop:,} texts of {file.name}, to resume",
+            got="other text, or fewer texts",
             do="resume with the same input (--resume), or start again (--overwrite)",
         )
 

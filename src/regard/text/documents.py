@@ -123,7 +123,9 @@ def _read_lines(file: Path, field: str | None, *, in_folder: bool) -> Iterator[D
     except DataError as error:
         if not in_folder:
             raise
-        yield SkippedDocument(str(file), f"a file {error.what.removeprefix(str(file)).strip()}")
+        rest = error.what.removeprefix(str(file))
+        begin = "a file" if rest != error.what else "a file cannot be read:"
+        yield SkippedDocument(str(file), f"{begin} {rest.replace(f' of {file}', '').strip()}")
 
 
 def _read_file(file: Path, *, in_folder: bool) -> DocumentOrSkipped:

@@ -212,8 +212,8 @@ def _skip_finished_lines(lines: Iterable[Line], digest: Any, after: ShardRecord 
         if digest.hexdigest() != after.digest:
             raise OutputExistsError(
                 "the input differs from that of the interrupted run",
-                expected=f"the same first {format_count(after.lines, 'line')}, to resume",
-                got="other text, or fewer lines",
+                expected=f"the same first {format_count(after.lines, 'text')}, to resume",
+                got="other text, or fewer texts",
                 do="resume with the same input (--resume), or start again (--overwrite)",
             )
     for line in rest:

@@ -22,7 +22,7 @@ from regard.errors import DataError, OptionError
 from regard.text.gzip_io import GZIP_MAGIC, inner_suffix, open_raw
 from regard.text.line import MAX_LINE_BYTES, Line
 from regard.text.pipe_reader import PipeReader
-from regard.text.table_column import TABLE_SUFFIXES, describe_columns, describe_first_row, read_column
+from regard.text.table_column import TABLE_SUFFIXES, describe_columns, describe_first_row, is_blank, read_column
 from regard.text.table_rows import Row, split_csv, split_tsv
 from regard.text.tokenizer import is_unicode
 
@@ -84,7 +84,7 @@ class LineReader:
                 do="name the field that holds the text",
             )
         if self._suffix in TABLE_SUFFIXES:
-            header = next(self._rows(), Row((), self.name))
+            header = next((row for row in self._rows() if not is_blank(row)), Row((), self.name))
             raise OptionError(
                 f"{self.name} is a table, and the column of the text is not named",
                 expected='field="..." (--field NAME)',
@@ -98,7 +98,7 @@ class LineReader:
         if self.field is None or self._suffix not in TABLE_SUFFIXES or self._pipe is not None:
             return None
         with closing(LineReader(self._path, name=self.name)) as again:
-            first = next(again._rows(), None)
+            first = next((row for row in again._rows() if not is_blank(row)), None)
         return None if first is None else describe_first_row(first, self.field, self.name)
 
     def close(self) -> None:

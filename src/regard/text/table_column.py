@@ -7,6 +7,7 @@ all day."          -> text 1: It rained,\nall day.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from regard.errors import DataError
@@ -19,6 +20,7 @@ TEXT_NAMES = (
     "text", "sentence", "content", "review", "document", "comment", "message", "tweet", "question", "body", "source",
 )  # fmt: skip
 """Names by which the column of the text is found, the usual one first."""
+_NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 def read_column(rows: Iterator[Row], column: str, name: str) -> Iterator[Line]:
@@ -29,18 +31,27 @@ def read_column(rows: Iterator[Row], column: str, name: str) -> Iterator[Line]:
     table ``name`` lacks the column.
     """
     place: int | None = None
+    before = b""
     for row in rows:
-        if not row.cells and row.problem is None:
-            continue
-        if place is None:
+        raw = before + row.raw
+        if place is None and not is_blank(row):
             place, is_header = _find_column(row, column, name)
-            if is_header:
-                continue
+        else:
+            is_header = False
+        if is_header or place is None or is_blank(row):
+            before = raw  # a change of the header is a change of the first text
+            continue
+        before = b""
         if row.problem is None and place < len(row.cells):
-            yield Line(row.number, row.place, row.raw, row.cells[place])
+            yield Line(row.number, row.place, raw, row.cells[place])
         else:
             reason = row.problem or f"the row has fewer than {place + 1} columns"
-            yield Line(row.number, row.place, row.raw, problem=_row_error(row.place, column, reason))
+            yield Line(row.number, row.place, raw, problem=_row_error(row.place, column, reason))
+
+
+def is_blank(row: Row) -> bool:
+    """Whether a row is a blank line."""
+    return not row.cells and row.problem is None
 
 
 def find_name(names: Sequence[str], usual: Sequence[str]) -> int | None:
@@ -57,7 +68,7 @@ def _find_column(first: Row, column: str, name: str) -> tuple[int, bool]:
     for candidates, wanted in ((names, column), ([one.lower() for one in names], column.lower())):
         if wanted in candidates:
             return candidates.index(wanted), True
-    if column.isdecimal() and 1 <= int(column) <= len(names):
+    if _NUMBER.fullmatch(column) and 1 <= int(column) <= len(names):
         place = int(column) - 1
         return place, find_name([names[place]], TEXT_NAMES) is not None
     raise DataError(
@@ -73,7 +84,7 @@ def describe_first_row(first: Row, column: str, name: str) -> str | None:
     place, is_header = _find_column(first, column, name)
     if column.strip() in (cell.strip() for cell in first.cells):
         return None
-    if is_header and not column.strip().isdecimal():
+    if is_header and not _NUMBER.fullmatch(column.strip()):
         return None
     cell = repr(first.cells[place].strip()[:30])
     return f"{name}: {cell}, in the first row, is {'the name of the column' if is_header else 'a text'}"

@@ -8,7 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, final
 
 from regard.text.csv_dialect import allow_long_cells, find_separator
-from regard.text.line import Line, skip_reason
+from regard.text.line import MAX_LINE_BYTES, Line, skip_reason
+
+_MAX_BYTES_AGAIN = 2**26
+"""Bytes of a file that are read again after rows that are not valid, so that time is linear in hostile files too."""
 
 
 @final
@@ -36,19 +39,24 @@ def split_csv(lines: Iterable[Line]) -> Iterator[Row]:
     """Split the lines of a CSV file into rows; a quoted cell may have several lines.
 
     The separator is a comma, or a semicolon if the first line has one and no comma. A row that is not valid is taken
-    for a stray quote in its first line: the next row begins with the next line.
+    for a stray quote in its first line: the next row begins with the next line. Lines are read again for this up to
+    ``_MAX_BYTES_AGAIN``; after that, all lines of such a row are left out, and counted in its problem.
     """
     allow_long_cells()
     source = iter(lines)
     first = next(source, None)
     if first is None:
         return
-    waiting, read = deque([first]), list[Line]()
+    waiting, read, left = deque([first]), list[Line](), _MAX_BYTES_AGAIN
 
     def texts() -> Iterator[str]:
+        size = 0
         while (line := waiting.popleft() if waiting else next(source, None)) is not None:
+            size = len(line.raw) + (size if read else 0)
             read.append(line)
-            yield _text(line) + "\n"
+            if size > MAX_LINE_BYTES:
+                raise csv.Error("a row is too long")
+            yield _text(line)
 
     while True:
         reader = csv.reader(texts(), delimiter=find_separator(_text(first)), strict=True)
@@ -58,14 +66,22 @@ def split_csv(lines: Iterable[Line]) -> Iterator[Row]:
                 read.clear()
             return
         except csv.Error as error:
-            yield _make_row([], read[:1], f"the row is not valid CSV: {_reason(error)}")
-            waiting.extendleft(reversed(read[1:]))
+            problem, again = f"the row is not valid CSV: {_reason(error)}", read[1:]
+            left -= sum(len(line.raw) for line in again)
+            if left < 0 and again:
+                problem += f"; with {len(again):,} lines after it"
+                again = []
+            yield _make_row([], read[:1], problem)
+            waiting.extendleft(reversed(again))
             read.clear()
 
 
 def _text(line: Line) -> str:
-    """The text of a line; if it cannot be decoded, the part that can, so that its quotes and separators count."""
-    return line.text if line.problem is None else line.raw.decode("utf-8", "replace").rstrip("\r\n").replace("\0", "")
+    """The text of a line with its ending; if it cannot be decoded, the part that can, so that its quotes count."""
+    ending = "\r\n" if line.raw.endswith(b"\r\n") else "\n"
+    if line.problem is None:
+        return line.text + ending
+    return line.raw.decode("utf-8", "replace").rstrip("\r\n").replace("\0", "") + ending
 
 
 def _make_row(cells: Sequence[str], lines: Sequence[Line], problem: str | None) -> Row:

@@ -41,9 +41,9 @@ RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 """Pillow's resampling filters, in the order of its numbers."""
 _READ_CHANNELS = (1, 3)
 _MAX_EDGE = 2**13
-_CROPPED_SHARE, _STRETCHED_EDGE = 224 / 256, 384
+_CROPPED_SHARE, _UNCROPPED_EDGE = 224 / 256, 384
 """What ConvNext's image processor cuts out of a picture, and the edge from which it resizes both edges instead."""
-_STRETCHED = 100
+_MAX_EDGE_RATIO = 100
 """The largest ratio of the edges of a picture whose shorter edge is resized."""
 
 
@@ -245,10 +245,10 @@ def _shorter_edge(picture: Image.Image, size: int, name: str | None) -> tuple[in
     """The (height, width) whose shorter edge is ``size``; the longer one is rounded down."""
     width, height = picture.size
     short, long = min(width, height), max(width, height)
-    if long > _STRETCHED * short or size * size * long // short > MAX_PIXELS:
+    if long > _MAX_EDGE_RATIO * short or size * size * long // short > MAX_PIXELS:
         raise DataError(
             f"{name or 'the picture'} is too long and narrow to resize its shorter edge",
-            expected=f"edges of which one is at most {_STRETCHED} times the other",
+            expected=f"edges of which one is at most {_MAX_EDGE_RATIO} times the other",
             got=f"{width:,} x {height:,} pixels",
             do="cut it, or leave it out",
         )
@@ -301,8 +301,9 @@ def _read_convnext(fields: Mapping[str, Any], path: Path) -> dict[str, Any]:
     With an ``edge`` below 384, the shorter edge is resized to edge / crop_pct, and edge x edge pixels are cut out of
     the centre; from 384 on, both edges are resized.
     """
-    size, share = fields.get("size", 384), fields.get("crop_pct", _CROPPED_SHARE)
-    edge = size.get("shortest_edge") if isinstance(size, Mapping) else size
+    size, share = fields.get("size", 384), fields.get("crop_pct")
+    share = _CROPPED_SHARE if share is None else share
+    edge = size.get("shortest_edge") if isinstance(size, Mapping) and set(size) == {"shortest_edge"} else size
     if type(edge) is not int or not isinstance(share, float | int) or not 0 < share <= 1:
         raise CheckpointError(
             f"{path} has unusable fields",
@@ -310,8 +311,15 @@ def _read_convnext(fields: Mapping[str, Any], path: Path) -> dict[str, Any]:
             got=f"size {short_repr(size)}, crop_pct {short_repr(share)}",
             do="check that the file belongs to this model",
         )
+    if fields.get("do_center_crop"):
+        raise CheckpointError(
+            f"{path} asks for a step that is not supported: a second crop",
+            expected="the crop of crop_pct alone",
+            got=f"do_center_crop, with crop_size {short_repr(fields.get('crop_size'))}",
+            do="to prepare the pixels yourself, load the model from a folder without this file",
+        )
     plain = {"resample": 3, **fields, "size": edge, "crop_pct": None}
-    if not fields.get("do_resize", True) or edge >= _STRETCHED_EDGE:
+    if not fields.get("do_resize", True) or edge >= _UNCROPPED_EDGE:
         return plain
     return plain | {"size": {"shortest_edge": int(edge / share)}, "do_center_crop": True, "crop_size": edge}
 

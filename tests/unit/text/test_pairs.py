@@ -61,25 +61,45 @@ def test_pairs_of_a_table_with_commas(tmp_path):
     assert read(write(tmp_path / "plain.csv", "Go.;Va !\n"))[0] == [("Go.", "Va !")]
 
 
+GUESSED = ["the row is taken for the names of the columns"]
+
+
 @pytest.mark.parametrize(
     ("header", "pair"),
-    [("id;en;fr", ("a", "b")), ("en;fr;id", ("1", "a")), ("fr;en;score", ("1", "a")), ("pt_BR;note;zh", ("1", "b"))],
-)
+    [("id;en;fr", ("a", "b")), ("en;fr;id", ("1", "a")), ("fr;en;score", ("1", "a")), ("pt_BR;note;zh", ("1", "b")),
+     ("no;en;fr", ("a", "b"))],
+)  # fmt: skip
 def test_header_with_two_codes_of_languages(tmp_path, header, pair):
-    assert read(write(tmp_path / "pairs.csv", f"{header}\n1;a;b\n")) == ([pair], [])
+    assert read(write(tmp_path / "pairs.csv", f"{header}\n1;a;b\n")) == ([pair], GUESSED)
 
 
 def test_header_of_two_codes_alone_is_no_pair(tmp_path):
-    assert read(write(tmp_path / "pairs.tsv", "en\tfr\nGo\tVa\n")) == ([("Go", "Va")], [])
+    assert read(write(tmp_path / "pairs.tsv", "en\tfr\nGo\tVa\n")) == ([("Go", "Va")], GUESSED)
+    assert read(write(tmp_path / "pairs.tsv", "no\tno\nyes\tsi\n")) == ([("no", "no"), ("yes", "si")], [])
+
+
+@pytest.mark.parametrize("before", ["", "\n", "\ufeff", "# not a table \xff\n"])
+def test_header_is_the_first_row_with_text(tmp_path, before):
+    path = tmp_path / "pairs.tsv"
+    path.write_bytes(before.encode("latin-1" if "\xff" in before else "utf-8") + b"id\ten\tde\n1\tHi.\tHallo.\n")
+    assert read(path, source="en", target="de")[0] == [("Hi.", "Hallo.")]
 
 
 @pytest.mark.parametrize("where", [{}, {"source": "en", "target": "fr"}])
-@pytest.mark.parametrize("header", ["id,english,french", "key,first,second,third"])
+@pytest.mark.parametrize(
+    "header", ["id,english,french", "key,first,second,third", "id,en_text,translation", "id,source,translation"]
+)
 def test_header_that_is_not_understood_is_refused(tmp_path, header, where):
     path = write(tmp_path / "pairs.csv", f"{header}\n" + ",".join("abcd"[: header.count(",") + 1]) + "\n")
     with pytest.raises(DataError, match=r"ambiguous which columns(.|\n)*--columns"):
         read(path, **where)
-    assert read(path, columns=(2, 3), **where)[0][-1] == ("b", "c")
+    assert read(path, columns=(2, 3), **where) == ([("b", "c")], GUESSED)
+
+
+def test_columns_of_other_languages_than_the_header_has_two(tmp_path):
+    path = write(tmp_path / "pairs.tsv", "en\tde\tfr\nYes.\tJa.\tOui.\n")
+    assert read(path, columns=(1, 2)) == ([("Yes.", "Ja.")], GUESSED)
+    assert read(path, columns=(2, 3), source="de") == ([("Ja.", "Oui.")], GUESSED)
 
 
 def test_columns_option_in_either_order(tmp_path):

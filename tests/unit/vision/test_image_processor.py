@@ -64,6 +64,7 @@ def test_shorter_edge_equals_transformers():
         {"size": {"shortest_edge": 29}, "crop_pct": 1.0, "resample": 2},
         {"size": 31},
         {"size": {"shortest_edge": 384}, "crop_pct": 0.5},
+        {"size": {"shortest_edge": 384}, "crop_pct": None},
         {},
         {"size": {"shortest_edge": 29}, "do_resize": False},
     ],
@@ -124,6 +125,9 @@ def test_fields_of_older_files(tmp_path, fields, expected):
     "content",
     ["", "[]", "{", '{"size": {"longest_edge": 3, "shortest_edge": 5}}', '{"size": "big"}', '{"size": -1}',
      '{"resample": 9}', '{"image_mean": [0.5]}', '{"image_std": [0.5, 0, 1]}', '{"do_pad": true}',
+     '{"image_processor_type": "ConvNextImageProcessor", "do_center_crop": true}',
+     '{"image_processor_type": "ConvNextImageProcessor", "size": {"shortest_edge": 7, "longest_edge": 9}}',
+     '{"image_processor_type": "ConvNextImageProcessor", "crop_pct": 0}',
      '{"crop_pct": 0.9}', '{"size": 1e30}', '{"image_mean": "abc"}', '{"rescale_factor": null}', '{"size": {}}'],
 )  # fmt: skip
 def test_unusable_files_are_named(tmp_path, content):

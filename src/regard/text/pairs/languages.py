@@ -22,6 +22,7 @@ _CODES = frozenset((
     "ta", "te", "tg", "th", "tl", "tr", "tt", "ug", "uk", "ur", "uz", "vi", "xh", "yi", "yo", "zh", "zu",
 ))  # fmt: skip
 """Codes of ISO 639-1 of languages with many sentence pairs."""
+_NUMBER_NAMES = ("id", "no")
 
 
 def is_kind_of(name: str, language: str) -> bool:
@@ -56,14 +57,14 @@ def find_sides(names: Sequence[str], source: str | None, target: str | None) -> 
 
 
 def find_two_codes(names: Sequence[str]) -> tuple[int, int] | None:
-    """Find the indices of two columns named by codes of languages, in their order; None unless there are just two.
+    """Find the indices of two columns named by codes of different languages; None unless there are just two.
 
-    A column "id" beside them is a number of the row, and not Indonesian.
+    Beside other columns "id" and "no" are numbers of rows, and not Indonesian and Norwegian.
     """
-    codes = [place for place, name in enumerate(names) if _normalize_name(name).partition("-")[0] in _CODES]
-    if len(codes) == 3:
-        codes = [place for place in codes if _normalize_name(names[place]) != "id"]
-    return (codes[0], codes[1]) if len(codes) == 2 else None
+    plain = [_normalize_name(name).partition("-")[0] for name in names]
+    numbers = _NUMBER_NAMES if len(names) > 2 else ()
+    codes = [place for place, name in enumerate(plain) if name in _CODES and name not in numbers]
+    return (codes[0], codes[1]) if len(codes) == 2 and plain[codes[0]] != plain[codes[1]] else None
 
 
 def _find_language(names: Sequence[str], language: str | None) -> int | None:
