@@ -272,13 +272,17 @@ def check_parent_folder(out: Path) -> None:
         )
 
 
-def unknown_name_error(kind: str, name: object, valid: Iterable[str]) -> OptionError:
-    """Build the error for a name that is not one of ``valid``; it lists all of them and suggests the closest."""
+def unknown_name_error(kind: str, name: object, valid: Iterable[str], others: str = "") -> OptionError:
+    """Build the error for a name that is not one of ``valid``; it lists all of them and suggests the closest.
+
+    ``others`` says what else there may be, at the end of the list.
+    """
     options = sorted(valid)
+    listed = ", ".join([*options, others] if others else options)
     near = get_close_matches(name, options, n=1) if isinstance(name, str) and len(name) < 80 else []
     return OptionError(
         f"unknown {kind} {short_repr(name)}",
-        expected="one of " + ", ".join(options) if options else "none: there are no such names",
+        expected=f"one of {listed}" if options else "none: there are no such names",
         got=short_repr(name),
         do=f"did you mean {near[0]!r}?" if near else "choose one from the list" if options else "leave it out",
     )

@@ -262,3 +262,10 @@ def test_every_command_uses_the_project_command_classes():
     for command in commands:
         commands += getattr(command, "commands", {}).values()
     assert {type(command).__name__ for command in commands} == {"VerbGroup", "TaskGroup", "Verb"}
+
+
+@pytest.mark.parametrize("text", ["a.txt", "./a.txt"])
+def test_a_path_as_a_text_is_reported(folder, capsys, text):
+    with open_texts([text, "one.two"], None, None) as lines:
+        assert [line.text for line in lines] == [text, "one.two"]
+    assert capsys.readouterr().err == f"{text!r} is read as a text; the texts of the file: --data {text}\n"

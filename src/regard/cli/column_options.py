@@ -13,7 +13,7 @@ Columns = Annotated[
     typer.Option(
         "--columns",
         metavar="I,J",
-        help="For TSV: numbers of the source and target columns, from 1. Default: by the header, else 1,2.",
+        help="For tables: numbers of the source and target columns, from 1. Default: by the header, else 1,2.",
         show_default=False,
     ),
 ]

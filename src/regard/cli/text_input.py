@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regard.cli.stderr import say
@@ -42,6 +43,14 @@ def is_stdin_terminal() -> bool:
     return sys.stdin is not None and sys.stdin.isatty()
 
 
+def _is_file(text: str) -> bool:
+    """Whether a text is the path of a file or folder, such as "reviews.csv": one without a dot or slash is a word."""
+    try:
+        return bool({".", "/"} & set(text)) and Path(text).exists()
+    except (OSError, ValueError):  # not a valid path
+        return False
+
+
 @contextmanager
 def open_texts(texts: list[str], data: str | None, field: str | None) -> Iterator[LineReader | list[Line]]:
     """Open the lines. Raises what ``check_text_options`` does, and DataError for an unreadable or empty file."""
@@ -49,6 +58,9 @@ def open_texts(texts: list[str], data: str | None, field: str | None) -> Iterato
 
     check_text_options(texts, data, field)
     if texts:
+        for text in texts:
+            if _is_file(text):
+                say(f"{text!r} is read as a text; the texts of the file: --data {text}")
         yield list(lines_from_arguments(texts))
         return
     with closing(LineReader("-" if data is None else data, field=field)) as source:

@@ -16,7 +16,7 @@ from regard.cli.verb import Verb
 from regard.cli.view_media import find_named_kind, show_media
 from regard.cli.view_pairs import choose_translator, read_pairs
 from regard.cli.view_texts import collect_texts, hint_at_quotes, read_texts
-from regard.errors import OptionError
+from regard.errors import DataError, OptionError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -216,6 +216,13 @@ def _find_kind(texts: list[str], pictures: list[str], model: str | None, pairs: 
         return named
     kind = find_media_kind(model)
     if kind is not None and texts and not any(map(_is_path, texts)):
+        if kind.is_name(Path(texts[0])):
+            raise DataError(
+                f"cannot read {texts[0]}",
+                expected=f"a {kind.one}",
+                got="No such file or directory",
+                do="check the path",
+            )
         raise OptionError(
             f"{model} reads {kind.several}, not texts",
             expected=f"the path of a {kind.one}, such as {kind.example}",

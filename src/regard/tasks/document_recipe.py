@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from regard.errors import check_choice, check_flag, check_kind
+from regard.errors import OptionError, check_choice, check_flag, check_kind
 from regard.tasks.low_rank_adapters import check_adapters
 from regard.tasks.recipe_fields import check_effect_on_trained_model, check_optional, check_paths, to_json_fields
+
+_SIZES = ("tiny", "small", "base")
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,13 @@ class DocumentRecipe(ABC):
         check_flag("lines", self.lines)
         check_kind("hyperparameters", self.hyperparameters, dict, do='for example hyperparameters={"layers": 4}')
         check_optional(self, texts=("model", "size", "start", "tokenizer"), counts=("vocabulary", "block", "batch"))
+        if self.model in _SIZES and self.model not in self.architectures:
+            raise OptionError(
+                f"{self.model!r} is a size, and not an architecture of {self.kind}",
+                expected=f"model (--model): one of {', '.join(self.architectures)}",
+                got=repr(self.model),
+                do=f"size={self.model!r} (--size {self.model})",
+            )
         if self.model is not None:
             check_choice(f"architecture of {self.kind}", self.model, self.architectures)
         if self.tokenizer is not None:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import csv
+import re
 
 from regard.text.line import MAX_LINE_BYTES
 
+_QUOTED = re.compile(r'"[^"]*"')
+
 
 def find_separator(line: str) -> str:
-    """A comma, or a semicolon if the first line has one and no comma."""
-    return ";" if ";" in line and "," not in line else ","
+    """The comma, semicolon or tab that the first line has most often; else a comma.
+
+    What is in quotes does not count, nor a comma before a space, which is one of a sentence.
+    """
+    plain = _QUOTED.sub("", line).replace(", ", " ")
+    return max(",;\t", key=plain.count)
 
 
 def allow_long_cells() -> None:

@@ -292,7 +292,8 @@ def _not_utf8_error(name: str, got: str) -> DataError:
         f"{name} is not UTF-8",
         expected="text in UTF-8",
         got=got,
-        do="convert the file, for example with iconv; if it is not text, choose another",
+        do="convert the file: spreadsheets often write Windows-1252, iconv -f CP1252 -t UTF-8; if it is not text, "
+        "choose another",
     )
 
 

@@ -45,8 +45,8 @@ def read_column(rows: Iterator[Row], column: str, name: str) -> Iterator[Line]:
         if row.problem is None and place < len(row.cells):
             yield Line(row.number, row.place, raw, row.cells[place])
         else:
-            reason = row.problem or f"the row has fewer than {place + 1} columns"
-            yield Line(row.number, row.place, raw, problem=_row_error(row.place, column, reason))
+            error = row.error or _row_error(row, column, f"the row has fewer than {place + 1} columns")
+            yield Line(row.number, row.place, raw, problem=error)
 
 
 def is_blank(row: Row) -> bool:
@@ -63,7 +63,7 @@ def find_name(names: Sequence[str], usual: Sequence[str]) -> int | None:
 def _find_column(first: Row, column: str, name: str) -> tuple[int, bool]:
     """Return the index of the column, and whether the first row is a header: by name, in other case, or by number."""
     if first.problem is not None:
-        raise _row_error(first.place, column, first.problem)
+        raise first.error or _row_error(first, column, first.problem)
     names, column = [cell.strip() for cell in first.cells], column.strip()
     for candidates, wanted in ((names, column), ([one.lower() for one in names], column.lower())):
         if wanted in candidates:
@@ -95,10 +95,11 @@ def describe_columns(header: Row) -> str:
     return ", ".join(repr(cell.strip()[:30]) for cell in header.cells[:8]) or "none"
 
 
-def _row_error(place: str, column: str, reason: str) -> DataError:
+def _row_error(row: Row, column: str, reason: str) -> DataError:
+    reason = row.problem or reason
     return DataError(
-        f"{place} {reason.removeprefix('the row ').removeprefix('the line ')}",
+        f"{row.place} {reason.removeprefix('the row ').removeprefix('the line ')}",
         expected=f"a row of the table, with a text in the column {column!r}",
-        got="another line",
+        got=", ".join(repr(cell[:30]) for cell in row.cells[:8]) or repr(row.raw[:60].decode("utf-8", "replace")),
         do="correct the line, or take it out",
     )

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, final
 
+from regard.errors import DataError
 from regard.text.csv_dialect import allow_long_cells, find_separator
 from regard.text.line import MAX_LINE_BYTES, Line, skip_reason
 
@@ -18,7 +19,7 @@ _MAX_BYTES_AGAIN = 2**26
 class Row(NamedTuple):
     """A row: its cells, none for a blank line; the number and the name of its first line; and its bytes.
 
-    ``problem`` is the reason to skip the row, if there is one.
+    ``problem`` is the reason to skip the row, if there is one, and ``error`` that of its first line without a text.
     """
 
     cells: Sequence[str]
@@ -26,19 +27,20 @@ class Row(NamedTuple):
     problem: str | None = None
     number: int = 1
     raw: bytes = b""
+    error: DataError | None = None
 
 
 def split_tsv(lines: Iterable[Line]) -> Iterator[Row]:
     """Split the lines of a TSV file into rows; quotes have no meaning."""
     for line in lines:
         problem = None if line.problem is None else skip_reason(line)
-        yield Row(line.text.split("\t") if line.text else [], line.name, problem, line.number, line.raw)
+        yield Row(line.text.split("\t") if line.text else [], line.name, problem, line.number, line.raw, line.problem)
 
 
 def split_csv(lines: Iterable[Line]) -> Iterator[Row]:
     """Split the lines of a CSV file into rows; a quoted cell may have several lines.
 
-    The separator is a comma, or a semicolon if the first line has one and no comma. A row that is not valid is taken
+    The separator follows from the first line (``find_separator``). A row that is not valid is taken
     for a stray quote in its first line: the next row begins with the next line. Lines are read again for this up to
     ``_MAX_BYTES_AGAIN``; after that, all lines of such a row are left out, and counted in its problem.
     """
@@ -85,9 +87,11 @@ def _text(line: Line) -> str:
 
 
 def _make_row(cells: Sequence[str], lines: Sequence[Line], problem: str | None) -> Row:
-    broken = (skip_reason(line) for line in lines if line.problem is not None)
-    first = lines[0]
-    return Row(cells, first.name, next(broken, problem), first.number, b"".join(line.raw for line in lines))
+    broken = next((line for line in lines if line.problem is not None), None)
+    first, raw = lines[0], b"".join(line.raw for line in lines)
+    if broken is None:
+        return Row(cells, first.name, problem, first.number, raw)
+    return Row(cells, first.name, skip_reason(broken), first.number, raw, broken.problem)
 
 
 def _reason(error: csv.Error) -> str:

@@ -42,6 +42,8 @@ _SNAPSHOT_OR_PARTIAL_NAME = re.compile(r"step-\d+\.safetensors|\.step-.+\.partia
 _RUN_ADVICE = (
     "restore it from a copy, or start again with overwrite=True (--overwrite): without it the checkpoints are unusable"
 )
+_LIMIT_ADVICE = "; a cosine schedule ends with its run, so the limit of such a run cannot be changed"
+_SCHEDULE_ADVICE = dict.fromkeys(("steps", "epochs", "minutes"), _LIMIT_ADVICE)
 _SNAPSHOT_ADVICE = "restore it from a copy, or fine-tune the best model so far: --model OUT, with another --out"
 _SAMPLES_HEADING = re.compile(rb"^step (\d+)\r?$", re.MULTILINE)
 """The line before the samples of a step, in samples.txt."""
@@ -146,7 +148,8 @@ class RunFolder:
                 f"the run in {self.path} was started with another {name}",
                 expected=str(before.get(name)),
                 got=str(value),
-                do="resume with the same settings and data, or start again with overwrite=True (--overwrite)",
+                do="resume with the same settings and data, or start again with overwrite=True (--overwrite)"
+                + _SCHEDULE_ADVICE.get(name.rpartition(".")[2], ""),
             )
 
     def read_setting(self, name: str) -> Any:

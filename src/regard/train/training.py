@@ -183,7 +183,7 @@ def _check_output(out: Path, folder: RunFolder, *, resume: bool, overwrite: bool
             f"there is no run in {folder.path} to resume",
             expected="the folder of a run that was started",
             got="no such folder" if not folder.path.exists() else "a folder without run.json",
-            do="check out (--out), or leave out resume=True (--resume) to start a new run",
+            do="check the folder (--out); or leave out resume=True (--resume) to start a new run",
         )
     if folder.has_run and not (resume or overwrite):
         raise OutputExistsError(

@@ -67,7 +67,7 @@ GUESSED = ["the row is taken for the names of the columns"]
 @pytest.mark.parametrize(
     ("header", "pair"),
     [("id;en;fr", ("a", "b")), ("en;fr;id", ("1", "a")), ("fr;en;score", ("1", "a")), ("pt_BR;note;zh", ("1", "b")),
-     ("no;en;fr", ("a", "b"))],
+     ("no;en;fr", ("a", "b")), ("id;English;French", ("a", "b")), ("French;English;id", ("1", "a"))],
 )  # fmt: skip
 def test_header_with_two_codes_of_languages(tmp_path, header, pair):
     assert read(write(tmp_path / "pairs.csv", f"{header}\n1;a;b\n")) == ([pair], GUESSED)
@@ -87,13 +87,31 @@ def test_header_is_the_first_row_with_text(tmp_path, before):
 
 @pytest.mark.parametrize("where", [{}, {"source": "en", "target": "fr"}])
 @pytest.mark.parametrize(
-    "header", ["id,english,french", "key,first,second,third", "id,en_text,translation", "id,source,translation"]
+    "header", ["id,klingon,elvish", "key,first,second,third", "id,text,translation", "id,sentence,translation"]
 )
 def test_header_that_is_not_understood_is_refused(tmp_path, header, where):
     path = write(tmp_path / "pairs.csv", f"{header}\n" + ",".join("abcd"[: header.count(",") + 1]) + "\n")
     with pytest.raises(DataError, match=r"ambiguous which columns(.|\n)*--columns"):
         read(path, **where)
     assert read(path, columns=(2, 3), **where) == ([("b", "c")], GUESSED)
+
+
+def test_header_of_names_of_languages(tmp_path):
+    path = write(tmp_path / "pairs.csv", "id,English,Mandarin,German\n7,Yes.,Shi.,Ja.\n")
+    assert read(path, source="de", target="en") == ([("Ja.", "Yes.")], [])
+    assert read(write(tmp_path / "two.csv", "Original,Translation\nYes.,Ja.\n")) == ([("Yes.", "Ja.")], [])
+
+
+def test_numbers_of_rows_are_no_source(tmp_path):
+    path = write(tmp_path / "pairs.csv", "17,Yes.,Oui.\n18,No.,Non.\n")
+    with pytest.raises(DataError, match=r"ambiguous which columns(.|\n)*'17', 'Yes.'"):
+        read(path)
+    assert read(path, columns=(2, 3)) == ([("Yes.", "Oui."), ("No.", "Non.")], [])
+
+
+def test_separators_of_spreadsheets(tmp_path):
+    for name, line in (("a", "Yes, I do.;Oui."), ("b", "Yes, I do.\tOui."), ("c", '"Yes, I do.",Oui.')):
+        assert read(write(tmp_path / f"{name}.csv", f"{line}\n")) == ([("Yes, I do.", "Oui.")], [])
 
 
 def test_columns_of_other_languages_than_the_header_has_two(tmp_path):

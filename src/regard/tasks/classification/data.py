@@ -31,7 +31,7 @@ def split_texts(
     texts = read_and_report_labelled(recipe.data, recipe.where, say)
     plain = [normalize_text(one.text) for one in texts]
     _report_conflicts(plain, texts, say)
-    if recipe.where.columns is None:
+    if recipe.where.columns is None or all(isinstance(one, int) for one in recipe.where.columns):
         _report_unknown_headers(texts, say)
     if recipe.validation:
         validation = read_and_report_labelled(recipe.validation, recipe.where, say)
@@ -49,7 +49,8 @@ def split_texts(
             "there are too few different texts to hold some out for validation",
             expected="at least 2 different texts of a label",
             got=f"{len(texts)} texts",
-            do="give more texts, or validation texts: validation=... (--valid)",
+            do="give more texts, or validation texts: validation=... (--valid); if the columns of text and label are "
+            "swapped, name them, the text first: columns=... (--columns)",
         )
     say(f"texts: {len(training):,} for training; {len(validation):,} held out for validation, of each label alike")
     return training, validation

@@ -22,7 +22,7 @@ def load_start(recipe: TranslationRecipe) -> EncoderDecoder | None:
     if recipe.start is None:
         return None
     if Path(recipe.start).name == recipe.start and not Path(recipe.start).expanduser().is_dir():
-        raise unknown_name_error("model to train", recipe.start, (*KINDS, "or a model's folder"))
+        raise unknown_name_error("model to train", recipe.start, KINDS, "or the folder of a model")
     translator = Translator.load(recipe.start, prefix=recipe.prefix)
     translator.model.metadata = {**translator.model.metadata, "prefix": translator.prefix}
     return translator.model

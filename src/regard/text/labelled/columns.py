@@ -52,7 +52,7 @@ def find_columns(first: Sequence[str], columns: Columns | None, place: str) -> t
         f"it is ambiguous which columns of {place} hold the text and the label",
         expected='columns named "text" and "label", or two columns without names, the text first',
         got=f"{len(first)} columns: " + ", ".join(repr(cell[:30]) for cell in first[:8]),
-        do='name the two, or give their numbers: columns=("text", "label") (--columns text,label or --columns 1,2)',
+        do="name the two, the text first, or give their numbers: columns=(2, 1) (--columns NAME,NAME or --columns 2,1)",
     )
 
 
@@ -78,7 +78,7 @@ def _is_column(one: object) -> bool:
 
 
 def _is_header(first: Sequence[str], text: int, label: int) -> bool:
-    """Whether the first row names the columns, which were given by number."""
+    """Whether the first row names the columns, which were given by number: one of the two names is enough."""
     if max(text, label) >= len(first):
         return False
-    return find_name([first[text]], TEXT_NAMES) is not None and find_name([first[label]], LABEL_NAMES) is not None
+    return find_name([first[text]], TEXT_NAMES) is not None or find_name([first[label]], LABEL_NAMES) is not None

@@ -15,7 +15,7 @@ from regard.text.table_rows import Row, split_csv, split_tsv
 def read_csv(path: Path, *, columns: Columns | None, split: bool) -> Iterator[LabelledOrSkipped]:
     """Read the texts of a CSV file, plain or gzip; a quoted cell may have several lines. See ``read_tsv``.
 
-    The separator is a comma, or a semicolon if the first line has one and no comma.
+    The separator is a comma, a semicolon or a tab, whichever the first line has most often.
     """
     return _read_rows(read_csv_rows(path), columns, split, str(path))
 

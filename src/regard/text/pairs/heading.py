@@ -1,7 +1,7 @@
 """The columns of source and target of a table, and whether its first row is a heading, with the names of the columns.
 
-Columns are named for certain by the languages that are known, or by words such as "source" and "target". Two codes of
-languages that nobody asked for, and three or more single words, are a guess, which is reported.
+Columns are named for certain by the languages that are known, or by words such as "source" and "target". Two codes or
+names of languages that were not asked for, and three or more single words, are a guess, which is reported.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def read_heading(
             return Heading(named, is_heading=True)
         if codes is not None:
             return Heading(codes, is_heading=True, is_guess=True)
-        if _are_names(cells):
+        if _are_names(cells) or _begins_with_number(cells):
             raise _ambiguous_error(cells, place)
         return Heading((1, 2), is_heading=_are_sides(cells, (1, 2), source, target))
     if _are_sides(cells, columns, source, target) or (named is not None and set(named) == set(columns)):
@@ -73,6 +73,11 @@ def _are_names(cells: Sequence[str]) -> bool:
     return len(cells) >= 3 and all(_NAME.fullmatch(cell.strip()) for cell in cells)
 
 
+def _begins_with_number(cells: Sequence[str]) -> bool:
+    """Whether the first of three or more columns has a number, such as that of the row, and so no sentence."""
+    return len(cells) >= 3 and cells[0].strip().isdecimal()
+
+
 def _are_sides(cells: Sequence[str], columns: tuple[int, int], source: str | None, target: str | None) -> bool:
     """Whether both columns have the name of a side."""
     return max(columns) <= len(cells) and all(_is_side_name(cells[one - 1], source, target) for one in columns)
@@ -89,5 +94,6 @@ def _ambiguous_error(cells: Sequence[str], place: str) -> DataError:
         f"it is ambiguous which columns of the table hold the sentence and its translation: {place}",
         expected='columns named "source" and "target", or by the two languages; or the numbers of the columns',
         got=", ".join(repr(cell.strip()[:30]) for cell in cells[:8]),
-        do="give the numbers of the two columns, the source first: columns=(2, 3) (--columns 2,3)",
+        do="give the numbers of the two columns, the source first: columns=(2, 3) (--columns 2,3); or the languages, "
+        "if they name the columns: --source en --target fr",
     )

@@ -11,6 +11,7 @@ USUAL_SIDE_NAMES = (
     ("source", "tgt"),
     ("source", "trg"),
     ("src", "target"),
+    ("original", "translation"),
 )
 """Usual (source, target) names of fields and columns that are not named by language."""
 
@@ -22,12 +23,23 @@ _CODES = frozenset((
     "ta", "te", "tg", "th", "tl", "tr", "tt", "ug", "uk", "ur", "uz", "vi", "xh", "yi", "yo", "zh", "zu",
 ))  # fmt: skip
 """Codes of ISO 639-1 of languages with many sentence pairs."""
+_NAMES = {
+    "arabic": "ar", "bengali": "bn", "bulgarian": "bg", "catalan": "ca", "chinese": "zh", "croatian": "hr",
+    "czech": "cs", "danish": "da", "dutch": "nl", "english": "en", "estonian": "et", "finnish": "fi", "french": "fr",
+    "german": "de", "greek": "el", "hebrew": "he", "hindi": "hi", "hungarian": "hu", "icelandic": "is",
+    "indonesian": "id", "irish": "ga", "italian": "it", "japanese": "ja", "korean": "ko", "latin": "la",
+    "latvian": "lv", "lithuanian": "lt", "malay": "ms", "norwegian": "no", "persian": "fa", "polish": "pl",
+    "portuguese": "pt", "romanian": "ro", "russian": "ru", "serbian": "sr", "slovak": "sk", "slovenian": "sl",
+    "spanish": "es", "swahili": "sw", "swedish": "sv", "tamil": "ta", "thai": "th", "turkish": "tr",
+    "ukrainian": "uk", "urdu": "ur", "vietnamese": "vi", "welsh": "cy",
+}  # fmt: skip
+"""Codes of languages by their English names."""
 _NUMBER_NAMES = ("id", "no")
 
 
 def is_kind_of(name: str, language: str) -> bool:
-    """Whether ``name`` is the language or a variant of it: "en-GB" and "en_GB" are kinds of "en"."""
-    name, language = _normalize_name(name), _normalize_name(language)
+    """Whether ``name`` is the language or a variant of it: "en-GB", "en_GB" and "English" are kinds of "en"."""
+    name, language = _to_code(name), _to_code(language)
     return name == language or name.startswith(language + "-")
 
 
@@ -61,7 +73,7 @@ def find_two_codes(names: Sequence[str]) -> tuple[int, int] | None:
 
     Beside other columns "id" and "no" are numbers of rows, and not Indonesian and Norwegian.
     """
-    plain = [_normalize_name(name).partition("-")[0] for name in names]
+    plain = [_to_code(name).partition("-")[0] for name in names]
     numbers = _NUMBER_NAMES if len(names) > 2 else ()
     codes = [place for place, name in enumerate(plain) if name in _CODES and name not in numbers]
     return (codes[0], codes[1]) if len(codes) == 2 and plain[codes[0]] != plain[codes[1]] else None
@@ -74,6 +86,12 @@ def _find_language(names: Sequence[str], language: str | None) -> int | None:
     exact = [place for place, name in enumerate(names) if _normalize_name(name) == _normalize_name(language)]
     places = exact or [place for place, name in enumerate(names) if is_kind_of(name, language)]
     return places[0] if len(places) == 1 else None
+
+
+def _to_code(name: str) -> str:
+    """The code of a language by its English name, such as "en" for English; other names in the form of codes."""
+    plain = _normalize_name(name)
+    return _NAMES.get(plain, plain)
 
 
 def _normalize_name(name: str) -> str:
