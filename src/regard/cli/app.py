@@ -133,7 +133,7 @@ def _prepare_streams() -> None:
 def _run() -> None:
     """Run the verb and flush its output here: a flush after ``main`` could fail where no error is caught."""
     try:
-        app()
+        app(prog_name="regard")  # also as python -m regard, whose name is no variable of a shell
     except SystemExit:
         sys.stdout.flush()
         raise
