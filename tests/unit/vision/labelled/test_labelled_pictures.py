@@ -60,7 +60,7 @@ def test_parts_of_a_set_are_not_labels(tmp_path):
     assert are_pictures([tmp_path])
     with pytest.raises(DataError, match="parts of a data set") as caught:
         list(read_labelled_pictures([tmp_path]))
-    assert f"--data {tmp_path / 'train'} --valid {tmp_path / 'test'}" in str(caught.value)
+    assert f"--data {tmp_path / 'train'}, and in training --valid {tmp_path / 'test'}" in str(caught.value)
     assert len(read(tmp_path / "train")[0]) == 6
 
 
