@@ -12,8 +12,6 @@ from regard.bench.report import BenchCase, BenchedMechanism, BenchReport
 from regard.format_share import format_share
 
 _OWN_EQUATION, _UNTRAINED, _LEFT_OUT, _CAUSAL = "*", "†", "‡", "§"
-
-
 _UNSTEADY = 2.0
 """The ratio of the quartiles of a time from which a report warns of other load."""
 
@@ -64,20 +62,24 @@ def _time_table(report: BenchReport) -> Table:
         for one in report.mechanisms
     )
     calls = "a call with its gradients" if report.settings.backward else "a call"
-    times = [case.time for case in report.cases if case.time is not None]
-    unsteady = sum(time.high > _UNSTEADY * time.low for time in times)
-    warning = (
-        f" {unsteady} of {len(times)} times are unsteady: a quarter of the turns took more than twice as long as "
-        "another. Other programs use the processor; repeat it when they have ended, or with more --seconds."
-        if unsteady
-        else ""
-    )
     return Table(
         "Time",
         ("mechanism", *(f"{length:,}" for length in lengths), f"faster than {EXACT}"),
         rows,
         f"Median time of {calls}, by number of tokens. The last column is the length from which it is faster than "
-        "exact attention, interpolated between measured lengths on logarithmic scales." + warning,
+        "exact attention, interpolated between measured lengths on logarithmic scales." + _warn_of_other_load(report),
+    )
+
+
+def _warn_of_other_load(report: BenchReport) -> str:
+    """Write a sentence about times whose quartiles are far apart; "" if there are none."""
+    times = [case.time for case in report.cases if case.time is not None]
+    unsteady = sum(time.high > _UNSTEADY * time.low for time in times)
+    if not unsteady:
+        return ""
+    return (
+        f" {unsteady} of {len(times)} times are unsteady: a quarter of the turns took more than twice as long as "
+        "another. Other programs use the processor; repeat it when they have ended, or with more --seconds."
     )
 
 

@@ -43,10 +43,10 @@ def is_stdin_terminal() -> bool:
     return sys.stdin is not None and sys.stdin.isatty()
 
 
-def _is_file(text: str) -> bool:
-    """Whether a text is the path of a file or folder, such as "reviews.csv": one without a dot or slash is a word."""
+def is_path(text: str) -> bool:
+    """Whether there is a file or folder with this path."""
     try:
-        return bool({".", "/"} & set(text)) and Path(text).exists()
+        return Path(text).exists()
     except (OSError, ValueError):  # not a valid path
         return False
 
@@ -59,7 +59,7 @@ def open_texts(texts: list[str], data: str | None, field: str | None) -> Iterato
     check_text_options(texts, data, field)
     if texts:
         for text in texts:
-            if _is_file(text):
+            if {".", "/"} & set(text) and is_path(text):  # without a dot or slash it is a word
                 say(f"{text!r} is read as a text; the texts of the file: --data {text}")
         yield list(lines_from_arguments(texts))
         return

@@ -12,6 +12,7 @@ from regard.cli.completion import complete_mechanism
 from regard.cli.media_input import find_media_kind
 from regard.cli.progress import count_progress, indeterminate_progress
 from regard.cli.shared_options import DEFAULT_MODEL, Data, Field, ModelName, Overwrite, Prefix, Truncate
+from regard.cli.text_input import is_path
 from regard.cli.verb import Verb
 from regard.cli.view_media import find_named_kind, show_media
 from regard.cli.view_pairs import choose_translator, read_pairs
@@ -215,7 +216,7 @@ def _find_kind(texts: list[str], pictures: list[str], model: str | None, pairs: 
     if named is not None or model is None or pairs:
         return named
     kind = find_media_kind(model)
-    if kind is not None and texts and not any(map(_is_path, texts)):
+    if kind is not None and texts and not any(map(is_path, texts)):
         if kind.is_name(Path(texts[0])):
             raise DataError(
                 f"cannot read {texts[0]}",
@@ -230,13 +231,6 @@ def _find_kind(texts: list[str], pictures: list[str], model: str | None, pairs: 
             do=f'regard view {kind.example} --model {model}, or leave --model out: regard view "..."',
         )
     return kind
-
-
-def _is_path(text: str) -> bool:
-    try:
-        return Path(text).exists()
-    except (OSError, ValueError):  # not a valid path
-        return False
 
 
 def _check_only_media(names: set[str], kind: MediaKind) -> None:

@@ -39,12 +39,12 @@ class TileRows:
 
     @property
     def batch(self) -> Int[Tensor, "tiles 1 1"]:
-        """The batch entry of each tile."""
+        """The batch entry of each tile, from 0."""
         return self.index[:, 0, None, None]
 
     @property
     def head(self) -> Int[Tensor, "tiles 1 1"]:
-        """The head of each tile."""
+        """The head of each tile, from 0; 0 for a mask that is the same in all heads."""
         return self.index[:, 1, None, None]
 
     @property

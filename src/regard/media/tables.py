@@ -25,7 +25,7 @@ from regard.text.gzip_io import inner_suffix
 from regard.text.labelled.columns import LABEL_NAMES, Columns
 from regard.text.labelled.labelled_text import labels_of_value
 from regard.text.labelled.read import JSON_SUFFIXES
-from regard.text.labelled.tables import read_csv_rows, read_tsv_rows
+from regard.text.labelled.tables import read_rows as read_table_rows
 from regard.text.line import skip_reason
 from regard.text.line_reader import LineReader
 from regard.text.table_column import TABLE_SUFFIXES, TEXT_NAMES, find_name
@@ -136,7 +136,7 @@ def _cell_rows(
 ) -> Iterator[FileRow | SkippedFile]:
     places: tuple[int, int] | None = None
     width = 0
-    for row in read_csv_rows(path) if inner_suffix(path) == ".csv" else read_tsv_rows(path):
+    for row in read_table_rows(path):
         cells = row.cells
         if row.problem is not None or not any(cell.strip() for cell in cells):
             yield SkippedFile(row.place, row.problem or "the line is blank")

@@ -84,7 +84,7 @@ class LineReader:
                 do="name the field that holds the text",
             )
         if self._suffix in TABLE_SUFFIXES:
-            header = next((row for row in self._rows() if not is_blank(row)), Row((), self.name))
+            header = self._first_row() or Row((), self.name)
             raise OptionError(
                 f"{self.name} is a table, and the column of the text is not named",
                 expected='field="..." (--field NAME)',
@@ -98,7 +98,7 @@ class LineReader:
         if self.field is None or self._suffix not in TABLE_SUFFIXES or self._pipe is not None:
             return None
         with closing(LineReader(self._path, name=self.name)) as again:
-            first = next((row for row in again._rows() if not is_blank(row)), None)
+            first = again._first_row()
         return None if first is None else describe_first_row(first, self.field, self.name)
 
     def close(self) -> None:
@@ -130,13 +130,16 @@ class LineReader:
 
     def __iter__(self) -> Iterator[Line]:
         if self.field is not None and self._suffix in TABLE_SUFFIXES:
-            return read_column(self._rows(), self.field, self.name)
+            return read_column(self.rows(), self.field, self.name)
         return self._lines(self.field)
 
-    def _rows(self) -> Iterator[Row]:
-        """The rows of a table."""
+    def rows(self) -> Iterator[Row]:
+        """Split the file into the rows of a table: with quotes if it is a .csv, else at tabs."""
         lines = self._lines(None)
         return split_csv(lines) if self._suffix == ".csv" else split_tsv(lines)
+
+    def _first_row(self) -> Row | None:
+        return next((row for row in self.rows() if not is_blank(row)), None)
 
     def _lines(self, field: str | None) -> Iterator[Line]:
         """The lines of the file, each with its text, which is in a ``field`` of JSON if there is one."""

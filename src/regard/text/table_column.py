@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple, final
 
 from regard.errors import DataError
 from regard.text.line import Line
@@ -30,18 +31,18 @@ def read_column(rows: Iterator[Row], column: str, name: str) -> Iterator[Line]:
     cell is a usual name of a column of texts. The number of a text is that of its first line. Raises DataError if the
     table ``name`` lacks the column.
     """
-    place: int | None = None
-    before = b""
+    found: _Column | None = None
+    before: list[bytes] = []  # a change of the header is a change of the first text
     for row in rows:
-        raw = before + row.raw
-        if place is None and not is_blank(row):
-            place, is_header = _find_column(row, column, name)
-        else:
-            is_header = False
-        if is_header or place is None or is_blank(row):
-            before = raw  # a change of the header is a change of the first text
+        before.append(row.raw)
+        if is_blank(row):
             continue
-        before = b""
+        if found is None:
+            found = _find_column(row, column, name)
+            if found.has_header:
+                continue
+        raw, place = b"".join(before), found.place
+        before.clear()
         if row.problem is None and place < len(row.cells):
             yield Line(row.number, row.place, raw, row.cells[place])
         else:
@@ -60,17 +61,26 @@ def find_name(names: Sequence[str], usual: Sequence[str]) -> int | None:
     return next((lowered.index(name) for name in usual if name in lowered), None)
 
 
-def _find_column(first: Row, column: str, name: str) -> tuple[int, bool]:
-    """Return the index of the column, and whether the first row is a header: by name, in other case, or by number."""
+@final
+class _Column(NamedTuple):
+    """The index of a column; whether the first row is a header; and whether that is a guess."""
+
+    place: int
+    has_header: bool
+    is_guess: bool = False
+
+
+def _find_column(first: Row, column: str, name: str) -> _Column:
+    """Find the column by its name, by its name in other case, or by its number, where a header is a guess."""
     if first.problem is not None:
         raise first.error or _row_error(first, column, first.problem)
     names, column = [cell.strip() for cell in first.cells], column.strip()
     for candidates, wanted in ((names, column), ([one.lower() for one in names], column.lower())):
         if wanted in candidates:
-            return candidates.index(wanted), True
+            return _Column(candidates.index(wanted), has_header=True)
     if _NUMBER.fullmatch(column) and 1 <= int(column) <= len(names):
         place = int(column) - 1
-        return place, find_name([names[place]], TEXT_NAMES) is not None
+        return _Column(place, find_name([names[place]], TEXT_NAMES) is not None, is_guess=True)
     raise DataError(
         f"{name} has no column {column!r}",
         expected=f"{column!r} in the first line, or a number from 1 to {len(names)}",
@@ -81,13 +91,11 @@ def _find_column(first: Row, column: str, name: str) -> tuple[int, bool]:
 
 def describe_first_row(first: Row, column: str, name: str) -> str | None:
     """Say whether the first row is a text, which is a guess where the column is given by its number; else None."""
-    place, is_header = _find_column(first, column, name)
-    if column.strip() in (cell.strip() for cell in first.cells):
+    found = _find_column(first, column, name)
+    if not found.is_guess:
         return None
-    if is_header and not _NUMBER.fullmatch(column.strip()):
-        return None
-    cell = repr(first.cells[place].strip()[:30])
-    return f"{name}: {cell}, in the first row, is {'the name of the column' if is_header else 'a text'}"
+    cell = repr(first.cells[found.place].strip()[:30])
+    return f"{name}: {cell}, in the first row, is {'the name of the column' if found.has_header else 'a text'}"
 
 
 def describe_columns(header: Row) -> str:

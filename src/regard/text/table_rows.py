@@ -49,6 +49,7 @@ def split_csv(lines: Iterable[Line]) -> Iterator[Row]:
     first = next(source, None)
     if first is None:
         return
+    separator = find_separator(_text(first))
     waiting, read, left = deque([first]), list[Line](), _MAX_BYTES_AGAIN
 
     def texts() -> Iterator[str]:
@@ -61,7 +62,7 @@ def split_csv(lines: Iterable[Line]) -> Iterator[Row]:
             yield _text(line)
 
     while True:
-        reader = csv.reader(texts(), delimiter=find_separator(_text(first)), strict=True)
+        reader = csv.reader(texts(), delimiter=separator, strict=True)
         try:
             for cells in reader:
                 yield _make_row(cells, read, None)

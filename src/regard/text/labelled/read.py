@@ -13,10 +13,11 @@ from regard.text.labelled.columns import Columns, check_columns
 from regard.text.labelled.folders import read_folder
 from regard.text.labelled.json_lines import read_json_lines
 from regard.text.labelled.labelled_text import LabelledOrSkipped, LabelledText
-from regard.text.labelled.tables import read_csv, read_tsv
+from regard.text.labelled.tables import read_table
 from regard.text.skip_counts import SkipCounts
+from regard.text.table_column import TABLE_SUFFIXES
 
-_CSV_SUFFIXES, _TSV_SUFFIXES, JSON_SUFFIXES = (".csv",), (".tsv", ".tab"), (".jsonl", ".ndjson")
+JSON_SUFFIXES = (".jsonl", ".ndjson")
 FORMATS = "FILE.csv, FILE.tsv, FILE.jsonl, or a folder with one folder of texts per label"
 _UNSUPPORTED_FORMATS = {
     (".xls", ".xlsx", ".ods", ".parquet"): "save it as comma-separated values, FILE.csv",
@@ -57,10 +58,8 @@ def read_labelled(paths: Sequence[Path], where: LabelFormat = LabelFormat()) -> 
     for path in paths:
         if path.is_dir():
             yield from read_folder(path, split=split)
-        elif inner_suffix(path) in _CSV_SUFFIXES:
-            yield from read_csv(path, columns=where.columns, split=split)
-        elif inner_suffix(path) in _TSV_SUFFIXES:
-            yield from read_tsv(path, columns=where.columns, split=split)
+        elif inner_suffix(path) in TABLE_SUFFIXES:
+            yield from read_table(path, columns=where.columns, split=split)
         else:
             yield from read_json_lines(path, columns=where.columns, split=split)
 
@@ -94,7 +93,7 @@ def _check_format(path: Path) -> None:
     """Raise DataError for a missing file, OptionError for an unknown format."""
     suffix = inner_suffix(path)
     do = next((do for suffixes, do in _UNSUPPORTED_FORMATS.items() if suffix in suffixes), None)
-    known = suffix in (*_CSV_SUFFIXES, *_TSV_SUFFIXES, *JSON_SUFFIXES)
+    known = suffix in (*TABLE_SUFFIXES, *JSON_SUFFIXES)
     if not path.is_dir() and not known:
         do = do or "give the file the suffix of its format"
         raise OptionError(

@@ -9,24 +9,16 @@ from pathlib import Path
 from regard.text.labelled.columns import Columns, find_columns
 from regard.text.labelled.labelled_text import LabelledOrSkipped, SkippedText, labels_of_cell, make_labelled
 from regard.text.line_reader import LineReader
-from regard.text.table_rows import Row, split_csv, split_tsv
+from regard.text.table_rows import Row
 
 
-def read_csv(path: Path, *, columns: Columns | None, split: bool) -> Iterator[LabelledOrSkipped]:
-    """Read the texts of a CSV file, plain or gzip; a quoted cell may have several lines. See ``read_tsv``.
-
-    The separator is a comma, a semicolon or a tab, whichever the first line has most often.
-    """
-    return _read_rows(read_csv_rows(path), columns, split, str(path))
-
-
-def read_tsv(path: Path, *, columns: Columns | None, split: bool) -> Iterator[LabelledOrSkipped]:
-    """Read the texts of a TSV file, plain or gzip; quotes have no meaning.
+def read_table(path: Path, *, columns: Columns | None, split: bool) -> Iterator[LabelledOrSkipped]:
+    """Read the texts of a table, plain or gzip: see ``LineReader.rows``.
 
     ``columns`` are those of text and label, by name or by number from 1; None finds them in the header, or takes the
     first two. ``split`` says whether a cell may hold several labels. Raises DataError if the columns are ambiguous.
     """
-    return _read_rows(read_tsv_rows(path), columns, split, str(path))
+    return _read_rows(read_rows(path), columns, split, str(path))
 
 
 def _read_rows(rows: Iterator[Row], columns: Columns | None, split: bool, name: str) -> Iterator[LabelledOrSkipped]:
@@ -49,13 +41,7 @@ def _read_rows(rows: Iterator[Row], columns: Columns | None, split: bool, name: 
         yield make_labelled(text, labels_of_cell(label, split=split), row.place, split=split)
 
 
-def read_tsv_rows(path: Path) -> Iterator[Row]:
-    """Read the rows of a TSV file, plain or gzip. See ``split_tsv``."""
+def read_rows(path: Path) -> Iterator[Row]:
+    """Read the rows of a table, plain or gzip."""
     with closing(LineReader(path)) as lines:
-        yield from split_tsv(lines)
-
-
-def read_csv_rows(path: Path) -> Iterator[Row]:
-    """Read the rows of a CSV file, plain or gzip. See ``split_csv``."""
-    with closing(LineReader(path)) as lines:
-        yield from split_csv(lines)
+        yield from lines.rows()

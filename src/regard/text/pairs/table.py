@@ -7,11 +7,9 @@ from contextlib import closing
 from pathlib import Path
 
 from regard.errors import OptionError
-from regard.text.gzip_io import inner_suffix
 from regard.text.line_reader import LineReader
 from regard.text.pairs.heading import read_heading
 from regard.text.pairs.pair import PairOrSkipped, SkippedPair, make_pair
-from regard.text.table_rows import split_csv, split_tsv
 
 
 def read_table(
@@ -36,7 +34,7 @@ def read_table(
         )
     chosen: tuple[int, int] | None = None
     with closing(LineReader(path)) as lines:
-        for row in split_csv(lines) if inner_suffix(path) == ".csv" else split_tsv(lines):
+        for row in lines.rows():
             cells = row.cells
             if row.problem is not None or not any(cell.strip() for cell in cells):
                 yield SkippedPair(row.place, row.problem or "the line is blank")
