@@ -1,6 +1,7 @@
 """Read sounds from WAV and FLAC files of unknown origin, by libsndfile (package ``soundfile``).
 
     recognise   by the first bytes: WAV (RIFF, RF64) or FLAC; no other reader of libsndfile sees the file
+    complete    a header without a length, of a file that was written to a pipe, is given one: ``unstated_length``
     check       rate, channels and length are read from the header, before memory is taken: a FLAC file of a few
                 kilobytes may hold hours of silence
     decode      in blocks; fewer frames than the header says are an error
@@ -21,6 +22,7 @@ from typing import Any, BinaryIO, TypeAlias
 import numpy as np
 from jaxtyping import Float32
 
+from regard.audio.unstated_length import state_length
 from regard.errors import DataError, MissingPackageError, check_count, check_number, short_repr
 from regard.media import MediaKind
 
@@ -47,8 +49,8 @@ Sound: TypeAlias = "Path | str | bytes"
 _FORMATS = ("WAV", "WAVEX", "RF64", "FLAC")
 _BLOCK_SAMPLES = 2**20
 _LONGEST_NAME = 512
-_UNKNOWN_SIZES = (0, 2**32 - 1)
-"""Sizes in the header of a WAV file that was written to a pipe, or that is too large for 32 bits."""
+_UNKNOWN_FRAMES = 2**62
+"""libsndfile states a length beyond this for a FLAC file without one."""
 
 
 def read_sound(
@@ -78,15 +80,13 @@ def read_sound(
     return np.asarray(soxr.resample(samples, found, rate, quality="HQ"), np.float32)
 
 
-def read_sound_header(
-    sound: Sound, *, name: str | None = None, max_seconds: float = float(MAX_SECONDS)
-) -> tuple[int, float]:
-    """The sampling rate of a file and its length in seconds, without decoding it.
+def read_sampling_rate(sound: Sound, *, name: str | None = None, max_seconds: float = float(MAX_SECONDS)) -> int:
+    """The sampling rate of a file, without decoding it.
 
     Raises as ``read_sound``, but for samples that cannot be decoded.
     """
     with _open_sound(sound, _name_of(sound, name), max_seconds) as opened:
-        return opened.samplerate, opened.frames / opened.samplerate
+        return int(opened.samplerate)
 
 
 def load_soundfile() -> None:
@@ -124,7 +124,11 @@ def _open_sound(sound: Sound, name: str, max_seconds: float) -> Iterator[Any]:
     with _open_bytes(sound, name) as source:
         _check_begin(source, name)
         try:
-            with soundfile.SoundFile(source) as opened:
+            stated = state_length(source)
+        except ValueError as error:
+            raise _broken_error(name, str(error)) from None
+        try:
+            with soundfile.SoundFile(stated) as opened:
                 _check_header(opened, name, max_seconds)
                 yield opened
         except soundfile.LibsndfileError as error:
@@ -154,22 +158,16 @@ def _open_bytes(sound: Sound, name: str) -> BinaryIO:
 
 
 def _check_begin(source: BinaryIO, name: str) -> None:
-    """Raise DataError unless the file begins as a WAV or FLAC file, and a WAV file is as long as its header says."""
+    """Raise DataError unless the file begins as a WAV or FLAC file."""
     begin = source.read(12)
-    size = source.seek(0, io.SEEK_END)
-    source.seek(0)
-    if begin[:4] == b"fLaC" or (begin[:4] == b"RF64" and begin[8:] == b"WAVE"):
+    if begin[:4] == b"fLaC" or (begin[:4] in (b"RIFF", b"RF64") and begin[8:] == b"WAVE"):
         return
-    if begin[:4] != b"RIFF" or begin[8:] != b"WAVE":
-        raise DataError(
-            f"{name} is not a sound that can be read",
-            expected="a WAV or FLAC file",
-            got=f"a file that begins with {begin[:8]!r}" if begin else "an empty file",
-            do="convert it to WAV or FLAC, or leave it out",
-        )
-    stated = int.from_bytes(begin[4:8], "little")
-    if stated not in _UNKNOWN_SIZES and stated + 8 > size + 1:  # some programs do not count the padding byte
-        raise _broken_error(name, f"{size:,} bytes, and its header says {stated + 8:,}")
+    raise DataError(
+        f"{name} is not a sound that can be read",
+        expected="a WAV or FLAC file",
+        got=f"a file that begins with {begin[:8]!r}" if begin else "an empty file",
+        do="convert it to WAV or FLAC, or leave it out",
+    )
 
 
 def _check_header(opened: Any, name: str, max_seconds: float) -> None:
@@ -184,13 +182,13 @@ def _check_header(opened: Any, name: str, max_seconds: float) -> None:
             got=f"{rate:,} samples per second, and {channels} channels",
             do="convert it, or leave it out",
         )
-    if frames == 0:
+    if frames == 0 or frames >= _UNKNOWN_FRAMES:  # without a length in the header, and without frames
         raise DataError(f"{name} has no samples", expected="a sound", got="a length of 0", do="leave it out")
     if frames > max_seconds * rate:
         raise DataError(
             f"{name} is too long",
             expected=f"at most {max_seconds:,g} seconds",
-            got=f"{frames / rate:,.1f} seconds" if frames < 2**62 else "a header without a length",
+            got=f"{frames / rate:,.1f} seconds",
             do="cut it into parts",
         )
 

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.audio import AudioProcessor
-from regard.audio.sound_file import SOUNDS, read_sound_header
+from regard.audio.sound_file import SOUNDS, read_sampling_rate
 from regard.errors import DataError
 from regard.media import MediaFile
 from regard.tasks.labelled_media import Say, report_bad_files
@@ -81,7 +81,7 @@ def read_rates(
     for one in sounds:
         assert isinstance(one.content, Path)
         try:
-            rate, _ = read_sound_header(one.content, name=one.place, max_seconds=max_seconds)
+            rate = read_sampling_rate(one.content, name=one.place, max_seconds=max_seconds)
         except DataError as error:
             problems.append(error)
             continue
