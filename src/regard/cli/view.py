@@ -254,9 +254,12 @@ def _show(
 
     written = None
     # Page and terminal show the pairs of words; of a long text they take longer than to run the model.
-    with indeterminate_progress("comparing words"):
-        for reading in (one for several in readings for one in several.attentions.values() if one.keys is None):
-            word_pairs(reading)
+    with count_progress(len(readings), "texts compared") as advance:
+        for done, several in enumerate(readings, start=1):
+            for reading in several.attentions.values():
+                if reading.keys is None:
+                    word_pairs(reading)
+            advance(done)
     if path is not None:
         with indeterminate_progress("writing the page"):
             written = write_page(readings, path, model=model, overwrite=overwrite)

@@ -112,7 +112,7 @@ def _are_causal(layers: Sequence[AttentionLayer]) -> bool:
 def _is_causal(layer: AttentionLayer) -> bool:
     if isinstance(layer, LayerReading):
         return layer.allowed is not None and not np.triu(layer.allowed, 1).any()
-    return not any(np.triu(layer.weights_of(head), 1).any() for head in range(layer.heads))
+    return not any(np.triu(weights, 1).any() for weights in layer.by_head())
 
 
 def _stack_hidden(

@@ -8,13 +8,16 @@ LayerWeights    weights alone, for a mechanism without such steps; memory is qua
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import final
 
 import numpy as np
 from jaxtyping import Float64
 
 from regard.errors import DataError
+
+_MAX_HELD = 2**20
+"""Weights that ``by_head`` computes at once, about: 8 MiB. A head of a longer text is computed alone."""
 
 
 class AttentionLayer(ABC):
@@ -48,27 +51,44 @@ class AttentionLayer(ABC):
         """Number of values that a page stores for the layer, without a few small extras such as biases."""
 
     @abstractmethod
-    def weights_of(self, head: int, queries: Sequence[int] | None = None) -> Float64[np.ndarray, "rows keys"]:
-        """Weights of some queries (default: all) of one head in float64.
+    def weights_of_heads(
+        self, heads: range, queries: Sequence[int] | None = None
+    ) -> Float64[np.ndarray, "some_heads rows keys"]:
+        """Weights of some queries (default: all) of consecutive heads in float64, computed in one call.
 
-        A query that may attend to nothing has a row of zeros. Views of long texts take one head at a time: the weights
-        of all heads of a layer may need more memory than a machine has.
+        A query that may attend to nothing has a row of zeros.
         """
+
+    @final
+    def weights_of(self, head: int, queries: Sequence[int] | None = None) -> Float64[np.ndarray, "rows keys"]:
+        """Weights of one head, as ``weights_of_heads``."""
+        return np.asarray(self.weights_of_heads(range(head, head + 1), queries)[0])
+
+    @final
+    def by_head(self) -> Iterator[Float64[np.ndarray, "queries keys"]]:
+        """Weights of each head in turn, for views that read all of them.
+
+        Heads are computed in groups of about ``_MAX_HELD`` weights: one call for a layer of a short text, and of a long
+        text one head at a time, since the weights of all its heads may need more memory than a machine has.
+        """
+        group = max(1, _MAX_HELD // max(1, self.queries * self.keys))
+        for first in range(0, self.heads, group):
+            yield from self.weights_of_heads(range(first, min(first + group, self.heads)))
 
     @final
     def weights(self) -> Float64[np.ndarray, "heads queries keys"]:
         """Weights of all heads, as ``weights_of``."""
         every = np.zeros((self.heads, self.queries, self.keys))
-        for head in range(self.heads):
-            every[head] = self.weights_of(head)
+        for head, weights in enumerate(self.by_head()):
+            every[head] = weights
         return every
 
     @final
     def mean_weights(self) -> Float64[np.ndarray, "queries keys"]:
-        """The mean of the weights over all heads, of which one is in memory at a time."""
+        """The mean of the weights over all heads."""
         total = np.zeros((self.queries, self.keys))
-        for head in range(self.heads):
-            total += self.weights_of(head)
+        for weights in self.by_head():
+            total += weights
         return total / self.heads
 
     @abstractmethod

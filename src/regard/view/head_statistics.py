@@ -22,7 +22,7 @@ from jaxtyping import Float64
 
 from regard.view.diagonals import row_blocks, sum_diagonals
 from regard.view.reading import Reading, Tokens
-from regard.view.shares import shares_of
+from regard.view.shares import shares_by_head
 
 FIRST_TOKEN = "first token"
 """Name of the share of a token that is kept apart and is no special token."""
@@ -49,7 +49,7 @@ def statistics_of(reading: Reading) -> tuple[HeadStatistics, ...]:
     return tuple(
         _head_statistics(weights, layer, head, reading.key_tokens, reading.sink)
         for layer, seen in enumerate(reading.layers)
-        for head, weights in ((head, shares_of(seen, head)) for head in range(seen.heads))
+        for head, weights in enumerate(shares_by_head(seen))
     )
 
 

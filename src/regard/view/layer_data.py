@@ -55,9 +55,8 @@ def _largest_error(layers: Sequence[AttentionLayer], letters: int) -> float:
     largest = 0.0
     for layer in layers:
         rounded = layer.round_for_page(letters)
-        for head in range(layer.heads):
-            change = rounded.weights_of(head)
-            change -= layer.weights_of(head)
+        for change, weights in zip(rounded.by_head(), layer.by_head(), strict=True):
+            change -= weights
             largest = max(largest, float(change.max(initial=0.0)), -float(change.min(initial=0.0)))
     return largest
 

@@ -41,9 +41,9 @@ class GaussianWindow:
     centre: Float32[np.ndarray, "_heads _queries"]
     deviation: float
 
-    def to_gaussian(self, head: int) -> Gaussian:
-        """Convert one head to the Gaussian of ``mechanisms.steps``, for a batch of one."""
-        return Gaussian(_to_tensor(self.centre[head])[None, None], self.deviation)
+    def to_gaussian(self, heads: slice) -> Gaussian:
+        """Convert some heads to the Gaussian of ``mechanisms.steps``, for a batch of one."""
+        return Gaussian(_to_tensor(self.centre[heads])[None], self.deviation)
 
 
 @final
@@ -143,15 +143,18 @@ class LayerReading(AttentionLayer):
         relative = 0 if self.relative_vectors is None else self.relative_vectors.key.size
         return int(self.query.size + self.key.size + self.value.size + relative)
 
-    def weights_of(self, head: int, queries: Sequence[int] | None = None) -> Float64[np.ndarray, "rows keys"]:
-        """Weights of some queries (default: all) of one head in float64, 0 for a query that may attend to nothing."""
-        query, key = _to_tensor(self.query[head])[None, None], _to_tensor(self.key[head])[None, None]
+    def weights_of_heads(
+        self, heads: range, queries: Sequence[int] | None = None
+    ) -> Float64[np.ndarray, "some_heads rows keys"]:
+        """Weights of some queries (default: all) of some heads, 0 for a query that may attend to nothing."""
+        some = slice(heads.start, heads.stop)
+        query, key = _to_tensor(self.query[some])[None], _to_tensor(self.key[some])[None]
         mask = None if self.allowed is None else masks.keep(torch.from_numpy(self.allowed)[None, None])
-        vector = None if self.vector is None else _to_tensor(self.vector[head])[None]
-        gate = None if self.gaussian_window is None else self.gaussian_window.to_gaussian(head)
+        vector = None if self.vector is None else _to_tensor(self.vector[some])
+        gate = None if self.gaussian_window is None else self.gaussian_window.to_gaussian(some)
         rows = torch.arange(self.queries) if queries is None else torch.tensor(list(queries), dtype=torch.long)
         steps = Steps(query, key, mask, self.scale, vector, gate)
-        return np.asarray(steps.weights(rows=rows, bias=self._make_bias(head, rows))[0, 0])
+        return np.asarray(steps.weights(rows=rows, bias=self._make_bias(some, rows))[0])
 
     def round_for_page(self, letters: int) -> LayerReading:
         """Round queries and keys as a page does that stores ``letters`` characters per number."""
@@ -160,17 +163,16 @@ class LayerReading(AttentionLayer):
             relative = replace(self.relative_vectors, key=round_to_fixed(self.relative_vectors.key, letters))
         return replace(self, query=query, key=key, relative_vectors=relative)
 
-    def _make_bias(self, head: int, rows: Int[Tensor, " rows"]) -> Float[Tensor, "1 rows keys"] | None:
+    def _make_bias(self, heads: slice, rows: Int[Tensor, " rows"]) -> Float[Tensor, "some_heads rows keys"] | None:
         """Compute what is added to the scores by distance: ``bias`` and the products with relative vectors, if any."""
         frame = Frame(self.queries, self.keys)
         terms = []
         if self.relative_vectors is not None:
-            query = self.scale * _to_tensor(self.query[head])[rows]
+            query = self.scale * _to_tensor(self.query[heads])[:, rows]
             key = self.relative_vectors.key
-            of_head = _to_tensor(key[head if len(key) > 1 else 0])[None]
-            terms.append(score_distances(query[None, None], of_head, frame, rows)[0])
+            terms.append(score_distances(query[None], _to_tensor(key[heads] if len(key) > 1 else key), frame, rows)[0])
         if self.bias is not None:
-            terms.append(_to_tensor(self.bias[head])[None, distances(frame, rows) + self.keys - 1])
+            terms.append(_to_tensor(self.bias[heads])[:, distances(frame, rows) + self.keys - 1])
         return torch.stack(terms).sum(0) if terms else None
 
 

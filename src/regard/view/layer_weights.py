@@ -57,10 +57,12 @@ class LayerWeights(AttentionLayer):
         """Number of weights, heads x queries x keys."""
         return int(self.matrices.size)
 
-    def weights_of(self, head: int, queries: Sequence[int] | None = None) -> Float64[np.ndarray, "rows keys"]:
-        """Weights of some queries (default: all) of one head in float64."""
-        rows = self.matrices[head]
-        return (rows if queries is None else rows[list(queries)]).astype(np.float64)
+    def weights_of_heads(
+        self, heads: range, queries: Sequence[int] | None = None
+    ) -> Float64[np.ndarray, "some_heads rows keys"]:
+        """Weights of some queries (default: all) of some heads."""
+        rows = self.matrices[heads.start : heads.stop]
+        return (rows if queries is None else rows[:, list(queries)]).astype(np.float64)
 
     def round_for_page(self, letters: int) -> LayerWeights:
         """Round the layer as a page does that stores ``letters`` characters per number."""

@@ -6,7 +6,7 @@ share_ij = w_ij                       if no weight is below 0
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from jaxtyping import Float64
@@ -23,7 +23,15 @@ def shares_of(
 
     A query that attends to nothing has a row of zeros.
     """
-    weights = layer.weights_of(head, queries)
+    return _to_shares(layer.weights_of(head, queries), layer)
+
+
+def shares_by_head(layer: AttentionLayer) -> Iterator[Float64[np.ndarray, "queries keys"]]:
+    """Compute the shares of each head in turn, as ``shares_of``."""
+    return (_to_shares(weights, layer) for weights in layer.by_head())
+
+
+def _to_shares(weights: Float64[np.ndarray, "rows keys"], layer: AttentionLayer) -> Float64[np.ndarray, "rows keys"]:
     if not layer.is_signed:
         return weights
     sizes = np.abs(weights)
@@ -34,6 +42,6 @@ def shares_of(
 def mean_shares(layer: AttentionLayer) -> Float64[np.ndarray, "queries keys"]:
     """Compute the mean of the shares over all heads of a layer."""
     total = np.zeros((layer.queries, layer.keys))
-    for head in range(layer.heads):
-        total += shares_of(layer, head)
+    for shares in shares_by_head(layer):
+        total += shares
     return total / layer.heads

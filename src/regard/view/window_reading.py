@@ -73,19 +73,25 @@ class WindowReading(AttentionLayer):
         """Number of values in queries, keys and values together."""
         return int(self.query.size + self.key.size + self.value.size)
 
-    def weights_of(self, head: int, queries: Sequence[int] | None = None) -> Float64[np.ndarray, "rows keys"]:
-        """Weights of some tokens of the map (default: all) over the tokens of their window, of one head in float64."""
+    def weights_of_heads(
+        self, heads: range, queries: Sequence[int] | None = None
+    ) -> Float64[np.ndarray, "some_heads rows keys"]:
+        """Weights of some tokens of the map (default: all) over the tokens of their window, of some heads."""
         cells, slots = self.windows.cells, self.windows.slots
         own = cells.clamp(min=0)  # the rows of tokens that pad the map are dropped below
-        query, key = (torch.from_numpy(part[head].astype(np.float64)) for part in (self.query, self.key))
+        some = slice(heads.start, heads.stop)
+        # (tokens or slots, heads, head_dim), so that windows come first when they are picked
+        query, key = (
+            torch.from_numpy(part[some].astype(np.float64)).transpose(0, 1) for part in (self.query, self.key)
+        )
         allowed = None if self.allowed is None else masks.keep(torch.from_numpy(self.allowed)[own][:, None])
-        steps = Steps(query[own][:, None], key[slots][:, None], allowed, self.scale)
+        steps = Steps(query[own].transpose(1, 2), key[slots].transpose(1, 2), allowed, self.scale)
         side = 2 * self.windows.size - 1
-        table = torch.from_numpy(self.table[head].astype(np.float64)).view(side, side, 1)
-        computed = steps.weights(bias=spread_over_pairs(table))[:, 0]
-        rows = computed.new_empty(self.queries, self.keys)
-        rows[cells[cells >= 0]] = computed[cells >= 0]
-        return np.asarray(rows if queries is None else rows[list(queries)])
+        table = torch.from_numpy(self.table[some].astype(np.float64)).T.reshape(side, side, len(heads))
+        computed = steps.weights(bias=spread_over_pairs(table))
+        rows = computed.new_empty(len(heads), self.queries, self.keys)
+        rows[:, cells[cells >= 0]] = computed.transpose(0, 1)[:, cells >= 0]
+        return np.asarray(rows if queries is None else rows[:, list(queries)])
 
     def round_for_page(self, letters: int) -> WindowReading:
         """Round queries and keys as a page does that stores ``letters`` characters per number."""

@@ -2,8 +2,8 @@
 
     surprise = weight - usual weight at that distance                     see ``usual_weights``
 
-Words of several pieces: weights are averaged over the query's pieces and summed over the key's. One head's weights are
-in memory at a time, and a few numbers for each pair of words.
+Words of several pieces: weights are averaged over the query's pieces and summed over the key's. The weights of
+a few heads are in memory at a time (``AttentionLayer.by_head``), and a few numbers for each pair of words.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Int
 
 from regard.view.reading import Reading
-from regard.view.shares import shares_of
+from regard.view.shares import shares_by_head
 from regard.view.usual_weights import UsualWeights
 from regard.view.words_from_tokens import Word, aggregate_by_word, is_mostly_unknown, words_of
 
@@ -150,8 +150,8 @@ def _collect_pairs(reading: Reading) -> WordPairs:
     surprise = np.full((ranks, *shape), -np.inf, dtype=np.float32)
     proper = pairs.candidates(nearest=1)
     usual_weights = UsualWeights(len(reading.tokens), len(reading.key_tokens), query_words, key_words, reading.sink)
-    for number, (layer, head) in enumerate(pairs.layer_and_head):
-        shares = shares_of(reading.layers[layer], head)
+    every_head = (shares for layer in reading.layers for shares in shares_by_head(layer))
+    for number, shares in enumerate(every_head):
         weight, usual = (
             aggregate_by_word(each[None], query_words, key_words)[0].astype(np.float32)
             for each in (shares, usual_weights.of(shares))

@@ -158,9 +158,10 @@ def test_progress_is_reported(run: Run, monkeypatch: pytest.MonkeyPatch) -> None
         yield
 
     monkeypatch.setattr(view_texts, "count_progress", record_count)
+    monkeypatch.setattr(view, "count_progress", record_count)
     monkeypatch.setattr(view, "indeterminate_progress", record_start)
     assert run("one", "two", "three", "-o", "page.html").exit_code == 0
-    assert events == [(3, "texts"), 1, 2, 3, "comparing words", "writing the page"]
+    assert events == [(3, "texts"), 1, 2, 3, (3, "texts compared"), 1, 2, 3, "writing the page"]
 
 
 def test_no_finding_for_mostly_unknown_words(run: Run, tmp_path: Path) -> None:
