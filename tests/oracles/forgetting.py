@@ -24,6 +24,12 @@ def attention(
         shared = key[batch, key_head(head, query.shape[1], key.shape[1])]
         for j in seen:
             between = seen[seen > j]
-            decay = -np.log1p(np.exp(-forget[batch, head, between, 0])).sum()
+            decay = _log_sigmoid(forget[batch, head, between, 0]).sum()
             scores[batch, head, row, j] = shared[j] @ query[batch, head, row] / np.sqrt(query.shape[3]) + decay
     return weighted_sum(softmax(scores, visible), value, visible)
+
+
+def _log_sigmoid(logits: np.ndarray) -> np.ndarray:
+    """Logarithm of 1 / (1 + exp(-x)), or of its equal exp(x) / (1 + exp(x)), whichever does not overflow."""
+    opposite = np.where(np.real(logits) < 0, logits, -logits)
+    return np.where(np.real(logits) < 0, logits, 0) - np.log1p(np.exp(opposite))

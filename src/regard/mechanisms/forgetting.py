@@ -4,9 +4,11 @@
     d_ij = sum_{l = j+1 .. i} log f_l  f_l = sigmoid(forget_l)                      scale = 1/sqrt(head_dim)
 
 Lin, Nikishin, He and Courville 2025, "Forgetting Transformer: softmax attention with a forget gate", equations 4 to 7.
-d_ij = c_i - c_j with the running sum c_i = log f_1 + .. + log f_i, and softmax ignores what a row has in common, so a
-block of queries is exact attention with one bias for each key, c_first - c_j, where first is the block's first query:
-memory is linear in length. Subtracting c_first keeps the bias of the keys that matter small.
+Softmax ignores what a row has in common, so a block of queries is exact attention with one bias for each key: memory is
+linear in length. For the keys up to the first query of the block it is d_first,j, and for later keys, which only later
+queries see, minus the sum of log f from behind the first query to the key. Both are sums of terms of one sign, not
+differences of running sums, in which a strongly closed gate would hide all decays behind it. The second sum is bounded:
+a block ends where it would exceed ``_MAX_DECAY``.
 
 query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim), forget (batch, heads, keys, 1). Later
 keys are hidden by the mechanism itself. A token that is hidden from every query, such as padding, does not decay the
@@ -15,6 +17,7 @@ others. Masks that hide earlier keys from some queries only are not supported: d
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import final
@@ -33,9 +36,12 @@ from regard.masks.causal_parts import causal_parts
 from regard.mechanisms.base import Mechanism
 from regard.mechanisms.extra_input import ExtraInput
 from regard.mechanisms.weights import weights_by_gradient
+from regard.tensors import has_values
 
 _BLOCK = 256
-"""Queries that share a bias. In float32 the sum of |log f| over a block times 6e-8 bounds the error of their scores."""
+"""Most queries that share a bias."""
+_MAX_DECAY = 1024.0
+"""Most of the sum of |log f| over a block. In float32 the sum times 6e-8 bounds the error of the scores."""
 
 
 @final
@@ -94,15 +100,13 @@ class Forgetting(Mechanism):
         visible = parts.visible_keys(frame, request.device)
         outputs = []
         with disable_autocast(request.device):
-            total = _sum_log_gates(request.inputs.get("forget"), visible)
-            for first in range(0, max(frame.queries, 1), _BLOCK):
-                last = min(first + _BLOCK, frame.queries)
+            gates = _log_gates(request.inputs.get("forget"), visible)
+            for first, last in _blocks(gates, frame.queries, high):
                 end = max(last + high, 0)
                 mask = masks.causal() if visible is None else masks.causal() & masks.keep(visible[..., None, :end])
                 bias = None
-                if total is not None and end > 0:
-                    at = min(max(first + high, 0), end - 1)
-                    bias = (total[..., at, None] - total[..., :end])[..., None, :].to(dtype)
+                if gates is not None and end > 0:
+                    bias = _sum_from(min(max(first + high, 0), end - 1), gates[..., :end])[..., None, :].to(dtype)
                 block = replace(
                     request,
                     query=query[:, :, first:last],
@@ -116,10 +120,10 @@ class Forgetting(Mechanism):
         return torch.cat(outputs, dim=2).to(request.query.dtype)
 
 
-def _sum_log_gates(
+def _log_gates(
     forget: Float[Tensor, "batch heads keys 1"] | None, visible: Bool[Tensor, "#batch #heads keys"] | None
 ) -> Float64[Tensor, "batch heads keys"] | None:
-    """Compute the running sums of log f over visible tokens; NaN from the first gate on that is not finite.
+    """Compute log f of visible tokens, and 0 for others; NaN for a gate that is not finite.
 
     The gate of the first visible token decays nothing, since no visible key is before it, and is left out.
     """
@@ -131,4 +135,34 @@ def _sum_log_gates(
     bad = ~logits.isfinite()
     # Gradients of unused gates are 0 also where they are not finite: the NaN is added as a constant.
     gates = torch.nn.functional.logsigmoid(logits.masked_fill(bad | ~used, 0.0)).masked_fill(~used, 0.0)
-    return (gates + torch.where(bad & used, torch.nan, 0.0)).cumsum(-1)
+    return gates + torch.where(bad & used, torch.nan, 0.0)
+
+
+def _sum_from(at: int, gates: Float64[Tensor, "batch heads keys"]) -> Float64[Tensor, "batch heads keys"]:
+    """Sum log f from behind key j to key ``at``; for keys j behind it minus the sum from there to j.
+
+    NaN where a gate in between is.
+    """
+    before = gates[..., 1 : at + 1].flip(-1).cumsum(-1).flip(-1)
+    behind = gates[..., at + 1 :].cumsum(-1)
+    return torch.cat([before, torch.zeros_like(gates[..., :1]), -behind], dim=-1)
+
+
+def _blocks(gates: Float64[Tensor, "batch heads keys"] | None, queries: int, high: int) -> Iterator[tuple[int, int]]:
+    """Divide the queries into blocks, first .. last - 1. Query i sees the keys up to i + ``high``.
+
+    Where the gates have no values, as in a trace, a block ends with its number of queries alone.
+    """
+    decays = None
+    if gates is not None and queries > 1 and gates.numel() > 0 and has_values(gates):
+        # A gate of more than all that a block may have ends it, however much more. So these sums stay small.
+        decays = gates.detach().nan_to_num(nan=0.0).clamp(min=-2 * _MAX_DECAY).cumsum(-1)
+    first = 0
+    while first < max(queries, 1):
+        last = min(first + _BLOCK, queries)
+        at = max(first + high, 0)
+        if decays is not None and last + high > at + 1:
+            within = (decays[..., at, None] - decays[..., at + 1 : last + high]).amax((0, 1))
+            last = at + 1 - high + int((within <= _MAX_DECAY).sum())
+        yield first, last
+        first = max(last, first + 1)

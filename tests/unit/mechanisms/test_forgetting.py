@@ -5,11 +5,13 @@ import pytest
 import torch
 
 import regard
+from oracles import complex_step
 from oracles import forgetting as oracle
 from regard import masks
 from regard.mechanisms import forgetting
 
 HEADS, HEAD_DIM = 2, 8
+NAMES = ("query", "key", "value", "forget")
 
 
 def make_inputs(queries: int, keys: int, *, dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, ...]:
@@ -118,6 +120,48 @@ def test_closed_gate_hides_earlier_tokens(mechanism) -> None:
     seen = mechanism.weights(query, key, forget=forget)
     assert (seen[:, :, 4:, :4] == 0).all()
     torch.testing.assert_close(seen.sum(-1), torch.ones(2, HEADS, 7, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("gate", [-50.0, -1e3, -1e5, -1e7, -1e15, -1e30, -3e38])
+def test_decays_behind_closed_gates_are_exact(mechanism, gate: float, dtype: torch.dtype) -> None:
+    """Also with several of them, in different heads, and for scores as large as float32 allows."""
+    query, key, value, forget = make_inputs(67, 67)
+    forget[0, 0, 20] = forget[0, 1, 41] = forget[1, 0, 5] = forget[1, 0, 23] = forget[1, 0, 24] = gate
+    parts = [part.to(dtype).requires_grad_() for part in (query, key, value, forget)]
+    exact = {name: part.detach().double().numpy() for name, part in zip(NAMES, parts, strict=True)}
+    output = mechanism(*parts[:3], forget=parts[3])
+    # A score has an error of half an ulp of the decays that its block may have, and of its own sum of products.
+    bound = 4 * (forgetting._MAX_DECAY + HEAD_DIM) * torch.finfo(dtype).eps
+    np.testing.assert_allclose(output.detach().double().numpy(), oracle.attention(**exact), rtol=0, atol=bound)
+    gradients = torch.autograd.grad(output.sum(), parts)
+    assert all(gradient.isfinite().all() for gradient in gradients)
+    numbers = {name: gradient.double().numpy() for name, gradient in zip(NAMES, gradients, strict=True)}
+    complex_step.check_gradients(lambda point: oracle.attention(**point), exact, numbers, atol=67 * bound)
+
+
+def test_a_closed_gate_yields_to_a_higher_score(mechanism) -> None:
+    """The weight behind a closed gate is 0 only if the scores say so: here the key's score makes up for the gate."""
+    query, key, value, forget = (part[:1, :1, :9] for part in make_inputs(9, 9, dtype=torch.float32))
+    query, key = query.clone(), key.clone()
+    query[..., 0], key[..., 0], key[:, :, 2, 0] = 100.0, 0.0, 100.0
+    forget = forget.clone()
+    forget[:, :, 5] = 3.0 - 1e4 / HEAD_DIM**0.5
+    parts = (query, key, value, forget)
+    single = forgetting.Forgetting(heads=1, head_dim=HEAD_DIM)
+    exact = oracle.attention(*(part.double().numpy() for part in parts))
+    np.testing.assert_allclose(single(*parts[:3], forget=forget).numpy(), exact, rtol=0, atol=2e-3)
+
+
+def test_blocks_end_where_gates_close(mechanism, monkeypatch) -> None:
+    monkeypatch.setattr(forgetting, "_BLOCK", 16)
+    gates = torch.full((1, 2, 50), -1.0, dtype=torch.float64)
+    assert list(forgetting._blocks(gates, 50, 0)) == [(0, 16), (16, 32), (32, 48), (48, 50)]
+    gates[:, 1, 20], gates[:, 0, 21] = -1e9, -torch.inf
+    assert list(forgetting._blocks(gates, 50, 0)) == [(0, 16), (16, 20), (20, 21), (21, 37), (37, 50)]
+    assert list(forgetting._blocks(gates, 30, 20)) == [(0, 1), (1, 17), (17, 30)]
+    assert list(forgetting._blocks(gates[..., :30], 50, -20)) == [(0, 16), (16, 32), (32, 40), (40, 41), (41, 50)]
+    assert list(forgetting._blocks(None, 0, 0)) == [(0, 0)]
 
 
 def test_weights_are_differentiable() -> None:
