@@ -154,6 +154,24 @@ def test_files_lines_and_fields(folder):
     assert output("classify", "--model", "m", input="the small dog\n").startswith(tuple(NOUNS))
 
 
+def test_a_folder_is_read_as_training_reads_it(folder):
+    for name, text in (("a/0.txt", f"{TEXTS[0]}\n"), ("b.txt", TEXTS[1]), ("a/.ipynb_checkpoints/0.txt", "hidden")):
+        (folder / "new" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "new" / name).write_text(text)
+    (folder / "new" / "c.pdf").write_bytes(b"no text")
+    result = run("classify", "--model", "m", "--data", "new")
+    assert result.exit_code == 0, result.exception
+    assert result.stdout.split("\n")[:-1] == [
+        row.replace(TEXTS[0], f"{TEXTS[0]}{end}")
+        for row, end in zip(output("classify", "--model", "m", *TEXTS[:2]).splitlines(), (" ", ""), strict=True)
+    ]
+    assert "a file is not named .txt: new/c.pdf" in result.stderr
+    assert "--field" in error_message(OptionError, "classify", "--model", "m", "--data", "new", "--field", "body")
+    (folder / "new" / "b.txt").write_bytes(b"\xff")
+    assert "new/b.txt cannot be used" in error_message(DataError, "classify", "--model", "m", "--data", "new")
+    assert output("classify", "--model", "m", "--data", "new", "--skip-bad").splitlines()[1] == "\t\t"
+
+
 def test_invalid_lines(folder):
     (folder / "in.txt").write_bytes(b"the small dog\n\xff\n" + b"the dog and " * 50 + b"\nthe oak\n")
     assert "line 2 of in.txt is not UTF-8" in error_message(DataError, "classify", "--model", "m", "--data", "in.txt")

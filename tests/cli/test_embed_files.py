@@ -55,11 +55,46 @@ def expected(embed):
 @pytest.mark.parametrize("data", ["corpus", "corpus/*", "c*/**/*.[tg]*"])
 def test_each_output_is_that_of_the_file_alone(embed, expected, data):
     Path("corpus/.hidden").write_text("no")
-    Path("corpus/_SUCCESS").write_text("")
+    Path("corpus/_SUCCESS").write_text("")  # empty
     result = embed("--data", data, "-o", "vectors", "--format", "npy")
     assert read_outputs() == expected
     assert "vectors: 3 files, 7 rows, 7 vectors of 22 float32" in result.stderr
     assert names() == ["corpus", "vectors"]
+
+
+def test_folders_of_the_folder_are_read(embed, expected):
+    Path("corpus/de/deep").mkdir(parents=True)
+    Path("corpus/.git").mkdir()
+    Path("corpus/de/deep/a.txt").write_bytes(Path("corpus/a.txt").read_bytes())
+    Path("corpus/.git/a.txt").write_text("hidden")
+    result = embed(*FOLDER)
+    assert "4 files, 10 rows" in result.stderr
+    assert Path("vectors/de/deep/a.npy").read_bytes() == expected["a.npy"]
+    assert {path.relative_to("vectors").as_posix() for path in Path("vectors").rglob("*.npy")} == {
+        *expected, "de/deep/a.npy"
+    }  # fmt: skip
+
+
+def test_outputs_in_the_folder_are_not_read(embed, expected):
+    inside = ("--data", "corpus", "-o", "corpus/vectors", "--format", "npy")
+    embed(*inside)
+    assert read_outputs("corpus/vectors") == expected
+    embed(*inside, "--overwrite")
+    assert read_outputs("corpus/vectors") == expected
+    Path("other/vectors").mkdir(parents=True)
+    Path("corpus/vectors/a.npy").rename("other/vectors/a.npy")
+    with pytest.raises(DataError, match="no files in other but the outputs"):
+        embed("--data", "other", "-o", "other/vectors", "--format", "npy", "--overwrite")
+
+
+def test_nothing_is_kept_of_a_run_in_folders_without_parts(embed):
+    Path("corpus/de").mkdir()
+    Path("corpus/a.txt").rename("corpus/de/a.txt")
+    for path in ("corpus/b.jsonl.txt", "corpus/de/a.txt"):
+        Path(path).write_bytes(b"\xff\n")
+    with pytest.raises(DataError, match=r"line 1 of corpus/b"):
+        embed(*FOLDER)
+    assert names() == ["corpus"]
 
 
 def test_resumed_after_a_failure(embed, expected):

@@ -60,6 +60,31 @@ def test_classify_writes_a_line_for_each_picture(model):
     assert [one["labels"] for one in records] == [[label] for label in labels]
 
 
+def test_hidden_files_are_left_out_and_paths_are_no_texts(model, tmp_path):
+    expected = output("classify", "--model", "model", *PATHS)
+    for name in ("._0.png", ".ipynb_checkpoints/0-checkpoint.png", "__MACOSX/._0.png", ".0.png"):
+        (tmp_path / "shapes" / "rows" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "shapes" / "rows" / name).write_bytes(b"\0\5\x16\7")
+    for arguments in (["shapes"], ["--data", "shapes"], PATHS):
+        result = run("classify", "--model", "model", *arguments)
+        assert (result.stdout, result.stderr) == (expected, "")
+        assert run("embed", "--model", "model", *arguments).stdout.count("\n") == len(PATHS)
+    assert run("embed", "--model", "model", PATHS[0]).stderr == ""
+    scores = json.loads(output("evaluate", "classify", "--model", "model", "--data", "shapes", "--format", "json"))
+    assert scores["pictures"] == 15
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate"])
+def test_pictures_without_labels_are_advised_as_pictures(model, tmp_path, command):
+    (tmp_path / "flat").mkdir()
+    for number in range(3):
+        (tmp_path / PATHS[number]).rename(tmp_path / "flat" / f"{number}.png")
+    end = ["--out", "m"] if command == "train" else ["--model", "model"]
+    message = error_message(DataError, command, "classify", "--data", "flat", *end)
+    assert "flat has no folders of pictures" in message
+    assert "LABEL/NAME.jpg" in message
+
+
 def test_broken_pictures_end_the_output_or_have_no_label(model):
     arguments = ["classify", "--model", "model", PATHS[0], "bad.png", PATHS[1]]
     refused = run(*arguments)

@@ -51,6 +51,17 @@ def test_classify_writes_a_line_for_each_sound(model):
     assert [line["probabilities"] for line in lines] == [pytest.approx(one.probabilities, abs=1e-5) for one in expected]
 
 
+def test_hidden_files_are_left_out_and_paths_are_no_texts(model, tmp_path):
+    expected = output("classify", "--model", "m", "tones")
+    (tmp_path / "tones" / ".trash").mkdir()
+    for name in ("._0.wav", ".trash/0.wav"):
+        (tmp_path / "tones" / name).write_bytes(b"\0\5\x16\7")
+    for arguments in (["tones"], ["--data", "tones"], PATHS):
+        result = run("classify", "--model", "m", *arguments)
+        assert (result.stdout, result.stderr) == (expected, "")
+    assert output("embed", "--model", "m", "tones").count("\n") == 3
+
+
 def test_broken_sounds_stop_or_have_no_label(model, tmp_path):
     (tmp_path / "bad.wav").write_bytes(b"RIFF")
     stopped = run("classify", "--model", "m", PATHS[0], "bad.wav", PATHS[1])

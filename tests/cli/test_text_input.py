@@ -269,3 +269,19 @@ def test_a_path_as_a_text_is_reported(folder, capsys, text):
     with open_texts([text, "one.two"], None, None) as lines:
         assert [line.text for line in lines] == [text, "one.two"]
     assert capsys.readouterr().err == f"{text!r} is read as a text; the texts of the file: --data {text}\n"
+
+
+def test_a_folder_as_a_text_is_reported_and_a_model_refused(folder, capsys):
+    (folder / "num").mkdir()
+    with open_texts(["num/", "num"], None, None):
+        pass
+    assert capsys.readouterr().err == "'num/' is read as a text; the texts in the folder: --data num/\n"
+    (folder / "num" / "config.json").write_text("{}")
+    with open_texts(["num"], None, None):  # a word
+        pass
+    for texts in (["num/"], ["3", "./num"]):
+        with (
+            pytest.raises(OptionError, match=r"num/? is a model's folder(.|\n)*--model"),
+            open_texts(texts, None, None),
+        ):
+            pass

@@ -20,6 +20,7 @@ IMPORT_ORDER = (
     "escape_text",
     "format_share",
     "atomic_write",
+    "list_files",
     "arguments",
     "arrays",
     "tensors",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,6 +49,9 @@ the label alone. Several labels of a text are joined by a vertical bar, the most
 [bold]Lines.[/bold] The output has one line per input line, in the same order; an empty line has no label. Memory does \
 not grow with the length of the input. Lines from a pipe are answered as they arrive. With --skip-bad an unusable line \
 has no label and gives a message. A run that ends early leaves the finished lines in OUT.partial.
+
+[bold]Folders.[/bold] --data FOLDER is read as training reads it: each .txt file in it and in its folders is a text, \
+in the order of their paths. Hidden files and folders are left out.
 
 [bold]Pictures and sounds.[/bold] If the model reads pictures or sounds, the arguments are their paths, and a folder \
 is all in it; --data names a folder, or a file with one path per line. In jsonl the path is the field picture or sound.
@@ -162,7 +165,7 @@ def classify(
     given = drop_none({"--labels": labels, "--template": template or None})
     refuse_options(list(given), "texts", "a CLIP")
     classifier = load_classifier(model, device, batch_tokens, threshold)
-    with open_texts(texts, data, field) as lines, open_output_file(out) as file:
+    with open_texts(texts, data, field, reads_folder=True) as lines, open_output_file(out) as file:
         for some in _classify_lines(classifier, lines, out, skip_bad=skip_bad, truncate=truncate):
             for prediction in some:
                 file.write(format_prediction(prediction, form))
@@ -185,7 +188,7 @@ def format_prediction(prediction: Prediction, form: str) -> str:
 
 
 def _classify_lines(
-    classifier: Classifier, lines: LineReader | list[Line], out: Path | None, *, skip_bad: bool, truncate: bool
+    classifier: Classifier, lines: LineReader | Sequence[Line], out: Path | None, *, skip_bad: bool, truncate: bool
 ) -> Iterator[list[Prediction]]:
     """Classify the lines chunk by chunk, as they arrive, with a progress bar over the file."""
     from regard.classification.classifier import CHUNK_TEXTS

@@ -60,7 +60,8 @@ model at 256 tokens, so its vectors of longer texts differ. With --dtype bfloat1
 significant bits; the output is float32 all the same.
 
 [bold]Many files, many machines.[/bold] --data FOLDER, or a pattern in quotes, embeds each file into an output of its \
-own, in the folder --out. With --ray the work is done by the machines of a Ray cluster, which share the disk; a worker \
+own, in the folder --out. Files in folders of FOLDER are read too, and their outputs are in folders of these names; \
+hidden ones are left out. With --ray the work is done by the machines of a Ray cluster, which share the disk; a worker \
 that dies is replaced. --ray alone starts a cluster of this machine; --ray auto or HOST:PORT uses one that runs.
 
 [bold]Pictures and sounds.[/bold] If the model reads pictures or sounds, the arguments are their paths, and --data \
@@ -350,7 +351,7 @@ def _run_settings(
 
 
 def _write_vectors(
-    lines: LineReader | list[Line],
+    lines: LineReader | Sequence[Line],
     embedder: Embedder,
     options: EmbeddingOptions,
     written: VectorFormat,
@@ -365,7 +366,7 @@ def _write_vectors(
 
 
 def _print_vectors(
-    lines: LineReader | list[Line], embedder: Embedder, options: EmbeddingOptions, written: VectorFormat
+    lines: LineReader | Sequence[Line], embedder: Embedder, options: EmbeddingOptions, written: VectorFormat
 ) -> EmbeddingSummary:
     from regard.text import embedding_job
 

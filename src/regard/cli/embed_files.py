@@ -64,8 +64,13 @@ def plan_files(data: str, out: Path | None, form: str | None) -> list[FileToEmbe
     from regard.text.embedding_files import find_files, plan_outputs
     from regard.text.vector_files import find_format
 
-    sources = _without_empty_files(find_files(data))
-    _report_subfolders(Path(data))
+    root = Path(data) if Path(data).is_dir() else None
+    if root is not None and out is not None and out.is_dir() and out.samefile(root):
+        raise OptionError(
+            "input and output are the same folder", expected="two folders", got=str(out), do="choose another --out"
+        )
+    found = find_files(data)
+    sources = _without_empty_files(found if root is None or out is None else _without_outputs(found, root, out))
     if out is None or form is None:
         raise OptionError(
             "the outputs of a folder's files need a folder, and a format",
@@ -81,18 +86,25 @@ def plan_files(data: str, out: Path | None, form: str | None) -> list[FileToEmbe
             got="a file",
             do="choose another name",
         )
-    if out.is_dir() and Path(data).is_dir() and out.samefile(data):
-        raise OptionError(
-            "input and output are the same folder", expected="two folders", got=str(out), do="choose another --out"
+    return plan_outputs(sources, out, form, root=root)
+
+
+def _without_outputs(files: Sequence[Path], root: Path, out: Path) -> list[Path]:
+    """Leave out what an earlier run wrote, if the folder ``out`` is in the folder of the files."""
+    from regard.text.resumable_shards import Shards
+
+    if root.resolve() not in out.resolve().parents:
+        return list(files)
+    written = {one.resolve() for one in (out, Shards(out).folder)}
+    kept = [file for file in files if not written & set(file.resolve().parents)]
+    if not kept:
+        raise DataError(
+            f"there are no files in {root} but the outputs in {out}",
+            expected="at least one file of texts",
+            got=f"{len(files):,} outputs",
+            do="check the path",
         )
-    return plan_outputs(sources, out, form)
-
-
-def _report_subfolders(folder: Path) -> None:
-    """Report the folders in a folder, whose files are not read: outputs have the names of files, which may be equal."""
-    if folder.is_dir():
-        for inner in sorted(one for one in folder.iterdir() if one.is_dir() and not one.name.startswith((".", "_"))):
-            say(f'{inner} is a folder: not read; --data "{folder}/**/*" reads the files in folders too')
+    return kept
 
 
 def _without_empty_files(sources: Sequence[Path]) -> list[Path]:
@@ -145,7 +157,8 @@ def start_files(run: Shards, files: FilesRun, *, resume: bool) -> list[FileToEmb
             for path in _written(file, files.form):
                 path.unlink(missing_ok=True)
         run.start(files.settings)
-    run.out.mkdir(exist_ok=True)
+    for folder in {file.out.parent for file in files.files} | {run.out}:
+        folder.mkdir(parents=True, exist_ok=True)
     left = [file for file in files.files if not _is_complete(file)]
     for file in left:
         start_file(file, files.settings, resume=resume)
@@ -250,10 +263,19 @@ def _remove_empty(left: Sequence[FileToEmbed], run: Shards | None) -> bool:
         if shards.has_earlier_run and shards.is_empty:
             shards.remove()
         kept = kept or shards.has_earlier_run
-    if run is not None and not kept and run.out.is_dir() and not any(run.out.iterdir()):
-        run.out.rmdir()
-        run.remove()
+    if run is not None and not kept and run.out.is_dir():
+        _remove_empty_folders({file.out.parent for file in left} | {run.out}, run.out)
+        if not run.out.exists():
+            run.remove()
     return kept
+
+
+def _remove_empty_folders(folders: set[Path], root: Path) -> None:
+    """Remove folders in ``root``, and it itself, that hold no file."""
+    inner = {one for folder in folders for one in (folder, *folder.parents) if one == root or root in one.parents}
+    for folder in sorted(inner, reverse=True):  # a folder comes after those in it
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
 
 
 def _written(file: FileToEmbed, form: VectorFormat) -> tuple[Path, ...]:

@@ -349,7 +349,7 @@ def _print_part(text: str) -> None:
 
 def _continue_lines(
     generator: TextGenerator,
-    lines: LineReader | list[Line],
+    lines: LineReader | Sequence[Line],
     system: str | None,
     options: dict[str, Any],
     out: Path | None,

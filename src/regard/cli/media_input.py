@@ -6,7 +6,7 @@ A verb reads pictures, or sounds, if its model does.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from regard.cli.progress import line_progress
-from regard.cli.text_input import open_texts
+from regard.cli.text_input import open_lines
 from regard.errors import DataError, RegardError
+from regard.list_files import list_files
 
 if TYPE_CHECKING:
     from regard.media import MediaKind
@@ -73,7 +74,7 @@ def are_picture_paths(paths: list[str], data: str | None) -> bool:
     from regard.vision.picture_file import is_picture_name
 
     if not paths:
-        return data is not None and Path(data).is_dir() and any(map(is_picture_name, Path(data).rglob("*")))
+        return data is not None and Path(data).is_dir() and any(map(is_picture_name, list_files(Path(data))))
     return all(os.path.isdir(one) or (os.path.isfile(one) and is_picture_name(Path(one))) for one in paths)  # noqa: PTH112, PTH113 (return False, without an error, for an invalid path)
 
 
@@ -88,7 +89,7 @@ def expand_folders(paths: list[str], kind: MediaKind) -> list[str]:
         if not os.path.isdir(one):  # noqa: PTH112 (returns False, without an error, for an invalid path)
             expanded.append(one)
             continue
-        found = sorted(str(file) for file in Path(one).rglob("*") if file.is_file() and kind.is_name(file))
+        found = [str(file) for file in list_files(Path(one)) if kind.is_name(file)]
         if not found:
             raise DataError(
                 f"{one} has no {kind.several}",
@@ -103,16 +104,16 @@ def expand_folders(paths: list[str], kind: MediaKind) -> list[str]:
 @contextmanager
 def open_media(
     paths: list[str], data: str | None, field: str | None, kind: MediaKind
-) -> Iterator[LineReader | list[Line]]:
-    """Open the lines of paths. ``data`` may be a folder. Raises as ``open_texts``."""
+) -> Iterator[LineReader | Sequence[Line]]:
+    """Open the lines of paths. ``data`` may be a folder. Raises as ``open_lines``."""
     if not paths and data is not None and Path(data).is_dir():
         paths, data = [data], None
-    with open_texts(expand_folders(paths, kind), data, field) as lines:
+    with open_lines(expand_folders(paths, kind), data, field) as lines:
         yield lines
 
 
 def read_media(
-    lines: LineReader | list[Line], read: Callable[[Path, str], Any], kind: MediaKind, out: Path | None
+    lines: LineReader | Sequence[Line], read: Callable[[Path, str], Any], kind: MediaKind, out: Path | None
 ) -> Iterator[list[MediaInput]]:
     """Read the files chunk by chunk, as their paths arrive, in threads, with a progress bar.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def line_progress(lines: LineReader | list[Line], out: Path | None) -> Iterator[Callable[[int], None]]:
+def line_progress(lines: LineReader | Sequence[Line], out: Path | None) -> Iterator[Callable[[int], None]]:
     """Show progress over lines of input: by bytes if the file size is known, else by lines.
 
     ``out`` is where answers are written meanwhile; None is standard output. On a terminal they show the progress
     themselves, and would be mixed with a bar. Call the yielded function with the number of lines done.
     """
-    source, hides = None if isinstance(lines, list) else lines, out is None and sys.stdout.isatty()
-    with _progress_bar("lines", len(lines) if isinstance(lines, list) else lines.size, hides=hides) as update:
+    source, hides = None if isinstance(lines, Sequence) else lines, out is None and sys.stdout.isatty()
+    with _progress_bar("lines", len(lines) if isinstance(lines, Sequence) else lines.size, hides=hides) as update:
 
         def advance(done: int) -> None:
             update(done if source is None or source.size is None else source.position, done)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,16 +51,71 @@ def is_path(text: str) -> bool:
         return False
 
 
+def is_model_folder(text: str) -> bool:
+    """Whether a text is the path of a model's folder."""
+    try:
+        return (Path(text) / "config.json").is_file()
+    except (OSError, ValueError):  # not a valid path
+        return False
+
+
 @contextmanager
-def open_texts(texts: list[str], data: str | None, field: str | None) -> Iterator[LineReader | list[Line]]:
+def open_texts(
+    texts: list[str], data: str | None, field: str | None, *, reads_folder: bool = False
+) -> Iterator[LineReader | Sequence[Line]]:
+    """Open the lines of texts, and report texts that are paths.
+
+    With ``reads_folder`` ``data`` may be a folder of texts. Raises as ``open_lines``, and OptionError for a text that
+    is the path of a model.
+    """
+    if reads_folder and data is not None and Path(data).is_dir():
+        yield _open_folder(Path(data), field)
+        return
+    for text in texts:
+        if {".", "/"} & set(text):  # else it is a word, whatever else has this name
+            _explain_path(text)
+    with open_lines(texts, data, field) as lines:
+        yield lines
+
+
+def _explain_path(text: str) -> None:
+    """Report a text that is a path. Raises OptionError for a model's folder."""
+    if is_model_folder(text):
+        raise OptionError(
+            f"{text} is a model's folder, and a text is expected",
+            expected='a text, such as "I ate an apple."',
+            got=f"{text!r}",
+            do=f"choose the model by --model {text}; give such a text by a pipe",
+        )
+    if is_path(text):
+        texts = "the texts in the folder" if Path(text).is_dir() else "the texts of the file"
+        say(f"{text!r} is read as a text; {texts}: --data {text}")
+
+
+def _open_folder(folder: Path, field: str | None) -> Sequence[Line]:
+    """Open the texts of a folder, and report what was left out. Raises OptionError for a ``field``."""
+    from regard.text.text_folder import TextFolder
+
+    if field is not None:
+        raise OptionError(
+            "--field only applies to JSON lines and tables",
+            expected="--data FILE",
+            got=f"the folder {folder}, in which each file is a text",
+            do="leave out --field, or name one file",
+        )
+    texts = TextFolder(folder)
+    for sentence in texts.skipped:
+        say(sentence)
+    return texts
+
+
+@contextmanager
+def open_lines(texts: list[str], data: str | None, field: str | None) -> Iterator[LineReader | Sequence[Line]]:
     """Open the lines. Raises what ``check_text_options`` does, and DataError for an unreadable or empty file."""
     from regard.text.line_reader import LineReader, lines_from_arguments
 
     check_text_options(texts, data, field)
     if texts:
-        for text in texts:
-            if {".", "/"} & set(text) and is_path(text):  # without a dot or slash it is a word
-                say(f"{text!r} is read as a text; the texts of the file: --data {text}")
         yield list(lines_from_arguments(texts))
         return
     with closing(LineReader("-" if data is None else data, field=field)) as source:

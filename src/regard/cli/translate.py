@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -234,7 +234,7 @@ def _check_sentences(texts: list[str], data: str | None, field: str | None) -> N
 
 def _translate_lines(
     translator: Translator,
-    lines: LineReader | list[Line],
+    lines: LineReader | Sequence[Line],
     search: Search,
     form: str,
     out: Path | None,

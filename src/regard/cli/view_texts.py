@@ -6,11 +6,10 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regard.cli.progress import count_progress
-from regard.cli.text_input import check_text_options, open_texts
+from regard.cli.text_input import check_text_options, is_model_folder, open_texts
 from regard.cli.view_pairs import missing_source_error
 from regard.errors import DataError, OptionError
 
@@ -62,7 +61,7 @@ def collect_texts(arguments: list[str], data: str | None, field: str | None) -> 
     ``MAX_TEXTS`` texts.
     """
     check_text_options(arguments, data, field)
-    if len(arguments) == 1 and _is_model_folder(arguments[0]):
+    if len(arguments) == 1 and is_model_folder(arguments[0]):
         raise OptionError(
             f"{arguments[0]} is a model's folder, and the text is missing",
             expected="a text, or --source for a translator",
@@ -97,13 +96,6 @@ def collect_texts(arguments: list[str], data: str | None, field: str | None) -> 
             do=f"view some of them: {some}; or embed them all: {every}",
         )
     return collected
-
-
-def _is_model_folder(text: str) -> bool:
-    try:
-        return (Path(text) / "config.json").is_file()
-    except (OSError, ValueError):  # not a valid path
-        return False
 
 
 def hint_at_quotes(texts: list[str]) -> None:

@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import TypeAlias, final
 
 from regard.errors import DataError
+from regard.list_files import list_files
 from regard.media.labelled_file import SkippedFile
 from regard.media.media_kind import MediaKind
 from regard.media.read import check_source, read_and_report
 from regard.media.tables import ValueColumn, read_rows
 from regard.text.labelled.columns import Columns
-from regard.text.labelled.folders import read_text_file
+from regard.text.text_file import read_text_file
 from regard.text.tokenizer import is_unicode
 
 
@@ -88,7 +89,7 @@ def _read_folder(folder: Path, kind: MediaKind) -> Iterator[TextOrSkipped]:
 
     Raises DataError for a folder without files of the kind, and for one in which no file has a text.
     """
-    files = [one for one in sorted(folder.rglob("*")) if one.is_file() and not _is_hidden(one.relative_to(folder))]
+    files = list_files(folder)
     found = [one for one in files if kind.is_name(one)]
     texts = {one.with_suffix(""): one for one in files if one.suffix.lower() == ".txt"}
     if not any(one.with_suffix("") in texts for one in found):
@@ -114,7 +115,3 @@ def _add_text(file: Path, text: str, place: str) -> TextOrSkipped:
         return SkippedFile(place, "there is a lone surrogate, which is half a character")
     text = normalise_text(text)
     return FileWithText(file, text, place) if text else SkippedFile(place, "the text is empty")
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)

@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from regard.errors import DataError
+from regard.list_files import list_entries, list_folders, walk, why_no_file
 from regard.media.labelled_file import LabelledFile, LabelledOrSkipped, SkippedFile
 from regard.media.media_kind import MediaKind
 
@@ -20,11 +21,17 @@ _TRIED = 50
 
 
 def has_files(folder: Path, kind: MediaKind) -> bool:
-    """Whether one of the first files of the folder's folders is named like one of this kind."""
+    """Whether one of the first files of the folder's folders is named like one of this kind.
+
+    So is a folder without folders, whose files lack labels: ``read_folder`` says how to give them.
+    """
+    folders = list_folders(folder)
+    if not folders:
+        return any(map(kind.is_name, islice(walk(folder), _TRIED)))
     return any(
         kind.is_name(file)
-        for inner in _folders(folder)
-        for file in islice((one for one in inner.rglob("*") if one.is_file()), _TRIED)
+        for inner in folders
+        for file in islice((one for one in walk(inner) if one.is_file()), _TRIED)
     )
 
 
@@ -34,7 +41,7 @@ def read_folder(folder: Path, kind: MediaKind) -> Iterator[LabelledOrSkipped]:
     Raises DataError for a folder without folders, for one whose folders are parts of a data set, and for a label
     without files of this kind.
     """
-    folders = _folders(folder)
+    folders = list_folders(folder)
     if not folders:
         raise DataError(
             f"{folder} has no folders of {kind.several}",
@@ -58,12 +65,9 @@ def read_folder(folder: Path, kind: MediaKind) -> Iterator[LabelledOrSkipped]:
 
 def _read_label(folder: Path, kind: MediaKind) -> Iterator[LabelledOrSkipped]:
     found = False
-    for file in sorted(folder.rglob("*")):
-        if any(part.startswith(".") for part in file.relative_to(folder).parts):
-            continue
+    for file in list_entries(folder):
         if not file.is_file():
-            if file.is_symlink():
-                yield SkippedFile(str(file), _describe_link(file))
+            yield SkippedFile(str(file), why_no_file(file))
         elif kind.is_name(file):
             found = True
             yield LabelledFile(file, folder.name, str(file))
@@ -76,12 +80,3 @@ def _read_label(folder: Path, kind: MediaKind) -> Iterator[LabelledOrSkipped]:
             got="an empty folder" if not any(folder.iterdir()) else "other files",
             do=f"add {kind.several}, or remove the folder",
         )
-
-
-def _describe_link(link: Path) -> str:
-    """Why a link to something else than a file is skipped."""
-    return "a link to a folder is not followed" if link.is_dir() else "a link leads to no file"
-
-
-def _folders(folder: Path) -> list[Path]:
-    return sorted(one for one in folder.iterdir() if one.is_dir() and not one.name.startswith("."))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from regard.errors import DataError, OptionError
+from regard.list_files import list_folders
 from regard.media.folders import has_files, read_folder
 from regard.media.labelled_file import LabelledOrSkipped, MediaFile, SkippedFile
 from regard.media.media_kind import MediaKind
@@ -23,7 +24,12 @@ def describe_source(path: Path, kind: MediaKind, *, by_header: bool = False) -> 
     Reads the names of files, and the first lines of a table; ``by_header`` is that of ``names_files``.
     """
     if path.is_dir():
-        return f"{kind.several} in the folders of {path}, one for each label" if has_files(path, kind) else None
+        if not has_files(path, kind):
+            return None
+        folders = list_folders(path)
+        return (
+            f"{kind.several} in the folders of {path}, one for each label" if folders else f"{kind.several} in {path}"
+        )
     if path.exists() and is_table(path) and names_files(path, kind, by_header=by_header):
         return f"paths of {kind.several} and labels in {path}"
     return None

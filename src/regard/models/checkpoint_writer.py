@@ -27,6 +27,7 @@ from regard.errors import (
     short_repr,
     write_error,
 )
+from regard.list_files import is_desktop_file
 from regard.models.weight_names import abbreviate_names
 
 WEIGHTS = "model.safetensors"
@@ -54,7 +55,6 @@ _MODEL_FILES = {
     "adapter_model.safetensors",
 }
 """All files of a saved model or adapters, and so all that may be replaced; and files of weights in several parts."""
-_DESKTOP_FILES = {".ds_store", "thumbs.db", "desktop.ini"}
 
 
 def config_text(fields: Mapping[str, object], dtype: torch.dtype) -> str:
@@ -232,11 +232,6 @@ def check_replaceable(folder: Path, *, overwrite: bool, keep_others: bool = Fals
             got=abbreviate_names(others),
             do="choose another name, or move these files away",
         )
-
-
-def is_desktop_file(name: str) -> bool:
-    """Whether a desktop environment leaves files of this name in folders, such as .DS_Store."""
-    return name.lower() in _DESKTOP_FILES
 
 
 def _foreign_files(folder: Path) -> list[str]:

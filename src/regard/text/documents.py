@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TypeAlias, final
 
 from regard.errors import DataError, OptionError
+from regard.list_files import list_files
 from regard.text.gzip_io import inner_suffix, open_decompressed
 from regard.text.line import skip_reason
 from regard.text.line_reader import LineReader
@@ -99,14 +100,8 @@ def read_and_report_documents(
     return documents
 
 
-def _files(path: Path) -> Iterator[Path]:
-    if not path.is_dir():
-        yield path
-        return
-    for file in sorted(path.rglob("*")):
-        hidden = any(part.startswith(".") for part in file.relative_to(path).parts)
-        if file.is_file() and not hidden:
-            yield file
+def _files(path: Path) -> list[Path]:
+    return list_files(path) if path.is_dir() else [path]
 
 
 def _read_lines(file: Path, field: str | None, *, in_folder: bool) -> Iterator[DocumentOrSkipped]:

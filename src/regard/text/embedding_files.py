@@ -1,7 +1,7 @@
 """Several input files, each embedded into an output of its own: ``--data FOLDER`` or a pattern.
 
 corpus/part-0001.jsonl.gz  ->  vectors/part-0001.npy
-corpus/part-0002.jsonl.gz  ->  vectors/part-0002.npy
+corpus/de/part-0002.jsonl  ->  vectors/de/part-0002.npy
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import final
 
 from regard.errors import DataError, OptionError
+from regard.list_files import is_hidden, list_files
 
 _TEXT_SUFFIXES = (".txt", ".text", ".jsonl", ".ndjson", ".json")
 
@@ -38,26 +39,37 @@ def names_several_files(data: str | None) -> bool:
 
 
 def find_files(data: str) -> list[Path]:
-    """List the files of a folder, or those that match a pattern, sorted; hidden files are left out.
+    """List the files of a folder and of its folders, or those that match a pattern, sorted; hidden ones are left out.
 
     Raises DataError if there is none.
     """
     folder = Path(data)
-    found = folder.iterdir() if folder.is_dir() else map(Path, glob.iglob(data, recursive=True))  # noqa: PTH207 - absolute or not
-    files = sorted(path for path in found if path.is_file() and not path.name.startswith((".", "_")))
+    if folder.is_dir():
+        files = list_files(folder)
+    else:
+        found = map(Path, glob.iglob(data, recursive=True))  # noqa: PTH207 - absolute or not
+        files = sorted(path for path in found if path.is_file() and not is_hidden(path.name))
     if not files:
         raise DataError(
             f"there are no files in {data}" if folder.is_dir() else f"no file matches {data}",
             expected="at least one file of texts",
-            got="none; folders, and names that begin with a dot or an underscore, do not count",
+            got="none; hidden files do not count",
             do="check the path",
         )
     return files
 
 
-def plan_outputs(sources: Sequence[Path], folder: Path, form: str) -> list[FileToEmbed]:
-    """Choose an output in ``folder`` for each source. Raises OptionError if two sources would have the same one."""
-    files = [FileToEmbed(source, folder / f"{_stem(source)}.{form}") for source in sources]
+def plan_outputs(sources: Sequence[Path], folder: Path, form: str, *, root: Path | None = None) -> list[FileToEmbed]:
+    """Choose an output in ``folder`` for each source: in the folder that the source has in ``root``, if there is one.
+
+    Raises OptionError if two sources would have the same output.
+    """
+
+    def choose(source: Path) -> Path:
+        inner = folder if root is None else folder / source.relative_to(root).parent
+        return inner / f"{_stem(source)}.{form}"
+
+    files = [FileToEmbed(source, choose(source)) for source in sources]
     count = Counter(file.out for file in files)
     twice = [str(file.source) for file in files if count[file.out] > 1]
     if twice:

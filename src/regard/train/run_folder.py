@@ -30,7 +30,8 @@ from torch import Tensor
 
 from regard.atomic_write import atomic_write, atomic_write_folder, original_name, remove_folder, sync_folder
 from regard.errors import CheckpointError, OutputExistsError
-from regard.models.checkpoint_writer import is_desktop_file, write_tensors
+from regard.list_files import is_desktop_file
+from regard.models.checkpoint_writer import write_tensors
 from regard.train.progress import Progress
 
 _MAX_CHECKPOINTS = 2

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import final
 
 from regard.errors import DataError
+from regard.list_files import list_files
 from regard.text.gzip_io import inner_suffix
 from regard.text.pairs.gettext_file import CATALOGUE_SUFFIXES, CatalogueEntry, CatalogueFile, language_from_path
 from regard.text.pairs.languages import is_kind_of
@@ -101,7 +102,7 @@ def _find_catalogues(path: Path) -> list[Path]:
     """List the catalogues in a folder, or the file itself."""
     if not path.is_dir():
         return [path]
-    files = sorted(one for one in path.rglob("*") if inner_suffix(one) in CATALOGUE_SUFFIXES and one.is_file())
+    files = [one for one in list_files(path) if inner_suffix(one) in CATALOGUE_SUFFIXES]
     texts = {_strip_suffix(one) for one in files if inner_suffix(one) == ".po"}
     return [one for one in files if inner_suffix(one) == ".po" or _strip_suffix(one) not in texts]
 
