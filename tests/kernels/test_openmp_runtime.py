@@ -4,13 +4,13 @@ LLVM's function, the only one on Windows, is tested with a runtime built for the
 openmp/runtime/src/kmp.h.
 """
 
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from regard.kernels import extension
-from script_process import run_script
 
 CSRC = Path(__file__).parents[2] / "src" / "regard" / "kernels" / "csrc"
 
@@ -53,6 +53,7 @@ int main(int, char** path) {
     const std::string& file = regard::openmp::file();
     const char* name = file.c_str() + file.rfind('/') + 1;
     printf("%x %d %d %s\\n", seen.load(), inside.load(), regard::openmp::in_parallel(), name);
+    printf("%d\\n", regard::openmp::threads_poll());
 }
 """
 
@@ -76,7 +77,7 @@ def program(tmp_path_factory):
 
 def program_output(folder: Path, *libraries: str) -> str:
     command = [str(folder / "program"), *(str(folder / one) for one in libraries)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0].strip()
 
 
 def test_torchs_runtime_is_found_under_any_name(program):
@@ -97,19 +98,25 @@ def test_module_is_linked_to_no_runtime():
     assert "omp" not in needed
 
 
-NO_RUNTIME_SCRIPT = """
-import warnings, torch, regard, regard.kernels.select  # all modules hold the real kernels before the stand-in comes
-from regard.kernels import extension
-class Kernels:
-    openmp = staticmethod(lambda: None)
-extension.native = Kernels
-query = torch.ones(1, 1, 3, 5)
-for _ in range(3):
-    print(regard.attention(query, query, query, impl="native").sum().item())
-"""
+@pytest.mark.parametrize(
+    ("variables", "polls"),
+    [
+        ({}, True),
+        ({"OMP_WAIT_POLICY": "active"}, True),
+        ({"OMP_WAIT_POLICY": "passive"}, False),
+        ({"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "infinity"}, True),  # GCC's runtime prefers its own variable
+        ({"GOMP_SPINCOUNT": "100"}, False),
+        ({"KMP_BLOCKTIME": "0"}, False),
+        ({"KMP_BLOCKTIME": "200"}, True),
+    ],
+)
+def test_threads_of_the_runtime_poll_unless_told_to_sleep(program, variables, polls):
+    known = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_", "KMP_"))}
+    command = [str(program / "program"), str(program / "libtorch_cpu.so")]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, env=known | variables)
+    assert result.stdout.split()[-1] == str(int(polls))
 
 
-def test_missing_runtime_warns_once():
-    result = run_script(NO_RUNTIME_SCRIPT)
-    assert result.stdout.split() == ["15.0"] * 3, result.stderr
-    assert result.stderr.count("RuntimeWarning: regard's own kernels use one thread only") == 1
+def test_without_a_runtime_nothing_polls(program):
+    result = subprocess.run([str(program / "program")], capture_output=True, text=True, check=True)
+    assert result.stdout.split()[-1] == "0"

@@ -94,6 +94,7 @@ def main() -> None:
     """Entry point of the ``regard`` command: run a verb, and turn errors into messages and exit codes."""
     try:
         _prepare_streams()
+        _let_waiting_threads_sleep()
         _run()
     except RegardError as error:
         _exit_with_error(error)
@@ -128,6 +129,17 @@ def _prepare_streams() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper) and not (user_encoding or sys.stdout.isatty()):
         # A file or a pipe gets the same bytes as -o FILE.
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")
+
+
+def _let_waiting_threads_sleep() -> None:
+    """Have OpenMP's threads sleep while they wait, unless the user chose something. Has no effect once torch is loaded.
+
+    By default they poll for milliseconds after each operation. Beside another process that takes the time of the
+    threads that compute: a command with all cores is then slower than with one.
+    """
+    chosen = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"} & os.environ.keys()
+    if not chosen and "torch" not in sys.modules:
+        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 
 
 def _run() -> None:

@@ -871,7 +871,7 @@ def isas() -> list[str]:
     """List the instruction sets that run on this machine, best first."""
 
 def openmp() -> str | None:
-    """Return the path of the OpenMP runtime in use, which is torch's; None if none was found: one thread."""
+    """Return the path of torch's OpenMP runtime if its threads are used; None if the module uses its own."""
 
 def poison(on: bool) -> None:
     """Turn on or off that scratch memory is filled with NaN (all bits set) before use; for tests."""

@@ -1,7 +1,4 @@
-"""Load the compiled module ``_native``; if that fails, keep the reason and warn about it once.
-
-It uses the threads of the OpenMP runtime that torch has loaded, which it looks up on first use.
-"""
+"""Load the compiled module ``_native``; if that fails, keep the reason and warn about it once."""
 
 from __future__ import annotations
 
@@ -55,22 +52,17 @@ __all__ = ["missing_reason", "native", "warn_once"]
 
 
 def warn_once() -> None:
-    """Warn once per process if the kernels are missing or can use one thread only. Never under torch.compile."""
+    """Warn once per process if the kernels are missing. Never under torch.compile."""
     if not torch.compiler.is_compiling():
         _warn()
 
 
 @cache
 def _warn() -> None:
-    if missing_reason is not None:
-        message = (
-            f"regard's own kernels are missing: {missing_reason}. Torch computes instead, slower. To do: {_BUILD_HINT}"
-        )
-    elif native.openmp() is None:
-        message = (
-            "regard's own kernels use one thread only: torch has loaded no OpenMP runtime to share threads with. "
-            "To do: install a build of torch with OpenMP, such as those of pytorch.org and PyPI"
-        )
-    else:
+    if missing_reason is None:
         return
-    warnings.warn(message, RuntimeWarning, stacklevel=3)
+    warnings.warn(
+        f"regard's own kernels are missing: {missing_reason}. Torch computes instead, slower. To do: {_BUILD_HINT}",
+        RuntimeWarning,
+        stacklevel=3,
+    )

@@ -43,10 +43,11 @@ NB_MODULE(_native, module) {
     module.def(
         "openmp",
         []() -> std::optional<std::string> {
-            if (openmp::file().empty()) return std::nullopt;
+            if (!openmp::threads_poll()) return std::nullopt;
             return openmp::file();
         },
-        "The file of the OpenMP runtime whose threads are used, which is torch's; None if none was found: one thread.");
+        "The file of torch's OpenMP runtime if its threads are used: while they wait, they poll. None if threads of the "
+        "module itself are used.");
     module.def("poison", &Scratch::poison, "on"_a, "Whether scratch memory is filled with NaN before use, for tests.");
 }
 

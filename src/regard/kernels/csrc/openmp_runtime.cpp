@@ -3,7 +3,9 @@
 // ("Implementing PARALLEL construct") and in LLVM's openmp/runtime/src/kmp.h.
 #include "openmp_runtime.h"
 
+#include <ctype.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #if defined(_WIN32)
@@ -116,6 +118,7 @@ struct Runtime {
     int32_t (*global_thread_num)(const Location*) = nullptr;
     int (*thread_num)() = nullptr;
     int (*in_parallel)() = nullptr;
+    int (*proc_bind)() = nullptr;  // may be missing
     std::string file;
 
     bool is_complete() const {
@@ -135,6 +138,7 @@ Runtime bind_runtime(Scope scope) {
     Runtime runtime;
     void* any = bind(runtime.in_parallel, scope, "omp_in_parallel");
     bind(runtime.thread_num, scope, "omp_get_thread_num");
+    bind(runtime.proc_bind, scope, "omp_get_proc_bind");
     bind(runtime.gomp_parallel, scope, "GOMP_parallel");
     bind(runtime.fork_call, scope, "__kmpc_fork_call");
     bind(runtime.push_num_threads, scope, "__kmpc_push_num_threads");
@@ -170,6 +174,15 @@ const Runtime& runtime() {
     return *only;
 }
 
+// The variables that the runtimes read when they are loaded; GCC's prefers its own.
+bool are_told_to_sleep() {
+    constexpr long long short_polling = 20000;  // GOMP_SPINCOUNT: about 0.2 ms
+    if (const char* count = getenv("GOMP_SPINCOUNT")) return isdigit(*count) && atoll(count) <= short_polling;
+    if (const char* time = getenv("KMP_BLOCKTIME")) return atoll(time) == 0 && isdigit(*time);
+    const char* policy = getenv("OMP_WAIT_POLICY");
+    return policy != nullptr && (*policy == 'p' || *policy == 'P');
+}
+
 void run_member(const Team& team) { team.run(team.context, runtime().thread_num()); }
 void run_gomp(void* team) { run_member(*static_cast<const Team*>(team)); }
 void run_kmpc(int32_t*, int32_t*, void* team) { run_member(*static_cast<const Team*>(team)); }
@@ -179,6 +192,17 @@ void run_kmpc(int32_t*, int32_t*, void* team) { run_member(*static_cast<const Te
 const std::string& file() { return runtime().file; }
 
 bool in_parallel() { return runtime().is_complete() && runtime().in_parallel() != 0; }
+
+bool threads_poll() {
+    static const bool poll = [] {
+        const Runtime& known = runtime();
+        if (!known.is_complete()) return false;
+        // Threads that are bound to cores pass this on to threads that they start, which would share a core.
+        if (known.proc_bind != nullptr && known.proc_bind() != 0) return true;
+        return !are_told_to_sleep();
+    }();
+    return poll;
+}
 
 void run_team(int threads, void (*run)(void*, int), void* context) {
     const Runtime& with = runtime();

@@ -16,6 +16,10 @@ const std::string& file();
 // Whether the calling thread is in a team of that runtime. False without one.
 bool in_parallel();
 
+// Whether the threads of the team poll for the next region, for milliseconds: the default of all runtimes. False if they
+// sleep (OMP_WAIT_POLICY=passive, a small GOMP_SPINCOUNT or KMP_BLOCKTIME=0 when torch was loaded), or without a runtime.
+bool threads_poll();
+
 // Calls run(context, thread) on a team of ``threads``, thread in 0 .. threads - 1, and returns when all are done.
 // The runtime may provide fewer threads than requested; without a runtime, the caller is the team.
 void run_team(int threads, void (*run)(void* context, int thread), void* context);

@@ -2,17 +2,17 @@
 
 #include <string.h>
 
+#include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <mutex>
 #include <new>
-#include <system_error>
-#include <thread>
 #include <utility>
 
 #include "floating_point.h"
 #include "huge_pages.h"
+#include "machine_load.h"
 #include "openmp_runtime.h"
+#include "workers.h"
 
 #if defined(__unix__) || defined(__APPLE__)
 #include <pthread.h>
@@ -108,80 +108,96 @@ Pool& pool() {
 
 std::atomic<bool> poison_new_scratch{false};
 
+// After fork a child has one thread, and OpenMP still counts on the team of the parent: the child would wait for it for
+// ever. So from then on the workers of the module compute.
+std::atomic<bool> in_forked_child{false};
+
+// Whether the thread computes a task, in which one thread computes all tasks of inner regions.
+thread_local bool in_task = false;
+
+MachineLoad load_of_team;  // the delays of torch's threads
+
+// Torch's threads poll for milliseconds after each region, unless they were told not to, and then no other thread finds a
+// free core for that time. So they compute regions too, which they begin at once. But where other processes compete for
+// the cores, a region would wait for each of them (workers.h).
+bool uses_team_of_torch() {
+    return !in_forked_child.load(std::memory_order_relaxed) && openmp::threads_poll() && !load_of_team.is_busy();
+}
+
+constexpr int64_t longest_delay = 1000000;  // nanoseconds until a thread of a team is missed
+constexpr int64_t longest_alone = 100000;   // nanoseconds until a caller wakes sleeping workers
+
 // A parallel region: tasks for the calling thread and its team.
-struct Region {
-    int64_t tasks;
-    int threads;
-    void (*run)(void* context, int64_t task, int thread);
-    void* context;
-    std::atomic<int64_t> next{0};
+class Region {
+public:
+    Region(int64_t tasks, int threads, void (*run)(void* context, int64_t task, int thread), void* context)
+        : tasks(tasks), threads(threads), run(run), context(context) {}
 
     void run_serial() {
         const DefaultFloatingPoint arithmetic;
         for (int64_t task = 0; task < tasks; ++task) run(context, task, 0);
     }
 
-    // The team is not cut down to the number of tasks: OpenMP would end the spare threads and start them again later.
-    void run_parallel() { openmp::run_team(threads, &take_tasks, this); }
-
-    // Run by each thread of a team: takes the next task until none is left.
-    static void take_tasks(void* region, int thread) {
-        const DefaultFloatingPoint arithmetic;
-        Region& all = *static_cast<Region*>(region);
-        for (int64_t task = all.next++; task < all.tasks; task = all.next++) all.run(all.context, task, thread);
-    }
-};
-
-// A thread that runs regions for another thread, which waits.
-class RegionThread {
-public:
-    // Null if no thread can be started. Never destroyed: its thread runs until the process ends.
-    static RegionThread* start() {
-        auto* region_thread = new RegionThread;
-        try {
-            std::thread([region_thread] { region_thread->serve(); }).detach();
-        } catch (const std::system_error&) {
-            delete region_thread;
-            return nullptr;
-        }
-        return region_thread;
-    }
-
-    void enter(Region& region) {
-        std::unique_lock<std::mutex> lock(mutex_);
-        pending_region_ = &region;
-        changed_.notify_all();
-        changed_.wait(lock, [this] { return pending_region_ == nullptr; });
+    void run_parallel() {
+        if (uses_team_of_torch())
+            run_on_team_of_torch();
+        else
+            run_with_workers();
     }
 
 private:
-    void serve() {
-        std::unique_lock<std::mutex> lock(mutex_);
-        for (;;) {
-            changed_.wait(lock, [this] { return pending_region_ != nullptr; });
-            pending_region_->run_parallel();
-            pending_region_ = nullptr;
-            changed_.notify_all();
+    // Not cut down to the number of tasks: OpenMP would end the spare threads and start them again later.
+    void run_on_team_of_torch() {
+        openmp::run_team(threads, &take_tasks, this);
+        const int64_t waited = now() - end_of_caller;
+        if (waited > longest_delay && waited > 2 * longest_task) load_of_team.report_delay();
+    }
+
+    // To wake a worker takes longer than many a small region. So where workers sleep, the caller begins alone.
+    void run_with_workers() {
+        Team team(&take_tasks, this);
+        if (load_of_pollers.is_busy())
+            pending_team = &team;
+        else
+            team.gather(helpful_threads(tasks));
+        take_tasks(this, 0);
+    }
+
+    int helpful_threads(int64_t tasks_left) const { return static_cast<int>(std::min<int64_t>(threads, tasks_left)); }
+
+    // Run by each thread of a team: takes the next task until none is left.
+    static void take_tasks(void* context, int thread) {
+        const DefaultFloatingPoint arithmetic;
+        const bool nested = std::exchange(in_task, true);
+        Region& region = *static_cast<Region*>(context);
+        thread == 0 ? region.take_tasks_as_caller() : region.take_tasks_as_helper(thread);
+        in_task = nested;
+    }
+
+    void take_tasks_as_helper(int thread) {
+        for (int64_t task = next++; task < tasks; task = next++) run(context, task, thread);
+    }
+
+    void take_tasks_as_caller() {
+        const int64_t start = now();
+        end_of_caller = start;
+        for (int64_t task = next++; task < tasks; task = next++) {
+            run(context, task, 0);
+            const int64_t before = std::exchange(end_of_caller, now());
+            longest_task = std::max(longest_task, end_of_caller - before);
+            if (pending_team != nullptr && end_of_caller - start > longest_alone)
+                std::exchange(pending_team, nullptr)->gather(helpful_threads(tasks - task));
         }
     }
 
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    Region* pending_region_ = nullptr;
+    const int64_t tasks;
+    const int threads;
+    void (*const run)(void* context, int64_t task, int thread);
+    void* const context;
+    std::atomic<int64_t> next{0};
+    Team* pending_team = nullptr;                 // a team that the caller gathers if the region lasts
+    int64_t longest_task = 0, end_of_caller = 0;  // nanoseconds, of the calling thread
 };
-
-// After fork a child has one thread, the one that called fork, and OpenMP still has the team of this thread in the
-// parent: the child would wait for that team forever. Any other thread of the child is new to OpenMP, and can have its
-// own team. So the forking thread starts a substitute thread when it first needs a team.
-thread_local bool in_forked_child = false;
-thread_local RegionThread* region_thread = nullptr;
-
-void enter(Region& region) {
-    if (!in_forked_child) return region.run_parallel();
-    if (region_thread == nullptr) region_thread = RegionThread::start();
-    if (region_thread == nullptr) return region.run_serial();
-    region_thread->enter(region);
-}
 
 #if defined(__unix__) || defined(__APPLE__)
 const int fork_handlers = pthread_atfork(
@@ -189,16 +205,16 @@ const int fork_handlers = pthread_atfork(
     [] { pool().unlock(); },
     [] {
         pool().unlock();
+        forget_workers();
         in_forked_child = true;
-        region_thread = nullptr;  // the parent's, if this thread had been forked before
     });
 #endif
 
 }  // namespace
 
 void detail::parallel_for(int64_t tasks, int threads, void (*run)(void*, int64_t, int), void* context) {
-    Region region{tasks, threads, run, context};
-    if (threads > 1 && tasks > 1 && !openmp::in_parallel()) return enter(region);
+    Region region(tasks, threads, run, context);
+    if (threads > 1 && tasks > 1 && !in_task && !openmp::in_parallel()) return region.run_parallel();
     region.run_serial();
 }
 

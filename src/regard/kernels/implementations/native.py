@@ -40,9 +40,7 @@ def _unavailable_reason() -> str | None:
 def _details() -> str:
     """Describe the instruction set in use, those that run here, and the threads."""
     runtime = extension.native.openmp()
-    threads = (
-        "one thread: torch has no OpenMP runtime" if runtime is None else f"threads of torch's {Path(runtime).name}"
-    )
+    threads = "threads of its own" if runtime is None else f"threads of torch's {Path(runtime).name}"
     return f"{extension.native.isa()} (here run: {', '.join(extension.native.isas())}); {threads}"
 
 
