@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks import atomic_write, formatting, plot, plot_style, results
+from benchmarks import atomic_write, busy_machine, formatting, plot, plot_style, results
 from benchmarks.attention_baselines import LABELS
 from benchmarks.case import Suite
 from benchmarks.suites import SUITES
@@ -59,6 +59,8 @@ def render_page(reports: list[dict[str, Any]]) -> str:
         for name in SUITES:
             if name in report["families"]:
                 parts += list(_render_suite(report, name))
+        if "busy" in report:
+            parts += list(busy_machine.render(report["busy"]))
     return "\n".join(parts)
 
 

@@ -59,6 +59,13 @@ def write(path: Path, suites: dict[str, Any]) -> None:
     atomic_write.write(path, json.dumps(_round_floats(report), indent=1) + "\n")
 
 
+def write_busy(busy: dict[str, Any]) -> None:
+    """Replace this machine's times beside busy processes; everything else in its file is kept."""
+    path = results_path()
+    report = read(path) | {"busy": busy}
+    atomic_write.write(path, json.dumps(_round_floats(report), indent=1) + "\n")
+
+
 def _round_floats(value: Any) -> Any:
     """Round to five digits, more than are significant in a time."""
     if isinstance(value, float):
