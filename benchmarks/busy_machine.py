@@ -207,8 +207,8 @@ def render(busy: dict[str, Any]) -> Iterator[str]:
     """Render results as a section of docs/speed.md."""
     yield "### On a busy machine\n"
     yield (
-        "Whole processes, their start included, beside processes that each keep one core busy. sleeping: torch's threads "
-        "sleep while they wait, the default of the `regard` command and `OMP_WAIT_POLICY=passive` in Python; spinning: "
+        "Whole processes, their start included, beside processes that each keep one core busy. sleeping: torch's "
+        "threads sleep while they wait, the default of the `regard` command and `OMP_WAIT_POLICY=passive` in Python; spinning: "
         "OpenMP's own default.\n"
     )
     yield from _table(busy["rows"])

@@ -14,8 +14,8 @@ sys.argv = ["regard", "--version"]
 try:
     main()
 except SystemExit:
-    chosen = {name: os.environ[name] for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME") if name in os.environ}
-    print(json.dumps(chosen))
+    names = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"} & os.environ.keys()
+    print(json.dumps({name: os.environ[name] for name in names}))
 """
 
 
