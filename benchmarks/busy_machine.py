@@ -42,28 +42,7 @@ WAYS: dict[str, dict[str, str]] = {
 """The variables of each way."""
 
 _WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OMP_NUM_THREADS")
-_WORDS = [
-    "the",
-    "a",
-    "red",
-    "old",
-    "small",
-    "dog",
-    "cat",
-    "man",
-    "house",
-    "tree",
-    "sees",
-    "takes",
-    "likes",
-    "near",
-    "behind",
-    "under",
-    "river",
-    "road",
-    "bread",
-    "water",
-]
+_TEXT = "the a red old small dog cat man house tree sees takes likes near behind under river road bread water"
 
 _KERNELS = """
 import regard, torch
@@ -88,7 +67,7 @@ with torch.no_grad():
 def _sentences(count: int, seed: int) -> list[str]:
     """Random sentences of 4 to 12 words."""
     draw = random.Random(seed)
-    return [" ".join(draw.choices(_WORDS, k=draw.randint(4, 12))) + "." for _ in range(count)]
+    return [" ".join(draw.choices(_TEXT.split(), k=draw.randint(4, 12))) + "." for _ in range(count)]
 
 
 def _regard(*arguments: str) -> list[str]:
@@ -208,8 +187,8 @@ def render(busy: dict[str, Any]) -> Iterator[str]:
     yield "### On a busy machine\n"
     yield (
         "Whole processes, their start included, beside processes that each keep one core busy. sleeping: torch's "
-        "threads sleep while they wait, the default of the `regard` command and `OMP_WAIT_POLICY=passive` in Python; spinning: "
-        "OpenMP's own default.\n"
+        "threads sleep while they wait, which is the default of the `regard` command, and `OMP_WAIT_POLICY=passive` "
+        "in Python; spinning: OpenMP's own default.\n"
     )
     yield from _table(busy["rows"])
     yield f"\nMedians of {busy['turns']}, {busy['date']}, commit {busy['commit']}.\n"
