@@ -13,11 +13,14 @@ from test_page import CONTRAST
 
 import regard
 from regard.comparison import mass_kept, parse_choices
+from regard.view.findings import findings
 from regard.view.read_side_by_side import read_side_by_side
 from regard.view.side_by_side import SideBySide
 from regard.view.side_by_side_page import write_side_by_side
+from regard.view.word_pairs import word_pairs
 
 TIRED = "The animal didn't cross the street because it was too tired."
+PHONED = "The cardiologist phoned his mother because he was unhappy."
 MECHANISMS = "longformer:window=4,nystromformer,performer:seed=3,additive"
 LABEL = """(() => {
   const canvas = document.querySelectorAll(".panel canvas")[1];
@@ -173,6 +176,29 @@ def test_readable_in_both_themes_and_on_a_phone(show_side: Show, side: SideBySid
     assert red_less_blue > 60, "orange is below 0, as on the page of one mechanism"
     opened.page.locator("#theme").click()
     assert opened.page.evaluate("document.documentElement.dataset.theme") != scheme
+
+
+def test_a_pair_of_words_has_the_weight_that_the_page_of_the_text_has(show_side: Show) -> None:
+    """Of words of several tokens it is the sum over the key's, averaged over the query's, under each mechanism."""
+    side = read_side_by_side(regard.load("minilm"), PHONED, parse_choices("performer:seed=3,linear"))
+    pairs = word_pairs(side.exact)
+    found = findings(pairs)
+    pieces = [(pairs.query_words[one.query_word].pieces, pairs.key_words[one.key_word].pieces) for one in found]
+    assert max(len(query) for query, _ in pieces) > 1
+    assert max(len(key) for _, key in pieces) > 1
+    opened = show_side(side)
+    rows = opened.page.locator("#pairs tbody tr")
+    for number, (one, (query, key)) in enumerate(zip(found, pieces, strict=True)):
+        look = one.looks[0]
+        shown = [float(cell.replace("−", "-")) for cell in rows.nth(number).locator("td.weight").all_inner_texts()]
+        matrices = [weights_of(side, panel, look.layer)[look.head] for panel in range(3)]
+        expected = [np.mean([sum(matrix[i, j] for j in key) for i in query]) for matrix in matrices]
+        np.testing.assert_allclose(shown, 100 * np.array(expected), atol=0.051)
+        assert shown[0] == round(100 * look.weight, 1)
+        opened.page.locator("#pairs button").nth(number).click()
+        words = re.search(r"As whole words: .*? → .*? ([\d.]+)\u00a0%", opened.sentence())
+        assert (words is not None) == (len(query) * len(key) > 1)
+        assert words is None or float(words[1]) == shown[0]
 
 
 def test_size_several_texts_and_unsafe_text(show_side: Show, side: SideBySide, tmp_path: Path) -> None:

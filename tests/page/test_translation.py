@@ -11,6 +11,7 @@ from test_page import CONTRAST, MALICIOUS_TOKENS
 
 from regard.text.alignments import word_weights
 from regard.view.layer_reading import GaussianWindow, LayerReading, RelativeVectors
+from regard.view.layer_weights import LayerWeights
 from regard.view.read_pair import read_pair
 from regard.view.reading import PairReading, Reading, Tokens
 from small_translators import SOURCE, TARGET, recurrent, transformer
@@ -166,6 +167,67 @@ def test_word_weights_average_rows_and_sum_columns(show: Show) -> None:
     opened.page.locator("#asking [tabindex='0']").focus()
     opened.page.keyboard.press("ArrowRight")
     np.testing.assert_allclose(weights_in_titles(opened), expected[2], atol=6e-6)
+
+
+def share_of(text: str) -> float:
+    """The first number in percent."""
+    return float(re.search(r"(\d+\.\d)\u00a0%", text)[1])
+
+
+def test_steps_open_at_the_words_of_the_sentence_with_its_number(show: Show) -> None:
+    """The largest weight of a token is another word's: of Dogs, Hunde gets 60 % in two tokens, bellt 40 % in one."""
+    source = add_end_token(["Hun", "de", "bellt"], groups=[2, 1])
+    target = add_end_token(["Dog", "s", "bark"], groups=[2, 1])
+    rows = np.array([[0.3, 0.3, 0.4, 0], [0.5, 0.1, 0.4, 0], [0, 0.25, 0.75, 0], [0, 0, 0.5, 0.5]], dtype=np.float32)
+    flatter = np.full((4, 4), 0.25, dtype=np.float32)
+    layer = LayerWeights("one", np.stack([rows, flatter]), "distribution", "No scores.")
+    opened = show(PairReading(Reading(target, (layer,), keys=source), 0, None, None, forced=True))
+    assert opened.sentence().startswith(
+        "In layer 0, all heads averaged, the step that wrote Dogs attends most to Hunde: "
+    )
+    # The mean of two heads: ((0.6 + 0.6) / 2 + 0.5) / 2.
+    assert share_of(opened.sentence()) == 55.0
+    assert share_of(opened.page.locator("#links button").first.inner_text()) == 55.0
+    assert share_of(opened.page.inner_text("#map-value")) == 55.0
+    assert "The weight of Dogs on Hunde in each:" in opened.page.inner_text("#steps")
+    shown = [float(text) for text in opened.page.locator("#steps td:nth-child(2)").all_inner_texts()]
+    assert shown == [0.6, 0.5, 0.55]
+    assert step_results(opened) == [0.55]
+    assert opened.page.locator("#key option").all_inner_texts() == [
+        "0 \u2068Hunde\u2069",
+        "1 \u2068bellt\u2069",
+        "2 \u2068</s>\u2069",
+    ]
+    opened.page.get_by_role("button", name="head 0", exact=True).click()
+    assert share_of(opened.sentence()) == 60.0
+    token_step, word_step = opened.page.locator("#steps > li").all()
+    assert "w of Dog on Hun = 0.3000" in token_step.inner_text()
+    assert word_step.locator("td").all_inner_texts()[:8] == [
+        "Dog",
+        "0.3000",
+        "0.3000",
+        "0.6000",
+        "",
+        "s",
+        "0.5000",
+        "0.1000",
+    ]
+    assert word_step.locator(".result").inner_text() == "0.6000"
+    assert share_of(word_step.inner_text()) == 60.0
+    opened.page.get_by_role("radio", name="tokens").click()
+    assert opened.sentence().startswith("In layer 0, head 0, the step that wrote Dog attends most to bellt: ")
+    assert opened.page.locator("#steps > li").count() == 1
+    assert step_results(opened) == [0.4]
+
+
+def test_another_key_word_is_chosen_in_the_steps_of_the_mean(show: Show) -> None:
+    pair = random_pair(["Hun", "de", "bell", "en", "."], ["Dog", "s", "bark"], source_words=[2, 3], target_words=[2, 1])
+    opened = show(pair)
+    opened.page.locator("#key").select_option("1")
+    weights = pair.alignment.layers[0].weights()[:, :2, 2:5].sum(axis=2).mean(axis=1)
+    shown = [float(text) for text in opened.page.locator("#steps td:nth-child(2)").all_inner_texts()]
+    np.testing.assert_allclose(shown, [*weights, weights.mean()], atol=5.1e-5)
+    assert opened.current_url().endswith("head=mean&token=0&key=2")
 
 
 def test_word_weights_equal_the_translators_alignment(show: Show) -> None:

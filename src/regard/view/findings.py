@@ -21,7 +21,7 @@ from jaxtyping import Float32, Int
 from regard.view.reading import Reading
 from regard.view.shares import shares_of
 from regard.view.word_pairs import Finding, WordPairs
-from regard.view.words_from_tokens import Word
+from regard.view.words_from_tokens import Word, weight_on_word
 
 
 def findings(pairs: WordPairs, limit: int = 6, least: float = 0.1) -> tuple[Finding, ...]:
@@ -50,8 +50,7 @@ def strongest_finding_per_word(pairs: WordPairs) -> tuple[Finding, ...]:
 
 def weight_of_pair(reading: Reading, query_word: Word, key_word: Word, layer: int, head: int) -> float:
     """Weight of one head from one word to another: the mean over query pieces, the sum over key pieces."""
-    rows = shares_of(reading.layers[layer], head, query_word.pieces)
-    return float(rows[:, list(key_word.pieces)].sum(axis=1).mean())
+    return weight_on_word(shares_of(reading.layers[layer], head, query_word.pieces), key_word)
 
 
 def strongest_pieces(reading: Reading, query_word: Word, key_word: Word, layer: int, head: int) -> tuple[int, int]:

@@ -56,6 +56,7 @@ SCRIPTS = (
     "head_statistics.js",
     "weight_table.js",
     "steps.js",
+    "word_step.js",
     "weights_alone.js",
     "shared_words.js",
     "main.js",

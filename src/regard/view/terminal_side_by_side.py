@@ -12,11 +12,12 @@ from rich.text import Text
 
 from regard.comparison.mechanism_choice import option_text
 from regard.escape_text import escape_and_isolate, escape_text
-from regard.view.findings import findings, strongest_pieces
+from regard.view.findings import findings
 from regard.view.fitted_table import Column, fitted_table
 from regard.view.side_by_side import ComputedPanel, SideBySide
 from regard.view.terminal_words import bar
 from regard.view.word_pairs import Finding, WordPairs, word_pairs
+from regard.view.words_from_tokens import weight_on_word
 
 MAX_PAIRS = 6
 _LONGEST_NAME = 20
@@ -154,10 +155,9 @@ def _pair_label(pairs: WordPairs, finding: Finding) -> str:
 
 
 def _pair_row(one: SideBySide, computed: Sequence[ComputedPanel], pairs: WordPairs, finding: Finding) -> list[str]:
-    """The head of a pair, its exact weight, and its weight under each mechanism."""
+    """The head of a pair, its exact weight, and its weight under each mechanism, all between words."""
     look = finding.looks[0]
     query_word, key_word = pairs.query_words[finding.query_word], pairs.key_words[finding.key_word]
-    query, key = strongest_pieces(one.exact, query_word, key_word, look.layer, look.head)
     layers = [one.exact.layers, *(panel.layers for panel in computed)]
-    weights = [float(some[look.layer].weights_of(look.head, [query])[0, key]) for some in layers]
+    weights = [weight_on_word(some[look.layer].weights_of(look.head, query_word.pieces), key_word) for some in layers]
     return [f"{look.layer}·{look.head}", *(f"{100 * weight:.1f} %" for weight in weights)]

@@ -73,6 +73,11 @@ def aggregate_by_word(
     return np.asarray(mean)
 
 
+def weight_on_word(rows: Float64[np.ndarray, "query_tokens keys"], key_word: Word) -> float:
+    """Compute the weight between two words, as ``aggregate_by_word``, from the rows of the query word's tokens."""
+    return float(rows[:, list(key_word.pieces)].sum(axis=1).mean())
+
+
 def _pieces(words: Sequence[Word]) -> list[int]:
     return [piece for word in words for piece in word.pieces]
 

@@ -15,7 +15,7 @@ from regard.comparison import MechanismChoice, compare, parse_choices
 from regard.errors import DataError, RefusedError
 from regard.models import Bert, BertConfig
 from regard.text import Tokenizer
-from regard.view import read_side_by_side
+from regard.view import print_reading, read, read_side_by_side
 from regard.view.side_by_side_page import render_side_by_side
 from regard.view.terminal_side_by_side import print_side_by_side
 
@@ -126,3 +126,16 @@ def test_page_data_has_a_panel_for_each_mechanism(bert: Bert) -> None:
     assert len(text["attentions"]) == 2
     assert "tokens" not in text["attentions"][1], "tokens are stored once"
     assert text["panels"][0]["summary"]["mass_kept"] == 1
+
+
+def test_the_terminal_has_the_number_of_the_view_for_each_pair_of_words() -> None:
+    """Also of words of several tokens: cardiologist is three, phoned two."""
+    model, text = regard.load("minilm"), "The cardiologist phoned his mother because he was unhappy."
+    view, beside = (Console(file=io.StringIO(), width=200) for _ in range(2))
+    print_reading(read(model, text), view)
+    print_side_by_side([read_side_by_side(model, text, parse_choices("linear"))], beside)
+    lines = view.file.getvalue().partition("Notable word pairs")[2].splitlines()
+    headlines = dict(re.findall(r"^(\w+ → \w+) +(\d+\.\d) %", "\n".join(lines), re.MULTILINE))
+    compared = dict(re.findall(r"^(\w+ → \w+) +\d+·\d+ +(\d+\.\d) %", beside.file.getvalue(), re.MULTILINE))
+    assert {"he → cardiologist", "phoned → mother"} < set(headlines)
+    assert compared == headlines

@@ -31,14 +31,21 @@ function markedKey() {
   return state.key ?? largest(rowOfPanel(panelsOfText()[0]), 1)[0];
 }
 
+// The weight between the two words of a notable pair under a mechanism, as the page of a text has it: the sum over the
+// tokens of the key word, averaged over those of the query word.
+function wordWeight(panel, { looks: [{ layer, head }], query, key }) {
+  const { tokens } = shownText();
+  return shareOfWords(weightsOf(attentionOf(panel), layer, head), tokens.length, tokensOfWord(tokens, query), tokensOfWord(tokens, key));
+}
+
 function showPairs() {
-  const { findings, tokens } = shownText();
+  const { findings } = shownText();
   byId("outstanding").hidden = !findings.length;
   const panels = computedPanels();
   const lines = findings.map((finding) => {
     const [{ layer, head }, { query, key }] = [finding.looks[0], finding];
     const choose = make("button", { type: "button", onclick: () => go({ layer, head, query, key }) }, word(finding.from), " → ", word(finding.to), " ", make("small", {}, `layer ${layer}, head ${head}`));
-    const cells = panels.map((panel) => weightCell(weightsOf(attentionOf(panel), layer, head)[query * tokens.length + key]));
+    const cells = panels.map((panel) => weightCell(wordWeight(panel, finding)));
     const here = state.layer === layer && state.head === head && state.query === query;
     return make("tr", { class: here ? "chosen" : undefined }, make("td", {}, choose), ...cells);
   });

@@ -54,6 +54,14 @@ function showComparedSentence(row) {
     parts.push(at === 0 ? " The same weight is " : last ? " and " : ", ", make("span", { class: "share" }, percent(rowOfPanel(panel)[key])), ` under ${panel.unique_name}`);
   });
   if (others.length) parts.push(".");
+  const opened = shownText().findings.find(({ looks: [look], query, key: of, pieces }) =>
+    look.layer === state.layer && look.head === state.head && query === state.query && of === key && Math.max(...pieces) > 1);
+  if (opened) {
+    const share = (panel) => make("span", { class: "share" }, percent(wordWeight(panel, opened)));
+    parts.push(" As whole words: ", word(opened.from), " → ", word(opened.to), " ", share(panelsOfText()[0]));
+    others.forEach((panel, at) => parts.push(at < others.length - 1 ? ", " : " and ", share(panel), ` under ${panel.unique_name}`));
+    parts.push(".");
+  }
   byId("sentence").replaceChildren(...parts);
 }
 

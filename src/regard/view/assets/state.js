@@ -18,8 +18,13 @@ function shownText() {
   return data.texts[state.text].attentions[state.kind];
 }
 
+// The chosen key, or else the strongest: of words, the strongest token of the word that the sentence names first.
 function shownKey() {
-  return state.key ?? largestApart(shownText(), rowOf(shownText(), state.layer, state.head, state.query));
+  if (state.key !== null) return state.key;
+  const [text, row] = [shownText(), rowOf(shownText(), state.layer, state.head, state.query)];
+  if (!state.words) return largestApart(text, row);
+  const { tokens } = keyPartsOf(text)[shownColumn()];
+  return tokens.reduce((best, key) => (Math.abs(row[key]) > Math.abs(row[best]) ? key : best));
 }
 
 // Whether a text has a token that is kept apart now.

@@ -38,16 +38,22 @@ function subscript(letter, index) {
   return [letter, make("sub", {}, ...[index].flat())];
 }
 
+// The keys to choose from: tokens, or words where the mean of all heads has the shares of words.
+function keyChoices(text) {
+  return state.words && state.head === null ? keyPartsOf(text) : keysOf(text).map(({ surface }, at) => ({ surface, tokens: [at] }));
+}
+
 function showSteps() {
   const text = shownText();
   const key = shownKey();
+  const choices = keyChoices(text);
   byId("steps").replaceChildren(...(state.head === null ? meanSteps(text, key) : headSteps(text, key)));
-  options(byId("key"), keysOf(text).map(({ surface }, at) => `${at} ${isolate(surface)}`), key);
+  options(byId("key"), choices.map(({ surface }, at) => `${at} ${isolate(surface)}`), choices.findIndex(({ tokens }) => tokens.includes(key)));
 }
 
 function headSteps(text, key) {
   const { layer, head, query } = state;
-  if (isAlone(text, layer)) return [aloneStep(text, key)];
+  if (isAlone(text, layer)) return [aloneStep(text, key), ...(state.words ? wordStep(text, key) : [])];
   const seen = headOf(text, layer, head);
   const walked = stepsOf(text, layer, head, query);
   const [asks, gets] = [text.tokens[query].surface, keysOf(text)[key].surface];
@@ -76,6 +82,7 @@ function headSteps(text, key) {
     ),
     ...gaussianStep(seen, walked, query, key),
     ...(seen.valueWidth ? [sumStep(text, seen, walked, query, key, asks, gets)] : []), // a large page has no values
+    ...(state.words ? wordStep(text, key) : []),
   ];
 }
 
@@ -154,11 +161,21 @@ function sumStep(text, seen, walked, query, key, asks, gets) {
   );
 }
 
+// The two tokens, or the two words, by name, and the weight between them in a head, or in the mean of all.
+function shownPair(text, key) {
+  const { layer, query } = state;
+  if (!state.words) return { asks: text.tokens[query].surface, gets: keysOf(text)[key].surface, weightOf: (head) => rowOf(text, layer, head, query)[key] };
+  const [asks, gets] = [queryPartsOf(text), keyPartsOf(text)];
+  const [row, column] = [partWith(asks, query), partWith(gets, key)];
+  return { asks: asks[row].surface, gets: gets[column].surface, weightOf: (head) => sharesOf(text, layer, head)[row * gets.length + column] };
+}
+
 // The mean of all heads has no vectors of its own: shows the weight of each head, and their mean.
 function meanSteps(text, key) {
-  const { layer, query } = state;
-  const shares = Array.from({ length: headsIn(text, layer) }, (_, head) => rowOf(text, layer, head, query)[key]);
-  const mean = rowOf(text, layer, null, query)[key];
+  const { layer } = state;
+  const { asks, gets, weightOf } = shownPair(text, key);
+  const shares = Array.from({ length: headsIn(text, layer) }, (_, head) => weightOf(head));
+  const mean = weightOf(null);
   const rows = shares.map((share, head) => {
     const name = make("button", { type: "button" }, `head ${head}`);
     return make("tr", { onclick: () => go({ head, key }) }, make("td", {}, name), make("td", {}, number(share, 4)), barOf(text, share));
@@ -167,7 +184,7 @@ function meanSteps(text, key) {
   return [
     step(
       "Mean of all heads", `${shares.length} heads`,
-      make("p", {}, "Each head has its own weights; shown is their mean. The weight of ", word(text.tokens[query].surface), " on ", word(keysOf(text)[key].surface), isAlone(text, layer) ? " in each:" : " in each; choose a head to see its steps."),
+      make("p", {}, "Each head has its own weights; shown is their mean. The weight of ", word(asks), " on ", word(gets), isAlone(text, layer) ? " in each:" : " in each; choose a head to see its steps."),
       weightTable(["head", "weight w", ""], rows, foot),
       formula("w = 1/", String(shares.length), " Σ ", ...subscript("w", "head"), " = ", result(number(mean, 4))),
     ),
@@ -196,5 +213,5 @@ function softmaxTable(text, walked, query, key, seen) {
   return keyTable(text, key, walked.weights, { titles, cellsOf, sums: [walked.total.toFixed(4)] });
 }
 
-listen(byId("key"), "change", (event) => go({ key: Number(event.target.value) }));
-watch(["text", "layer", "head", "query", "key", "apart"], showSteps);
+listen(byId("key"), "change", ({ target }) => go({ key: keyChoices(shownText())[Number(target.value)].tokens[0] }));
+watch(["text", "words", "layer", "head", "query", "key", "apart"], showSteps);

@@ -35,6 +35,19 @@ function partWith(parts, token) {
   return parts.findIndex(({ tokens }) => tokens.includes(token));
 }
 
+// The tokens of the word to which a token belongs; of a word of one token, that alone.
+function tokensOfWord(tokens, token) {
+  const { word: own } = tokens[token];
+  return own === undefined ? [token] : tokens.flatMap((one, at) => (one.word === own ? [at] : []));
+}
+
+// The share of two words, by their tokens, in weights of ``keys`` columns: the mean over queries of the sum over keys.
+function shareOfWords(weights, keys, queriesOfWord, keysOfWord) {
+  let sum = 0;
+  for (const query of queriesOfWord) for (const key of keysOfWord) sum += weights[query * keys + key];
+  return sum / queriesOfWord.length;
+}
+
 function haveWords(text) {
   return text.words.length + (text.key_words?.length ?? 0) > 0;
 }
@@ -46,9 +59,7 @@ function sharesOf(text, layer, head) {
     const [asks, gets, keys, weights] = [queryPartsOf(text), keyPartsOf(text), keysOf(text).length, weightsOf(text, layer, head)];
     const all = new Float32Array(asks.length * gets.length);
     asks.forEach(({ tokens: queries }, row) => gets.forEach(({ tokens }, column) => {
-      let sum = 0;
-      for (const query of queries) for (const key of tokens) sum += weights[query * keys + key];
-      all[row * gets.length + column] = sum / queries.length;
+      all[row * gets.length + column] = shareOfWords(weights, keys, queries, tokens);
     }));
     return all;
   });
