@@ -13,8 +13,16 @@ from test_page import CONTRAST, MALICIOUS_TOKENS
 import regard.view.picture_page
 from picture_files import random_pixels
 from regard.models import Cct, Cvt, Deit, DeitConfig, Swin, SwinConfig
+from regard.models.image_encoder import TokenGrid
 from regard.models.perceiver_inputs import TrainedPixelInput
-from regard.view import PictureReading, read_clip_attention, read_picture_attention, write_pictures
+from regard.view import (
+    LayerReading,
+    PictureLayer,
+    PictureReading,
+    read_clip_attention,
+    read_picture_attention,
+    write_pictures,
+)
 from regard.vision import ImageProcessor
 from small_clips import small_clip
 from small_image_models import image_classifier, small_cct, small_cvt, small_perceiver
@@ -93,7 +101,7 @@ def test_heads_show_their_strongest_patches(show_pictures: ShowPictures) -> None
 
 
 def test_patches_are_picked_by_mouse_and_keyboard(show_pictures: ShowPictures) -> None:
-    opened = show_pictures(read_picture_attention(image_classifier(), PICTURE))
+    opened = show_pictures(read_picture_attention(image_classifier(), PICTURE), at="#view=attention")
     picked = lambda: opened.page.locator("#query").evaluate("one => one.selectedOptions[0].text")  # noqa: E731
     assert picked() == "class token"
     opened.page.locator("#picture").click(position={"x": 5, "y": 5})
@@ -116,7 +124,7 @@ def test_patches_are_picked_by_mouse_and_keyboard(show_pictures: ShowPictures) -
 
 def test_rollout_and_gradient_rollout(show_pictures: ShowPictures) -> None:
     reading = read_picture_attention(image_classifier(), PICTURE)
-    opened = show_pictures(reading)
+    opened = show_pictures(reading, at="#view=attention")
     opened.page.get_by_role("radio", name="Rollout", exact=True).click()
     assert reading.rollout is not None
     best = 1 + int(reading.rollout[0, 1:].argmax())
@@ -147,7 +155,8 @@ def test_distillation_token_is_a_source(show_pictures: ShowPictures) -> None:
     reading = read_picture_attention(model, PICTURE)
     opened = show_pictures(reading, at="#layer=1&head=2&token=1")
     row = reading.layers[1].attention.weights()[2, 1]
-    shown = f"Beside the patches: class token {100 * row[0]:.1f}\u00a0%, distillation token {100 * row[1]:.1f}\u00a0%"
+    # In a map that is nearly uniform, one digit would not tell the patches apart.
+    shown = f"Beside the patches: class token {100 * row[0]:.2f}\u00a0%, distillation token {100 * row[1]:.2f}\u00a0%"
     assert opened.page.inner_text("#prefix-shares") == shown
     assert "the distillation token attends most" in opened.sentence()
 
@@ -237,6 +246,83 @@ def test_map_is_stronger_where_weights_are_larger(show_pictures: ShowPictures) -
     weights = reading.layers[0].attention.weights()[0, 0, 1:]
     assert (np.diff(light[np.argsort(weights)]) <= 0).all()
     assert light[weights.argmax()] < light[weights.argmin()]
+
+
+def lightness(opened: BrowserPage) -> np.ndarray:
+    """Of each patch in the first map of the overview, 6 x 4: from 0, black, to 765, white."""
+    pixels = opened.page.evaluate(
+        """(() => {
+          const copy = new OffscreenCanvas(4, 6).getContext("2d");
+          copy.drawImage(document.querySelector("#grid canvas"), 0, 0);
+          return [...copy.getImageData(0, 0, 4, 6).data];
+        })()"""
+    )
+    return np.array(pixels).reshape(24, 4)[:, :3].sum(1)
+
+
+def nearly_uniform_reading() -> PictureReading:
+    """A head whose weights on 24 patches differ by less than a hundredth of themselves: by query . key / 1000."""
+    tokens, generator = 25, np.random.default_rng(31)
+    query, key, value = (generator.standard_normal((1, tokens, 3)).astype(np.float32) for _ in range(3))
+    layer = LayerReading("one", query, key, value, scale=1e-3)
+    picture = random_pixels(24, 16, channels=1)[None]
+    return PictureReading("flat.png", picture, (PictureLayer(TokenGrid(6, 4, ("class",)), layer, (4, 4)),))
+
+
+def test_a_nearly_uniform_map_is_shaded_from_the_uniform_weight(show_pictures: ShowPictures) -> None:
+    """From the largest shade to the lightest, which stands for the uniform weight and less; from 0 it is all dark."""
+    reading = nearly_uniform_reading()
+    opened = show_pictures(reading)
+    row = reading.layers[0].attention.weights()[0, 0, 1:]
+
+    opened.wait_until_painted()
+    shades = lightness(opened)
+    assert shades[row.argmax()] < 300  # of 765
+    assert (shades[row <= row.mean()] > 700).all()
+    order = np.argsort(row)
+    assert (np.diff(shades[order]) <= 0).all()
+    assert len(set(shades[row > row.mean()].tolist())) > 5
+    ticks = opened.page.locator("#ticks span").all_inner_texts()
+    assert ticks == [f"{100 * value:.3f}\u00a0%" for value in (row.mean(), (row.mean() + row.max()) / 2, row.max())]
+    assert f"begin at {100 * row.mean():.3f}\u00a0%, the uniform weight" in opened.page.inner_text("#map-how")
+    opened.page.locator("#map").hover()
+    hovered = opened.page.inner_text("#map-value").split()[-2]
+    assert hovered in [f"{100 * value:.3f}" for value in row]
+    opened.page.get_by_role("radio", name="Scale: from 0").click()
+    assert "scale=zero" in opened.current_url()
+    assert opened.page.locator("#ticks span").first.inner_text() == "0.000\u00a0%"
+    opened.wait_until_painted()
+    assert lightness(opened).max() < 300
+
+
+def test_equal_weights_have_one_light_colour(show_pictures: ShowPictures) -> None:
+    """What float32 and the page's rounding make of equal weights has no strong colour."""
+    reading = nearly_uniform_reading()
+    layer = reading.layers[0].attention
+    equal = LayerReading("one", 0 * layer.query, layer.key, layer.value, scale=1.0)
+    place = PictureLayer(reading.layers[0].grid, equal, (4, 4))
+    opened = show_pictures(PictureReading("flat.png", reading.pixels, (place,)))
+    opened.wait_until_painted()
+    assert lightness(opened).min() > 700
+
+
+@pytest.mark.parametrize(
+    ("make", "view"),
+    [(image_classifier, "gradient"), (small_cct, "gradient"), (small_cvt, "attention")],
+)
+def test_the_page_opens_at_what_the_answer_rests_on(show_pictures: ShowPictures, make: Callable, view: str) -> None:
+    model = make()
+    reading = read_picture_attention(model, random_pixels(*model.picture_size, channels=1))
+    opened = show_pictures(reading)
+    label, _ = reading.probabilities[0]
+    assert (label in reading.gradient_rollouts) == (view == "gradient")
+    begin = f"For the label {label}, " if view == "gradient" else "In layer 2, all heads averaged, "
+    assert opened.sentence().startswith((begin, f"No patch counts for the label {label}:"))
+    if view == "gradient":
+        opened.page.get_by_role("radio", name="Attention of a head").click()
+    assert "all heads averaged" in opened.sentence()
+    if reading.layers[-1].grid.prefix:
+        assert "the class token attends most" in opened.sentence()
 
 
 WIDTHS_AND_SCHEMES = [
@@ -352,7 +438,7 @@ def test_readout_and_gradient_rollout_of_a_cct(show_pictures: ShowPictures) -> N
     reading = read_picture_attention(small_cct(), PICTURE, name="cat.png")
     readout, layer = reading.readout, reading.layers[-1]
     assert readout is not None
-    opened = show_pictures(reading)
+    opened = show_pictures(reading, at="#view=attention")
     assert picked_token(opened) == "row 2, column 1"  # the centre: no token stands for the picture
     opened.page.get_by_role("radio", name="Readout", exact=True).click()
     best = int(readout.argmax())

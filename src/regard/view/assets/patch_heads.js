@@ -5,11 +5,10 @@ function paintThumbnail(canvas, text, layerNumber, head) {
   const layer = text.layers[layerNumber];
   const query = sameQuery(shownLayer(), layer, state.query);
   const keys = placeOfKeys(layer);
-  const { values, top } = withTop(keys, weightsByToken(text, layerNumber, head, query));
+  const found = headMap(text, layerNumber, head, query);
   const outside = isDark() ? [52, 56, 65] : [222, 219, 211];
-  const signed = isSigned(text, layerNumber);
-  const shades = (value) => (Number.isNaN(value) ? outside : shadeAt(placeOnScale(value, top), ramp(!signed ? "share" : value < 0 ? "below" : "above")));
-  const patches = Array.from(values.subarray(keys.prefix.length));
+  const shades = (value) => (Number.isNaN(value) ? outside : shadeOfValue(value, found));
+  const patches = Array.from(found.values.subarray(keys.prefix.length));
   paintPatches(canvas, { patches, width: keys.columns, height: keys.rows }, false, shades);
 }
 
@@ -22,10 +21,10 @@ function showMultiples() {
   byId("heads-title").textContent = `Heads of layer ${state.layer}`;
   const nodes = columns.map((head) => {
     const canvas = make("canvas", { width: 118, height: 1 });
-    const found = withTop(placeOfKeys(shownLayer()), weightsByToken(text, state.layer, head, state.query));
+    const found = headMap(text, state.layer, head, state.query);
     drawMultiple(canvas, text, found);
     const best = strongestToken(found);
-    const place = best < 0 ? "" : `${tokensIn(found.layer)[best].surface}: ${percent(found.values[best])}`;
+    const place = best < 0 ? "" : `${tokensIn(found.layer)[best].surface}: ${shareText(found, found.values[best])}`;
     const name = head === null ? "mean of all heads" : `head ${head}`;
     return make("button", { type: "button", role: "radio", "aria-checked": String(head === state.head), tabindex: head === state.head ? 0 : -1, "aria-label": `${name}, ${place}`, onclick: () => go({ head }) }, canvas, make("b", {}, name), make("span", {}, place));
   });
@@ -111,6 +110,6 @@ listen(byId("grid"), "keydown", (event) => {
 });
 
 watch(["text"], buildPatchGrid);
-watch(["text", "layer", "query", "root"], paintPatchGrid);
+watch(["text", "layer", "query", "scale"], paintPatchGrid);
 watch(["layer", "head"], markGrid);
-watch(["text", "layer", "head", "query", "view", "root"], showMultiples);
+watch(["text", "layer", "head", "query", "view", "scale"], showMultiples);

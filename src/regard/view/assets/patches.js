@@ -44,13 +44,23 @@ function shownMap() {
   if (state.view === "readout") return withTop(placeOfKeys(gridLayer()), fromFloat32(text.readout));
   if (state.view === "gradient") return gradientMap(text);
   if (state.view === "similarity") return similarityMap(text);
-  return withTop(placeOfKeys(text.layers[state.layer]), weightsByToken(text, state.layer, state.head, state.query));
+  return headMap(text, state.layer, state.head, state.query);
 }
 
-function withTop(layer, values) {
-  let top = 0;
-  for (let at = layer.prefix.length; at < values.length; at += 1) if (Math.abs(values[at]) > top) top = Math.abs(values[at]);
-  return { layer, values, top: top || 1 };
+// The map of a head, or of the mean of all, for a query.
+function headMap(text, layerNumber, head, query) {
+  return withTop(placeOfKeys(text.layers[layerNumber]), weightsByToken(text, layerNumber, head, query), isSigned(text, layerNumber));
+}
+
+// A map with its largest weight on a patch, and its uniform weight: what each patch would have if all had the same.
+function withTop(layer, values, signed = false) {
+  let [top, sum, count] = [0, 0, 0];
+  for (let at = layer.prefix.length; at < values.length; at += 1) {
+    if (Number.isNaN(values[at])) continue;
+    top = Math.max(top, Math.abs(values[at]));
+    [sum, count] = [sum + values[at], count + 1];
+  }
+  return { layer, values, top: top || 1, uniform: count ? sum / count : 0, signed };
 }
 
 function rolloutMap(text) {
@@ -75,12 +85,19 @@ function similarityMap(text) {
   const cosines = Float64Array.from(fromFloat32(text.similarities[text.labels[state.label][0]]));
   const patches = cosines.subarray(layer.prefix.length);
   const mean = patches.reduce((all, value) => all + value, 0) / patches.length;
-  return { ...withTop(layer, cosines.map((value) => value - mean)), mean };
+  return { ...withTop(layer, cosines.map((value) => value - mean), true), mean };
 }
 
 // A value as the map tells it: a share, or in the map of similarity the cosine.
-function toldValue({ mean }, value) {
-  return state.view === "similarity" ? `cosine ${cosineText(value + mean)} (${difference(value)})` : percent(value);
+function toldValue(found, value) {
+  return state.view === "similarity" ? `cosine ${cosineText(value + found.mean)} (${difference(value)})` : shareText(found, value);
+}
+
+// A share in percent, with as many digits as tell the patches of the map apart: a nearly uniform one needs more.
+function shareText({ values, layer, top }, value) {
+  const least = values.subarray(layer.prefix.length).reduce((low, one) => (one < low ? one : low), top);
+  const digits = Math.min(5, Math.max(1, 1 - Math.floor(Math.log10(100 * Math.max(top - least, 1e-9)))));
+  return `${number(100 * value, top - least >= 0.01 ? 1 : digits)}\u00a0%`;
 }
 
 function difference(value) {
@@ -91,26 +108,29 @@ function cosineText(value) {
   return `${value < 0 ? "−" : ""}${Math.abs(value).toFixed(3)}`;
 }
 
-// Whether the values of the map are of either sign.
-function isSignedMap() {
-  return state.view === "similarity" || (state.view === "attention" && isSigned(shownText(), state.layer));
-}
-
 // The token that the head reads: the picked one if it is no patch, else the class token; -1 if it reads all tokens.
 function gradientSource(layer) {
   if (!layer.prefix.length || !hasPlace(layer)) return -1;
   return state.query < layer.prefix.length ? state.query : 0;
 }
 
-function shadeOfValue(value, top) {
-  const name = !isSignedMap() ? "share" : value < 0 ? "below" : "above";
-  return shadeAt(placeOnScale(value, top), ramp(name));
+function shadeOfValue(value, found) {
+  const name = !found.signed ? "share" : value < 0 ? "below" : "above";
+  return shadeAt(placeOnScale(value, found), ramp(name));
+}
+
+// The values at which the scale of the colours begins and ends. From the uniform weight on, a map that is nearly uniform is no
+// dark square; differences that the page's rounding may have made have no strong colour.
+function endsOfScale({ top, uniform, signed }) {
+  if (signed || state.scale !== "uniform") return [0, top];
+  return [uniform, Math.max(top, uniform + 2 * data.largest_error, uniform * (1 + 1e-6))];
 }
 
 // The place of a value on the scale of the colours, from 0 to 1.
-function placeOnScale(value, top) {
-  const share = Math.min(1, Math.abs(value) / top);
-  return state.root ? Math.sqrt(share) : share;
+function placeOnScale(value, found) {
+  const [least, highest] = endsOfScale(found);
+  const share = Math.min(1, Math.max(0, (Math.abs(value) - least) / (highest - least)));
+  return state.scale === "root" ? Math.sqrt(share) : share;
 }
 
 function strongestToken({ layer, values }) {
@@ -185,12 +205,13 @@ function outlineWindow({ context, scale, text }, layer) {
   }
 }
 
-function paintMapCells({ context, scale, text }, { layer, values, top }) {
+function paintMapCells({ context, scale, text }, found) {
+  const { layer, values } = found;
   for (let patch = 0; patch < layer.rows * layer.columns; patch += 1) {
     const value = values[layer.prefix.length + patch];
     if (Number.isNaN(value)) continue;
-    context.fillStyle = paint(shadeOfValue(value, top));
-    context.globalAlpha = 0.25 + 0.65 * placeOnScale(value, top);
+    context.fillStyle = paint(shadeOfValue(value, found));
+    context.globalAlpha = 0.25 + 0.65 * placeOnScale(value, found);
     context.fillRect(...boxOf(text, layer, patch, scale));
   }
   context.globalAlpha = 1;
@@ -294,7 +315,7 @@ function showMapSentence(found) {
   const [isPlaced, patch] = [hasPlace(gridLayer()), placeWord(gridLayer())];
   const isPrefix = isPlaced && sourceToken() < gridLayer().prefix.length;
   const source = [isPrefix ? "the " : "", word(sourceName())];
-  const share = make("span", { class: "share" }, percent(found.values[best]));
+  const share = make("span", { class: "share" }, shareText(found, found.values[best]));
   const target = found.layer === gridLayer() && best === sourceToken() ? "itself" : word(names[best].surface);
   const { labels } = shownText();
   const parts = {
@@ -309,8 +330,8 @@ function showMapSentence(found) {
 
 const HOW = {
   attention: isSound
-    ? "The outlined token is the query: pick another on either map, with the mouse or the arrow keys; Home and End go to the first and the last. A token is named by the time at which it begins. Colours reach up to the largest weight; a thin outline is the key of the weights below."
-    : "The outlined patch is the query: pick another on either side, or one of the tokens that are no patch. Colours reach up to the largest weight on a patch; a thin outline is the key of the steps below.",
+    ? "The outlined token is the query: pick another on either map, with the mouse or the arrow keys; Home and End go to the first and the last. A token is named by the time at which it begins; a thin outline is the key of the weights below."
+    : "The outlined patch is the query: pick another on either side, or one of the tokens that are no patch; a thin outline is the key of the steps below.",
   rollout: "Attention rollout (Abnar and Zuidema 2020): the mean of the heads and the identity, half each, multiplied through all layers. It says where the token’s information could come from, not what the model made of it.",
   gradient: "Gradient rollout (Chefer, Gur and Wolf 2021): in each layer weights count as far as a larger weight would raise the logit of the label. Shares of all patches; the row is that of what the head of the model reads: a class token, the pooling of all tokens, or the query of the labels.",
   readout: "Sequence pooling (Hassani et al. 2021): the vector that the head reads is the mean of the tokens of the last layer with these weights, which add up to 100\u00a0%.",
@@ -320,25 +341,34 @@ const HOW = {
 // The same for a Perceiver, whose queries are latents.
 const HOW_OF_LATENTS = {
   ...HOW,
-  attention: "The picked latent is the query, and the map has its weight on each place of the picture: pick another latent with the arrow keys, and the key of the steps below with the mouse. Colours reach up to the largest weight; a thin outline is that key.",
+  attention: "The picked latent is the query, and the map has its weight on each place of the picture: pick another latent with the arrow keys, and the key of the steps below with the mouse; a thin outline is that key.",
   readout: "What the answer rests on: attention rollout (Abnar and Zuidema 2020) from the query of the labels through the latents to the picture. Shares add up to 100\u00a0%.",
 };
 
-function showMapScale({ top }) {
-  const scale = byId("scale");
-  paintPatches(scale, { patches: Array.from({ length: 256 }, (_, at) => at / 255), width: 256, height: 1 }, false, (at) => scaleColour(at));
+function showMapScale(found) {
+  const [scale, { signed }, [least, highest]] = [byId("scale"), found, endsOfScale(found)];
+  const colourAt = (at) => (signed ? shadeAt(Math.abs(2 * at - 1), ramp(at < 0.5 ? "below" : "above")) : shadeAt(at, ramp("share")));
+  paintPatches(scale, { patches: Array.from({ length: 256 }, (_, at) => at / 255), width: 256, height: 1 }, false, colourAt);
   scale.style.height = "10px";
   scale.style.width = "256px";
-  const signed = isSignedMap();
-  const places = signed ? [[0, -top], [0.5, 0], [1, top]] : [[0, 0], [0.5, state.root ? top / 4 : top / 2], [1, top]];
+  const middle = least + (highest - least) / (state.scale === "root" ? 4 : 2);
+  const places = signed ? [[0, -highest], [0.5, 0], [1, highest]] : [[0, least], [0.5, middle], [1, highest]];
   byId("ticks").replaceChildren(...places.map(([at, value]) => {
-    const tick = make("span", {}, state.view === "similarity" ? difference(value) : percent(value));
+    const tick = make("span", {}, state.view === "similarity" ? difference(value) : shareText(found, value));
     tick.style.left = `${100 * at}%`;
     return tick;
   }));
   const isPlaced = hasPlace(gridLayer());
   byId("scale-name").textContent = { attention: "weight", rollout: "share", readout: isPlaced ? "weight" : "share", gradient: `share of all ${placeWord(gridLayer(), true)}`, similarity: "cosine less its mean" }[state.view];
-  byId("map-how").textContent = `${(isPlaced ? HOW : HOW_OF_LATENTS)[state.view]}${state.view === "attention" ? keysHow(shownLayer()) : ""} ${shownText().no_rollout}`;
+  byId("map-how").textContent = `${(isPlaced ? HOW : HOW_OF_LATENTS)[state.view]}${state.view === "attention" ? keysHow(shownLayer()) : ""}${coloursHow(found)} ${shownText().no_rollout}`;
+}
+
+// Where the colours begin and end.
+function coloursHow(found) {
+  if (found.signed) return "";
+  const [name, weight] = [placeWord(gridLayer()), state.view === "attention" ? "weight" : "share"];
+  const begin = `begin at ${shareText(found, found.uniform)}, the uniform ${weight}, which each ${name} would have if all had the same, and reach`;
+  return ` Colours ${state.scale === "uniform" ? begin : "reach"} up to the largest ${weight} of a ${name}.`;
 }
 
 // How the keys of a layer lie, if not as its patches do.
@@ -348,11 +378,6 @@ function keysHow(layer) {
   if (keys) return ` The keys of this layer lie on a grid of their own, ${keys.rows} × ${keys.columns}: a convolution makes each of them from several patches, and the map has the weight of each.`;
   if (!window) return "";
   return ` The blue outline is the window of the patch${shift ? `, shifted by ${shift}: at an edge it goes on at the opposite one, and a mask keeps the two parts apart` : ""}. The patch attends to nothing outside.`;
-}
-
-function scaleColour(at) {
-  if (isSignedMap()) return shadeAt(Math.abs(2 * at - 1), ramp(at < 0.5 ? "below" : "above"));
-  return shadeAt(at, ramp("share"));
 }
 
 // The token of a grid under the mouse.
@@ -408,11 +433,15 @@ function showViews() {
   ROOT_ELEMENT.classList.toggle("one-head", state.view !== "attention"); // no layer and no head to choose
 }
 
+// Values on either side of 0 have a scale from 0; the others may have one from the uniform weight.
 function showScaleSwitch() {
-  showSwitch(byId("scales"), ["Scale: linear", "Scale: root"], state.root ? 1 : 0, (at) => go({ root: at === 1 }));
+  const { signed } = shownMap();
+  const scales = signed ? ["zero", "root"] : ["uniform", "zero", "root"];
+  const names = { uniform: "Scale: from uniform", zero: signed ? "Scale: linear" : "Scale: from 0", root: "Scale: root" };
+  showSwitch(byId("scales"), scales.map((scale) => names[scale]), Math.max(0, scales.indexOf(state.scale)), (at) => go({ scale: scales[at] }));
 }
 
 watch(["text", "view"], showViews);
-watch(["root"], showScaleSwitch);
+watch(["text", "layer", "view", "scale"], showScaleSwitch);
 watch(["text", "layer", "query", "view"], showPicture);
-watch(["text", "layer", "head", "query", "key", "view", "label", "root"], showPatches);
+watch(["text", "layer", "head", "query", "key", "view", "label", "scale"], showPatches);

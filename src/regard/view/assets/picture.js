@@ -25,7 +25,7 @@ function placesIn(layer) {
 // The words of the page's fixed parts, which are those of pictures.
 function nameForSounds() {
   byId("texts").setAttribute("aria-label", "Sounds");
-  byId("overview-how").textContent = "What the picked token attends to: one row per layer, one column per head, both counted from 0, and the mean of all heads. Time goes from left to right. Each map has a scale of its own, up to its largest weight. Arrow keys move.";
+  byId("overview-how").textContent = "What the picked token attends to: one row per layer, one column per head, both counted from 0, and the mean of all heads. Time goes from left to right. Each map has a scale of its own, as chosen above, up to its largest weight. Arrow keys move.";
 }
 
 function showWalk() {

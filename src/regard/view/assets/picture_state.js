@@ -1,9 +1,10 @@
 // The current view: picture, layer, head, query token and key; whether the map shows the attention of a head, rollout or
-// gradient rollout, and for which label. It is stored in the address after the #, so a view can be linked.
+// gradient rollout, and for which label; and where the colours of the map begin. It is stored in the address after the #, so a
+// view can be linked.
 // A head of null means the mean of all heads, a key of null the one with the largest weight.
 
 const data = JSON.parse(document.getElementById("data").textContent);
-const state = { text: 0, layer: 0, head: null, query: 0, key: null, view: "attention", label: 0, root: false };
+const state = { text: 0, layer: 0, head: null, query: 0, key: null, view: "attention", label: 0, scale: "uniform" };
 const views = [];
 
 // What a token of the map is called: a patch of a picture, or a token of a sound, whose columns are times.
@@ -125,13 +126,14 @@ function sameQuery(from, to, query) {
   return to.prefix.length + move(row, from.rows, to.rows) * to.columns + move(column, from.columns, to.columns);
 }
 
-// The first view: the last layer, all heads, from the class token or the centre; gradient rollout and rollout by choice. Of a
-// Perceiver it is what its answer rests on.
-function openingPlace(text) {
-  const { layers } = data.texts[text];
+// The first view is what the answer rests on: the readout of a Perceiver, else the gradient rollout of the first label; without
+// one the attention of the last layer, all heads, from the class token or the centre.
+function openingPlace(number) {
+  const text = data.texts[number];
+  const { layers } = text;
   const last = layers[layers.length - 1];
-  const view = hasPlace(last) ? {} : { view: "readout" };
-  return { text, layer: layers.length - 1, head: null, query: last.prefix.length ? 0 : centreOf(last), key: null, label: 0, ...view };
+  const view = !hasPlace(last) ? "readout" : hasView(text, "gradient") ? "gradient" : "attention";
+  return { text: number, layer: layers.length - 1, head: null, query: last.prefix.length ? 0 : centreOf(last), key: null, label: 0, view };
 }
 
 function hasView(text, view) {
@@ -168,7 +170,7 @@ function go(change) {
 
 function address() {
   const key = state.key === null ? "" : `&key=${state.key}`;
-  return `#picture=${state.text}&view=${state.view}&label=${state.label}${state.root ? "&scale=root" : ""}&layer=${state.layer}&head=${state.head ?? "mean"}&token=${state.query}${key}`;
+  return `#picture=${state.text}&view=${state.view}&label=${state.label}${state.scale === "uniform" ? "" : `&scale=${state.scale}`}&layer=${state.layer}&head=${state.head ?? "mean"}&token=${state.query}${key}`;
 }
 
 function readAddress() {
@@ -180,8 +182,9 @@ function readAddress() {
     if (value !== null && /^\d{1,6}$/.test(value)) change[field] = Number(value);
   }
   if (query.get("head") === "mean") change.head = null;
-  if (location.hash) change.root = query.get("scale") === "root";
+  if (location.hash) change.scale = ["zero", "root"].find((scale) => scale === query.get("scale")) ?? "uniform";
   if (["attention", "rollout", "readout", "gradient", "similarity"].includes(query.get("view"))) change.view = query.get("view");
+  else if (["layer", "head", "token", "key"].some((name) => query.has(name))) change.view = "attention";
   return change;
 }
 
