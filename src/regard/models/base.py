@@ -74,7 +74,7 @@ class Encoder(nn.Module, ABC):
     """How token vectors are pooled into a text vector; None if the model folder does not say."""
 
     notes: tuple[str, ...] = ()
-    """Messages about weights that loading skipped."""
+    """Messages about files that loading read otherwise than they say, or in part."""
 
     @abstractmethod
     def forward(self, ids: Tensor, *, mask: Mask | None = None) -> EncoderOutput:
@@ -119,6 +119,9 @@ class Decoder(nn.Module, ABC):
     end_id: int
     pad_id: int | None
     start_id: int | None
+
+    notes: tuple[str, ...] = ()
+    """Messages about files that loading read otherwise than they say, or in part."""
 
     @property
     def end_ids(self) -> tuple[int, ...]:

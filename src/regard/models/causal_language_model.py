@@ -25,9 +25,9 @@ from regard.models.causal_stack import CausalStack
 from regard.models.check_mechanisms import check_mechanisms
 from regard.models.check_token_ids import check_texts_of_ids
 from regard.models.config_file import ConfigFile
-from regard.models.generation_config import note_ignored_fields, read_end_ids, read_generation_config
+from regard.models.generation_config import note_ignored_fields, read_generation_config
 from regard.models.language_model_files import LanguageModelFiles
-from regard.models.special_ids import NO_END
+from regard.models.special_ids import NO_END, note_missing_special_ids, read_end_ids
 from regard.models.weight_names import StoredTensor, WeightNames
 from regard.text import Tokenizer
 
@@ -53,9 +53,6 @@ class CausalLanguageModel(CausalStack, ABC):
 
     files: LanguageModelFiles = LanguageModelFiles()
     """What the model folder says of special tokens, chats and generation, which ``save`` writes again."""
-
-    notes: tuple[str, ...] = ()
-    """Messages about weights that loading skipped."""
 
     metadata: Mapping[str, Any] = MappingProxyType({})
     """Metadata of the training: steps, data, scores."""
@@ -144,7 +141,7 @@ class CausalLanguageModel(CausalStack, ABC):
         """
         hyperparameters = cls.read_config(config)
         generation = read_generation_config(folder, hyperparameters.vocabulary)
-        hyperparameters = _with_end_ids(hyperparameters, read_end_ids(generation))
+        hyperparameters = _with_end_ids(hyperparameters, () if generation is None else read_end_ids(generation))
         stored = checkpoint_reader.stored_tensors(folder) if stored is None else stored
         with checkpoint_reader.init_on_meta():
             model = cls(hyperparameters)
@@ -160,6 +157,7 @@ class CausalLanguageModel(CausalStack, ABC):
             folder, pad_id=hyperparameters.pad_id, limit=model.max_tokens, vocabulary=hyperparameters.vocabulary
         )
         model.files = LanguageModelFiles.read(folder)
+        notes += note_missing_special_ids(config) + note_missing_special_ids(generation)
         model.notes = notes + checkpoint_reader.loading_notes(folder, skipped) + note_ignored_fields(generation)
         model.metadata = sequence_files.read_metadata(folder)
         return model.eval()

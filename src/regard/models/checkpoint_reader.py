@@ -22,6 +22,7 @@ from regard.errors import CheckpointError
 from regard.huge_pages import advise_huge_pages, collapse_huge_pages
 from regard.models.config_file import read_json_object
 from regard.models.weight_names import Origin, StoredTensor, abbreviate_names
+from regard.models.wrapped_names import unwrap_names
 from regard.text import Tokenizer
 
 WEIGHTS = "model.safetensors"
@@ -37,13 +38,14 @@ _log = logging.getLogger("regard")
 def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
     """List every tensor of a model folder by name, reading only the headers.
 
-    Reads ``model.safetensors``, or else the files that its index names. Raises CheckpointError if there are no weights,
-    or a file is damaged or missing.
+    Reads ``model.safetensors``, or else the files that its index names. The names are those in the model itself, if it
+    was saved inside a wrapper: ``wrapped_names``. Raises CheckpointError if there are no weights, or a file is damaged
+    or missing.
     """
     if (folder / WEIGHTS).exists():
-        return {tensor.name: tensor for tensor in _read_header(folder / WEIGHTS)}
+        return unwrap_names({tensor.name: tensor for tensor in _read_header(folder / WEIGHTS)})
     if (folder / INDEX).exists():
-        return _read_index(folder)
+        return unwrap_names(_read_index(folder))
     pickles = sorted({path.name for pattern in _PICKLES for path in folder.glob(pattern)})
     if pickles:
         raise CheckpointError(
@@ -166,22 +168,26 @@ def _allocate_empty_buffers(model: nn.Module, dtype: torch.dtype) -> None:
 
 
 def read_tokenizer(folder: Path, *, pad_id: int | None, limit: int | None, vocabulary: int) -> Tokenizer | None:
-    """Read the tokenizer in ``folder``; None if there is none.
+    """Read the tokenizer in ``folder`` for a model with ``vocabulary`` tokens; None if there is none.
 
-    Raises CheckpointError if it has more tokens than the model's ``vocabulary``.
+    It may have tokens that the model lacks, which no text may then contain. Raises CheckpointError for a damaged file.
     """
     path = folder / "tokenizer.json"
     if not path.exists():
         return None
-    tokenizer = Tokenizer.from_file(path, pad_id=pad_id, limit=limit)
-    if tokenizer.vocabulary > vocabulary:
-        raise CheckpointError(
-            "tokenizer and model do not belong together",
-            expected=f"at most {vocabulary} tokens, the vocabulary of the model",
-            got=f"{tokenizer.vocabulary} tokens in {path}",
-            do="use tokenizer.json and weights from the same source",
-        )
-    return tokenizer
+    return Tokenizer.from_file(path, pad_id=pad_id, limit=limit, num_embeddings=vocabulary)
+
+
+def note_missing_tokens(folder: Path, tokenizer: object) -> tuple[str, ...]:
+    """A note if the tokenizer has tokens that the model lacks; also logged as a warning by the logger "regard"."""
+    if not isinstance(tokenizer, Tokenizer) or tokenizer.num_embeddings is None:
+        return ()
+    if tokenizer.vocabulary <= tokenizer.num_embeddings:
+        return ()
+    note = f"{folder}: tokenizer.json has {tokenizer.vocabulary} tokens and the model {tokenizer.num_embeddings}; "
+    note += "texts with a token that the model lacks are refused"
+    _log.warning(note)
+    return (note,)
 
 
 def loading_notes(folder: Path, skipped: list[str]) -> tuple[str, ...]:

@@ -65,7 +65,8 @@ class ClipTextConfig(ClipTowerConfig):
     Args:
         vocabulary: number of tokens.
         max_length: number of positions of tokens.
-        end_id: the end token of a text; None is the one with the largest id.
+        end_id: the end token of a text; None is the one with the largest id. A model whose vocabulary lacks it computes
+            no text.
         pad_id: the padding token.
         start_id: the start token of a text, which only the tokenizer uses; None if the files do not name it.
     """
@@ -86,7 +87,7 @@ class ClipTextConfig(ClipTowerConfig):
         if self.start_id is not None:
             check_count("start_id", self.start_id, least=0, most=self.vocabulary - 1)
         if self.end_id is not None:
-            check_count("end_id", self.end_id, least=0, most=self.vocabulary - 1)
+            check_count("end_id", self.end_id, least=0)
             if self.end_id == _LARGEST_ID:
                 raise OptionError(
                     "end_id=2 has another meaning in the files of CLIP",
@@ -108,7 +109,7 @@ class ClipTextConfig(ClipTowerConfig):
             vocabulary=vocabulary,
             max_length=config.size("max_position_embeddings", default=77),
             end_id=None if end_id == _LARGEST_ID else end_id,
-            pad_id=0 if pad_id is None else pad_id,
+            pad_id=0 if pad_id is None or pad_id >= vocabulary else pad_id,
             start_id=None if start_id is None or start_id >= vocabulary else start_id,
         )
 

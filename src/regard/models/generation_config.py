@@ -43,13 +43,6 @@ def read_generation_config(folder: Path, vocabulary: int) -> ConfigFile | None:
     return ConfigFile({**read_json_object(path), "vocab_size": vocabulary}, path) if path.exists() else None
 
 
-def read_end_ids(config: ConfigFile | None) -> tuple[int, ...]:
-    """The tokens that end a text; none if the file does not say. Raises CheckpointError for unusable ids."""
-    if config is None or config.fields.get("eos_token_id") is None:
-        return ()
-    return config.indices("eos_token_id", default=(), below="vocab_size")
-
-
 def read_start_id(config: ConfigFile | None, default: int) -> int:
     """The token that begins a target; ``default`` if the file does not say.
 

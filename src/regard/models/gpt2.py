@@ -40,7 +40,7 @@ from regard.models.causal_state import CausalOutput
 from regard.models.check_token_ids import check_token_positions
 from regard.models.config_file import MAX_LAYERS, ConfigFile
 from regard.models.initial_weights import init_from_normal
-from regard.models.special_ids import check_special_ids, join_end_ids
+from regard.models.special_ids import check_special_ids, join_end_ids, read_end_ids, read_special_id
 from regard.models.weight_names import Row, WeightNames
 from regard.positions import Learned
 from regard.tensors import least_and_greatest
@@ -148,9 +148,9 @@ class Gpt2Config:
             scale_by_depth=config.flag("scale_attn_by_inverse_layer_idx", default=False),
             tied=config.flag("tie_word_embeddings", default=True),
             deviation=config.number("initializer_range", default=0.02),
-            pad_id=config.optional_index("pad_token_id", below="vocab_size"),
-            start_id=config.optional_index("bos_token_id", default=50256, below="vocab_size"),
-            end_ids=config.indices("eos_token_id", default=(50256,), below="vocab_size"),
+            pad_id=read_special_id(config, "pad_token_id"),
+            start_id=read_special_id(config, "bos_token_id", default=50256),
+            end_ids=read_end_ids(config, default=(50256,)),
         )
 
     def to_hugging_face(self) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from regard.models.config_file import MAX_LAYERS, ConfigFile
 from regard.models.llama_fields import read_free_fields, read_windows
 from regard.models.llama_types import FULL, MODEL_TYPES, PLAIN, WINDOW, ModelType
 from regard.models.rotary_config import RotaryConfig
-from regard.models.special_ids import check_special_ids, join_end_ids
+from regard.models.special_ids import check_special_ids, join_end_ids, read_end_ids, read_special_id
 from regard.positions import DynamicScaling
 from regard.validation import check_dropout
 
@@ -177,7 +177,12 @@ class LlamaConfig:
         windows = read_windows(config, kind, layers)
         section = FULL if "window_rotary" in kind.free else None
         rotary = RotaryConfig.from_hugging_face(
-            config, head_dim=head_width, base=kind.base, section=section, default=kind.rope
+            config,
+            head_dim=head_width,
+            base=kind.base,
+            section=section,
+            default=kind.rope,
+            is_partial=kind.fused,
         )
         return config.build(
             cls,
@@ -196,9 +201,9 @@ class LlamaConfig:
             tied=config.flag("tie_word_embeddings", default=kind.tied),
             attention_dropout=config.number("attention_dropout", default=0.0, below=1.0),
             deviation=config.number("initializer_range", default=0.02),
-            pad_id=config.optional_index("pad_token_id", below="vocab_size"),
-            start_id=config.optional_index("bos_token_id", below="vocab_size"),
-            end_ids=config.indices("eos_token_id", default=(), below="vocab_size"),
+            pad_id=read_special_id(config, "pad_token_id"),
+            start_id=read_special_id(config, "bos_token_id"),
+            end_ids=read_end_ids(config),
             model_type=config.model_type,
             **{**read_free_fields(config, kind, head_width), **kind.fixed},
         )

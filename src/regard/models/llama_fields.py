@@ -29,18 +29,20 @@ def read_free_fields(config: ConfigFile, kind: ModelType, head_width: int) -> di
             value = config.fields.get(written, absent)
             found[name] = None if value is None else config.number(written, default=default)
     if "window_rotary" in kind.free:
-        found["window_rotary"] = _read_window_rotary(config, head_width)
+        found["window_rotary"] = _read_window_rotary(config, kind, head_width)
     return found
 
 
-def _read_window_rotary(config: ConfigFile, head_width: int) -> RotaryConfig:
+def _read_window_rotary(config: ConfigFile, kind: ModelType, head_width: int) -> RotaryConfig:
     """Read the positions of layers with a window, whose base older files of Gemma 3 have in a field of its own."""
     field = "rope_local_base_freq"
     if config.section("rope_parameters") is None:
         return RotaryConfig(base=config.number(field, default=10000.0))
     # "rope_scaling" is for layers without a window
     own = ConfigFile({name: value for name, value in config.fields.items() if name != "rope_scaling"}, config.path)
-    return RotaryConfig.from_hugging_face(own, head_dim=head_width, base_field=field, section=WINDOW)
+    return RotaryConfig.from_hugging_face(
+        own, head_dim=head_width, base_field=field, section=WINDOW, is_partial=kind.fused
+    )
 
 
 def read_windows(config: ConfigFile, kind: ModelType, layers: int) -> tuple[int | None, ...]:

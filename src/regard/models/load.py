@@ -21,6 +21,7 @@ from regard.models.bert import Bert
 from regard.models.causal_language_model import CausalLanguageModel
 from regard.models.cct import MODEL_TYPE as CCT_TYPE
 from regard.models.cct import Cct
+from regard.models.checkpoint_reader import note_missing_tokens, stored_tensors
 from regard.models.clip import MODEL_TYPE as CLIP_TYPE
 from regard.models.clip import Clip
 from regard.models.clip_text import MODEL_TYPE as CLIP_TEXT_TYPE
@@ -58,6 +59,7 @@ from regard.models.transformer import Transformer
 from regard.models.transformer_encoder import TransformerEncoder
 from regard.models.vision_transformer import OWN_TYPE
 from regard.models.vit import Vit
+from regard.models.wrapped_names import note_wrapped_names
 from regard.validation import FLOATS, resolve_device
 
 
@@ -141,6 +143,8 @@ def load(
             'from_pretrained(folder, attn_implementation="regard"), if regard.hf.check(model) says that it works',
         )
     model = _MODELS[config.model_type](folder, config, dtype=dtype or torch.float32)
+    model.notes += note_wrapped_names(folder, stored_tensors(folder))
+    model.notes += note_missing_tokens(folder, getattr(model, "tokenizer", None))
     if folder != adapters:
         _add_adapters(adapters, model, folder)
     return model.to(target)

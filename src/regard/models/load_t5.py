@@ -12,14 +12,14 @@ from regard.models.config_file import ConfigFile, read_json_object
 from regard.models.generation_config import (
     GENERATION_CONFIG_FILE,
     note_ignored_fields,
-    read_end_ids,
     read_generation_config,
     read_start_id,
 )
+from regard.models.special_ids import note_missing_special_ids, read_end_ids
 from regard.models.t5 import T5
 from regard.models.t5_config import T5Config
 from regard.models.t5_encoder import T5Encoder
-from regard.models.t5_files import TOKENIZER_CONFIG_FILE
+from regard.models.t5_files import TOKENIZER_CONFIG_FILE, has_output
 from regard.text import Pooling, Tokenizer
 from regard.text.pretrained_subwords import PretrainedSubwords
 from regard.text.sentence_tokenizer import SentenceTokenizer
@@ -35,7 +35,7 @@ def load_t5(folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> T5 | T5E
     """
     stored = checkpoint_reader.stored_tensors(folder)
     has_decoder = any(name.startswith("decoder.") for name in stored)
-    hyperparameters = T5Config.from_hugging_face(config, tied="lm_head.weight" not in stored)
+    hyperparameters = T5Config.from_hugging_face(config, tied=not has_output(config, stored))
     generation = read_generation_config(folder, hyperparameters.vocabulary) if has_decoder else None
     if generation is not None:
         # Sources end with the first end token, that of config.json; a target ends with any of them.
@@ -65,7 +65,8 @@ def load_t5(folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> T5 | T5E
         model.metadata = sequence_files.read_metadata(folder)
     encoder = model.encoder if isinstance(model, T5) else model
     encoder.tokenizer, encoder.pooling = model.tokenizer, Pooling.read(folder)
-    model.notes = checkpoint_reader.loading_notes(folder, skipped) + note_ignored_fields(generation)
+    notes = note_missing_special_ids(config) + note_missing_special_ids(generation)
+    model.notes = notes + checkpoint_reader.loading_notes(folder, skipped) + note_ignored_fields(generation)
     return model.eval()
 
 

@@ -25,12 +25,12 @@ from regard.models import checkpoint_reader, checkpoint_writer, sequence_files
 from regard.models.base import Encoder
 from regard.models.check_mechanisms import check_mechanisms
 from regard.models.check_token_ids import check_texts_of_ids
-from regard.models.config_file import ConfigFile, to_json_text
+from regard.models.config_file import ConfigFile
 from regard.models.masked_language_head import MaskedLanguageHead
 from regard.models.weight_names import StoredTensor, WeightNames
 from regard.tensors import check_tensor
 from regard.text import Pooling
-from regard.text.tokenizer import Tokenizer
+from regard.text.transformers_files import encoder_tokenizer_files
 
 _OUTPUT, _EMBEDDING = "head.output.weight", "token_embedding.weight"
 """The weight that a tied head shares, and the name under which it is saved."""
@@ -172,17 +172,12 @@ class MaskedLanguageModel(Encoder, ABC):
         check_texts_of_ids("ids", ids, self.config.vocabulary, do=do)
 
     @classmethod
-    def name_tensors(cls, stored: Mapping[str, StoredTensor]) -> Mapping[str, StoredTensor]:
-        """Add the names of tensors that older files hold under others; here there are none."""
-        return stored
-
-    @classmethod
     def from_folder(cls, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Self:
         """Load the model of ``folder``, whose config.json is ``config``, in eval mode on the CPU.
 
         Raises CheckpointError for files that do not belong together.
         """
-        stored = cls.name_tensors(checkpoint_reader.stored_tensors(folder))
+        stored = checkpoint_reader.stored_tensors(folder)
         hyperparameters = _with_stored_parts(cls, cls.read_config(config), stored)
         notes: tuple[str, ...] = ()
         if _has_own_output(cls, hyperparameters, stored):
@@ -221,9 +216,7 @@ class MaskedLanguageModel(Encoder, ABC):
         check_mechanisms(self, self.config)
         files = {"config.json": checkpoint_writer.config_text(self.config_fields(), self.token_embedding.weight.dtype)}
         if self.tokenizer is not None:
-            files["tokenizer.json"] = self.tokenizer.to_json()
-            if self.head is not None:
-                files["tokenizer_config.json"] = _tokenizer_config(self.tokenizer, self.max_tokens)
+            files |= encoder_tokenizer_files(self.tokenizer, self.max_tokens)
         files |= sequence_files.metadata_files(self.metadata)
         if self.pooling is not None and not self.pooling.others:
             files |= self.pooling.files(self.width, self.max_tokens)
@@ -240,12 +233,6 @@ class MaskedLanguageModel(Encoder, ABC):
 def tied_head_weights(config: Any) -> dict[str, str]:
     """Maps the name of the head's tied weight to the name under which it is saved; empty without a tied head."""
     return {_OUTPUT: _EMBEDDING} if config.head and config.tied else {}
-
-
-def _tokenizer_config(tokenizer: Tokenizer, max_tokens: int) -> str:
-    """The tokenizer_config.json: ``transformers`` uses tokenizer.json as it is, and knows its special tokens."""
-    fields = {"tokenizer_class": "PreTrainedTokenizerFast", **tokenizer.token_roles, "model_max_length": max_tokens}
-    return to_json_text(fields)
 
 
 def _with_stored_parts(kind: type[MaskedLanguageModel], config: Any, stored: Mapping[str, StoredTensor]) -> Any:

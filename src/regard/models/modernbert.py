@@ -324,13 +324,13 @@ class ModernBert(MaskedLanguageModel):
 
     @classmethod
     def make_weight_names(cls, config: ModernBertConfig) -> WeightNames:
-        """Make the table of the names of weights in a file; old files hold the tied matrix too."""
+        """Make the table of the names of weights in a file, where a tied matrix may have either name."""
         tied = config.head and config.tied
         return WeightNames(
             _ROWS + (_HEAD_ROWS if config.head else ()),
             prefix="model.",
             outer=tuple(str(row.stored) for row in _HEAD_ROWS) if config.head else (),
-            ignored_patterns=(r"decoder\.weight",) if tied else (),
+            copies={"decoder.weight": "embeddings.tok_embeddings.weight"} if tied else {},
             heads=("head.", "decoder.", "classifier."),
             tied_weights=tied_head_weights(config),
         )
@@ -408,7 +408,9 @@ def _read_rotary(config: ConfigFile, *, head_dim: int) -> tuple[RotaryConfig, Ro
     shared = config.fields.get("local_rope_theta", 0) is None
     bases.append(bases[0] if shared else config.number("local_rope_theta", default=10_000.0))
     rotary, window_rotary = (
-        RotaryConfig.from_hugging_face(config, head_dim=head_dim, base=base, base_field=None, section=section)
+        RotaryConfig.from_hugging_face(
+            config, head_dim=head_dim, base=base, base_field=None, section=section, is_partial=False
+        )
         for base, section in zip(bases, (_FULL, _WINDOW), strict=True)
     )
     return rotary, window_rotary

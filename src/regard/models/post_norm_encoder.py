@@ -11,9 +11,7 @@ Devlin et al. 2019, "BERT: pre-training of deep bidirectional transformers", sec
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, final
@@ -38,7 +36,7 @@ from regard.models.config_file import MAX_LAYERS, ConfigFile
 from regard.models.initial_weights import init_from_normal
 from regard.models.masked_language_head import MaskedLanguageHead
 from regard.models.masked_language_model import MaskedLanguageModel, tied_head_weights
-from regard.models.weight_names import Row, StoredTensor, WeightNames
+from regard.models.weight_names import Row, WeightNames
 from regard.validation import check_dropout
 
 _ROWS = (
@@ -260,26 +258,24 @@ class PostNormEncoder(MaskedLanguageModel, ABC):
         return BertOutput(tokens, tuple(kept) if keep_layers else None, pooled, logits)
 
     @classmethod
-    def name_tensors(cls, stored: Mapping[str, StoredTensor]) -> Mapping[str, StoredTensor]:
-        """Add the name of the head's bias as a part of its output layer, which older files do not have."""
-        own, older = f"{cls.head_name}.decoder.bias", f"{cls.head_name}.bias"
-        return stored if own in stored or older not in stored else {**stored, own: stored[older]}
-
-    @classmethod
     def make_weight_names(cls, config: PostNormEncoderConfig) -> WeightNames:
         """Make the table of the names of weights in a file, for a model with these hyperparameters.
 
-        Files hold the head's bias twice, and old ones the tied matrix too.
+        Files hold the head's bias under two names, or under one of them; and so the matrix, if it is tied.
         """
-        output = cls.head_name if config.tied else f"{cls.head_name}.decoder"
+        decoder = f"{cls.head_name}.decoder"
+        output = cls.head_name if config.tied else decoder
         head_rows = (*cls.head_rows, Row(output, "head.output")) if config.head else ()
-        copies = re.escape(cls.head_name) + (r"\.decoder\.(weight|bias)" if config.tied else r"\.bias")
+        copies = {f"{decoder}.bias": f"{cls.head_name}.bias", f"{decoder}.weight": "embeddings.word_embeddings.weight"}
+        if not config.tied:
+            copies = {f"{cls.head_name}.bias": f"{decoder}.bias"}
         return WeightNames(
             _ROWS + head_rows,
             prefix=cls.file_prefix,
             outer=tuple(str(row.stored) for row in head_rows),
-            ignored_patterns=(r"embeddings\.(position|token_type)_ids", *([copies] if config.head else [])),
+            ignored_patterns=(r"embeddings\.(position|token_type)_ids",),
             heads=(cls.head_name.partition(".")[0] + ".", "classifier.", "qa_outputs."),
+            copies=copies if config.head else {},
             tied_weights=tied_head_weights(config),
         )
 

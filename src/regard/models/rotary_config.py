@@ -55,12 +55,14 @@ class RotaryConfig:
         base_field: str | None = "rope_theta",
         section: str | None = None,
         default: Mapping[str, Any] = MappingProxyType({}),
+        is_partial: bool = True,
     ) -> RotaryConfig:
         """Read the fields of a config.json for heads of ``head_dim``; ``base`` is the default of the model's type.
 
         ``base_field`` is the field of older files for the base; None is none. ``section`` names the part of
         "rope_parameters" for one type of layer, if the model has several. ``default`` are the fields of a file without
-        any. Raises CheckpointError for unusable fields, and for both forms at once that say different things.
+        any. ``is_partial`` says whether models of the type may rotate a part of each head. Raises CheckpointError for
+        unusable fields, and for both forms at once that say different things.
         """
         parameters, scaling = (_non_empty(config, name) for name in ("rope_parameters", "rope_scaling"))
         if section is not None and parameters is not None:
@@ -78,6 +80,8 @@ class RotaryConfig:
         kind = rope.choice("rope_type", _READERS, default="default")
         part = rope.number("partial_rotary_factor", default=1.0) if fields["partial_rotary_factor"] is not None else 1.0
         rotated = int(head_dim * part)
+        if rotated != head_dim and not is_partial:
+            raise _partial_error(config, part, rotated, head_dim)
         found = config.build(
             cls,
             base=rope.number("rope_theta", default=base),
@@ -101,6 +105,18 @@ class RotaryConfig:
 def _non_empty(config: ConfigFile, field: str) -> ConfigFile | None:
     section = config.section(field)
     return section if section is not None and section.fields else None
+
+
+def _partial_error(config: ConfigFile, part: float, rotated: int, head_dim: int) -> CheckpointError:
+    """The error for a partial rotation in a type that has none: what its weights were trained for is unknown."""
+    return CheckpointError(
+        f'{config.path} has a "partial_rotary_factor", which models of type {config.model_type!r} do not have',
+        expected="1.0, or no such field; phi3 is a type that has it",
+        got=f"{part:g}: transformers does not apply it to this type and rotates all {head_dim} components of a head, "
+        f"other programs rotate {rotated} of them",
+        do="remove the field if the weights were trained with transformers; else load them with the program that "
+        "trained them",
+    )
 
 
 def _check_same_rope(config: ConfigFile, parameters: Mapping[str, Any], scaling: Mapping[str, Any]) -> None:

@@ -42,7 +42,14 @@ from regard.models.generation_config import GENERATION_CONFIG_FILE
 from regard.models.special_ids import NO_END
 from regard.models.t5_config import T5Config
 from regard.models.t5_encoder import T5Encoder, T5EncoderOutput
-from regard.models.t5_files import TOKENIZER_CONFIG_FILE, decoder_rows, encoder_rows, folder_files
+from regard.models.t5_files import (
+    EMBEDDING,
+    EMBEDDING_COPIES,
+    TOKENIZER_CONFIG_FILE,
+    decoder_rows,
+    encoder_rows,
+    folder_files,
+)
 from regard.models.t5_layers import (
     check_config,
     check_ids,
@@ -83,9 +90,6 @@ class T5(EncoderDecoder):
 
     generation_config: Mapping[str, Any] | None = None
     """The fields of generation_config.json, by which ``transformers`` generates; None if there is none."""
-
-    notes: tuple[str, ...] = ()
-    """Messages about weights that loading skipped."""
 
     def __init__(self, config: T5Config) -> None:
         super().__init__()
@@ -202,10 +206,8 @@ class T5(EncoderDecoder):
                 *decoder_rows(self.config),
                 Row("lm_head", "output"),
             ),
-            ignored_patterns=(
-                r"(encoder|decoder)\.embed_tokens\.weight",
-                r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
-            ),
+            ignored_patterns=(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",),
+            copies=dict.fromkeys(EMBEDDING_COPIES, EMBEDDING),
             tied_weights=self.tied_weights,
         )
 

@@ -27,7 +27,7 @@ from regard.errors import (
 )
 from regard.models.activation_names import ACTIVATIONS, activation_to_hugging_face
 from regard.models.config_file import MAX_LAYERS, ConfigFile
-from regard.models.special_ids import check_special_ids, join_end_ids
+from regard.models.special_ids import check_special_ids, join_end_ids, read_end_ids
 from regard.positions import T5Buckets
 from regard.validation import check_dropout
 
@@ -161,7 +161,7 @@ class T5Config:
             deviation=config.number("initializer_factor", default=1.0),
             pad_id=config.index("pad_token_id", default=0, below="vocab_size"),
             start_id=config.index("decoder_start_token_id", default=0, below="vocab_size"),
-            end_ids=config.indices("eos_token_id", default=(1,), below="vocab_size"),
+            end_ids=read_end_ids(config, default=(1,)),
             model_type=config.model_type,
         )
 

@@ -16,7 +16,7 @@ from regard.masks import Mask
 from regard.models import checkpoint_writer
 from regard.models.base import Encoder
 from regard.models.t5_config import T5Config
-from regard.models.t5_files import encoder_rows, folder_files
+from regard.models.t5_files import EMBEDDING, EMBEDDING_COPIES, encoder_rows, folder_files
 from regard.models.t5_layers import (
     check_config,
     check_ids,
@@ -107,7 +107,7 @@ class T5Encoder(Encoder):
         """The table of the encoder's weight names in a file."""
         return WeightNames(
             (Row("shared", "token_embedding"), *encoder_rows(self.config, "")),
-            ignored_patterns=(r"encoder\.embed_tokens\.weight",),
+            copies=dict.fromkeys(EMBEDDING_COPIES, EMBEDDING),
         )
 
     def save(

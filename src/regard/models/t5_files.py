@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from torch import nn
 
 from regard.models import checkpoint_writer
 from regard.models.check_mechanisms import check_mechanisms
+from regard.models.config_file import ConfigFile
 from regard.models.t5_config import T5Config
 from regard.models.weight_names import Row
 from regard.text import Tokenizer
 
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
+EMBEDDING, EMBEDDING_COPIES = "shared.weight", ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
+"""The name of the embedding in a file, and those of the same matrix as part of each stack."""
+OUTPUT = "lm_head.weight"
+"""The name of the output layer in a file."""
+
+
+def has_output(config: ConfigFile, stored: Collection[str]) -> bool:
+    """Whether a file holds an output layer apart from the embedding, by the names of its tensors.
+
+    The only matrix of a file may be the embedding under the name of the output layer, if config.json says that they
+    share one.
+    """
+    is_tied = config.flag("tie_word_embeddings", default=True)
+    return OUTPUT in stored and not (is_tied and not {EMBEDDING, *EMBEDDING_COPIES} & set(stored))
 
 
 def folder_files(

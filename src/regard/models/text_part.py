@@ -50,7 +50,7 @@ _PREFIXES = {
     "language_model.lm_head.": "lm_head.",
 }
 _FOR_PICTURES = ("vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.")
-_OUTPUT = "lm_head.weight"
+_OUTPUT, _EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 _log = logging.getLogger("regard")
 
 
@@ -71,7 +71,8 @@ def load_text_part(folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> L
     shared = {name: config.fields[name] for name in _SHARED if name in config.fields}
     text, left_out = _select_text(checkpoint_reader.stored_tensors(folder))
     fields = {**_DEFAULTS[expected], **shared, **own.fields, "model_type": expected}
-    fields["tie_word_embeddings"] = _OUTPUT not in text  # the two configs may contradict each other
+    # The two configs may contradict each other; a matrix that is shared may have either name.
+    fields["tie_word_embeddings"] = not {_OUTPUT, _EMBEDDING} <= set(text)
     model = Llama.from_folder(folder, ConfigFile(fields, config.path), dtype=dtype, stored=text)
     note = f"{folder}: its language model was loaded; {left_out} tensors of the parts for pictures were not"
     _log.warning(note)

@@ -112,8 +112,10 @@ class WeightNames:
             the prefix of the others is written.
         ignored_patterns: regular expressions of names in a file that are not weights.
         heads: prefixes of names that belong to a head on top of the model, which are skipped.
+        copies: maps the name of a tensor in a file, without prefix, to that of a tensor with the same numbers. A copy
+            is read if the file lacks the other, and is else ignored; neither it nor its name is written.
         tied_weights: maps the name of a tied tensor to the name of the tensor that it shares: a tied tensor is not
-            written, and if a file lacks it, it is read from the other.
+            written. If a file lacks one of the two, it is read from the other.
     """
 
     rows: tuple[Row, ...]
@@ -121,6 +123,7 @@ class WeightNames:
     outer: tuple[str, ...] = ()
     ignored_patterns: tuple[str, ...] = ()
     heads: tuple[str, ...] = ()
+    copies: Mapping[str, str] = field(default_factory=dict)
     tied_weights: Mapping[str, str] = field(default_factory=dict)
 
     def origins(self, stored: Mapping[str, StoredTensor]) -> tuple[dict[str, Origin], list[str]]:
@@ -128,7 +131,9 @@ class WeightNames:
 
         Raises CheckpointError for unknown names, and for two names of one tensor.
         """
-        bare = ((_modernize_name(name.removeprefix(self.prefix)), tensor) for name, tensor in stored.items())
+        bare = self._replace_copies(
+            [(_modernize_name(name.removeprefix(self.prefix)), tensor) for name, tensor in stored.items()]
+        )
         rows, other = _group_by_row(
             [(_as_tuple(row.stored), row) for row in self.rows],
             ((name, tensor) for name, tensor in bare if not self._is_ignored(name)),
@@ -152,8 +157,11 @@ class WeightNames:
                 named |= {
                     name: Origin(tensors, names, part, row.transposed, row.scalar) for part, name in enumerate(names)
                 }
-        tied = {name: named[other] for name, other in self.tied_weights.items() if other in named}
-        return tied | named, skipped
+        for tied, original in self.tied_weights.items():
+            origin = named.get(original) or named.get(tied)
+            if origin is not None:
+                named = {tied: origin, original: origin} | named
+        return named, skipped
 
     def stored_modules(self, modules: Iterable[str]) -> list[StoredModules]:
         """Find the modules of a file that hold the weight matrices of these modules of the model.
@@ -216,6 +224,17 @@ class WeightNames:
     def _add_prefix(self, name: str, fill: Callable[[str], str]) -> str:
         """The whole name in a written file."""
         return (self.prefix if self.outer and name not in self.outer else "") + fill(name)
+
+    def _replace_copies(self, bare: list[tuple[str, StoredTensor]]) -> list[tuple[str, StoredTensor]]:
+        """Give the first copy of each missing tensor the name of that tensor, and leave out all other copies."""
+        names = {name for name, _ in bare}
+        replaced = []
+        for name, tensor in bare:
+            original = self.copies.get(name, name)
+            if original == name or original not in names:
+                names.add(original)
+                replaced.append((original, tensor))
+        return replaced
 
     def _is_ignored(self, name: str) -> bool:
         return any(re.fullmatch(pattern, name) for pattern in self.ignored_patterns)

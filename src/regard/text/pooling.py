@@ -149,10 +149,12 @@ def _mean_pool(
 
 
 def _parse_modes(config: dict[str, Any]) -> list[str]:
-    """Parse the modes of a pooling config.json, old (one flag per mode) or new (one name)."""
+    """Parse the modes of a pooling config.json: one flag per mode, or newer, one name or a list of them."""
     named = config.get("pooling_mode")
     if isinstance(named, str):
         return [named]
+    if isinstance(named, list) and all(isinstance(one, str) for one in named):
+        return named
     flags = [flag for flag, on in config.items() if flag.startswith("pooling_mode_") and on is True]
     return [_FLAGS.get(flag, flag.removeprefix("pooling_mode_")) for flag in flags]
 

@@ -55,7 +55,10 @@ class TokenMasking:
                 got="neither",
                 do="start from a model that was trained to fill in masked tokens, such as a BERT",
             )
-        usable = np.setdiff1d(np.arange(tokenizer.vocabulary), tokenizer.special_ids)
+        count = tokenizer.vocabulary
+        if tokenizer.num_embeddings is not None:
+            count = min(count, tokenizer.num_embeddings)
+        usable = np.setdiff1d(np.arange(count), tokenizer.special_ids)
         return cls(share, tokenizer.mask_id, usable)
 
     def choose(

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from regard.errors import CheckpointError, DataError, OptionError, check_flag, short_repr
 from regard.masks import Mask, padding
+from regard.text.tokenizer_errors import explain_tokenizer_errors, is_panic, probe_tokenizer
 
 _ROLES = {
     "cls_token": ("[CLS]", "<s>"),
@@ -103,9 +104,20 @@ class TokenBatch:
 
 @final
 class Tokenizer:
-    """Tokenizer of a model. ``limit`` is the maximum tokens of a text, [CLS] and [SEP] included; None is no limit."""
+    """Tokenizer of a model. ``limit`` is the maximum tokens of a text, [CLS] and [SEP] included; None is no limit.
 
-    def __init__(self, backend: tokenizers.Tokenizer, *, pad_id: int, limit: int | None = None) -> None:
+    ``num_embeddings`` is the number of token ids that the model has a vector for; None is all of the tokenizer. A text
+    with another token is refused.
+    """
+
+    def __init__(
+        self,
+        backend: tokenizers.Tokenizer,
+        *,
+        pad_id: int,
+        limit: int | None = None,
+        num_embeddings: int | None = None,
+    ) -> None:
         self._backend = tokenizers.Tokenizer.from_str(backend.to_str())
         self._backend.no_padding()
         self._backend.no_truncation()
@@ -120,32 +132,45 @@ class Tokenizer:
                 got=f"a limit of {limit} tokens",
                 do="use a model with more positions, or allow longer texts",
             )
-        self.pad_id, self.limit = pad_id, limit
+        self.limit, self.num_embeddings = limit, num_embeddings
+        # Padding is hidden from all tokens, so any id that the model has is as good as one that it lacks.
+        self.pad_id = pad_id if self._is_embedded(pad_id) else 0
         self._unknown_id = _find_unknown_id(backend)
 
     @classmethod
-    def from_file(cls, path: str | Path, *, pad_id: int | None = None, limit: int | None = None) -> Tokenizer:
+    def from_file(
+        cls,
+        path: str | Path,
+        *,
+        pad_id: int | None = None,
+        limit: int | None = None,
+        num_embeddings: int | None = None,
+    ) -> Tokenizer:
         """Load a tokenizer from a ``tokenizer.json``. ``pad_id`` None takes that of the file, or 0 if it has none.
 
-        Raises CheckpointError for a file that cannot be read as one.
+        Raises CheckpointError for a file that cannot be read as one, or that makes the library fail.
         """
+        name = str(path) if isinstance(path, Path) else short_repr(path)
         try:
             backend = tokenizers.Tokenizer.from_str(Path(path).read_text(encoding="utf-8"))
-        # The library raises bare Exception for unreadable files.
-        except Exception as error:
+        # The library raises bare Exception for unreadable files, or panics.
+        except BaseException as error:
+            if not isinstance(error, Exception) and not is_panic(error):
+                raise
             raise CheckpointError(
-                f"{path if isinstance(path, Path) else short_repr(path)} is not a readable tokenizer",
+                f"{name} is not a readable tokenizer",
                 expected="a tokenizer.json as the `tokenizers` library writes it",
                 got=str(error)[:300],
                 do="copy or download the file again",
             ) from error
+        probe_tokenizer(backend, name)
         if pad_id is None:
             pad_id = _find_pad_id(backend)
-        return cls(backend, pad_id=pad_id, limit=limit)
+        return cls(backend, pad_id=pad_id, limit=limit, num_embeddings=num_embeddings)
 
     def with_limit(self, limit: int | None) -> Tokenizer:
         """The same tokenizer with another ``limit``."""
-        return Tokenizer(self._backend, pad_id=self.pad_id, limit=limit)
+        return Tokenizer(self._backend, pad_id=self.pad_id, limit=limit, num_embeddings=self.num_embeddings)
 
     @property
     def unknown_id(self) -> int | None:
@@ -161,9 +186,10 @@ class Tokenizer:
 
     @property
     def mask_id(self) -> int | None:
-        """Id of the token that masks another one, [MASK] or <mask>; None if there is none."""
+        """Id of the token that masks another one, [MASK] or <mask>; None if the tokenizer or the model has none."""
         name = self.token_roles.get("mask_token")
-        return None if name is None else self._backend.token_to_id(name)
+        found = None if name is None else self._backend.token_to_id(name)
+        return found if found is not None and self._is_embedded(found) else None
 
     @property
     def frame(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -201,16 +227,21 @@ class Tokenizer:
     def tokenize(self, texts: str | Iterable[str], *, truncate: bool = False) -> tuple[TokenizedText, ...]:
         """Tokenize each text, without padding; a single string is one text. Only ``truncate`` enforces ``limit``.
 
-        Raises DataError for a text with lone surrogates, OptionError for anything but strings.
+        Raises DataError for a text with lone surrogates or with a token that the model lacks, OptionError for anything
+        but strings, CheckpointError if the library fails.
         """
         check_flag("truncate", truncate)
         listed = [texts] if isinstance(texts, str) else list(iterate_texts(texts))
         for index, text in enumerate(listed):
             check_text(text, index)
-        plain = self._backend.encode_batch(listed, add_special_tokens=False)
-        return tuple(
-            self._to_tokenized_text(text, encoding, truncate) for text, encoding in zip(listed, plain, strict=True)
-        )
+        with explain_tokenizer_errors("encode a text"):
+            plain = self._backend.encode_batch(listed, add_special_tokens=False)
+            tokenized = tuple(
+                self._to_tokenized_text(text, encoding, truncate) for text, encoding in zip(listed, plain, strict=True)
+            )
+        for index, text in enumerate(tokenized):
+            self._check_embedded(text.ids, index)
+        return tokenized
 
     def ids(self, texts: Sequence[str], *, truncate: bool = False) -> list[list[int]]:
         """The token ids of each text, as ``tokenize`` gives them: in a third of its time, for training data.
@@ -220,9 +251,12 @@ class Tokenizer:
         check_flag("truncate", truncate)
         check_texts("texts", texts)
         found = []
-        for encoding in self._backend.encode_batch_fast(list(texts), add_special_tokens=False):
-            self._truncate(encoding, truncate)
-            found.append(self._backend.post_process(encoding).ids)
+        with explain_tokenizer_errors("encode a text"):
+            for encoding in self._backend.encode_batch_fast(list(texts), add_special_tokens=False):
+                self._truncate(encoding, truncate)
+                found.append(self._backend.post_process(encoding).ids)
+        for number, ids in enumerate(found, start=1):
+            self._check_embedded(ids, number)
         return found
 
     def plain_ids(self, texts: Sequence[str]) -> list[list[int]]:
@@ -231,7 +265,11 @@ class Tokenizer:
         Raises what ``tokenize`` raises.
         """
         check_texts("texts", texts)
-        return [one.ids for one in self._backend.encode_batch_fast(list(texts), add_special_tokens=False)]
+        with explain_tokenizer_errors("encode a text"):
+            found = [one.ids for one in self._backend.encode_batch_fast(list(texts), add_special_tokens=False)]
+        for number, ids in enumerate(found, start=1):
+            self._check_embedded(ids, number)
+        return found
 
     def plain_spans(self, text: str) -> list[tuple[int, int]]:
         """The (start, end) of each token in the characters of a text, without the special tokens that ``ids`` adds.
@@ -239,13 +277,15 @@ class Tokenizer:
         Raises what ``tokenize`` raises.
         """
         check_texts("texts", [text])
-        spans: list[tuple[int, int]] = self._backend.encode(text, add_special_tokens=False).offsets
+        with explain_tokenizer_errors("encode a text"):
+            spans: list[tuple[int, int]] = self._backend.encode(text, add_special_tokens=False).offsets
         return spans
 
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
         """Decode token ids to a text. Special tokens are dropped unless ``special``; bytes that are not UTF-8 become
         U+FFFD."""
-        return str(self._backend.decode([int(one) for one in ids], skip_special_tokens=not special))
+        with explain_tokenizer_errors("decode tokens"):
+            return str(self._backend.decode([int(one) for one in ids], skip_special_tokens=not special))
 
     def token_text(self, number: int) -> str | None:
         """The token with this id as the vocabulary spells it, such as "</s>"; None for an id outside of it."""
@@ -286,6 +326,21 @@ class Tokenizer:
     def to_json(self) -> str:
         """Return the contents of a ``tokenizer.json``, without padding and truncation settings."""
         return self._backend.to_str(pretty=True)
+
+    def _is_embedded(self, number: int) -> bool:
+        return self.num_embeddings is None or number < self.num_embeddings
+
+    def _check_embedded(self, ids: Sequence[int], number: int) -> None:
+        """Raise DataError if a token of text ``number`` has no vector in the model."""
+        if self.num_embeddings is None or max(ids, default=0) < self.num_embeddings:
+            return
+        missing = next(one for one in ids if not self._is_embedded(one))
+        raise DataError(
+            f"text {number} has a token that the model has no vector for",
+            expected=f"token ids below {self.num_embeddings}, the vocabulary of the model",
+            got=f"{self.token_text(missing)!r}, with id {missing} in tokenizer.json",
+            do="leave it out of the text, or use tokenizer.json and weights from the same source",
+        )
 
     def _to_tokenized_text(self, text: str, encoding: tokenizers.Encoding, truncate: bool) -> TokenizedText:
         """Truncate the tokens if ``truncate``, then add the special tokens."""

@@ -1,6 +1,6 @@
-"""Tokenizer files of new subwords for ``transformers``, whose tokenizer then gives the same ids, end token included.
+"""Tokenizer files for ``transformers``, whose tokenizer then gives the same ids, special tokens included.
 
-It replaces no strings by placeholders, so texts with strings such as %s are tokenized differently.
+That of subwords replaces no strings by placeholders, so texts with strings such as %s are tokenized differently.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from tokenizers.processors import Sequence as Steps
 from tokenizers.processors import TemplateProcessing
 
 from regard.text.subwords import Subwords
+from regard.text.tokenizer import Tokenizer
 
 
 def transformers_files(
@@ -40,4 +41,18 @@ def transformers_files(
     return {
         "tokenizer.json": str(backend.to_str(pretty=True)),
         "tokenizer_config.json": json.dumps(fields, indent=2) + "\n",
+    }
+
+
+def encoder_tokenizer_files(tokenizer: Tokenizer, max_tokens: int | None) -> dict[str, str]:
+    """tokenizer.json and tokenizer_config.json of an encoder, as texts by file name.
+
+    ``transformers`` uses tokenizer.json unchanged, and knows its special tokens and the most tokens of a text,
+    ``max_tokens``; None is no limit.
+    """
+    limit = {} if max_tokens is None else {"model_max_length": max_tokens}
+    fields = {"tokenizer_class": "PreTrainedTokenizerFast", **tokenizer.token_roles, **limit}
+    return {
+        "tokenizer.json": tokenizer.to_json(),
+        "tokenizer_config.json": json.dumps(fields, indent=2, ensure_ascii=False) + "\n",
     }

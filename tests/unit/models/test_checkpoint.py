@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from regard.errors import CheckpointError, DeviceError, DtypeError, MissingPackageError, OutputExistsError
+from regard.errors import CheckpointError, DataError, DeviceError, DtypeError, MissingPackageError, OutputExistsError
 from regard.models import Bert, BertConfig, load
 from regard.models.model_folder import resolve_folder
 from regard.text import Pooling, Tokenizer
@@ -360,8 +360,12 @@ class TestSave:
         assert again.tokenizer.to_json() == model.tokenizer.to_json()
         assert again.tokenizer.pad_id == 0
 
-    def test_tokenizer_of_another_model_is_refused(self, folder):
+    def test_texts_with_tokens_that_the_model_lacks_are_refused(self, folder, caplog):
         tokenizer = Tokenizer.from_file(resolve_folder("minilm") / "tokenizer.json")
         (folder / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
-        with pytest.raises(CheckpointError, match=r"17 tokens[\s\S]*30522 tokens"):
-            load(folder)
+        with caplog.at_level(logging.WARNING, logger="regard"):
+            model = load(folder)
+        assert any("30522 tokens and the model 17" in note for note in model.notes)
+        assert "30522" in caplog.text
+        with pytest.raises(DataError, match=r"below 17[\s\S]*'\[CLS\]', with id 101"):
+            model.tokenizer.encode(["a"])

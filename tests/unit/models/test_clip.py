@@ -428,7 +428,6 @@ class TestFolders:
             ("text_config", "num_attention_heads", 5),
             ("text_config", "hidden_act", "sine"),
             ("text_config", "num_hidden_layers", 4000),
-            ("text_config", "eos_token_id", 31),
             ("text_config", "eos_token_id", [1]),
             ("vision_config", "image_size", [21, 14]),
             ("vision_config", "patch_size", 6),
@@ -527,7 +526,7 @@ class TestBadInput:
         ("kind", "fields"),
         [
             (ClipTextConfig, {"end_id": 2}),
-            (ClipTextConfig, {"end_id": 31}),
+            (ClipTextConfig, {"end_id": -1}),
             (ClipTextConfig, {"pad_id": 31}),
             (ClipTextConfig, {"heads": 3}),
             (ClipTextConfig, {"projection": 0}),

@@ -271,7 +271,7 @@ class TestErrors:
         for change, message in (
             ({"add_cross_attention": True}, "add_cross_attention"),
             ({"scale_attn_weights": False}, "scale_attn_weights"),
-            ({"eos_token_id": [1, 31]}, "eos_token_id"),
+            ({"eos_token_id": [1, "31"]}, "eos_token_id"),
             ({"n_layer": 4}, "different numbers of layers"),
             ({"model_type": "mamba"}, r"one of[\s\S]*gpt2[\s\S]*'mamba'"),
         ):
