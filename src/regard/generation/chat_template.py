@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any, NoReturn, final
 
 from regard.errors import CheckpointError, DataError, MissingPackageError, check_kind
-from regard.models.config_file import read_json_object
+from regard.generation.chat_prompt import ChatPrompt
+from regard.models.language_model_files import LanguageModelFiles
 
-_TEMPLATE_FILE, _CONFIG_FILE = "chat_template.jinja", "tokenizer_config.json"
-_TOKEN_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _UNUSED = {"tools": None, "documents": None}
 """What a template may ask for, and no prompt has here: it is None, as in ``transformers``, and not undefined."""
 
@@ -40,19 +39,23 @@ class ChatTemplate:
     @classmethod
     def from_folder(cls, folder: Path) -> ChatTemplate | None:
         """Read the template of a model's folder; None if it has none. Raises CheckpointError for unreadable files."""
-        config = read_json_object(folder / _CONFIG_FILE) if (folder / _CONFIG_FILE).exists() else {}
+        files = LanguageModelFiles.read(folder)
+        config = files.tokenizer_config or {}
         source: object = config.get("chat_template")
         if isinstance(source, list):  # several, each with a name
             named = {one.get("name"): one.get("template") for one in source if isinstance(one, dict)}
             source = named.get("default")
-        if (folder / _TEMPLATE_FILE).exists():
-            source = (folder / _TEMPLATE_FILE).read_text(encoding="utf-8")
+        if files.chat_template is not None:
+            source = files.chat_template
         if not isinstance(source, str):
             return None
-        tokens = {name: _token_text(config.get(name)) for name in _TOKEN_NAMES}
+        extra = config.get("extra_special_tokens")
+        values = {name: value for name, value in config.items() if name.endswith("_token")}
+        values |= extra if isinstance(extra, dict) else {}
+        tokens = {name: _token_text(value) for name, value in values.items()}
         return cls(source, {name: text for name, text in tokens.items() if text is not None})
 
-    def render(self, messages: Sequence[Mapping[str, str]]) -> str:
+    def render(self, messages: Sequence[Mapping[str, str]]) -> ChatPrompt:
         """Format messages, each with "role" and "content", as a prompt for the model's answer.
 
         Raises MissingPackageError without jinja2, CheckpointError for a template that fails, DataError for messages
@@ -77,7 +80,8 @@ class ChatTemplate:
         environment.globals |= {"raise_exception": _refuse, "strftime_now": _format_time}
         try:
             template = environment.from_string(self.source)
-            return str(template.render(messages=list(messages), add_generation_prompt=True, **_UNUSED, **self.tokens))
+            values = {**self.tokens, "messages": list(messages), "add_generation_prompt": True, **_UNUSED}
+            return ChatPrompt(template.render(values))
         except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, *_EXHAUSTED) as error:
             if isinstance(error, DataError):
                 raise

@@ -16,6 +16,7 @@ import torch
 
 from regard.errors import CheckpointError, DataError, OptionError, check_count, check_kind, short_repr
 from regard.generation.batch_search import search_batch, stream_search
+from regard.generation.chat_prompt import ChatPrompt
 from regard.generation.chat_template import ChatTemplate
 from regard.generation.continuation import Continuation, make_continuation
 from regard.generation.continuous_batching import ContinuousBatching, Request, Row
@@ -154,8 +155,11 @@ class Generator(TextGenerator):
             return self._stream_batch(prompt, ids, search, max_tokens, stop)
         return self._stream_request(prompt, requests[0], search, max_tokens, stop)
 
-    def chat_prompt(self, text: str, *, system: str | None = None) -> str:
+    def chat_prompt(self, text: str, *, system: str | None = None) -> ChatPrompt:
         """Format a message of the user, after a ``system`` message if there is one, by the chat template.
+
+        The result is a text whose first token is that of the template: unlike before other prompts, the tokenizer's
+        start token is not added.
 
         Raises CheckpointError for a model without template, DataError for a message that contains one of the
         tokenizer's special tokens, by which it could end its own turn; and what ``ChatTemplate.render`` raises. A
@@ -201,9 +205,9 @@ class Generator(TextGenerator):
         """See ``TextGenerator.prompt_ids``."""
         check_text(prompt, 1)
         (ids,) = self.tokenizer.plain_ids([prompt])
-        # The special tokens that a tokenizer adds after a text would end it; those before it may be in a chat template.
+        # The special tokens that a tokenizer adds after a text would end it; those before it may be written out.
         before, _ = self.tokenizer.frame
-        if tuple(ids[: len(before)]) != before:
+        if not isinstance(prompt, ChatPrompt) and tuple(ids[: len(before)]) != before:
             ids = [*before, *ids]
         start = self.model.start_id
         if not ids and start is not None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import final
 
 from regard.errors import OptionError, check_count, check_kind
+from regard.generation.chat_prompt import ChatPrompt
 from regard.generation.continuation import Continuation
 from regard.models.base import EncoderDecoder
 from regard.models.causal_language_model import CausalLanguageModel
@@ -85,7 +86,7 @@ class TextGenerator(ABC):
         """Encode a prompt, called ``name`` in messages. Raises DataError if it has no tokens, or too many."""
 
     @abstractmethod
-    def chat_prompt(self, text: str, *, system: str | None = None) -> str:
+    def chat_prompt(self, text: str, *, system: str | None = None) -> ChatPrompt:
         """Format a message by the chat template of the model's folder. Raises CheckpointError if it has none."""
 
     @final

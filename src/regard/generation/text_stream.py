@@ -3,9 +3,9 @@
     tokens   "Hel"  "lo\\nUs"  "er: x"      stop string "\\nUser:"
     text     "Hel"  "lo"       ""           and then nothing: the stop string is not part of the text
 
-A token may hold some of the bytes of a character, so a text that ends in an incomplete one is held back; and so is a
-text that may be the beginning of a stop string. Decoders drop the space that begins a text, so each token is decoded
-behind the last one with text, the first one behind the end of the prompt that it continues.
+A token may hold some of the bytes of a character, so an incomplete one at the end, which is decoded as U+FFFD, is held
+back; and so is a text that may be the beginning of a stop string. Decoders drop the space that begins a text, so tokens
+are decoded behind the last ones with text, the first behind the end of the prompt that they continue.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import final
 from regard.text.tokenizer import Tokenizer
 
 _INCOMPLETE = "\ufffd"
-_MAX_PENDING = 16
-"""Tokens after which a replacement character is taken for invalid bytes, and not for an incomplete character."""
+_MAX_WINDOW = 32
+"""Tokens that are decoded together, if each of them ends in the middle of a character; four hold any character."""
 
 
 @final
@@ -30,28 +30,40 @@ class TextStream:
     def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = (), *, before: Sequence[int] = ()) -> None:
         self.stopped_by: str | None = None
         self._tokenizer, self._stop = tokenizer, tuple(stop)
-        self._context = _find_last_text(tokenizer, before)
-        self._pending: list[int] = []
+        self._window = _find_last_text(tokenizer, before)
+        self._num_returned = len(tokenizer.decode(self._window))
+        self._num_pending = 0
         self._held = ""
 
     def push(self, token: int) -> str:
         """Add a token, and return the text that is certain to be part of the result."""
-        self._pending.append(token)
-        before = self._tokenizer.decode(self._context)
-        after = self._tokenizer.decode(self._context + self._pending)
-        if after.endswith(_INCOMPLETE) and len(self._pending) < _MAX_PENDING:
+        if token in self._tokenizer.skipped_ids:
             return ""
-        text = after[len(before) :]
-        if text:  # a special token has none
-            self._context = self._pending
-        self._pending = []
-        return self._release(text)
+        self._window.append(token)
+        self._num_pending += 1
+        text = self._tokenizer.decode(self._window)
+        certain = len(text) - text.endswith(_INCOMPLETE)
+        part, self._num_returned = text[self._num_returned : certain], max(self._num_returned, certain)
+        if certain == len(text):
+            self._end_character(has_text=bool(part))
+        elif len(self._window) > _MAX_WINDOW:
+            self._window = self._window[-_MAX_WINDOW // 2 :]
+            self._num_returned = len(self._tokenizer.decode(self._window)) - 1
+        return self._release(part)
+
+    def _end_character(self, *, has_text: bool) -> None:
+        """Keep the pending tokens as the context of the next one, or the context before if they have no text."""
+        if has_text:
+            self._window = self._window[-self._num_pending :]
+            self._num_returned = len(self._tokenizer.decode(self._window))
+        else:
+            del self._window[-self._num_pending :]
+        self._num_pending = 0
 
     def close(self) -> str:
         """Return the text that was held back, at the end of the tokens."""
-        before = self._tokenizer.decode(self._context)
-        rest = self._release(self._tokenizer.decode(self._context + self._pending)[len(before) :])
-        self._context, self._pending = [], []
+        rest = self._release(self._tokenizer.decode(self._window)[self._num_returned :])
+        self._window, self._num_returned, self._num_pending = [], 0, 0
         rest, self._held = rest + self._held, ""
         return rest
 

@@ -15,6 +15,7 @@ import torch
 
 from regard.errors import CheckpointError, DataError, OptionError, RefusedError, check_count, check_kind
 from regard.generation.batch_search import search_batch, stream_search
+from regard.generation.chat_prompt import ChatPrompt
 from regard.generation.continuation import Continuation, make_continuation
 from regard.generation.generator import BATCH_TOKENS
 from regard.generation.text_generator import MAX_TOKENS, TextGenerator, check_options
@@ -159,7 +160,7 @@ class TextToText(TextGenerator):
             )
         return [*ids, self.model.end_id]
 
-    def chat_prompt(self, text: str, *, system: str | None = None) -> str:
+    def chat_prompt(self, text: str, *, system: str | None = None) -> ChatPrompt:
         """Raise CheckpointError: the turns of a chat have no meaning for a model that answers one text."""
         del text, system
         raise CheckpointError(

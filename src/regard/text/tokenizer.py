@@ -23,6 +23,7 @@ from torch import Tensor
 
 from regard.errors import CheckpointError, DataError, OptionError, check_flag, short_repr
 from regard.masks import Mask, padding
+from regard.text.byte_fallback import ByteFallback
 from regard.text.tokenizer_errors import explain_tokenizer_errors, is_panic, probe_tokenizer
 
 _ROLES = {
@@ -107,7 +108,7 @@ class Tokenizer:
     """Tokenizer of a model. ``limit`` is the maximum tokens of a text, [CLS] and [SEP] included; None is no limit.
 
     ``num_embeddings`` is the number of token ids that the model has a vector for; None is all of the tokenizer. A text
-    with another token is refused.
+    with another token is refused. ``skipped_ids`` are the ids of the special tokens that ``decode`` drops.
     """
 
     def __init__(
@@ -136,6 +137,10 @@ class Tokenizer:
         # Padding is hidden from all tokens, so any id that the model has is as good as one that it lacks.
         self.pad_id = pad_id if self._is_embedded(pad_id) else 0
         self._unknown_id = _find_unknown_id(backend)
+        added = self._backend.get_added_tokens_decoder()
+        self.skipped_ids = frozenset(number for number, token in added.items() if token.special)
+        with explain_tokenizer_errors("decode tokens"):
+            self._byte_fallback = ByteFallback.find(self._backend, self.skipped_ids)
 
     @classmethod
     def from_file(
@@ -282,10 +287,13 @@ class Tokenizer:
         return spans
 
     def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
-        """Decode token ids to a text. Special tokens are dropped unless ``special``; bytes that are not UTF-8 become
-        U+FFFD."""
+        """Decode token ids to a text. Special tokens are dropped unless ``special``; each invalid sequence of UTF-8
+        becomes one U+FFFD."""
+        numbers = [int(one) for one in ids]
+        if self._byte_fallback is not None:
+            numbers = self._byte_fallback.replace_invalid(numbers, special=special)
         with explain_tokenizer_errors("decode tokens"):
-            return str(self._backend.decode([int(one) for one in ids], skip_special_tokens=not special))
+            return str(self._backend.decode(numbers, skip_special_tokens=not special))
 
     def token_text(self, number: int) -> str | None:
         """The token with this id as the vocabulary spells it, such as "</s>"; None for an id outside of it."""

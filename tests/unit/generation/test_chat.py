@@ -104,6 +104,75 @@ def test_a_template_is_rendered_as_by_transformers(folder, source, tmp_path):
     assert template.render(messages) == expected
 
 
+TURNS = "{% for m in messages %}"
+TEMPLATES = {
+    "ChatML, without a start token": TEMPLATE,
+    "start token first": "{{ bos_token }}" + TURNS + "[{{ m.role }}] {{ m.content }}{% endfor %}",
+    "start token in a loop": TURNS
+    + "{{ bos_token if loop.first else '' }}({{ m['content'] }}){{ eos_token }}{% endfor %}",
+    "start token twice": "{{ bos_token }}{{ bos_token }}" + TURNS + "{{ m.content }}{% endfor %}",
+    "start token spelt out": "<s>" + TURNS + "<|im_start|>{{ m.role }}\n{{ m.content }}{% endfor %}",
+    "start token behind a space": " {{ bos_token }}" + TURNS + "{{ m.content }}{% endfor %}",
+    "end token first": "{{ eos_token }}" + TURNS + "{{ m.content | trim }}{% endfor %}",
+    "a token of its own": "{{ turn_token }}" + TURNS + "{{ m.content }}{{ image_token }}{% endfor %}",
+    "text alone": TURNS + "{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:",
+    "start token in the system message": "{% if messages[0].role == 'system' %}{{ bos_token }}{% endif %}"
+    + TURNS + "{{ m.content }}{% endfor %}",
+}  # fmt: skip
+FRAMES = {"start": "<s> $A", "both sides": "<s> $A <|im_end|>", "none": "$A", "two": "<s> <|im_start|> $A"}
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_the_tokens_of_a_chat_are_those_of_transformers(folder, tmp_path, name, frame):
+    """A start token that the tokenizer adds before texts is not added before a chat: the template writes it, or not."""
+    path = tmp_path / "model"
+    model = transformers.Qwen3ForCausalLM.from_pretrained(folder)
+    backend = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    backend.add_special_tokens(["<s>", "<turn>", "<image>"])
+    model.resize_token_embeddings(backend.get_vocab_size())
+    model.save_pretrained(path)
+    ids = {token: backend.token_to_id(token) for token in ("<s>", "<|im_start|>", "<|im_end|>")}
+    backend.post_processor = tokenizers.processors.TemplateProcessing(
+        single=FRAMES[frame], special_tokens=list(ids.items())
+    )
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=backend, bos_token="<s>", eos_token="<|im_end|>", turn_token="<turn>",
+        extra_special_tokens={"image_token": "<image>"},
+    )  # fmt: skip
+    tokenizer.chat_template = TEMPLATES[name]
+    tokenizer.save_pretrained(path)
+    assert tokenizer("a")["input_ids"] != tokenizer("a", add_special_tokens=False)["input_ids"] or frame == "none"
+    generator = Generator.load(path)
+    for system in (None, SYSTEM):
+        messages = [] if system is None else [{"role": "system", "content": system}]
+        messages += [{"role": "user", "content": MESSAGE}]
+        peer = transformers.AutoTokenizer.from_pretrained(path)
+        expected = peer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+        prompt = generator.chat_prompt(MESSAGE, system=system)
+        assert generator.prompt_ids(prompt, "the prompt") == list(expected)
+        more = peer("The Rhine.", add_special_tokens=False)["input_ids"]
+        assert generator.prompt_ids(prompt + "The Rhine.", "the prompt")[-len(more) :] == more
+        assert generator.prompt_ids(prompt + "", "the prompt") == list(expected)
+        start = [] if frame == "none" else [ids["<s>"]]
+        assert generator.prompt_ids(MESSAGE, "the prompt")[: len(start)] == start
+
+
+def test_special_tokens_of_older_folders(folder, tmp_path):
+    """They have a file of their own, special_tokens_map.json, and a template may name any of them."""
+    path = shutil.copytree(folder, tmp_path / "model")
+    fields = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<|im_end|>"}
+    fields["chat_template"] = "{{ bos_token }}{{ sep_token }}{{ user_token }}{{ messages[0].content }}"
+    (path / "tokenizer_config.json").write_text(json.dumps(fields))
+    tokens = {"bos_token": "<|im_start|>", "sep_token": {"content": "<|im_end|>"}, "user_token": "<|endoftext|>"}
+    (path / "special_tokens_map.json").write_text(json.dumps(tokens))
+    (path / "chat_template.jinja").unlink()
+    messages = [{"role": "user", "content": MESSAGE}]
+    expected = transformers.AutoTokenizer.from_pretrained(path).apply_chat_template(messages, tokenize=False)
+    assert expected == f"<|im_start|><|im_end|><|endoftext|>{MESSAGE}"
+    assert Generator.load(path).chat_prompt(MESSAGE) == expected
+
+
 def test_an_end_token_of_the_tokenizer_does_not_end_the_prompt(folder, tmp_path):
     """Of a tokenizer that adds tokens on both sides, those before a prompt are added, once."""
     path = shutil.copytree(folder, tmp_path / "model")
