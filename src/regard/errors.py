@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import math
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from difflib import get_close_matches
 from numbers import Integral, Real
 from pathlib import Path
@@ -17,11 +17,14 @@ from reprlib import Repr
 from types import FunctionType
 from typing import Any, ClassVar, TypeGuard
 
+from regard.option_spelling import spell_for_python
+
 
 class RegardError(Exception):
     """Base class of all errors that regard raises on purpose.
 
-    ``what`` is one clause without a full stop; ``expected``, ``got`` and ``do`` are short phrases.
+    ``what`` is one clause without a full stop; ``expected``, ``got`` and ``do`` are short phrases. An option is given
+    in the spellings of Python and the shell, as in ``regard.option_spelling``; ``got`` is a user's value, as it is.
     """
 
     exit_code: ClassVar[int] = 1
@@ -32,10 +35,14 @@ class RegardError(Exception):
         self.what, self.expected, self.got, self.do = what, expected, got, do
 
     def __str__(self) -> str:
-        lines = [self.what]
-        lines += [f"  expected: {self.expected}"] if self.expected else []
+        return self.format(spell_for_python)
+
+    def format(self, spell: Callable[[str], str]) -> str:
+        """Join the parts to lines, with options as ``spell`` writes them for the reader."""
+        lines = [spell(self.what)]
+        lines += [f"  expected: {spell(self.expected)}"] if self.expected else []
         lines += [f"  got:      {self.got}"] if self.got else []
-        lines += [f"  to do:    {self.do}"] if self.do else []
+        lines += [f"  to do:    {spell(self.do)}"] if self.do else []
         return "\n".join(lines)
 
 

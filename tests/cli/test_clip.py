@@ -11,6 +11,7 @@ from picture_files import write_folders
 from regard.classification import ZeroShotClassifier
 from regard.cli.app import app
 from regard.errors import OptionError
+from shell_message import shell_message
 from small_clips import small_clip
 from small_image_models import image_classifier
 
@@ -105,7 +106,7 @@ def test_options_that_do_not_fit(model):
     ):
         result = run("classify", *arguments, PATHS[0])
         assert isinstance(result.exception, OptionError), result.exception
-        assert words in str(result.exception)
+        assert words in shell_message(result.exception)
 
 
 def test_evaluate_prints_recall(model, tmp_path):
@@ -128,8 +129,8 @@ def test_evaluate_prints_recall(model, tmp_path):
 
 
 def test_evaluate_refuses_what_is_no_clip(model, tmp_path):
-    assert "no model was given" in str(run("evaluate", "clip", "--data", "shapes").exception)
+    assert "no model was given" in shell_message(run("evaluate", "clip", "--data", "shapes").exception)
     model.vision.save("tower")
-    assert "both towers" in str(run("evaluate", "clip", "--model", "tower", "--data", "shapes").exception)
+    assert "both towers" in shell_message(run("evaluate", "clip", "--model", "tower", "--data", "shapes").exception)
     (tmp_path / "clip" / "tokenizer.json").unlink()
-    assert "has no tokenizer" in str(run("evaluate", "clip", "--model", "clip", "--data", "shapes").exception)
+    assert "has no tokenizer" in shell_message(run("evaluate", "clip", "--model", "clip", "--data", "shapes").exception)

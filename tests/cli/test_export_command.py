@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from regard.cli.app import app
 from regard.errors import CheckpointError, OptionError, OutputExistsError, RefusedError
+from shell_message import shell_message
 from small_translators import SOURCE, transformer
 
 
@@ -45,5 +46,5 @@ def test_reports_the_folder_and_refuses_an_existing_one(model, tmp_path):
 def test_unsupported_exports_are_refused(model, tmp_path, arguments, kind, words):
     result = export(*arguments, "--out", "other")
     assert isinstance(result.exception, kind), result.exception
-    assert words in str(result.exception)
+    assert words in shell_message(result.exception)
     assert not (tmp_path / "other").exists()

@@ -10,6 +10,7 @@ from picture_files import write_folders
 from regard.classification import PictureClassifier, embed_pictures
 from regard.cli.app import app
 from regard.errors import CheckpointError, DataError, OptionError, OutputExistsError
+from shell_message import shell_message
 from small_image_models import image_classifier
 
 
@@ -26,7 +27,7 @@ def output(*arguments):
 def error_message(kind, *arguments):
     result = run(*arguments)
     assert isinstance(result.exception, kind), result.exception
-    return str(result.exception)
+    return shell_message(result.exception)
 
 
 @pytest.fixture

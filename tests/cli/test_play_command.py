@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from regard.cli.app import app
 from regard.errors import CheckpointError, MissingPackageError, OptionError, OutputExistsError, RefusedError
 from regard.tasks.control import play_episodes
+from shell_message import shell_message
 from small_classifiers import classifier
 from small_gatos import DRAWN_TOY, TOY, TOY_STEPS, register_toys, small_gato
 
@@ -29,7 +30,7 @@ def output(*arguments):
 def error_message(kind, *arguments):
     result = run(*arguments)
     assert isinstance(result.exception, kind), (result.exception, result.output)
-    return str(result.exception)
+    return shell_message(result.exception)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +110,14 @@ def test_what_is_refused(folder):
     assert "another kind of model" in error_message(CheckpointError, "words", CART)
     assert "regard train gato" in error_message(CheckpointError, "absent/", CART)
     assert "cannot be made" in error_message(OptionError, "plain", "NoSuchTask-v3")
-    assert "more values than there are ids" in error_message(OptionError, "plain", "MiniGrid-Empty-5x5-v0")
+    message = error_message(OptionError, "plain", "MiniGrid-Empty-5x5-v0")
+    assert "cannot play 'MiniGrid-Empty-5x5-v0'" in message
+    assert "more values than there are ids" in message
+    assert "regard train gato --task MiniGrid-Empty-5x5-v0 --out model/" in message
+    assert "TokenRanges" not in message
+    assert f"play what it was trained on ({CART}, {DRAWN_TOY})" in error_message(
+        OptionError, "told", "MiniGrid-Empty-5x5-v0"
+    )
     assert "animated picture" in error_message(OptionError, "plain", CART, "--record", "a.mp4")
     assert "ends in .html" in error_message(OptionError, "plain", CART, "--view", "a.pdf")
     assert run("plain", CART, "--episodes", 0).exit_code == 2

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from regard.classification import SoundClassifier, embed_sounds
 from regard.cli.app import app
 from regard.errors import DataError, OptionError
+from shell_message import shell_message
 from small_audio_models import audio_model
 from sound_files import tone
 
@@ -29,7 +30,7 @@ def output(*arguments):
 def error_message(kind, *arguments):
     result = run(*arguments)
     assert isinstance(result.exception, kind), result.exception
-    return str(result.exception)
+    return shell_message(result.exception)
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ def test_broken_sounds_stop_or_have_no_label(model, tmp_path):
     (tmp_path / "bad.wav").write_bytes(b"RIFF")
     stopped = run("classify", "--model", "m", PATHS[0], "bad.wav", PATHS[1])
     assert isinstance(stopped.exception, DataError)
-    assert "bad.wav is not a sound that can be read" in str(stopped.exception)
+    assert "bad.wav is not a sound that can be read" in shell_message(stopped.exception)
     assert len(stopped.stdout.splitlines()) == 1
     lines = output("classify", "--model", "m", PATHS[0], "bad.wav", PATHS[1], "--skip-bad", "--format", "labels")
     assert [line == "" for line in lines.splitlines()] == [False, True, False]

@@ -16,6 +16,7 @@ from regard.generation import Generator, TextToText, load_generator
 from regard.models import T5Encoder
 from regard.search import Greedy, Sampling
 from regard.tasks.translation.batches import Batches
+from shell_message import shell_message
 from small_language_models import language_model
 from small_t5 import save_t5
 from small_translators import transformer, write_pairs
@@ -50,7 +51,7 @@ def run(*arguments):
 def refusal(kind, *arguments):
     result = CliRunner(env={"COLUMNS": "120"}).invoke(app, list(arguments))
     assert isinstance(result.exception, kind), (result.output, result.exception)
-    return str(result.exception)
+    return shell_message(result.exception)
 
 
 def peer_tokens(folder, text, **options):

@@ -13,6 +13,7 @@ from regard.cli.app import app
 from regard.cli.text_input import open_texts
 from regard.errors import CheckpointError, DataError, OptionError, OutputError, OutputExistsError
 from regard.text import table_rows
+from shell_message import shell_message
 
 VERBS = [("view",), ("embed",), ("translate", "--model", "none")]
 
@@ -29,7 +30,7 @@ def refusal_message(*arguments):
     """Return the command's error message, which comes before a model is loaded: no model exists."""
     result = CliRunner().invoke(app, list(arguments))
     assert isinstance(result.exception, OptionError), result.output
-    return str(result.exception)
+    return shell_message(result.exception)
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb[0])
@@ -187,7 +188,7 @@ def test_the_input_is_never_replaced(folder, verb, out):
     (folder / "link.txt").symlink_to("a.txt")
     result = CliRunner().invoke(app, [verb, "--model", "none", "--data", "a.txt", "--out", out, "--overwrite"])
     assert isinstance(result.exception, OutputError), result.output
-    assert "is the input, which the output would replace" in str(result.exception)
+    assert "is the input, which the output would replace" in shell_message(result.exception)
     assert (folder / "a.txt").read_text() == "one\n"
 
 
@@ -214,8 +215,11 @@ def test_view_refuses_too_many_texts_before_the_model_is_loaded(folder, monkeypa
     (folder / "many.txt").write_text("one two\n\n" * (view_texts.MAX_TEXTS + 1))
     message = refusal_message("view", "--data", "many.txt", "--model", "none")
     assert "at most 200" in message
-    assert "head -n 20 many.txt | regard view" in message
-    assert "regard embed --data many.txt" in message
+    do = "view some of them: head -n 20 many.txt | regard view; or embed them all: regard embed --data many.txt"
+    assert do in message
+    (folder / "many.csv").write_text("text\n" + "one two\n" * (view_texts.MAX_TEXTS + 1))
+    message = refusal_message("view", "--data", "many.csv", "--field", "text", "--model", "none")
+    assert "view some of them, from a file with fewer rows; or embed them all: regard embed --data many.csv" in message
     (folder / "all.txt").write_text("one two\n\n" * view_texts.MAX_TEXTS)
     result = CliRunner().invoke(app, ["view", "--data", "all.txt", "--model", "no/such/model/here"])
     assert isinstance(result.exception, CheckpointError), result.output
@@ -241,7 +245,7 @@ def test_file_of_blank_lines_is_refused(folder):
     (folder / "blank.txt").write_text("\n \n")
     result = CliRunner().invoke(app, ["view", "--data", "blank.txt"])
     assert isinstance(result.exception, DataError)
-    assert "only blank lines" in str(result.exception)
+    assert "only blank lines" in shell_message(result.exception)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -11,6 +12,7 @@ from regard.cli.app import app
 from regard.errors import CheckpointError, DataError, OptionError, OutputExistsError, RefusedError
 from regard.layers import precision
 from regard.translation import Translator
+from shell_message import shell_message
 from small_masked_language_models import masked_language_model
 from small_translators import recurrent, transformer, write_pairs
 
@@ -25,7 +27,7 @@ def error_message(kind, *arguments):
     """Return the message of the error of this type that the arguments raise."""
     result = run(*arguments)
     assert isinstance(result.exception, kind), result.exception
-    return str(result.exception)
+    return shell_message(result.exception)
 
 
 @pytest.fixture
@@ -55,7 +57,11 @@ def folder(tmp_path, monkeypatch):
         (["--set", "vocabulary=300"], OptionError, "--vocabulary"),
         (["--set", "decoder_layers=two"], OptionError, "int or None"),
         (["--attention", "none"], OptionError, "unknown mechanism 'none'"),
-        (["--attention", "linformer"], OptionError, 'decoder_mechanism="dot_product"'),
+        (
+            ["--attention", "linformer"],
+            OptionError,
+            "to do:    --set decoder_mechanism=dot_product; --attention is then",
+        ),
         (["--attention", "linear", "--set", "mechanism_options.window=3"], OptionError, "option of mechanism 'linear'"),
         (["--set", "mechanism_options=3"], OptionError, "mechanism_options.OPTION=value"),
         (["--set", "layers.more=3"], OptionError, "layers=value"),
@@ -291,9 +297,9 @@ def test_an_encoder_is_no_start_of_a_language_model(folder):
     arguments = ["train", "lm", "--data", "texts.txt", "--from", "bert", "--out", "m"]
     assert "regard train mlm --from bert" in error_message(CheckpointError, *arguments)
     message = error_message(OptionError, *arguments, "--lora", "2", "--lora-alpha", "-1")
-    assert "wrong lora_alpha (--lora-alpha)" in message
+    assert "wrong --lora-alpha\n" in message
     arguments = ["train", "mlm", "--data", "texts.txt", "--out", "m", "--mask-share", "2"]
-    assert "wrong mask_share (--mask-share)" in error_message(OptionError, *arguments)
+    assert "wrong --mask-share\n" in error_message(OptionError, *arguments)
 
 
 class TestFineTuning:
@@ -318,10 +324,29 @@ class TestFineTuning:
     def test_architecture_options_are_refused(self, folder, base_model, option):
         message = error_message(OptionError, *TRAIN, "--model", base_model, *option)
         assert "fine-tuning cannot change" in message
-        assert f"({option[0]})" in message
+        assert option[0] in message
         assert not (folder / "m.run").exists()
 
     def test_languages_of_the_base_model_are_kept(self, folder, base_model):
         result = run(*TRAIN, "--model", base_model)
         assert result.exit_code == 0, result.exception
         assert json.loads((folder / "m" / "about.json").read_text())["languages"] == ["de", "en"]
+
+
+def test_a_run_that_learned_nothing_advises_to_continue(folder):
+    result = run(*TRAIN)
+    assert result.exit_code == 0, result.exception
+    *_, result_line, last = result.stderr.splitlines()
+    assert result_line == "m: chrF 0.00 on held-out pairs, after 1 step"
+    assert re.fullmatch(
+        r"nothing learned yet, since a model that ignores its input has chrF [\d.]+ on held-out pairs: "
+        "continue with --resume --steps 10",
+        last,
+    )
+
+
+def test_the_precision_is_said_after_the_data(folder):
+    lines = run(*TRAIN).stderr.splitlines()
+    (place,) = [index for index, line in enumerate(lines) if line.startswith("multiplying in ")]
+    assert "pairs" in lines[0]
+    assert any("the model: " in line for line in lines[:place])

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 from regard.cli.app import app
 from regard.errors import CheckpointError, DataError, OptionError
 from regard.transcription import Transcriber, score_transcriptions
+from shell_message import shell_message
 from small_audio_models import audio_model
 from sound_files import sound_bytes, tone
 
@@ -28,7 +29,7 @@ def output(*arguments, stdin=None):
 def error_message(kind, *arguments):
     result = run(*arguments)
     assert isinstance(result.exception, kind), result.exception
-    return str(result.exception)
+    return shell_message(result.exception)
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ def test_broken_sounds_stop_or_have_no_text(model, tmp_path):
     (tmp_path / "bad.wav").write_bytes(b"RIFF")
     stopped = run("transcribe", "--model", "m", PATHS[0], "bad.wav", PATHS[1])
     assert isinstance(stopped.exception, DataError)
-    assert "bad.wav is not a sound that can be read" in str(stopped.exception)
+    assert "bad.wav is not a sound that can be read" in shell_message(stopped.exception)
     assert len(stopped.stdout.splitlines()) == 1
     skipped = run("transcribe", "--model", "m", PATHS[0], "bad.wav", PATHS[1], "--skip-bad", "--format", "tsv")
     assert [line.split("\t")[0] for line in skipped.stdout.splitlines()] == [PATHS[0], "bad.wav", PATHS[1]]

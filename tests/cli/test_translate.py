@@ -15,7 +15,8 @@ from regard.cli.interactive import run_interactive
 from regard.cli.translation_formats import remarks, to_one_line
 from regard.errors import DataError, OptionError, OutputError, OutputExistsError, RefusedError
 from regard.search import Greedy
-from regard.translation import Translator
+from regard.translation import Rendering, Translation, Translator
+from shell_message import shell_message
 from small_translators import recurrent, transformer
 
 SENTENCE = "Ein kleiner Hund läuft."
@@ -55,7 +56,7 @@ def translate(*arguments, **options):
 def test_options_without_effect_are_refused(arguments, words):
     result = translate(SENTENCE, *arguments)
     assert isinstance(result.exception, OptionError), result.exception
-    assert words in str(result.exception)
+    assert words in shell_message(result.exception)
 
 
 @pytest.mark.parametrize(
@@ -92,14 +93,14 @@ def test_alignments_without_attention_are_refused_before_the_input_is_read(folde
     recurrent("none").model.save(folder / "blind")
     result = translate("--data", "nowhere", "--format", "pharaoh", "--model", "blind")
     assert isinstance(result.exception, RefusedError)
-    assert "without attention" in str(result.exception)
+    assert "without attention" in shell_message(result.exception)
 
 
 def test_json_lines_need_the_field_option(folder):
     (folder / "in.jsonl").write_text('{"id": 1, "text": "Zwei Hunde laufen."}\n{"id": 2, "text": "Der Hund."}\n')
     result = translate("--data", "in.jsonl", "--beam", "1")
     assert isinstance(result.exception, OptionError)
-    assert "--field NAME" in str(result.exception)
+    assert "--field NAME" in shell_message(result.exception)
     named = translate("--data", "in.jsonl", "--field", "text", "--beam", "1")
     assert named.exit_code == 0, named.exception
     both = translate("Zwei Hunde laufen.", "Der Hund.", "--beam", "1")
@@ -118,7 +119,7 @@ class TestOutputFile:
         (folder / "in.de").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         result = translate("--data", "in.de", "-o", "out.en", "--beam", "1")
         assert isinstance(result.exception, DataError)
-        assert "line 1025 of in.de" in str(result.exception)
+        assert "line 1025 of in.de" in shell_message(result.exception)
         assert not (folder / "out.en").exists()
         assert (folder / "out.en.partial").read_text(encoding="utf-8").count("\n") == 1024
         assert "out.en.partial: the 1,024 lines that were finished" in result.stderr
@@ -128,7 +129,7 @@ class TestOutputFile:
             (folder / "in.de").write_bytes(b"Zwei Hunde laufen.\nDer Hund.\n" + bad + b"\nDer Hund.\n")
             result = translate("--data", "in.de", "--beam", "1")
             assert isinstance(result.exception, DataError)
-            assert "line 3" in str(result.exception)
+            assert "line 3" in shell_message(result.exception)
             assert result.stdout.count("\n") == 2
 
     def test_error_in_the_first_line_leaves_no_file(self, folder):
@@ -147,7 +148,7 @@ class TestOutputFile:
         for more in ([], ["--overwrite"]):
             result = translate(SENTENCE, "-o", "m", *more)
             assert isinstance(result.exception, OutputError)
-            assert "m is a folder" in str(result.exception)
+            assert "m is a folder" in shell_message(result.exception)
 
     @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no named pipes in folders")
     def test_named_pipe_is_written_to_and_not_replaced(self, folder):
@@ -165,7 +166,7 @@ def test_truncated_translation_is_reported(folder):
         model.output.bias = torch.nn.Parameter(torch.zeros(model.vocab_sizes[1]))
         model.output.bias[model.end_id] = -1e4
     (cut,) = Translator(model).translate([SENTENCE], search=Greedy())
-    assert remarks(cut.renderings[0]) == [
+    assert remarks(cut.source, cut.renderings[0]) == [
         f"was cut after {len(cut.renderings[0].ids)} subwords, before the model ended it"
     ]
 
@@ -184,3 +185,31 @@ def test_interactive_mode_continues_after_undecodable_input(monkeypatch, capsys)
     shown = capsys.readouterr().out
     assert "the input is not utf-8" in shown
     assert transformer().translate(["Zwei Hunde."], search=Greedy())[0].text.split()[0] in shown
+
+
+def test_an_empty_translation_is_said(monkeypatch):
+    """An empty line of the input stays empty, and is nothing to say."""
+
+    def translate_to_nothing(self, texts, *, search=None):
+        return [Translation(text, (Rendering("", (), 0.0, -1.0, finished=True),)) for text in texts]
+
+    monkeypatch.setattr(Translator, "translate", translate_to_nothing)
+    result = translate(SENTENCE, "--beam", "1")
+    assert (result.exit_code, result.stdout) == (0, "\n")
+    assert "translation 1 is empty" in result.stderr
+    assert remarks("", Rendering("", (), 0.0, 0.0, finished=True)) == []
+    assert remarks("\u2003\n", Rendering("", (), 0.0, 0.0, finished=True)) == []
+    assert remarks("Hund", Rendering(" ", (7,), 0.0, 0.0, finished=True)) == ["is empty"]
+
+
+@pytest.mark.parametrize(("target", "is_short"), [("Open file", True), ("Open the file now", False)])
+def test_short_references_are_compared_by_chrf(folder, target, is_short):
+    """BLEU counts 4-grams, so a perfect translation of a button has BLEU 0."""
+    (folder / "pairs.tsv").write_text(f"Datei öffnen\t{target}\n" * 3, encoding="utf-8")
+    (folder / "perfect.txt").write_text(f"{target}\n" * 3)
+    arguments = ["evaluate", "translate", "--hypotheses", "perfect.txt", "--data", "pairs.tsv"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.exception
+    assert f"BLEU {0 if is_short else 100:.2f}" in result.stdout
+    assert "chrF 100.00" in result.stdout
+    assert ("no reference has four words in a row" in result.stderr) is is_short

@@ -20,6 +20,7 @@ from regard.cli import list as list_verb
 from regard.cli.broken_pipe import exit_quietly
 from regard.cli.verb import name_types
 from regard.errors import OutputError, RefusedError, RegardError, write_error
+from regard.option_spelling import spell_for_shell
 
 
 @final
@@ -154,7 +155,7 @@ def _run() -> None:
 def _exit_with_error(error: RegardError) -> NoReturn:
     """Print the error and exit with its exit code."""
     with contextlib.suppress(OSError):
-        print(f"regard: {_escape_error(error)}", file=sys.stderr, flush=True)
+        print(f"regard: {_escape_error(error).format(spell_for_shell)}", file=sys.stderr, flush=True)
     for stream in (sys.stdout, sys.stderr):
         _flush_or_discard(stream)
     sys.exit(error.exit_code)

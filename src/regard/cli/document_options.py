@@ -9,8 +9,9 @@ from typing import Annotated, final
 import typer
 
 from regard.cli.completion import choice_completer
-from regard.cli.training_options import LoraAlpha, LoraRank, ScheduleBySteps, TrainingOptions
+from regard.cli.training_options import LoraAlpha, LoraRank, ScheduleBySteps, TrainingOptions, setting_option
 
+DocumentHyperparameters = Annotated[list[str] | None, setting_option("layers=6 or deviation=0.01")]
 Documents = Annotated[
     list[Path],
     typer.Option(

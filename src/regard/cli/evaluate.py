@@ -181,6 +181,8 @@ def translate(
     measured: dict[str, Any] = asdict(scorer.score(texts))
     if translator is not None and gold_pairs is not None:
         measured |= {"alignment": asdict(_score_alignments(translator, gold_pairs))}
+    if measured["bleu"] == 0 and scorer.ranking_metric == "chrF":
+        say("no reference has four words in a row, which BLEU needs: it is 0 for any translations, so compare by chrF")
     print(json.dumps(measured, indent=2) if form == "json" else _format_scores(measured))
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from regard.cli.translation_formats import remarks
 from regard.errors import DataError, OptionError
+from regard.option_spelling import spell_for_shell
 
 if TYPE_CHECKING:
     from regard.search import Search
@@ -57,12 +58,12 @@ def run_interactive(translator: Translator, search: Search) -> None:
         try:
             translator.check(text, "the sentence")
         except DataError as problem:
-            console.print(escape_text(problem.what), style="red")
+            console.print(spell_for_shell(escape_text(problem.what)), style="red")
             continue
         (found,) = translator.translate([text], search=search)
         for one in found.renderings:
             console.print(escape_text(one.text), style="bold", soft_wrap=True)
-            for remark in remarks(one):
+            for remark in remarks(found.source, one):
                 console.print(escape_text(f"the translation {remark}"), style="red", soft_wrap=True)
         if translator.model.has_attention:
             aligned = translator.aligned(found.source, found.renderings[0])

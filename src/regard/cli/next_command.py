@@ -12,6 +12,6 @@ if TYPE_CHECKING:
 
 
 def say_next(done: RunResult, before: str, after: str) -> None:
-    """Print a command with the model's folder between ``before`` and ``after``, once, if the training made a model."""
-    if done.is_main and done.score is not None:
+    """Print a command with the model's folder between ``before`` and ``after``, once, for a model that learned."""
+    if done.is_main and done.score is not None and done.learned:
         say(f"try: {before} {shlex.quote(str(done.out))} {after}")

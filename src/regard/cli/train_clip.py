@@ -14,7 +14,7 @@ from regard.cli.media_options import Memory, SkipBad
 from regard.cli.next_command import say_next
 from regard.cli.option_group import expand_option_group
 from regard.cli.shared_options import drop_none
-from regard.cli.training_options import Hyperparameters, Out, ScheduleName, TrainingOptions, parse_hyperparameters
+from regard.cli.training_options import Out, ScheduleName, TrainingOptions, parse_hyperparameters, setting_option
 from regard.cli.verb import Verb
 
 NOTES = """
@@ -116,7 +116,7 @@ def clip(
             autocompletion=choice_completer(("tiny", "small", "base")),
         ),
     ] = None,
-    numbers: Hyperparameters = None,
+    numbers: Annotated[list[str] | None, setting_option("text.layers=4 or vision.width=192")] = None,
     vocabulary: Annotated[
         int | None,
         typer.Option(

@@ -16,12 +16,12 @@ from regard.cli.next_command import say_next
 from regard.cli.option_group import expand_option_group
 from regard.cli.progress import count_progress
 from regard.cli.training_options import (
-    Hyperparameters,
     Out,
     ScheduleBySteps,
     TrainingOptions,
     Vocabulary,
     parse_hyperparameters,
+    setting_option,
 )
 from regard.cli.verb import Verb
 from regard.errors import OptionError
@@ -159,7 +159,7 @@ def gato(
             autocompletion=choice_completer(("tiny", "small", "base")),
         ),
     ] = None,
-    numbers: Hyperparameters = None,
+    numbers: Annotated[list[str] | None, setting_option("layers=2 or dropout=0.1")] = None,
     vocabulary: Vocabulary = None,
     picture_size: Annotated[
         int | None,

@@ -9,6 +9,7 @@ import typer
 from regard.cli.completion import choice_completer, model_completer
 from regard.cli.document_options import (
     BlocksPerBatch,
+    DocumentHyperparameters,
     Documents,
     DocumentTrainingOptions,
     Lines,
@@ -19,7 +20,7 @@ from regard.cli.document_options import (
 from regard.cli.next_command import say_next
 from regard.cli.option_group import expand_option_group
 from regard.cli.shared_options import MaskShare
-from regard.cli.training_options import Hyperparameters, Out, Vocabulary, parse_hyperparameters
+from regard.cli.training_options import Out, Vocabulary, parse_hyperparameters
 from regard.cli.verb import Verb
 
 NOTES = """
@@ -94,7 +95,7 @@ def mlm(
         ),
     ] = None,
     size: ModelSize = None,
-    numbers: Hyperparameters = None,
+    numbers: DocumentHyperparameters = None,
     tokenizer: Annotated[
         str | None,
         typer.Option(

@@ -14,7 +14,7 @@ from regard.cli.media_options import Memory, SkipBad, SoundTrainingOptions, reci
 from regard.cli.next_command import say_next
 from regard.cli.option_group import expand_option_group
 from regard.cli.shared_options import drop_none
-from regard.cli.training_options import Hyperparameters, Out, ScheduleName, TrainingOptions, parse_hyperparameters
+from regard.cli.training_options import Out, ScheduleName, TrainingOptions, parse_hyperparameters, setting_option
 from regard.cli.verb import Verb
 
 NOTES = """
@@ -136,7 +136,7 @@ def transcribe(
             autocompletion=choice_completer(("relative", "rotary", "none")),
         ),
     ] = None,
-    numbers: Hyperparameters = None,
+    numbers: Annotated[list[str] | None, setting_option("layers=4 or kernel=15")] = None,
     tokenizer: Annotated[
         str | None,
         typer.Option(

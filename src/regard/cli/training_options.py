@@ -14,6 +14,7 @@ from regard.cli.completion import choice_completer
 from regard.cli.shared_options import PRECISIONS, Overwrite, Resume, check_resume
 from regard.cli.stderr import say
 from regard.errors import OptionError
+from regard.option_spelling import spell_for_shell
 from regard.parse_value import parse_value
 
 if TYPE_CHECKING:
@@ -22,15 +23,20 @@ if TYPE_CHECKING:
 Out = Annotated[
     Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder to write the model to.", show_default=False)
 ]
-Hyperparameters = Annotated[
-    list[str] | None,
-    typer.Option(
+
+
+def setting_option(examples: str) -> Any:
+    """The option ``--set``, with ``examples`` of settings that the default model of a task has."""
+    return typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help="Override a model setting, for example layers=4, norm=pre or "
-        "mechanism_options.projected=64; repeat for more.",
+        help=f"Override a model setting, for example {examples}; repeat for more.",
         show_default=False,
-    ),
+    )
+
+
+Hyperparameters = Annotated[
+    list[str] | None, setting_option("layers=4, norm=pre or mechanism_options.projected=64 (of linformer)")
 ]
 Vocabulary = Annotated[
     int | None,
@@ -178,6 +184,7 @@ class TrainingOptions(ABC):
         Raises OptionError as ``Settings`` does, and what ``regard.train.run`` raises.
         """
         from regard.train import Schedule, Settings, run
+        from regard.train.reports import TerminalReport
 
         schedule = self.choose_schedule()
         steps = self.steps if schedule == "cosine" else None
@@ -199,7 +206,15 @@ class TrainingOptions(ABC):
             checkpoint_activations=self.checkpoint_activations,
         )
         try:
-            return run(task, settings, out, resume=self.resume, overwrite=self.overwrite, device=self.device)
+            return run(
+                task,
+                settings,
+                out,
+                resume=self.resume,
+                overwrite=self.overwrite,
+                device=self.device,
+                report=TerminalReport(spell_for_shell),
+            )
         except KeyboardInterrupt as interruption:
             if not interruption.args:
                 raise

@@ -175,7 +175,7 @@ def translate(
             for found, words in some:
                 number += 1
                 file.write(format_translation(found, words, number, form))
-                for remark in remarks(found.renderings[0]):
+                for remark in remarks(found.source, found.renderings[0]):
                     remarked += 1
                     if remarked <= _MAX_REMARKS:
                         say(f"translation {number} {remark}")

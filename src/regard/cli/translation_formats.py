@@ -25,9 +25,10 @@ def format_translation(found: Translation, words: Aligned | None, number: int, f
     return json.dumps(_to_json_fields(found, words), ensure_ascii=False) + "\n"
 
 
-def remarks(rendering: Rendering) -> list[str]:
-    """Problems of a translation, each worded as a predicate: "lacks ...", "was cut after ..."."""
-    found = [f"lacks {' '.join(rendering.missing)}"] if rendering.missing else []
+def remarks(source: str, rendering: Rendering) -> list[str]:
+    """Problems of a translation of ``source``, as predicates: "is empty", "lacks ...", "was cut after ..."."""
+    found = ["is empty"] if source.strip() and not rendering.text.strip() else []
+    found += [f"lacks {' '.join(rendering.missing)}"] if rendering.missing else []
     if not rendering.finished:
         found.append(f"was cut after {len(rendering.ids)} subwords, before the model ended it")
     return found

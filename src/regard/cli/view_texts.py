@@ -83,17 +83,13 @@ def collect_texts(arguments: list[str], data: str | None, field: str | None) -> 
         )
     if len(collected) > MAX_TEXTS:
         file = "FILE" if data in (None, "-") else data
-        some = (
-            "view some of them, from a file with fewer rows"
-            if field
-            else f"view some of them: head -n 20 {file} | regard view"
-        )
+        some = ", from a file with fewer rows" if field else f": head -n 20 {file} | regard view"
         every = f"regard embed --data {file}" + (f' --field "{field}"' if field else "")
         raise OptionError(
             "there are too many texts to view",
             expected=f"at most {MAX_TEXTS}",
             got=f"more than {MAX_TEXTS}",
-            do=f"view some of them: {some}; or embed them all: {every}",
+            do=f"view some of them{some}; or embed them all: {every}",
         )
     return collected
 

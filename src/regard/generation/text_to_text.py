@@ -53,7 +53,7 @@ class TextToText(TextGenerator):
                 "this model is a translator that `regard train translate` trained",
                 expected="a pretrained text-to-text model, such as a T5",
                 got=f"a {type(model).__name__} with placeholders among its subwords",
-                do='use it with: regard translate --model FOLDER "..." (--sample draws translations at random)',
+                do='use it with: regard translate --model FOLDER "..."; with --sample translations are drawn at random',
             )
         self.model: EncoderDecoder = model
         self.tokens, self._subwords = tokens, model.subwords[0]
@@ -167,7 +167,7 @@ class TextToText(TextGenerator):
             "the model has no chat template",
             expected="a decoder that was fine-tuned for chats",
             got=f"a {type(self.model).__name__}, which answers one text",
-            do='leave out --chat, and write the task into the text: "summarize: ..."',
+            do='write the task into a text without turns (--chat): "summarize: ..."',
         )
 
     def _stream(

@@ -1,4 +1,4 @@
-"""The validation of a classifier of pictures or sounds, from the probabilities of the labels of each file."""
+"""The validation of a classifier, from the probabilities of the labels of each picture, sound or text."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Bool, Float
 
-from regard.classification import ClassificationScores, score_probabilities
+from regard.classification import ClassificationScores, majority_answer, score_probabilities
 from regard.media import LabelledFile, MediaKind
+from regard.tasks.sampled_rows import sample_rows
 from regard.train import Validation
 
 METRICS = ("accuracy", "macro_f1", "micro_f1", "loss")
@@ -34,7 +35,22 @@ def validate_labels(
         "loss": scores.loss,
         "calibration_error": scores.calibration_error,
     }
-    return Validation(_score(scores, metric), metrics, _samples(probabilities, labels, files, kind))
+    return Validation(score_of(scores, metric), metrics, _samples(probabilities, labels, files, kind))
+
+
+def baseline_score(
+    truth: Bool[np.ndarray, "files labels"], labels: Sequence[str], metric: str, *, several: bool = False
+) -> float | None:
+    """The score of a model that gives each label its frequency as the probability, whatever its input is.
+
+    None if all files have the same labels, since no model can be better than that.
+    """
+    _, share = majority_answer(truth, labels)
+    if share == 1.0:
+        return None
+    frequencies = np.broadcast_to(truth.mean(axis=0), truth.shape)
+    score = score_of(score_probabilities(frequencies, truth, tuple(labels), several=several), metric)
+    return max(score, share) if metric == "accuracy" else score
 
 
 def describe_score(score: float, metric: str, kind: MediaKind) -> str:
@@ -42,7 +58,8 @@ def describe_score(score: float, metric: str, kind: MediaKind) -> str:
     return f"{metric.replace('_f1', ' F1')} {abs(score):.3f} on held-out {kind.several}"
 
 
-def _score(scores: ClassificationScores, metric: str) -> float:
+def score_of(scores: ClassificationScores, metric: str) -> float:
+    """The score by ``metric``: higher is better."""
     value = float(getattr(scores, metric))
     return -value if metric == "loss" else value
 
@@ -55,7 +72,7 @@ def _samples(
 ) -> tuple[str, ...]:
     """Some files with their labels and predictions."""
     lines: list[str] = []
-    for index in range(0, len(files), max(1, len(files) // _NUM_SAMPLES))[:_NUM_SAMPLES]:
+    for index in sample_rows(len(files), _NUM_SAMPLES):
         best = int(probabilities[index].argmax())
         lines += [f"{kind.one + ':':<11} {files[index].place}", f"label:      {files[index].label}"]
         lines += [f"prediction: {labels[best]} {probabilities[index, best]:.2f}"]

@@ -70,8 +70,8 @@ def check_effect_on_trained_model(start: str, given: Mapping[str, bool], *, part
     if names:
         raise OptionError(
             f"fine-tuning cannot change {parts} of {start}",
-            expected="a recipe that leaves them as they are",
-            got=names,
+            expected="settings that leave them as they are",
+            got="settings that would change them",
             do=f"leave out {names}",
         )
 

@@ -254,8 +254,8 @@ def _extract_field(line: str, name: str, field: str) -> str:
             f"{name} is not JSON",
             expected="one JSON object per line",
             got=reason,
-            do="make each line one JSON object, or leave --field out for plain text; a table is read from a file whose "
-            "name ends in .csv or .tsv",
+            do="make each line one JSON object, or leave field=... (--field) out for plain text; a table is read from "
+            "a file whose name ends in .csv or .tsv",
         ) from None
     if not isinstance(record, dict) or field not in record:
         got = _join_keys(record) if isinstance(record, dict) else type(record).__name__

@@ -284,11 +284,15 @@ class Trainer:
         return replace(result, score=self._processes.broadcast(result.score))
 
     def _run_validation(self) -> Validation:
-        """Validate the unwrapped model without changing the random number generators of training."""
+        """Validate the unwrapped model without changing the random number generators of training.
+
+        That of the CPU has a seed of its own at each step, so that a repeated or resumed run shows the same samples.
+        """
         device = self._processes.device
         others = [] if device.type == "cpu" else [device]  # explicit: with several GPUs torch warns, and forks all
         self._full_model.eval()  # a step starts with train()
         with torch.no_grad(), torch.random.fork_rng(others, device_type=device.type if others else "cuda"):
+            torch.default_generator.manual_seed(self.settings.seed + self.progress.step)
             try:
                 return self.task.validate(self._full_model)
             except RegardError as error:

@@ -8,10 +8,10 @@ import math
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
+from regard.option_spelling import spell_for_python
 from regard.train.run_folder import RunFolder
 
 _SPEED = "_per_second"
@@ -75,9 +75,12 @@ class FileReport(Report):
 
 @final
 class TerminalReport(Report):
-    """A progress bar on standard error: loss, speed, time left. Without a terminal, a line per minute."""
+    """A progress bar on standard error: loss, speed, time left. Without a terminal, a line per minute.
 
-    def __init__(self) -> None:
+    ``spell`` writes the options in messages for the reader: in the spelling of Python by default.
+    """
+
+    def __init__(self, spell: Callable[[str], str] = spell_for_python) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -87,8 +90,7 @@ class TerminalReport(Report):
             *columns, TimeElapsedColumn(), console=self._console, transient=True, disable=not self._console.is_terminal
         )
         self._task = self._progress_bar.add_task("", total=1.0, step=0)
-        self._stack = ExitStack()
-        self._stack.enter_context(self._progress_bar)
+        self._spell = spell
         self._last_line = time.monotonic()
 
     def numbers(self, step: int, kind: str, values: Mapping[str, float]) -> None:
@@ -100,6 +102,7 @@ class TerminalReport(Report):
         speeds = {name.removesuffix(_SPEED): value for name, value in values.items() if name.endswith(_SPEED)}
         parts = [f"loss {values['loss']:.3f}", *(f"{value:,.0f} {unit}/s" for unit, value in speeds.items())]
         description = " · ".join(parts if left is None else [*parts, f"{_format_duration(left)} left"])
+        self._progress_bar.start()  # here, since only one of several processes gets metrics
         self._progress_bar.update(self._task, completed=values.get("done", 0.0), description=description, step=step)
         if not self._console.is_terminal and time.monotonic() - self._last_line > 60:
             self._last_line = time.monotonic()
@@ -116,11 +119,11 @@ class TerminalReport(Report):
         """Print a line above the progress bar."""
         from regard.escape_text import escape_text
 
-        self._console.print(escape_text(message))
+        self._console.print(self._spell(escape_text(message)))
 
     def close(self) -> None:
         """Remove the progress bar from the terminal."""
-        self._stack.close()
+        self._progress_bar.stop()
 
 
 @final

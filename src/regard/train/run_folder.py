@@ -45,7 +45,10 @@ _RUN_ADVICE = (
 )
 _LIMIT_ADVICE = "; a cosine schedule ends with its run, so the limit of such a run cannot be changed"
 _SCHEDULE_ADVICE = dict.fromkeys(("steps", "epochs", "minutes"), _LIMIT_ADVICE)
-_SNAPSHOT_ADVICE = "restore it from a copy, or fine-tune the best model so far: --model OUT, with another --out"
+_SNAPSHOT_ADVICE = (
+    "restore it from a copy, or fine-tune the best model so far: start=... (--from OUT), with another output folder "
+    "(--out)"
+)
 _SAMPLES_HEADING = re.compile(rb"^step (\d+)\r?$", re.MULTILINE)
 """The line before the samples of a step, in samples.txt."""
 

@@ -72,6 +72,10 @@ class Schedule:
         """Whether the rate depends on the part of the run that is over."""
         return self.name == "cosine" and self.steps is None
 
+    def ends_by(self, bound: str) -> bool:
+        """Whether a run that ends by ``bound``, "steps", "epochs", "minutes" or "patience", cannot be continued."""
+        return self.name == "cosine" and bound in ({"epochs", "minutes"} if self.steps is None else {"steps"})
+
     def complete(self, *, peak: float = _DEFAULT_PEAK, warmup: int = _DEFAULT_WARMUP) -> Schedule:
         """Fill in ``peak`` and ``warmup`` where they are None; a warm-up takes at most a tenth of ``steps``.
 

@@ -11,7 +11,7 @@
     metrics                     at each report
     validate                    at each validation
     save                        whenever the model is the best so far
-    describe                    at the end
+    describe, baseline          at the end
 
 A task must implement the six abstract methods; the others have defaults.
 """
@@ -189,7 +189,16 @@ class Task(ABC):
         """Return the score of the model on data that it is not trained on.
 
         ``model`` is not wrapped, and in evaluation mode; no gradients are recorded. Called in the main process only.
+        torch's random number generator is seeded for this call with the seed of the run and the step, so samples drawn
+        with it differ from one validation to the next, and are the same in a run that is repeated or resumed.
         """
+
+    def baseline(self) -> float | None:
+        """Return the score of a model that ignores its input, such as one that answers the most frequent label.
+
+        A run whose model is not better ends with the advice to continue it. None, the default, gives no such advice.
+        """
+        return None
 
     def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> None:
         """Write the model folder, replacing an older model in it and keeping other files.

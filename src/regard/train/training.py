@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, final
 from regard.errors import OptionError, OutputError, OutputExistsError, check_flag, check_kind, short_repr, write_error
 from regard.models.checkpoint_writer import check_replaceable, to_folder_path
 from regard.train.allocator import keep_freed_memory, limit_kernel_cache
+from regard.train.nothing_learned import advise_longer_run, find_nothing_learned
 from regard.train.progress import Progress
 from regard.train.reports import CombinedReport, FileReport, Report, TerminalReport
 from regard.train.run_folder import RunFolder
@@ -43,7 +44,8 @@ class RunResult:
 
     ``out`` is the model folder; ``score`` is the model's validation score, None if no model was written. ``steps``,
     ``tokens`` and ``seconds`` include the runs that this one resumed. ``ended_by`` is the setting whose bound was met:
-    "patience", "steps", "epochs" or "minutes". ``is_main`` is True in the main process, which wrote and reported.
+    "patience", "steps", "epochs" or "minutes". ``learned`` is False for a model that is no better than one that ignores
+    its input (``Task.baseline``). ``is_main`` is True in the main process, which wrote and reported.
     """
 
     out: Path
@@ -52,6 +54,7 @@ class RunResult:
     tokens: int
     seconds: float
     ended_by: str
+    learned: bool
     is_main: bool
 
 
@@ -116,13 +119,20 @@ def run(
                 report.say(_resume_message(after.progress.step, trainer.ended_by(), settings))
             progress = trainer.run()
         ended_by = trainer.ended_by()
+        assert ended_by is not None  # an interruption raises
+        problem = find_nothing_learned(task, progress)
         if progress.kept is not None:
-            report.say(f"{out}: {task.describe(progress.kept)}, after {progress.step:,} steps")
-    return _result(out, progress, ended_by, is_main=is_main)
+            report.say(f"{out}: {task.describe(progress.kept)}, after {_count(progress.step, 'step')}")
+        if problem is not None:
+            report.say(f"nothing learned yet, since {problem}: {advise_longer_run(settings, ended_by)}")
+    return _result(out, progress, ended_by, learned=problem is None, is_main=is_main)
 
 
-def _result(out: Path, progress: Progress, ended_by: str | None, *, is_main: bool) -> RunResult:
-    assert ended_by is not None  # an interruption raises
+def _count(number: int, unit: str) -> str:
+    return f"{number:,} {unit}" if number == 1 else f"{number:,} {unit}s"
+
+
+def _result(out: Path, progress: Progress, ended_by: str, *, learned: bool, is_main: bool) -> RunResult:
     return RunResult(
         out=out,
         score=progress.kept,
@@ -130,6 +140,7 @@ def _result(out: Path, progress: Progress, ended_by: str | None, *, is_main: boo
         tokens=progress.tokens,
         seconds=progress.seconds,
         ended_by=ended_by,
+        learned=learned,
         is_main=is_main,
     )
 
@@ -221,9 +232,12 @@ def _begin_run(
         if on_cpu and resume:
             numeric_backends.restore_backends(folder.read_setting("arithmetic"), report.say)
         used = numeric_backends.current_backends() if on_cpu else {}
-        precision = _choose_precision(task.layer, settings.precision, processes, folder, report, resume=resume)
+        remarks: list[str] = []
+        precision = _choose_precision(task.layer, settings.precision, processes, folder, remarks.append, resume=resume)
         context = RunContext(replace(settings, precision=precision), report.say, processes.device)
         settings = _prepare_task(task, replace(context, folder=folder.path if resume else None), folder)
+        for remark in remarks:  # after those of the task: what the data and the model are matters more
+            report.say(remark)
         run_settings = _run_settings(task, settings)
         processes.check_on_main(task.model)  # before an earlier run is replaced
         if resume:
@@ -272,15 +286,15 @@ def _count_steps(task: Task, settings: Settings) -> int | None:
 
 
 def _choose_precision(
-    layer: str, requested: str, processes: Processes, folder: RunFolder, report: Report, *, resume: bool
+    layer: str, requested: str, processes: Processes, folder: RunFolder, say: Callable[[str], None], *, resume: bool
 ) -> str:
     """Choose the precision. A run resumed with "auto" keeps its precision, since the bits depend on it."""
     from regard.train.precision import choose_precision, say_if_unsupported
 
     if not resume or requested != "auto":
-        return choose_precision(requested, processes.device, report.say, layer=layer)
+        return choose_precision(requested, processes.device, say, layer=layer)
     precision = str(folder.read_setting("precision"))
-    say_if_unsupported(precision, processes.device, report.say, layer=layer)
+    say_if_unsupported(precision, processes.device, say, layer=layer)
     return precision
 
 
@@ -311,8 +325,7 @@ def _resume_message(step: int, ended_by: str | None, settings: Settings) -> str:
     """Say where the run resumes, or why it has already ended."""
     if ended_by is None:
         return f"resuming after step {step:,}"
-    ends = {"steps"} if settings.schedule.steps is not None else {"epochs", "minutes"}
-    if settings.schedule.name == "cosine" and ended_by in ends:
+    if settings.schedule.ends_by(ended_by):
         return f"the run ended after step {step:,}, the end of its schedule: start a new run from its model"
     return f"the run ended after step {step:,}, by {ended_by} (--{ended_by}): raise that bound to continue it"
 

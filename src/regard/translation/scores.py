@@ -118,6 +118,14 @@ class Scorer:
         self._references = list(references)
         self._bleu, self._chrf = _make_metrics(tokenize, lowercase)
 
+    @property
+    def ranking_metric(self) -> str:
+        """The metric that tells models apart: "BLEU", or "chrF" if even perfect translations have BLEU 0.
+
+        BLEU counts 4-grams of words, which names and buttons do not have.
+        """
+        return "BLEU" if self.score(self._references).bleu > 0 else "chrF"
+
     def score(self, hypotheses: Sequence[str]) -> Scores:
         """Compute BLEU and chrF of ``hypotheses``. Raises DataError unless there is one for each reference."""
         check_texts("hypotheses", hypotheses)

@@ -175,7 +175,7 @@ def _find_label(model: ImageEncoder, label: str | None) -> str | None:
         "the model has no such label",
         expected=f"one of {some}" if model.labels else "a model with labels, and this one has none",
         got=short_repr(label),
-        do="check the spelling, or leave --label out" if model.labels else "leave --label out",
+        do="check the spelling, or leave out label (--label)" if model.labels else "leave out label (--label)",
     )
 
 

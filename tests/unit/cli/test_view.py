@@ -25,6 +25,7 @@ from regard.errors import (
     RegardError,
 )
 from regard.models import load
+from shell_message import shell_message
 from small_checkpoints import save_checkpoint
 from small_translators import SOURCE, TARGET, recurrent, transformer
 
@@ -50,7 +51,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load_once: Callable[...
 def refusal_message(run: Run, kind: type[RegardError], *arguments: str) -> str:
     result = run(*arguments)
     assert isinstance(result.exception, kind), result.output
-    return str(result.exception)
+    return shell_message(result.exception)
 
 
 def test_help_has_examples(run: Run) -> None:

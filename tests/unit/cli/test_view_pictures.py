@@ -8,6 +8,7 @@ from picture_files import random_pixels, write_folders
 from regard.cli import view_media
 from regard.cli.app import app
 from regard.errors import CheckpointError, DataError, OptionError
+from shell_message import shell_message
 from small_classifiers import classifier
 from small_clips import small_clip
 from small_image_models import image_classifier
@@ -26,7 +27,7 @@ def output(*arguments):
 def error_message(kind, *arguments):
     result = run(*arguments)
     assert isinstance(result.exception, kind), result.exception
-    return str(result.exception)
+    return shell_message(result.exception)
 
 
 @pytest.fixture

@@ -140,7 +140,7 @@ def write_catalogues_in_three_languages(folder):
 
 
 def test_folder_of_several_languages_needs_a_language_option(tmp_path):
-    with pytest.raises(DataError, match=r"several languages(.|\n)*de, es, fr_FR(.|\n)*--target de"):
+    with pytest.raises(DataError, match=r"several languages(.|\n)*de, es, fr_FR(.|\n)*target='de'"):
         read(write_catalogues_in_three_languages(tmp_path))
     with pytest.raises(DataError, match="several languages"):
         read(tmp_path / "de", tmp_path / "fr", source="en")

@@ -91,7 +91,7 @@ def test_header_is_the_first_row_with_text(tmp_path, before):
 )
 def test_header_that_is_not_understood_is_refused(tmp_path, header, where):
     path = write(tmp_path / "pairs.csv", f"{header}\n" + ",".join("abcd"[: header.count(",") + 1]) + "\n")
-    with pytest.raises(DataError, match=r"ambiguous which columns(.|\n)*--columns"):
+    with pytest.raises(DataError, match=r"ambiguous which columns(.|\n)*columns="):
         read(path, **where)
     assert read(path, columns=(2, 3), **where) == ([("b", "c")], GUESSED)
 
@@ -376,7 +376,7 @@ def test_files_of_several_languages_need_language_options(tmp_path):
     memories = [write(tmp_path / "a.tmx", to_french), write(tmp_path / "b.tmx", to_german)]
     catalogue = write(tmp_path / "fr.po", 'msgid "No"\nmsgstr "Non"\n')
     for paths in (memories, [memories[0], catalogue], [memories[0], tmp_path]):
-        with pytest.raises(OptionError, match=r"declares its own languages(.|\n)*--target fr"):
+        with pytest.raises(OptionError, match=r"declares its own languages(.|\n)*target="):
             list(read_pairs(paths))
     actual = read(memories[0], catalogue, source="en", target="fr")
     assert actual[0] == [("Yes", "Oui"), ("No", "Non")]

@@ -96,7 +96,7 @@ class TestLimit:
         assert tokenizer.encode("word " * 510).lengths == (512,)
 
     def test_text_beyond_the_limit_is_refused(self, tokenizer):
-        with pytest.raises(DataError, match=r"text 1 is too long[\s\S]*512[\s\S]*513 tokens[\s\S]*--truncate"):
+        with pytest.raises(DataError, match=r"text 1 is too long[\s\S]*512[\s\S]*513 tokens[\s\S]*truncate=True"):
             tokenizer.encode(["short", "word " * 511])
 
     def test_truncation_is_reported(self, tokenizer):

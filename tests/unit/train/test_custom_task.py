@@ -201,7 +201,7 @@ def test_resume_with_changed_settings_is_refused(uninterrupted, task, settings, 
 
 
 def test_existing_run_is_not_replaced_without_overwrite(uninterrupted):
-    with pytest.raises(OutputExistsError, match=r"--resume\) or overwrite=True \(--overwrite"):
+    with pytest.raises(OutputExistsError, match="expected: resume=True or overwrite=True"):
         run(Topics(), SETTINGS, uninterrupted[1], device="cpu")
     with pytest.raises(OptionError, match="contradict"):
         run(Topics(), SETTINGS, uninterrupted[1], resume=True, overwrite=True, device="cpu")

@@ -87,7 +87,7 @@ def test_page_loads_no_external_resources() -> None:
 def test_existing_file_is_kept_without_overwrite(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     path.write_text("precious")
-    with pytest.raises(OutputExistsError, match="--overwrite"):
+    with pytest.raises(OutputExistsError, match="overwrite=True"):
         write_page([make_reading()], path)
     assert path.read_text() == "precious"
     write_page([make_reading()], path, overwrite=True)

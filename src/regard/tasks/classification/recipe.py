@@ -122,7 +122,8 @@ class ClassificationRecipe:
         if given and reads_bytes(self.model):
             raise OptionError(
                 "a Perceiver reads the bytes of a text, with trained positions and the dot product",
-                expected="a recipe without these fields",
-                got=", ".join(given),
-                do="leave them out, or train a Transformer encoder: model=... (--model) tiny, small or base",
+                expected="settings that leave them as they are",
+                got="settings that would change them",
+                do=f"leave out {', '.join(given)}, or train a Transformer encoder: model=... (--model) tiny, small or "
+                "base",
             )

@@ -34,6 +34,7 @@ from regard.tasks.classification.presets import (
 from regard.tasks.classification.recipe import ClassificationRecipe
 from regard.tasks.classification.validation import TextValidation
 from regard.tasks.complete_settings import complete_settings
+from regard.tasks.label_validation import baseline_score
 from regard.tasks.low_rank_adapters import add_adapters, merge_adapters
 from regard.tasks.numbered_batches import LatestEpoch
 from regard.tasks.recipe_fields import default_fields
@@ -173,6 +174,11 @@ class ClassificationTask(Task):
         """Measure accuracy, F1, loss and calibration error on the validation texts."""
         assert isinstance(model, TextClassifier)
         return self.validation.measure(model)
+
+    def baseline(self) -> float | None:
+        """The score of a model that gives each label its frequency as the probability."""
+        truth, metric = self.validation.batches.corpus.truth, self.validation.metric
+        return baseline_score(truth, self.model.labels, metric, several=self.model.config.several)
 
     def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> None:
         """Write the model folder, replacing an older model in it and keeping other files."""

@@ -9,10 +9,12 @@ import numpy as np
 import torch
 
 from regard import masks
-from regard.classification import ClassificationScores, Classifier, score_probabilities
+from regard.classification import Classifier, score_probabilities
 from regard.layers.eval_mode import eval_mode
 from regard.models import TextClassifier
 from regard.tasks.classification.batches import Batches
+from regard.tasks.label_validation import score_of
+from regard.tasks.sampled_rows import sample_rows
 from regard.text.labelled import LabelledText
 from regard.train import Validation
 
@@ -42,11 +44,7 @@ class TextValidation:
             "loss": scores.loss,
             "calibration_error": scores.calibration_error,
         }
-        return Validation(self._score(scores), metrics, self._samples(model, probabilities))
-
-    def _score(self, scores: ClassificationScores) -> float:
-        value = float(getattr(scores, self.metric))
-        return -value if self.metric == "loss" else value
+        return Validation(score_of(scores, self.metric), metrics, self._samples(model, probabilities))
 
     @torch.no_grad()
     def _probabilities(self, model: TextClassifier) -> np.ndarray:
@@ -62,8 +60,7 @@ class TextValidation:
     def _samples(self, model: TextClassifier, probabilities: np.ndarray) -> tuple[str, ...]:
         """Some texts with their labels and predictions."""
         classifier, lines = Classifier(model), []
-        step = max(1, len(self.texts) // _NUM_SAMPLES)
-        for index in range(0, len(self.texts), step)[:_NUM_SAMPLES]:
+        for index in sample_rows(len(self.texts), _NUM_SAMPLES):
             one = self.texts[index]
             found = classifier.predict(one.text, probabilities[index].tolist())
             shown = ", ".join(f"{label} {found.probabilities[label]:.2f}" for label in found.labels) or "no label"

@@ -168,6 +168,10 @@ class ClipTask(Task):
         assert isinstance(model, Clip)
         return self.validation.measure(model)
 
+    def baseline(self) -> float | None:
+        """The recall of a model that finds any picture and any text; None for a single picture."""
+        return self.validation.chance
+
     def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> None:
         """Write the model folder, replacing an older model in it and keeping other files."""
         assert isinstance(model, Clip)

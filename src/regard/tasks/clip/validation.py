@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from regard.models import Clip
 from regard.tasks.clip.batches import Batches
+from regard.tasks.sampled_rows import sample_rows
 from regard.tasks.sentences import Indices
 from regard.train import Validation
 from regard.vision.retrieval import Retrieval, measure_retrieval
@@ -43,6 +44,11 @@ class PairValidation:
         """How many pictures and texts ``retrieve`` computes."""
         return len(self._pictures) + len(self.batches.pairs)
 
+    @property
+    def chance(self) -> float | None:
+        """The recall of guessing, 1 / pictures; None for a single picture, which any model finds."""
+        return 1 / len(self._pictures) if len(self._pictures) > 1 else None
+
     @torch.no_grad()
     def retrieve(self, model: Clip, advance: Callable[[int], None] = lambda done: None) -> Retrieval:
         """Compute the vectors of all pictures and texts, and how they find each other.
@@ -68,8 +74,7 @@ class PairValidation:
 
     def _samples(self, found: Retrieval) -> tuple[str, ...]:
         pairs, lines = self.batches.pairs, list[str]()
-        step = max(1, len(self._pictures) // _NUM_SAMPLES)
-        for index in range(0, len(self._pictures), step)[:_NUM_SAMPLES]:
+        for index in sample_rows(len(self._pictures), _NUM_SAMPLES):
             first = int(np.flatnonzero(self._picture_of == index)[0])
             place = pairs.pixels.pictures[int(self._pictures[index])].place
             lines += [f"picture: {place}", f"text:    {pairs.texts[first]}"]

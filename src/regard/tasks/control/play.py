@@ -6,17 +6,19 @@ cached. An action is among those of the environment, whatever the model's probab
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable
 from typing import Any, final
 
 import torch
 
 from regard.control import Episode, StepTokenizer
-from regard.errors import check_kind
+from regard.errors import OptionError, check_kind, short_repr
 from regard.models import Gato, GatoBatch
 from regard.models.gato import GatoState
 from regard.tasks.control.collect import collect_episodes
 from regard.tasks.control.environments import flatten_observation, make_environment, step_tokenizer
+from regard.tasks.control.trained_environments import trained_environments
 
 
 def play_episodes(model: Gato, name: str, seeds: Iterable[int], *, temperature: float = 0.0) -> list[Episode]:
@@ -38,8 +40,21 @@ def tokenizer_of(model: Gato, name: str) -> StepTokenizer:
     environment = make_environment(name)
     try:
         return step_tokenizer(environment, ranges=model.config.ranges, tokenizer=model.tokenizer)
+    except OptionError as error:  # its advice is for those who choose the ranges of ids
+        raise OptionError(
+            f"the model cannot play {short_repr(name)}: {error.what}",
+            expected=error.expected,
+            got=error.got,
+            do=f"play what it was trained on{_list_trained(model)}, or train a model on this environment: regard train "
+            f"gato --task {shlex.quote(name)} --out model/",
+        ) from error
     finally:
         environment.close()
+
+
+def _list_trained(model: Gato) -> str:
+    names = trained_environments(model)
+    return f" ({', '.join(names)})" if names else ""
 
 
 @final

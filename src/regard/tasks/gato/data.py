@@ -93,7 +93,7 @@ def check_experts(recipe: GatoRecipe) -> None:
                 expected=error.expected,
                 got=error.got,
                 do="record episodes of your own: write_episodes(FILE, NAME, collect_episodes(NAME, seeds, "
-                "expert=FUNCTION)), and pass data=... (--data FILE) in place of --task",
+                "expert=FUNCTION)), and pass data=... (--data FILE) in place of environments=... (--task)",
             ) from error
 
 

@@ -110,5 +110,6 @@ def _make_config(recipe: GatoRecipe, size: Size, ranges: TokenRanges, *, length:
         recipe.hyperparameters,
         fixed=_DATA_FIELDS,
         fixed_by="the data",
-        instead="set the tokens of a sequence with length=... (--length), and the pieces of text with --vocabulary",
+        instead="set the tokens of a sequence with length=... (--length), and the pieces of text with vocabulary=... "
+        "(--vocabulary)",
     )

@@ -97,7 +97,7 @@ class GatoRecipe:
                 "an environment is named twice",
                 expected="each environment once",
                 got=", ".join(twice),
-                do="use weights (--weight NAME=2) to draw it more often",
+                do="use weights=... (--weight NAME=2) to draw it more often",
             )
 
     def check_weights(self, names: Sequence[str]) -> None:
@@ -108,7 +108,7 @@ class GatoRecipe:
                 "a weight names no source of the mixture",
                 expected=", ".join(names),
                 got=", ".join(unknown),
-                do="correct the name: --weight NAME=NUMBER",
+                do="correct the name: weights=... (--weight NAME=NUMBER)",
             )
 
     def fields(self) -> dict[str, Any]:

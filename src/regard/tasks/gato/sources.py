@@ -35,6 +35,8 @@ class Source(ABC):
     name: str
     digest: str
     """SHA-256 of the data, training and held-out, by which a resumed run recognises it."""
+    choices: int
+    """The number of ids that a predicted token may be."""
 
     @abstractmethod
     def draw(self, generator: np.random.Generator) -> Draw:
@@ -108,6 +110,7 @@ class EpisodeSource(Source):
     ) -> None:
         self.name, self._action_ids, self._length, self._most = name, action_ids, length, most_held_out
         self._training, self._validation = training, validation
+        self.choices = len(action_ids)
         self._starts = np.cumsum([0, *map(len, training)])
         self.steps = int(self._starts[-1])
         self.digest = _hash(one.ids for one in (*training, *validation))
@@ -169,7 +172,7 @@ class TextSource(Source):
         self._training, self._validation = (_join_texts(texts, tokenizer) for texts in (training, validation))
         characters = sum(len(text.encode()) for text in validation)
         self.bytes_per_token = characters / max(1, len(self._validation) - len(validation))
-        self.tokens = len(self._training)
+        self.tokens, self.choices = len(self._training), tokenizer.vocabulary
         self.digest = _hash([self._training, self._validation])
 
     def draw(self, generator: np.random.Generator) -> Draw:
@@ -203,6 +206,7 @@ class PictureSource(Source):
         most_held_out: int = 256,
     ) -> None:
         self._training, self._validation, self._ranges = training, validation, ranges
+        self.choices = tokenizer.vocabulary
         self.labels = tuple(dict.fromkeys(sorted({*training.labels, *validation.labels})))
         self._label_ids = {
             label: np.array([*ids, DOCUMENT_ID], dtype=np.int64)

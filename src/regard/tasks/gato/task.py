@@ -199,6 +199,10 @@ class GatoTask(Task):
         assert isinstance(model, Gato)
         return self.validation.measure(model)
 
+    def baseline(self) -> float:
+        """The score of a model that gives all ids of a source the same probability."""
+        return self.validation.baseline()
+
     def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> None:
         """Write the model folder, replacing an older model in it and keeping other files."""
         assert isinstance(model, Gato)

@@ -91,6 +91,11 @@ class GatoValidation:
         loss = total / sum(self._weights)
         return Validation(-loss, {"loss": loss, **metrics}, tuple(samples))
 
+    def baseline(self) -> float:
+        """The score of a model that gives all ids of a source, of which it chooses, the same probability."""
+        losses = zip(self._sources, self._weights, strict=True)
+        return -sum(weight * math.log(source.choices) for source, weight in losses) / sum(self._weights)
+
     def _play(self, model: Gato, name: str) -> dict[str, float]:
         value = mean_return(play_episodes(model, name, range(self._games)))
         return {"return": value, "share": self._references[name].share(value)}

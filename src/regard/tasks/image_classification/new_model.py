@@ -242,7 +242,7 @@ def _refuse_attention(recipe: ImageClassificationRecipe, reason: str) -> None:
     if recipe.attention is not None:
         raise OptionError(
             reason,
-            expected="attention=None (without --attention)",
+            expected="no attention=... (--attention)",
             got=repr(recipe.attention),
             do="leave it out, or train a ViT or a CCT",
         )

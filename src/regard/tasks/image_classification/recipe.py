@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
-from regard.errors import OptionError, check_choice, check_count, check_flag, check_kind, check_number
+from regard.errors import OptionError, check_choice, check_count, check_flag, check_kind, check_number, short_repr
 from regard.tasks.image_classification.presets import MODELS
 from regard.tasks.label_validation import METRICS
 from regard.tasks.recipe_fields import check_effect_on_trained_model, to_json_fields
@@ -112,7 +112,7 @@ class ImageClassificationRecipe:
             raise OptionError(
                 "distill (--distill) has no effect without a teacher",
                 expected="teacher=... (--teacher) as well",
-                got=f"distill={self.distill!r}",
+                got=short_repr(self.distill),
                 do="leave it out, or name the folder of an image classifier",
             )
 

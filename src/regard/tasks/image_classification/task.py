@@ -31,7 +31,7 @@ from regard.tasks.image_classification.presets import (
 )
 from regard.tasks.image_classification.recipe import ImageClassificationRecipe
 from regard.tasks.image_classification.validation import PictureValidation
-from regard.tasks.label_validation import describe_score
+from regard.tasks.label_validation import baseline_score, describe_score
 from regard.tasks.labelled_media import check_labels, choose_metric, find_labels, make_truth, report_lost_labels
 from regard.tasks.numbered_batches import NumberedBatch
 from regard.tasks.picture_pixels import measure_pictures
@@ -99,10 +99,9 @@ class ImageClassificationTask(Task):
         for sentence in describe_labels(labels, [(one,) for one in training.labels], several=False, things="pictures"):
             say(sentence)
         augmentation = recipe.augmentation(min(self.model.picture_size))
-        say(
-            f"augmentation: {augmentation}"
-            + ("; --no-flip if mirrored pictures mean another" if recipe.flip is None and augmentation.flip else "")
-        )
+        mirrors = recipe.flip is None and augmentation.flip
+        advice = "; flip=False (--no-flip) if mirrored pictures mean another" if mirrors else ""
+        say(f"augmentation: {augmentation}{advice}")
         self.batches, held = (
             Batches(one, make_truth(one.pictures, labels), size=recipe.batch, seed=seed, augmentation=own)
             for one, own in ((training, augmentation), (held_out, Augmentation()))
@@ -167,6 +166,10 @@ class ImageClassificationTask(Task):
         """Measure accuracy, F1, loss and calibration error on the validation pictures."""
         assert isinstance(model, ImageEncoder)
         return self.validation.measure(model)
+
+    def baseline(self) -> float | None:
+        """The score of a model that gives each label its frequency as the probability."""
+        return baseline_score(self.validation.batches.truth, self.model.labels, self.validation.metric)
 
     def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> None:
         """Write the model folder, replacing an older model in it and keeping other files."""

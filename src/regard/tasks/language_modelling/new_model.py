@@ -38,7 +38,7 @@ def load_start(recipe: LanguageModelRecipe) -> CausalLanguageModel | None:
             f"a language model cannot start from {recipe.start}",
             expected="a GPT-2 or a Llama-type decoder, with tokenizer.json",
             got=type(model).__name__ + (" without tokenizer" if isinstance(model, CausalLanguageModel) else ""),
-            do="name the folder of a language model, or leave start (--from) out for a new one"
+            do="name the folder of a language model, or leave start=... (--from) out for a new one"
             + (f"; an encoder is trained by: regard train mlm --from {recipe.start}" if is_encoder else ""),
         )
     return model

@@ -33,6 +33,7 @@ from regard.tasks.low_rank_adapters import add_adapters, merge_adapters
 from regard.tasks.numbered_batches import LatestEpoch
 from regard.tasks.recipe_fields import default_fields, to_json_value
 from regard.tasks.sentences import Sentences
+from regard.tasks.token_frequencies import frequency_loss, without_first
 from regard.text.language_tokenizer import train_language_tokenizer
 from regard.text.tokenizer import Tokenizer
 from regard.train import RankShard, RunContext, Settings, Task, Validation
@@ -140,6 +141,11 @@ class LanguageModelTask(Task):
         """Measure loss, perplexity and bits per byte of the held-out documents."""
         assert isinstance(model, CausalLanguageModel)
         return self.validation.measure(model)
+
+    def baseline(self) -> float:
+        """The score of a model that predicts each token by its frequency in the training texts."""
+        training, held_out = (without_first(one) for one in (self.blocks.documents, self.validation.documents))
+        return -frequency_loss(training, held_out, self.model.config.vocabulary)
 
     def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> None:
         """Write the model folder, replacing an older model in it and keeping other files."""

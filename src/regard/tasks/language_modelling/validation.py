@@ -10,6 +10,7 @@ import torch
 from regard.generation.scores import score_documents
 from regard.models import CausalLanguageModel
 from regard.search import Sampling
+from regard.tasks.sampled_rows import sample_rows
 from regard.tasks.sentences import Sentences
 from regard.train import Validation
 
@@ -60,8 +61,8 @@ class DocumentValidation:
         size = min(_SAMPLE_PROMPT, max(1, self.length // 2))
         if len(self.documents) == 1:
             whole = self.documents[0]
-            begins = range(0, max(1, len(whole) - size), max(1, (len(whole) - size) // _NUM_SAMPLES))
-            return [whole[begin : begin + size].tolist() for begin in begins][:_NUM_SAMPLES]
-        usable = [self.documents[index] for index in range(len(self.documents)) if self.documents.lengths[index] > 1]
-        chosen = usable[:: max(1, len(usable) // _NUM_SAMPLES)][:_NUM_SAMPLES]
+            begins = sample_rows(max(1, len(whole) - size), _NUM_SAMPLES)
+            return [whole[begin : begin + size].tolist() for begin in begins]
+        usable = [index for index in range(len(self.documents)) if self.documents.lengths[index] > 1]
+        chosen = [self.documents[usable[row]] for row in sample_rows(len(usable), _NUM_SAMPLES)]
         return [ids[: min(size, len(ids) - 1)].tolist() for ids in chosen]

@@ -52,7 +52,7 @@ def load_start(recipe: MaskedLanguageModelRecipe) -> MaskedLanguageModel | None:
             f"a masked language model cannot start from {recipe.start}",
             expected="a tokenizer.json with [MASK] or <mask>",
             got="no tokenizer" if model.tokenizer is None else "a tokenizer without a mask token",
-            do="name another model, or leave start (--from) out for a new one",
+            do="name another model, or leave start=... (--from) out for a new one",
         )
     return model
 

@@ -34,6 +34,7 @@ from regard.tasks.masked_language_modelling.validation import MaskedValidation, 
 from regard.tasks.numbered_batches import LatestEpoch
 from regard.tasks.recipe_fields import default_fields, to_json_value
 from regard.tasks.sentences import Sentences
+from regard.tasks.token_frequencies import frequency_loss
 from regard.text.encoder_tokenizer import train_encoder_tokenizer
 from regard.text.token_masking import TokenMasking
 from regard.text.tokenizer import Tokenizer
@@ -160,6 +161,12 @@ class MaskedLanguageModelTask(Task):
         """Measure loss, perplexity and accuracy of the masked tokens of the held-out documents."""
         assert isinstance(model, MaskedLanguageModel)
         return self.validation.measure(model)
+
+    def baseline(self) -> float:
+        """The score of a model that predicts each masked token by its frequency in the training texts."""
+        training = self.blocks.documents.ids[np.isin(self.blocks.documents.ids, self.masking.usable)]
+        held_out = np.concatenate([one.ids[one.chosen] for one in self.validation.texts])
+        return -frequency_loss(training, held_out, self.model.config.vocabulary)
 
     def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> None:
         """Write the model folder, replacing an older model in it and keeping other files."""

@@ -11,6 +11,7 @@ import torch
 
 from regard.generation.masked_scores import MaskedText, TokenIds, mask_documents, predict, score_masked
 from regard.models.masked_language_model import MaskedLanguageModel
+from regard.tasks.sampled_rows import sample_rows
 from regard.text.token_masking import TokenMasking
 from regard.text.tokenizer import Tokenizer
 from regard.train import Validation
@@ -30,12 +31,8 @@ class MaskedValidation:
     def __init__(
         self, documents: Sequence[TokenIds], tokenizer: Tokenizer, masking: TokenMasking, *, length: int
     ) -> None:
-        self.documents, self.tokenizer, self.length = documents, tokenizer, length
+        self.documents, self.tokenizer, self.length, self._masking = documents, tokenizer, length, masking
         self.texts = mask_documents(documents, tokenizer, length=length, masking=masking, seed=_SEED)
-        short = min(length, _SAMPLE_TOKENS)
-        chosen = documents[:: max(1, len(documents) // _NUM_SAMPLES)][:_NUM_SAMPLES]
-        begins = [ids[: short - sum(map(len, tokenizer.frame))] for ids in chosen]
-        self._samples = mask_documents(begins, tokenizer, length=short, masking=masking, seed=_SEED)
 
     def measure(self, model: MaskedLanguageModel) -> Validation:
         """Measure loss, perplexity and accuracy of masked tokens, with samples of what is filled in."""
@@ -52,7 +49,7 @@ class MaskedValidation:
     def _fill_in(self, model: MaskedLanguageModel) -> tuple[str, ...]:
         """Some texts with masks, and what the model fills in."""
         lines: list[str] = []
-        for one in self._samples:
+        for one in self._sample_texts():
             logits, _ = predict(model, [one])
             filled = one.masked.copy()
             filled[one.chosen] = logits.argmax(dim=1).cpu().numpy()
@@ -66,6 +63,13 @@ class MaskedValidation:
             lines += [f"masked:    {self._decode(one, one.masked)}", f"filled in: {self._decode(one, filled)}"]
             lines.append(f"           {shown}")
         return tuple(lines)
+
+    def _sample_texts(self) -> Sequence[MaskedText]:
+        """The masked beginnings of some documents."""
+        short = min(self.length, _SAMPLE_TOKENS)
+        chosen = [self.documents[row] for row in sample_rows(len(self.documents), _NUM_SAMPLES)]
+        begins = [ids[: short - sum(map(len, self.tokenizer.frame))] for ids in chosen]
+        return mask_documents(begins, self.tokenizer, length=short, masking=self._masking, seed=_SEED)
 
     def _decode(self, text: MaskedText, ids: TokenIds) -> str:
         """The text of token ids, with [MASK] and without the special tokens around it."""

@@ -15,7 +15,7 @@ from regard.models import AudioEncoder
 from regard.models.audio_encoder import AudioEncoderOutput
 from regard.tasks.classification.class_balance import describe_labels
 from regard.tasks.classification.loss import balanced_weights, label_loss
-from regard.tasks.label_validation import describe_score, validate_labels
+from regard.tasks.label_validation import baseline_score, describe_score, validate_labels
 from regard.tasks.labelled_media import (
     Say,
     check_labels,
@@ -127,6 +127,10 @@ class SoundClassificationTask(SoundTask[SoundClassificationRecipe]):
         return validate_labels(
             probabilities, self.held_out.truth, model.labels, self.held_out.sounds, SOUNDS, metric=self.metric
         )
+
+    def baseline(self) -> float | None:
+        """The score of a model that gives each label its frequency as the probability."""
+        return baseline_score(self.held_out.truth, self.model.labels, self.metric)
 
     def describe(self, score: float) -> str:
         """Format a score, for example "accuracy 0.914 on held-out sounds"."""

@@ -111,6 +111,10 @@ class TranscriptionTask(SoundTask[TranscriptionRecipe]):
         assert isinstance(model, AudioEncoder)
         return validate_texts(model, self.held_out, metric=self.metric)
 
+    def baseline(self) -> float | None:
+        """The score of a model that writes nothing, whose error rates are 1; unknown for the loss."""
+        return None if self.metric == "loss" else -1.0
+
     def describe(self, score: float) -> str:
         """Format a score, for example "character error rate 0.014 on held-out sounds"."""
         return f"{METRICS[self.metric]} {abs(score):.3f} on held-out sounds"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from regard.models import AudioEncoder
+from regard.tasks.sampled_rows import sample_rows
 from regard.tasks.transcription.batches import Batches
 from regard.train import Validation
 from regard.transcription.measure import TranscriptionMeasure
@@ -30,7 +31,7 @@ def validate_texts(model: AudioEncoder, batches: Batches, *, metric: str) -> Val
 def _samples(places: list[str], measure: TranscriptionMeasure) -> tuple[str, ...]:
     """Some sounds with their texts and what the model writes, from the longest to shorter ones."""
     lines: list[str] = []
-    for index in range(0, len(places), max(1, len(places) // _NUM_SAMPLES))[:_NUM_SAMPLES]:
+    for index in sample_rows(len(places), _NUM_SAMPLES):
         lines += [f"sound:  {places[index]}", f"text:   {measure.references[index]}"]
         lines += [f"model:  {measure.hypotheses[index]}"]
     return tuple(lines)

@@ -95,8 +95,8 @@ def encode_pairs(
             "every pair is too long",
             expected=f"pairs with at most {most} tokens on each side",
             got=f"{len(pairs)} pairs, all longer",
-            do="split them into sentences, or raise most_tokens (--most-tokens) or, with learned positions, max_length "
-            "(--set max_length=...)",
+            do="split them into sentences, or raise most_tokens (--most-tokens) or, with learned positions, "
+            "max_length=... (--set max_length=...)",
         )
     return Corpus(*(side.select(fits) for side in sides)), kept
 

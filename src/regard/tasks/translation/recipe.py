@@ -87,7 +87,7 @@ class TranslationRecipe:
             "hyperparameters (--set)": bool(self.hyperparameters),
             "attention (--attention)": self.attention is not None,
             "vocabulary (--vocabulary)": self.vocabulary is not None,
-            "algorithm (--subwords)": self.algorithm is not None,
+            "algorithm=... (--subwords)": self.algorithm is not None,
             "sharing (--sharing)": self.sharing is not None,
         }
         check_effect_on_trained_model(self.start, useless, parts="the architecture or the subwords")
@@ -97,8 +97,8 @@ class TranslationRecipe:
             raise OptionError(
                 "a new model has a single task, so a prefix would tell it nothing",
                 expected="a prefix only for a pretrained model of several tasks, such as a T5",
-                got=f"prefix={short_repr(self.prefix)} (--prefix)",
-                do="leave it out, or name a T5 to fine-tune: --from t5/",
+                got=short_repr(self.prefix),
+                do='leave it out, or name a T5 to fine-tune: model="t5/" (--from t5/)',
             )
         fixed = {
             "attention (--attention)": self.attention is not None,
@@ -108,7 +108,7 @@ class TranslationRecipe:
         if self.model == T5_MODEL and useless:
             raise OptionError(
                 "a T5 has scaled dot-product attention and one vocabulary",
-                expected="a recipe that leaves them as they are",
-                got=useless,
+                expected="settings that leave them as they are",
+                got="settings that would change them",
                 do=f"leave out {useless}, or train a Transformer: model='small' (--model small)",
             )

@@ -142,6 +142,10 @@ class TranslationTask(Task):
         assert isinstance(model, EncoderDecoder)
         return self.validation.measure(model)
 
+    def baseline(self) -> float:
+        """The score of a model that writes the same translation for every source."""
+        return self.validation.baseline()
+
     def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> None:
         """Write the model folder, replacing an older model in it and keeping other files."""
         assert isinstance(model, EncoderDecoder)

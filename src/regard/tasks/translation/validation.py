@@ -6,6 +6,7 @@ perfect translation, and models are compared by chrF.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import final
 
@@ -14,13 +15,16 @@ import torch
 from regard.layers.eval_mode import eval_mode
 from regard.models import EncoderDecoder
 from regard.search import Greedy
+from regard.tasks.sampled_rows import sample_rows
 from regard.tasks.translation.batches import Batches
 from regard.tasks.translation.loss import pair_loss
 from regard.text.pairs import Pair
 from regard.train import Validation
-from regard.translation import Translator, score
+from regard.translation import Scorer, Translator, score
 
 _NUM_SAMPLES = 3
+_ZERO = 0.00499
+"""The highest BLEU or chrF that is shown as 0.00."""
 
 
 @final
@@ -33,7 +37,7 @@ class PairValidation:
     def __init__(self, pairs: Sequence[Pair], batches: Batches, *, language: str | None = None) -> None:
         self.pairs, self.batches, self.language = pairs, batches, language
         targets = [pair.target for pair in pairs]
-        self.ranking_metric = "BLEU" if score(targets, targets, language=language).bleu > 0 else "chrF"
+        self.ranking_metric = Scorer(targets, language=language).ranking_metric
 
     @torch.no_grad()
     def measure(self, model: EncoderDecoder) -> Validation:
@@ -46,6 +50,17 @@ class PairValidation:
         compared = scores.bleu if self.ranking_metric == "BLEU" else scores.chrf
         return Validation(score=compared, metrics=metrics, samples=self._samples(texts))
 
+    def baseline(self) -> float:
+        """The score of a model that writes the most frequent target for every source; of BLEU all that rounds to 0.00.
+
+        No model is better than that where all targets are the same: then it is 0.00, too.
+        """
+        targets = [pair.target for pair in self.pairs]
+        ((answer, count),) = Counter(targets).most_common(1)
+        if self.ranking_metric == "BLEU" or count == len(targets):
+            return _ZERO
+        return max(_ZERO, score([answer] * len(targets), targets, language=self.language).chrf)
+
     def _loss(self, model: EncoderDecoder) -> float:
         batches = self.batches.batches_by_length()
         with eval_mode(model):
@@ -54,8 +69,7 @@ class PairValidation:
 
     def _samples(self, texts: Sequence[str]) -> tuple[str, ...]:
         """Return some sources with their references and translations."""
-        step = max(1, len(texts) // _NUM_SAMPLES)
-        chosen = list(zip(self.pairs, texts, strict=True))[::step][:_NUM_SAMPLES]
+        chosen = [(self.pairs[row], texts[row]) for row in sample_rows(len(texts), _NUM_SAMPLES)]
         return tuple(
             f"{label} {text}"
             for pair, translation in chosen

@@ -99,7 +99,7 @@ def _check_first(first: int, form: str) -> None:
             f"wrong number of the first word for the format {form}",
             expected="1, since 0 is the null word" if form == "naacl" else "0 or 1",
             got=str(first),
-            do="leave out first (--gold-first)",
+            do="leave out first=... (--gold-first)",
         )
 
 
@@ -173,7 +173,7 @@ def _malformed_error(name: str, token: str, form: str) -> DataError:
         expected=examples[form],
         got=repr(token[:60]),
         do="correct the line, or name the format of the file"
-        + (f": form={other!r} (--gold-format {other}) has possible links" if other else " (form, --gold-format)"),
+        + (f": form={other!r} (--gold-format {other}) has possible links" if other else ": form=... (--gold-format)"),
     )
 
 

@@ -95,5 +95,5 @@ def _ambiguous_error(cells: Sequence[str], place: str) -> DataError:
         expected='columns named "source" and "target", or by the two languages; or the numbers of the columns',
         got=", ".join(repr(cell.strip()[:30]) for cell in cells[:8]),
         do="give the numbers of the two columns, the source first: columns=(2, 3) (--columns 2,3); or the languages, "
-        "if they name the columns: --source en --target fr",
+        'if they name the columns: source="en", target="fr" (--source en --target fr)',
     )

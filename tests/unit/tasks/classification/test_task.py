@@ -224,7 +224,7 @@ def test_long_texts_are_skipped_or_truncated(folder):
         ("a\tx\n", {"position": "circular"}, OptionError, "position"),
         ("a\tx\n", {"model": "huge"}, OptionError, "unknown model"),
         ("a\tx\n", {"hyperparameters": {"depth": 3}}, OptionError, "depth"),
-        ("a\tx\n", {"hyperparameters": {"vocabulary": 300}}, OptionError, "--vocabulary"),
+        ("a\tx\n", {"hyperparameters": {"vocabulary": 300}}, OptionError, "with vocabulary=..."),
         ("a\tx\n", {"start": "no/such/folder"}, CheckpointError, "no/such/folder"),
     ],
 )

@@ -110,13 +110,13 @@ def test_options_of_the_architectures():
 
 
 def test_new_cvts():
-    """The first of three stages has about 16 x 16 tokens; --picture-size 8 leaves one key, too few for a batch norm."""
+    """The first of three stages has about 16 x 16 tokens; picture_size= 8 leaves one key, too few for a batch norm."""
     recipe = ImageClassificationRecipe((Path("x"),), model="cvt-tiny")
     for edge, rows in ((28, (14, 7, 4)), (32, (16, 8, 4)), (64, (16, 8, 4)), (128, (16, 8, 4))):
         model, _ = new_model(recipe, (edge, edge), pictures=5, channels=3, labels=("a", "b"))
         assert tuple(dict.fromkeys(grid.rows for grid in model.token_grids(edge, edge))) == rows
     assert (model.config.widths, model.config.depths, model.config.heads) == ((32, 64, 128), (1, 1, 2), (1, 2, 4))
-    with pytest.raises(OptionError, match=r"(?s)more than one key.*8 x 8.*--picture-size"):
+    with pytest.raises(OptionError, match=r"(?s)more than one key.*8 x 8.*picture_size="):
         new_model(recipe, (8, 8), pictures=5, channels=3, labels=("a", "b"))
     with pytest.raises(OptionError, match="wrong number of members in widths"):
         check_hyperparameters(replace(recipe, hyperparameters={"depths": [1, 1]}))
@@ -406,8 +406,8 @@ def test_recipes_out_of_range(tmp_path, options):
         ({"attention": "linaer"}, "linear"),
         ({"hyperparameters": {"patch_size": 5}, "picture_size": (12, 12)}, "picture_size"),
         ({"hyperparameters": {"patch_size": [3, 4, 5]}}, "patch_size"),
-        ({"start": "m", "model": "tiny"}, "--model"),
-        ({"start": "m", "picture_size": (8, 8)}, "--picture-size"),
+        ({"start": "m", "model": "tiny"}, "leave out model"),
+        ({"start": "m", "picture_size": (8, 8)}, "leave out picture_size"),
     ],
 )
 def test_wrong_hyperparameters_fail_before_data_is_read(tmp_path, options, words):
