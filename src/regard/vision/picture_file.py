@@ -7,9 +7,10 @@
     turn        by the orientation of the EXIF data, as viewers do; unreadable EXIF data counts as none
     convert     to 8 bits: L (grey) or RGB
 
-    1, L, LA, I;16          grey; 16 bits keep the upper 8
+    1, L, LA, I;16          grey; 12 and 16 bits keep the upper 8
     P, RGB, RGBA, CMYK ..   RGB
-    LA, PA, RGBA, P with transparency       laid on white, so what is invisible has no influence
+    LA, PA, RGBA, P with transparency       laid on white, so what is invisible has no influence; so is a colour that
+                                            the file names as invisible (``png_transparency``)
 
 Colour profiles are not applied. 32-bit pixels (modes I and F) are refused, since no value of theirs is agreed to be
 white; the exception are PNG files, which some versions of Pillow open as I, and which have 16 bits.
@@ -27,6 +28,8 @@ import numpy.typing as npt
 
 from regard.errors import DataError, MissingPackageError, short_repr
 from regard.media import MediaKind
+from regard.vision.png_transparency import decode_picture, is_grey_layout, layout_of
+from regard.vision.wide_grey import keep_upper_bits
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -72,10 +75,11 @@ def read_picture(picture: Picture, *, name: str | None = None, channels: int | N
 
     name = name or (str(picture) if isinstance(picture, str | Path) else "the picture")
     if isinstance(picture, np.ndarray):
-        return _convert(_from_array(picture, name), channels, name, is_png=False)
+        image = _from_array(picture, name)
+        return _convert(image, channels, name, image)
     if isinstance(picture, Image.Image):
         _check_pixels(picture, name)
-        return _convert(_decode(picture, name), channels, name, is_png=picture.format == "PNG")
+        return _convert(_decode(picture, name), channels, name, picture)
     if not isinstance(picture, str | Path | bytes):
         raise DataError(
             f"{name} is not a picture",
@@ -85,7 +89,7 @@ def read_picture(picture: Picture, *, name: str | None = None, channels: int | N
         )
     with _open(picture, name) as opened:
         _check_pixels(opened, name)
-        return _convert(_decode(opened, name), channels, name, is_png=opened.format == "PNG")
+        return _convert(_decode(opened, name), channels, name, opened)
 
 
 def read_header(picture: Picture, *, name: str | None = None) -> tuple[int, int, bool]:
@@ -170,23 +174,23 @@ def _decode(picture: Image.Image, name: str) -> Image.Image:
     try:
         if getattr(picture, "n_frames", 1) > 1:
             picture.seek(0)
-        picture.load()
+        decoded = decode_picture(picture)
     except MemoryError:
         raise
     except Exception as error:  # OSError, SyntaxError, ValueError, struct.error, zlib.error ..
         raise _broken_error(name, error) from error
     try:
-        return ImageOps.exif_transpose(picture)
+        return ImageOps.exif_transpose(decoded)
     except Exception:  # broken EXIF data; the pixels are fine
-        return picture
+        return decoded
 
 
-def _convert(picture: Image.Image, channels: int | None, name: str, *, is_png: bool) -> Image.Image:
-    """Convert to mode L or RGB."""
+def _convert(picture: Image.Image, channels: int | None, name: str, source: Image.Image) -> Image.Image:
+    """Convert a decoded picture to mode L or RGB; ``source`` is the picture as it was opened."""
     from PIL import Image
 
-    if picture.mode.startswith("I;16") or (picture.mode == "I" and is_png):
-        picture = Image.fromarray((np.asarray(picture).astype(np.int64) >> 8).astype(np.uint8))
+    if picture.mode.startswith("I;16") or (picture.mode == "I" and source.format == "PNG"):
+        picture = keep_upper_bits(picture, source)
     if picture.mode in ("I", "F"):
         raise DataError(
             f"{name} has 32 bits per pixel, and which number is white is not known",
@@ -205,7 +209,7 @@ def _convert(picture: Image.Image, channels: int | None, name: str, *, is_png: b
 
 
 def _is_grey(picture: Image.Image) -> bool:
-    return picture.mode in ("1", "L", "LA", "La") or picture.mode.startswith("I")
+    return picture.mode in ("1", "L", "LA", "La") or picture.mode.startswith("I") or is_grey_layout(layout_of(picture))
 
 
 def _from_array(array: npt.NDArray[Any], name: str) -> Image.Image:

@@ -13,6 +13,7 @@ from picture_files import random_pixels
 from regard.errors import DataError
 from regard.vision import MAX_PIXELS, read_picture
 from regard.vision.picture_file import is_picture_name, read_header
+from tiff_files import grey_tiff
 
 
 def saved(image: Image.Image, form: str = "PNG", **options) -> bytes:
@@ -85,6 +86,22 @@ def test_sixteen_bits_keep_the_upper_eight():
     assert read.mode == "L"
     np.testing.assert_array_equal(np.asarray(read), wide >> 8)
     np.testing.assert_array_equal(np.asarray(read_picture(saved(Image.fromarray(wide), "TIFF"))), wide >> 8)
+
+
+@pytest.mark.parametrize("white_is_zero", [False, True])
+@pytest.mark.parametrize(("bits", "order"), [(1, "<"), (4, ">"), (8, "<"), (12, "<"), (16, "<"), (16, ">")])
+def test_grey_tiff_of_any_number_of_bits(bits, order, white_is_zero):
+    """The largest number is white, or black if the file says so."""
+    samples = np.random.default_rng(bits).integers(0, 2**bits, (5, 8))
+    samples[0, :2] = 0, 2**bits - 1
+    light = 2**bits - 1 - samples if white_is_zero else samples
+    expected = light >> (bits - 8) if bits >= 8 else light * (255 // (2**bits - 1))
+    data = grey_tiff(samples, bits, white_is_zero=white_is_zero, order=order)
+    if (bits, order, white_is_zero) == (16, ">", True) or (bits, white_is_zero) == (12, True):
+        with pytest.raises(DataError, match="not a picture that can be read"):  # no mode of Pillow
+            read_picture(data)
+        return
+    np.testing.assert_array_equal(np.asarray(read_picture(data)), expected)
 
 
 def test_black_and_white_and_cmyk():
