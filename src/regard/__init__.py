@@ -3,8 +3,12 @@
 Names are imported when they are first used, so that the command answers ``--help`` without importing torch. No module
 here has the name of a function (``regard.attention`` is in ``exact_attention``): importing it would replace the
 function.
+
+The compiled kernels alone are loaded here. They need neither torch nor NumPy, and from then on they know when the process
+forks: a child that loaded them itself would wait for the threads of its parent.
 """
 
+from contextlib import suppress as _suppress
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
@@ -53,6 +57,9 @@ _MODULES = {
     "why": "regard.exact_attention",
 }
 """The module of each public name that is not a module itself."""
+
+with _suppress(ImportError):  # ``kernels.extension`` tells why they are missing, where they are used
+    _import_module("regard.kernels._native")
 
 
 if not TYPE_CHECKING:  # a type checker would accept any name

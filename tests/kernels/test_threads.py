@@ -138,6 +138,30 @@ check()
     assert actual == ("forked before it has a team: 0 after: 0 from a thread of it: 0 child: 0 from a thread: 0")
 
 
+@pytest.mark.parametrize("order", [("use torch", "import regard"), ("import regard", "use torch")])
+def test_importing_regard_before_a_fork_is_enough(order):
+    """The child is the first to use a name of regard, and the parent's pool runs already. Torch's own operations are
+    too small for threads.
+    """
+    steps = {"use torch": "torch.rand(1 << 22).exp().sum()", "import regard": "import regard"}
+    lines = "\n".join(steps[step] for step in order)
+    script = f"""
+import os, signal, torch
+torch.set_num_threads(2)
+{lines}
+child = os.fork()
+if child == 0:
+    signal.alarm(60)  # seconds, for a child that waits for ever
+    tokens = [torch.ones(1, 4, 257, 16, requires_grad=True) for _ in range(3)]
+    output = regard.attention(*tokens, impl="native")
+    output.sum().backward()
+    os._exit(0 if (output.detach().numpy() == 1).all() and tokens[2].grad is not None else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    result = run_script(script)
+    assert result.stdout.split() == ["0"], result.stderr
+
+
 def test_data_loader_workers():
     """Workers are forked, and have one thread each."""
     script = """
