@@ -2,38 +2,52 @@
 
 ``transformers`` hands every keyword of a model's call down to its attention function. One that nobody reads may still
 have a meaning: the blocks of keys that a sparse model has chosen, say. To ignore it would be a wrong result.
+
+Most harmless names are read from the installed ``transformers``: they are parameters of its losses, which get the same
+keywords, of what prepares the inputs of generation, and of the kernels of flash attention.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from transformers import GenerationMixin
 from transformers.generation.continuous_batching.cache import PagedAttentionCache
+from transformers.loss import loss_utils
+from transformers.modeling_flash_attention_utils import FlashAttentionKwargs
+from transformers.utils.generic import TransformersKwargs
 
 from regard.errors import RefusedError, short_repr
 
+
+def _keywords(functions: Iterable[Any]) -> Iterator[str]:
+    """Yield the names of the parameters of functions that accept any keyword, as those do that get a model's."""
+    for function in functions:
+        parameters = inspect.signature(function).parameters.values()
+        if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+            yield from (one.name for one in parameters if one.kind is not one.VAR_KEYWORD and one.name != "self")
+
+
 HARMLESS = frozenset(
     {
+        *_keywords([*loss_utils.LOSS_MAPPING.values(), loss_utils.fixed_cross_entropy]),
+        *_keywords([GenerationMixin.prepare_inputs_for_generation]),
+        *TransformersKwargs.__annotations__,
+        # See ``packed_texts``.
+        *FlashAttentionKwargs.__annotations__,
+        "seq_idx",
         # What the model has used already, or uses later.
         "cache_position",
-        "inputs_embeds",
-        "input_ids",
         "interpolate_pos_encoding",
-        "labels",
         "layer_idx",
         "logits_to_keep",
         "mm_token_type_ids",
-        "num_items_in_batch",
-        "past_key_values",
         "position_embeddings",
-        "position_ids",
         "token_type_ids",
         "use_cache",
         # What the caller wants to get.
-        "output_attentions",
-        "output_hidden_states",
-        "output_router_logits",
         "return_dict",
         "return_loss",
         # For kernels of other implementations.
@@ -43,12 +57,6 @@ HARMLESS = frozenset(
         "read_index",
         "use_top_left_mask",
         "write_index",
-        # See ``packed_texts``.
-        "cu_seq_lens_k",
-        "cu_seq_lens_q",
-        "max_length_k",
-        "max_length_q",
-        "seq_idx",
     }
 )
 """Names of arguments that do not change what attention computes."""
