@@ -4,8 +4,8 @@ Names are imported when they are first used, so that the command answers ``--hel
 here has the name of a function (``regard.attention`` is in ``exact_attention``): importing it would replace the
 function.
 
-The compiled kernels alone are loaded here. They need neither torch nor NumPy, and from then on they know when the process
-forks: a child that loaded them itself would wait for the threads of its parent.
+The compiled kernels alone are loaded here. They need neither torch nor NumPy, and from then on they know when the
+process forks: a child that loaded them itself would wait for the threads of its parent.
 """
 
 from contextlib import suppress as _suppress
