@@ -19,6 +19,7 @@ from regard.exact_attention import attention
 from regard.hf import recorded_layers
 from regard.hf.chosen_keys import hide_other_blocks, hide_other_keys
 from regard.hf.other_arguments import check_cache, refuse_unknown_arguments
+from regard.hf.packed_positions import separate_by_positions
 from regard.hf.packed_texts import find_texts, hide_other_texts, separate
 from regard.hf.read_mask import read_mask
 from regard.hf.requested_weights import are_weights_requested
@@ -109,6 +110,8 @@ def attention_function(
         _check_lengths(attention_mask, query.shape[2], key.shape[2])
     if texts is not None:
         visible = separate(visible, texts, sizes, has_mask=has_mask)
+    elif attention_mask is not None:
+        visible = separate_by_positions(visible, attention_mask, arguments.get("position_ids"), sizes)
     if position_bias is not None:
         bias = position_bias if bias is None else bias + position_bias
     terms = {"mask": visible.mask, "bias": None if bias is None else visible.narrow(bias, 3), **sums}

@@ -8,20 +8,27 @@ mask, or else by its cells, before it is converted.
 
 A mask is always made. The function for SDPA returns None where a flag ``is_causal`` would say the same, and that flag
 is ambiguous: with a static cache it aligns query 0 with key 0, with a dynamic one the last query with the last key.
+
+A padding matrix (batch, tokens) of bools is True for tokens. One of integers holds the number of each token's text, 0
+for padding, and tokens of other texts are hidden: see ``packed_positions``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
-from transformers.masking_utils import sdpa_mask
+from transformers.masking_utils import causal_mask_function, sdpa_mask
 
-from regard.hf.mask_function import recognize_function
-from regard.hf.read_mask import remember_structure
-from regard.hf.visible_keys import narrow_expanded, recognize
+from regard.errors import RefusedError
+from regard.hf.mask_function import has_chunks, is_causal, recognize_function
+from regard.hf.packed_texts import separate
+from regard.hf.read_mask import CausalTokens, remember_structure
+from regard.hf.visible_keys import VisibleKeys, narrow_expanded, recognize
 from regard.tensors import has_values, is_traced
 
 
@@ -33,18 +40,80 @@ def attention_mask(*sizes: Any, dtype: torch.dtype = torch.float32, **arguments:
         lowest = torch.finfo(dtype).min
         additive = torch.zeros((), dtype=dtype, device=cells.device).where(cells, lowest).expand(allowed.shape)
         if has_values(additive):
-            visible = recognize_function(*sizes, **arguments)
-            remember_structure(additive, recognize(allowed) if visible is None else visible)
+            visible = _find_structure(allowed, *sizes, **arguments)
+            remember_structure(additive, visible, _find_causal_tokens(*sizes, **arguments))
         return additive
 
 
 def bool_mask(*sizes: Any, **arguments: Any) -> Tensor:
-    """Make the bool mask (batch, 1, queries, keys), True where a query may attend, as "sdpa" gets it."""
+    """Make the bool mask (batch, 1, queries, keys), True where a query may attend, as "sdpa" gets it.
+
+    Raises RefusedError for texts in one row under a mask of chunks.
+    """
+    numbers = _text_numbers(arguments.get("attention_mask"))
     arguments |= {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
+    if numbers is not None:
+        arguments |= {"attention_mask": numbers > 0}
+        _refuse_chunks(numbers, arguments.get("mask_function"))
     with _without_inference_mode():
         mask = sdpa_mask(*sizes, **arguments)
-    assert mask is not None  # it is only skipped where that is allowed
-    return mask
+        assert mask is not None  # it is only skipped where that is allowed
+        return mask if numbers is None else mask & _is_same_text(numbers, mask)
+
+
+def _find_structure(allowed: Tensor, *sizes: Any, **arguments: Any) -> VisibleKeys:
+    """The visible keys of a mask that was just made: by its function if that is known, else by its cells."""
+    numbers = _text_numbers(arguments.get("attention_mask"))
+    if numbers is not None:
+        arguments |= {"attention_mask": numbers > 0}
+    visible = recognize_function(*sizes, **arguments)
+    if visible is None:
+        return recognize(allowed)
+    if numbers is None:
+        return visible
+    return separate(visible, numbers, (allowed.shape[2], allowed.shape[3]), has_mask=True)
+
+
+def _find_causal_tokens(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    q_offset: Any = 0,
+    kv_offset: Any = 0,
+    mask_function: Callable[..., Any] = causal_mask_function,
+    attention_mask: Tensor | None = None,
+    **_: Any,
+) -> CausalTokens | None:
+    """The tokens of a causal mask of one text in each row; None for another mask, and for a single query."""
+    del batch_size, kv_length, kv_offset
+    if q_length == 1 or not is_causal(mask_function) or _text_numbers(attention_mask) is not None:
+        return None
+    return CausalTokens(attention_mask, int(q_offset))
+
+
+def _text_numbers(padding: Any) -> Int[Tensor, "batch tokens"] | None:
+    """The numbers of the tokens' texts, if the padding matrix holds them."""
+    return padding if isinstance(padding, Tensor) and padding.dim() == 2 and padding.dtype == torch.int32 else None
+
+
+def _is_same_text(numbers: Int[Tensor, "batch tokens"], mask: Tensor) -> Tensor:
+    """Whether query and key are tokens of the same text (batch, 1, queries, keys); keys behind the tokens are not."""
+    queries, keys = mask.shape[2:]
+    of_queries = numbers[:, numbers.shape[1] - queries :]
+    of_keys = torch.nn.functional.pad(numbers, (0, keys - numbers.shape[1]))
+    return (of_queries[:, :, None] == of_keys[:, None])[:, None]
+
+
+def _refuse_chunks(numbers: Tensor, function: Any) -> None:
+    """Raise RefusedError for chunks of several texts: chunks are counted from the first token of a row."""
+    if function is None or not has_chunks(function) or not has_values(numbers) or int(numbers.max()) < 2:
+        return
+    raise RefusedError(
+        "several texts that are packed into one row, in a layer that attends in chunks, need other arguments",
+        expected="position_ids that start again for each text, without attention_mask and without a cache",
+        got="an attention_mask or a cache beside them",
+        do="call the model with position_ids and use_cache=False alone",
+    )
 
 
 def _without_inference_mode() -> AbstractContextManager[object]:

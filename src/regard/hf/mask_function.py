@@ -25,6 +25,8 @@ from regard.hf.visible_keys import VisibleKeys, find_band_and_padding, find_inte
 
 _UNBOUNDED = 1 << 60
 _AND = masking_utils.and_masks().__code__
+_OR = masking_utils.or_masks().__code__
+_CHUNKS = masking_utils.chunked_overlay(1, Tensor()).__code__
 _WINDOW = masking_utils.sliding_window_overlay(1).__code__
 _TWO_SIDED_WINDOW = masking_utils.sliding_window_bidirectional_overlay(1).__code__
 
@@ -64,6 +66,20 @@ def recognize_function(
     stop = np.minimum(end[:, None], row + band.high + 1)
     visible = stop > first
     return find_band_and_padding(np.where(visible, first, 0), np.where(visible, stop, 0), q_length, kv_length)
+
+
+def is_causal(function: Callable[..., Any]) -> bool:
+    """Whether a mask function is known to be causal, with a window or without."""
+    band = _find_band(function)
+    return band is not None and band.high == 0
+
+
+def has_chunks(function: Callable[..., Any]) -> bool:
+    """Whether a mask function splits the tokens into chunks, from the first one on."""
+    code = getattr(function, "__code__", None)
+    if code in (_AND, _OR):
+        return any(map(has_chunks, inspect.getclosurevars(function).nonlocals["mask_functions"]))
+    return code is _CHUNKS
 
 
 def _find_padding(tokens: Tensor, kv_length: int, kv_offset: int) -> tuple[np.ndarray, np.ndarray] | None:

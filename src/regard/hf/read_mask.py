@@ -11,7 +11,7 @@ What was found is kept as long as that tensor lives, together with its version, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
@@ -32,12 +32,26 @@ _MAX_VIEWS = 4  # of one tensor: a model may slice its mask, in few ways
 
 
 @final
+@dataclass(frozen=True, eq=False)
+class CausalTokens:
+    """The tokens of a causal mask that ``attention_mask`` made for one text in each row.
+
+    ``padding`` (batch, tokens) is True for tokens, None if there is no padding; ``first_query`` is the token of the
+    first query.
+    """
+
+    padding: Tensor | None
+    first_query: int
+
+
+@final
 @dataclass(frozen=True)
 class MaskReading:
-    """The visible keys, and whether the mask is a bias too."""
+    """The visible keys, whether the mask is a bias too, and its tokens if they are known."""
 
     visible: VisibleKeys
     is_bias: bool = False
+    tokens: CausalTokens | None = field(default=None, compare=False)
 
 
 _NOTHING_HIDDEN = MaskReading(VisibleKeys(None))
@@ -106,9 +120,17 @@ def _get_reading(attention_mask: Tensor) -> MaskReading:
     return found
 
 
-def remember_structure(attention_mask: Tensor, visible: VisibleKeys) -> None:
+def remember_structure(attention_mask: Tensor, visible: VisibleKeys, tokens: CausalTokens | None) -> None:
     """Keep the structure of an additive mask that was just made, so that it is not read."""
-    _keep_reading(attention_mask, MaskReading(visible))
+    _keep_reading(attention_mask, MaskReading(visible, tokens=tokens))
+
+
+def get_causal_tokens(attention_mask: Tensor) -> CausalTokens | None:
+    """The tokens of a causal mask that ``attention_mask`` made for one text in each row; None for any other mask."""
+    if not has_values(attention_mask) or attention_mask.is_inference():
+        return None
+    reading = _readings_of_owner(attention_mask).get(_view(attention_mask))
+    return None if reading is None else reading.tokens
 
 
 def _keep_reading(attention_mask: Tensor, reading: MaskReading) -> None:

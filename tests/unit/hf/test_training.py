@@ -40,7 +40,13 @@ def test_gradient_checkpointing(name, is_reentrant):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "check", [*(f"check_forward({name!r})" for name in NAMES), "check_training()", "check_packed_texts()"]
+    "check",
+    [
+        *(f"check_forward({name!r})" for name in NAMES),
+        "check_training()",
+        "check_packed_texts()",
+        "check_packed_positions()",
+    ],
 )
 def test_compiled_in_one_graph(check):
     """In a process of its own: see torch_compile_checks.py."""

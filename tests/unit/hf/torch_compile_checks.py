@@ -54,6 +54,28 @@ def check_packed_texts() -> None:
         torch.testing.assert_close(output.logits, expected, atol=1e-5, rtol=1e-5)
 
 
+def check_packed_positions() -> None:
+    """Positions that start again separate texts in a graph, beside a padding matrix and with a cache; a graph that was
+    made for one text, and for padding on the left, is right for several.
+    """
+    kind = next(kind for kind in MODEL_TYPES if kind.name == "llama")
+    model = kind.build()
+    model.set_attn_implementation(regard.hf.NAME)
+    for length in (15, 605):
+        texts = torch.randint(3, 97, (1, 5)), torch.randint(3, 97, (1, length - 5))
+        ids, ones = torch.cat(texts, dim=1), torch.ones(1, length, dtype=torch.long)
+        one_text, two_texts = torch.arange(length)[None], torch.cat([torch.arange(5), torch.arange(length - 5)])[None]
+        with torch.no_grad():
+            whole = model(ids).logits
+            expected = torch.cat([model(text).logits for text in texts], dim=1)
+            for arguments in ({"attention_mask": ones, "use_cache": False}, {"attention_mask": ones}, {}):
+                compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+                for positions, result in ((one_text, whole), (two_texts, expected)):
+                    output = compiled(ids, position_ids=positions, **arguments).logits
+                    torch.testing.assert_close(output, result, atol=1e-5, rtol=1e-5)
+        torch._dynamo.reset()
+
+
 def check_scans(name: str) -> None:
     """Results and gradients of a compiled model with linear mixers equal those of transformers."""
     kind = next(kind for kind in MIXER_TYPES if kind.name == name)
