@@ -38,6 +38,7 @@ from regard.comparison import (
     sample_rows,
     top_agreement,
 )
+from regard.export import export
 from regard.generation import Generator, TextToText, load_generator
 from regard.layers import (
     ConformerBlock,
@@ -1200,6 +1201,7 @@ def _alignments() -> Iterator[PublicCall]:
 
 def _translation() -> Iterator[PublicCall]:
     translator = Translator(transformer())
+    yield PublicCall("export", export, lambda: {"model": bert(), "folder": new_folder(), "form": "transformers"})
     yield PublicCall("Translator()", Translator, lambda: {"model": transformer(), "tokens": 100, "prefix": ""})
     make_texts = lambda: {"texts": ["zwei hunde"], "search": Greedy()}  # noqa: E731
     yield PublicCall("Translator.translate", translator.translate, make_texts)

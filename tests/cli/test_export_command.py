@@ -8,6 +8,8 @@ from typer.testing import CliRunner
 from regard.cli.app import app
 from regard.errors import CheckpointError, OptionError, OutputExistsError, RefusedError
 from shell_message import shell_message
+from small_classifiers import classifier
+from small_image_models import image_classifier
 from small_translators import SOURCE, transformer
 
 
@@ -38,7 +40,8 @@ def test_reports_the_folder_and_refuses_an_existing_one(model, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "kind", "words"),
     [
-        (["m", "--format", "onnx"], OptionError, "ctranslate2"),
+        (["m", "--format", "tensorflow"], OptionError, "ctranslate2"),
+        (["m", "--format", "onnx"], RefusedError, "an encoder or a classifier"),
         (["m", "--format", "marian"], RefusedError, "norm"),
         (["nothing", "--format", "pegasus"], CheckpointError, "nothing"),
     ],
@@ -48,3 +51,30 @@ def test_unsupported_exports_are_refused(model, tmp_path, arguments, kind, words
     assert isinstance(result.exception, kind), result.exception
     assert words in shell_message(result.exception)
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.usefixtures("without_shape_checks")
+def test_a_classifier_for_transformers_and_for_onnx_runtime(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    classifier().save(tmp_path / "c")
+    result = export("c", "--format", "onnx", "--out", "graph")
+    assert result.exit_code == 0, result.exception
+    assert "graph: exported for onnx" in result.output
+    assert "within 0.0001 of the largest" in result.output
+    assert (tmp_path / "graph" / "model.onnx").exists()
+    result = export("c", "--format", "transformers", "--out", "folder")
+    assert isinstance(result.exception, RefusedError)
+    assert "--format onnx" in shell_message(result.exception)
+
+
+def test_pictures_for_transformers(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    image_classifier().save(tmp_path / "p")
+    assert export("p", "--format", "transformers", "--out", "hf").exit_code == 0
+    assert (tmp_path / "hf" / "preprocessor_config.json").exists()
+
+
+def test_help_has_an_example_of_each_kind():
+    text = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["export", "--help"]).output
+    for example in ("--format onnx --out topics-onnx/", "--format transformers --out", "--format ctranslate2 --out"):
+        assert example in text

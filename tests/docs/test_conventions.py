@@ -51,6 +51,7 @@ IMPORT_ORDER = (
     "classification",
     "transcription",
     "generation",
+    "export",
     "comparison",
     "view",
     "hf",
@@ -80,6 +81,9 @@ OPTIONAL = (
     "jiwer",
     "gymnasium",
     "minigrid",
+    "onnx",
+    "onnxruntime",
+    "onnxscript",
 )
 
 

@@ -1,4 +1,4 @@
-"""``regard export``: write a trained translator for other programs."""
+"""``regard export``: write a trained model for other programs."""
 
 from __future__ import annotations
 
@@ -12,17 +12,27 @@ from regard.cli.stderr import say
 from regard.cli.verb import Verb
 from regard.errors import check_choice
 
+FORMATS = ("transformers", "onnx", "ctranslate2", "marian", "pegasus")
+
 NOTES = """
-[bold]Formats.[/bold] ctranslate2: CTranslate2, a fast inference engine for CPUs and GPUs. marian: MarianMTModel of \
-transformers, for models with norm=post (small, base and big). pegasus: PegasusForConditionalGeneration of \
-transformers, for models with norm=pre (tiny). A model that the format cannot represent is refused.
+[bold]Formats.[/bold] transformers: a folder that the Auto classes of transformers open, with tokenizer or image \
+processor. Of the text classifiers it has a class for a BERT or a RoBERTa that reads the first token (trained with \
+--pooling cls). onnx: model.onnx for ONNX Runtime, for encoders and classifiers of texts and pictures, compared with \
+ONNX Runtime while it is written. ctranslate2: a translator for CTranslate2, a fast inference engine for CPUs and \
+GPUs. marian and pegasus: a translator for transformers, with norm=post (small, base and big) or norm=pre (tiny); \
+transformers picks one of the two. A model that the format cannot represent is refused.
 
 [bold]Examples[/bold]
 
-  regard export de-en/ --format ctranslate2 --out de-en-ct2/
+  regard export topics/ --format onnx --out topics-onnx/
 
-  regard export de-en/ --format marian --out de-en-marian/
+  regard export pictures/ --format transformers --out pictures-hf/
+
+  regard export minilm --format onnx --out minilm-onnx/
+
+  regard export de-en/ --format ctranslate2 --out de-en-ct2/
 """
+_TRANSLATOR_FORMATS = ("ctranslate2", "marian", "pegasus")
 
 
 def register(app: typer.Typer) -> None:
@@ -34,7 +44,9 @@ def export(
     model: Annotated[
         str,
         typer.Argument(
-            metavar="MODEL", help="Folder that `regard train translate` wrote.", autocompletion=model_completer()
+            metavar="MODEL",
+            help="Model folder, such as `regard train` writes, or a name on the Hub.",
+            autocompletion=model_completer(),
         ),
     ],
     form: Annotated[
@@ -42,23 +54,26 @@ def export(
         typer.Option(
             "--format",
             metavar="FORMAT",
-            help="Target format: ctranslate2, marian or pegasus.",
+            help="Target format: transformers, onnx, ctranslate2, marian or pegasus.",
             show_default=False,
-            autocompletion=choice_completer(("ctranslate2", "marian", "pegasus")),
+            autocompletion=choice_completer(FORMATS),
         ),
     ],
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="FOLDER", help="New folder to write.", show_default=False)
     ],
 ) -> None:
-    """Export a trained translator to the format of another program, which then gives the same outputs."""
+    """Export a trained model to the format of another program, which then gives the same outputs."""
+    check_choice("form of export", form, FORMATS)
+    from regard.export import export as exported
     from regard.models.checkpoint_writer import check_not_exists
-    from regard.translation import Translator
-    from regard.translation.export import FORMS
-    from regard.translation.export import export as exported
+    from regard.models.load import load
+    from regard.models.load_kind import load_translator
 
-    check_choice("form of export", form, FORMS)
     check_not_exists(out.expanduser())  # before loading the model, which may take long
-    translator = Translator.load(model)
-    exported(translator.model, (translator.source, translator.target), out, form=form)
+    exported(load_translator(model) if form in _TRANSLATOR_FORMATS else load(model), out, form=form)
     say(f"{out}: exported for {form}")
+    if form == "onnx":
+        from regard.export.onnx_form import TOLERANCE
+
+        say(f"ONNX Runtime computes the same numbers, within {TOLERANCE:g} of the largest")

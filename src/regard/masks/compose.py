@@ -152,7 +152,10 @@ def _join(operation: Callable[[Tensor, Tensor], Tensor], rules: list[Rule]) -> R
 def _set_axes_from_parts(mask: Mask, parts: tuple[Mask, ...]) -> None:
     """Set ``batch``, ``heads`` and ``depends_on_query`` from the parts. Raises ShapeError if their sizes differ."""
     for axis in ("batch", "heads"):
-        sizes = {getattr(part, axis) for part in parts} - {None, 1}
+        sizes: list[int] = []  # not a set: a symbolic size of a trace has no hash
+        for size in (getattr(part, axis) for part in parts):
+            if size is not None and size != 1 and all(size != other for other in sizes):
+                sizes.append(size)
         if len(sizes) > 1:
             raise ShapeError(
                 f"masks for different {axis} sizes cannot be combined",

@@ -129,6 +129,9 @@ class DistanceBias(PairBias):
         # Each query's row is a slice of the table. The gradient of slices is summed in a fixed order; indexing every
         # pair would sum it by atomic additions, in the order in which threads arrive.
         first_distance = -frame.query_positions(rows.to(query.device))
+        if torch.compiler.is_compiling() and not torch.is_grad_enabled():  # torch.export has no slices of symbolic size
+            keys = torch.arange(frame.keys, device=query.device)
+            return table[:, (first_distance - lowest)[:, None] + keys][None]
         return table.unfold(1, frame.keys, 1).index_select(1, first_distance - lowest)[None]
 
 

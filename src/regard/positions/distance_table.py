@@ -15,7 +15,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.arguments import explain_arguments
-from regard.errors import LARGEST_SIZE, ShapeError, check_count, check_kind
+from regard.contract import check_length
+from regard.errors import LARGEST_SIZE, ShapeError, check_kind
 from regard.positions.base import DistanceBias
 from regard.tensors import check_tensor
 
@@ -32,7 +33,7 @@ class DistanceTable(DistanceBias):
     def __init__(self, biases: Tensor, lowest: int) -> None:
         super().__init__()
         check_tensor("biases", biases, "a tensor (heads, distances)", do="DistanceTable.of(bias, lowest, highest)")
-        check_count("lowest", lowest, least=-LARGEST_SIZE, most=LARGEST_SIZE)
+        check_length("lowest", lowest, least=-LARGEST_SIZE, most=LARGEST_SIZE)
         if biases.dim() != 2 or not biases.is_floating_point():
             raise ShapeError(
                 "biases are not a table of distances",
