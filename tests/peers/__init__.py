@@ -1,0 +1,1 @@
+"""Cases of standards and other libraries, computed by regard."""
