@@ -45,7 +45,9 @@ class DeltaRule(ScanMechanism):
     def extra_inputs(self) -> tuple[ExtraInput, ...]:
         """The logits of the rates, one for each head and token, and of the decays."""
         sizes = {"beta": 1, "decay": self.decay_size}
-        return tuple(ExtraInput(name, side="key", heads=self.heads, size=size) for name, size in sizes.items())
+        return tuple(
+            ExtraInput(name, side="key", heads=self.heads, size=size, may_be_wide=True) for name, size in sizes.items()
+        )
 
     @final
     def make_terms(

@@ -12,10 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, final
 
+import torch
 from torch import Tensor
 
 from regard.errors import DeviceError, DtypeError, ShapeError
 from regard.kernels.request import Request
+from regard.kernels.results import accumulation_dtype
 from regard.tensors import check_tensor
 
 
@@ -34,6 +36,8 @@ class ExtraInput:
             layer, in any dtype, with a batch or heads of 1 if they are the same for all.
         copied_from: the projection of a trained layer that the one of this input starts as a copy of, if the layer
             takes the mechanism without having been trained with it; None leaves the input out.
+        may_be_wide: whether it may be in the dtype of sums, float32 beside half-precision tokens: for gates and decays,
+            whose roundings compound along the text.
     """
 
     name: str
@@ -43,6 +47,7 @@ class ExtraInput:
     rotates: bool = False
     projected: bool = True
     copied_from: Literal["query", "key", "value"] | None = None
+    may_be_wide: bool = False
 
     def check(self, tensor: Tensor, request: Request) -> Tensor:
         """Return the tensor, expanded to its whole shape. Raises ShapeError, DtypeError, DeviceError or OptionError."""
@@ -60,10 +65,11 @@ class ExtraInput:
                 got=str(tuple(tensor.shape)),
                 do=f"compute it from the tokens of the {self.side}",
             )
-        if self.projected and tensor.dtype != request.query.dtype:
+        dtypes = self._dtypes(request)
+        if self.projected and tensor.dtype not in dtypes:
             raise DtypeError(
                 f"{self.name} has another dtype than the query",
-                expected=str(request.query.dtype),
+                expected=" or ".join(str(dtype) for dtype in dtypes),
                 got=str(tensor.dtype),
                 do="convert it with .to(query.dtype)",
             )
@@ -75,6 +81,10 @@ class ExtraInput:
                 do="move it with .to(query.device)",
             )
         return tensor.expand(wanted)
+
+    def _dtypes(self, request: Request) -> tuple[torch.dtype, ...]:
+        own, wide = request.query.dtype, accumulation_dtype(request.query.dtype)
+        return (own, wide) if self.may_be_wide and wide != own else (own,)
 
     def _length(self, request: Request) -> int:
         return request.frame.queries if self.side == "query" else request.frame.keys

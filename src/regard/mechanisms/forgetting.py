@@ -61,7 +61,7 @@ class Forgetting(Mechanism):
     @property
     def extra_inputs(self) -> tuple[ExtraInput, ...]:
         """The logits of the forget gates, one for each head and token."""
-        return (ExtraInput("forget", side="key", heads=self.heads, size=1),)
+        return (ExtraInput("forget", side="key", heads=self.heads, size=1, may_be_wide=True),)
 
     @property
     def scale(self) -> float:

@@ -59,7 +59,7 @@ class GatedLinear(ScanMechanism):
     @property
     def extra_inputs(self) -> tuple[ExtraInput, ...]:
         """The logits of the forget gates, one for each channel of a key."""
-        return (ExtraInput("forget", side="key", heads=self.heads, size=self.head_dim),)
+        return (ExtraInput("forget", side="key", heads=self.heads, size=self.head_dim, may_be_wide=True),)
 
     def make_terms(
         self,

@@ -65,7 +65,7 @@ class Mamba2(ScanMechanism):
     @property
     def extra_inputs(self) -> tuple[ExtraInput, ...]:
         """The logits of the steps, one for each head and token."""
-        return (ExtraInput("time_step", side="key", heads=self.heads, size=1),)
+        return (ExtraInput("time_step", side="key", heads=self.heads, size=1, may_be_wide=True),)
 
     def make_terms(
         self,

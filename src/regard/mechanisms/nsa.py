@@ -115,7 +115,7 @@ class NativeSparseAttention(ChosenKeysMechanism):
     @property
     def extra_inputs(self) -> tuple[ExtraInput, ...]:
         """The logits of the gates of the compressed, the chosen and the window branch."""
-        return (ExtraInput("gate", side="query", heads=self.heads, size=3),)
+        return (ExtraInput("gate", side="query", heads=self.heads, size=3, may_be_wide=True),)
 
     def refuses(self, request: Request) -> str | None:
         """Refuse a bias, and masks that hide keys other than the last ones."""

@@ -11,7 +11,7 @@ import regard
 from oracles import retention as retention_oracle
 from oracles import state_space
 from regard import masks
-from regard.errors import OptionError, RefusedError, ShapeError
+from regard.errors import DtypeError, OptionError, RefusedError, ShapeError
 from regard.mechanisms import LinearState, Retention
 
 BATCH, HEADS, HEAD_DIM, VALUE_DIM = 2, 3, 5, 7
@@ -331,3 +331,73 @@ def test_a_decay_of_0_has_a_gradient_of_0(impl, channels):
     (computed.output * weight).sum().backward()
     assert (log_decay.grad[:, :, ::8] == 0).all()
     assert (log_decay.grad[:, :, 1::8] != 0).any()
+
+
+NSA = {"block": 8, "compressed_block": 8, "stride": 4, "window": 5}
+WIDE_CASES = [
+    *(
+        (name, {"impl": impl})
+        for name in ("gated_linear", "mamba2", "gated_delta", "kda")
+        for impl in ("native", "reference")
+    ),
+    ("forgetting", {}),
+    ("nsa", NSA),
+]
+"""Mechanisms with gates and decays of each token."""
+
+
+@pytest.mark.parametrize(("name", "options"), WIDE_CASES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_float32_gates_beside_half_precision_are_not_rounded(name, options, dtype):
+    """A decay that is rounded to half compounds: the sums are those of the same numbers in float32, rounded once."""
+    mechanism = build(name, **options).float()
+    inputs = make_inputs(mechanism, 131, dtype=torch.float32)
+    narrow = {
+        side: tensor.to(dtype) if side in ("query", "key", "value") else tensor for side, tensor in inputs.items()
+    }
+    wide = {side: tensor.float() for side, tensor in narrow.items()}
+    rounded = {side: tensor.to(dtype) for side, tensor in narrow.items()}
+    upstream = torch.randn(BATCH, HEADS, 131, VALUE_DIM, generator=torch.Generator().manual_seed(3)).to(dtype)
+    outputs, gradients = [], []
+    for sides in (narrow, wide, rounded):
+        leaves = {side: tensor.clone().requires_grad_() for side, tensor in sides.items()}
+        output = mechanism(**leaves, mask=masks.causal())
+        outputs.append(output.detach())
+        gradients.append(torch.autograd.grad(output, list(leaves.values()), upstream.to(output.dtype)))
+    assert outputs[0].dtype == dtype
+    assert torch.equal(outputs[0], outputs[1].to(dtype))
+    assert not torch.equal(outputs[0], outputs[2])
+    for (side, tensor), own, other in zip(narrow.items(), *gradients[:2], strict=True):
+        assert own.dtype == tensor.dtype, side
+        assert torch.equal(own, other.to(own.dtype)), side
+
+
+@pytest.mark.parametrize(("name", "options"), WIDE_CASES)
+def test_steps_take_float32_gates_beside_half_precision(name, options):
+    mechanism = build(name, **options).float()
+    inputs = {
+        side: tensor.bfloat16() if side in ("query", "key", "value") else tensor
+        for side, tensor in make_inputs(mechanism, 13, dtype=torch.float32).items()
+    }
+    whole, state, parts = mechanism(**inputs, mask=masks.causal()), mechanism.empty_state(), []
+    for token in range(13):
+        step = select_tokens(inputs, slice(token, token + 1))
+        output, state = mechanism.step(**step, state=state, mask=masks.causal())
+        parts.append(output)
+    torch.testing.assert_close(torch.cat(parts, dim=2), whole, rtol=2**-7, atol=2**-7)
+    assert (
+        mechanism.weights(**{side: tensor for side, tensor in inputs.items() if side != "value"}).dtype == torch.float32
+    )
+
+
+def test_other_dtypes_of_gates_are_refused():
+    mechanism = build("gated_delta").float()
+    inputs = make_inputs(mechanism, 5, dtype=torch.float32)
+    for tokens, gates in (
+        (torch.float32, torch.bfloat16),
+        (torch.bfloat16, torch.float16),
+        (torch.bfloat16, torch.float64),
+    ):
+        sides = {side: one.to(tokens if side in ("query", "key", "value") else gates) for side, one in inputs.items()}
+        with pytest.raises(DtypeError, match=r"(?s)beta.*expected: .*got: .*to do: "):
+            mechanism(**sides)
