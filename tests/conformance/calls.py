@@ -3,6 +3,7 @@
 All numbers are multiples of 1/16 below 8, which every dtype represents exactly, so all dtypes share one oracle.
 """
 
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import NamedTuple
 
@@ -87,9 +88,17 @@ class CallResult(NamedTuple):
     gradients: NamedTensors
 
 
-def run_with_gradients(mechanism, tensors: NamedTensors, mask, upstream: Tensor) -> CallResult:
-    """Run forward and backward once, on new leaf tensors."""
-    leaves = {name: tensor.clone().requires_grad_() for name, tensor in tensors.items()}
+def run_with_gradients(
+    mechanism,
+    tensors: NamedTensors,
+    mask,
+    upstream: Tensor,
+    stores: Mapping[str, Callable[[Tensor], Tensor]] | None = None,
+) -> CallResult:
+    """Run forward and backward once, on new leaf tensors; ``stores`` are functions that lay them out in memory."""
+    stores = {} if stores is None else stores
+    leaves = {name: stores.get(name, torch.clone)(tensor).detach().requires_grad_() for name, tensor in tensors.items()}
+    upstream = stores.get("upstream", torch.clone)(upstream)
     parameters = dict(mechanism.named_parameters())
     output = mechanism(mask=mask, **leaves)
     targets = {**leaves, **parameters}

@@ -6,8 +6,11 @@ mechanism mixes queries (``mixes_queries``), it overwrites the other queries of 
 many queries as keys, so that both are the same tokens. If it mixes heads (``mixes_heads``), the chosen rows are the
 same in all heads.
 No bit of the chosen rows' results may change, and the gradient of each overwritten number is exactly 0.
-Each mask is tested with each kind of number, spread over the layouts and rounds.
+Each mask is tested with each kind of number, spread over the layouts and rounds, and so are the memory layouts of all
+tensors and of the output gradient: by token, amid a fused projection, misaligned ..
 """
+
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -23,7 +26,9 @@ from conformance.calls import (
 )
 from conformance.check_refusal import is_refused
 from conformance.claim_cases import ClaimCase, parametrize_cases
+from conformance.claims import Claim
 from conformance.mask_cases import Layout, expand_allowed
+from memory_layouts import OWN_NUMBERS
 from regard.mechanisms import ExtraInput
 
 ROUNDS = 2
@@ -33,6 +38,14 @@ POISONS = ("another number", "huge", "NaN", "Inf", "-Inf")
 def poison_value(kind: str, dtype: torch.dtype) -> float:
     largest = torch.finfo(dtype).max
     return {"another number": 13.0, "huge": largest, "NaN": np.nan, "Inf": np.inf, "-Inf": -np.inf}[kind]
+
+
+def choose_stores(claim: Claim, names: Sequence[str], number: int) -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:
+    """Choose a memory layout for each tensor, and for the gradient of the output; on a GPU it is always contiguous."""
+    layouts = list(OWN_NUMBERS.values())
+    if claim.impl == "flex":
+        return {}
+    return {name: layouts[(number + 3 * place) % len(layouts)] for place, name in enumerate(["upstream", *names])}
 
 
 def choose_rows(layout: Layout, round_number: int, *, all_heads: bool) -> np.ndarray:
@@ -98,7 +111,7 @@ def test_masked_positions_have_no_influence(case: ClaimCase, without_shape_check
     claim = case.claim
     for number, layout, mask_cases in case.groups:
         mechanism = build_mechanism(claim, layout)
-        for mask_case in mask_cases:
+        for mask_number, mask_case in enumerate(mask_cases):
             if is_refused(mechanism, make_tensors(claim, layout), mask_case, layout):
                 continue
             allowed, mask = expand_allowed(mask_case, layout), mask_case.mask(layout)
@@ -118,13 +131,14 @@ def test_masked_positions_have_no_influence(case: ClaimCase, without_shape_check
                 marks = {name: mark.to(device) for name, mark in marks.items()}
                 chosen = torch.from_numpy(rows).to(device)
                 upstream = make_grad_output(claim, layout) * chosen[..., None]
-                before = run_with_gradients(mechanism, tensors, mask, upstream)
                 test_number = ROUNDS * number + round_number
+                stores = choose_stores(claim, list(tensors), mask_number + test_number)
+                before = run_with_gradients(mechanism, tensors, mask, upstream, stores)
                 kinds = (
                     POISONS[:1] if claim.impl == "flex" else (POISONS[test_number % 5], POISONS[(test_number + 2) % 5])
                 )
                 for kind in kinds:
                     changed = overwrite(tensors, marks, poison_value(kind, tensors["query"].dtype))
-                    after = run_with_gradients(mechanism, changed, mask, upstream)
+                    after = run_with_gradients(mechanism, changed, mask, upstream, stores)
                     assert_unchanged(before, after, marks, chosen, (mask_case.name, layout, round_number, kind))
     record_proof(claim, complete=case.complete)

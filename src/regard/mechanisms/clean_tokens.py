@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from regard.kernels.implementations.same_layout import copy_if_overlapping, fill_where
 from regard.tensors import has_values
 
 MAX_NORM = {torch.float32: 2.0**40, torch.float64: 2.0**300}
@@ -33,18 +34,38 @@ def is_finite(tokens: Float[Tensor, "batch heads length size"]) -> Bool[Tensor, 
 
 
 def fill_zeros(
-    tokens: Float[Tensor, "batch heads length size"], where: Bool[Tensor, "#batch #heads length"] | None
+    tokens: Float[Tensor, "batch heads length size"], where: Bool[Tensor, "#batch #heads #length"] | None
 ) -> Float[Tensor, "batch heads length size"]:
-    """Replace the tokens ``where`` True by 0; None is nowhere.
+    """Replace the tokens ``where`` True by 0; None is nowhere. See ``fill_tokens``."""
+    return fill_tokens(tokens, where, 0.0)
 
-    The result has the strides of ``tokens`` whether any is replaced or not: products of matrices with other strides
-    may be rounded differently, and then a hidden NaN would change bits of other rows.
+
+def fill_nan(
+    output: Float[Tensor, "batch heads length size"], where: Bool[Tensor, "#batch #heads #length"]
+) -> Float[Tensor, "batch heads length size"]:
+    """Replace the rows ``where`` True by NaN; they have no gradients. See ``fill_tokens``."""
+    return fill_tokens(output, where, torch.nan)
+
+
+def fill_tokens(
+    tokens: Float[Tensor, "batch heads length size"], where: Bool[Tensor, "#batch #heads #length"] | None, number: float
+) -> Float[Tensor, "batch heads length size"]:
+    """Replace all numbers of the tokens ``where`` True by ``number``; None is nowhere. See ``fill_numbers``."""
+    return tokens if where is None else fill_numbers(tokens, where[..., None], number)
+
+
+def fill_numbers(
+    tokens: Float[Tensor, "batch heads length size"], where: Bool[Tensor, "#batch #heads #length #size"], number: float
+) -> Float[Tensor, "batch heads length size"]:
+    """Replace the numbers ``where`` True by ``number``.
+
+    The result has the strides and the alignment of ``tokens`` whether any is replaced or not, and so has the gradient:
+    torch rounds sums and products of another layout differently, and then a hidden NaN would change bits of other rows.
     """
-    if where is None or is_false(where):
-        return tokens
-    if has_values(tokens) and has_values(where):
-        return tokens.clone().masked_fill_(where[..., None], 0.0)
-    return tokens.masked_fill(where[..., None], 0.0)
+    if not (tokens.is_cpu and has_values(tokens) and has_values(where)):
+        return tokens.masked_fill(where, number)  # always, so that the layout does not depend on values
+    tokens = copy_if_overlapping(tokens)
+    return fill_where(tokens, where, number) if bool(where.any()) else tokens
 
 
 def is_false(flags: Bool[Tensor, "..."]) -> bool:
@@ -58,7 +79,4 @@ def mark_heads(
     broken: Bool[Tensor, "batch heads"],
 ) -> Float[Tensor, "batch heads queries value_dim"]:
     """Set the outputs of heads to 0 where no key is visible, and else to NaN where a visible token is not finite."""
-    if not is_false(empty):
-        output = output.masked_fill(empty[..., None, None], 0.0)
-    broken = broken & ~empty
-    return output if is_false(broken) else output.masked_fill(broken[..., None, None], torch.nan)
+    return fill_nan(fill_zeros(output, empty[..., None]), (broken & ~empty)[..., None])

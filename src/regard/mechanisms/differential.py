@@ -33,7 +33,7 @@ from regard.kernels.request import Request
 from regard.kernels.results import accumulation_dtype
 from regard.kernels.select import select
 from regard.mechanisms.base import Mechanism
-from regard.mechanisms.clean_tokens import is_false
+from regard.mechanisms.clean_tokens import fill_numbers
 from regard.positions.base import DistanceBias, PairBias
 from regard.tensors import check_tensor
 
@@ -105,11 +105,9 @@ class Differential(Mechanism):
             factor = self.compute_lambda().to(dtype)
             first, second = (select("attention", "auto", one).compute(one) for one in self._halves(request, dtype))
             bad = (first + second).detach().isnan()
-            if is_false(bad):
-                return (first - _multiply(factor, second)).to(request.query.dtype)
             # 0 times NaN would be NaN in the gradient of lambda.
-            first, second = first.masked_fill(bad, 0.0), second.masked_fill(bad, 0.0)
-            return (first - _multiply(factor, second)).masked_fill(bad, torch.nan).to(request.query.dtype)
+            first, second = fill_numbers(first, bad, 0.0), fill_numbers(second, bad, 0.0)
+            return fill_numbers(first - _multiply(factor, second), bad, torch.nan).to(request.query.dtype)
 
     def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
         """Compute the difference of the two softmaxes of some queries."""

@@ -45,7 +45,7 @@ from regard.mechanisms.chosen_keys import (
     split_rows,
     visible_keys,
 )
-from regard.mechanisms.clean_tokens import is_false, is_finite
+from regard.mechanisms.clean_tokens import fill_nan, fill_zeros, is_false, is_finite
 from regard.mechanisms.extra_input import ExtraInput
 from regard.mechanisms.highest_scores import choose_highest, mark_highest, rounded_scores
 
@@ -206,8 +206,8 @@ def _spread_nan(request: Request) -> Request:
         return request
     return replace(
         request,
-        query=request.query.masked_fill(query[:, None, :, None], torch.nan),
-        key=request.key.masked_fill(key[:, None, :, None], torch.nan),
+        query=fill_nan(request.query, query[:, None]),
+        key=fill_nan(request.key, key[:, None]),
     )
 
 
@@ -217,5 +217,5 @@ def _without_broken(request: Request) -> Request:
     if is_false(query) and is_false(key):
         return request
     broken = {"index_query": query, "index_weight": query, "index_key": key}
-    clean = {name: one.masked_fill(broken[name][:, None, :, None], 0.0) for name, one in request.inputs.items()}
+    clean = {name: fill_zeros(one, broken[name][:, None]) for name, one in request.inputs.items()}
     return replace(request, inputs=clean)

@@ -20,7 +20,7 @@ from regard.contract import Frame
 from regard.kernels.request import Request
 from regard.kernels.results import accumulation_dtype
 from regard.masks.causal_parts import CausalParts
-from regard.mechanisms.clean_tokens import MAX_NORM, fill_zeros, has_norm_below, is_false
+from regard.mechanisms.clean_tokens import MAX_NORM, fill_nan, fill_tokens, fill_zeros, has_norm_below
 from regard.mechanisms.feature_sums import HIDDEN_LOG_WEIGHT, KeyFeatures, ScaledSums, add_keys, sum_prefixes
 from regard.mechanisms.linear_state import LinearState, any_visible
 from regard.mechanisms.linear_state_mechanism import LinearStateMechanism, NextState
@@ -231,9 +231,8 @@ def _divide(
 ) -> Float[Tensor, "batch heads queries value_dim"]:
     """Compute the quotients; 0 for queries without visible keys, NaN where a visible token is not finite."""
     means, total = products[..., :-1], products[..., -1:]
-    if not is_false(~shown):
-        # 0/0 is computed as 0/1, so that its gradients are 0 too.
-        means, total = means.masked_fill(~shown[..., None], 0.0), total.masked_fill(~shown[..., None], 1.0)
-    bad = bad & shown
-    quotients = means / total
-    return quotients if is_false(bad) else quotients.masked_fill(bad[..., None], torch.nan)
+    # A query for which no key was summed, since each is hidden or not finite, has the quotient 0/0. It is computed as
+    # 0/1, like all queries whose output is no quotient, so that they give all tokens gradients of 0.
+    undefined = bad | ~shown
+    quotients = fill_zeros(means, undefined) / fill_tokens(total, undefined, 1.0)
+    return fill_nan(quotients, bad & shown)

@@ -49,7 +49,7 @@ from regard.masks.base import Mask
 from regard.masks.dense_mask import Keep
 from regard.mechanisms.block_compression import BlockCompression
 from regard.mechanisms.chosen_keys import ChosenKeysMechanism, attend_to_blocks, visible_keys
-from regard.mechanisms.clean_tokens import is_false, is_finite
+from regard.mechanisms.clean_tokens import fill_nan, fill_zeros, is_finite
 from regard.mechanisms.extra_input import ExtraInput
 from regard.mechanisms.highest_scores import mark_highest, rounded_scores
 from regard.mechanisms.key_prefix import KeyPrefix
@@ -171,15 +171,12 @@ class NativeSparseAttention(ChosenKeysMechanism):
             gates, broken = self._gates(request, dtype)
             for branch in branches:
                 broken = broken | ~is_finite(branch)
-            if not is_false(broken):  # such rows have no gradients, also where 0 would be multiplied by infinity
-                branches = [branch.masked_fill(broken[..., None], 0.0) for branch in branches]
+            # Such rows have no gradients, also where 0 would be multiplied by infinity.
+            branches = [fill_zeros(branch, broken) for branch in branches]
             output = gates[0] * branches[0] + gates[1] * branches[1] + gates[2] * branches[2]
         seen = prefix.visible_counts(request, request.frame.all_rows(request.device)) > 0
-        if not is_false(~seen):  # 0 already, but a NaN in the gradient of such a row must not reach its gate
-            output = output.masked_fill(~seen[..., None], 0.0)
-        broken = broken & seen
-        output = output if is_false(broken) else output.masked_fill(broken[..., None], torch.nan)
-        return output.to(request.query.dtype)
+        # Hidden rows are 0 already, but a NaN in the gradient of such a row must not reach its gate.
+        return fill_nan(fill_zeros(output, ~seen), broken & seen).to(request.query.dtype)
 
     def _gates(
         self, request: Request, dtype: torch.dtype

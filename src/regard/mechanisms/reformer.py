@@ -66,7 +66,7 @@ from regard.masks.memo import Memo
 from regard.masks.shared_buckets import SharedBuckets
 from regard.mechanisms.base import Mechanism
 from regard.mechanisms.bucket_counts import check_buckets, choose_factors, choose_level, count_buckets, split_buckets
-from regard.mechanisms.clean_tokens import is_false
+from regard.mechanisms.clean_tokens import fill_nan, is_false
 from regard.mechanisms.extra_input import ExtraInput
 from regard.mechanisms.locality_hash import draw_rotations, hash_tokens
 from regard.mechanisms.paged_cache import PagedCache
@@ -421,8 +421,7 @@ def _attend_to_own(
     if wide.dropout > 0.0:
         value = value * torch.nn.functional.dropout(torch.ones_like(value[..., :1]), wide.dropout)
     output = torch.where(alone[..., None], value, result.output)
-    broken = broken & alone
-    return output if is_false(broken) else output.masked_fill(broken[..., None], torch.nan)
+    return fill_nan(output, broken & alone)
 
 
 def _repeat(tokens: Tensor, group: int) -> Tensor:

@@ -31,7 +31,7 @@ from regard.kernels.request import Request
 from regard.kernels.results import accumulation_dtype
 from regard.kernels.select import select
 from regard.masks.causal_parts import CausalParts
-from regard.mechanisms.clean_tokens import MAX_NORM, fill_zeros, has_norm_below, is_false
+from regard.mechanisms.clean_tokens import MAX_NORM, fill_nan, fill_zeros, has_norm_below, is_false
 from regard.mechanisms.linear_state import LinearState, any_visible
 from regard.mechanisms.linear_state_mechanism import LinearStateMechanism, NextState
 from regard.validation import check_scale
@@ -147,11 +147,8 @@ class ScanMechanism(LinearStateMechanism):
             output = torch.nn.functional.pad(output, (0, 0, first, 0))
         shown = any_visible(tokens.visible_keys, state.has_visible_key, queries, high)
         bad = any_visible(tokens.bad_key, state.has_nonfinite, queries, high) | tokens.bad_query
-        bad = bad & shown
-        if not is_false(~shown):
-            # These rows are 0 already, but a NaN in their gradient must not reach the sums over a chunk.
-            output = output.masked_fill(~shown[..., None], 0.0)
-        return output if is_false(bad) else output.masked_fill(bad[..., None], torch.nan), matrix
+        # These rows are 0 already, but a NaN in their gradient must not reach the sums over a chunk.
+        return fill_nan(fill_zeros(output, ~shown), bad & shown), matrix
 
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""

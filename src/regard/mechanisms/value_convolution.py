@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.contract import Frame
-from regard.mechanisms.clean_tokens import fill_zeros, is_false, is_finite
+from regard.mechanisms.clean_tokens import fill_nan, fill_zeros, is_false, is_finite
 
 _MIN_BLOCK = 32
 
@@ -49,7 +49,7 @@ def add_convolution(
     before = torch.nn.functional.pad(torch.nn.functional.pad(bad, ends).cumsum(2), (1, 0))
     first = torch.arange(frame.queries, device=bad.device)
     near = (before[..., first + size] > before[..., first]).repeat_interleave(group, dim=1)
-    return output.masked_fill(near[..., None], torch.nan)
+    return fill_nan(output, near)
 
 
 def _extend(value: Float[Tensor, "batch keys size"], front: int, behind: int) -> Float[Tensor, "batch longer size"]:

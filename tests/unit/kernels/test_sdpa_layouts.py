@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import regard
+from memory_layouts import LAYOUTS
 from regard import masks
 from regard.kernels.implementations import same_layout
 
@@ -11,46 +12,6 @@ HIDDEN = 5  # keys, the last ones
 SHAPES = [(2, 3, 13, 5), pytest.param((1, 2, 17, 16), marks=pytest.mark.slow)]
 
 
-def _fused_projection(tensor):
-    """Store as a third of (batch, length, 3, heads, head_dim), as a fused projection of queries, keys and values."""
-    whole = tensor.new_zeros(tensor.shape[0], tensor.shape[2], 3, tensor.shape[1], tensor.shape[3])
-    whole[:, :, 1] = tensor.transpose(1, 2)
-    return whole[:, :, 1].transpose(1, 2)
-
-
-def _start_of_a_buffer(tensor):
-    """Store at the start of a buffer for more tokens, as in a cache."""
-    return torch.nn.functional.pad(tensor, (0, 0, 0, 7))[:, :, : tensor.shape[2]]
-
-
-def _unaligned(tensor):
-    return torch.cat([tensor.new_zeros(1), tensor.flatten()])[1:].view(tensor.shape)
-
-
-def _misaligned(tensor):
-    """Store at a byte offset that is not a multiple of the element size, as ``frombuffer`` reads packed files."""
-    octets = bytearray(1) + bytearray(tensor.contiguous().view(torch.uint8).numpy().tobytes())
-    return torch.frombuffer(octets, dtype=tensor.dtype, offset=1).view(tensor.shape)
-
-
-def _negated(tensor):
-    """Return a tensor with torch's negative bit: it is negated when read."""
-    return torch.complex(torch.zeros_like(tensor), -tensor).conj().imag
-
-
-LAYOUTS = {
-    "contiguous": torch.clone,
-    "by token": lambda tensor: tensor.transpose(1, 2).contiguous().transpose(1, 2),
-    "a fused projection": _fused_projection,
-    "a cache": _start_of_a_buffer,
-    "unaligned": _unaligned,
-    "amid an element": _misaligned,
-    "by element": lambda tensor: tensor.mT.contiguous().mT,
-    "every other element": lambda tensor: tensor.repeat_interleave(2, dim=-1)[..., ::2],
-    "expanded batch": lambda tensor: tensor[:1].clone().expand(tensor.shape),
-    "expanded heads": lambda tensor: tensor[:, :1].clone().expand(tensor.shape),
-    "negated": _negated,
-}
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
 
 
@@ -143,3 +104,26 @@ class TestCopies:
         where = torch.zeros(1, 3, 1, 1, dtype=torch.bool)
         (gradient,) = torch.autograd.grad(same_layout.zero_where(leaf, where), leaf, upstream)
         assert torch.equal(gradient, upstream)
+
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    def test_may_be_written_into(self, layout):
+        """As any output may be: autograd refuses that for a view that is made inside a function."""
+        tensor = same_layout.copy_if_overlapping(LAYOUTS[layout](torch.randn(2, 3, 7, 5, requires_grad=True)))
+        where = torch.zeros(2, 3, 7, 1, dtype=torch.bool)
+        copy = same_layout.fill_where(tensor, where, torch.nan)
+        if 0 not in copy.stride():
+            copy[0, 1] = 0.0
+            assert not copy[0, 1].any()
+
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    def test_gradients_have_the_layout_of_the_incoming_gradient(self, layout):
+        upstream = same_layout.copy_if_overlapping(LAYOUTS[layout](torch.randn(2, 3, 7, 5)))
+        leaf = torch.randn(upstream.shape, requires_grad=True)
+        where = (torch.arange(7) > 4)[:, None]
+        gradients = []
+        seen = leaf.view_as(leaf)
+        seen.register_hook(gradients.append)
+        torch.autograd.grad(same_layout.fill_where(seen, where, 1.0), leaf, upstream)
+        (gradient,) = gradients
+        assert torch.equal(gradient, upstream.masked_fill(where, 0.0))
+        assert layout == "negated" or gradient.stride() == upstream.stride()

@@ -1,5 +1,7 @@
 """Gradients at the edges, for every mechanism: of rows without visible keys, and of calls without queries."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -89,3 +91,36 @@ def test_chunks_without_tokens_have_no_weights():
     mechanism = build("reformer")
     inputs = {key: value.detach() for key, value in make_inputs(mechanism, queries=0, keys=0).items()}
     assert mechanism.weights(inputs["query"], inputs["key"]).shape == (BATCH, HEADS, 0, 0)
+
+
+def poison(mechanism, inputs, side, number):
+    """Copy the inputs, with ``number`` in the first key of the first text, or in all of its queries."""
+    copies = {name: tensor.detach().clone() for name, tensor in inputs.items()}
+    of_queries = {"query", *(one.name for one in mechanism.extra_inputs if one.side == "query")}
+    copies[side][0, :, slice(None) if side in of_queries else 0, 0] = number
+    return {name: tensor.requires_grad_() for name, tensor in copies.items()}
+
+
+@NAMES
+def test_rows_whose_visible_tokens_are_not_finite_give_no_gradients(name):
+    """They are NaN, so no token has a gradient from them, also if they see no other token: then the sums over what is
+    finite are empty, and their quotient is 0/0. Other texts have the gradients of a call without such rows.
+    """
+    mechanism, rows = build(name), 0
+    text = torch.zeros(BATCH, HEADS, LENGTH, dtype=torch.bool)
+    text[0] = True
+    for mask in (masks.padding([1, LENGTH, 3]), masks.causal() & masks.padding([LENGTH, 3, 7]), masks.causal()):
+        inputs = make_inputs(mechanism)
+        try:
+            expected = compute_gradients(mechanism, inputs, mask, text, 0.0)
+        except RefusedError:
+            continue
+        for side, number in itertools.product(inputs, (torch.nan, torch.inf, -torch.inf)):
+            poisoned = poison(mechanism, inputs, side, number)
+            broken = mechanism(**poisoned, mask=mask).detach().isnan().all(-1)
+            rows += int(broken.sum())
+            found = compute_gradients(mechanism, poisoned, mask, text & ~broken, 0.0)
+            note = (mask, side, number)
+            assert not any(gradient[0].any() for gradient in found[: len(inputs)]), note
+            assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True)), note
+    assert rows > 0

@@ -20,11 +20,17 @@ _ALIGNMENT = 64  # bytes: alignment of torch's allocations, and size of the wide
 
 
 def zero_where(tensor: Tensor, where: Tensor) -> Tensor:
-    """Copy ``tensor`` in the same layout, with 0 where ``where`` (bool, broadcastable to it) is True.
+    """Copy ``tensor`` in the same layout, with 0 where ``where`` is True. See ``fill_where``."""
+    return fill_where(tensor, where, 0.0)
 
-    No two elements may share memory, except along expanded dimensions (see ``copy_if_overlapping``). Differentiable.
+
+def fill_where(tensor: Tensor, where: Tensor, number: float) -> Tensor:
+    """Copy ``tensor`` in the same layout, with ``number`` where ``where`` (bool, broadcastable to it) is True.
+
+    No two elements may share memory, except along expanded dimensions (see ``copy_if_overlapping``). Differentiable;
+    the gradient keeps the layout of the incoming gradient.
     """
-    result: Tensor = _ZeroWhere.apply(tensor, where)
+    result: Tensor = _FillWhere.apply(tensor, where, number)
     return result
 
 
@@ -49,13 +55,13 @@ def copy_if_overlapping(tensor: Tensor) -> Tensor:
 
 
 @final
-class _ZeroWhere(Function):
-    """Autograd function of ``zero_where``: the gradient is 0 where the element was set to 0."""
+class _FillWhere(Function):
+    """Autograd function of ``fill_where``: the gradient is 0 where the element was replaced."""
 
     @staticmethod
-    def forward(tensor: Tensor, where: Tensor) -> Tensor:
-        """Copy the tensor in the same layout, with zeros where ``where`` is True."""
-        return _where_same_layout(tensor, where, tensor.new_zeros(()))
+    def forward(tensor: Tensor, where: Tensor, number: float) -> Tensor:
+        """Copy the tensor in the same layout, with ``number`` where ``where`` is True."""
+        return _where_same_layout(tensor, where, tensor.new_full((), number))
 
     @staticmethod
     def setup_context(ctx: FunctionCtx, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -64,10 +70,10 @@ class _ZeroWhere(Function):
         ctx.save_for_backward(inputs[1])
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        """Compute the gradient, with the same zeros."""
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        """Compute the gradient, with zeros where the element was replaced."""
         (where,) = ctx.saved_tensors
-        return gradients[0].masked_fill(where, 0.0), None
+        return zero_where(copy_if_overlapping(gradients[0]), where), None, None
 
 
 @final
@@ -110,7 +116,12 @@ def _where_same_layout(tensor: Tensor, where: Tensor, others: Tensor) -> Tensor:
     source = _narrow_to_first(expanded, tensor)
     copy = _empty_same_layout(source)
     torch.where(_narrow_to_first(expanded, where), _narrow_to_first(expanded, others), source, out=copy)
-    return copy.expand_as(tensor)
+    return _without_base(copy.expand_as(tensor))
+
+
+def _without_base(view: Tensor) -> Tensor:
+    """Return the same numbers as a tensor that is no view: a Function that returns a view forbids writes into it."""
+    return view.new_empty(0).set_(view.untyped_storage(), view.storage_offset(), view.shape, view.stride())
 
 
 def _narrow_to_first(dims: list[int], tensor: Tensor) -> Tensor:
