@@ -76,9 +76,10 @@ sanitize: $(VENV)/.test  ## test the C++ kernels with AddressSanitizer and Undef
 	@rm -rf $(SANITIZED)/site
 	@$(PIP) --no-deps --no-build-isolation --target $(SANITIZED)/site . --config-settings=build-dir=$(SANITIZED)/cmake \
 	  --config-settings=cmake.build-type=RelWithDebInfo --config-settings=cmake.define.REGARD_SANITIZE=address,undefined
-	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so.6)" \
-	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=$(SANITIZED)/site \
-	  $(BIN)/python -m pytest -n $(WORKERS) $(OF_KERNELS)
+	export LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so.6)" \
+	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=$(SANITIZED)/site; \
+	$(BIN)/python -c "from regard.kernels.extension import native; assert native.assertions, 'ranges are not asserted'" \
+	  && $(BIN)/python -m pytest -n $(WORKERS) $(OF_KERNELS)
 
 clean:  ## remove what was built; .venv too
 	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis

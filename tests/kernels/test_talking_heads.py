@@ -24,6 +24,7 @@ from regard import masks, positions
 from regard.contract import Frame
 from regard.errors import OptionError, RefusedError
 from regard.kernels import results
+from regard.kernels.extension import native
 from regard.kernels.operators import talking_heads_op
 from regard.kernels.operators.kernel_arguments import KernelArguments, to_kernel_arguments
 from regard.validation import make_request
@@ -433,6 +434,18 @@ def test_gradients_agree_with_finite_differences(name, path, without_shape_check
 
     leaves = [getattr(named, kind).detach().requires_grad_() for kind in trained]
     assert torch.autograd.gradcheck(output, (*inputs, *leaves), fast_mode=True, atol=1e-8, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("batch", "queries", "keys"), [(0, 3, 3), (2, 0, 3), (2, 3, 0), (0, 0, 0)])
+def test_the_module_itself_takes_empty_arrays(batch, queries, keys, without_shape_checks):
+    query, key = torch.zeros(batch, 2, queries, 5), torch.zeros(batch, 2, keys, 5)
+    mixing, output, normalizer = torch.eye(2), torch.ones_like(query), torch.zeros(batch, 2, queries, 2)
+    native.talking_heads_forward(query, key, key, mixing, mixing, output, normalizer=normalizer, threads=2)
+    assert not output.any()
+    gradients = [torch.empty_like(part) for part in (query, key, key, mixing, mixing)]
+    native.talking_heads_backward(
+        output, query, key, key, mixing, mixing, normalizer, *gradients, None, None, threads=2
+    )
 
 
 @pytest.mark.parametrize("name", ["no keys", "no queries", "no values"])

@@ -58,6 +58,8 @@ the lengths of the texts (batch,); low and high of the mask; and the rotation, b
 
 interface: int
 """Version of this interface in the compiled module; extension.py says which one it needs."""
+assertions: bool
+"""Whether ranges and indices are asserted (csrc/debug_assert.h), as in builds with sanitizers; for tests."""
 
 def forward(
     query: Array,

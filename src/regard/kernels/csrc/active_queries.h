@@ -20,15 +20,14 @@ template <class Body>
 REGARD_INLINE void for_active_queries(const Problem& p, int64_t batch, int64_t head, int64_t key_tile,
                                       const uint64_t* active, uint64_t* bits, Body body) {
     MaskView view(p, batch, head);
-    int64_t first, stop;
-    view.query_tile_range(key_tile, &first, &stop);
-    for (int64_t i = first; i < stop; ++i) {
+    const TileRange of_key = view.query_tile_range(key_tile);
+    for (int64_t i = of_key.first; i < of_key.past; ++i) {
         if (!active[i]) continue;
         const int32_t bitmap = find_bitmap(view, i, key_tile);
         if (bitmap == -2) continue;
         const Fill fill = view.read_tile(i, key_tile, bitmap, bits);
         if (fill == Fill::empty) continue;
-        const int64_t rows = min_of(p.queries - i * tile, tile);
+        const int64_t rows = p.queries_in(i);
         body(i, rows, hide_inactive(active[i], rows, fill == Fill::partial, bits));
     }
 }

@@ -264,7 +264,7 @@ struct PackAdditive {
         uint64_t bad;
 
         Rows(const Problem& p, int64_t batch, int64_t key_head, int64_t key_tile, char* key, char* scratch) {
-            int64_t first = key_tile * tile, count = min_of(p.keys - first, tile);
+            int64_t first = key_tile * tile, count = p.keys_in(key_tile);
             int64_t key_stride = stride(p), value_stride = padded_width<A>(p.value_dim);
             height = min_of(padded_width<A>(count), tile);
             keys = (number*)scratch, values = keys + tile * key_stride;

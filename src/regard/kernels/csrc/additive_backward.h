@@ -75,7 +75,7 @@ struct AdditiveBackward {
                              int64_t query_tile, const BackwardTiles& into, int64_t in_group, char* scratch) {
         const BackwardSizes& s = *into.size;
         size_t at = (size_t)(in_group * p.query_tiles() + query_tile);
-        int64_t first = query_tile * tile, rows = min_of(p.queries - first, tile);
+        int64_t first = query_tile * tile, rows = p.queries_in(query_tile);
         int64_t stride = padded_width<A>(p.head_dim), output_stride = padded_width<A>(p.value_dim);
         ScratchLayout c{scratch};
         ScoreVector<A> vector;
@@ -177,7 +177,7 @@ struct AdditiveBackward {
         AdditiveBackward b(p, g, tiles, results, batch, scratch);
         int64_t group = p.group();
         for (int64_t j = first; j < stop; ++j) {
-            b.columns = min_of(padded_width<A>(p.keys - j * tile), tile);
+            b.columns = min_of(padded_width<A>(p.keys_in(j)), tile);
             b.clear_columns(b.grad_key);
             memset(b.shared.grad_value, 0, sizeof(number) * (size_t)(tile * b.shared.value_stride));
             for (int64_t h = 0; h < group; ++h) b.process_head(key_head * group + h, h, j);
@@ -224,7 +224,7 @@ struct AdditiveBackward {
         });
         bias.finish(query_tile, key_tile, rows);
         BackwardProducts<A>::add_transposed(shared.grad_value, shared.value_stride, shared.weights, shared.outputs(at), rows,
-                                            min_of(p.keys - key_tile * tile, tile), partial ? shared.bits : nullptr);
+                                            p.keys_in(key_tile), partial ? shared.bits : nullptr);
         for (int64_t w = 0; w < p.head_dim; w += width)
             for_rows(rows, [&](int64_t first, auto n) {
                 constexpr int rows_of = decltype(n)::value;
@@ -392,7 +392,7 @@ struct AdditiveBackward {
     // ---- final steps of a tile of keys, and of a range ----
 
     void finish_keys(int64_t key_head, int64_t key_tile) {
-        int64_t first = key_tile * tile, count = min_of(p.keys - first, tile);
+        int64_t first = key_tile * tile, count = p.keys_in(key_tile);
         const Array &key = results.key, &value = results.value;
         for (int64_t w = 0; w < p.head_dim; w += tile) {
             transpose(grad_key + w * tile, tile, min_of(stride - w, tile), columns, block);
@@ -407,9 +407,9 @@ struct AdditiveBackward {
 
     void scale_queries(int64_t of_head, int64_t of_group) {
         vector.read(p, of_head);
-        for (int64_t t = results.first_query_tile; t < results.past_query_tile; ++t) {
+        for (int64_t t = results.query_tiles.first; t < results.query_tiles.past; ++t) {
             number* sums = (number*)(results.grad_query + size.grad_query * (size_t)(of_group * p.query_tiles() + t));
-            int64_t rows = min_of(p.queries - t * tile, tile);
+            int64_t rows = p.queries_in(t);
             for (int64_t i = 0; i < rows; ++i, sums += stride)
                 for (int64_t k = 0; k < stride; k += width) store(sums + k, load(sums + k) * load(vector.values + k) * 4);
         }

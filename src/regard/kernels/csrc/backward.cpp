@@ -39,22 +39,9 @@ struct Run {
         work = align_up(max_bytes(layout.size.scratch, layout.size.pack_scratch));
     }
 
-    // Query tiles first .. past - 1, which the band lets attend to key tiles first_key_tile .. stop_key_tile - 1.
-    struct Reach {
-        int64_t first, past;
-        Reach(const Problem& p, int64_t first_key_tile, int64_t stop_key_tile) {
-            int64_t lowest = std::max<int64_t>(0, first_key_tile * tile - p.mask.high);
-            int64_t highest = std::min<int64_t>(p.queries - 1, stop_key_tile * tile - 1 - p.mask.low);
-            first = lowest / tile;
-            past = highest < lowest ? first : highest / tile + 1;
-            first = std::min<int64_t>(first, p.query_tiles());
-            past = std::max<int64_t>(first, past);
-        }
-    };
-
-    BackwardResults results(char* grad_query, const Reach& reach, int64_t copy) const {
-        return {grad_query,        reach.first,        reach.past,   g.key,         g.value,
-                bias.copy(copy), table.copy(copy), (bool)g.bias, (bool)g.table, g.vector};
+    BackwardResults results(char* grad_query, const TileRange& reach, int64_t copy) const {
+        return {grad_query,       reach,        g.key,         g.value, bias.copy(copy),
+                table.copy(copy), (bool)g.bias, (bool)g.table, g.vector};
     }
 
     void pack_keys(int64_t member, int64_t t, const BackwardTiles& tiles, char* scratch) const {
@@ -84,15 +71,14 @@ struct Run {
     // Sets the terms of dQ of a range to 0, for the query tiles that have any. The others are neither written nor read:
     // a buffer may be larger than all tokens.
     void clear_queries(int64_t member, int64_t range, char* grad_query) const {
-        const Reach reach = query_reach(range);
+        const TileRange reach = query_reach(range);
         const int64_t batch = member / p.key_heads, first_head = member % p.key_heads * p.group();
         for (int64_t h = 0; h < p.group(); ++h)
             for (int64_t t = reach.first; t < reach.past; ++t) {
                 const Ranges of_tile = ranges_of(batch, first_head + h, t);
-                const int64_t rows = std::min(tile, p.queries - t * tile);
                 if (of_tile.first <= range && range < of_tile.past)
                     memset(grad_query + layout.size.grad_query * (size_t)(h * p.query_tiles() + t), 0,
-                           layout.size.grad_query / tile * (size_t)rows);
+                           layout.size.grad_query / tile * (size_t)p.queries_in(t));
             }
     }
     // The ranges with terms of a tile of queries: from the first to the last one that the band and the tile map let it
@@ -115,10 +101,12 @@ struct Run {
         return {past > first ? first : 0, past > first ? past : 0};
     }
     bool reaches(int64_t range, int64_t query_tile) const {
-        const Reach reach = query_reach(range);
-        return reach.first <= query_tile && query_tile < reach.past;
+        return query_reach(range).contains(query_tile);
     }
-    Reach query_reach(int64_t range) const { return Reach(p, range_start(range), range_start(range + 1)); }
+    // The query tiles that the band lets attend to the key tiles of a range.
+    TileRange query_reach(int64_t range) const {
+        return tiles_with(range_start(range) * tile - p.mask.high, range_start(range + 1) * tile - 1 - p.mask.low, p.queries);
+    }
     // The first key tile of a range.
     int64_t range_start(int64_t range) const { return std::min<int64_t>(range * split.tiles_in_range, p.key_tiles()); }
 

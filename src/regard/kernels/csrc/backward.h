@@ -156,7 +156,7 @@ struct Backward : BackwardHead<A> {
             each_strip([&](int64_t first, auto n, int32_t from, int32_t stop) {
                 add_to_queries<decltype(n)::value>(key_tile, at, first, from, stop);
             });
-            add_to_keys(at, rows, min_of(p.keys - key_tile * tile, tile), partial);
+            add_to_keys(at, rows, p.keys_in(key_tile), partial);
         }
     }
 
@@ -371,7 +371,7 @@ struct Backward : BackwardHead<A> {
     }
 
     void finish_keys(int64_t key_head, int64_t key_tile) {
-        const int64_t first = key_tile * tile, count = min_of(p.keys - first, tile);
+        const int64_t first = key_tile * tile, count = p.keys_in(key_tile);
         const auto write = [&](const number* sums, int64_t stride, int64_t width_of, number times, const Array& to) {
             if constexpr (A::has_matrix_unit) {
                 transpose(sums, tile, stride, tile, turned, stride);
@@ -388,7 +388,7 @@ struct Backward : BackwardHead<A> {
     // bytes apart. If count is 0, there is one buffer with arbitrary contents.
     static void finish_queries(const Problem& p, int64_t batch, int64_t head, int64_t query_tile, char* buffers,
                                size_t step, int64_t count, const Array& grad_query) {
-        int64_t stride = padded_width<A>(p.head_dim), first = query_tile * tile, rows = min_of(p.queries - first, tile);
+        int64_t stride = padded_width<A>(p.head_dim), first = query_tile * tile, rows = p.queries_in(query_tile);
         number* sum = (number*)buffers;
         if (count == 0) memset(sum, 0, sizeof(number) * (size_t)(rows * stride));
         for (int64_t c = 1; c < count; ++c) {

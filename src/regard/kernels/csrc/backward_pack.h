@@ -56,7 +56,7 @@ struct BackwardPack {
     static void pack_keys(const Problem& p, int64_t batch, int64_t key_head, int64_t key_tile,
                           const BackwardTiles& into, char* scratch) {
         const BackwardSizes& s = *into.size;
-        int64_t first = key_tile * tile, count = min_of(p.keys - first, tile), height = Pack::padded_height(count);
+        int64_t first = key_tile * tile, count = p.keys_in(key_tile), height = Pack::padded_height(count);
         int64_t key_stride = Pack::number_stride(p.head_dim), value_stride = Pack::number_stride(p.value_dim);
         char* packed_rows = into.key_rows + s.key_rows * (size_t)key_tile;
         storage* key_rows = A::per_unit == 1 ? (storage*)packed_rows : (storage*)scratch;
@@ -74,7 +74,7 @@ struct BackwardPack {
                              int64_t query_tile, const BackwardTiles& into, int64_t in_group, char* scratch) {
         const BackwardSizes& s = *into.size;
         size_t at = (size_t)(in_group * p.query_tiles() + query_tile);
-        int64_t first = query_tile * tile, rows = min_of(p.queries - first, tile), height = Pack::padded_height(rows);
+        int64_t first = query_tile * tile, rows = p.queries_in(query_tile), height = Pack::padded_height(rows);
         int64_t query_stride = Pack::number_stride(p.head_dim), output_stride = Pack::number_stride(p.value_dim);
         storage* query = (storage*)(into.query + s.query * at);
         storage* grad_output = (storage*)(into.output + s.output * at);

@@ -73,7 +73,7 @@ struct BackwardQueries : BackwardHead<A> {
         number *largest = this->largest(at), *log_sum = this->log_sums(at);
         uint64_t& active = active_rows(query_tile);
         const Exponents in(*this);
-        const int64_t rows = min_of(p.queries - query_tile * tile, tile);  // the other weights are 0 already
+        const int64_t rows = p.queries_in(query_tile);  // the other weights are 0 already
         for (int64_t r = 0; r < rows; ++r) largest[r] = -infinity;
         memset(sums, 0, sizeof(number) * (size_t)(rows * width));
         for_strips_of_keys<tiles_together>(
@@ -164,7 +164,7 @@ struct BackwardQueries : BackwardHead<A> {
     // Adds the terms of statistics to delta: sum_j w_ij (D_ij - dO_i . v_j) - grad_lse_i.
     void add_statistics(int64_t query_tile) {
         const size_t at = this->tile_index(query_tile);
-        const int64_t first_query = query_tile * tile, rows = min_of(p.queries - first_query, tile);
+        const int64_t first_query = query_tile * tile, rows = p.queries_in(query_tile);
         number* delta = this->deltas(at);
         const uint64_t active = active_rows(query_tile);
         if (g.grad_lse)
@@ -210,7 +210,7 @@ struct BackwardQueries : BackwardHead<A> {
     // Adds the terms of the sinks in statistics to delta, and writes the gradients: see attention_sink.h.
     void differentiate_sinks(int64_t query_tile) {
         const size_t at = this->tile_index(query_tile);
-        const int64_t first_query = query_tile * tile, rows = min_of(p.queries - first_query, tile);
+        const int64_t first_query = query_tile * tile, rows = p.queries_in(query_tile);
         const number *largest = this->largest(at), *log_sum = this->log_sums(at);
         number* delta = this->deltas(at);
         const uint64_t active = active_rows(query_tile);
@@ -245,7 +245,7 @@ struct BackwardQueries : BackwardHead<A> {
     // are the vectors of each tile that contain them.
     template <int most, class Body>
     REGARD_INLINE void for_strips_of_keys(int64_t query_tile, uint64_t active, Body body) {
-        const int64_t rows = min_of(p.queries - query_tile * tile, tile);
+        const int64_t rows = p.queries_in(query_tile);
         MaskView view(p, batch, head);
         KeyTileIterator of_query(view, query_tile);
         KeyTile found[most];

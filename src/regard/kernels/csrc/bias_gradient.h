@@ -46,7 +46,7 @@ struct BiasGradient {
 
   private:
     void add_to_bias(int64_t query, int64_t key_tile, const Number* ds) const {
-        int64_t first = key_tile * tile, count = min_of(p.keys - first, tile), j = 0;
+        int64_t first = key_tile * tile, count = p.keys_in(key_tile), j = 0;
         const Array& b = results.bias;
         Number* to = (Number*)b.data + b.at(batch, head, query, first);
         if (b.stride[3] == 1)
@@ -63,7 +63,8 @@ struct BiasGradient {
         const Array& t = results.table;
         int64_t distance = (key_tile - query_tile) * tile - p.offset - p.table_lowest;
         Number* to = (Number*)t.data + (t.shape[2] == 1 ? 0 : head) * t.stride[2] + distance;
-        int64_t d = 1 - rows, stop = min_of(p.keys - key_tile * tile, tile);
+        int64_t d = 1 - rows, stop = p.keys_in(key_tile);
+        REGARD_ASSERT(0 <= distance + d && distance + stop <= t.shape[3]);
         for (; d + width <= stop; d += width) {
             vec<Number> sum = load(to + d);
             for (int64_t b = 0; b < width; ++b) sum += load(skewed_sums + b * skewed_row + d + b + tile);

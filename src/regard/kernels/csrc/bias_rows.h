@@ -18,7 +18,7 @@ struct BiasRows {
     REGARD_INLINE const Number* read(int64_t query, int64_t first, Number* to) const {
         const Number* row = p.table ? table_row(first - (query + p.offset)) : nullptr;
         if (!p.bias && row) return row;
-        int64_t count = p.bias ? min_of(p.keys - first, tile) : 0;
+        int64_t count = p.bias ? p.keys_in(first / tile) : 0;
         if (p.bias) {
             const Array& b = p.bias;
             int64_t at = b.at(batch, head, query, first);
@@ -39,6 +39,7 @@ struct BiasRows {
     static constexpr int n = lanes<Number>;
 
     REGARD_INLINE const Number* table_row(int64_t distance) const {
+        REGARD_ASSERT(0 <= distance - p.table_lowest && distance - p.table_lowest < p.table.shape[3]);
         return (const Number*)p.table.data + p.table.at(0, 0, head, distance - p.table_lowest);
     }
 

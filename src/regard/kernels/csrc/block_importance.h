@@ -62,7 +62,7 @@ struct BlockImportance {
     static void pack(const ImportanceArguments& given, int64_t batch, int64_t key_head, int64_t key_tile,
                      const ChoiceKeys& into, char* scratch) {
         const int64_t width = given.key.shape[3], row_of = padded_width<Float32>(width), first = key_tile * tile;
-        const int64_t count = min_of(given.key.shape[2] - first, tile);
+        const int64_t count = count_in_tile(given.key.shape[2], key_tile);
         float* rows = (float*)scratch;
         const uint64_t bad = read_rows(given.key, given.key.at(batch, key_head, first, 0), count, tile, width, rows, row_of);
         if (bad) clear_rows(bad, width, rows, row_of);
@@ -82,7 +82,7 @@ struct BlockImportance {
                        int64_t batch, int64_t key_head, int64_t query_tile, char* scratch) {
         ScratchLayout layout{scratch};
         BlockImportance b(given, layout);
-        const int64_t first = query_tile * tile, rows = min_of(given.query.shape[2] - first, tile);
+        const int64_t first = query_tile * tile, rows = count_in_tile(given.query.shape[2], query_tile);
         b.read_queries(batch, key_head, first, rows, norm);
         for_strips(rows, [&](int64_t at, auto n) {
             b.choose_strip<decltype(n)::value>(packed, first_bad, batch, key_head, first, at);

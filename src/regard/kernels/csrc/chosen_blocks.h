@@ -99,9 +99,8 @@ struct ChosenBlocks {
         Backward<A> b(p, none, tiles, results, 0, scratch);
         b.head = b.in_group = 0;
         const MaskView view(p, 0, 0);
-        int64_t first, stop;
-        view.key_tile_range(0, &first, &stop);
-        for (int64_t j = first; j < stop; ++j) {
+        const TileRange of_queries = view.key_tile_range(0);
+        for (int64_t j = of_queries.first; j < of_queries.past; ++j) {
             const Fill fill = view.read_tile(0, j, -1, b.bits);
             if (fill == Fill::empty) continue;
             b.grad_key = (number*)sums.key + j * tile * row(p.head_dim);
@@ -112,7 +111,7 @@ struct ChosenBlocks {
 
     static void write_keys(const Problem& p, const KeySums& sums, const Array& grad_key, const Array& grad_value,
                            int64_t batch, int64_t key_head, int64_t key_tile) {
-        const int64_t first = key_tile * tile, count = min_of(p.keys - first, tile);
+        const int64_t first = key_tile * tile, count = p.keys_in(key_tile);
         for (int64_t j = 0; j < count; ++j) {
             write_scaled_row((const number*)sums.key + j * row(p.head_dim), p.head_dim, (number)p.scale, grad_key,
                              grad_key.at(batch, key_head, first + j, 0));

@@ -186,7 +186,7 @@ class ChosenBackward {
         small.queries = number, small.keys = keys, small.offset = 0;
         small.mask = Mask{};
         small.mask.high = high;
-        const BackwardResults results = {grad_query, 0, 1, {}, {}, {}, {}, false, false, {}};
+        const BackwardResults results = {grad_query, {0, 1}, {}, {}, {}, {}, false, false, {}};
         chosen_.add_query_tile(small, one, results, sums, work);
         const size_t row_bytes = size_.grad_query / tile;
         for (int64_t n = 0; n < number; ++n)

@@ -182,10 +182,8 @@ struct Decode {
 
     // Fills `tiles` with the tiles that any row may attend to.
     void read_tile(int64_t stop_tile) {
-        int64_t first, past;
-        MaskView(p, batch, key_head * p.group()).key_tile_range(0, &first, &past);
-        first = max_of(first, first_tile);
-        past = min_of(past, stop_tile);
+        const TileRange of_queries = MaskView(p, batch, key_head * p.group()).key_tile_range(0);
+        const int64_t first = max_of(of_queries.first, first_tile), past = min_of(of_queries.past, stop_tile);
         for (int64_t index = first; index < past; ++index) {
             uint64_t* of_tile = bits + (index - first_tile) * rows;
             uint64_t visible_keys = read_tile_bits(index, of_tile);
@@ -200,6 +198,7 @@ struct Decode {
 
     REGARD_INLINE void add_tile(int64_t index, uint64_t visible_keys, const uint64_t* of_tile, bool same) {
         int64_t from = __builtin_ctzll(visible_keys) / n * n, stop = (63 - __builtin_clzll(visible_keys)) / n * n + n;
+        REGARD_ASSERT(count < max_tiles);
         Tile& of = tiles[count++] = {index, from, stop, nullptr, nullptr, visible_keys, of_tile, same};
         if (!same || bit_range(from, stop) & ~visible_keys) return;
         of.key = key.first_row(batch, key_head, index * tile, from, stop);

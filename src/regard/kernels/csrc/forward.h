@@ -106,7 +106,7 @@ struct Forward {
         : p(p), keys(keys), batch(batch), head(head), bias{p, batch, head},
           softcap(p, (number)fabs(p.scale)), hook(hook) {
         first_query = query_tile * tile;
-        rows = min_of(p.queries - first_query, tile);
+        rows = p.queries_in(query_tile);
         depth = count_units<A>(p.head_dim);
         query_stride = units_in_row(p);
         value_stride = padded_width<A>(p.value_dim);

@@ -88,6 +88,7 @@ struct Constant {
 // Splits `rows` rows into strips of 6, 4, 2 and 1: calls body(first row, Constant).
 template <class Body>
 REGARD_INLINE void for_strips(int64_t rows, Body body) {
+    REGARD_ASSERT(rows >= 0);
     int64_t first = 0;
     for (; rows - first >= 6; first += 6) body(first, Constant<6>{});
     if (rows - first >= 4) {
@@ -104,6 +105,7 @@ REGARD_INLINE void for_strips(int64_t rows, Body body) {
 // Splits the vectors first .. stop - 1 into panels: calls body(first vector, Constant).
 template <class Body>
 REGARD_INLINE void for_panels(int64_t first, int64_t stop, Body body) {
+    REGARD_ASSERT(0 <= first && first <= stop);
     for (; stop - first >= panel_vectors; first += panel_vectors) body(first, Constant<panel_vectors>{});
     if constexpr (panel_vectors > 3)
         if (stop - first == 3) return body(first, Constant<3>{});

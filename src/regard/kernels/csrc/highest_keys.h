@@ -156,7 +156,7 @@ struct Choice {
                          int64_t head, int64_t query_tile, ScratchLayout& c)
         : given(given), keys(keys), exact(exact), p(given.problem), batch(batch), head(head) {
         first_query = query_tile * tile;
-        rows = min_of(p.queries - first_query, tile);
+        rows = p.queries_in(query_tile);
         carve(c);
     }
 
@@ -172,7 +172,7 @@ struct Choice {
     static void pack(const HighestArguments& given, int64_t batch, int64_t key_head, int64_t key_tile,
                      const ChoiceKeys& into, char* scratch) {
         const Problem& p = given.problem;
-        const int64_t first = key_tile * tile, count = min_of(p.keys - first, tile), stride = padded_width<Float32>(p.head_dim);
+        const int64_t first = key_tile * tile, count = p.keys_in(key_tile), stride = padded_width<Float32>(p.head_dim);
         float *rows = (float*)scratch, *to = into.key + key_tile * p.head_dim * tile;
         const uint64_t bad =
             read_rows(p.key, p.key.at(batch, key_head, first, 0), count, tile, p.head_dim, rows, stride);
@@ -300,7 +300,7 @@ struct Choice {
         if (given.first) {
             const Array& a = given.first;
             bad |= dense_bits((const uint8_t*)a.data + a.at(batch, a.shape[1] == 1 ? 0 : head, 0, key_tile * tile),
-                              a.stride[3], min_of(p.keys - key_tile * tile, tile));
+                              a.stride[3], p.keys_in(key_tile));
         }
         return bad;
     }

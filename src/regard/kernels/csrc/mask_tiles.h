@@ -57,26 +57,23 @@ struct MaskView {
         dense = mask->dense ? (const uint8_t*)mask->dense.data + mask->dense.at(batch, head, 0, 0) : nullptr;
     }
 
-    // Key tiles first .. past - 1, to which a tile of queries may attend by band and interval.
-    REGARD_INLINE void key_tile_range(int64_t query_tile, int64_t* first, int64_t* past) const {
-        int64_t q0 = query_tile * tile, q1 = min_of(q0 + tile, queries) - 1;
-        int64_t lowest = max_of(start, q0 + mask->low), highest = min_of(stop - 1, q1 + mask->high);
-        *first = lowest / tile;
-        *past = highest < lowest ? *first : highest / tile + 1;
+    // The key tiles to which a tile of queries may attend by band and interval.
+    REGARD_INLINE TileRange key_tile_range(int64_t query_tile) const {
+        const int64_t q0 = query_tile * tile, q1 = q0 + count_in_tile(queries, query_tile) - 1;
+        return tiles_with(max_of(start, q0 + mask->low), min_of(stop - 1, q1 + mask->high), keys);
     }
-    // Query tiles first .. past - 1, which may attend to a tile of keys by band and interval.
-    REGARD_INLINE void query_tile_range(int64_t key_tile, int64_t* first, int64_t* past) const {
-        int64_t k0 = max_of(key_tile * tile, start), k1 = min_of(key_tile * tile + tile, stop) - 1;
-        int64_t lowest = max_of(0, k0 - mask->high), highest = min_of(queries - 1, k1 - mask->low);
-        *first = lowest / tile;
-        *past = k1 < k0 || highest < lowest ? *first : highest / tile + 1;
+    // The query tiles that may attend to a tile of keys by band and interval.
+    REGARD_INLINE TileRange query_tile_range(int64_t key_tile) const {
+        const int64_t k0 = max_of(key_tile * tile, start), k1 = min_of(key_tile * tile + tile, stop) - 1;
+        return k1 < k0 ? TileRange{} : tiles_with(k0 - mask->high, k1 - mask->low, queries);
     }
 
     // Reads the bits of one tile. `bitmap`: its entry in the tile map, -1 if it is full or there is no map.
     // Bits of queries beyond the last one are arbitrary.
     REGARD_INLINE Fill read_tile(int64_t query_tile, int64_t key_tile, int32_t bitmap, uint64_t bits[64]) const {
+        REGARD_ASSERT(key_tile >= 0 && key_tile * tile < keys);
         int64_t q0 = query_tile * tile, k0 = key_tile * tile;
-        int64_t rows = min_of(queries - q0, tile);
+        const int64_t rows = count_in_tile(queries, query_tile);
         int64_t low = mask->low, high = mask->high;
         bool banded = q0 + rows - 1 + low > k0 || q0 + high < k0 + tile - 1;
         if (!banded && start <= k0 && stop >= k0 + tile && bitmap < 0 && !dense) return Fill::full;
@@ -105,7 +102,7 @@ struct MaskView {
     REGARD_INLINE uint64_t dense_row(int64_t query, int64_t first_key) const {
         const Array& d = mask->dense;
         return dense_bits(dense + query * d.stride[2] + first_key * d.stride[3], d.stride[3],
-                          min_of(keys - first_key, tile));
+                          count_in_tile(keys, first_key / tile));
     }
 };
 
@@ -119,12 +116,12 @@ struct KeyTile {
 class KeyTileIterator {
   public:
     KeyTileIterator(const MaskView& view, int64_t query_tile) : view_(view), query_tile_(query_tile) {
-        view.key_tile_range(query_tile, &next_, &past_);
+        const TileRange of_query = view.key_tile_range(query_tile);
+        next_ = of_query.first, past_ = of_query.past;
         if (view.row_start) {
-            int64_t first = next_;
             entry_ = view.row_start[query_tile];
             entry_stop_ = view.row_start[query_tile + 1];
-            while (entry_ < entry_stop_ && view.mask->key_tile[entry_] < first) ++entry_;
+            while (entry_ < entry_stop_ && view.mask->key_tile[entry_] < next_) ++entry_;
         }
     }
 

@@ -28,6 +28,11 @@ constexpr int interface_number = 15;
 
 NB_MODULE(_native, module) {
     module.attr("interface") = interface_number;
+#if REGARD_ASSERTIONS
+    module.attr("assertions") = true;
+#else
+    module.attr("assertions") = false;
+#endif
     bind_attention(module);
     bind_additive(module);
     bind_talking_heads(module);

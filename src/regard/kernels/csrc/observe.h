@@ -217,6 +217,7 @@ struct Observe {
 
     static void received(const Problem& p, const PackedKeys& keys, int64_t batch, int64_t head, int64_t first_tile,
                          int64_t stop_tile, const ObserveOutputs& into, char* scratch) {
+        REGARD_ASSERT(0 <= first_tile && first_tile < stop_tile && stop_tile - first_tile <= received_tiles);
         int count = (int)(stop_tile - first_tile);
         ScratchLayout c{scratch};
         number* total = c.take<number>(received_tiles * tile);
@@ -226,16 +227,17 @@ struct Observe {
         number* inverse = c.take<number>(tile);
         memset(total, 0, sizeof(number) * (size_t)(count * tile));
         MaskView view(p, batch, head);
-        int64_t from[received_tiles], past[received_tiles], first = p.query_tiles(), stop = 0;
+        TileRange queries_of[received_tiles];
+        int64_t first = p.query_tiles(), stop = 0;
         for (int t = 0; t < count; ++t) {
-            view.query_tile_range(first_tile + t, &from[t], &past[t]);
-            if (from[t] < past[t]) first = min_of(first, from[t]), stop = max_of(stop, past[t]);
+            const TileRange of_tile = queries_of[t] = view.query_tile_range(first_tile + t);
+            if (of_tile.first < of_tile.past) first = min_of(first, of_tile.first), stop = max_of(stop, of_tile.past);
         }
         for (int64_t i = first; i < stop; ++i) {
             Scores scores(p, keys, batch, head, i, scratch + c.used_bytes);
             bool ready = false;
             for (int t = 0; t < count; ++t) {
-                if (i < from[t] || i >= past[t]) continue;
+                if (!queries_of[t].contains(i)) continue;
                 int32_t bitmap = find_bitmap(view, i, first_tile + t);
                 if (bitmap == -2) continue;
                 Fill fill = view.read_tile(i, first_tile + t, bitmap, scores.bits);
@@ -264,7 +266,7 @@ struct Observe {
                                            int64_t query_tile, number* most, number* inverse) {
         int64_t first = query_tile * tile;
         const number* normal = (const number*)into.normals + 2 * ((batch * p.heads + head) * p.queries + first);
-        for (int64_t i = 0; i < min_of(p.queries - first, tile); ++i)
+        for (int64_t i = 0; i < p.queries_in(query_tile); ++i)
             most[i] = normal[2 * i], inverse[i] = normal[2 * i + 1];
     }
 
@@ -322,7 +324,7 @@ struct Observe {
             memset(weights, 0, sizeof(number) * (size_t)tile);
             add_strip<1>(scores, r, keys_of, most, inverse, weights);
             int64_t first = keys_of.index * tile;
-            for (int64_t j = 0; j < min_of(p.keys - first, tile); ++j) row_of[(first + j) * to.stride[3]] = weights[j];
+            for (int64_t j = 0; j < p.keys_in(keys_of.index); ++j) row_of[(first + j) * to.stride[3]] = weights[j];
         }
     }
 };

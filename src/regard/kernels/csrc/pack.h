@@ -325,7 +325,7 @@ struct PackKeys {
 
     static void pack(const Problem& p, int64_t batch, int64_t key_head, int64_t key_tile, char* key, char* value,
                      uint64_t* bad, char* scratch) {
-        int64_t first = key_tile * tile, count = min_of(p.keys - first, tile), height = padded_height(count);
+        int64_t first = key_tile * tile, count = p.keys_in(key_tile), height = padded_height(count);
         int64_t key_stride = number_stride(p.head_dim), value_stride = number_stride(p.value_dim);
         storage* key_rows = (storage*)scratch;
         storage* value_rows = A::per_unit == 1 ? (storage*)value : key_rows + tile * key_stride;

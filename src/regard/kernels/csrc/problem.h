@@ -17,6 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "debug_assert.h"
+
 // Functions that are compiled for several instruction sets must always be inlined: else the linker would keep one of
 // them, perhaps one that this processor cannot run. The build checks that (see symbols.cmake).
 #define REGARD_INLINE inline __attribute__((always_inline))
@@ -43,6 +45,30 @@ inline constexpr int64_t unbounded_high = INT64_MAX / 4;
 inline constexpr int64_t tile = 64;  // queries and keys in a tile
 
 REGARD_INLINE int64_t ceil_div(int64_t count, int64_t by) { return (count + by - 1) / by; }
+
+// The tokens in a tile, of `count` tokens: 64, or fewer in the last tile.
+REGARD_INLINE int64_t count_in_tile(int64_t count, int64_t index) {
+    REGARD_ASSERT(index >= 0 && index * tile < count);
+    return count - index * tile < tile ? count - index * tile : tile;
+}
+
+// Tiles first .. past - 1.
+struct TileRange {
+    int64_t first = 0, past = 0;
+
+    REGARD_INLINE bool contains(int64_t index) const { return first <= index && index < past; }
+};
+
+// The tiles with tokens lowest .. highest, of `count` tokens. Both bounds are cut to the tokens before anything follows from
+// them: they come from a band, whose bounds may be far outside.
+REGARD_INLINE TileRange tiles_with(int64_t lowest, int64_t highest, int64_t count) {
+    lowest = lowest > 0 ? lowest : 0;
+    highest = highest < count - 1 ? highest : count - 1;
+    if (highest < lowest) return {};
+    const TileRange range = {lowest / tile, highest / tile + 1};
+    REGARD_ASSERT(range.first < range.past && range.past <= ceil_div(count, tile));
+    return range;
+}
 
 // The softmax is computed in powers of two: exp(s - m) = 2^((s - m) log2 e). A score itself is not multiplied by log2
 // e: one near the largest number, such as the -3.4e38 that is often used instead of -infinity, would become infinite.
@@ -91,6 +117,9 @@ struct Problem {
     REGARD_INLINE int64_t group() const { return heads / key_heads; }
     REGARD_INLINE int64_t query_tiles() const { return ceil_div(queries, tile); }
     REGARD_INLINE int64_t key_tiles() const { return ceil_div(keys, tile); }
+    // The number of queries, or keys, in a tile.
+    REGARD_INLINE int64_t queries_in(int64_t query_tile) const { return count_in_tile(queries, query_tile); }
+    REGARD_INLINE int64_t keys_in(int64_t key_tile) const { return count_in_tile(keys, key_tile); }
 };
 
 }  // namespace regard

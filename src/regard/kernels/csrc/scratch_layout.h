@@ -16,6 +16,7 @@ struct ScratchLayout {
 
     template <class T>
     REGARD_INLINE T* take(int64_t count) {
+        REGARD_ASSERT(count >= 0);
         T* part = block ? (T*)(block + used_bytes) : nullptr;
         used_bytes += (sizeof(T) * (size_t)count + 63) / 64 * 64;
         return part;

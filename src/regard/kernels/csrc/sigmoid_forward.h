@@ -121,7 +121,7 @@ struct SigmoidForward {
 struct VisibleKeys {
     static void count(const Problem& p, int64_t batch, int64_t head, int64_t query_tile, int64_t* counts) {
         constexpr int together = 8;
-        const int64_t rows = min_of(p.queries - query_tile * tile, tile);
+        const int64_t rows = p.queries_in(query_tile);
         for (int64_t i = 0; i < rows; ++i) counts[i] = 0;
         MaskView view(p, batch, head);
         KeyTileIterator of_query(view, query_tile);

@@ -22,15 +22,16 @@ struct StatisticsGradient {
 
     // Sums c, t and r for 64 keys of a query.
     void read(int64_t query, int64_t key_tile, Number* to) const {
-        int64_t first = key_tile * tile, count = min_of(p.keys - first, tile);
+        int64_t first = key_tile * tile, count = p.keys_in(key_tile);
         for (int64_t j = 0; j < tile; ++j) to[j] = 0;
         if (g.column)
             for (int64_t j = 0; j < count; ++j)
                 to[j] += ((const Number*)g.column.data)[g.column.at(0, batch, head, first + j)];
         if (g.top)
             for (int64_t t = 0; t < g.top.shape[3]; ++t) {
-                int64_t j = ((const int64_t*)g.top_keys.data)[g.top_keys.at(batch, head, query, t)] - first;
-                if (j >= 0 && j < count) to[j] += ((const Number*)g.top.data)[g.top.at(batch, head, query, t)];
+                const int64_t key = ((const int64_t*)g.top_keys.data)[g.top_keys.at(batch, head, query, t)];
+                if (key >= first && key < first + count)
+                    to[key - first] += ((const Number*)g.top.data)[g.top.at(batch, head, query, t)];
             }
         if (g.rows_weights)
             for (int64_t t = 0; t < g.rows.shape[3]; ++t)

@@ -131,6 +131,7 @@ struct TalkingHeadsRun {
 }  // namespace
 
 void talking_heads_forward(const Problem& p, const TalkingHeads& mixing, const ForwardResults& results, int threads) {
+    if (p.batch == 0 || p.queries == 0) return;
     const TalkingHeadsKernels& k = kernels_for(p.query.dtype).talking_heads;
     const int64_t query_tiles = p.query_tiles();
     const size_t bytes = align_up(k.bytes(p, false)), work = align_up(max_bytes(k.pack_scratch(p), k.forward_scratch(p)));
@@ -149,6 +150,7 @@ void talking_heads_forward(const Problem& p, const TalkingHeads& mixing, const F
 
 void talking_heads_backward(const Problem& p, const TalkingHeads& mixing, const Array& normalizer,
                             const TalkingHeadsGradients& gradients, int threads) {
+    if (p.batch * p.queries * p.keys == 0) return;
     TalkingHeadsRun(p, mixing, normalizer, gradients, threads).run();
 }
 

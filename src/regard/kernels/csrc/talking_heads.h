@@ -79,7 +79,7 @@ struct TalkingTokens {
     static void pack_keys(const Problem& p, int64_t batch, int64_t key_head, int64_t t, bool backward, char* block,
                           char* scratch) {
         const TalkingTokens tokens(p, block, backward);
-        const int64_t first = t * tile, count = min_of(p.keys - first, tile);
+        const int64_t first = t * tile, count = p.keys_in(t);
         const auto read = [&](const Array& from, int64_t width_of, number* rows, int64_t stride) {
             const uint64_t bad = read_rows(from, from.at(batch, key_head, first, 0), count, tile, width_of, rows, stride);
             if (bad) clear_rows(bad, width_of, rows, stride);
@@ -96,7 +96,7 @@ struct TalkingTokens {
 
     // Reads a tile of queries of one head, times the scale; rows after the last are zeros. Returns the bits of bad ones.
     static uint64_t read_queries(const Problem& p, int64_t batch, int64_t head, int64_t t, number* rows) {
-        const int64_t first = t * tile, count = min_of(p.queries - first, tile), stride = padded_width<A>(p.head_dim);
+        const int64_t first = t * tile, count = p.queries_in(t), stride = padded_width<A>(p.head_dim);
         const uint64_t bad =
             read_rows(p.query, p.query.at(batch, head, first, 0), count, tile, p.head_dim, rows, stride);
         if (bad) clear_rows(bad, p.head_dim, rows, stride);

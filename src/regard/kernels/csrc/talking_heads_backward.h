@@ -138,7 +138,7 @@ struct TalkingHeadsBackward {
     }
 
     void read_queries(const Array& grad_output, const Array& normalizer, int64_t query_tile) {
-        const int64_t first = query_tile * tile, rows = min_of(p.queries - first, tile);
+        const int64_t first = query_tile * tile, rows = p.queries_in(query_tile);
         uint64_t broken = 0, some = 0;
         for (int64_t h = 0; h < p.heads; ++h) {
             TalkingTokens<A>::read_queries(p, batch, h, query_tile,
@@ -179,7 +179,7 @@ struct TalkingHeadsBackward {
     }
 
     void add_up_delta(int64_t query_tile) {
-        const int64_t rows = min_of(p.queries - query_tile * tile, tile);
+        const int64_t rows = p.queries_in(query_tile);
         MaskView view(p, batch, 0);
         KeyTileIterator of_query(view, query_tile);
         KeyTile t;
@@ -347,15 +347,16 @@ struct TalkingHeadsBackward {
                 for (int64_t j = s.from * width; j < count; ++j) to[j * b.stride[3]] += dl[j];
             }
             if (const Array& t = sums.table; sums.grad_table) {
-                number* to = (number*)t.data + (t.shape[2] == 1 ? 0 : h) * t.stride[2] + first -
-                             (s.query + r + p.offset) - p.table_lowest;
+                const int64_t distance = first - (s.query + r + p.offset) - p.table_lowest;
+                REGARD_ASSERT(0 <= distance && distance + count <= t.shape[3]);
+                number* to = (number*)t.data + (t.shape[2] == 1 ? 0 : h) * t.stride[2] + distance;
                 for (int64_t j = s.from * width; j < count; ++j) to[j] += dl[j];
             }
         });
     }
 
     void finish_keys(int64_t key_tile, const TalkingHeadsGradients& g) {
-        const int64_t first = key_tile * tile, count = min_of(p.keys - first, tile);
+        const int64_t first = key_tile * tile, count = p.keys_in(key_tile);
         const auto write = [&](const number* sums, int64_t stride, int64_t width_of, const Array& to) {
             for (int64_t h = 0; h < p.key_heads; ++h)
                 for (int64_t j = 0; j < count; ++j)
@@ -370,7 +371,7 @@ struct TalkingHeadsBackward {
     static void finish_queries(const Problem& p, int64_t batch, int64_t head, int64_t query_tile, const char* sums,
                                size_t step, int64_t count, const Array& grad_query) {
         const int64_t stride = padded_width<A>(p.head_dim), first = query_tile * tile;
-        const int64_t rows = min_of(p.queries - first, tile);
+        const int64_t rows = p.queries_in(query_tile);
         number row[1024];
         for (int64_t i = 0; i < rows; ++i) {
             const char* of_row = sums + sizeof(number) * (size_t)(((head * p.query_tiles() * tile) + first + i) * stride);

@@ -66,7 +66,7 @@ struct TalkingHeadsForward {
     TalkingHeadsForward(const Problem& p, const TalkingHeads& mixing, int64_t batch, int64_t query_tile, char* block,
                         char* scratch)
         : p(p), mixing(mixing), tokens(p, block, false), batch(batch), query_tile(query_tile) {
-        rows = min_of(p.queries - query_tile * tile, tile);
+        rows = p.queries_in(query_tile);
         threshold = p.dropout > 0 ? drop_threshold(p.dropout) : 0;
         is_kept = keeps(p);
         ScratchLayout c{scratch};

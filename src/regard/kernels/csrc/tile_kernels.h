@@ -55,7 +55,7 @@ struct BackwardTiles {
 
 struct BackwardResults {
     char* grad_query;            // sums of this range, added to: group x query_tiles x 64 x padded head_dim; no scale yet
-    int64_t first_query_tile, past_query_tile;  // those that the band lets attend to these keys
+    TileRange query_tiles;       // those that the band lets attend to these keys
     Array key, value;            // dK and dV, written
     Array bias, table;           // added to; in the dtype of sums
     bool grad_bias, grad_table;  // whether they are requested
