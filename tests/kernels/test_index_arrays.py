@@ -37,6 +37,10 @@ short = table.int()
 targets = torch.arange(4001) % 101
 tops = torch.arange(3).expand(2, 2, queries, 3).contiguous()
 dense = torch.ones(queries, keys, dtype=torch.bool)
+long = drawn(1, 2, 2049, 5)  # tokens whose blocks take long enough to count
+chosen = (torch.arange(33) < (torch.arange(2049) // 64)[:, None]).expand(1, 2, -1, -1).contiguous()
+positions = torch.arange(0, keys, 7, dtype=torch.int32).expand(2, 2, queries, -1).contiguous()
+visible = (torch.arange(queries) + keys - queries + 1).expand(2, -1).contiguous()
 
 def forward(**options):
     output = torch.empty_like(query)
@@ -72,6 +76,35 @@ def losses():
     native.cross_entropy(logits, targets, loss, normalizer, threads=2)
     return loss
 
+def chosen_forward():
+    output, normalizer = torch.empty_like(long), torch.empty(1, 2, 2049, 2)
+    native.chosen_blocks_forward(long, long, long, chosen, output, normalizer, block=64, threads=2)
+    return output
+
+def chosen_backward():
+    output, normalizer = torch.ones_like(long), torch.zeros(1, 2, 2049, 2)
+    gradients = [torch.empty_like(long) for _ in range(3)]
+    options = {"block": 64, "threads": 2}
+    native.chosen_blocks_backward(long, long, long, long, chosen, output, normalizer, *gradients, **options)
+    return torch.cat([gradient.view(-1) for gradient in gradients])
+
+def gathered_forward():
+    output = torch.empty_like(query)
+    native.gathered_forward(query, key, value, positions, output, threads=2)
+    return output
+
+def gathered_backward():
+    gradients = [torch.empty_like(tensor) for tensor in (query, key, value)]
+    native.gathered_backward(query, query, key, value, positions, *gradients, threads=2)
+    return torch.cat([gradient.view(-1) for gradient in gradients])
+
+def importance():
+    blocks, certain = torch.empty(2, 2, queries, 9, dtype=torch.bool), torch.empty(2, 2, queries, dtype=torch.bool)
+    native.block_importance(
+        query, key, visible, blocks, certain, block=64, compressed_block=32, stride=16, count=3, threads=2
+    )
+    return blocks
+
 CASES = {
     "row_start": (tiles["row_start"], lambda: forward(**tiles)),
     "key_tile": (tiles["key_tile"], lambda: forward(**tiles)),
@@ -93,6 +126,11 @@ LOOSE = {
     "dense": (dense, lambda: forward(dense=dense)),
     "dense, backward": (dense, lambda: backward(dense=dense)),
     "top_keys": (tops, tops_backward),
+    "chosen": (chosen, chosen_forward),
+    "chosen, backward": (chosen, chosen_backward),
+    "positions": (positions, gathered_forward),
+    "positions, backward": (positions, gathered_backward),
+    "visible": (visible, importance),
 }
 
 def scribble(array, good, stop):
@@ -106,7 +144,7 @@ def run(array, call):
     good, wanted, counts, stop = array.clone(), call(), [0, 0, 0], threading.Event()
     thread = threading.Thread(target=scribble, args=(array, good, stop))
     thread.start()
-    for _ in range(calls):
+    for _ in range(calls * (10 if array is chosen else 1)):  # few calls meet a write between counts and lists
         try:
             counts[0 if torch.equal(call(), wanted) else 1] += 1
         except ValueError:

@@ -108,7 +108,7 @@ ChosenArguments Call::read_chosen(nb::handle query, nb::handle key, nb::handle v
     require(problem.mask.start == nullptr, "start: expected None");
     const int64_t blocks = ceil_div(problem.keys, block);
     check_countable({problem.batch, problem.heads, problem.queries, blocks, std::max<int64_t>(problem.value_dim, 16)});
-    given.chosen = read(chosen, "chosen", {problem.batch, problem.heads, problem.queries, blocks}, Dtype::boolean);
+    given.chosen = read_copy(chosen, "chosen", {problem.batch, problem.heads, problem.queries, blocks}, Dtype::boolean);
     given.block = block;
     given.problem = problem;
     return given;
@@ -130,7 +130,7 @@ ImportanceArguments Call::read_importance(nb::handle query, nb::handle key, nb::
     require(queries <= max_length && given.key.shape[2] < INT32_MAX, "query and key: too long");
     const Array counts = take(visible, "visible");
     require(counts.shape[2] == 1 || counts.shape[2] == batch, "visible: expected one row, or as many as the batch");
-    given.visible = read(visible, "visible", {counts.shape[2], queries}, Dtype::int64);
+    given.visible = read_copy(visible, "visible", {counts.shape[2], queries}, Dtype::int64);
     given.chosen = take(chosen, "chosen");
     require(given.chosen.shape[3] < INT32_MAX, "chosen: too many blocks");
     given.chosen = write(chosen, "chosen", {batch, key_heads, queries, given.chosen.shape[3]}, Dtype::boolean);

@@ -41,18 +41,20 @@ class ChosenLists {
     }
 
     // Writes the queries of block b of a head to query[start[b]] .. query[start[b + 1] - 1], ascending, and calls
-    // place(query, index in `query`) for each, query by query and block by block.
+    // place(query, index in `query`) for each, query by query and block by block. Called in tasks, so it allocates nothing:
+    // until the end start[b + 1] is the index of the next query of block b.
     template <class Place>
     void fill(int64_t batch, int64_t head, int64_t* start, int64_t* query, Place place) const {
         const int64_t* counts = counts_.data() + (batch * given_->problem.heads + head) * blocks;
-        std::vector<int64_t> next((size_t)blocks);
         start[0] = 0;
-        for (int64_t b = 0; b < blocks; ++b) {
-            next[(size_t)b] = start[b];
-            start[b + 1] = start[b] + counts[b];
+        for (int64_t b = 0, rows = 0; b < blocks; ++b) {
+            start[b + 1] = rows;
+            rows += counts[b];
+            REGARD_ASSERT(rows <= most_rows);
         }
         for_chosen(batch, head, [&](int64_t i, int64_t b) {
-            const int64_t index = next[(size_t)b]++;
+            const int64_t index = start[b + 1]++;
+            REGARD_ASSERT(index < most_rows);
             query[index] = i;
             place(i, index);
         });
@@ -66,12 +68,11 @@ class ChosenLists {
         for (int64_t i = first_; i < stop_; ++i) {
             const auto* row = static_cast<const uint8_t*>(c.data) + c.at(batch, head, i, 0);
             for (int64_t b = 0; b < blocks; ++b) {
-                if (c.stride[3] == 1)
-                    for (uint64_t eight; b + 8 <= blocks; b += 8) {
-                        std::memcpy(&eight, row + b, 8);
-                        if (eight) break;
-                    }
-                if (b < blocks && row[b * c.stride[3]]) body(i, b);
+                for (uint64_t eight; b + 8 <= blocks; b += 8) {
+                    std::memcpy(&eight, row + b, 8);
+                    if (eight) break;
+                }
+                if (b < blocks && row[b]) body(i, b);
             }
         }
     }

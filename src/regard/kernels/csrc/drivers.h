@@ -164,7 +164,7 @@ void gathered_backward(const GatheredArguments& given, int threads);
 // blocks), bool, marks. Keys from problem.mask.stop on are hidden. float32 and float64, without dropout.
 struct ChosenArguments {
     Problem problem;  // of its mask only `stop` is read
-    Array chosen;
+    Array chosen;     // contiguous, and a copy: it is counted first, and read again
     int64_t block = 0;  // keys in a block, a multiple of 64
     Array output, normalizer;  // written
 };

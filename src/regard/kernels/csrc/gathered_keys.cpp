@@ -83,7 +83,7 @@ void gathered_backward(const GatheredArguments& given, int threads) {
     const int64_t step = std::max<int64_t>(range_bytes / ((key_row + value_row) * number), 64);
     const int64_t ranges = std::max<int64_t>(ceil_div(p.keys, step), 1);
     // Queries of one head group at a time, and units at a time, so that memory is bounded.
-    const int64_t row_bytes = group * ((2 * chosen + key_row + value_row) * number + (ranges + 1) * 4);
+    const int64_t row_bytes = group * ((2 * chosen + key_row + value_row) * number + (chosen + ranges + 1) * 4);
     const int64_t fit = std::max<int64_t>(part_bytes / row_bytes / gathered_block * gathered_block, gathered_block);
     const int64_t at_once = std::max<int64_t>(std::min(fit, p.queries), 1);
     const int64_t of_unit = at_once * row_bytes + (key_row + value_row) * number * p.keys * 2;
@@ -92,9 +92,10 @@ void gathered_backward(const GatheredArguments& given, int threads) {
     PackedUnits packed(given, k, round);
     const auto sized = [](int64_t bytes) { return align_up((size_t)bytes); };
     const size_t query = sized(group * at_once * key_row * number), output = sized(group * at_once * value_row * number);
-    const size_t scores = sized(group * at_once * chosen * number), start = sized(group * at_once * (ranges + 1) * 4);
+    const size_t scores = sized(group * at_once * chosen * number), position = sized(group * at_once * chosen * 4);
+    const size_t start = sized(group * at_once * (ranges + 1) * 4);
     const size_t grad_key = sized(p.keys * key_row * number), grad_value = sized(p.keys * value_row * number);
-    const size_t unit_bytes = query + output + 2 * scores + start + grad_key + grad_value;
+    const size_t unit_bytes = query + output + 2 * scores + position + start + grad_key + grad_value;
     const Scratch memory = Scratch::of<char>({round, (int64_t)unit_bytes});
     const size_t work = align_up(k.scratch(given));
     const Scratch scratch = Scratch::of<char>({threads, (int64_t)work});
@@ -110,7 +111,7 @@ void gathered_backward(const GatheredArguments& given, int threads) {
         parts.ranges = ranges, parts.step = step;
         parts.query = take(query), parts.output = take(output);
         parts.score = take(scores), parts.weight = take(scores);
-        parts.start = (int32_t*)take(start);
+        parts.position = (int32_t*)take(position), parts.start = (int32_t*)take(start);
         parts.grad_key = take(grad_key), parts.grad_value = take(grad_value);
         return parts;
     };
@@ -131,8 +132,7 @@ void gathered_backward(const GatheredArguments& given, int threads) {
                            std::min(from + gathered_block, first + here), scratch.as<char>() + (size_t)thread * work);
             });
             parallel_for(count * ranges, threads, [&](int64_t task, int) {
-                const int64_t unit = first_unit + task / ranges;
-                k.accumulate(given, parts_of(task / ranges, first), unit / p.key_heads, unit % p.key_heads, task % ranges);
+                k.accumulate(given, parts_of(task / ranges, first), task % ranges);
             });
         }
         parallel_for(count * ranges, threads, [&](int64_t task, int) {

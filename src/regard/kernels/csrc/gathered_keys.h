@@ -55,7 +55,7 @@ struct Gathered {
     static int64_t row(int64_t width) { return padded_width<A>(width); }
 
     static void pack(const Problem& p, int64_t batch, int64_t key_head, int64_t key_tile, const GatheredTokens& tokens) {
-        const int64_t first = key_tile * tile, count = min_of(p.keys - first, tile);
+        const int64_t first = key_tile * tile, count = p.keys_in(key_tile);
         const int64_t key_row = row(p.head_dim), value_row = row(p.value_dim);
         number *key = (number*)tokens.key + first * key_row, *value = (number*)tokens.value + first * value_row;
         uint64_t bad = read_rows(p.key, p.key.at(batch, key_head, first, 0), count, count, p.head_dim, key, key_row);
@@ -91,7 +91,7 @@ struct Gathered {
         return layout.used_bytes;
     }
 
-    // Copies the positions of a query that name a key, so that nobody can change them meanwhile. Returns their number.
+    // Copies the positions of a query that name a key, so that no other thread can change them meanwhile. Returns their number.
     static REGARD_INLINE int64_t read_positions(const GatheredArguments& given, int64_t batch, int64_t head,
                                                 int64_t query, Memory& m) {
         const Array& from = given.positions;
@@ -261,6 +261,7 @@ struct Gathered {
                     write_scaled_row(m.result + r * m.key_row, p.head_dim, (number)1, given.grad_query,
                                      given.grad_query.at(batch, head + r0 + r, query, 0));
                     const int64_t at = (member + r0 + r) * parts.count + query - parts.first;
+                    memcpy((void*)(parts.position + at * m.width), m.position, sizeof(int32_t) * (size_t)found);
                     find_ranges(parts, m.position, broken >> r & 1 ? 0 : found, parts.start + at * (parts.ranges + 1));
                 }
             });
@@ -306,25 +307,22 @@ struct Gathered {
         start[parts.ranges] = (int32_t)j;
     }
 
-    static void accumulate(const GatheredArguments& given, const GatheredGradients& parts, int64_t batch,
-                           int64_t key_head, int64_t range) {
+    static void accumulate(const GatheredArguments& given, const GatheredGradients& parts, int64_t range) {
         const Problem& p = given.problem;
         const int64_t group = p.group(), width = (given.count + n - 1) / n * n;
         const int64_t key_row = row(p.head_dim), value_row = row(p.value_dim);
-        const Array& from = given.positions;
         for (int64_t query = parts.first; query < parts.first + parts.count; ++query)
             for (int64_t member = 0; member < group; ++member) {
                 const int64_t at = member * parts.count + query - parts.first;
                 const int32_t* start = parts.start + at * (parts.ranges + 1) + range;
                 if (start[0] >= start[1]) continue;
-                const int32_t* position =
-                    (const int32_t*)from.data + from.at(batch, given.position_head(key_head * group + member), query, 0);
+                const int32_t* position = parts.position + at * width;
                 const number *score = (const number*)parts.score + at * width, *weight = (const number*)parts.weight + at * width;
                 const number* of_query = (const number*)parts.query + at * key_row;
                 const number* of_output = (const number*)parts.output + at * value_row;
                 for (int64_t j = start[0]; j < start[1]; ++j) {
-                    const int64_t key = position[j * from.stride[3]];
-                    if (key < range * parts.step || key >= min_of(range * parts.step + parts.step, p.keys)) continue;
+                    const int64_t key = position[j];
+                    if (key < range * parts.step || key >= (range + 1) * parts.step) continue;  // they do not ascend
                     add_row((number*)parts.grad_key + key * key_row, of_query, score[j], key_row);
                     add_row((number*)parts.grad_value + key * value_row, of_output, weight[j], value_row);
                 }

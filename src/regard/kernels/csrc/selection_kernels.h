@@ -25,7 +25,8 @@ struct GatheredGradients {
     int64_t ranges, step;     // ranges of keys, and the number of keys of each
     char *query, *output;     // rows of queries and of dO, (heads of the group, count, ..)
     char *score, *weight;     // dS and the weights of values, (heads of the group, count, chosen)
-    int32_t* start;           // (heads of the group, count, ranges + 1): where each range begins among the chosen keys
+    int32_t* position;        // (heads of the group, count, chosen): the keys
+    int32_t* start;           // (heads of the group, count, ranges + 1): where each range begins among these keys
     char *grad_key, *grad_value;  // sums: rows of all keys, added to
 };
 
@@ -41,7 +42,7 @@ struct GatheredKernels {
     void (*backward)(const GatheredArguments&, const GatheredTokens&, const GatheredGradients&, int64_t batch,
                      int64_t key_head, int64_t first, int64_t stop, char* scratch);
     // Adds to dK and dV of one range of keys.
-    void (*accumulate)(const GatheredArguments&, const GatheredGradients&, int64_t batch, int64_t key_head, int64_t range);
+    void (*accumulate)(const GatheredArguments&, const GatheredGradients&, int64_t range);
     // Writes the rows first .. stop - 1 of dK and dV.
     void (*finish)(const GatheredArguments&, const GatheredGradients&, int64_t batch, int64_t key_head, int64_t first,
                    int64_t stop);
