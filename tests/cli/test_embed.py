@@ -298,9 +298,9 @@ class TestBadInput:
         with pytest.raises(DataError, match="text 2 is not UTF-8"):
             embed("fine", "t\udcffwo")
 
-    def test_json_lines_without_the_field_option(self, embed):
-        name = write(['{"id": 1, "words": "x"}'], "in.jsonl")
-        with pytest.raises(OptionError, match=r"--field[\s\S]*'id', 'words'"):
+    def test_json_lines_whose_field_is_ambiguous(self, embed):
+        name = write(['{"id": 1, "one": "x y", "two": "y z"}'], "in.jsonl")
+        with pytest.raises(DataError, match=r"ambiguous[\s\S]*'one' \(texts\), 'two' \(texts\)[\s\S]*--field"):
             embed("--data", name)
 
     def test_model_with_nan_outputs_is_refused(self, tiny_model, embed, tmp_path):

@@ -47,12 +47,19 @@ def test_all_commands_report_the_same_message(verb, arguments, message):
     assert message in refusal_message(*verb, *arguments)
 
 
-@pytest.mark.parametrize("verb", VERBS[:2], ids=lambda verb: verb[0])
-def test_a_table_is_not_read_as_lines(folder, verb):
-    (folder / "a.csv").write_text("id,text\n1,one\n")
-    message = refusal_message(*verb, "--data", "a.csv")
-    assert "the column of the text is not named" in message
-    assert "'id', 'text'" in message
+@pytest.mark.parametrize("verb", [*VERBS[:2], ("classify", "--model", "none")], ids=lambda verb: verb[0])
+def test_the_column_of_a_table_is_chosen_alike_by_all_commands(folder, verb, monkeypatch, capsys):
+    """Without --field the column of a usual name is read, and reported; it is refused if it is ambiguous."""
+    for name, content in (("a.csv", "id,text\n1,one\n"), ("b.csv", "1,one,two\n2,three,four\n")):
+        (folder / name).write_text(content)
+    with open_texts([], "a.csv", None) as lines:
+        assert [line.text for line in lines] == ["one"]
+    assert capsys.readouterr().err == "a.csv: 'text', in the first row, is the name of the column\n"
+    monkeypatch.setattr("regard.cli.classify.load_classifier", lambda *_: None)
+    result = CliRunner().invoke(app, [*verb, "--data", "b.csv"])
+    assert isinstance(result.exception, DataError), result.output
+    assert "ambiguous which column of b.csv holds the text" in str(result.exception)
+    assert "'1' (numbers), 'one' (texts), 'two' (texts)" in str(result.exception)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +97,8 @@ def test_rows_without_the_column_have_a_problem(folder):
 @pytest.mark.parametrize(
     ("content", "field", "note"),
     [
-        ("id,abstract\n1,one\n", "2", "a.csv: 'abstract', in the first row, is a text"),
+        ("id,abstract\n1,one\n", "2", "a.csv: 'abstract', in the first row, is the name of the column"),
+        ("it,all\nof,one\n", "2", "a.csv: 'all', in the first row, is a text"),
         ("id,review\n1,one\n", "2", "a.csv: 'review', in the first row, is the name of the column"),
         ("id,review\n1,one\n", "review", ""),
         ("2,review\n1,one\n", "2", ""),
@@ -149,8 +157,8 @@ def test_blank_lines_before_a_header(folder):
     for field in ("text", "2"):
         with open_texts([], "a.csv", field) as lines:
             assert [line.text for line in lines] == ["hello"]
-    with pytest.raises(OptionError, match="'id', 'text'"), open_texts([], "a.csv", None):
-        pass
+    with open_texts([], "a.csv", None) as lines:
+        assert [line.text for line in lines] == ["hello"]
 
 
 def test_line_ends_within_a_cell_are_kept(folder):

@@ -96,15 +96,15 @@ def test_alignments_without_attention_are_refused_before_the_input_is_read(folde
     assert "without attention" in shell_message(result.exception)
 
 
-def test_json_lines_need_the_field_option(folder):
+def test_the_field_of_json_lines_is_chosen_and_reported(folder):
     (folder / "in.jsonl").write_text('{"id": 1, "text": "Zwei Hunde laufen."}\n{"id": 2, "text": "Der Hund."}\n')
-    result = translate("--data", "in.jsonl", "--beam", "1")
-    assert isinstance(result.exception, OptionError)
-    assert "--field NAME" in shell_message(result.exception)
+    chosen = translate("--data", "in.jsonl", "--beam", "1")
+    assert chosen.stderr.splitlines()[0] == "in.jsonl: the field of the text is 'text'"
     named = translate("--data", "in.jsonl", "--field", "text", "--beam", "1")
     assert named.exit_code == 0, named.exception
     both = translate("Zwei Hunde laufen.", "Der Hund.", "--beam", "1")
-    assert named.output == both.output
+    assert chosen.stdout == named.stdout == both.stdout
+    assert named.stderr == both.stderr
 
 
 def test_line_separators_in_a_translation_become_spaces():

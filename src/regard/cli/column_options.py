@@ -12,8 +12,9 @@ Columns = Annotated[
     str | None,
     typer.Option(
         "--columns",
-        metavar="I,J",
-        help="For tables: numbers of the source and target columns, from 1. Default: by the header, else 1,2.",
+        metavar="SOURCE,TARGET",
+        help="For tables: columns of source and target, by name or by number from 1, such as en,fr or 2,1. "
+        "Default: by the header, else the only two of texts.",
         show_default=False,
     ),
 ]
@@ -49,26 +50,16 @@ TextColumns = Annotated[
 ]
 
 
-def parse_columns(text: str | None) -> tuple[int, int] | None:
-    """Parse two column numbers. Raises OptionError for anything else."""
-    if text is None:
-        return None
-    first, second = _split_two("columns", text)
-    if not (first.isdecimal() and second.isdecimal() and int(first) and int(second)):
-        raise OptionError("wrong --columns", expected="two numbers from 1", got=text, do="for example --columns 1,2")
-    return int(first), int(second)
-
-
 def parse_fields(text: str | None) -> tuple[str, str] | None:
     """Parse two field names. Raises OptionError for anything else."""
     return None if text is None else _split_two("fields", text)
 
 
-def parse_label_columns(text: str | None) -> tuple[str | int, str | int] | None:
+def parse_columns(text: str | None) -> tuple[str | int, str | int] | None:
     """Parse two columns, each a name or a number. Raises OptionError for anything else."""
     if text is None:
         return None
-    first, second = (int(part) if part.isdecimal() else part for part in _split_two("columns", text))
+    first, second = (int(part) if part.isdecimal() and len(part) < 10 else part for part in _split_two("columns", text))
     return first, second
 
 

@@ -189,9 +189,25 @@ def embed_here(left: Sequence[FileToEmbed], run: FilesRun, embedder: Any) -> Sum
             shards = Shards(file.out)
             after = shards.resume(run.settings)
             with closing(LineReader(file.source, field=run.field)) as lines:
-                lines.check_field()
+                note = lines.choose_field()
+                if note is not None:
+                    say(note)
                 found = embed_chunks(lines, embedder, run.options, after=after)
                 yield number, write_output(shards, found, run.form, _advance_bytes(lines, advance))
+
+
+def _report_fields(files: Sequence[FileToEmbed], field: str | None) -> None:
+    """Report which columns or fields the workers will choose; a file that cannot be read is left to them."""
+    from regard.text.line_reader import LineReader
+
+    for file in files:
+        try:
+            with closing(LineReader(file.source, field=field)) as lines:
+                note = lines.choose_field()
+        except RegardError:
+            continue
+        if note is not None:
+            say(note)
 
 
 def embed_on_ray(left: Sequence[FileToEmbed], run: FilesRun, address: str, *, model: str, dtype: str) -> Summaries:
@@ -199,6 +215,7 @@ def embed_on_ray(left: Sequence[FileToEmbed], run: FilesRun, address: str, *, mo
     from regard.ray_embedding.messages import Plan, PlannedFile
     from regard.ray_embedding.supervisor import run_plan
 
+    _report_fields(left, run.field)
     planned = tuple(
         PlannedFile(source=str(file.source.absolute()), out=str(file.out.absolute()), name=str(file.source))
         for file in left

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.column_options import LabelColumns, parse_label_columns
+from regard.cli.column_options import LabelColumns, parse_columns
 from regard.cli.completion import model_completer
 from regard.cli.evaluate_media import score_media
 from regard.cli.loaded_model import load_classifier
@@ -95,7 +95,7 @@ def classify(
 ) -> None:
     """Measure a classifier: accuracy, F1, each label, the confusion matrix, and calibration."""
     check_score_format(form)
-    parsed = parse_label_columns(columns)
+    parsed = parse_columns(columns)
     kind = find_media_kind(model) if model else None
     if kind is not None:
         given = drop_none({"--threshold": threshold, "--batch-tokens": batch_tokens, "--truncate": truncate or None})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.column_options import TextColumns, parse_label_columns
+from regard.cli.column_options import TextColumns, parse_columns
 from regard.cli.completion import model_completer
 from regard.cli.loaded_model import require_model
 from regard.cli.media_options import SkipBad
@@ -68,7 +68,7 @@ def clip(
 ) -> None:
     """Measure how a CLIP finds the texts of pictures, and the pictures of texts: recall@1, 5 and 10."""
     check_score_format(form)
-    parsed = parse_label_columns(columns)
+    parsed = parse_columns(columns)
     require_model(model, example="regard train clip --data photos/ --out model/")
     from regard.text.labelled.columns import check_columns
 

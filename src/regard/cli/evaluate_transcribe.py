@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
 
-from regard.cli.column_options import TextColumns, parse_label_columns
+from regard.cli.column_options import TextColumns, parse_columns
 from regard.cli.completion import model_completer
 from regard.cli.media_options import SkipBad
 from regard.cli.shared_options import Device, ScoreFormat, check_score_format
@@ -90,7 +90,7 @@ def transcribe(
 ) -> None:
     """Measure a model that writes texts: word and character error rates, loss, and the worst texts."""
     check_score_format(form)
-    parsed = parse_label_columns(columns)
+    parsed = parse_columns(columns)
     from regard.audio.transcribed_sounds import read_and_report_transcribed_sounds
     from regard.text.labelled.columns import check_columns
     from regard.transcription.scores import load_jiwer

@@ -119,8 +119,7 @@ def open_lines(texts: list[str], data: str | None, field: str | None) -> Iterato
         yield list(lines_from_arguments(texts))
         return
     with closing(LineReader("-" if data is None else data, field=field)) as source:
-        source.check_field()
-        note = source.describe_first_row()
+        note = source.choose_field()
         if note is not None:
             say(note)
         yield source

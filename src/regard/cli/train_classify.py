@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
 
-from regard.cli.column_options import LabelColumns, parse_label_columns
+from regard.cli.column_options import LabelColumns, parse_columns
 from regard.cli.completion import choice_completer, complete_mechanism, model_completer
 from regard.cli.media_options import (
     Kind,
@@ -297,7 +297,7 @@ def classify(
     for owners, given in options.items():
         if what not in owners.split():
             refuse_options(given, what, owners, kind=owners.split()[-1])
-    parsed = parse_label_columns(columns)
+    parsed = parse_columns(columns)
     task: Task
     if what == "pictures":
         task = _picture_task(parsed, shared | recipe_fields(media) | recipe_fields(pictures))

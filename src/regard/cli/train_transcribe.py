@@ -8,7 +8,7 @@ from typing import Annotated, final
 
 import typer
 
-from regard.cli.column_options import TextColumns, parse_label_columns
+from regard.cli.column_options import TextColumns, parse_columns
 from regard.cli.completion import choice_completer, complete_mechanism, model_completer
 from regard.cli.media_options import Memory, SkipBad, SoundTrainingOptions, recipe_fields
 from regard.cli.next_command import say_next
@@ -184,7 +184,7 @@ def transcribe(
     recipe = TranscriptionRecipe(
         data=tuple(data),
         validation=tuple(valid or ()),
-        columns=parse_label_columns(columns),
+        columns=parse_columns(columns),
         skip_bad=skip_bad,
         model=model,
         start=start,

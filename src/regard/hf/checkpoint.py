@@ -24,6 +24,7 @@ from regard.models.checkpoint_reader import stored_tensors
 from regard.models.config_file import ConfigFile
 from regard.models.weight_names import abbreviate_names
 from regard.text import Tokenizer
+from regard.text.path_arguments import PathLike, to_path
 
 _NAME = "regard"
 
@@ -64,11 +65,12 @@ class Checkpoint:
             )
 
 
-def load_checkpoint(folder: Path) -> Checkpoint:
+def load_checkpoint(folder: PathLike) -> Checkpoint:
     """Load a text model of any type that ``transformers`` has.
 
     Raises CheckpointError for a folder that cannot be used, RefusedError for a model that does not read text.
     """
+    folder = to_path(folder)
     config = _read_config(folder)
     tokenizer_file = folder / "tokenizer.json"
     if not tokenizer_file.is_file():

@@ -8,7 +8,6 @@ Paths are relative to the folder of the table.
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -20,7 +19,6 @@ from typing import final
 from regard.errors import DataError
 from regard.media.labelled_file import LabelledFile, LabelledOrSkipped, SkippedFile
 from regard.media.media_kind import MediaKind
-from regard.text.csv_dialect import allow_long_cells, find_separator
 from regard.text.gzip_io import inner_suffix
 from regard.text.labelled.columns import LABEL_NAMES, Columns
 from regard.text.labelled.labelled_text import labels_of_value
@@ -28,7 +26,7 @@ from regard.text.labelled.read import JSON_SUFFIXES
 from regard.text.labelled.tables import read_rows as read_table_rows
 from regard.text.line import skip_reason
 from regard.text.line_reader import LineReader
-from regard.text.table_column import TABLE_SUFFIXES, TEXT_NAMES, find_name
+from regard.text.table_column import TABLE_SUFFIXES, TEXT_NAMES, find_column, find_name
 
 
 @final
@@ -66,18 +64,19 @@ def names_files(path: Path, kind: MediaKind, *, by_header: bool = False) -> bool
     """
     try:
         with closing(LineReader(path)) as lines:
-            rows = list(islice(lines, 2))
+            if inner_suffix(path) in JSON_SUFFIXES:
+                line = next(iter(lines))
+                record = _parse_object(line.text) or {}
+                names, cells = list(record), [one if isinstance(one, str) else "" for one in record.values()]
+                first = cells
+            else:
+                rows = list(islice(lines.rows(), 2))
+                if not rows or any(row.problem is not None for row in rows):
+                    return False
+                names = first = list(rows[0].cells)
+                cells = list(rows[-1].cells)
     except DataError:  # an empty file
         return False
-    if not rows or any(one.problem is not None for one in rows):
-        return False
-    if inner_suffix(path) in JSON_SUFFIXES:
-        record = _parse_object(rows[0].text) or {}
-        names, cells = list(record), [one if isinstance(one, str) else "" for one in record.values()]
-        first = cells
-    else:
-        names = first = _split(rows[0].text, path)
-        cells = _split(rows[-1].text, path)
     if find_name(names, TEXT_NAMES) is not None:
         return False
     column = find_name(names, kind.columns)
@@ -159,17 +158,6 @@ def _make_row(file: object, value: object, folder: Path, place: str) -> FileRow 
     return FileRow(folder / Path(file.strip()), value, f"{file.strip()} ({place})")
 
 
-def _split(line: str, path: Path) -> list[str]:
-    """The cells of a line; one if the line is not CSV, such as one with a carriage return in it."""
-    if inner_suffix(path) != ".csv":
-        return line.split("\t")
-    allow_long_cells()
-    try:
-        return next(csv.reader([line], delimiter=find_separator(line)), [])
-    except csv.Error:
-        return [line]
-
-
 def _find_columns(
     first: Sequence[str], columns: Columns | None, name: str, kind: MediaKind, value: ValueColumn
 ) -> tuple[tuple[int, int], bool]:
@@ -179,12 +167,11 @@ def _find_columns(
         file, other = (int(one) - 1 for one in columns)
         return (file, other), not (file < len(first) and kind.is_name(Path(first[file].strip())))
     if columns is not None:
-        wanted = [find_name(first, [str(one).lower()]) for one in columns]
-        if wanted[0] is not None and wanted[1] is not None:
-            return (wanted[0], wanted[1]), True
-    elif found[0] is not None and found[1] is not None:
+        file, other = (find_column(first, one, name) for one in columns)
+        return (file, other), True
+    if found[0] is not None and found[1] is not None:
         return (found[0], found[1]), True
-    elif len(first) == 2 and kind.is_name(Path(first[0].strip())):
+    if len(first) == 2 and kind.is_name(Path(first[0].strip())):
         return (0, 1), False
     raise _columns_error(name, first, kind, value)
 

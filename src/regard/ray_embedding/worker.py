@@ -128,7 +128,7 @@ def _read_file(plan: Plan, number: int) -> Iterator[Message]:
     reader = LineReader(file.source, field=plan.field, name=file.name)
     told, part = 0, -1
     try:
-        reader.check_field()
+        reader.choose_field()
         for part, chunk in enumerate(cut_chunks(reader, plan.options)):
             if part < file.complete or part in others:
                 _check_same_lines(shards, part, chunk, file)

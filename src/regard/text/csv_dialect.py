@@ -8,6 +8,16 @@ import re
 from regard.text.line import MAX_LINE_BYTES
 
 _QUOTED = re.compile(r'"[^"]*"')
+_NAMED_SEPARATOR = re.compile(r'"?sep=([^\w\s"]|\t)"?[,;\t]*\s*', re.IGNORECASE)
+
+
+def named_separator(line: str) -> str | None:
+    """The separator that the first line of a file names: ``sep=;`` is a line for Excel, and no row. None for a row.
+
+    Other programs that save such a file put the line in quotes, or add empty cells to it.
+    """
+    found = _NAMED_SEPARATOR.fullmatch(line)
+    return None if found is None else found[1]
 
 
 def find_separator(line: str) -> str:

@@ -2,7 +2,7 @@
 
     FILE.txt, or any other file of text      one document, or with ``lines`` one on each line
     FILE.jsonl                               one in each object, in the field ``field``
-    FILE.csv, FILE.tsv                       one in each row, in the column ``field``
+    FILE.csv, FILE.tsv, FILE.parquet         one in each row, in the column ``field``
     FOLDER                                   the files in it and in its folders, by name; hidden ones are ignored
 
 Each may be gzipped. Texts are UTF-8 and kept as they are, line breaks included.
@@ -19,16 +19,19 @@ from typing import TypeAlias, final
 
 from regard.errors import DataError, OptionError
 from regard.list_files import list_files
+from regard.text.file_signatures import SIGNATURE_BYTES, check_signature
 from regard.text.gzip_io import inner_suffix, open_decompressed
 from regard.text.line import skip_reason
 from regard.text.line_reader import LineReader
+from regard.text.path_arguments import PathLike, to_paths
 from regard.text.skip_counts import SkipCounts
 from regard.text.table_column import TABLE_SUFFIXES
 
-FORMATS = "plain text, FILE.jsonl, FILE.csv, FILE.tsv, or a folder of such files"
+FORMATS = "plain text, FILE.jsonl, FILE.csv, FILE.tsv, FILE.parquet, or a folder of such files"
 _HAS_FIELDS = (".jsonl", ".ndjson", *TABLE_SUFFIXES)
 _UNSUPPORTED_FORMATS = {
-    (".json", ".parquet", ".arrow"): "write one object per line, FILE.jsonl",
+    (".json", ".arrow"): "write one object per line, FILE.jsonl",
+    (".xls", ".xlsx", ".ods"): "save it as comma-separated values, FILE.csv",
     (".pdf", ".doc", ".docx", ".odt", ".epub", ".html", ".htm"): "save it as plain text",
     (".zip", ".tar", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"): "unpack it, or compress a file with gzip instead",
 }
@@ -59,11 +62,14 @@ class SkippedDocument:
 DocumentOrSkipped: TypeAlias = Document | SkippedDocument
 
 
-def read_documents(paths: Sequence[Path], *, field: str = "text", lines: bool = False) -> Iterator[DocumentOrSkipped]:
+def read_documents(
+    paths: PathLike | Sequence[PathLike], *, field: str = "text", lines: bool = False
+) -> Iterator[DocumentOrSkipped]:
     """Read the documents of all files and folders, in order.
 
     Raises OptionError for an unsupported format, DataError for a file that is missing or cannot be read.
     """
+    paths = to_paths(paths)
     for path in paths:
         _check_format(path)
     for path in paths:
@@ -128,6 +134,7 @@ def _read_file(file: Path, *, in_folder: bool) -> DocumentOrSkipped:
     try:
         with open_decompressed(file) as stream:
             content = stream.read()
+        check_signature(content[:SIGNATURE_BYTES], str(file), expected="plain text in UTF-8")
         text = content.removeprefix(_MARK).decode("utf-8")
         problem = "a file contains zero bytes, and is no text" if "\0" in text else None
         problem = problem or (None if text.strip() else "the text is blank")

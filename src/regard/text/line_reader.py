@@ -13,17 +13,27 @@ import os
 import stat
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, final
 
 from regard.errors import DataError, OptionError
+from regard.text.file_signatures import SIGNATURE_BYTES, check_signature
 from regard.text.gzip_io import GZIP_MAGIC, inner_suffix, open_raw
 from regard.text.line import MAX_LINE_BYTES, Line
+from regard.text.lookahead import Lookahead
+from regard.text.parquet_rows import read_parquet
 from regard.text.pipe_reader import PipeReader
-from regard.text.table_column import TABLE_SUFFIXES, describe_columns, describe_first_row, is_blank, read_column
-from regard.text.table_rows import Row, split_csv, split_tsv
+from regard.text.table_column import (
+    PARQUET_SUFFIX,
+    TABLE_SUFFIXES,
+    describe_text_column,
+    find_text_column,
+    is_blank,
+    read_column,
+)
+from regard.text.table_rows import Row, split_rows
 from regard.text.tokenizer import is_unicode
 
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
@@ -35,8 +45,8 @@ class LineReader:
     """Reads a file (``-`` is standard input) line by line; gzip is recognised by its first bytes.
 
     ``field`` names the field that holds the text in JSON lines, or its column if the path is that of a table (.csv,
-    .tsv), where a row is a text; with None each line is a text, a blank one an empty text. ``name`` is the file's name
-    in messages; None takes the path. Raises DataError for a file that cannot be read or is empty.
+    .tsv, .parquet), where a row is a text; with None each line is a text, a blank one an empty text. ``name`` is the
+    file's name in messages; None takes the path. Raises DataError for a file that cannot be read or is empty.
     """
 
     def __init__(self, path: Path | str, *, field: str | None = None, name: str | None = None) -> None:
@@ -58,48 +68,69 @@ class LineReader:
 
     def _detect_format(self) -> None:
         """Check the first bytes: refuse an empty file and UTF-16, recognise gzip."""
-        start = self._raw.peek(2)[:2]
+        start = self._raw.peek(SIGNATURE_BYTES)[:SIGNATURE_BYTES]
         if not start:
             do = "give a text in quotes, or a file (--data FILE)" if self.name == _STANDARD_INPUT else "check the path"
             raise DataError(f"{self.name} is empty", expected="one text per line", got="0 bytes", do=do)
-        if start in (b"\xff\xfe", b"\xfe\xff"):
+        if self._suffix == PARQUET_SUFFIX:
+            self._check_parquet(start)
+            return
+        check_signature(start, self.name, expected="one text per line, or a table")
+        if start.startswith((b"\xff\xfe", b"\xfe\xff")):
             raise DataError(
                 f"{self.name} is not UTF-8",
                 expected="text in UTF-8",
                 got="a UTF-16 byte order mark",
                 do="convert it: iconv -f UTF-16 -t UTF-8",
             )
-        if start == GZIP_MAGIC:
+        if start.startswith(GZIP_MAGIC):
             self._stream = gzip.GzipFile(fileobj=self._raw)
 
-    def check_field(self) -> None:
-        """Raise OptionError if the file has the suffix of JSON or of a table, and ``field`` is None."""
-        if self.field is not None:
-            return
-        if self._suffix in _JSON_SUFFIXES:
-            raise OptionError(
-                f"{self.name} holds JSON, and the field of the text is not named",
-                expected='field="..." (--field NAME)',
-                got=f"no field; the first line has {_describe_fields(self._first_line())}",
-                do="name the field that holds the text",
-            )
-        if self._suffix in TABLE_SUFFIXES:
-            header = self._first_row() or Row((), self.name)
-            raise OptionError(
-                f"{self.name} is a table, and the column of the text is not named",
-                expected='field="..." (--field NAME)',
-                got=f"no column; the first line has {describe_columns(header)}",
-                do="name the column that holds the text, or give its number from 1; "
-                "if each line is a text, let the name of the file end in .txt",
+    def _check_parquet(self, start: bytes) -> None:
+        """Raise DataError unless the file can be read as Parquet, which begins at its end."""
+        if self._pipe is not None or not start.startswith(b"PAR1"):
+            raise DataError(
+                f"{self.name} cannot be read as Parquet",
+                expected="a Parquet file, which is compressed in itself",
+                got="a pipe" if self._pipe is not None else f"a file that begins with {start[:4]!r}",
+                do="give the file itself, or let its name end in the suffix of its format",
             )
 
-    def describe_first_row(self) -> str | None:
-        """Say whether the first row of a table is a text, if its column is given by number; None for other input."""
-        if self.field is None or self._suffix not in TABLE_SUFFIXES or self._pipe is not None:
+    def choose_field(self) -> str | None:
+        """Choose the field or column of the text if ``field`` is None and the file has the suffix of JSON or a table.
+
+        Returns what was guessed, for a report, also whether the first row of a table is a text; None without a guess.
+        Raises OptionError for a pipe, which cannot be read twice, DataError if it is ambiguous.
+        """
+        is_json = self._suffix in _JSON_SUFFIXES
+        if not (is_json or self._suffix in TABLE_SUFFIXES) or (is_json and self.field is not None):
+            return None
+        if self._pipe is not None:
+            self._check_field_of_pipe()
             return None
         with closing(LineReader(self._path, name=self.name)) as again:
-            first = again._first_row()
-        return None if first is None else describe_first_row(first, self.field, self.name)
+            rows = Lookahead(field_rows(again) if is_json else again.rows(), Row.size)
+            first = next((row for row in rows if not is_blank(row)), None)
+            if first is None:
+                return None
+            found = find_text_column(first, rows, self.field, self.name)
+        if self.field is None:
+            name = first.cells[found.place].strip()
+            is_unique = [cell.strip().lower() for cell in first.cells].count(name.lower()) == 1
+            self.field = name if found.has_header and name and is_unique else str(found.place + 1)
+            if is_json:
+                return f"{self.name}: the field of the text is {name!r}"
+        return describe_text_column(first, found, self.name) if found.is_guess else None
+
+    def _check_field_of_pipe(self) -> None:
+        if self.field is None:
+            kind = "JSON" if self._suffix in _JSON_SUFFIXES else "a table"
+            raise OptionError(
+                f"{self.name} is a pipe with {kind}, and the field or column of the text is not named",
+                expected='field="..." (--field NAME)',
+                got="no field",
+                do="name the field or column that holds the text, or give a file",
+            )
 
     def close(self) -> None:
         """Close the file; leave standard input open."""
@@ -134,12 +165,10 @@ class LineReader:
         return self._lines(self.field)
 
     def rows(self) -> Iterator[Row]:
-        """Split the file into the rows of a table: with quotes if it is a .csv, else at tabs."""
-        lines = self._lines(None)
-        return split_csv(lines) if self._suffix == ".csv" else split_tsv(lines)
-
-    def _first_row(self) -> Row | None:
-        return next((row for row in self.rows() if not is_blank(row)), None)
+        """Split the file into the rows of a table: Parquet by its suffix, with quotes if it is a .csv, else at tabs."""
+        if self._suffix == PARQUET_SUFFIX:
+            return read_parquet(Path(self._path), self.name)
+        return split_rows(self._lines(None), quoted=self._suffix == ".csv")
 
     def _lines(self, field: str | None) -> Iterator[Line]:
         """The lines of the file, each with its text, which is in a ``field`` of JSON if there is one."""
@@ -184,9 +213,6 @@ class LineReader:
             ) from error
         self._bytes_read += len(raw)
         return raw
-
-    def _first_line(self) -> bytes:
-        return self._read_line(0)
 
 
 def lines_from_arguments(texts: Sequence[str]) -> Iterator[Line]:
@@ -278,12 +304,21 @@ def _extract_field(line: str, name: str, field: str) -> str:
     return text
 
 
-def _describe_fields(raw: bytes) -> str:
-    try:
-        record = json.loads(raw)
-    except (ValueError, RecursionError):
-        return "no JSON object"
-    return f"the fields {_join_keys(record)}" if isinstance(record, dict) else "no JSON object"
+def field_rows(lines: Iterable[Line]) -> Iterator[Row]:
+    """The strings of JSON lines as rows of a table: the names of the first object's fields, then the cells of each."""
+    names: list[str] | None = None
+    for line in lines:
+        try:
+            record = json.loads(line.text)
+        except (ValueError, RecursionError):
+            continue
+        if not isinstance(record, dict):
+            continue
+        if names is None:
+            names = [name for name, value in record.items() if isinstance(value, str)]
+            yield Row(names, line.name, number=line.number, is_names=True)
+        values = [record.get(name) for name in names]
+        yield Row([value if isinstance(value, str) else "" for value in values], line.name, raw=line.raw)
 
 
 def _join_keys(record: dict[str, object]) -> str:

@@ -12,10 +12,14 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, final
 
 from regard.errors import DataError
+from regard.text.column_kinds import Column, ColumnKind, describe_columns, judge_columns
 from regard.text.line import Line
-from regard.text.table_rows import Row
+from regard.text.lookahead import Lookahead
+from regard.text.table_heading import has_heading
+from regard.text.table_rows import Row, read_ahead
 
-TABLE_SUFFIXES = (".csv", ".tsv", ".tab")
+PARQUET_SUFFIX = ".parquet"
+TABLE_SUFFIXES = (".csv", ".tsv", ".tab", PARQUET_SUFFIX)
 
 TEXT_NAMES = (
     "text", "sentence", "content", "review", "document", "comment", "message", "tweet", "question", "body", "source",
@@ -27,18 +31,19 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 def read_column(rows: Iterator[Row], column: str, name: str) -> Iterator[Line]:
     """Yield the text of ``column`` in each row but the header; rows without any cell, blank lines, are left out.
 
-    ``column`` is a name in the first row, or a number from 1; with a number the first row is a text too, unless its
-    cell is a usual name of a column of texts. The number of a text is that of its first line. Raises DataError if the
-    table ``name`` lacks the column.
+    ``column`` is a name in the first row, or a number from 1; with a number the rows tell whether the first is a text
+    or has the names of the columns. The number of a text is that of its first line. Raises DataError if the table
+    ``name`` lacks the column.
     """
-    found: _Column | None = None
+    found: TextColumn | None = None
     before: list[bytes] = []  # a change of the header is a change of the first text
-    for row in rows:
+    ahead = Lookahead(rows, Row.size)
+    for row in ahead:
         before.append(row.raw)
         if is_blank(row):
             continue
         if found is None:
-            found = _find_column(row, column, name)
+            found = find_text_column(row, ahead, column, name)
             if found.has_header:
                 continue
         raw, place = b"".join(before), found.place
@@ -61,46 +66,96 @@ def find_name(names: Sequence[str], usual: Sequence[str]) -> int | None:
     return next((lowered.index(name) for name in usual if name in lowered), None)
 
 
+def find_column(
+    header: Sequence[str], column: str | int, name: str, *, do: str = "columns=(1, 2) (--columns 1,2)"
+) -> int:
+    """Find the index of a column by its name, by its name in other case, or by its number from 1.
+
+    Raises DataError if the first row of the table ``name`` lacks it; ``do`` says how to give a number.
+    """
+    if isinstance(column, int):
+        return column - 1
+    names, column = [cell.strip() for cell in header], column.strip()
+    for candidates, wanted in ((names, column), ([one.lower() for one in names], column.lower())):
+        if wanted in candidates:
+            return candidates.index(wanted)
+    raise DataError(
+        f"{name} has no column {column!r}",
+        expected=f"{column!r} in the first line, or a number from 1 to {len(names)}",
+        got=_join_names(names),
+        do=f"check the name of the column, or give its number: {do}",
+    )
+
+
+def is_column(one: object) -> bool:
+    """Whether a value can name a column: a name, or a number from 1."""
+    if isinstance(one, str):
+        return bool(one.strip())
+    return isinstance(one, int) and not isinstance(one, bool) and one >= 1
+
+
 @final
-class _Column(NamedTuple):
-    """The index of a column; whether the first row is a header; and whether that is a guess."""
+class TextColumn(NamedTuple):
+    """The index of a column of texts; whether the first row is a header; whether that, or the column, is a guess."""
 
     place: int
     has_header: bool
     is_guess: bool = False
 
 
-def _find_column(first: Row, column: str, name: str) -> _Column:
-    """Find the column by its name, by its name in other case, or by its number, where a header is a guess."""
+def find_text_column(first: Row, rows: Lookahead[Row], column: str | None, name: str) -> TextColumn:
+    """Find the column of the text by its name, or by its number, where the rows tell whether the first is a header.
+
+    Without a ``column`` it is the one of a usual name, or the only one that holds texts. Raises DataError if the table
+    ``name`` lacks it, or if it is ambiguous.
+    """
     if first.problem is not None:
-        raise first.error or _row_error(first, column, first.problem)
-    names, column = [cell.strip() for cell in first.cells], column.strip()
-    for candidates, wanted in ((names, column), ([one.lower() for one in names], column.lower())):
-        if wanted in candidates:
-            return _Column(candidates.index(wanted), has_header=True)
-    if _NUMBER.fullmatch(column) and 1 <= int(column) <= len(names):
+        raise first.error or _row_error(first, column or TEXT_NAMES[0], first.problem)
+    if column is None:
+        return _guess_column(first, rows, name)
+    names = [cell.strip().lower() for cell in first.cells]
+    if column.strip().lower() not in names and _NUMBER.fullmatch(column.strip()) and 1 <= int(column) <= len(names):
         place = int(column) - 1
-        return _Column(place, find_name([names[place]], TEXT_NAMES) is not None, is_guess=True)
+        has_header = first.is_names or find_name([names[place]], TEXT_NAMES) is not None
+        return TextColumn(place, has_header or has_heading(read_ahead(first, rows)), not first.is_names)
+    return TextColumn(find_column(first.cells, column, name, do='field="1" (--field 1)'), has_header=True)
+
+
+def _guess_column(first: Row, rows: Lookahead[Row], name: str) -> TextColumn:
+    cells = read_ahead(first, rows)
+    has_header = first.is_names or has_heading(cells)
+    columns = judge_columns(cells[1:] if has_header and len(cells) > 1 else cells)
+    place = find_text_name(first.cells, columns)
+    if place is not None:
+        return TextColumn(place, has_header=True, is_guess=True)
+    texts = [place for place, column in enumerate(columns) if column.kind is ColumnKind.TEXTS]
+    texts = texts or [place for place, column in enumerate(columns) if column.is_text]
+    if len(texts) == 1 and texts[0] < len(first.cells):
+        return TextColumn(texts[0], has_header, is_guess=True)
     raise DataError(
-        f"{name} has no column {column!r}",
-        expected=f"{column!r} in the first line, or a number from 1 to {len(names)}",
-        got=describe_columns(first),
-        do="check the name of the column, or give its number (--field)",
+        f"it is ambiguous which column of {name} holds the text",
+        expected='a column named "text" or similarly, or just one column of texts',
+        got=describe_columns(first.cells, columns),
+        do='name the column, or give its number from 1: field="..." (--field NAME); if each line is a text, let the '
+        "name of the file end in .txt",
     )
 
 
-def describe_first_row(first: Row, column: str, name: str) -> str | None:
-    """Say whether the first row is a text, which is a guess where the column is given by its number; else None."""
-    found = _find_column(first, column, name)
-    if not found.is_guess:
-        return None
+def find_text_name(names: Sequence[str], columns: Sequence[Column]) -> int | None:
+    """Find the index of the column with a usual name of texts, best of those that hold texts; None if there is none."""
+    of_texts = [name if place < len(columns) and columns[place].is_text else "" for place, name in enumerate(names)]
+    found = find_name(of_texts, TEXT_NAMES)
+    return find_name(names, TEXT_NAMES) if found is None else found
+
+
+def describe_text_column(first: Row, found: TextColumn, name: str) -> str:
+    """Say which column is read, and whether the first row is a text."""
     cell = repr(first.cells[found.place].strip()[:30])
     return f"{name}: {cell}, in the first row, is {'the name of the column' if found.has_header else 'a text'}"
 
 
-def describe_columns(header: Row) -> str:
-    """Name the columns of a table, for messages."""
-    return ", ".join(repr(cell.strip()[:30]) for cell in header.cells[:8]) or "none"
+def _join_names(names: Sequence[str]) -> str:
+    return ", ".join(repr(name.strip()[:30]) for name in names[:8]) or "none"
 
 
 def _row_error(row: Row, column: str, reason: str) -> DataError:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple, final
 
 from regard.errors import DataError
-from regard.text.csv_dialect import allow_long_cells, find_separator
+from regard.text.csv_dialect import allow_long_cells, find_separator, named_separator
 from regard.text.line import MAX_LINE_BYTES, Line, skip_reason
+from regard.text.lookahead import Lookahead
 
 _MAX_BYTES_AGAIN = 2**26
 """Bytes of a file that are read again after rows that are not valid, so that time is linear in hostile files too."""
@@ -28,6 +30,38 @@ class Row(NamedTuple):
     number: int = 1
     raw: bytes = b""
     error: DataError | None = None
+    is_names: bool = False
+    """Whether the format says that the row has the names of the columns, as Parquet does."""
+
+    def size(self) -> int:
+        """Bytes of the row."""
+        return len(self.raw)
+
+
+def read_ahead(first: Row, rows: Lookahead[Row]) -> list[Sequence[str]]:
+    """The cells of the first row of a table, and of the usable rows after it, which tell what the columns hold."""
+    after = [row.cells for row in rows.peek() if row.problem is None and any(cell.strip() for cell in row.cells)]
+    return [first.cells, *after]
+
+
+def split_rows(lines: Iterable[Line], *, quoted: bool) -> Iterator[Row]:
+    """Split the lines of a table into rows: with quotes (``split_csv``), or at tabs (``split_tsv``).
+
+    A first line ``sep=;``, as Excel writes it, names the separator and is no row. Its bytes belong to the first row.
+    """
+    source = iter(lines)
+    first = next(source, None)
+    if first is None:
+        return
+    separator = named_separator(_text(first))
+    if separator is None:
+        source = chain([first], source)
+    is_csv = quoted or separator not in (None, "\t")
+    rows = split_csv(source, separator) if is_csv else split_tsv(source)
+    before = b"" if separator is None else first.raw
+    for row in rows:
+        yield row._replace(raw=before + row.raw) if before else row
+        before = b""
 
 
 def split_tsv(lines: Iterable[Line]) -> Iterator[Row]:
@@ -37,10 +71,10 @@ def split_tsv(lines: Iterable[Line]) -> Iterator[Row]:
         yield Row(line.text.split("\t") if line.text else [], line.name, problem, line.number, line.raw, line.problem)
 
 
-def split_csv(lines: Iterable[Line]) -> Iterator[Row]:
+def split_csv(lines: Iterable[Line], separator: str | None = None) -> Iterator[Row]:
     """Split the lines of a CSV file into rows; a quoted cell may have several lines.
 
-    The separator follows from the first line (``find_separator``). A row that is not valid is taken
+    Without a ``separator`` it follows from the first line (``find_separator``). A row that is not valid is taken
     for a stray quote in its first line: the next row begins with the next line. Lines are read again for this up to
     ``_MAX_BYTES_AGAIN``; after that, all lines of such a row are left out, and counted in its problem.
     """
@@ -49,7 +83,7 @@ def split_csv(lines: Iterable[Line]) -> Iterator[Row]:
     first = next(source, None)
     if first is None:
         return
-    separator = find_separator(_text(first))
+    separator = separator or find_separator(_text(first))
     waiting, read, left = deque([first]), list[Line](), _MAX_BYTES_AGAIN
 
     def texts() -> Iterator[str]:

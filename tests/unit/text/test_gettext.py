@@ -3,6 +3,7 @@
 import gettext
 import io
 import struct
+import tracemalloc
 
 import pytest
 from babel.messages.mofile import write_mo
@@ -10,7 +11,8 @@ from babel.messages.pofile import read_po
 
 from pair_files import read, write
 from regard.errors import DataError
-from regard.text.pairs import PairCounts, PairFormat, read_pairs
+from regard.text.line import MAX_LINE_BYTES
+from regard.text.pairs import Pair, PairCounts, PairFormat, read_pairs
 
 PO = """msgid ""
 msgstr ""
@@ -333,3 +335,62 @@ def test_missing_plural_header_defaults_to_the_language(tmp_path):
 def test_error_names_the_unreadable_line(tmp_path):
     with pytest.raises(DataError, match=r"line 3(.|\n)*msgcat"):
         read(write(tmp_path / "a.po", 'msgid "a"\nmsgstr "b"\n???\n'))
+
+
+# Plural forms without a header, and huge entries
+
+FORMS = 'msgid "Open"\nmsgstr "Atverti"\n\nmsgid "%d file"\nmsgid_plural "%d files"\n' + "".join(
+    f'msgstr[{number}] "{form}"\n' for number, form in enumerate(("%d failas", "%d failai", "%d fail\u0173"))
+)
+
+
+def test_plural_forms_without_a_header(tmp_path):
+    """msgfmt takes the file. The name of the language gives the rule; without it nobody knows which form is for one."""
+    assert read(write(tmp_path / "lt.po", FORMS)) == (
+        [("Open", "Atverti"), ("%d file", "%d failas"), ("%d files", "%d failai"), ("%d files", "%d fail\u0173")], []
+    )  # fmt: skip
+    pairs, reasons = read(write(tmp_path / "app.po", FORMS))
+    assert pairs == [("Open", "Atverti")]
+    assert reasons == ["the entry has more plural forms than the 2 of its file (Plural-Forms)"]
+    two = FORMS.replace('msgstr[2] "%d fail\u0173"\n', "")
+    assert read(write(tmp_path / "app.po", two))[0][1:] == [("%d file", "%d failas"), ("%d files", "%d failai")]
+
+
+def test_more_plural_forms_than_the_header_names(tmp_path):
+    head = 'msgid ""\nmsgstr ""\n"Plural-Forms: nplurals=2; plural=(n != 1);\\n"\n\n'
+    pairs, reasons = read(write(tmp_path / "a.po", head + FORMS))
+    assert pairs == [("Open", "Atverti")]
+    assert reasons == ["the entry has more plural forms than the 2 of its file (Plural-Forms)"]
+    pairs, reasons = read(write(tmp_path / "b.po", head.replace("nplurals=2", "nplurals=4") + FORMS))
+    assert reasons == ["the entry is not translated"]
+
+
+@pytest.mark.parametrize(("lines", "suffix"), [(1, ".gz"), (2**13, "")])
+def test_a_huge_entry_is_skipped_with_bounded_memory(tmp_path, lines, suffix):
+    size = 4 * MAX_LINE_BYTES // lines
+    big = 'msgid "big"\nmsgstr ""\n' + f'"{"x" * (size - 3)}"\n' * lines
+    content = f'{FORMS}\n{big}\n#, fuzzy\nmsgid "Almost"\nmsgstr "x"\n\nmsgid "Last"\nmsgstr "Galas"\n'
+    path = write(tmp_path / f"lt.po{suffix}", content)
+    del content, big
+    tracemalloc.start()
+    try:
+        entries = list(read_pairs([path]))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [one.source for one in entries if isinstance(one, Pair)] == [
+        "Open", "%d file", "%d files", "%d files", "Last"
+    ]  # fmt: skip
+    assert [(one.reason, one.place) for one in entries if not isinstance(one, Pair)] == [
+        ("the entry is fuzzy", f"line {9 + lines + 5} of {path}"),
+        ("the entry is longer than 16,777,216 bytes", f"line 10 of {path}"),
+    ]
+    assert peak < 4 * MAX_LINE_BYTES
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_huge_message_of_a_compiled_catalogue_is_skipped(tmp_path, suffix):
+    rows = [("", "Language: fr\n"), ("Enter", "Entr\u00e9e"), ("big", "x" * (MAX_LINE_BYTES + 1)), ("Open", "Ouvrir")]
+    pairs, reasons = read(write(tmp_path / f"fr.mo{suffix}", compile_mo(rows)))
+    assert pairs == [("Enter", "Entr\u00e9e"), ("Open", "Ouvrir")]
+    assert reasons == ["the entry is longer than 16,777,216 bytes"]

@@ -215,11 +215,12 @@ def test_skipped_entries_are_counted_by_reason(tmp_path):
     path = write(tmp_path / "a.tsv", "a\tx\n" + "\ty\n" * 7 + "b\t\n")
     said = []
     assert len(read_and_report_labelled([path], LabelFormat(), said.append)) == 1
+    assert said.pop(0) == f"{path}: text from column 1, label from column 2; the first row is a text"
     assert said[0].startswith("skipped 7 because the text is empty: line 2 of ")
     assert said[0].endswith("and 2 more")
     assert said[1] == f"skipped 1 because there is no label: line 9 of {path}"
     with pytest.raises(DataError, match="no usable text"):
-        read_and_report_labelled([write(tmp_path / "b.tsv", "\ty\n")], LabelFormat(), said.append)
+        read_and_report_labelled([write(tmp_path / "b.tsv", "\ty\n")], LabelFormat((1, 2)), said.append)
 
 
 def test_matrix_of_labels():

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias, final
 
 from regard.errors import DataError, OptionError, short_repr
-from regard.text.table_column import TEXT_NAMES, find_name
+from regard.text.column_kinds import Column, ColumnKind, describe_columns, judge_columns
+from regard.text.lookahead import Lookahead
+from regard.text.table_column import TEXT_NAMES, find_column, find_name, find_text_name, is_column
+from regard.text.table_heading import has_heading
+from regard.text.table_rows import Row, read_ahead
 
 Columns: TypeAlias = tuple[str | int, str | int]
 """Columns of text and label: names, or numbers from 1."""
@@ -15,12 +19,13 @@ LABEL_NAMES = (
     "label", "labels", "class", "category", "categories", "target", "sentiment", "topic", "intent", "tags", "stars",
 )  # fmt: skip
 """Names by which the column of the label is found, the usual one first."""
+_LABEL_KINDS = (ColumnKind.LABELS, ColumnKind.NUMBERS, ColumnKind.IDENTIFIERS)
 
 
 def check_columns(columns: object, names: tuple[str, str]) -> None:
     """Raise OptionError unless ``columns`` are None, or two different ones; ``names`` are their usual names."""
     listed = columns if isinstance(columns, tuple) else ()
-    valid = len(listed) == 2 and listed[0] != listed[1] and all(map(_is_column, listed))
+    valid = len(listed) == 2 and listed[0] != listed[1] and all(map(is_column, listed))
     if columns is not None and not valid:
         first, second = names
         raise OptionError(
@@ -32,49 +37,75 @@ def check_columns(columns: object, names: tuple[str, str]) -> None:
         )
 
 
-def find_columns(first: Sequence[str], columns: Columns | None, place: str) -> tuple[tuple[int, int], bool]:
-    """Find the indices of text and label, from 0, and whether the first row of the table is a header.
+@final
+class LabelColumns(NamedTuple):
+    """The indices of the columns of text and label; whether the first row is a heading; and whether that is a guess."""
 
-    Raises DataError if the header lacks a column, or if it is ambiguous which columns are meant.
+    text: int
+    label: int
+    is_heading: bool
+    is_guess: bool = True
+
+
+def find_columns(first: Row, rows: Lookahead[Row], columns: Columns | None, name: str) -> LabelColumns:
+    """Find the columns of text and label by the first rows of the table ``name``, unless ``columns`` are given.
+
+    They are found by their names, else by what they hold. Raises DataError if the header lacks a column, or if it is
+    ambiguous which columns are meant.
     """
-    if columns is not None and all(isinstance(one, int) for one in columns):
-        text, label = (int(one) - 1 for one in columns)
-        return (text, label), _is_header(first, text, label)
+    cells = read_ahead(first, rows)
     if columns is not None:
-        text, label = (_find_column(first, one, place) for one in columns)
-        return (text, label), True
-    found = find_name(first, TEXT_NAMES), find_name(first, LABEL_NAMES)
-    if found[0] is not None and found[1] is not None:
-        return (found[0], found[1]), True
-    if found == (None, None) and len(first) == 2:
-        return (0, 1), False
-    raise DataError(
-        f"it is ambiguous which columns of {place} hold the text and the label",
-        expected='columns named "text" and "label", or two columns without names, the text first',
-        got=f"{len(first)} columns: " + ", ".join(repr(cell[:30]) for cell in first[:8]),
+        text, label = (find_column(first.cells, one, name) for one in columns)
+        if any(isinstance(one, str) for one in columns):
+            return LabelColumns(text, label, is_heading=True, is_guess=False)
+        is_named = first.is_names or _is_header(first.cells, text, label)
+        return LabelColumns(text, label, is_named or has_heading(cells), is_guess=not is_named)
+    is_heading = first.is_names or has_heading(cells)
+    judged = judge_columns(cells[1:] if is_heading and len(cells) > 1 else cells)
+    named = find_text_name(first.cells, judged), find_name(first.cells, LABEL_NAMES)
+    if named[0] is not None and named[1] is not None and named[0] != named[1]:
+        return LabelColumns(named[0], named[1], is_heading=True, is_guess=False)
+    found = _guess_columns(first.cells, judged, named)
+    if found is None:
+        raise _ambiguous_error(first.cells, judged, name)
+    return LabelColumns(*found, is_heading=is_heading or named != (None, None))
+
+
+def _guess_columns(
+    first: Sequence[str], judged: Sequence[Column], named: tuple[int | None, int | None]
+) -> tuple[int, int] | None:
+    """Guess the columns by what they hold: one of texts and one of labels; None if there are not just these."""
+    places = [place for place in range(len(first)) if place < len(judged)]
+    texts = [place for place in places if judged[place].kind is ColumnKind.TEXTS]
+    labels = [place for place in places if judged[place].repeats and judged[place].kind in _LABEL_KINDS]
+    texts = texts if named[0] is None else [named[0]]
+    labels = labels if named[1] is None else [named[1]]
+    if len(texts) == len(labels) == 1 and texts != labels and judged[texts[0]].is_text:
+        return texts[0], labels[0]
+    # Of two columns without repeated labels, as in the first rows of many files, the text is the first by custom.
+    is_plain = len(first) == len(places) == 2 and named == (None, None)
+    is_plain = is_plain and (judged[0].is_text or judged[0].kind is ColumnKind.BLANK)
+    return (0, 1) if is_plain and judged[1].kind in (*_LABEL_KINDS, ColumnKind.TEXTS) else None
+
+
+def describe_label_columns(found: LabelColumns, first: Sequence[str], name: str) -> str:
+    """Say which columns are read, and what the first row is taken for."""
+    sides = [
+        f"{side} from column {place + 1}"
+        + (f" ({first[place].strip()[:30]!r})" if found.is_heading and place < len(first) else "")
+        for side, place in (("text", found.text), ("label", found.label))
+    ]
+    row = "has the names of the columns" if found.is_heading else "is a text"
+    return f"{name}: {', '.join(sides)}; the first row {row}"
+
+
+def _ambiguous_error(first: Sequence[str], judged: Sequence[Column], name: str) -> DataError:
+    return DataError(
+        f"it is ambiguous which columns of {name} hold the text and the label",
+        expected='columns named "text" and "label", or just one column of texts and one of labels',
+        got=f"{len(first)} columns: {describe_columns(first, judged)}",
         do="name the two, the text first, or give their numbers: columns=(2, 1) (--columns NAME,NAME or --columns 2,1)",
     )
-
-
-def _find_column(header: Sequence[str], column: str | int, place: str) -> int:
-    if isinstance(column, int):
-        return column - 1
-    names = [name.strip() for name in header]
-    for candidates, wanted in ((names, column), ([name.lower() for name in names], column.lower())):
-        if wanted in candidates:
-            return candidates.index(wanted)
-    raise DataError(
-        f"{place} has no column {column!r}",
-        expected=f"a header with {column!r}",
-        got=", ".join(repr(name[:30]) for name in names[:8]),
-        do="check the name of the column, or give its number: columns=(1, 2) (--columns 1,2)",
-    )
-
-
-def _is_column(one: object) -> bool:
-    if isinstance(one, str):
-        return bool(one.strip())
-    return isinstance(one, int) and not isinstance(one, bool) and one >= 1
 
 
 def _is_header(first: Sequence[str], text: int, label: int) -> bool:

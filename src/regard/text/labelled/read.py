@@ -14,13 +14,14 @@ from regard.text.labelled.folders import read_folder
 from regard.text.labelled.json_lines import read_json_lines
 from regard.text.labelled.labelled_text import LabelledOrSkipped, LabelledText
 from regard.text.labelled.tables import read_table
+from regard.text.path_arguments import PathLike, to_paths
 from regard.text.skip_counts import SkipCounts
 from regard.text.table_column import TABLE_SUFFIXES
 
 JSON_SUFFIXES = (".jsonl", ".ndjson")
-FORMATS = "FILE.csv, FILE.tsv, FILE.jsonl, or a folder with one folder of texts per label"
+FORMATS = "FILE.csv, FILE.tsv, FILE.parquet, FILE.jsonl, or a folder with one folder of texts per label"
 _UNSUPPORTED_FORMATS = {
-    (".xls", ".xlsx", ".ods", ".parquet"): "save it as comma-separated values, FILE.csv",
+    (".xls", ".xlsx", ".ods"): "save it as comma-separated values, FILE.csv",
     (".json",): "write one object per line, FILE.jsonl",
     (".zip", ".tar", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"): "unpack it, or compress a table with gzip instead",
 }
@@ -47,11 +48,17 @@ class LabelFormat:
         check_columns(self.columns, ("text", "label"))
 
 
-def read_labelled(paths: Sequence[Path], where: LabelFormat = LabelFormat()) -> Iterator[LabelledOrSkipped]:
-    """Read the texts of all files in order.
+def read_labelled(
+    paths: PathLike | Sequence[PathLike],
+    where: LabelFormat = LabelFormat(),
+    *,
+    say: Callable[[str], None] | None = None,
+) -> Iterator[LabelledOrSkipped]:
+    """Read the texts of all files in order; columns of a table that are a guess are reported to ``say``.
 
     Raises OptionError for an unknown format, DataError for a missing file, and the errors of the formats.
     """
+    paths = to_paths(paths)
     for path in paths:
         _check_format(path)
     split = where.labels != "one"
@@ -59,7 +66,7 @@ def read_labelled(paths: Sequence[Path], where: LabelFormat = LabelFormat()) -> 
         if path.is_dir():
             yield from read_folder(path, split=split)
         elif inner_suffix(path) in TABLE_SUFFIXES:
-            yield from read_table(path, columns=where.columns, split=split)
+            yield from read_table(path, columns=where.columns, split=split, say=say)
         else:
             yield from read_json_lines(path, columns=where.columns, split=split)
 
@@ -72,7 +79,7 @@ def read_and_report_labelled(
     Raises DataError if there is no text.
     """
     skips, texts = SkipCounts(), []
-    for one in read_labelled(paths, where):
+    for one in read_labelled(paths, where, say=say):
         if isinstance(one, LabelledText):
             texts.append(one)
         else:

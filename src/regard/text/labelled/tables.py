@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
-from regard.text.labelled.columns import Columns, find_columns
+from regard.text.labelled.columns import Columns, LabelColumns, describe_label_columns, find_columns
 from regard.text.labelled.labelled_text import LabelledOrSkipped, SkippedText, labels_of_cell, make_labelled
 from regard.text.line_reader import LineReader
+from regard.text.lookahead import Lookahead
 from regard.text.table_rows import Row
 
 
-def read_table(path: Path, *, columns: Columns | None, split: bool) -> Iterator[LabelledOrSkipped]:
+def read_table(
+    path: Path, *, columns: Columns | None, split: bool, say: Callable[[str], None] | None = None
+) -> Iterator[LabelledOrSkipped]:
     """Read the texts of a table, plain or gzip: see ``LineReader.rows``.
 
-    ``columns`` are those of text and label, by name or by number from 1; None finds them in the header, or takes the
-    first two. ``split`` says whether a cell may hold several labels. Raises DataError if the columns are ambiguous.
+    ``columns`` are those of text and label, by name or by number from 1; None finds them by the header, or by what they
+    hold, and reports a guess to ``say``. ``split`` says whether a cell may hold several labels. Raises DataError if
+    the columns are ambiguous.
     """
-    return _read_rows(read_rows(path), columns, split, str(path))
-
-
-def _read_rows(rows: Iterator[Row], columns: Columns | None, split: bool, name: str) -> Iterator[LabelledOrSkipped]:
-    places: tuple[int, int] | None = None
+    found: LabelColumns | None = None
+    rows = Lookahead(read_rows(path), Row.size)
     for row in rows:
         if row.problem is not None:
             yield SkippedText(row.place, row.problem)
@@ -30,10 +31,13 @@ def _read_rows(rows: Iterator[Row], columns: Columns | None, split: bool, name: 
         if not any(cell.strip() for cell in row.cells):
             yield SkippedText(row.place, "the line is blank")
             continue
-        if places is None:
-            places, is_header = find_columns(row.cells, columns, name)
-            if is_header:
+        if found is None:
+            found = find_columns(row, rows, columns, str(path))
+            if say is not None and found.is_guess:
+                say(describe_label_columns(found, row.cells, str(path)))
+            if found.is_heading:
                 continue
+        places = found.text, found.label
         if len(row.cells) <= max(places):
             yield SkippedText(row.place, f"there are fewer than {max(places) + 1} columns")
             continue

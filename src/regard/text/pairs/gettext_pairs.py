@@ -121,9 +121,15 @@ def _read_language(path: Path) -> str | None:
 
 def _read_pairs(file: CatalogueFile, backwards: bool) -> Iterator[PairOrSkipped]:
     singular = _singular_form(file)
+    declared = file.plurals.forms
     for entry in tuple(file.entries()):  # parse to the end first: a damaged file gives no pairs
         if entry.state:
             yield SkippedPair(entry.place, f"the entry is {entry.state}")
+            continue
+        if len(entry.messages) > 1 and len(entry.forms) > max(1, declared):
+            yield SkippedPair(
+                entry.place, f"the entry has more plural forms than the {declared} of its file (Plural-Forms)"
+            )
             continue
         for message, form in _pair_forms(entry, singular):
             source, target = (form, message) if backwards else (message, form)
@@ -146,7 +152,7 @@ def _pair_forms(entry: CatalogueEntry, singular: int) -> Iterator[tuple[str, str
 
 def _singular_form(file: CatalogueFile) -> int:
     """Index of the plural form for n = 1."""
-    rule = file.plurals[1]
+    rule = file.plurals.expression
     try:
         return int(gettext.c2py(rule)(1))
     except (ValueError, ZeroDivisionError) as error:

@@ -1,21 +1,31 @@
-"""The columns of source and target of a table, and whether its first row is a heading, with the names of the columns.
-
-Columns are named for certain by the languages that are known, or by words such as "source" and "target". Two codes or
-names of languages that were not asked for, and three or more single words, are a guess, which is reported.
-"""
+"""The columns of the sentence and its translation in a table, by the names in its first row or by what they hold."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple, final
+from typing import NamedTuple, TypeAlias, final
 
 from regard.errors import DataError
-from regard.text.pairs.languages import USUAL_SIDE_NAMES, find_sides, find_two_codes, is_kind_of
+from regard.text.column_kinds import Column, ColumnKind, describe_columns, judge_columns
+from regard.text.pairs.languages import (
+    NUMBER_NAMES,
+    USUAL_SIDE_NAMES,
+    find_code,
+    find_sides,
+    find_two_codes,
+    has_language,
+)
+from regard.text.table_column import find_column
+from regard.text.table_heading import has_heading
+
+PairColumns: TypeAlias = tuple[str | int, str | int]
+"""Columns of source and target: names, or numbers from 1."""
 
 _USUAL_NAMES = {word for pair in USUAL_SIDE_NAMES for word in pair}
-_NAME = re.compile(r"[^\W\d][\w-]*")
 _LANGUAGE_CODE = re.compile(r"[a-z]{2,3}([-_]\w+)?", re.IGNORECASE)
+_MAX_SIZE_RATIO = 5
+"""Bytes of one column for each byte of its translation, at most; texts beside their titles have more."""
 
 
 @final
@@ -27,73 +37,154 @@ class Heading(NamedTuple):
     is_guess: bool = False
 
 
+@final
+class _Table:
+    """The first rows of a table, what its columns hold, and the languages that were asked for."""
+
+    def __init__(self, rows: Sequence[Sequence[str]], place: str, source: str | None, target: str | None) -> None:
+        self.cells, self.place, self.source, self.target = rows[0], place, source, target
+        known = [self.is_side_name(cell) or find_code(cell) is not None for cell in self.cells]
+        self.has_heading = has_heading(rows, known)
+        judged = judge_columns(rows[1:] if self.has_heading and len(rows) > 1 else rows)
+        self.columns = [*judged, *[Column(ColumnKind.BLANK)] * (len(self.cells) - len(judged))]
+        self.texts = self._find_texts()
+
+    def is_side_name(self, cell: str) -> bool:
+        """Whether a cell is a usual name of a side or one of the two languages."""
+        languages = [language for language in (self.source, self.target) if language is not None]
+        return cell.strip().lower() in _USUAL_NAMES or any(has_language(cell, language) for language in languages)
+
+    def _find_texts(self) -> list[int]:
+        """Indices of the columns of texts, with those of few short ones if there would not be two."""
+        width = range(len(self.cells))
+        texts = [place for place in width if self.columns[place].kind is ColumnKind.TEXTS]
+        texts = texts if len(texts) >= 2 else [place for place in width if self.columns[place].is_text]
+        # Of two columns, one may be blank: then every row is skipped for that.
+        blank = [place for place in width if self.columns[place].kind is ColumnKind.BLANK]
+        return sorted(texts + blank) if len(width) == 2 else texts
+
+
 def read_heading(
-    cells: Sequence[str], place: str, columns: tuple[int, int] | None, source: str | None, target: str | None
+    rows: Sequence[Sequence[str]],
+    place: str,
+    columns: PairColumns | None,
+    source: str | None,
+    target: str | None,
 ) -> Heading:
-    """Find the columns by the first row, unless ``columns`` are given, and decide whether the row is a heading.
+    """Find the columns by the first rows of a table, unless ``columns`` are given, and whether the first is a heading.
 
-    Raises DataError for a row of three or more names from which the columns do not follow.
+    Raises DataError if the columns do not follow: none is named by a language that was asked for, or there are not
+    just two columns of texts.
     """
-    named, codes = _find_named_columns(cells, source, target), _find_codes(cells, source, target)
-    if columns is None:
-        if named is not None:
-            return Heading(named, is_heading=True)
-        if codes is not None:
-            return Heading(codes, is_heading=True, is_guess=True)
-        if _are_names(cells) or _begins_with_number(cells):
-            raise _ambiguous_error(cells, place)
-        return Heading((1, 2), is_heading=_are_sides(cells, (1, 2), source, target))
-    if _are_sides(cells, columns, source, target) or (named is not None and set(named) == set(columns)):
-        return Heading(columns, is_heading=True)
-    is_guess = _are_names(cells) or (codes is not None and set(codes) == set(columns))
-    return Heading(columns, is_heading=is_guess, is_guess=is_guess)
+    table = _Table(rows, place, source, target)
+    if columns is not None:
+        return _use_columns(table, columns)
+    named = _find_named_columns(table)
+    if named is not None:
+        _check_named_columns(table, named)
+        return Heading(_count_from_1(named), is_heading=True)
+    asked = source is not None or target is not None
+    if asked and table.has_heading:
+        raise _no_language_error(table)
+    codes = None if asked else _find_codes(table)
+    if codes is not None:
+        return Heading(_count_from_1(codes), is_heading=True, is_guess=True)
+    return Heading(_count_from_1(_find_text_columns(table)), is_heading=table.has_heading, is_guess=table.has_heading)
 
 
-def _find_named_columns(cells: Sequence[str], source: str | None, target: str | None) -> tuple[int, int] | None:
-    """Find the columns by the languages or by usual words; None if the row does not name them."""
-    for names in (cells, cells[:2]):
-        found = find_sides(names, source, target)
+def _use_columns(table: _Table, columns: PairColumns) -> Heading:
+    """Take the columns that the user gave; with a name the first row is a heading, else that may be a guess."""
+    chosen = [find_column(table.cells, column, f"the table ({table.place})") for column in columns]
+    numbers = (chosen[0] + 1, chosen[1] + 1)
+    if any(isinstance(one, str) for one in columns):
+        return Heading(numbers, is_heading=True)
+    named, codes = _find_named_columns(table), _find_codes(table)
+    is_certain = max(chosen) < len(table.cells) and all(table.is_side_name(table.cells[one]) for one in chosen)
+    if is_certain or (named is not None and set(named) == set(chosen)):
+        return Heading(numbers, is_heading=True)
+    is_guess = table.has_heading or (codes is not None and set(codes) == set(chosen))
+    return Heading(numbers, is_heading=is_guess, is_guess=is_guess)
+
+
+def _find_named_columns(table: _Table) -> tuple[int, int] | None:
+    """Find the indices of the columns by the languages or by usual words; None if the row does not name them."""
+    every = list(range(len(table.cells)))
+    for places in (table.texts, every, every[:2]):
+        names = [table.cells[place] for place in places]
+        found = find_sides(names, table.source, table.target)
         # If one cell is a known language, the other must look like a language code: it may be a sentence.
-        if found and all(
-            _is_side_name(cells[one], source, target) or _LANGUAGE_CODE.fullmatch(cells[one].strip()) for one in found
+        if found and (
+            table.has_heading
+            or all(table.is_side_name(names[one]) or _LANGUAGE_CODE.fullmatch(names[one].strip()) for one in found)
         ):
-            return found[0] + 1, found[1] + 1
+            return places[found[0]], places[found[1]]
     return None
 
 
-def _find_codes(cells: Sequence[str], source: str | None, target: str | None) -> tuple[int, int] | None:
-    """Find the columns by two codes of languages, if none is known and all cells are names."""
-    is_open = source is None and target is None and all(_NAME.fullmatch(cell.strip()) for cell in cells)
-    codes = find_two_codes(cells) if is_open else None
-    return None if codes is None else (codes[0] + 1, codes[1] + 1)
+def _check_named_columns(table: _Table, named: tuple[int, int]) -> None:
+    """Raise DataError if a name is that of a language, or of the numbers of rows which its column has."""
+    for place in named:
+        column, name = table.columns[place], table.cells[place].strip().lower()
+        if column.is_counter or (name in NUMBER_NAMES and column.kind is ColumnKind.NUMBERS):
+            raise _ambiguous_error(table)
 
 
-def _are_names(cells: Sequence[str]) -> bool:
-    """Whether a row looks like the names of three or more columns: single words, without the marks of a sentence."""
-    return len(cells) >= 3 and all(_NAME.fullmatch(cell.strip()) for cell in cells)
+def _find_codes(table: _Table) -> tuple[int, int] | None:
+    """Find the columns of texts that are named by just two languages, if the first row can be a heading."""
+    if not (table.has_heading or all(map(_is_short_name, table.cells))):
+        return None
+    of_texts = find_two_codes([cell if place in table.texts else "" for place, cell in enumerate(table.cells)])
+    return of_texts or find_two_codes(table.cells)
 
 
-def _begins_with_number(cells: Sequence[str]) -> bool:
-    """Whether the first of three or more columns has a number, such as that of the row, and so no sentence."""
-    return len(cells) >= 3 and cells[0].strip().isdecimal()
+def _is_short_name(cell: str) -> bool:
+    return re.fullmatch(r"[^\W\d][\w-]*", cell.strip()) is not None
 
 
-def _are_sides(cells: Sequence[str], columns: tuple[int, int], source: str | None, target: str | None) -> bool:
-    """Whether both columns have the name of a side."""
-    return max(columns) <= len(cells) and all(_is_side_name(cells[one - 1], source, target) for one in columns)
+def _find_text_columns(table: _Table) -> tuple[int, int]:
+    """The two columns of texts, the source first. Raises DataError unless there are just two alike."""
+    if len(table.texts) != 2:
+        raise _ambiguous_error(table)
+    first, second = table.texts
+    sizes = sorted(table.columns[place].size for place in (first, second))
+    if len(table.cells) > 2 and sizes[1] > _MAX_SIZE_RATIO * sizes[0]:
+        raise _ambiguous_error(table)
+    return first, second
 
 
-def _is_side_name(cell: str, source: str | None, target: str | None) -> bool:
-    """Whether a cell is a usual name of a side or one of the two languages."""
-    languages = [language for language in (source, target) if language is not None]
-    return cell.strip().lower() in _USUAL_NAMES or any(is_kind_of(cell, language) for language in languages)
+def _count_from_1(places: tuple[int, int]) -> tuple[int, int]:
+    return places[0] + 1, places[1] + 1
 
 
-def _ambiguous_error(cells: Sequence[str], place: str) -> DataError:
+def describe_heading(heading: Heading, first: Sequence[str], name: str) -> str:
+    """Say which columns of a table are read, and what its first row is taken for."""
+    sides = [
+        f"{side} from column {number}"
+        + (f" ({first[number - 1].strip()[:30]!r})" if heading.is_heading and number <= len(first) else "")
+        for side, number in zip(("source", "target"), heading.columns, strict=True)
+    ]
+    row = "has the names of the columns" if heading.is_heading else "is a pair"
+    return f"{name}: {', '.join(sides)}; the first row {row}"
+
+
+def _no_language_error(table: _Table) -> DataError:
+    languages = [language for language in (table.source, table.target) if language is not None]
+    missing = [one for one in languages if not any(has_language(cell, one) for cell in table.cells)] or languages
     return DataError(
-        f"it is ambiguous which columns of the table hold the sentence and its translation: {place}",
-        expected='columns named "source" and "target", or by the two languages; or the numbers of the columns',
-        got=", ".join(repr(cell.strip()[:30]) for cell in cells[:8]),
-        do="give the numbers of the two columns, the source first: columns=(2, 3) (--columns 2,3); or the languages, "
-        'if they name the columns: source="en", target="fr" (--source en --target fr)',
+        f"no column is named by {' or '.join(map(repr, missing))}, so it is ambiguous which columns of the table hold "
+        f"the sentence and its translation: {table.place}",
+        expected="columns named by the two languages, or source and target",
+        got=describe_columns(table.cells, table.columns),
+        do="give the two columns, the source first, by number or by name: columns=(1, 2) (--columns 1,2), "
+        "or correct the languages: source, target (--source, --target)",
+    )
+
+
+def _ambiguous_error(table: _Table) -> DataError:
+    return DataError(
+        f"it is ambiguous which columns of the table hold the sentence and its translation: {table.place}",
+        expected='columns named "source" and "target", or by the two languages; or just two columns of texts',
+        got=describe_columns(table.cells, table.columns),
+        do="give the two columns, the source first, by number or by name: columns=(2, 3) (--columns 2,3); or the "
+        'languages, if they name the columns: source="en", target="fr" (--source en --target fr)',
     )

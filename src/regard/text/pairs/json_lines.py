@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from regard.errors import DataError
+from regard.text.column_kinds import judge_columns
 from regard.text.line import skip_reason
 from regard.text.line_reader import LineReader
+from regard.text.lookahead import Lookahead
 from regard.text.pairs.languages import find_sides
 from regard.text.pairs.pair import PairOrSkipped, SkippedPair, make_pair
 from regard.text.tokenizer import is_unicode
@@ -19,15 +21,22 @@ _NESTED_FIELD = "translation"
 
 
 def read_json_lines(
-    path: Path, *, fields: tuple[str, str] | None = None, source: str | None = None, target: str | None = None
+    path: Path,
+    *,
+    fields: tuple[str, str] | None = None,
+    source: str | None = None,
+    target: str | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> Iterator[PairOrSkipped]:
     """Read the pairs of a file, plain or gzip.
 
     Without ``fields`` they are detected in the first object: the fields named by the languages ``source`` and
-    ``target``, or "source" and "target" or "src" and "tgt", or the only two strings, in their order. If a field
-    "translation" holds an object, its fields are used. Raises DataError if the first object is ambiguous.
+    ``target``, or "source" and "target" or "src" and "tgt", or the only two that hold texts in the first lines, in
+    their order, which is reported to ``say``. If a field "translation" holds an object, its fields are used. Raises
+    DataError if it is ambiguous.
     """
-    with closing(LineReader(path)) as lines:
+    with closing(LineReader(path)) as reader:
+        lines = Lookahead(reader, lambda line: len(line.raw))
         for line in lines:
             if line.problem is not None:
                 yield SkippedPair(line.name, skip_reason(line))
@@ -38,7 +47,12 @@ def read_json_lines(
                     line.name, "the line is blank" if not line.text.strip() else "the line is not a JSON object"
                 )
                 continue
-            fields = fields or _find_fields(record, line.name, source, target)
+            if fields is None:
+                others = [_parse_object(one.text) for one in lines.peek() if one.problem is None]
+                records = [record, *(one for one in others if one is not None)]
+                fields, is_guess = _find_fields(records, line.name, source, target)
+                if is_guess and say is not None:
+                    say(f"{path}: source from the field {fields[0]!r}, target from {fields[1]!r}")
             left, right = (record.get(name) for name in fields)
             if not isinstance(left, str) or not isinstance(right, str):
                 yield SkippedPair(line.name, f"there is no text in {fields[0]!r} or in {fields[1]!r}")
@@ -58,17 +72,23 @@ def _parse_object(text: str) -> Mapping[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-def _find_fields(record: Mapping[str, Any], name: str, source: str | None, target: str | None) -> tuple[str, str]:
-    texts = [field for field, value in record.items() if isinstance(value, str)]
-    for names in (texts, list(record)):
+def _find_fields(
+    records: Sequence[Mapping[str, Any]], name: str, source: str | None, target: str | None
+) -> tuple[tuple[str, str], bool]:
+    """The fields of source and target, and whether they are a guess by what they hold."""
+    fields = [field for field, value in records[0].items() if isinstance(value, str)]
+    for names in (fields, list(records[0])):
         found = find_sides(names, source, target)
         if found is not None:
-            return names[found[0]], names[found[1]]
+            return (names[found[0]], names[found[1]]), False
+    columns = judge_columns([[str(record.get(field) or "") for field in fields] for record in records])
+    texts = [field for field, column in zip(fields, columns, strict=True) if column.is_text]
     if len(texts) == 2:
-        return texts[0], texts[1]
+        return (texts[0], texts[1]), True
+    kinds = [f"{field!r} ({column.kind.value})" for field, column in zip(fields, columns, strict=True)]
     raise DataError(
         f"it is ambiguous which fields of {name} hold the sentence and its translation",
-        expected='the fields "source" and "target", fields named by the two languages, or exactly two texts',
-        got="the texts " + (", ".join(map(repr, texts[:8])) or "none"),
+        expected='the fields "source" and "target", fields named by the two languages, or exactly two of texts',
+        got="the fields " + (", ".join(kinds[:8]) or "none"),
         do='name the two fields, the source first: fields=("...", "...") (--fields)',
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -11,21 +11,28 @@ from regard.errors import DataError, OptionError
 from regard.text.gzip_io import inner_suffix
 from regard.text.pairs.gettext_file import CATALOGUE_SUFFIXES
 from regard.text.pairs.gettext_pairs import read_catalogues, select_catalogues
+from regard.text.pairs.heading import PairColumns
 from regard.text.pairs.json_lines import read_json_lines
 from regard.text.pairs.pair import PairOrSkipped
 from regard.text.pairs.parallel_text import read_parallel_text
-from regard.text.pairs.table import read_table
+from regard.text.pairs.subtitles import SUBTITLE_SUFFIXES, read_subtitles
+from regard.text.pairs.table import check_pair_columns, read_table
 from regard.text.pairs.tmx import read_tmx
+from regard.text.path_arguments import PathLike, to_paths
 from regard.text.table_column import TABLE_SUFFIXES
 
 _JSON_SUFFIXES, _TMX_SUFFIXES = (".jsonl", ".ndjson"), (".tmx",)
-FORMATS = "FILE.tsv, FILE.csv, FILE.jsonl, FILE.tmx, FILE.po, FILE.mo, a folder of .po or .mo, or two text files"
+FORMATS = (
+    "FILE.tsv, FILE.csv, FILE.parquet, FILE.jsonl, FILE.tmx, FILE.po, FILE.mo, a folder of .po or .mo, two text files, "
+    "or two files of subtitles (.srt, .vtt)"
+)
 _UNSUPPORTED_FORMATS: dict[tuple[str, ...], str] = {
-    (".xls", ".xlsx", ".ods", ".parquet"): "save it as tab-separated text, FILE.tsv",
+    (".xls", ".xlsx", ".ods"): "save it as CSV UTF-8, FILE.csv",
     (".json",): "write one object per line, FILE.jsonl",
     (".xml", ".xlf", ".xliff", ".sdlxliff", ".mqxliff"): "export or convert it to TMX or .po",
     (".pot",): "give the .po files made from it: a template has no translations",
     (".doc", ".docx", ".odt", ".rtf", ".pdf", ".htm", ".html"): "save it as text, one sentence per line",
+    (".ass", ".ssa", ".sub", ".sbv", ".ttml"): "convert the subtitles to SubRip, FILE.srt",
     (".zip", ".tar", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"): "unpack it, or compress its text with gzip instead",
 }
 """Unsupported formats, and what to do with each."""
@@ -33,6 +40,7 @@ _PAIR_FORMAT_ADVICE: dict[tuple[str, ...], str] = {
     (
         *_TMX_SUFFIXES,
         *CATALOGUE_SUFFIXES,
+        *SUBTITLE_SUFFIXES,
     ): "extract its texts with a program for the format, such as babel for gettext catalogues",
 }
 """Formats of pairs, and what to do with each where one sentence per line is expected."""
@@ -43,25 +51,39 @@ _PAIR_FORMAT_ADVICE: dict[tuple[str, ...], str] = {
 class PairFormat:
     """Location of source and target in a file, for the formats that do not define it.
 
-    ``source`` and ``target`` are languages, such as "en"; ``columns`` are the columns of a table, counted from 1
-    (None: by its header, else 1 and 2); ``fields`` are the fields of JSON lines (None: detected).
+    ``source`` and ``target`` are languages, such as "en"; ``columns`` are the columns of a table, by name or by number
+    from 1 (None: by its header, else the only two that hold texts); ``fields`` are the fields of JSON lines (None:
+    detected). Raises OptionError for other columns.
     """
 
     source: str | None = None
     target: str | None = None
-    columns: tuple[int, int] | None = None
+    columns: PairColumns | None = None
     fields: tuple[str, str] | None = None
 
+    def __post_init__(self) -> None:
+        check_pair_columns(self.columns)
 
-def read_pairs(paths: Sequence[Path], where: PairFormat = PairFormat()) -> Iterator[PairOrSkipped]:
-    """Read the pairs of all files in order; two plain text files are read as parallel text.
 
-    Raises OptionError for an unknown format, or for several files whose languages may differ; DataError for a missing
-    file; and the errors of the formats.
+def read_pairs(
+    paths: PathLike | Sequence[PathLike],
+    where: PairFormat = PairFormat(),
+    *,
+    say: Callable[[str], None] | None = None,
+) -> Iterator[PairOrSkipped]:
+    """Read the pairs of all files in order; two plain text files are read as parallel text, two of subtitles by time.
+
+    Which columns of a table are read is reported to ``say``, unless they are given. Raises OptionError for an
+    unknown format, or for several files whose languages may differ; DataError for a missing file; and the
+    errors of the formats.
     """
+    paths = to_paths(paths)
     for path in paths:
         _check_format(path)
         _check_exists(path)
+    if any(inner_suffix(path) in SUBTITLE_SUFFIXES for path in paths):
+        yield from read_subtitles(paths)
+        return
     plain = [path for path in paths if not path.is_dir() and inner_suffix(path) not in _SUPPORTED_SUFFIXES]
     if len(plain) == 2 and len(paths) == 2:
         yield from read_parallel_text(*paths)
@@ -77,7 +99,7 @@ def read_pairs(paths: Sequence[Path], where: PairFormat = PairFormat()) -> Itera
     _check_languages(paths, of_catalogues, where.target)
     meant = select_catalogues(of_catalogues, where.source, where.target)
     for path in paths:
-        yield from read_catalogues(path, meant) if _is_catalogue(path) else _read_file(path, where)
+        yield from read_catalogues(path, meant) if _is_catalogue(path) else _read_file(path, where, say)
 
 
 def check_lines(path: Path) -> None:
@@ -90,7 +112,7 @@ def check_lines(path: Path) -> None:
     if do is not None:
         raise OptionError(
             f"the lines of {path} are not plain sentences",
-            expected="text with one sentence per line, JSON lines, or a table (.csv, .tsv)",
+            expected="text with one sentence per line, JSON lines, or a table (.csv, .tsv, .parquet)",
             got=inner_suffix(path),
             do=do,
         )
@@ -133,14 +155,20 @@ def _is_catalogue(path: Path) -> bool:
     return path.is_dir() or inner_suffix(path) in CATALOGUE_SUFFIXES
 
 
-def _read_file(path: Path, where: PairFormat) -> Iterator[PairOrSkipped]:
+def _read_file(path: Path, where: PairFormat, say: Callable[[str], None] | None) -> Iterator[PairOrSkipped]:
     languages = {"source": where.source, "target": where.target}
     suffix = inner_suffix(path)
     if suffix in TABLE_SUFFIXES:
-        return read_table(path, columns=where.columns, **languages)
+        return read_table(path, columns=where.columns, say=say, **languages)
     if suffix in _JSON_SUFFIXES:
-        return read_json_lines(path, fields=where.fields, **languages)
+        return read_json_lines(path, fields=where.fields or _field_names(where.columns), say=say, **languages)
     return read_tmx(path, **languages)
+
+
+def _field_names(columns: PairColumns | None) -> tuple[str, str] | None:
+    """Columns that are given by name, which are those of fields, too."""
+    first, second = columns or (1, 2)
+    return (first, second) if isinstance(first, str) and isinstance(second, str) else None
 
 
 _SUPPORTED_SUFFIXES = (*TABLE_SUFFIXES, *_JSON_SUFFIXES, *_TMX_SUFFIXES, *CATALOGUE_SUFFIXES)

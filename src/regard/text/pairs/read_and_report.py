@@ -13,7 +13,7 @@ from regard.text.pairs.read import PairFormat, read_pairs
 def read_and_report(paths: Sequence[Path], where: PairFormat, say: Callable[[str], None]) -> list[PairOrSkipped]:
     """Read all pairs of the files in order, report skipped entries to ``say``. Raises DataError if there is no pair."""
     counts = PairCounts()
-    found = list(read_pairs(paths, where))
+    found = list(read_pairs(paths, where, say=say))
     pairs = list(counts.count(found))
     for sentence in counts.sentences():
         say(sentence)

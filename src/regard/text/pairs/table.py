@@ -2,51 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
-from regard.errors import OptionError
+from regard.errors import OptionError, short_repr
 from regard.text.line_reader import LineReader
-from regard.text.pairs.heading import read_heading
+from regard.text.lookahead import Lookahead
+from regard.text.pairs.heading import Heading, PairColumns, describe_heading, read_heading
 from regard.text.pairs.pair import PairOrSkipped, SkippedPair, make_pair
+from regard.text.table_column import is_column
+from regard.text.table_rows import Row, read_ahead
 
 
 def read_table(
     path: Path,
     *,
-    columns: tuple[int, int] | None = None,
+    columns: PairColumns | None = None,
     source: str | None = None,
     target: str | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> Iterator[PairOrSkipped]:
-    """Read the pairs of a .csv, or of another file with tabs, plain or gzip. Columns are counted from 1.
+    """Read the pairs of a table, plain or gzip: see ``LineReader.rows``.
 
-    Without ``columns`` they are found in the heading, by the languages ``source`` and ``target``, by words such as
-    "source" and "target", or by two codes of languages; without a heading they are 1 and 2 (``read_heading``). Raises
-    DataError for a heading that is not understood, OptionError unless ``columns`` are two different numbers from 1.
+    Without ``columns``, names or numbers from 1, they are found by the first rows: in a heading by the languages
+    ``source`` and ``target``, by words such as "source" and "target", or by two languages; else they are the only two
+    that hold texts. Which they are is reported to ``say``. Raises DataError if they are ambiguous (``read_heading``).
     """
-    if columns is not None and (min(columns) < 1 or columns[0] == columns[1]):
-        raise OptionError(
-            "columns must be two different numbers, counted from 1",
-            expected="for example 1,2, or 2,1 for the other direction",
-            got=f"{columns[0]},{columns[1]}",
-            do="look at the first line of the file",
-        )
-    chosen: tuple[int, int] | None = None
+    heading: Heading | None = None
     with closing(LineReader(path)) as lines:
-        for row in lines.rows():
+        rows = Lookahead(lines.rows(), Row.size)
+        for row in rows:
             cells = row.cells
             if row.problem is not None or not any(cell.strip() for cell in cells):
                 yield SkippedPair(row.place, row.problem or "the line is blank")
                 continue
-            if chosen is None:
-                heading = read_heading(cells, row.place, columns, source, target)
-                chosen = heading.columns
+            if heading is None:
+                heading = read_heading(read_ahead(row, rows), row.place, columns, source, target)
+                if say is not None and columns is None:
+                    say(describe_heading(heading, cells, str(path)))
                 if heading.is_guess:
                     yield SkippedPair(row.place, "the row is taken for the names of the columns")
                 if heading.is_heading:
                     continue
-            if len(cells) < max(chosen):
-                yield SkippedPair(row.place, f"there are fewer than {max(chosen)} columns")
+            first, second = heading.columns
+            if len(cells) < max(first, second):
+                yield SkippedPair(row.place, f"there are fewer than {max(first, second)} columns")
                 continue
-            yield make_pair(cells[chosen[0] - 1], cells[chosen[1] - 1], row.place)
+            yield make_pair(cells[first - 1], cells[second - 1], row.place)
+
+
+def check_pair_columns(columns: object) -> None:
+    """Raise OptionError unless ``columns`` are None, or two different names or numbers from 1."""
+    listed = columns if isinstance(columns, tuple) else ()
+    valid = len(listed) == 2 and listed[0] != listed[1] and all(map(is_column, listed))
+    if columns is not None and not valid:
+        raise OptionError(
+            "columns must be two different names, or two different numbers, counted from 1",
+            expected="for example 1,2, or 2,1 for the other direction",
+            got=short_repr(columns),
+            do="look at the first line of the file",
+        )

@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import gzip
 import io
+import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, final
-from xml.etree.ElementTree import Element, ParseError
+from typing import final
+from xml.etree.ElementTree import ParseError
 
-from regard.errors import DataError, MissingPackageError, OptionError, RegardError
+from regard.errors import DataError, MissingPackageError, OptionError
 from regard.text.gzip_io import open_decompressed
 from regard.text.pairs.languages import has_same_primary, is_kind_of
 from regard.text.pairs.pair import PairOrSkipped, SkippedPair, make_pair
+from regard.text.pairs.tmx_units import TmxScanner, Unit
 
-_CODE_ELEMENTS = {"bpt", "ept", "it", "ph", "ut", "sub"}
-_LANG_ATTRIBUTE = "{http://www.w3.org/XML/1998/namespace}lang"
+_XML_DECLARATION = re.compile(r"^\s*<\?xml[^>]*\?>")
+"""It names the encoding of the file, and a prolog is parsed as UTF-8."""
 
 
 def read_tmx(path: Path, *, source: str | None = None, target: str | None = None) -> Iterator[PairOrSkipped]:
@@ -32,29 +34,28 @@ def read_tmx(path: Path, *, source: str | None = None, target: str | None = None
         path: the file.
         source: a language such as "en", which also matches "en-GB". None is the header's source language; in a unit
             without it, the only variant of it, such as "en" for a header of "en-US".
-        target: likewise; None is the only other language in the first unit.
+        target: likewise; None is the only other language in the first unit that is whole.
 
-    If the file is truncated or damaged, the units before the damage are kept and the rest is skipped. A file that
-    declares entities is refused, since they can expand without limit. Raises DataError for a file that is not TMX,
-    OptionError if a language has to be given, MissingPackageError without ``defusedxml``.
+    A unit that is damaged or too long is skipped, and the others are read (``TmxScanner``). A file that declares
+    entities is refused, since they can expand without limit. Raises DataError for a file that is not TMX, OptionError
+    if a language has to be given, MissingPackageError without ``defusedxml``.
     """
     with open_decompressed(path) as file:
-        units = _UnitReader(path, source, target)
+        reader = _UnitReader(path, source, target)
         try:
-            for event, element in _parse_events(path, file):
-                if event == "start":
-                    units.start_element(element)
-                elif _local_name(element) == "tu":
-                    yield from units.read_unit(element)
-        except RegardError:
-            raise
-        # expat raises ValueError and LookupError for encodings that it cannot read.
-        except (ParseError, EOFError, gzip.BadGzipFile, zlib.error, ValueError, LookupError) as error:
-            if not units.count:
-                raise _not_tmx_error(path, str(error)) from error
-            yield SkippedPair(f"after unit {units.count} of {path}", f"the file is damaged ({error})")
-        if not units.count:
-            raise _not_tmx_error(path, "no <tu> in it")
+            scanner = TmxScanner(file)
+            reader.read_prolog(scanner.prolog)
+            for unit in scanner.units():
+                yield reader.read_unit(unit)
+            problem = None if scanner.ended else "it ends without </tmx>"
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            problem = str(error)
+        except LookupError as error:
+            raise _not_tmx_error(path, str(error)) from error
+        if not reader.count:
+            raise _not_tmx_error(path, problem or "no <tu> in it")
+        if problem is not None:
+            yield SkippedPair(f"after unit {reader.count} of {path}", f"the file is damaged ({problem})")
 
 
 @final
@@ -65,33 +66,32 @@ class _UnitReader:
         self.path, self.source, self.target = path, source, target
         self.count = 0
         self._source_from_header = False  # whether the header decided the source
-        self._body: Element | None = None
 
-    def start_element(self, element: Element) -> None:
-        """Note the header's language and the body at the start of their elements."""
-        name = _local_name(element)
-        if name == "header" and self.source is None:
-            own = element.get("srclang", "")
-            self._source_from_header = own not in ("", "*all*") and not self._is_target(own)
-            self.source = own if self._source_from_header else None
-        if name == "body":
-            self._body = element
+    def read_prolog(self, prolog: str) -> None:
+        """Note the language of the header. Raises DataError if what precedes the first unit is not XML."""
+        root = None
+        try:
+            for name, attributes in _parse_prolog(self.path, prolog):
+                root = root or name
+                if name == "header" and self.source is None:
+                    own = attributes.get("srclang", "")
+                    self._source_from_header = own not in ("", "*all*") and not self._is_target(own)
+                    self.source = own if self._source_from_header else None
+        except ParseError as error:  # it ends before the elements in it do
+            if root is None:
+                raise _not_tmx_error(self.path, str(error)) from error
 
-    def read_unit(self, unit: Element) -> Iterator[PairOrSkipped]:
+    def read_unit(self, unit: Unit) -> PairOrSkipped:
         """Make the pair of a unit from the first text in each of the two languages."""
         self.count += 1
         place = f"unit {self.count} of {self.path}"
-        texts: dict[str, str] = {}
-        for language, text in _read_texts(unit):
-            texts.setdefault(language, text)  # keep the first of two texts in one language
-        if self._body is not None:
-            self._body.clear()  # free the units read so far
-        source, target = self._find_languages(texts)
-        sides = [_find_text(texts, language) for language in (source, target)]
+        if unit.problem is not None:
+            return SkippedPair(place, f"the unit is damaged: {unit.problem}")
+        source, target = self._find_languages(unit.texts)
+        sides = [_find_text(unit.texts, language) for language in (source, target)]
         if sides[0] is None or sides[1] is None:
-            yield SkippedPair(place, f"there is no text in {source if sides[0] is None else target}")
-        else:
-            yield make_pair(sides[0], sides[1], place)
+            return SkippedPair(place, f"there is no text in {source if sides[0] is None else target}")
+        return make_pair(sides[0], sides[1], place)
 
     def _find_languages(self, texts: dict[str, str]) -> tuple[str, str]:
         """Return both languages; the first unit decides those that were not given."""
@@ -131,36 +131,13 @@ class _UnitReader:
         )
 
 
-def _read_texts(unit: Element) -> Iterator[tuple[str, str]]:
-    for variant in unit:
-        if _local_name(variant) != "tuv":
-            continue
-        language = variant.get(_LANG_ATTRIBUTE) or variant.get("lang") or ""
-        for segment in variant:
-            if _local_name(segment) == "seg" and language:
-                yield language, "".join(_iterate_text(segment))
-
-
-def _iterate_text(element: Element) -> Iterator[str]:
-    """Yield the text of a segment, without formatting codes."""
-    yield element.text or ""
-    for inner in element:
-        if _local_name(inner) not in _CODE_ELEMENTS:
-            yield from _iterate_text(inner)
-        yield inner.tail or ""
-
-
 def _find_text(texts: dict[str, str], language: str) -> str | None:
     exact = [text for name, text in texts.items() if name.lower() == language.lower()]
     return next(iter(exact or [text for name, text in texts.items() if is_kind_of(name, language)]), None)
 
 
-def _local_name(element: Element) -> str:
-    """Tag of an element without its namespace, which few files have."""
-    return str(element.tag).rpartition("}")[2]
-
-
-def _parse_events(path: Path, file: io.BufferedIOBase) -> Iterator[tuple[str, Any]]:
+def _parse_prolog(path: Path, prolog: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """The elements that begin in a prolog, without their namespaces, which few files have."""
     try:
         from defusedxml.common import DefusedXmlException
         from defusedxml.ElementTree import iterparse
@@ -171,8 +148,10 @@ def _parse_events(path: Path, file: io.BufferedIOBase) -> Iterator[tuple[str, An
             got="no such package",
             do="pip install 'regard[train]'",
         ) from None
+    encoded = io.BytesIO(_XML_DECLARATION.sub("", prolog).encode("utf-8", "replace"))
     try:
-        yield from iterparse(file, events=("start", "end"), forbid_entities=True)
+        for _, element in iterparse(encoded, events=("start",), forbid_entities=True):
+            yield str(element.tag).rpartition("}")[2], dict(element.attrib)
     except DefusedXmlException as error:
         raise _not_tmx_error(path, f"{type(error).__name__}: {error}") from error
 

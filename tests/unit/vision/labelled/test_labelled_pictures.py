@@ -116,7 +116,7 @@ def test_tables_whose_columns_are_ambiguous(tmp_path):
     path.write_text("a.png,b.png,x\n")
     with pytest.raises(DataError, match="ambiguous"):
         read(path)
-    with pytest.raises(DataError, match="ambiguous"):
+    with pytest.raises(DataError, match="no column 'path'"):
         read(path, columns=("path", "label"))
 
 

@@ -1,0 +1,30 @@
+"""Files that hold no plain text, recognised by their first bytes, and what to do with each."""
+
+from __future__ import annotations
+
+from regard.errors import DataError
+
+_SIGNATURES = (
+    (b"PAR1", "Parquet", "let the name of the file end in .parquet"),
+    (b"%PDF-", "PDF", "save its text: pdftotext FILE.pdf FILE.txt"),
+    (b"PK\x03\x04", "an archive, as .xlsx, .docx and .zip are", "save a spreadsheet as CSV UTF-8 (.csv), a document as "
+     "plain text (.txt), or unpack it"),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old file of Office, as .xls and .doc are", "save a spreadsheet as CSV "
+     "UTF-8 (.csv), a document as plain text (.txt)"),
+    (b"{\\rtf", "RTF", "save it as plain text (.txt)"),
+    (b"ARROW1\0\0", "Arrow", "save it as Parquet (.parquet)"),
+    (b"SQLite format 3\0", "an SQLite database", "export its table as CSV"),
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd", "unpack it, or compress it with gzip instead"),
+    (b"\xfd7zXZ\0", "compressed by xz", "unpack it, or compress it with gzip instead"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "unpack it, or compress it with gzip instead"),
+)  # fmt: skip
+"""First bytes, the format, and what to do with it."""
+SIGNATURE_BYTES = 16
+"""Number of first bytes that tell the format."""
+
+
+def check_signature(start: bytes, name: str, *, expected: str) -> None:
+    """Raise DataError if a file that begins with these bytes is of a format that holds no plain text."""
+    for signature, format_name, do in _SIGNATURES:
+        if start.startswith(signature):
+            raise DataError(f"{name} is not plain text", expected=expected, got=format_name, do=do)

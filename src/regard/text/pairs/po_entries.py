@@ -1,0 +1,63 @@
+"""The lines of a gettext catalogue, ``.po``, entry by entry, without what babel refuses and without huge entries."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from typing import final
+
+from regard.text.line import MAX_LINE_BYTES
+
+QUOTED_STRING = rb'"((?:[^"\\\n]|\\.)*)"'
+HEADER = re.compile(rb'^(msgid[ \t]+""\s*\nmsgstr[ \t]+)((?:%s\s*)+)' % QUOTED_STRING, re.MULTILINE)
+_IGNORED_COMMENTS = re.compile(rb"^#(?![,~]).*|^#~\|.*", re.MULTILINE)
+"""Comments other than flags (they may be in any charset), and previous messages of obsolete entries."""
+_BEGIN = re.compile(rb"\s*(#(?!~)|(#~\s*)?msg(ctxt|id)(?!_plural))")
+_TRANSLATION = re.compile(rb"\s*(#~\s*)?msgstr")
+
+
+@final
+class PoEntries:
+    """Reads the lines of a catalogue; ``too_long`` are the first lines, from 1, of the entries that were left out."""
+
+    def __init__(self, stream: io.BufferedIOBase) -> None:
+        self._stream = stream
+        self.too_long: list[int] = []
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield all lines. Those of the header's text, of comments and of entries that are too long are blank."""
+        entry: list[bytes] = []
+        size, first, count, is_complete, has_header = 0, 1, 0, False, False
+        for line, begins in self._raw_lines():
+            if is_complete and begins and _BEGIN.match(line):
+                has_header, blanked = self._blank(entry, size, first, count, has_header=has_header)
+                yield from blanked
+                entry, size, first, count, is_complete = [], 0, first + count, 0, False
+            size += len(line)
+            count += line.endswith(b"\n")
+            is_complete = is_complete or (begins and _TRANSLATION.match(line) is not None)
+            if size > MAX_LINE_BYTES:
+                entry.clear()
+            else:
+                entry.append(line)
+        yield from self._blank(entry, size, first, count, has_header=has_header)[1]
+
+    def _raw_lines(self) -> Iterator[tuple[bytes, bool]]:
+        """Yield the lines, long ones in parts, and whether each is the beginning of a line."""
+        begins = True
+        while line := self._stream.readline(MAX_LINE_BYTES):
+            yield (line.removeprefix(b"\xef\xbb\xbf") if begins else line), begins
+            begins = line.endswith(b"\n")
+
+    def _blank(
+        self, entry: list[bytes], size: int, first: int, count: int, *, has_header: bool
+    ) -> tuple[bool, Iterator[bytes]]:
+        """Whether the header was found so far, and the lines of an entry."""
+        if size > MAX_LINE_BYTES:
+            self.too_long.append(first)
+            return has_header, (b"\n" for _ in range(count))
+        data, found = b"".join(entry), 0
+        if not has_header:
+            data, found = HEADER.subn(lambda head: head[1] + b'""' + b"\n" * head[2].count(b"\n"), data, count=1)
+        return has_header or found > 0, iter(io.BytesIO(_IGNORED_COMMENTS.sub(b"", data)))
