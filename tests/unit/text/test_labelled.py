@@ -182,7 +182,7 @@ def test_folders(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "columns", "error", "words"),
     [
-        ("a.csv", "a,b,c\n1,2,3\n", None, DataError, "--columns"),
+        ("a.csv", "a,b,c\n1,2,3\n", None, DataError, "columns="),
         ("a.csv", "text,b\n1,2\n", None, DataError, "ambiguous"),
         ("a.csv", "text,label\na,b\n", ("review", "label"), DataError, "no column 'review'"),
         ("a.csv", "", None, DataError, "is empty"),
