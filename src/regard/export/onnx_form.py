@@ -126,20 +126,23 @@ def _use_plain_implementations(graph: OnnxGraph) -> OnnxGraph:
 
 def _check_results(graph: OnnxGraph, examples: list[tuple[Tensor, ...]], path: Path) -> None:
     """Raise RefusedError if ONNX Runtime computes other numbers, or cannot compute the graph."""
+    expected = [graph(*inputs) for inputs in examples]
+    found = _run(graph, examples, path)
+    for ours, theirs in zip(expected, found, strict=True):
+        for name, mine, other in zip(graph.output_names, ours, theirs, strict=True):
+            _compare(graph, name, mine, other)
+
+
+def _run(graph: OnnxGraph, examples: list[tuple[Tensor, ...]], path: Path) -> list[list[Tensor]]:
+    """Compute the outputs of all examples by ONNX Runtime. Raises RefusedError if it cannot."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # errors
     try:
         session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        for inputs in examples:
-            ours = graph(*inputs)
-            named = {name: one.numpy() for name, one in zip(graph.input_names, inputs, strict=True)}
-            theirs = session.run(list(graph.output_names), named)
-            for name, mine, other in zip(graph.output_names, ours, theirs, strict=True):
-                _compare(graph, name, mine, torch.from_numpy(other))
-    except RefusedError:
-        raise
+        named = [dict(zip(graph.input_names, map(Tensor.numpy, inputs), strict=True)) for inputs in examples]
+        results = [session.run(list(graph.output_names), inputs) for inputs in named]
     except Exception as error:  # onnxruntime's own classes have no common base
         raise RefusedError(
             f"ONNX Runtime cannot compute the graph of {_describe(graph.model)}",
@@ -147,6 +150,7 @@ def _check_results(graph: OnnxGraph, examples: list[tuple[Tensor, ...]], path: P
             got=_first_line(error),
             do="use another mechanism, such as dot_product; or run the model with regard",
         ) from error
+    return [[torch.from_numpy(result) for result in of_example] for of_example in results]
 
 
 def _compare(graph: OnnxGraph, name: str, ours: Tensor, theirs: Tensor) -> None:

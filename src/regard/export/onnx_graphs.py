@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from regard.errors import RefusedError
 from regard.masks import padding
 from regard.models.base import Encoder
+from regard.models.clip_text import ClipText
 from regard.models.image_encoder import ImageEncoder
 from regard.models.perceiver import Perceiver
 from regard.models.perceiver_image_encoder import PerceiverImageEncoder, classifies_pictures
@@ -89,15 +90,11 @@ class TextGraph(OnnxGraph):
             rows = 3 if number == 0 else 1 + number % 2
             lengths = torch.tensor([length, *([max(1, length // 2)] * (rows - 1))])
             tokens = torch.arange(length) < lengths[:, None]
-            ids = self._draw_ids(rows, length, generator)
+            ids = torch.randint(_count_tokens(model), (rows, length), generator=generator)
+            if isinstance(model, ClipText) and model.config.end_id is not None:
+                ids[torch.arange(rows), lengths - 1] = model.config.end_id  # which it reads the vector of
             examples.append((ids.where(tokens, model.pad_id), tokens.long()))
         return examples
-
-    def _draw_ids(self, rows: int, length: int, generator: torch.Generator) -> Tensor:
-        """Draw ids of the vocabulary; the last of each text is its end token, for a model that reads it."""
-        model: Any = self.model
-        embedding = next(module for module in model.modules() if isinstance(module, nn.Embedding))
-        return torch.randint(embedding.num_embeddings, (rows, length), generator=generator)
 
 
 @final
@@ -139,6 +136,11 @@ def make_graph(model: nn.Module) -> OnnxGraph:
         got=f"a {type(model).__name__}",
         do="export one part of it, such as model.encoder, model.text or model.vision; or use another form (--format)",
     )
+
+
+def _count_tokens(model: nn.Module) -> int:
+    """The number of rows of a model's embedding of tokens, its first."""
+    return next(module.num_embeddings for module in model.modules() if isinstance(module, nn.Embedding))
 
 
 def _encoder_outputs(model: Encoder) -> tuple[str, ...]:
