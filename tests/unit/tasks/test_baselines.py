@@ -10,6 +10,8 @@ import pytest
 from regard.tasks.label_validation import baseline_score
 from regard.tasks.sentences import Sentences
 from regard.tasks.token_frequencies import frequency_loss, without_first
+from regard.tasks.translation.validation import PairValidation
+from regard.text.pairs import Pair
 
 # Of 7 texts, 4 have the first label, 2 the second and 1 the third.
 ONE_LABEL = np.eye(3, dtype=bool)[[0, 0, 1, 2, 0, 1, 0]]
@@ -51,3 +53,18 @@ def test_tokens_by_their_frequencies():
 def test_first_tokens_are_not_predicted():
     sentences = Sentences.from_ids([[5, 1, 2], [], [5], [5, 3]], 7)
     assert without_first(sentences).tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("targets", "score"),
+    [
+        # Of the n-grams of words, 1 to 4, half are right, and the lengths are equal: BLEU.
+        (["one two three four five"] * 2 + ["six seven eight nine ten"] * 2, 50.0),
+        # Of the n-grams of characters, 1 and 2, half are right, and half of those of the references are found: chrF.
+        (["ab", "ab", "cd", "cd"], 50.0),
+        (["all the same for everyone"] * 3, 0.00499),
+    ],
+)
+def test_one_translation_for_every_source(targets, score):
+    pairs = [Pair("source", target, "line") for target in targets]
+    assert PairValidation(pairs, None).baseline() == pytest.approx(score)

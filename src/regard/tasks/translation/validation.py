@@ -51,15 +51,16 @@ class PairValidation:
         return Validation(score=compared, metrics=metrics, samples=self._samples(texts))
 
     def baseline(self) -> float:
-        """The score of a model that writes the most frequent target for every source; of BLEU all that rounds to 0.00.
+        """The score of a model that writes the most frequent target for every source; at least what rounds to 0.00.
 
-        No model is better than that where all targets are the same: then it is 0.00, too.
+        No model is better than that where all targets are the same: then it is 0.00.
         """
         targets = [pair.target for pair in self.pairs]
         ((answer, count),) = Counter(targets).most_common(1)
-        if self.ranking_metric == "BLEU" or count == len(targets):
+        if count == len(targets):
             return _ZERO
-        return max(_ZERO, score([answer] * len(targets), targets, language=self.language).chrf)
+        scores = score([answer] * len(targets), targets, language=self.language)
+        return max(_ZERO, scores.bleu if self.ranking_metric == "BLEU" else scores.chrf)
 
     def _loss(self, model: EncoderDecoder) -> float:
         batches = self.batches.batches_by_length()
