@@ -1327,6 +1327,7 @@ def _benchmarks() -> Iterator[PublicCall]:
 
 def _views() -> Iterator[PublicCall]:
     yield PublicCall("record", lambda model: regard.record(model).__enter__(), lambda: {"model": bert()})
+    yield PublicCall("convert", regard.convert, lambda: {"model": bert()})
     yield PublicCall("Recording[]", lambda index: record_bert()[index], lambda: {"index": 0})
     yield PublicCall("LayerCall.weights", lambda rows: record_bert()[0].weights(rows), lambda: {"rows": None})
     yield PublicCall(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from regard import masks, positions
     from regard.attention_statistics import observe
     from regard.contract import Observation
+    from regard.conversion import ConversionReport, convert
     from regard.exact_attention import attention, why
     from regard.kernels.select import Choice
     from regard.layers.multi_head import MultiHeadAttention
@@ -28,10 +29,12 @@ if TYPE_CHECKING:
 __all__ = [
     "CatalogueRow",
     "Choice",
+    "ConversionReport",
     "MultiHeadAttention",
     "Observation",
     "attention",
     "catalogue",
+    "convert",
     "load",
     "masks",
     "mechanism",
@@ -45,10 +48,12 @@ __all__ = [
 _MODULES = {
     "CatalogueRow": "regard.mechanism_catalogue",
     "Choice": "regard.kernels.select",
+    "ConversionReport": "regard.conversion",
     "MultiHeadAttention": "regard.layers.multi_head",
     "Observation": "regard.contract",
     "attention": "regard.exact_attention",
     "catalogue": "regard.mechanism_catalogue",
+    "convert": "regard.conversion",
     "load": "regard.models.load",
     "mechanism": "regard.mechanism_catalogue",
     "observe": "regard.attention_statistics",

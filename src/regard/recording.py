@@ -29,6 +29,7 @@ from regard.errors import MissingLayerError, OptionError, check_kind, short_repr
 from regard.kernels.request import Bias
 from regard.kernels.token_projection import TokenProjection
 from regard.layers.activation_checkpoint import is_recomputing
+from regard.layers.torch_attention import why_not_convertible
 from regard.masks.base import Mask
 from regard.mechanisms.base import Mechanism
 from regard.mechanisms.extra_input import select_side
@@ -174,11 +175,15 @@ def _no_layer_error(model: nn.Module) -> OptionError:
             got="regard.hf, which adds that name, is not imported",
             do='import regard.hf; model.set_attn_implementation("regard")',
         )
+    layers = [module for module in model.modules() if isinstance(module, nn.MultiheadAttention)]
+    can_convert = any(why_not_convertible(layer) is None for layer in layers)
     return OptionError(
         f"{type(model).__name__} has no attention layer that can be recorded",
         expected="a model built from regard's mechanisms",
-        got="none among its modules",
-        do="use regard.MultiHeadAttention (from_torch converts nn.MultiheadAttention), or regard.load",
+        got=f"{len(layers)} nn.MultiheadAttention of torch" if layers else "none among its modules",
+        do="call regard.convert(model) first, by which layers of torch compute with regard"
+        if can_convert
+        else "build it with regard.MultiHeadAttention, or load one with regard.load",
     )
 
 

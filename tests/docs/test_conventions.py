@@ -55,6 +55,7 @@ IMPORT_ORDER = (
     "comparison",
     "view",
     "hf",
+    "conversion",
     "train",
     "tasks",
     "bench",

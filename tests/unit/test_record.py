@@ -151,7 +151,7 @@ def test_layer_names():
 
 def test_messages():
     with (
-        pytest.raises(OptionError, match=r"(?s)Linear has no attention layer.*none among.*from_torch"),
+        pytest.raises(OptionError, match=r"(?s)Linear has no attention layer.*none among.*regard\.MultiHeadAttention"),
         regard.record(nn.Linear(2, 2)),
     ):
         pass

@@ -87,7 +87,7 @@ def _choose_layers(model: nn.Module, found: dict[str, MultiHeadAttention], layer
             f"{type(model).__name__} has no attention layer whose mechanism can be replaced",
             expected="a model with regard.MultiHeadAttention layers",
             got="none among its modules",
-            do="MultiHeadAttention.from_torch converts nn.MultiheadAttention",
+            do="build the model from such layers; MultiHeadAttention.from_torch makes one of an nn.MultiheadAttention",
         )
     if layers is None:
         return list(found)

@@ -8,6 +8,7 @@ Nothing in ``transformers`` says so. It can be seen in the code of a layer: whic
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -15,22 +16,10 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from regard.errors import check_kind
-from regard.hf.layer_code import methods, names_in_code
+from regard.layers.attention_code import computes_own_attention, referenced_names
+from regard.layers.module_names import is_inside
 
 _INTERFACE = {"ALL_ATTENTION_FUNCTIONS", "attention_interface"}
-_WEIGHTS = {
-    "softmax",
-    "Softmax",
-    "XSoftmax",
-    "scaled_dot_product_attention",
-    "multi_head_attention_forward",
-    "logsumexp",
-    "flex_attention",
-    "mra2_attention",  # MRA and YOSO have no softmax
-    "YosoCumulation",
-    "slope_rate",  # the decay of MiniMax's lightning attention
-}
-_NAMES = ("attention", "attn")
 
 
 @final
@@ -52,6 +41,10 @@ class AttentionReport:
     def uses_regard(self) -> bool:
         """Whether every attention layer that was found computes with regard."""
         return bool(self.through_interface) and not self.own_code and set(self.implementation.values()) == {"regard"}
+
+    def implementation_of(self, layer: str) -> str:
+        """The implementation of the part of the model that a layer belongs to."""
+        return self.implementation[max((part for part in self.implementation if is_inside(layer, part)), key=len)]
 
     def __str__(self) -> str:
         if not self.through_interface and not self.own_code:
@@ -75,10 +68,9 @@ def check(model: nn.Module) -> AttentionReport:
     model = unwrap(model)
     through, own = [], {}
     for name, module in model.named_modules():
-        names = _names_in_code(type(module))
-        if names & _INTERFACE and not isinstance(module, PreTrainedModel):
+        if referenced_names(type(module)) & _INTERFACE and not isinstance(module, PreTrainedModel):
             through.append(name)
-        elif _is_attention(module) and names & _WEIGHTS:
+        elif computes_own_attention(module):
             own[name] = type(module).__name__
     return AttentionReport(type(model).__name__, _implementations(model), tuple(through), own)
 
@@ -95,8 +87,13 @@ def unwrap(model: nn.Module) -> PreTrainedModel:
     return unwrapped
 
 
-def _is_attention(module: nn.Module) -> bool:
-    return isinstance(module, nn.MultiheadAttention) or any(name in type(module).__name__.lower() for name in _NAMES)
+def pretrained_parts(model: nn.Module) -> Iterator[tuple[str, PreTrainedModel]]:
+    """Models of ``transformers`` in ``model``, such as the one that LoRA wraps, with their names; no parts of parts."""
+    found: list[str] = []
+    for name, module in model.named_modules():
+        if isinstance(module, PreTrainedModel) and not any(is_inside(name, one) for one in found):
+            found.append(name)
+            yield name, module
 
 
 def _implementations(model: PreTrainedModel) -> dict[str, str]:
@@ -108,10 +105,3 @@ def _implementations(model: PreTrainedModel) -> dict[str, str]:
             if own != found[""]:
                 found[name] = own
     return found
-
-
-def _names_in_code(kind: type[Any]) -> set[str]:
-    """All names that the methods of a class refer to, without those that it inherits from torch."""
-    if issubclass(kind, nn.MultiheadAttention):
-        return {"scaled_dot_product_attention"}
-    return {name for method in methods(kind) for name in names_in_code(method.__code__)}

@@ -15,16 +15,16 @@ from typing import final
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from regard.errors import OptionError
-from regard.hf.check import check
+from regard.hf.check import check, pretrained_parts
 from regard.hf.recorded_bias import simplify_bias
 from regard.hf.recorded_mechanism import make_mechanism
 from regard.hf.token_buffer import TokenBuffer
 from regard.hf.visible_keys import VisibleKeys
 from regard.layers.activation_checkpoint import is_recomputing
+from regard.layers.module_names import join_names
 from regard.models.weight_names import abbreviate_names
 from regard.recording import CallSource, LayerCall
 
@@ -128,17 +128,15 @@ class InterfaceLayers(CallSource):
     def _sort_layers(self, model: nn.Module) -> tuple[list[str], dict[str, str]]:
         """Names of the layers that compute with regard, and of the others with their class or implementation."""
         recorded, others = [], {}
-        for prefix, part in _pretrained_parts(model):
+        for prefix, part in pretrained_parts(model):
             report = check(part)
-            implementations = {_join(prefix, name): one for name, one in report.implementation.items()}
             for name in report.through_interface:
-                full = _join(prefix, name)
-                owner = max((one for one in implementations if _is_inside(full, one)), key=len)
-                if self._reports(implementations[owner]):
-                    recorded.append(full)
+                implementation = report.implementation_of(name)
+                if self._reports(implementation):
+                    recorded.append(join_names(prefix, name))
                 else:
-                    others[full] = f'attn_implementation="{implementations[owner]}"'
-            others |= {_join(prefix, name): kind for name, kind in report.own_code.items()}
+                    others[join_names(prefix, name)] = f'attn_implementation="{implementation}"'
+            others |= {join_names(prefix, name): kind for name, kind in report.own_code.items()}
         return recorded, others
 
     def _reports(self, implementation: str) -> bool:
@@ -158,7 +156,7 @@ def _open(listener: _Listener) -> Iterator[None]:
 
 def _no_layer_error(model: nn.Module) -> OptionError | None:
     """The error for a model of ``transformers`` in which no attention layer is found; None for others."""
-    if any(_pretrained_parts(model)):
+    if any(pretrained_parts(model)):
         return OptionError(
             f"{type(model).__name__} has no attention layer that can be recorded",
             expected="a model with attention layers",
@@ -173,23 +171,6 @@ def _no_layer_error(model: nn.Module) -> OptionError | None:
             do="regard.record(model) with the whole model, and call the part inside the with block",
         )
     return None
-
-
-def _pretrained_parts(model: nn.Module) -> Iterator[tuple[str, PreTrainedModel]]:
-    """Models of ``transformers`` in ``model``, such as the one that LoRA wraps, with their names; no parts of parts."""
-    found: list[str] = []
-    for name, module in model.named_modules():
-        if isinstance(module, PreTrainedModel) and not any(_is_inside(name, one) for one in found):
-            found.append(name)
-            yield name, module
-
-
-def _is_inside(name: str, owner: str) -> bool:
-    return not owner or name == owner or name.startswith(owner + ".")
-
-
-def _join(prefix: str, name: str) -> str:
-    return ".".join(filter(None, (prefix, name)))
 
 
 def _describe(layers: Mapping[str, str]) -> str:

@@ -20,8 +20,8 @@ from torch import nn
 
 from regard.errors import RefusedError
 from regard.hf.check import unwrap
-from regard.hf.layer_code import methods, names_in_code
 from regard.hf.scan_functions import delta_rule, mamba2_scan, mamba2_step
+from regard.layers.layer_code import methods, names_in_code
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "torch_chunk_gated_delta_rule": delta_rule,
