@@ -182,7 +182,7 @@ def main() -> None:
             mechanism, mask = build(name, heads, options), masks.causal() if causal else None
             inputs = draw_inputs(mechanism, title)
             scaled = query[:, :heads] * QUERY_SCALES.get(picture, 1.0)
-            weights = mechanism.weights(scaled, key[:, :heads], mask, **inputs)[0].detach()
+            weights = mechanism.weights(scaled, key[:, :heads], mask=mask, **inputs)[0].detach()
             drawn.append((title, weights[int(title[-1]) if heads > 1 else 0]))
         write_picture(picture, drawn)
 

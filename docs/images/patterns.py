@@ -88,7 +88,7 @@ def draw(name: str, scheme: str) -> None:
         for panel, (title, options, mask) in zip(panels, PICTURES[name], strict=True):
             mechanism = regard.mechanism(name, heads=1, head_dim=HEAD_DIM, **options)
             inputs = make_indexer_inputs(query, key + noise) if name == "dsa" else {}
-            weights = mechanism.weights(0.5 * query, key, mask, **inputs)[0, 0].detach()
+            weights = mechanism.weights(0.5 * query, key, mask=mask, **inputs)[0, 0].detach()
             shown = weights.sqrt().masked_fill(weights == 0, torch.nan).numpy()  # small weights stay visible
             panel.imshow(shown, cmap=colours, vmin=0.0, vmax=0.6, interpolation="nearest")
             panel.set_title(title, fontsize=9)

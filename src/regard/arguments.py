@@ -7,7 +7,7 @@ unchanged, and replaces Python's own TypeError by an ``ArgumentError`` that says
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import wraps
 from typing import Any, NamedTuple, TypeVar, cast, final
@@ -103,6 +103,20 @@ _REPLACEMENTS = {
 }
 """What to write in place of arguments of torch and transformers, by argument name."""
 
+EXAMPLES: Mapping[str, str] = {
+    "masks.blocked": "masks.blocked(tensor), where True means may not attend",
+    "masks.causal": "masks.causal()",
+    "masks.documents": "masks.documents([[0, 0, 0, 1, 1]])",
+    "masks.from_transformers": "masks.from_transformers(attention_mask)",
+    "masks.global_tokens": "masks.global_tokens([0])",
+    "masks.keep": "masks.keep(tensor), where True means may attend",
+    "masks.padding": "masks.padding([7, 3]), the lengths of the texts",
+    "masks.padding_of": "masks.padding_of(ids, pad_id=0)",
+    "masks.random_blocks": "masks.random_blocks(3, block=64)",
+    "masks.window": "masks.window(4, 0), for 4 keys before each query and none behind it; None is any number",
+}
+"""Right calls of functions that are easily called wrongly, by function name."""
+
 
 def explain_arguments(decorated: Decorated) -> Decorated:
     """Make a function, or a class's ``__init__`` and ``forward``, raise ArgumentError for arguments that do not fit."""
@@ -139,18 +153,45 @@ def _argument_error(
     is_method = bool(args) and "self" in signature.parameters
     name = type(args[0]).__name__ if is_method else function.__name__
     name += f".{function.__name__}" if is_method and function.__name__ not in ("__init__", "forward") else ""
+    given = args[1:] if is_method else args
     parameters = [each for each in signature.parameters if each != "self"]
     unknown = next((each for each in kwargs if each not in parameters), None)
     if unknown is None:
+        example = EXAMPLES.get(_public_name(function))
         return ArgumentError(
             f"{name}: {problem}",
             expected=f"{name}{_signature_text(signature)}",
-            got=_describe_call(args[1:] if is_method else args, kwargs),
-            do="pass every argument that has no default"
+            got=_describe_call(given, kwargs),
+            do=f"for example {example or _complete_call(name, signature, given, kwargs)}"
             if "missing" in problem
-            else "pass the arguments after * by name",
+            else _advice_on_too_many(signature),
         )
     return unknown_argument_error(name, unknown, kwargs[unknown], parameters)
+
+
+def _advice_on_too_many(signature: inspect.Signature) -> str:
+    """Suggest how to pass what was passed by its place."""
+    by_name = [each.name for each in signature.parameters.values() if each.kind == each.KEYWORD_ONLY]
+    return f"pass the arguments after * by name, such as {by_name[0]}=..." if by_name else "leave out the last ones"
+
+
+def _public_name(function: Callable[..., Any]) -> str:
+    """Return the name of a function with its package: masks.window."""
+    return ".".join([*function.__module__.split(".")[1:2], function.__name__])
+
+
+def _complete_call(name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Write the call that was made with the arguments that it lacks."""
+    given = [short_repr(value) for value in args] + [f"{each}={short_repr(value)}" for each, value in kwargs.items()]
+    parameters = [each for each in signature.parameters.values() if each.name != "self"]
+    missing = [
+        f"{each.name}=..."
+        for each in parameters[len(args) :]
+        if each.default is each.empty
+        and each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+        and each.name not in kwargs
+    ]
+    return f"{name}({', '.join(given + missing)})"
 
 
 def unknown_argument_error(function: str, argument: str, value: object, parameters: list[str]) -> ArgumentError:
@@ -159,17 +200,20 @@ def unknown_argument_error(function: str, argument: str, value: object, paramete
         f"{function} has no argument {argument!r}",
         expected=", ".join(parameters),
         got=f"{argument}={short_repr(value)}",
-        do=_advice(argument, parameters),
+        do=_advice(argument, value, parameters),
     )
 
 
-def _advice(unknown: str, parameters: list[str]) -> str:
+def _advice(unknown: str, value: object, parameters: list[str]) -> str:
     """Suggest what to write in place of an unknown argument."""
     replacement = _REPLACEMENTS.get(unknown)
     if replacement is not None and (not replacement.name or replacement.name in parameters):
         return replacement.do
     near = get_close_matches(unknown, parameters, n=1)
-    return f"did you mean {near[0]!r}?" if near else "choose one from the list, or leave it out"
+    do = f"did you mean {near[0]!r}?" if near else "choose one from the list, or leave it out"
+    if "mechanism_options" not in parameters:
+        return do
+    return f'{do}; an option of the mechanism is given in mechanism_options={{"{unknown}": {short_repr(value)}}}'
 
 
 def _signature_text(signature: inspect.Signature) -> str:

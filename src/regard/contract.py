@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.arrays import Array
 from regard.errors import LARGEST_LENGTH, check_count
 
@@ -57,6 +58,7 @@ class Frame:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class Observation(Generic[Array]):
     """Attention output and statistics of the weights, in memory linear in the number of queries and keys.

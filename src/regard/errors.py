@@ -187,15 +187,29 @@ def check_weights(**sizes: int) -> None:
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Whether ``value`` is a finite real number of Python or NumPy, and not a bool."""
+    """Whether ``value`` is a finite real number, a float or an integer of Python or NumPy, and not a bool.
+
+    Kernels and files of settings take no other types, such as fractions.
+    """
     if type(value) is float:  # compared, since torch.compile can trace comparisons of dynamic floats
         return -_LARGEST_FLOAT <= value <= _LARGEST_FLOAT
-    if isinstance(value, bool) or not isinstance(value, Real):
+    if isinstance(value, bool) or not _is_plain_real(value):
         return False
     try:
         return math.isfinite(value)
     except OverflowError:  # an integer larger than any float
         return False
+
+
+def _is_plain_real(value: object) -> bool:
+    return isinstance(value, int | float) or (isinstance(value, Real) and type(value).__module__ == "numpy")
+
+
+def number_advice(value: object, do: str) -> str:
+    """Say how to convert a real number of another type than ``is_number`` takes; else say what to ``do``."""
+    if isinstance(value, Real) and not _is_plain_real(value):
+        return f"convert it to a float: float({short_repr(value)})"
+    return do
 
 
 def check_number(
@@ -220,7 +234,7 @@ def check_number(
             f"wrong {name}",
             expected=f"a finite number{bound}",
             got=short_repr(number),
-            do=f"leave {name} out for the usual value",
+            do=number_advice(number, f"leave {name} out for the usual value"),
         )
 
 

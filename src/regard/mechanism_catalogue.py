@@ -44,6 +44,7 @@ from regard.mechanisms import (
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class CatalogueRow:
     """A mechanism: its name, class, equation, paper, cost and capabilities.
@@ -304,6 +305,7 @@ BUILT_IN_NAMES = frozenset(_BY_NAME)
 """Names of the mechanisms that every process has, whatever a program registers."""
 
 
+@explain_arguments
 def catalogue() -> tuple[CatalogueRow, ...]:
     """List every mechanism with its equation, paper, cost and capabilities; mechanisms of your own come last."""
     return tuple(_BY_NAME.values())
@@ -320,6 +322,7 @@ def get_row(name: str) -> CatalogueRow:
     return _BY_NAME[name]
 
 
+@explain_arguments
 def register_mechanism(row: CatalogueRow) -> None:
     """Add a mechanism of your own to the catalogue of this process.
 

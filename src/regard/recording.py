@@ -64,7 +64,9 @@ class LayerCall:
     def weights(self, rows: Sequence[int] | Tensor | None = None) -> Tensor:
         """Compute the exact weights (batch, heads, rows, keys) of the queries ``rows``; None is all queries."""
         with torch.no_grad():
-            return self.mechanism.weights(self.query, self.key, self.mask, bias=self.bias, rows=rows, **self.inputs)
+            return self.mechanism.weights(
+                self.query, self.key, mask=self.mask, bias=self.bias, rows=rows, **self.inputs
+            )
 
     def observe(self, *, top: int = 8, rows: Sequence[int] | Tensor | None = None) -> Observation:
         """Compute statistics of the weights in linear memory: see ``Observation``."""

@@ -9,8 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.arguments import EXAMPLES
 from regard.contract import Frame
-from regard.errors import DeviceError, DtypeError, OptionError, ShapeError, check_count, is_number, short_repr
+from regard.errors import (
+    DeviceError,
+    DtypeError,
+    OptionError,
+    ShapeError,
+    check_count,
+    is_number,
+    number_advice,
+    short_repr,
+)
 from regard.kernels.request import Bias, Request
 from regard.masks.as_tensor import as_device
 from regard.masks.base import Mask
@@ -69,7 +79,7 @@ def check_mask(mask: object) -> None:
 def _mask_advice(mask: object) -> str:
     """Suggest what to write in place of a value that is not a mask."""
     if isinstance(mask, FunctionType) and mask.__module__.startswith("regard.masks"):
-        return f"call it: masks.{_MASK_CALLS.get(mask.__name__, mask.__name__ + '(...)')}"
+        return f"call it: {EXAMPLES.get(f'masks.{mask.__name__}', f'masks.{mask.__name__}(...)')}"
     if isinstance(mask, str):
         return f"masks.{mask}()" if mask == "causal" else "masks are made by functions, such as masks.causal()"
     if isinstance(mask, bool):
@@ -80,15 +90,6 @@ def _mask_advice(mask: object) -> str:
             "masks.from_transformers(t), masks.from_multihead_attention(t)"
         )
     return "for example masks.causal(), or masks.padding(lengths)"
-
-
-_MASK_CALLS = {
-    "causal": "causal()",
-    "padding": "padding(lengths)",
-    "window": "window(left, right)",
-    "keep": "keep(tensor)",
-}
-"""Calls to suggest for the functions that make masks, by function name."""
 
 
 def _repr_with_type(thing: object) -> str:
@@ -104,7 +105,7 @@ def check_dropout(dropout: object) -> None:
             "dropout is a probability",
             expected="0 <= dropout < 1",
             got=short_repr(dropout),
-            do="0.1 is the usual value",
+            do=number_advice(dropout, "0.1 is the usual value"),
         )
 
 
@@ -116,7 +117,7 @@ def check_scale(scale: object) -> None:
         "scale is the factor of the scores",
         expected="a finite number, or None for 1/sqrt(head_dim)",
         got=short_repr(scale),
-        do="multiply the query by a trained scale instead",
+        do=number_advice(scale, "multiply the query by a trained scale instead"),
     )
 
 
@@ -128,7 +129,7 @@ def check_softcap(softcap: object) -> None:
         "softcap is the bound of the scores",
         expected="a finite number above 0, or None for no bound",
         got=short_repr(softcap),
-        do="50.0 is the softcap of Gemma 2; pass None where a configuration says 0",
+        do=number_advice(softcap, "50.0 is the softcap of Gemma 2; pass None where a configuration says 0"),
     )
 
 

@@ -498,7 +498,7 @@ def test_mechanism_with_trained_sinks(without_shape_checks):
     output.sum().backward()
     assert mechanism.sinks.grad.abs().min() > 0
     query, key, _ = tensors.values()
-    weights = mechanism.weights(query, key, masks.causal())
+    weights = mechanism.weights(query, key, mask=masks.causal())
     seen = mechanism.observe(**tensors, mask=masks.causal(), rows=[7])
     torch.testing.assert_close(seen.rows[:, :, 0], weights[:, :, 7])
     torch.testing.assert_close(weights.sum(-1) + seen.sink_weight, torch.ones(BATCH, HEADS, 67))

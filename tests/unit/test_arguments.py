@@ -1,7 +1,11 @@
 """Unknown arguments: torch's names raise an error that gives regard's names, and signatures are unchanged."""
 
+import enum
+import importlib
 import inspect
 import pickle
+import pkgutil
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -135,3 +139,112 @@ def test_values_are_shown_in_one_short_line():
             regard.attention(QUERY, QUERY, QUERY, impl=value)
         assert max(map(len, str(caught.value).splitlines())) < 160
         assert len(str(caught.value).splitlines()) == 4
+
+
+def test_the_mask_of_weights_is_passed_by_name():
+    """They do not depend on values, so a place after the key would mean another thing than in a call."""
+    mechanism = regard.mechanism("additive", heads=2, head_dim=5)
+    for by_place in ((masks.causal(),), (QUERY, masks.causal())):
+        with pytest.raises(ArgumentError, match=r"Additive.weights: too many positional arguments") as caught:
+            mechanism.weights(QUERY, QUERY, *by_place)
+        assert caught.value.expected.startswith("Additive.weights(query, key, *, mask=None")
+        assert "mask=..." in caught.value.do
+    weights = mechanism.weights(QUERY, QUERY, mask=masks.causal())
+    assert not weights.triu(1).any()
+
+
+@pytest.mark.parametrize(
+    ("call", "what", "do"),
+    [
+        (lambda: masks.window(4), "window: missing a required argument: 'right'", "for example masks.window(4, 0)"),
+        (
+            lambda: masks.padding(),
+            "padding: missing a required argument: 'lengths'",
+            "for example masks.padding([7, 3])",
+        ),
+        (
+            lambda: MultiHeadAttention(6, bias=False),
+            "'heads'",
+            "for example MultiHeadAttention(6, bias=False, heads=...)",
+        ),
+        (lambda: FeedForward(inner=7), "'width'", "for example FeedForward(inner=7, width=...)"),
+    ],
+)
+def test_a_missing_argument_is_named_in_a_call(call, what, do):
+    with pytest.raises(ArgumentError) as caught:
+        call()
+    assert what in caught.value.what
+    assert do in caught.value.do
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: MultiHeadAttention(32, 4, mechanism="longformer", window=3),
+        lambda: encoder_block(32, 4, 64, mechanism="longformer", window=3),
+        lambda: regard.models.TransformerEncoderConfig(11, 32, 1, 4, mechanism="longformer", window=3),
+    ],
+)
+def test_an_option_of_a_mechanism_is_shown_in_mechanism_options(call):
+    with pytest.raises(ArgumentError) as caught:
+        call()
+    assert 'mechanism_options={"window": 3}' in caught.value.do
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda number: regard.attention(QUERY, QUERY, QUERY, dropout=number),
+        lambda number: regard.attention(QUERY, QUERY, QUERY, scale=number),
+        lambda number: regard.attention(QUERY, QUERY, QUERY, softcap=number),
+        lambda number: regard.mechanism("additive", heads=2, head_dim=5, dropout=number),
+        lambda number: MultiHeadAttention(6, 2, dropout=number),
+        lambda number: regard.layers.Dropout(number),
+        lambda number: regard.layers.RMSNorm(5, epsilon=number),
+        lambda number: BertConfig(11, 6, 1, 2, 7, 5, dropout=number),
+    ],
+)
+def test_a_number_of_another_type_is_refused_with_its_conversion(call):
+    """Kernels and files of settings take floats: a fraction ended in an error of torch, or of json."""
+    with pytest.raises(OptionError) as caught:
+        call(Fraction(1, 2))
+    assert caught.value.do == "convert it to a float: float(Fraction(1, 2))"
+
+
+def public_callables():
+    """Functions and classes that packages list, but for abstract classes, protocols, errors, and tuples of results."""
+    names = [module.name for module in pkgutil.iter_modules(regard.__path__) if module.ispkg]
+    packages = [regard, *(importlib.import_module(f"regard.{name}") for name in names if name not in ("cli",))]
+    found = {}
+    for package in packages:
+        for name in getattr(package, "__all__", ()):
+            one = getattr(package, name)
+            if inspect.isfunction(one) or (inspect.isclass(one) and not inspect.isabstract(one)):
+                found[f"{package.__name__}.{name}"] = one
+    kinds = (BaseException, tuple, enum.Enum)
+    return {
+        name: one
+        for name, one in found.items()
+        if not (inspect.isclass(one) and (issubclass(one, kinds) or getattr(one, "_is_protocol", False)))
+    }
+
+
+def test_every_public_call_explains_missing_and_unknown_arguments():
+    wrong = []
+    for name, one in public_callables().items():
+        parameters = inspect.signature(one).parameters.values()
+        needed = [each.name for each in parameters if each.default is each.empty and "VAR" not in each.kind.name]
+        calls = [({}, f"missing a required argument: {needed[0]!r}")] if needed else []
+        if not any(each.kind is each.VAR_KEYWORD for each in parameters):
+            calls.append((dict.fromkeys(needed) | {"unheard_of": 1}, "has no argument 'unheard_of'"))
+        for arguments, what in calls:
+            try:
+                one(**arguments)
+            except ArgumentError as error:
+                if what in error.what:
+                    continue
+            except TypeError:
+                pass
+            wrong.append((name, what))
+    assert not wrong
+    assert len(public_callables()) > 200

@@ -44,6 +44,24 @@ def test_sizes_of_0(impl, size, make):
 
 
 @pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("mask", [None, masks.causal(), masks.window(1, 2), masks.padding([3, 0])], ids=repr)
+@pytest.mark.parametrize("bias", [False, True])
+def test_no_query_heads(impl, dtype, mask, bias):
+    """0 is a multiple of any number of key heads: the output is empty, and the gradients are 0."""
+    query = torch.zeros(2, 0, 5, 7, dtype=dtype, requires_grad=True)
+    key, value = (torch.randn(2, 3, 11, size, dtype=dtype, requires_grad=True) for size in (7, 2))
+    added = torch.randn(1, 1, 5, 11, dtype=dtype, requires_grad=True) if bias else None
+    output = regard.attention(query, key, value, mask=mask, bias=added, impl=impl)
+    assert output.shape == (2, 0, 5, 2)
+    assert output.dtype == dtype
+    leaves = [query, key, value, *([added] if bias else [])]
+    gradients = torch.autograd.grad(output, leaves, torch.ones_like(output), allow_unused=True)
+    for leaf, gradient in zip(leaves, gradients, strict=True):
+        assert gradient is None or (gradient.shape == leaf.shape and not gradient.any())
+
+
+@pytest.mark.parametrize("impl", IMPLS)
 @pytest.mark.parametrize("size", SIZES)
 def test_gradients_for_sizes_of_0_are_zero(impl, size):
     """Also for a bias, which may have elements although there are no scores."""

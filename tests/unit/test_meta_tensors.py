@@ -107,7 +107,7 @@ def test_mechanisms(row):
     causal = causal_or_none(mechanism)
     mask = masks.padding([3, 7]) if causal is None else causal & masks.padding([3, 7])
     assert mechanism(query, key, value, mask).shape == (BATCH, HEADS, QUERIES, VALUE_DIM)
-    assert mechanism.weights(query, key, mask, rows=[0, -1]).shape == (BATCH, HEADS, 2, KEYS)
+    assert mechanism.weights(query, key, mask=mask, rows=[0, -1]).shape == (BATCH, HEADS, 2, KEYS)
 
 
 @pytest.mark.parametrize("position", [None, positions.Rotary(4), positions.ALiBi(3), positions.T5Buckets(3)])

@@ -180,6 +180,7 @@ class AudioProcessor:
         return np.ascontiguousarray(sound, dtype=np.float32)
 
 
+@explain_arguments
 def pad_features(sounds: Sequence[Float32[Tensor, "_ mels"]]) -> AudioFeatures:
     """Pad the features of sounds, each (frames, mels), on the right, and make the mask of their lengths."""
     features = torch.nn.utils.rnn.pad_sequence(list(sounds), batch_first=True)

@@ -26,6 +26,7 @@ import torch
 from jaxtyping import Float, Float32, Float64
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.errors import OptionError, ShapeError, check_choice, check_flag, check_number, check_size
 from regard.tensors import check_tensor
 
@@ -34,6 +35,7 @@ SCALES = ("htk", "slaney")
 _FRAMES_AT_ONCE = 2**12
 
 
+@explain_arguments
 def mel_filter_bank(
     mels: int,
     fft: int,
@@ -96,6 +98,7 @@ def band_centres(
     return _band_edges(mels, float(lowest), rate / 2 if highest is None else float(highest), scale)[1:-1]
 
 
+@explain_arguments
 def log_mel_spectrogram(
     samples: Float[Tensor, " samples"],
     filters: Float[Tensor, "mels bins"],

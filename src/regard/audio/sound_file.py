@@ -22,6 +22,7 @@ from typing import Any, BinaryIO, TypeAlias
 import numpy as np
 from jaxtyping import Float32
 
+from regard.arguments import explain_arguments
 from regard.audio.unstated_length import state_length
 from regard.errors import DataError, MissingPackageError, check_count, check_number, short_repr
 from regard.media import MediaKind
@@ -53,6 +54,7 @@ _UNKNOWN_FRAMES = 2**62
 """libsndfile states a length beyond this for a FLAC file without one."""
 
 
+@explain_arguments
 def read_sound(
     sound: Sound, rate: int, *, name: str | None = None, max_seconds: float = float(MAX_SECONDS)
 ) -> Float32[np.ndarray, " samples"]:

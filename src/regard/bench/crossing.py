@@ -13,12 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, final
 
+from regard.arguments import explain_arguments
 from regard.bench.timing import Timing
 
 Status: TypeAlias = Literal["from", "between", "shortest", "never", "unclear", "unmeasured"]
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class Crossing:
     """From which length a mechanism is faster than exact attention.

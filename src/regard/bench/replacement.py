@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.bench.choose_mechanisms import EXACT
 from regard.bench.failure import describe_failure
 from regard.bench.settings import BenchSettings
@@ -37,6 +38,7 @@ _MIN_TEXTS = 3
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class VectorChange:
     """How the vectors of texts changed; the measures are defined in ``bench.replacement``.
@@ -54,6 +56,7 @@ class VectorChange:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class Replacement:
     """A model with another mechanism: how its vectors changed, the time of a text, and what was not trained.

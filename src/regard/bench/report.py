@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, final
 
+from regard.arguments import explain_arguments
 from regard.bench.choose_mechanisms import EXACT
 from regard.bench.crossing import Crossing, find_crossing
 from regard.bench.settings import BenchSettings
@@ -16,6 +17,7 @@ from regard.errors import OptionError, short_repr
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class BenchCase:
     """One mechanism at one length.
@@ -56,6 +58,7 @@ class BenchCase:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class BenchedMechanism:
     """A measured mechanism: its label with options, its name, and what an error against exact attention means for it.
@@ -76,6 +79,7 @@ class BenchedMechanism:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class BenchReport:
     """The measurements of ``run``: settings, machine, mechanisms, and one case per mechanism and length.

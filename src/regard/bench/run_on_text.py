@@ -26,6 +26,7 @@ _LONGEST_DEFAULT = 512
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class TextReport:
     """The measurements of ``run_on_text``.

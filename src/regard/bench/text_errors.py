@@ -9,6 +9,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from regard.arguments import explain_arguments
 from regard.bench.error_source import ErrorSource, affordable_rows
 from regard.bench.problem import Tokens
 from regard.bench.settings import BenchSettings
@@ -32,6 +33,7 @@ _WINDOWS = 4
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class HeadError:
     """The measures of one head of one layer, both counted from 0, on windows of ``length`` tokens."""

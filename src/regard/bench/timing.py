@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
+from regard.arguments import explain_arguments
+
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class Timing:
     """Seconds of a call: the median over ``runs`` turns, and the lower and upper quartile."""

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, check_count, check_flag, check_kind, check_number
 from regard.layers.eval_mode import eval_mode
 from regard.models import TextClassifier
@@ -33,6 +34,7 @@ THRESHOLD = 0.5
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class Prediction:
     """The prediction for a text: its ``labels``, the most probable first, and the ``probabilities`` of all labels.
@@ -52,6 +54,7 @@ class Prediction:
 
 
 @final
+@explain_arguments
 class Classifier:
     """Classifies texts with ``model``, a ``TextClassifier`` from ``regard.load`` or from a training run.
 

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.classification.media_classifier import MediaClassifier, check_list
 from regard.errors import CheckpointError, check_count, check_kind
 from regard.layers.eval_mode import eval_mode
@@ -63,6 +64,7 @@ class PicturePredictor(MediaClassifier):
 
 
 @final
+@explain_arguments
 class PictureClassifier(PicturePredictor):
     """Classifies pictures with ``model``, an image encoder with a head; ``batch`` is the number of pictures at a time.
 
@@ -97,6 +99,7 @@ class PictureClassifier(PicturePredictor):
         return logits
 
 
+@explain_arguments
 @torch.no_grad()
 def embed_pictures(
     model: ImageEncoder, pictures: Sequence[Picture], *, batch: int = BATCH

@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 
+from regard.arguments import explain_arguments
 from regard.errors import (
     DataError,
     OptionError,
@@ -40,6 +41,7 @@ _TINY = 1e-12
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class LabelScores:
     """Scores of a label: ``support`` texts have it, ``predicted`` were predicted to."""
@@ -53,6 +55,7 @@ class LabelScores:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class CalibrationBin:
     """Predictions with a confidence from ``low`` to ``high``: their number, mean confidence, and the fraction right."""
@@ -65,6 +68,7 @@ class CalibrationBin:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class ClassificationScores:
     """Scores of a classifier on ``texts`` texts.
@@ -86,6 +90,7 @@ class ClassificationScores:
     calibration: tuple[CalibrationBin, ...]
 
 
+@explain_arguments
 def score_probabilities(
     probabilities: NDArray[np.floating],
     truth: NDArray[np.bool_],
@@ -137,6 +142,7 @@ def score_probabilities(
     )
 
 
+@explain_arguments
 def majority_answer(truth: NDArray[np.bool_], labels: Sequence[str]) -> tuple[str, float]:
     """The most frequent set of labels, joined by "|", and the fraction of texts that have exactly it.
 

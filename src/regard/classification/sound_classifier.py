@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.audio import AudioProcessor, pad_features
 from regard.audio.sound_file import SOUNDS, Sound
 from regard.classification.media_classifier import MediaClassifier, check_list
@@ -30,6 +31,7 @@ ACCEPTS = "paths, bytes, or float arrays (samples,)"
 
 
 @final
+@explain_arguments
 class SoundClassifier(MediaClassifier):
     """Classifies sounds with ``model``, an audio encoder with a head; ``batch`` is the number of sounds at a time.
 
@@ -76,6 +78,7 @@ class SoundClassifier(MediaClassifier):
         return torch.cat(found)
 
 
+@explain_arguments
 def embed_sounds(
     model: AudioEncoder, sounds: Sequence[Sound | np.ndarray[Any, Any]], *, batch: int = BATCH
 ) -> Float[Tensor, "sounds width"]:

@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
+from regard.arguments import explain_arguments
 from regard.classification.picture_classifier import BATCH, PicturePredictor
 from regard.errors import OptionError, check_kind, short_repr
 from regard.layers.eval_mode import eval_mode
@@ -29,6 +30,7 @@ PLACE = "{}"
 
 
 @final
+@explain_arguments
 class ZeroShotClassifier(PicturePredictor):
     """Classifies pictures with ``model``, a CLIP, into ``labels``, which are texts.
 

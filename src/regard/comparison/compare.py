@@ -24,6 +24,7 @@ _ROWS_PER_PART = 64
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class ComparisonSummary:
     """The measures of a comparison, each as one number over texts, heads and sampled queries that see any key.
@@ -39,6 +40,7 @@ class ComparisonSummary:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class Comparison:
     """A mechanism against exact attention, for sampled queries. The measures are defined in ``comparison.measures``.
@@ -157,8 +159,8 @@ def compare(
         index = torch.arange(query.shape[2], device=query.device) if index is None else index
         parts = []
         for some in index.split(_ROWS_PER_PART):
-            weights = exact.weights(query, key, mask, bias=bias, rows=some, **given[0])
-            others = other.weights(query, key, mask, bias=bias, rows=some, **given[1])
+            weights = exact.weights(query, key, mask=mask, bias=bias, rows=some, **given[0])
+            others = other.weights(query, key, mask=mask, bias=bias, rows=some, **given[1])
             parts.append(_measure(weights, others, value, output[:, :, some].to(weights.dtype), top))
         if not parts:
             parts = [(output.new_zeros(*output.shape[:2], 0),) * 5]

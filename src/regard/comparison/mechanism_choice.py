@@ -23,6 +23,7 @@ _BUCKET_TOKENS = 256
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class MechanismChoice:
     """The name of a mechanism in the catalogue, and the options that were chosen for it.

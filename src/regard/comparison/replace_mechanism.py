@@ -27,6 +27,7 @@ from regard.mechanisms.extra_input import ExtraInput
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class ReplacedModel:
     """A copy of a model with another mechanism.

@@ -11,12 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
+from regard.arguments import explain_arguments
 from regard.control.step_tokenizer import StepTokenizer
 from regard.control.token_sequence import TokenSequence
 from regard.errors import DataError
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class Episode:
     """What an agent observed, did, and was rewarded with: three lists of one length."""
@@ -39,6 +41,7 @@ class Episode:
         return len(self.actions)
 
 
+@explain_arguments
 def tokenize_episode(episode: Episode, tokenizer: StepTokenizer) -> TokenSequence:
     """The tokens of all time steps, in their order. Raises DataError for steps that do not fit their spaces."""
     steps = []

@@ -16,6 +16,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.arguments import explain_arguments
 from regard.errors import DataError, check_size, short_repr
 
 MU = 100.0
@@ -25,12 +26,14 @@ BINS = 1024
 _SCALE = math.log(MU * LIMIT + 1.0)
 
 
+@explain_arguments
 def compand(values: object) -> NDArray[np.float64]:
     """Map real numbers to [-1, 1] by the mu-law; those beyond 256 to values beyond 1. Raises DataError for NaN."""
     real = check_values("values", values)
     return np.sign(real) * np.log1p(MU * np.abs(real)) / _SCALE
 
 
+@explain_arguments
 def expand(values: object) -> NDArray[np.float64]:
     """The inverse of ``compand``. Raises DataError for NaN."""
     real = check_values("values", values)

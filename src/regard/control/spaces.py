@@ -26,6 +26,7 @@ PATCH = 16
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class TextSpace:
     """Strings."""

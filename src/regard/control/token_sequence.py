@@ -18,8 +18,11 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.arguments import explain_arguments
+
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class TokenSequence:
     """Tokens of one time step, or of several behind one another."""

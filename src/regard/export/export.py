@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from regard.arguments import explain_arguments
 from regard.errors import RefusedError, check_choice, check_kind
 from regard.export import onnx_form, transformers_form
 from regard.models.base import EncoderDecoder
@@ -24,6 +25,7 @@ from regard.translation.export import export as export_translator
 FORMS = ("transformers", "onnx", *TRANSLATOR_FORMS)
 
 
+@explain_arguments
 def export(model: object, folder: str | Path, *, form: str) -> None:
     """Write ``model`` into a new folder, in one of ``FORMS``. The folder appears complete or not at all.
 

@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn, final
 
+from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, DataError, MissingPackageError, check_kind
 from regard.generation.chat_prompt import ChatPrompt
 from regard.models.language_model_files import LanguageModelFiles
@@ -29,6 +30,7 @@ _EXHAUSTED = (RecursionError, MemoryError)
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class ChatTemplate:
     """A chat template: its Jinja ``source``, and the special ``tokens`` that it may name, such as bos_token."""

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
+from regard.arguments import explain_arguments
 from regard.generation.text_stream import TextStream
 from regard.search.base import Hypothesis
 from regard.text.tokenizer import Tokenizer
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class Continuation:
     """How the model continues a ``prompt``: ``text``, of ``tokens`` tokens, without the prompt and the stop string.

@@ -14,6 +14,7 @@ from typing import final
 
 import torch
 
+from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, DataError, OptionError, check_count, check_kind, short_repr
 from regard.generation.batch_search import search_batch, stream_search
 from regard.generation.chat_prompt import ChatPrompt
@@ -40,6 +41,7 @@ PREFIX_CACHE_BYTES = 2**28
 
 
 @final
+@explain_arguments
 class Generator(TextGenerator):
     """Continues texts with ``model``, a ``CausalLanguageModel`` from ``regard.load`` or from a training run.
 

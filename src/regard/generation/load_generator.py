@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from regard.arguments import explain_arguments
 from regard.errors import OptionError, check_count
 from regard.generation.generator import BATCH_TOKENS, PREFIX_CACHE_BYTES, Generator
 from regard.generation.text_generator import TextGenerator
@@ -16,6 +17,7 @@ from regard.models.model_folder import LANGUAGE_MODEL, resolve_folder
 from regard.models.t5_config import MODEL_TYPES as T5_TYPES
 
 
+@explain_arguments
 def load_generator(
     folder: str | Path,
     *,

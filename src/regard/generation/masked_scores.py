@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from regard import masks
+from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, OptionError, check_count
 from regard.kernels.operators.cross_entropy_op import cross_entropy
 from regard.layers.eval_mode import eval_mode
@@ -42,6 +43,7 @@ TokenIds = npt.NDArray[np.int64]
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class MaskedLanguageModelScores:
     """How well a model fills in masked tokens.
@@ -109,6 +111,7 @@ def mask_documents(
     return found
 
 
+@explain_arguments
 def score_masked_texts(
     model: MaskedLanguageModel,
     texts: Sequence[str],

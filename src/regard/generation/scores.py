@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from regard import masks
+from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, OptionError, check_count
 from regard.generation.document_ids import model_document_ids
 from regard.kernels.operators.cross_entropy_op import cross_entropy
@@ -44,6 +45,7 @@ TokenIds = npt.NDArray[np.unsignedinteger]
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class LanguageModelScores:
     """How well a model predicts documents.
@@ -94,6 +96,7 @@ class _Window(NamedTuple):
     scored: int
 
 
+@explain_arguments
 def score_texts(
     model: CausalLanguageModel,
     texts: Sequence[str],

@@ -13,6 +13,7 @@ from typing import final
 
 import torch
 
+from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, DataError, OptionError, RefusedError, check_count, check_kind
 from regard.generation.batch_search import search_batch, stream_search
 from regard.generation.chat_prompt import ChatPrompt
@@ -29,6 +30,7 @@ from regard.text.tokenizer import check_text, check_texts
 
 
 @final
+@explain_arguments
 class TextToText(TextGenerator):
     """Answers prompts with ``model``, an ``EncoderDecoder`` with the tokenizer of its folder, such as a T5.
 

@@ -15,6 +15,7 @@ from typing import Any, final
 from torch import nn
 from transformers import PreTrainedModel
 
+from regard.arguments import explain_arguments
 from regard.errors import check_kind
 from regard.layers.attention_code import computes_own_attention, referenced_names
 from regard.layers.module_names import is_inside
@@ -23,6 +24,7 @@ _INTERFACE = {"ALL_ATTENTION_FUNCTIONS", "attention_interface"}
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class AttentionReport:
     """What ``check`` found.
@@ -59,6 +61,7 @@ class AttentionReport:
         return "\n".join(lines)
 
 
+@explain_arguments
 def check(model: nn.Module) -> AttentionReport:
     """Report which attention layers of a model of ``transformers`` compute with regard.
 

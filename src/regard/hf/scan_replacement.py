@@ -18,6 +18,7 @@ from typing import Any, final
 
 from torch import nn
 
+from regard.arguments import explain_arguments
 from regard.errors import RefusedError
 from regard.hf.check import unwrap
 from regard.hf.scan_functions import delta_rule, mamba2_scan, mamba2_step
@@ -41,6 +42,7 @@ _OTHER_SCANS = {
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class ScanReplacement:
     """What ``use_scans`` replaced; a context manager that restores it at its end.
@@ -72,6 +74,7 @@ class ScanReplacement:
         return "\n".join([*lines, *(f"  {name} is replaced" for name in self.replaced)])
 
 
+@explain_arguments
 def use_scans(model: nn.Module) -> ScanReplacement:
     """Let the linear mixers of a model compute their scans with regard, forward, backward and in generation.
 

@@ -16,12 +16,14 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils.generic import GeneralInterface
 
+from regard.arguments import explain_arguments
 from regard.hf.attention_function import attention_function
 from regard.hf.attention_mask import bool_mask
 
 _NAME, _CHECK = "sdpa", "_sdpa_can_dispatch"
 
 
+@explain_arguments
 @contextmanager
 def replace_sdpa() -> Iterator[None]:
     """While the context is open, every model of this process whose implementation is "sdpa" computes with regard."""

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias, final
 
+from regard.arguments import explain_arguments
 from regard.errors import RefusedError, check_choice
 from regard.kernels.implementation import Backend, Implementation
 from regard.kernels.implementations import (
@@ -86,6 +87,7 @@ BACKENDS: Mapping[str, Backend] = {
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class Choice:
     """The choice of "auto": ``impl``, the name of what it picked, and ``reasons``, one sentence per implementation."""

@@ -11,11 +11,13 @@ from typing import Protocol, final
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.mechanisms.key_value_cache import KeyValueCache
 from regard.mechanisms.state import State
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class DecoderCache:
     """Decoding cache of a decoder block: state of self-attention, and keys and values of the encoder's output."""

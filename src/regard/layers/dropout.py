@@ -11,11 +11,13 @@ from typing import final
 
 from torch import Tensor, nn
 
+from regard.arguments import explain_arguments
 from regard.kernels.operators.dropout_op import drop
 from regard.validation import check_dropout, check_tokens
 
 
 @final
+@explain_arguments
 class Dropout(nn.Module):
     """Dropout as ``torch.nn.Dropout``, but faster on a CPU: threads share the work, and no mask is stored.
 

@@ -12,6 +12,7 @@ from typing import final
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.errors import ShapeError
 from regard.mechanisms.key_value_cache import KeyValueCache
 from regard.mechanisms.state import State
@@ -19,6 +20,7 @@ from regard.validation import check_tokens
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class LatentCache(State):
     """Latents (batch, length, ``latent_dim``) and rotary keys (batch, length, rotary_dim) of ``length`` tokens."""

@@ -19,6 +19,7 @@ from typing import NamedTuple, final
 
 from torch import Tensor, nn
 
+from regard.arguments import explain_arguments
 from regard.errors import check_choice, check_kind, check_number, check_size
 from regard.layers.dropout import Dropout
 
@@ -36,6 +37,7 @@ class ResidualNorms(NamedTuple):
     adds: bool = True
 
 
+@explain_arguments
 class Residual(nn.Module, ABC):
     """Residual connection around a sublayer. ``norm`` is a module on (batch, length, width), such as LayerNorm."""
 
@@ -80,6 +82,7 @@ class PreNorm(Residual):
 
 
 @final
+@explain_arguments
 class SandwichNorm(Residual):
     """Residual connection with norms before and after the sublayer: x + dropout(output_norm(sublayer(norm(x))))."""
 

@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.arguments import explain_arguments
 from regard.contract import Frame
 from regard.errors import RefusedError, ShapeError
 from regard.kernels.operators.activation_op import activate
@@ -32,6 +33,7 @@ from regard.validation import check_mask, check_tokens
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class MixerCache(State):
     """Decoding state of a mixer, of constant size: the last inputs of its convolution (batch, kernel - 1, channels),

@@ -22,6 +22,7 @@ import torch
 from jaxtyping import Int, Int8
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.contract import Frame
 from regard.errors import LARGEST_COUNT, OptionError, check_choice, check_count, short_repr
 from regard.masks.base import Mask, Rule, make_frame
@@ -103,6 +104,7 @@ class Band(Mask):
         return rows.between(0 if low is None else query + low, keys if high is None else query + high + 1)
 
 
+@explain_arguments
 def causal(*, align: Align = "end") -> Mask:
     """Causal mask: each query may attend to keys up to its own position. Vaswani et al. 2017, section 3.2.3.
 
@@ -112,6 +114,7 @@ def causal(*, align: Align = "end") -> Mask:
     return Band(None, 0, align)
 
 
+@explain_arguments
 def window(left: int | None, right: int | None, *, dilation: int | Sequence[int] = 1, align: Align = "end") -> Mask:
     """Sliding-window mask: each query may attend to the key at its position, ``left`` keys before and ``right`` after.
 

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.errors import DtypeError, OptionError, ShapeError, check_count, check_flag
 from regard.masks.as_tensor import as_tensor
 from regard.masks.band import causal
@@ -25,6 +26,7 @@ from regard.masks.dense_mask import blocked, keep
 from regard.tensors import has_values
 
 
+@explain_arguments
 def from_multihead_attention(attn_mask: Any = None, key_padding_mask: Any = None, *, heads: int | None = None) -> Mask:
     """Convert the mask arguments of ``nn.MultiheadAttention``: tensors, arrays or nested lists.
 
@@ -56,6 +58,7 @@ def from_multihead_attention(attn_mask: Any = None, key_padding_mask: Any = None
     return _join_parts(parts, "attn_mask or key_padding_mask")
 
 
+@explain_arguments
 def from_sdpa(attn_mask: Any = None, *, is_causal: bool = False) -> Mask:
     """Convert the mask arguments of ``torch.nn.functional.scaled_dot_product_attention``.
 
@@ -70,6 +73,7 @@ def from_sdpa(attn_mask: Any = None, *, is_causal: bool = False) -> Mask:
     return _join_parts(parts, "attn_mask or is_causal")
 
 
+@explain_arguments
 def from_transformers(attention_mask: Any) -> Mask:
     """Convert the ``attention_mask`` of ``transformers`` models: a tensor, array or nested list.
 

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.contract import Frame, check_length
 from regard.errors import DtypeError, ShapeError
 from regard.masks.as_tensor import as_tensor, to_device
@@ -66,6 +67,7 @@ class Keep(Mask):
         return rule
 
 
+@explain_arguments
 def keep(tensor: Any) -> Mask:
     """Make a mask from a bool tensor, array or nested list in which True means "may attend".
 
@@ -75,6 +77,7 @@ def keep(tensor: Any) -> Mask:
     return Keep(_to_4d(tensor, "keep"))
 
 
+@explain_arguments
 def blocked(tensor: Any) -> Mask:
     """Make a mask from a bool tensor in which True means "may NOT attend"; shapes as for ``keep``."""
     return Keep(~_to_4d(tensor, "blocked"))

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Int, Int8
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.contract import Frame
 from regard.errors import DtypeError, ShapeError
 from regard.masks.as_tensor import as_tensor, is_integer_tensor, to_device
@@ -79,6 +80,7 @@ class Documents(Mask):
         return to_device(self.ids, None)[:, frame.offset :] if self.query_ids is None else self.query_ids
 
 
+@explain_arguments
 def documents(
     ids: Tensor | Sequence[int] | Sequence[Sequence[int]],
     *,

@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Bool, Int, Int8
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.contract import Frame
 from regard.errors import OptionError, ShapeError, check_choice, short_repr
 from regard.masks.as_tensor import as_tensor, is_integer_tensor, to_device
@@ -111,6 +112,7 @@ class GlobalTokens(Mask):
         return flags.index_fill(0, positions.clamp(max=keys), True)[None, :keys]
 
 
+@explain_arguments
 def global_tokens(
     positions: Sequence[int] | Int[Tensor, " tokens"] | Bool[Tensor, "*batch length"], *, side: Side = "both"
 ) -> Mask:

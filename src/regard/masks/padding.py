@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Int, Int8
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.contract import Frame, check_length
 from regard.errors import DtypeError, OptionError, ShapeError, check_choice, check_count
 from regard.masks.as_tensor import as_integers, as_tensor, is_integer_tensor, to_device
@@ -91,6 +92,7 @@ class Padding(Mask):
         return rows.between(0, lengths) if self.side == "right" else rows.between(keys - lengths, keys)
 
 
+@explain_arguments
 def padding(lengths: Sequence[int] | Int[Tensor, " batch"], *, side: Literal["right", "left"] = "right") -> Mask:
     """Padding mask: hide the keys beyond each batch entry's length.
 
@@ -126,6 +128,7 @@ def padding(lengths: Sequence[int] | Int[Tensor, " batch"], *, side: Literal["ri
     return Padding(tensor, side, longest)
 
 
+@explain_arguments
 def padding_of(ids: Tensor | Sequence[Sequence[int]], pad_id: int) -> Mask:
     """Padding mask: hide the keys whose token id is ``pad_id``, wherever they are. ``ids`` (batch, keys)."""
     check_count("pad_id", pad_id, least=-(2**63), most=2**63 - 1)

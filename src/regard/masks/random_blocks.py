@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Int8
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.errors import check_count
 from regard.masks.as_tensor import to_device
 from regard.masks.base import Mask, Rule, make_frame
@@ -77,6 +78,7 @@ class RandomBlocks(Mask):
         return self._memo.get_or_compute(("draw", blocks), lambda: draw(heads, blocks, self.count, self.seed))
 
 
+@explain_arguments
 def random_blocks(count: int, *, block: int = 64, seed: int = 0, heads: int | None = None) -> Mask:
     """Random block mask: each query block may attend to ``count`` key blocks of ``block`` tokens, drawn by ``seed``.
 

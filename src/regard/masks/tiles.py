@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Bool, Int, Int8
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.contract import Frame
 from regard.errors import OptionError, short_repr
 from regard.masks.tile_rows import WORD_BITS, TileRows
@@ -92,6 +93,7 @@ class TileGrid:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class TileMap:
     """The tiles that are not empty, in compressed rows, for each batch entry and head in which the mask differs.

@@ -164,17 +164,21 @@ class Mechanism(nn.Module, ABC):
         """
         return self.attend(self.make_request(query, key, value, mask, bias, inputs))
 
+    @explain_arguments
     def weights(
         self,
         query: Tensor,
         key: Tensor,
-        mask: Mask | None = None,
         *,
+        mask: Mask | None = None,
         bias: Bias | None = None,
         rows: Sequence[int] | Tensor | None = None,
         **inputs: Tensor,
     ) -> Tensor:
-        """Compute exact weights (batch, heads, rows, keys) of the queries ``rows`` (None: all), before dropout."""
+        """Compute exact weights (batch, heads, rows, keys) of the queries ``rows`` (None: all), before dropout.
+
+        They do not depend on values, so a call has none, and the mask is passed by name.
+        """
         request = self.make_request(query, key, empty_values(key), mask, bias, inputs)
         index = query_rows(rows, query.shape[2], query.device)
         return self.row_weights(request, request.frame.all_rows(query.device) if index is None else index)

@@ -15,6 +15,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.errors import DeviceError, DtypeError, ShapeError
 from regard.kernels.request import Request
 from regard.kernels.results import accumulation_dtype
@@ -22,6 +23,7 @@ from regard.tensors import check_tensor
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class ExtraInput:
     """An input beside query, key and value: (batch, heads, length, size).

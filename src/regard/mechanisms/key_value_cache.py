@@ -23,6 +23,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.errors import OptionError, ShapeError, short_repr
 from regard.huge_pages import new_empty
 from regard.mechanisms.state import State
@@ -86,6 +87,7 @@ class Storage:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class KeyValueCache(TokenCache):
     """Key-value cache: keys (batch, key_heads, length, head_dim) and values (.., value_dim) of ``length`` tokens."""

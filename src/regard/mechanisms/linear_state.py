@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.errors import DtypeError, ShapeError
 from regard.kernels.request import Request
 from regard.kernels.results import accumulation_dtype
@@ -17,6 +18,7 @@ from regard.mechanisms.state import State
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class LinearState(State):
     """Decoding state: the matrix S (batch, heads, rows, columns) in ``sums``; whether any key so far was not finite,

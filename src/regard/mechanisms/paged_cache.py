@@ -53,6 +53,7 @@ from regard.validation import check_mask, check_scale, check_sinks, check_softca
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class PagedCache(State):
     """Keys and values of a batch of sequences of ``lengths`` tokens; ``length`` is the longest."""

@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.errors import LARGEST_LENGTH, ShapeError, check_count
 from regard.mechanisms.key_value_cache import (
     Storage,
@@ -36,6 +37,7 @@ _LEAST_ROOM, _WINDOW_SHARE = 64, 4
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class WindowCache(TokenCache):
     """Cache of a window of ``size`` tokens, the query's own included, after ``length`` tokens.

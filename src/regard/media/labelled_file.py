@@ -9,6 +9,8 @@ from typing import Protocol, TypeAlias, final, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from regard.arguments import explain_arguments
+
 
 @runtime_checkable
 class MediaFile(Protocol):
@@ -26,6 +28,7 @@ class MediaFile(Protocol):
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class LabelledFile:
     """A picture or a sound, and its label: a file, or an array of a packaged picture, uint8 (height, width, ..).
@@ -39,6 +42,7 @@ class LabelledFile:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class SkippedFile:
     """An entry that is no labelled file: its place, and the reason, the same for all of its kind."""

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+from regard.arguments import explain_arguments
+
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class MediaKind:
     """A kind of files.

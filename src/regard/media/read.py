@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from regard.arguments import explain_arguments
 from regard.errors import DataError, OptionError
 from regard.list_files import list_folders
 from regard.media.folders import has_files, read_folder
@@ -18,6 +19,7 @@ from regard.text.skip_counts import SkipCounts
 Entry = TypeVar("Entry", bound=MediaFile)
 
 
+@explain_arguments
 def describe_source(path: Path, kind: MediaKind, *, by_header: bool = False) -> str | None:
     """What a folder or a table holds, in words; None if it does not look like files of this kind.
 
@@ -35,6 +37,7 @@ def describe_source(path: Path, kind: MediaKind, *, by_header: bool = False) -> 
     return None
 
 
+@explain_arguments
 def check_source(path: Path, kind: MediaKind, *, formats: str, values: str = "labels", hint: str = "") -> None:
     """Raise DataError for a missing source, OptionError for a file that is no table.
 
@@ -57,11 +60,13 @@ def check_source(path: Path, kind: MediaKind, *, formats: str, values: str = "la
         )
 
 
+@explain_arguments
 def read_source(path: Path, kind: MediaKind, columns: Columns | None = None) -> Iterator[LabelledOrSkipped]:
     """Read a folder or a table; ``columns`` are those of path and label. Raises DataError as the formats do."""
     return read_folder(path, kind) if path.is_dir() else read_table(path, kind, columns=columns)
 
 
+@explain_arguments
 def read_and_report(
     read: Iterable[Entry | SkippedFile],
     paths: Sequence[Path],

@@ -20,6 +20,7 @@ from typing import Any, final
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.audio import AudioProcessor
 from regard.errors import DtypeError, ShapeError
 from regard.layers.weight_match import check_same_device, check_same_dtype
@@ -33,6 +34,7 @@ from regard.validation import FLOATS
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class AudioEncoderOutput:
     """The output of an audio encoder.

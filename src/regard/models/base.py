@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.arguments import explain_arguments
 from regard.masks import Mask
 from regard.text.pooling import Pooling
 from regard.text.sentence_tokenizer import SentenceTokenizer
@@ -38,6 +39,7 @@ class EncoderOutput(Protocol):
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class SequenceOutput:
     """The output of an encoder-decoder for known targets.

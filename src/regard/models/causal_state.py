@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard import masks
+from regard.arguments import explain_arguments
 from regard.layers import DecoderCache
 from regard.masks import Mask
 from regard.mechanisms.key_value_cache import take_rows
@@ -17,6 +18,7 @@ from regard.models.base import Decoder
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class CausalOutput:
     """The output of a causal language model.
@@ -37,6 +39,7 @@ class CausalOutput:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class CausalState:
     """The state of a causal language model between two steps.

@@ -326,11 +326,13 @@ def _refuse_mask(mask: Mask | None) -> None:
         )
 
 
+@explain_arguments
 def cct_2_3x2(labels: tuple[str, ...] = (), *, picture_size: tuple[int, int] = (32, 32)) -> Cct:
     """CCT-2/3x2, untrained: 2 layers of width 128, 2 convolutions of 3 x 3. Hassani et al. 2021, section 3.3."""
     return Cct(CctConfig(picture_size, width=128, layers=2, heads=2, inner=128, convolutions=2, labels=labels))
 
 
+@explain_arguments
 def cct_7_3x1(labels: tuple[str, ...] = (), *, picture_size: tuple[int, int] = (32, 32)) -> Cct:
     """CCT-7/3x1, untrained: 7 layers of width 256, a convolution of 3 x 3. Hassani et al. 2021, section 3.3."""
     return Cct(CctConfig(picture_size, labels=labels))

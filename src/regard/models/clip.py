@@ -119,6 +119,7 @@ class ClipConfig:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class ClipOutput:
     """The output of a CLIP.
@@ -307,16 +308,19 @@ def _tower_rows(name: str, rows: tuple[Row, ...]) -> tuple[Row, ...]:
     return tuple(replace(row, stored=f"{name}_model.{row.stored}", names=f"{name}.{row.names}") for row in rows)
 
 
+@explain_arguments
 def clip_vit_base_32() -> Clip:
     """CLIP ViT-B/32, untrained: pictures of 224 x 224 in patches of 32 x 32. Radford et al. 2021, table 20."""
     return Clip(ClipConfig())
 
 
+@explain_arguments
 def clip_vit_base_16() -> Clip:
     """CLIP ViT-B/16, untrained: pictures of 224 x 224 in patches of 16 x 16. Radford et al. 2021, table 20."""
     return Clip(ClipConfig(vision=ClipVisionConfig(patch_size=(16, 16))))
 
 
+@explain_arguments
 def clip_vit_large_14() -> Clip:
     """CLIP ViT-L/14, untrained: pictures of 224 x 224 in patches of 14 x 14. Radford et al. 2021, table 20."""
     return Clip(

@@ -128,6 +128,7 @@ class ClipTextConfig(ClipTowerConfig):
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class ClipTextOutput:
     """The output of a text tower.

@@ -229,16 +229,19 @@ def _make_block(config: ConformerConfig, depth: int) -> ConformerBlock:
     return ConformerBlock(attention, config.inner, config.kernel, dropout=config.dropout, epsilon=config.epsilon)
 
 
+@explain_arguments
 def conformer_small(labels: tuple[str, ...] = ()) -> Conformer:
     """Conformer S, untrained: 16 layers of width 144. Gulati et al. 2020, table 1."""
     return Conformer(ConformerConfig(labels=labels))
 
 
+@explain_arguments
 def conformer_medium(labels: tuple[str, ...] = ()) -> Conformer:
     """Conformer M, untrained: 16 layers of width 256. Gulati et al. 2020, table 1."""
     return Conformer(ConformerConfig(width=256, inner=1024, labels=labels))
 
 
+@explain_arguments
 def conformer_large(labels: tuple[str, ...] = ()) -> Conformer:
     """Conformer L, untrained: 17 layers of width 512. Gulati et al. 2020, table 1."""
     return Conformer(ConformerConfig(width=512, layers=17, heads=8, inner=2048, labels=labels))

@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.errors import DataError, OptionError
 from regard.models.audio_encoder import AudioEncoderOutput
 
@@ -40,6 +41,7 @@ def count_needed_tokens(target: Sequence[int]) -> int:
     return len(target) + sum(one == other for one, other in pairwise(target))
 
 
+@explain_arguments
 def ctc_loss(output: AudioEncoderOutput, targets: Sequence[Sequence[int]]) -> Float[Tensor, " batch"]:
     """The loss of each sound: the negative log-probability of its target, in nats.
 
@@ -75,6 +77,7 @@ def ctc_loss(output: AudioEncoderOutput, targets: Sequence[Sequence[int]]) -> Fl
     )
 
 
+@explain_arguments
 def decode_ctc(output: AudioEncoderOutput) -> list[list[int]]:
     """The labels of each sound, by the most likely label of each token. Raises OptionError for another output."""
     return [[span.label for span in spans] for spans in decode_ctc_spans(output)]

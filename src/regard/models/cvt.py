@@ -287,11 +287,13 @@ def _refuse_mask(mask: Mask | None) -> None:
         )
 
 
+@explain_arguments
 def cvt_13(labels: tuple[str, ...] = ()) -> Cvt:
     """CvT-13, untrained: 13 layers in stages of width 64, 192 and 384. Wu et al. 2021, table 2."""
     return Cvt(CvtConfig(labels=labels))
 
 
+@explain_arguments
 def cvt_21(labels: tuple[str, ...] = ()) -> Cvt:
     """CvT-21, untrained: 21 layers in stages of width 64, 192 and 384. Wu et al. 2021, table 2."""
     return Cvt(CvtConfig(depths=(1, 4, 16), labels=labels))

@@ -135,16 +135,19 @@ class Deit(VisionTransformer):
         return [self.class_token, self.distillation_token]
 
 
+@explain_arguments
 def deit_tiny(labels: tuple[str, ...] = ()) -> Deit:
     """DeiT tiny, untrained, with two heads for ``labels``: 12 layers of width 192. Touvron et al. 2021, table 1."""
     return Deit(DeitConfig(width=192, heads=3, inner=768, labels=labels, distillation_head=bool(labels)))
 
 
+@explain_arguments
 def deit_small(labels: tuple[str, ...] = ()) -> Deit:
     """DeiT small, untrained, with two heads for ``labels``: 12 layers of width 384. Touvron et al. 2021, table 1."""
     return Deit(DeitConfig(width=384, heads=6, inner=1536, labels=labels, distillation_head=bool(labels)))
 
 
+@explain_arguments
 def deit_base(labels: tuple[str, ...] = ()) -> Deit:
     """DeiT base, untrained, with two heads for ``labels``: 12 layers of width 768. Touvron et al. 2021, table 1."""
     return Deit(DeitConfig(labels=labels, distillation_head=bool(labels)))

@@ -45,6 +45,7 @@ _WEIGHT_NAMES = WeightNames((Row("{path}", "{path}"),))
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class GatoState:
     """The keys and values of the last tokens, between two steps of acting; ``rows`` agents act together."""
@@ -273,16 +274,19 @@ def choose_ids(
     return torch.multinomial((scores / temperature).softmax(-1), 1, generator=generator)[:, 0]
 
 
+@explain_arguments
 def gato_79m() -> Gato:
     """The smallest published Gato, untrained: 8 layers of width 768. Reed et al. 2022, table 5."""
     return Gato(GatoConfig())
 
 
+@explain_arguments
 def gato_364m() -> Gato:
     """The middle one, untrained: 12 layers of width 1,536. Reed et al. 2022, table 5."""
     return Gato(GatoConfig(width=1536, layers=12, heads=12, inner=6144))
 
 
+@explain_arguments
 def gato_1_2b() -> Gato:
     """The published Gato of 1.2 billion weights, untrained: 24 layers of width 2,048. Reed et al. 2022, table 5."""
     return Gato(GatoConfig(width=2048, layers=24, heads=16, inner=8192))

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.control.patches import scale_pixels
 from regard.control.spaces import PATCH
 from regard.control.step_tokenizer import ACTION_POSITION
@@ -25,6 +26,7 @@ from regard.errors import OptionError, ShapeError, check_kind, short_repr
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class GatoBatch:
     """Sequences for a ``Gato``; ``from_sequences`` makes them."""

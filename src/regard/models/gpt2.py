@@ -290,21 +290,25 @@ _END = 50256
 """The token <|endoftext|> of the published vocabulary, which begins and ends a text."""
 
 
+@explain_arguments
 def gpt2_small() -> Gpt2:
     """GPT-2 small, untrained: 12 layers of width 768. Radford et al. 2019, table 2."""
     return Gpt2(Gpt2Config(start_id=_END, end_ids=(_END,)))
 
 
+@explain_arguments
 def gpt2_medium() -> Gpt2:
     """GPT-2 medium, untrained: 24 layers of width 1,024. Radford et al. 2019, table 2."""
     return Gpt2(Gpt2Config(width=1024, layers=24, heads=16, start_id=_END, end_ids=(_END,)))
 
 
+@explain_arguments
 def gpt2_large() -> Gpt2:
     """GPT-2 large, untrained: 36 layers of width 1,280. Radford et al. 2019, table 2."""
     return Gpt2(Gpt2Config(width=1280, layers=36, heads=20, start_id=_END, end_ids=(_END,)))
 
 
+@explain_arguments
 def gpt2_xl() -> Gpt2:
     """GPT-2 XL, untrained: 48 layers of width 1,600. Radford et al. 2019, table 2."""
     return Gpt2(Gpt2Config(width=1600, layers=48, heads=25, start_id=_END, end_ids=(_END,)))

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, final
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.masks import Mask
 from regard.models.config_file import ConfigFile
 from regard.models.label_names import read_labels
@@ -28,6 +29,7 @@ from regard.vision import ImageProcessor
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class ImageOutput:
     """The output of an image encoder.
@@ -59,6 +61,7 @@ class ImageOutput:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class TokenGrid:
     """How the tokens of an attention layer lie over the picture.

@@ -198,6 +198,7 @@ def _make_norm(config: LlamaConfig, width: int) -> RMSNorm:
     return RMSNorm(width, epsilon=config.epsilon, offset=config.norm_offset)
 
 
+@explain_arguments
 def llama_3_1_8b() -> Llama:
     """Llama 3.1 8B, untrained. Grattafiori et al. 2024, table 3."""
     rotary = RotaryConfig(base=500_000.0, scaling=Llama3Scaling(8.0, 8192))
@@ -214,6 +215,7 @@ def llama_3_1_8b() -> Llama:
     )
 
 
+@explain_arguments
 def llama_3_2_1b() -> Llama:
     """Llama 3.2 1B, untrained: 16 layers of width 2,048."""
     return Llama(
@@ -232,6 +234,7 @@ def llama_3_2_1b() -> Llama:
     )
 
 
+@explain_arguments
 def mistral_7b() -> Llama:
     """Mistral 7B, untrained, with a window of 4,096 in every layer. Jiang et al. 2023, table 1."""
     return Llama(
@@ -247,6 +250,7 @@ def mistral_7b() -> Llama:
     )
 
 
+@explain_arguments
 def qwen_2_5_0_5b() -> Llama:
     """Qwen 2.5 0.5B, untrained: 24 layers of width 896. Qwen team 2024, "Qwen2.5 technical report", table 1."""
     return Llama(
@@ -268,6 +272,7 @@ def qwen_2_5_0_5b() -> Llama:
     )
 
 
+@explain_arguments
 def qwen_3_0_6b() -> Llama:
     """Qwen 3 0.6B, untrained: 28 layers of width 1,024. Yang et al. 2025, table 1."""
     return Llama(
@@ -290,6 +295,7 @@ def qwen_3_0_6b() -> Llama:
     )
 
 
+@explain_arguments
 def gemma_2_2b() -> Llama:
     """Gemma 2 2B, untrained: every second layer has a window of 4,096. Gemma team 2024, table 1."""
     layers = 26
@@ -321,6 +327,7 @@ def gemma_2_2b() -> Llama:
     )
 
 
+@explain_arguments
 def gemma_3_1b() -> Llama:
     """Gemma 3 1B, untrained: 5 layers with a window of 512, then one without, and so on. Gemma team 2025, table 1."""
     layers = 26

@@ -247,6 +247,7 @@ class ModernBertConfig:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class ModernBertOutput:
     """The output of a ModernBERT.
@@ -416,11 +417,13 @@ def _read_rotary(config: ConfigFile, *, head_dim: int) -> tuple[RotaryConfig, Ro
     return rotary, window_rotary
 
 
+@explain_arguments
 def modernbert_base() -> ModernBert:
     """ModernBERT base, untrained: 22 layers of width 768. Warner et al. 2024, table 4."""
     return ModernBert(ModernBertConfig())
 
 
+@explain_arguments
 def modernbert_large() -> ModernBert:
     """ModernBERT large, untrained: 28 layers of width 1,024. Warner et al. 2024, table 4."""
     return ModernBert(ModernBertConfig(width=1024, layers=28, heads=16, inner=2624))

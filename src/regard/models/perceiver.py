@@ -69,6 +69,7 @@ from regard.vision import ImageProcessor
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class PerceiverOutput:
     """The output of a Perceiver.
@@ -363,31 +364,37 @@ _PICTURES: Mapping[str, Any] = MappingProxyType(
 """The sizes of the published classifiers of pictures: "Perceiver IO", appendix H and table 5."""
 
 
+@explain_arguments
 def perceiver_language() -> PerceiverConfig:
     """The published masked language model of bytes, 201 million weights: "Perceiver IO", section 4.1."""
     return PerceiverConfig(TextInput(), TextOutput(), query_key_width=256, value_width=1280)
 
 
+@explain_arguments
 def perceiver_pictures_fourier(labels: tuple[str, ...]) -> PerceiverConfig:
     """The published classifier of pixels with Fourier features, for pictures of 224x224."""
     return PerceiverConfig(PixelInput(), ClassOutput(labels), **_PICTURES)
 
 
+@explain_arguments
 def perceiver_pictures_trained(labels: tuple[str, ...]) -> PerceiverConfig:
     """The published classifier of pixels with trained positions, for pictures of 224x224."""
     return PerceiverConfig(TrainedPixelInput(), ClassOutput(labels), **_PICTURES)
 
 
+@explain_arguments
 def perceiver_pictures_convolution(labels: tuple[str, ...]) -> PerceiverConfig:
     """The published classifier with a convolution, for pictures of 224x224."""
     return PerceiverConfig(ConvolutionInput(), ClassOutput(labels), **_PICTURES)
 
 
+@explain_arguments
 def perceiver_flow() -> PerceiverConfig:
     """The published model of optical flow, for pictures of 368x496: "Perceiver IO", section 4.2 and appendix H."""
     return PerceiverConfig(FlowInput(), FlowOutput(), latents=2048, width=512, layers=24, heads=16, cross_heads=1)
 
 
+@explain_arguments
 def perceiver_multimodal(labels: tuple[str, ...]) -> PerceiverConfig:
     """The published autoencoder of videos with sound and a label: "Perceiver IO", section 4.3 and appendix G."""
     resolution = (16, 56, 56)

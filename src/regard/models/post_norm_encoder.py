@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.arguments import explain_arguments
 from regard.errors import (
     OptionError,
     check_choice,
@@ -174,6 +175,7 @@ class PostNormEncoderConfig(ABC):
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class BertOutput:
     """The output of a BERT or a RoBERTa.

@@ -166,7 +166,7 @@ class Recurrent(TokenModel):
         with torch.no_grad(), record(self.decoder) as seen:
             self._decode(source, target, mask)
             queries = torch.cat([call.query for call in seen], dim=2)
-            return seen[0].mechanism.weights(queries, seen[0].key, seen[0].mask)[:, 0]
+            return seen[0].mechanism.weights(queries, seen[0].key, mask=seen[0].mask)[:, 0]
 
     def step_with_weights(
         self, tokens: Tensor, state: RecurrentState
@@ -286,11 +286,13 @@ def _check_lengths(lengths: Tensor, source: Tensor) -> Int[Tensor, " batch"]:
     return lengths.cpu()
 
 
+@explain_arguments
 def bahdanau(vocabulary: int = 30000) -> Recurrent:
     """RNNsearch: Bahdanau et al. 2015, appendix A.2.3; with 500 encoder cells per direction in place of 1,000."""
     return Recurrent(RecurrentConfig(vocabulary=vocabulary))
 
 
+@explain_arguments
 def luong(vocabulary: int = 50000) -> Recurrent:
     """4 LSTM layers of 1,000 cells, local-p, input feeding: Luong et al. 2015, section 4.1.
 
@@ -301,6 +303,7 @@ def luong(vocabulary: int = 50000) -> Recurrent:
     )
 
 
+@explain_arguments
 def recurrent_small(vocabulary: int) -> Recurrent:
     """Bahdanau's model with 512 cells and one matrix for all embeddings, for tens of thousands of pairs."""
     return Recurrent(RecurrentConfig(vocabulary=vocabulary, width=256, hidden=512, dropout=0.3, shared="all"))

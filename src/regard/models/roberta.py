@@ -149,16 +149,19 @@ class Roberta(PostNormEncoder):
         return counts + self.config.pad_id
 
 
+@explain_arguments
 def roberta_base() -> Roberta:
     """RoBERTa base, untrained: 12 layers of width 768. Liu et al. 2019, section 3."""
     return Roberta(RobertaConfig())
 
 
+@explain_arguments
 def roberta_large() -> Roberta:
     """RoBERTa large, untrained: 24 layers of width 1,024. Liu et al. 2019, section 5."""
     return Roberta(RobertaConfig(width=1024, layers=24, heads=16, inner=4096))
 
 
+@explain_arguments
 def xlm_roberta_base() -> Roberta:
     """XLM-R base, untrained: 12 layers of width 768, for 100 languages. Conneau et al. 2020, section 3."""
     return Roberta(RobertaConfig(vocabulary=250002, model_type="xlm-roberta"))

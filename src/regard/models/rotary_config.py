@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, final
 
+from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, check_count, check_kind, check_number, short_repr
 from regard.models.config_file import ConfigFile
 from regard.positions import (
@@ -26,6 +27,7 @@ from regard.positions import (
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class RotaryConfig:
     """The hyperparameters of rotary positions: those of ``positions.Rotary``. ``rotated`` None is the whole head."""

@@ -278,16 +278,19 @@ def _refuse_mask(mask: Mask | None) -> None:
         )
 
 
+@explain_arguments
 def swin_tiny(labels: tuple[str, ...] = ()) -> Swin:
     """Swin-T, untrained: 12 layers, width 96. Liu et al. 2021, section 3.3."""
     return Swin(SwinConfig(stochastic_depth=0.2, labels=labels))
 
 
+@explain_arguments
 def swin_small(labels: tuple[str, ...] = ()) -> Swin:
     """Swin-S, untrained: 24 layers, width 96. Liu et al. 2021, section 3.3."""
     return Swin(SwinConfig(depths=(2, 2, 18, 2), stochastic_depth=0.3, labels=labels))
 
 
+@explain_arguments
 def swin_base(labels: tuple[str, ...] = ()) -> Swin:
     """Swin-B, untrained: 24 layers, width 128. Liu et al. 2021, section 3.3."""
     config = SwinConfig(width=128, depths=(2, 2, 18, 2), heads=(4, 8, 16, 32), stochastic_depth=0.5, labels=labels)

@@ -280,41 +280,49 @@ class T5(EncoderDecoder):
         return self.get_submodule(f"decoder.{max(len(self.decoder) - 2, 0)}.cross_attention")
 
 
+@explain_arguments
 def t5_small() -> T5:
     """T5 small, untrained: 6 layers of width 512. Raffel et al. 2020, section 3.7."""
     return T5(T5Config())
 
 
+@explain_arguments
 def t5_base() -> T5:
     """T5 base, untrained: 12 layers of width 768. Raffel et al. 2020, section 3.1.1."""
     return T5(T5Config(width=768, layers=12, heads=12, inner=3072))
 
 
+@explain_arguments
 def t5_large() -> T5:
     """T5 large, untrained: 24 layers of width 1,024. Raffel et al. 2020, section 3.7."""
     return T5(T5Config(width=1024, layers=24, heads=16, inner=4096))
 
 
+@explain_arguments
 def t5_1_1_small() -> T5:
     """T5 1.1 small, untrained, and so Flan-T5 small: 8 layers of width 512, gated GELU. Chung et al. 2022."""
     return T5(_gated_config(512, 8, 6, 1024))
 
 
+@explain_arguments
 def t5_1_1_base() -> T5:
     """T5 1.1 base, untrained, and so Flan-T5 base: 12 layers of width 768, gated GELU. Chung et al. 2022."""
     return T5(_gated_config(768, 12, 12, 2048))
 
 
+@explain_arguments
 def t5_1_1_large() -> T5:
     """T5 1.1 large, untrained, and so Flan-T5 large: 24 layers of width 1,024, gated GELU. Chung et al. 2022."""
     return T5(_gated_config(1024, 24, 16, 2816))
 
 
+@explain_arguments
 def mt5_small() -> T5:
     """mT5 small, untrained: T5 1.1 small with 250,112 tokens. Xue et al. 2021, section 3.2."""
     return T5(replace(_gated_config(512, 8, 6, 1024), vocabulary=250112, model_type="mt5"))
 
 
+@explain_arguments
 def mt5_base() -> T5:
     """mT5 base, untrained: T5 1.1 base with 250,112 tokens. Xue et al. 2021, section 3.2."""
     return T5(replace(_gated_config(768, 12, 12, 2048), vocabulary=250112, model_type="mt5"))

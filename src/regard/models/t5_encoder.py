@@ -30,6 +30,7 @@ from regard.models.weight_names import Row, WeightNames
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class T5EncoderOutput:
     """The output of a T5 encoder.

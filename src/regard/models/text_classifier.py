@@ -90,6 +90,7 @@ class TextClassifierConfig:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class ClassifierOutput:
     """The output of a classifier.

@@ -328,6 +328,7 @@ def _check_causal(mechanism: Mechanism, name: str) -> None:
         )
 
 
+@explain_arguments
 def transformer_tiny(vocabulary: int) -> Transformer:
     """Transformer tiny: 4 layers of width 128, for tens of thousands of pairs.
 
@@ -336,11 +337,13 @@ def transformer_tiny(vocabulary: int) -> Transformer:
     return Transformer(TransformerConfig(vocabulary=vocabulary, width=128, layers=4, heads=4, inner=256, dropout=0.3))
 
 
+@explain_arguments
 def transformer_base(vocabulary: int = 37000) -> Transformer:
     """Transformer base: 6 layers of width 512. Vaswani et al. 2017, table 3."""
     return Transformer(TransformerConfig(vocabulary=vocabulary))
 
 
+@explain_arguments
 def transformer_big(vocabulary: int = 37000) -> Transformer:
     """Transformer big: 6 layers of width 1,024. Vaswani et al. 2017, table 3."""
     return Transformer(TransformerConfig(vocabulary=vocabulary, width=1024, heads=16, inner=4096, dropout=0.3))

@@ -90,6 +90,7 @@ class TransformerEncoderConfig:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class TransformerEncoderOutput:
     """The output of a Transformer encoder.

@@ -95,21 +95,25 @@ class Vit(VisionTransformer):
         return [self.class_token]
 
 
+@explain_arguments
 def vit_tiny(labels: tuple[str, ...] = ()) -> Vit:
     """ViT tiny, untrained: 12 layers of width 192, patches of 16 x 16. Touvron et al. 2021, table 1."""
     return Vit(VitConfig(width=192, heads=3, inner=768, labels=labels))
 
 
+@explain_arguments
 def vit_small(labels: tuple[str, ...] = ()) -> Vit:
     """ViT small, untrained: 12 layers of width 384, patches of 16 x 16. Touvron et al. 2021, table 1."""
     return Vit(VitConfig(width=384, heads=6, inner=1536, labels=labels))
 
 
+@explain_arguments
 def vit_base(labels: tuple[str, ...] = ()) -> Vit:
     """ViT base, untrained: 12 layers of width 768, patches of 16 x 16. Dosovitskiy et al. 2021, table 1."""
     return Vit(VitConfig(labels=labels))
 
 
+@explain_arguments
 def vit_large(labels: tuple[str, ...] = ()) -> Vit:
     """ViT large, untrained: 24 layers of width 1,024, patches of 16 x 16. Dosovitskiy et al. 2021, table 1."""
     return Vit(VitConfig(width=1024, layers=24, heads=16, inner=4096, labels=labels))

@@ -14,11 +14,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.arguments import explain_arguments
 from regard.errors import LARGEST_SIZE, OptionError, ShapeError, check_count, check_number, check_size
 from regard.positions.base import AbsolutePosition, check_positions
 
 
 @final
+@explain_arguments
 class Sinusoidal(AbsolutePosition):
     """Sinusoidal positional encoding: sines and cosines of decreasing frequency, for any length, without parameters.
 
@@ -56,6 +58,7 @@ class Sinusoidal(AbsolutePosition):
 
 
 @final
+@explain_arguments
 class Learned(AbsolutePosition):
     """Learned positional embedding: one trained vector for each of ``max_length`` positions.
 

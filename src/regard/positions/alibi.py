@@ -16,11 +16,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.errors import check_size
 from regard.positions.base import DistanceBias
 
 
 @final
+@explain_arguments
 class ALiBi(DistanceBias):
     """ALiBi: a bias linear in distance for ``heads`` heads, without parameters."""
 

@@ -72,6 +72,7 @@ class FourierFeatures(nn.Module):
         return f"resolution={self.resolution}, bands={self.bands}"
 
 
+@explain_arguments
 def grid_positions(shape: Sequence[int], *, device: torch.device | str | None = None) -> Float[Tensor, "n axes"]:
     """The positions of all cells of a grid, row by row: (product of ``shape``, axes), from -1 to 1 along each axis."""
     _check_axes("shape", shape)

@@ -18,11 +18,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from regard.arguments import explain_arguments
 from regard.errors import LARGEST_SIZE, check_count, check_number, check_size, check_weights
 from regard.tensors import is_traced
 
 
 @final
+@explain_arguments
 class LearnedGrid(nn.Module):
     """Learned vectors for a grid of ``rows`` x ``columns`` places, interpolated for other grids.
 

@@ -18,12 +18,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.arguments import explain_arguments
 from regard.contract import Frame
 from regard.errors import ShapeError, check_number, check_size, check_weights
 from regard.positions.base import DenseBias
 
 
 @final
+@explain_arguments
 class Relative2d(DenseBias):
     """Relative position bias of windows of at most ``window`` x ``window`` tokens, in row-major order.
 

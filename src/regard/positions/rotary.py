@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.errors import OptionError, ShapeError, check_choice, check_count, check_number, check_size, short_repr
 from regard.positions.base import Rotation, check_positions
 from regard.positions.scaling import Scaling, YarnScaling, plain_frequencies
@@ -40,6 +41,7 @@ def text_of_length(length: int) -> Iterator[None]:
 
 
 @final
+@explain_arguments
 class Rotary(Rotation):
     """Rotary positional embedding for heads of ``head_dim``.
 

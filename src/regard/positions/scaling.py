@@ -26,6 +26,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.errors import OptionError, check_count, check_flag, check_kind, check_number, is_number, short_repr
 
 
@@ -56,6 +57,7 @@ class Scaling(ABC):
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class LinearScaling(Scaling):
     """Position interpolation: positions divided by ``factor``. Chen et al. 2023."""
@@ -74,6 +76,7 @@ class LinearScaling(Scaling):
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class DynamicScaling(Scaling):
     """Dynamic NTK scaling: the base grows with the length of the text beyond ``trained_length``.
@@ -97,6 +100,7 @@ class DynamicScaling(Scaling):
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class YarnScaling(Scaling):
     """YaRN: fast pairs keep their frequency, slow pairs are interpolated, with a linear ramp between.
@@ -150,6 +154,7 @@ class YarnScaling(Scaling):
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class Llama3Scaling(Scaling):
     """Llama 3 scaling: short wavelengths are kept, long ones interpolated, with a linear blend between.
@@ -181,6 +186,7 @@ class Llama3Scaling(Scaling):
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class LongRopeScaling(Scaling):
     """LongRoPE: each pair's frequency is divided by a factor of its own, found by a search.

@@ -16,12 +16,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.arguments import explain_arguments
 from regard.contract import Frame
 from regard.errors import LARGEST_SIZE, ShapeError, check_count, check_flag, check_size
 from regard.positions.base import PairBias, distances
 
 
 @final
+@explain_arguments
 class ShawRelative(PairBias):
     """Trained vectors for the distances -max_distance .. max_distance.
 

@@ -17,11 +17,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from regard.arguments import explain_arguments
 from regard.errors import OptionError, check_flag, check_size
 from regard.positions.base import DistanceBias
 
 
 @final
+@explain_arguments
 class T5Buckets(DistanceBias):
     """T5 relative bias: a trained number per bucket and head. ``weight`` is (buckets, heads), as in T5 checkpoints."""
 

@@ -30,6 +30,7 @@ _LENGTH_RATIO, _EXTRA_TOKENS = 2, 10
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class Hypothesis:
     """A target: ``ids`` without its source or prompt, and without start and end tokens.

@@ -13,6 +13,7 @@ from __future__ import annotations
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, processors
 
+from regard.arguments import explain_arguments
 from regard.text.tokenizer import Tokenizer
 
 SPECIAL_TOKENS = ("[PAD]", "[BOS]", "[EOS]", "[MASK]", "[CLS]", "[SEP]")
@@ -22,6 +23,7 @@ VOCABULARY = 256 + len(SPECIAL_TOKENS)
 _PAD_ID, _CLS_ID, _SEP_ID = (SPECIAL_TOKENS.index(name) for name in ("[PAD]", "[CLS]", "[SEP]"))
 
 
+@explain_arguments
 def byte_tokenizer(*, limit: int | None = None) -> Tokenizer:
     """Make the tokenizer of bytes. ``limit`` is the most tokens of a text, special ones included; None is no limit."""
     vocabulary = {name: number for number, name in enumerate(SPECIAL_TOKENS)}

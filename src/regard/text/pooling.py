@@ -20,6 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
+from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, OptionError, RefusedError, short_repr
 
 MODES = ("mean", "cls")
@@ -35,6 +36,7 @@ _SETTINGS = [
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class Pooling:
     """Pooling ``modes``, and whether the vector is normalised to length 1.

@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, DataError, OptionError, check_flag, short_repr
 from regard.masks import Mask, padding
 from regard.text.byte_fallback import ByteFallback
@@ -37,6 +38,7 @@ _ROLES = {
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class TokenizedText:
     """One text as a sequence of tokens.
@@ -64,6 +66,7 @@ class TokenizedText:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class TokenBatch:
     """Batch of texts, padded on the right to one length.
@@ -104,6 +107,7 @@ class TokenBatch:
 
 
 @final
+@explain_arguments
 class Tokenizer:
     """Tokenizer of a model. ``limit`` is the maximum tokens of a text, [CLS] and [SEP] included; None is no limit.
 

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import final
 
+from regard.arguments import explain_arguments
 from regard.errors import OptionError, check_choice, check_count, check_number
 
 SCHEDULES = ("inverse_sqrt", "cosine", "constant")
@@ -30,6 +31,7 @@ _WARMUP_SHARE = 10
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class Schedule:
     """The learning rate of each step, counted from 1.

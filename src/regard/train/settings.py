@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, final
 
+from regard.arguments import explain_arguments
 from regard.errors import OptionError, check_choice, check_count, check_flag, check_kind, check_number
 from regard.layers.precision import PRECISIONS
 from regard.train.schedule import Schedule
@@ -14,6 +15,7 @@ _LASTING_FIELDS = ("seed", "optimizer", "accumulate", "clip", "weight_decay", "p
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class Settings:
     """The settings of a training run: optimizer, precision, bounds and intervals.

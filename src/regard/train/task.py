@@ -30,6 +30,7 @@ from typing import Any, TypeVar, final
 import torch
 from torch import Tensor, nn
 
+from regard.arguments import explain_arguments
 from regard.errors import OptionError, short_repr
 from regard.models.checkpoint_writer import write_folder
 from regard.train.settings import Settings
@@ -38,6 +39,7 @@ Rows = TypeVar("Rows", bound=Any)
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class RankShard:
     """The part of a batch that one of ``of`` processes computes: rows ``rank``, ``rank + of``, ..
@@ -55,6 +57,7 @@ class RankShard:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class Validation:
     """The result of a validation: ``score`` (higher is better) decides which weights are kept.
@@ -80,6 +83,7 @@ class Validation:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class RunContext:
     """What ``Task.prepare`` knows about the run.

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
+from regard.arguments import explain_arguments
 from regard.errors import OptionError, OutputError, OutputExistsError, check_flag, check_kind, short_repr, write_error
 from regard.models.checkpoint_writer import check_replaceable, to_folder_path
 from regard.train.allocator import keep_freed_memory, limit_kernel_cache
@@ -38,6 +39,7 @@ _RESERVED_NAMES = {"arithmetic", "files"}
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class RunResult:
     """The result of a run.
@@ -58,6 +60,7 @@ class RunResult:
     is_main: bool
 
 
+@explain_arguments
 def run(
     task: Task,
     settings: Settings,

@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
+from regard.arguments import explain_arguments
 from regard.errors import DataError, MissingPackageError, OptionError
 from regard.text.tokenizer import check_texts
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class ErrorRate:
     """An error rate, and the counts behind it; ``length`` counts the words or characters of the references."""
@@ -30,6 +32,7 @@ class ErrorRate:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class TranscriptionScores:
     """The error rates of ``texts`` texts, of which ``exact`` have no error; ``errors`` is the edits of each.
@@ -44,6 +47,7 @@ class TranscriptionScores:
     errors: tuple[int, ...]
 
 
+@explain_arguments
 def score_transcriptions(hypotheses: Sequence[str], references: Sequence[str]) -> TranscriptionScores:
     """Compare texts with references.
 

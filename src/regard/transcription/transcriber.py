@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.audio.sound_file import SOUNDS, Sound
 from regard.classification.media_classifier import check_list
 from regard.classification.sound_classifier import ACCEPTS, BATCH, get_sound_processor, run_on_features
@@ -25,6 +26,7 @@ from regard.transcription.text_labels import TextLabels
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class TimedLabel:
     """A character or a word of a sound, and when the model wrote it: from ``start`` to ``end``, in seconds.
@@ -39,6 +41,7 @@ class TimedLabel:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class Transcription:
     """The text of a sound. ``name`` is its path, or "sound 1" and so on; ``labels`` are its characters or words."""
@@ -49,6 +52,7 @@ class Transcription:
 
 
 @final
+@explain_arguments
 class Transcriber:
     """Writes the texts of sounds with ``model``, an audio encoder with a ctc head; ``batch`` is the sounds at a time.
 

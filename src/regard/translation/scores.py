@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
+from regard.arguments import explain_arguments
 from regard.errors import DataError, MissingPackageError, check_choice, check_flag, check_kind
 from regard.text.tokenizer import check_texts
 
@@ -40,6 +41,7 @@ _SCRIPT_SAMPLE = 1000
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class Scores:
     """BLEU and chrF of a corpus, from 0 to 100, with their signatures.
@@ -69,6 +71,7 @@ def _guess_language(texts: Sequence[str]) -> str | None:
     return next((name for name, script in _SCRIPTS.items() if 5 * len(script.findall(some)) > letters), None)
 
 
+@explain_arguments
 def score(
     hypotheses: Sequence[str],
     references: Sequence[str],
@@ -94,6 +97,7 @@ def score(
 
 
 @final
+@explain_arguments
 class Scorer:
     """``score`` in two steps, so that wrong options and missing packages are reported before a long translation.
 

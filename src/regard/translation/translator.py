@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, DataError, OptionError, RefusedError, check_count, check_kind, short_repr
 from regard.models import EncoderDecoder
 from regard.models.load_kind import load_translator
@@ -46,6 +47,7 @@ _MAX_LOGITS = 2**25
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class Rendering:
     """One candidate translation of a text.
@@ -64,6 +66,7 @@ class Rendering:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class Translation:
     """A source sentence and its candidate translations, the best first."""
@@ -78,6 +81,7 @@ class Translation:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class Aligned:
     """The words of a pair and the model's attention between them: ``weights`` (target words, source words)."""
@@ -111,6 +115,7 @@ class _EncodedText:
 
 
 @final
+@explain_arguments
 class Translator:
     """Translates with ``model``, an ``EncoderDecoder`` from ``regard.load`` or from a training run.
 

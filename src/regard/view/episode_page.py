@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from regard.arguments import explain_arguments
 from regard.errors import DataError
 from regard.view.episode_data import build_episodes_data
 from regard.view.episode_reading import EpisodeReading
@@ -28,6 +29,7 @@ SCRIPTS = (
 )
 
 
+@explain_arguments
 def write_episodes_page(
     readings: Sequence[EpisodeReading], path: Path, *, model: str = "", overwrite: bool = False
 ) -> Path:

@@ -17,6 +17,7 @@ from typing import final
 import numpy as np
 from jaxtyping import Float32, UInt8
 
+from regard.arguments import explain_arguments
 from regard.errors import DataError, ShapeError
 
 
@@ -92,6 +93,7 @@ class ReadStep:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class EpisodeReading:
     """One episode of one model, ``last_frame`` is the environment after the last action."""

@@ -17,6 +17,7 @@ from jaxtyping import Bool
 from numpy.typing import NDArray
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.errors import DataError, RefusedError, ShapeError, check_kind
 from regard.kernels.request import Request
 from regard.masks import Mask
@@ -36,6 +37,7 @@ UNSUPPORTED_SCORE = "This layer adds vectors by distance to a score other than t
 MASKS_PER_HEAD = "The heads of this layer have different masks."
 
 
+@explain_arguments
 def layers_of(seen: Iterable[LayerCall]) -> tuple[AttentionLayer, ...]:
     """Convert each recorded layer of a batch of one; the calls of a layer that was called step by step are joined.
 

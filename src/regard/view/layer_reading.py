@@ -24,6 +24,7 @@ from jaxtyping import Bool, Float, Float32, Float64, Int
 from torch import Tensor
 
 from regard import masks
+from regard.arguments import explain_arguments
 from regard.contract import Frame
 from regard.errors import ShapeError
 from regard.mechanisms.steps import Gaussian, Steps
@@ -60,6 +61,7 @@ class RelativeVectors:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class LayerReading(AttentionLayer):
     """The inputs of one attention layer: query (heads, queries, head_dim), key and value (heads, keys, head_dim).

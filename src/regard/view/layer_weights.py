@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias, final
 import numpy as np
 from jaxtyping import Float32, Float64
 
+from regard.arguments import explain_arguments
 from regard.view.attention_layer import AttentionLayer, check_finite
 from regard.view.pack import round_to_fixed
 
@@ -17,6 +18,7 @@ WeightsAre: TypeAlias = Literal["distribution", "non-negative", "signed"]
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class LayerWeights(AttentionLayer):
     """The weights of one layer, ``matrices`` (heads, queries, keys), and their kind, ``weights_are``.

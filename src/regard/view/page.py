@@ -19,6 +19,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TypeVar
 
+from regard.arguments import explain_arguments
 from regard.atomic_write import write_text_file
 from regard.errors import (
     DataError,
@@ -74,6 +75,7 @@ MAX_VECTOR_CHARACTERS = (
 )
 
 
+@explain_arguments
 def write_page(
     readings: Sequence[Reading | PairReading], path: Path, *, model: str = "", overwrite: bool = False
 ) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from regard.arguments import explain_arguments
 from regard.errors import DataError
 from regard.view.page import MAX_VECTOR_CHARACTERS, fill_template, write_readings
 from regard.view.picture_data import build_pictures_data
@@ -32,6 +33,7 @@ SCRIPTS = (
 )
 
 
+@explain_arguments
 def write_pictures(readings: Sequence[PictureReading], path: Path, *, model: str = "", overwrite: bool = False) -> Path:
     """Write the page of one or more pictures, and return its path. Raises the errors of ``write_page``."""
     return write_readings(

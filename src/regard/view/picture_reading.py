@@ -14,6 +14,7 @@ from typing import TypeAlias, final
 import numpy as np
 from jaxtyping import Float64, Int, UInt8
 
+from regard.arguments import explain_arguments
 from regard.errors import ShapeError
 from regard.layers.window_partition import WindowPartition
 from regard.models.image_encoder import TokenGrid
@@ -24,6 +25,7 @@ Cell: TypeAlias = tuple[int | float, int | float]
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class PictureLayer:
     """One attention layer: how its tokens lie, ``attention``, and its windows, or None if it has none.
@@ -88,6 +90,7 @@ def _name_token(grid: TokenGrid, token: int) -> str:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class PictureReading:
     """The attention of one model over one picture.

@@ -9,6 +9,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
+from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, check_kind
 from regard.models import Clip, ClipText, Perceiver, PerceiverTextEncoder, TextClassifier
 from regard.recording import Recording, record
@@ -31,6 +32,7 @@ class RecordedText:
     dropped: int
 
 
+@explain_arguments
 def read(model: Any, text: str, *, truncate: bool = False, name: str = "the text") -> Reading:
     """Capture every attention layer of ``model``, from ``regard.load``, for a text; of a classifier also its answer.
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from regard.arguments import explain_arguments
 from regard.classification import ZeroShotClassifier
 from regard.errors import OptionError, check_kind
 from regard.models import Clip
@@ -30,6 +31,7 @@ MAX_TEXTS = 12
 """Most texts of a page: the gradient of each is rolled out."""
 
 
+@explain_arguments
 def read_clip_attention(model: Clip, picture: Picture, texts: Sequence[str], *, name: str = "") -> PictureReading:
     """Capture every attention layer of the vision tower of a CLIP, and what texts have in common with the picture.
 

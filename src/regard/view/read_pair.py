@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.errors import DataError, check_kind
 from regard.recording import record
 from regard.text.sentence_tokenizer import SentenceTokenizer
@@ -33,6 +34,7 @@ _LAYER_NAME_PATTERNS = {
 """Layer names of ``EncoderDecoder`` models by kind of attention."""
 
 
+@explain_arguments
 def read_pair(
     translator: Translator,
     source: str,

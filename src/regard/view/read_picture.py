@@ -11,6 +11,7 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, DataError, OptionError, check_kind, short_repr
 from regard.layers.eval_mode import eval_mode
 from regard.models import Cct, Cvt, ImageEncoder, PerceiverImageEncoder, Swin
@@ -38,6 +39,7 @@ MAX_LABELS = 5
 """Labels whose gradient rollout is computed, the most probable ones."""
 
 
+@explain_arguments
 def read_picture_attention(
     model: ImageEncoder, picture: Picture, *, label: str | None = None, name: str = ""
 ) -> PictureReading:

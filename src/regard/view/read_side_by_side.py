@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from regard.arguments import explain_arguments
 from regard.comparison import Comparison, ComparisonSummary, MechanismChoice, compare, count_operations
 from regard.comparison.replace_mechanism import make_replacement
 from regard.errors import DataError, RefusedError, check_kind
@@ -31,6 +32,7 @@ _TRIES = 5
 _SEED = 0
 
 
+@explain_arguments
 def read_side_by_side(
     model: Any,
     text: str,
@@ -148,7 +150,7 @@ def _compute(
 
 
 def _to_layer(call: LayerCall, mechanism: Mechanism) -> LayerWeights:
-    weights = mechanism.weights(call.query, call.key, call.mask, bias=call.bias)
+    weights = mechanism.weights(call.query, call.key, mask=call.mask, bias=call.bias)
     return LayerWeights(call.name, to_numpy(weights[0]), mechanism.weights_are, "")
 
 

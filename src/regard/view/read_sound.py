@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
+from regard.arguments import explain_arguments
 from regard.audio import pad_features
 from regard.audio.sound_file import Sound
 from regard.classification.sound_classifier import get_sound_processor
@@ -23,6 +24,7 @@ MAX_TOKENS = 2048
 """Maximum number of tokens of a sound, 82 seconds of a Conformer."""
 
 
+@explain_arguments
 def read_sound_attention(model: AudioEncoder, sound: SoundOrSamples, *, name: str = "") -> SoundReading:
     """Capture every attention layer of ``model`` for a sound; with a classification head also its labels.
 

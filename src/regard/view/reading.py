@@ -12,6 +12,7 @@ from typing import final
 import numpy as np
 from jaxtyping import Float32
 
+from regard.arguments import explain_arguments
 from regard.classification.classifier import THRESHOLD
 from regard.errors import DataError, ShapeError
 from regard.view.attention_layer import AttentionLayer
@@ -26,6 +27,7 @@ ALONE, ALIGNMENT, SOURCE, TARGET = "alone", "alignment", "source", "target"
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class Tokens:
     """The tokens of one text, in reading order.
@@ -96,6 +98,7 @@ def _show_white_space(text: str) -> str:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class Answer:
     """What a classifier answers for a text: the probabilities of its labels, the most probable first.
@@ -115,6 +118,7 @@ class Answer:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class Reading:
     """One kind of attention of one model over one text.
@@ -171,6 +175,7 @@ class Reading:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class PairReading:
     """The attention of one translator over a sentence and its translation.

@@ -12,6 +12,7 @@ from typing import final
 import numpy as np
 from jaxtyping import Float32
 
+from regard.arguments import explain_arguments
 from regard.comparison import ComparisonSummary, MechanismChoice
 from regard.view.layer_weights import LayerWeights
 from regard.view.reading import Reading
@@ -67,6 +68,7 @@ class MechanismPanel:
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class SideBySide:
     """One text: the exact attention of a model, and the same heads under other mechanisms.

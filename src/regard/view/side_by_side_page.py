@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from regard.arguments import explain_arguments
 from regard.errors import DataError
 from regard.view.page import MAX_VECTOR_CHARACTERS, fill_template, write_readings
 from regard.view.side_by_side import SideBySide
@@ -31,6 +32,7 @@ SCRIPTS = (
 )
 
 
+@explain_arguments
 def write_side_by_side(readings: Sequence[SideBySide], path: Path, *, model: str = "", overwrite: bool = False) -> Path:
     """Write the page of one or more texts under several mechanisms, and return its path.
 

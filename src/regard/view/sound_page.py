@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import UInt8
 
+from regard.arguments import explain_arguments
 from regard.audio import AudioProcessor
 from regard.audio.log_mel import band_centres
 from regard.errors import DataError
@@ -31,6 +32,7 @@ _MARKS = (100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
 _NO_ROLLOUT = "A sound has no rollout: convolutions mix neighbouring tokens between the layers of attention."
 
 
+@explain_arguments
 def write_sounds(readings: Sequence[SoundReading], path: Path, *, model: str = "", overwrite: bool = False) -> Path:
     """Write the page of one or more sounds, and return its path. Raises the errors of ``write_page``."""
     return write_readings(

@@ -11,12 +11,14 @@ from typing import final
 import numpy as np
 from jaxtyping import Float32
 
+from regard.arguments import explain_arguments
 from regard.audio import AudioProcessor
 from regard.errors import ShapeError
 from regard.view.attention_layer import AttentionLayer
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class SoundReading:
     """The attention of one model over one sound.

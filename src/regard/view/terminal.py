@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from regard.arguments import explain_arguments
 from regard.escape_text import escape_and_isolate, escape_text
 from regard.view.findings import findings
 from regard.view.reading import PairReading, Reading
@@ -28,6 +29,7 @@ PAIR_WIDTH = 30  # maximum width of a pair of words if each text has one line
 MAX_TABLES = 10  # maximum number of texts for which each has its tables
 
 
+@explain_arguments
 def print_readings(readings: Sequence[Reading | PairReading], console: Console) -> None:
     """Print every text or translation, with tables up to ``MAX_TABLES`` texts, and the words that several share."""
     if len(readings) > MAX_TABLES:
@@ -48,6 +50,7 @@ def _print_one(reading: Reading | PairReading, console: Console, *, number: int 
         print_reading(reading, console, number=number)
 
 
+@explain_arguments
 def print_reading(reading: Reading, console: Console, *, number: int | None = None) -> None:
     """Print one text: its table of words and its findings. ``number``, from 1, names it among several."""
     title = Text(f"{number}. " if number is not None else "", style="bold")

@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Bool, Float32, Float64
 
 from regard import masks
+from regard.arguments import explain_arguments
 from regard.layers.window_partition import WindowPartition
 from regard.mechanisms.steps import Steps
 from regard.positions.relative_2d import spread_over_pairs
@@ -26,6 +27,7 @@ from regard.view.pack import round_to_fixed
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True, eq=False)
 class WindowReading(AttentionLayer):
     """The inputs of one layer: query (heads, tokens, head_dim), key and value (heads, slots, head_dim).

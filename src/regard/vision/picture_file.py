@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from regard.arguments import explain_arguments
 from regard.errors import DataError, MissingPackageError, short_repr
 from regard.media import MediaKind
 from regard.vision.png_transparency import decode_picture, is_grey_layout, layout_of
@@ -59,6 +60,7 @@ _WHITE = (255, 255, 255, 255)
 _LISTED = ", ".join(name.lower() for name in FORMATS)
 
 
+@explain_arguments
 def read_picture(picture: Picture, *, name: str | None = None, channels: int | None = None) -> Image.Image:
     """Decode a picture: 8 bits per channel, turned upright, without transparency.
 

@@ -39,7 +39,7 @@ def test_agrees_with_whole_matrices(name):
     query, key, value = tokens(seed=1), tokens(seed=2), tokens(size=11, seed=3)
     mask = masks.padding([LENGTH, 41])
     found = compare(exact, other, query, key, value, mask, rows=[3, 0, -1], top=5)
-    whole, others = exact.weights(query, key, mask), other.weights(query, key, mask).detach()
+    whole, others = exact.weights(query, key, mask=mask), other.weights(query, key, mask=mask).detach()
     rows = [3, 0, LENGTH - 1]
     assert found.rows.tolist() == rows
     assert_close(found.mass_kept, mass_kept(whole, others)[:, :, rows])
@@ -71,7 +71,7 @@ def test_grouped_keys_and_extra_inputs():
     exact, other = make("dot_product"), make("forgetting")
     gates = torch.full((2, HEADS, LENGTH, 1), -200.0)
     found = compare(exact, other, tokens(), key, value, masks.causal(), inputs={"forget": gates})
-    own = exact.weights(tokens(), key, masks.causal()).diagonal(dim1=2, dim2=3)
+    own = exact.weights(tokens(), key, mask=masks.causal()).diagonal(dim1=2, dim2=3)
     assert_close(found.mass_kept, own)
     assert_close(found.mass_covered, own)
 

@@ -177,7 +177,7 @@ def test_equals_the_dot_product_with_its_pattern_as_a_mask(bias):
     torch.testing.assert_close(mechanism(*inputs, mask, bias=made), expected, rtol=0, atol=1e-13)
     rows = torch.tensor([0, 7, 40])
     request = mechanism.make_request(*inputs, mask, made)
-    actual = mechanism.weights(*inputs[:2], mask, bias=made, rows=rows)
+    actual = mechanism.weights(*inputs[:2], mask=mask, bias=made, rows=rows)
     if bias != "shaw":
         torch.testing.assert_close(actual, weights_by_gradient(mechanism.attend, request, rows), rtol=0, atol=1e-13)
         return

@@ -132,7 +132,7 @@ def test_nan_in_a_key_reaches_every_query_that_may_see_it(name: str) -> None:
 def test_nan_in_a_value_reaches_the_queries_that_chose_its_key(name: str) -> None:
     query, key, value = make_tokens()
     mechanism = build(name)
-    exact, chosen = mechanism(query, key, value, masks.causal()), mechanism.weights(query, key, masks.causal()) > 0
+    exact, chosen = mechanism(query, key, value, masks.causal()), mechanism.weights(query, key, mask=masks.causal()) > 0
     value[0, 1, 4] = torch.nan
     output = mechanism(query, key, value, masks.causal())
     reached = torch.zeros(2, HEADS, LENGTH, dtype=torch.bool)
@@ -157,7 +157,9 @@ def test_gradients(name: str) -> None:
     inputs = tuple(part[:1].requires_grad_() for part in make_tokens(7, 7))
     mechanism = build(name)
     assert torch.autograd.gradcheck(lambda q, k, v: mechanism(q, k, v, masks.causal()), inputs, fast_mode=True)
-    assert torch.autograd.gradcheck(lambda q, k: mechanism.weights(q, k, masks.causal()), inputs[:2], fast_mode=True)
+    assert torch.autograd.gradcheck(
+        lambda q, k: mechanism.weights(q, k, mask=masks.causal()), inputs[:2], fast_mode=True
+    )
 
 
 @NAMES
@@ -171,8 +173,8 @@ def test_kept_mass_is_at_most_that_of_as_many_best_keys() -> None:
     query, key, _ = make_tokens()
     kept = build("moba").kept_mass(query, key, masks.causal())
     best = build("top_k", keys=9).kept_mass(query, key, masks.causal())
-    exact = build("top_k", keys=LENGTH).weights(query, key, masks.causal())
-    chosen = build("moba").weights(query, key, masks.causal()) > 0
+    exact = build("top_k", keys=LENGTH).weights(query, key, mask=masks.causal())
+    chosen = build("moba").weights(query, key, mask=masks.causal()) > 0
     torch.testing.assert_close(kept, (exact * chosen).sum(-1))
     assert (kept <= best + 1e-12).all()
     assert kept.mean() < 0.9 < best.mean()

@@ -39,7 +39,7 @@ def test_weights_agree_with_the_equation(mechanism) -> None:
     allowed = np.tril(np.ones((KEYS, KEYS), dtype=bool))
     parameters = (mechanism.lambda_query.detach().numpy(), mechanism.lambda_key.detach().numpy())
     _, weights = oracle.attention(*(one.numpy() for one in (query, key, value)), *parameters, 2, allowed)
-    actual = mechanism.weights(query, key, masks.causal()).detach().numpy()
+    actual = mechanism.weights(query, key, mask=masks.causal()).detach().numpy()
     np.testing.assert_allclose(actual, weights, rtol=0, atol=1e-14)
     assert (actual < 0).any()
 

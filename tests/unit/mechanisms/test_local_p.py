@@ -44,9 +44,9 @@ def test_agrees_with_the_paper(window):
     mechanism, (query, key, value) = build_mechanism(window=window), make_inputs()
     mask = masks.padding(LENGTHS)
     weights = expected_output(mechanism, query, key)
-    torch.testing.assert_close(mechanism.weights(query, key, mask), weights, rtol=0, atol=1e-12)
+    torch.testing.assert_close(mechanism.weights(query, key, mask=mask), weights, rtol=0, atol=1e-12)
     torch.testing.assert_close(mechanism(query, key, value, mask), weights @ value, rtol=0, atol=1e-12)
-    selected = mechanism.weights(query, key, mask, rows=[3, -1])
+    selected = mechanism.weights(query, key, mask=mask, rows=[3, -1])
     torch.testing.assert_close(selected, weights[:, :, [3, 4]], rtol=0, atol=1e-12)
 
 

@@ -152,7 +152,7 @@ def test_weights_equal_gradients_of_the_output(is_global):
     inputs, rows = make_inputs(), torch.tensor([3, 5, 8, 22])
     others = {name: inputs[name] for name in SIDES} | ({} if is_global is None else {"is_global": is_global})
     mask = masks.padding([KEYS, 15])
-    actual = mechanism.weights(inputs["query"], inputs["key"], mask, rows=rows, **others)
+    actual = mechanism.weights(inputs["query"], inputs["key"], mask=mask, rows=rows, **others)
     del others["global_value"]  # the weights are the same for any values
     request = mechanism.make_request(inputs["query"], inputs["key"], inputs["value"], mask, None, others)
     torch.testing.assert_close(actual, weights_by_gradient(mechanism.attend, request, rows), rtol=0, atol=1e-13)
@@ -164,7 +164,7 @@ def test_steps_are_available_without_global_projections():
     inputs, mask = make_inputs(), masks.causal()
     triple = [inputs[name] for name in ("query", "key", "value")]
     steps = mechanism.steps(mechanism.make_request(*triple, mask, None))
-    torch.testing.assert_close(steps.weights(), mechanism.weights(*triple[:2], mask), rtol=0, atol=1e-13)
+    torch.testing.assert_close(steps.weights(), mechanism.weights(*triple[:2], mask=mask), rtol=0, atol=1e-13)
     others = {name: inputs[name] for name in SIDES}
     assert mechanism.steps(mechanism.make_request(*triple, mask, None, others)) is None
 

@@ -221,7 +221,7 @@ def test_dropout_without_explicit_weights_is_refused():
 
 def test_rows_of_weights():
     mechanism, (query, key, value) = build(convolution=3), make_inputs(20)
-    weights = mechanism.weights(query, key, masks.padding([20, 13]))
+    weights = mechanism.weights(query, key, mask=masks.padding([20, 13]))
     torch.testing.assert_close(
         weights @ value, mechanism(query, key, value, masks.padding([20, 13])), rtol=0, atol=1e-12
     )

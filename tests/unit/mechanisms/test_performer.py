@@ -244,7 +244,7 @@ def test_invalid_options_are_refused(options):
 
 def test_weights_sum_to_1():
     mechanism, (query, key, _) = build(), make_inputs(9)
-    weights = mechanism.weights(query, key, masks.causal())
+    weights = mechanism.weights(query, key, mask=masks.causal())
     assert (weights >= 0).all()
     torch.testing.assert_close(weights.sum(-1), torch.ones(BATCH, HEADS, 9, dtype=torch.float64))
     torch.testing.assert_close(weights, exact_weights(query, key, mechanism.projection, True), rtol=0, atol=1e-12)

@@ -104,7 +104,7 @@ def test_weights_equal_gradients(bias):
     mechanism = make_mechanism(buckets=4, rounds=2)
     rows = torch.tensor([0, 7, 28])
     request = mechanism.make_request(*inputs, mask, made)
-    actual = mechanism.weights(*inputs[:2], mask, bias=made, rows=rows)
+    actual = mechanism.weights(*inputs[:2], mask=mask, bias=made, rows=rows)
     torch.testing.assert_close(actual, weights_by_gradient(mechanism.attend, request, rows), rtol=0, atol=1e-12)
     steps = mechanism.steps(request)
     scores = steps.query @ steps.key.mT * steps.scale + (0 if made is None or bias == "alibi" else made)
@@ -208,7 +208,7 @@ def test_nan_reaches_the_rows_of_its_bucket_alone(keys):
     value[0, 1, 5] = torch.nan
     query[1, 2, 7] = torch.inf
     output = mechanism(query, key, value, mask)
-    weights = mechanism.weights(query, key, mask)
+    weights = mechanism.weights(query, key, mask=mask)
     expected = weights.isnan().any(-1)
     expected[0, 1] |= weights[0, 1, :, 5] > 0
     assert torch.equal(output.isnan().any(-1), expected)
@@ -390,5 +390,5 @@ def test_a_token_without_a_bucket_attends_to_itself(keys):
     torch.testing.assert_close(output[:, :, 5], value[:, :, 5])
     torch.testing.assert_close(output[0, :, -1], value[0, :, -1])
     assert (output[1, :, -1] == 0).all()
-    weights = mechanism.weights(key, key, mask & masks.causal(), **given)
+    weights = mechanism.weights(key, key, mask=mask & masks.causal(), **given)
     torch.testing.assert_close(weights @ value, output)

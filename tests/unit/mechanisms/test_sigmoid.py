@@ -48,7 +48,7 @@ def test_agrees_with_the_equation(in_tiles, bias, queries, impl) -> None:
     allowed = np.arange(KEYS) <= np.arange(queries)[:, None] + KEYS - queries
     expected, weights = oracle.attention(*(one.numpy() for one in inputs), allowed, bias)
     np.testing.assert_allclose(mechanism(*inputs, masks.causal()).numpy(), expected, rtol=1e-12, atol=1e-14)
-    actual = mechanism.weights(*inputs[:2], masks.causal()).numpy()
+    actual = mechanism.weights(*inputs[:2], mask=masks.causal()).numpy()
     np.testing.assert_allclose(actual, weights, rtol=1e-12, atol=1e-14)
 
 

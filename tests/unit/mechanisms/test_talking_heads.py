@@ -48,7 +48,7 @@ def test_agrees_with_the_equation(mechanism, queries, key_heads) -> None:
     matrices = [one.detach().numpy() for one in (mechanism.score_mixing, mechanism.weight_mixing)]
     expected, weights = oracle.attention(*(one.numpy() for one in inputs), *matrices, allowed)
     np.testing.assert_allclose(mechanism(*inputs, masks.causal()).detach().numpy(), expected, rtol=0, atol=1e-12)
-    actual = mechanism.weights(*inputs[:2], masks.causal()).detach().numpy()
+    actual = mechanism.weights(*inputs[:2], mask=masks.causal()).detach().numpy()
     np.testing.assert_allclose(actual, weights, rtol=0, atol=1e-12)
 
 

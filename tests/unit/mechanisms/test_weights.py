@@ -34,9 +34,9 @@ def test_weights_in_inference_mode_are_the_same(name, rows):
         masks.padding([6]),
     )
     with torch.no_grad():
-        exact = mechanism.weights(query, key, mask, rows=rows)
+        exact = mechanism.weights(query, key, mask=mask, rows=rows)
     with torch.inference_mode():
-        assert torch.equal(mechanism.weights(query.clone(), key.clone(), mask, rows=rows), exact)
+        assert torch.equal(mechanism.weights(query.clone(), key.clone(), mask=mask, rows=rows), exact)
         assert mechanism.observe(query, key, key, mask, rows=rows).received.shape == (1, 2, 7)
 
 
@@ -75,13 +75,13 @@ def test_weights_under_torch_func_transforms(name):
     mechanism, (query, key) = build_mechanism(name), torch.randn(2, 3, 1, 2, 7, 5)
     rows, mask = [0, 4], masks.padding([6])
     separate = torch.stack(
-        [mechanism.weights(one, other, mask, rows=rows) for one, other in zip(query, key, strict=True)]
+        [mechanism.weights(one, other, mask=mask, rows=rows) for one, other in zip(query, key, strict=True)]
     )
-    batched = torch.vmap(lambda query, key: mechanism.weights(query, key, mask, rows=rows))(query, key)
+    batched = torch.vmap(lambda query, key: mechanism.weights(query, key, mask=mask, rows=rows))(query, key)
     torch.testing.assert_close(batched, separate)
 
     def total(query):
-        return mechanism.weights(query, key[0], mask, rows=rows).square().sum()
+        return mechanism.weights(query, key[0], mask=mask, rows=rows).square().sum()
 
     trained = query[0].clone().requires_grad_()
     total(trained).backward()

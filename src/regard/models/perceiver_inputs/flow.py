@@ -11,6 +11,7 @@ from typing import Any, ClassVar, final
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.arguments import explain_arguments
 from regard.layers.projection import linear_activation
 from regard.models.perceiver_inputs.base import InputLayer, PerceiverInput, TokenwiseLayer
 from regard.models.perceiver_inputs.checks import check_floats, check_shape, check_sizes
@@ -19,6 +20,7 @@ from regard.positions import FourierFeatures, grid_positions
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class FlowInput(PerceiverInput):
     """Two pictures (batch, 2, channels, height, width) as one token for each pixel of both.

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor, nn
 
+from regard.arguments import explain_arguments
 from regard.errors import OptionError, ShapeError, check_count, check_kind, short_repr
 from regard.models.perceiver_inputs.base import InputLayer, InputTokens, PerceiverInput
 from regard.models.perceiver_inputs.checks import check_part_name
@@ -16,6 +17,7 @@ from regard.models.perceiver_inputs.trained_vectors import add_positions, traine
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class JoinedInput(PerceiverInput):
     """Several inputs by name, one behind the other, in the order of their names.

@@ -8,12 +8,14 @@ from typing import Any, ClassVar, final
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.errors import check_size
 from regard.models.perceiver_inputs.base import InputLayer, PerceiverInput, TokenwiseLayer
 from regard.models.perceiver_inputs.checks import check_floats
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class LabelInput(PerceiverInput):
     """A vector of numbers (batch, labels), such as a one-hot label, as one token."""

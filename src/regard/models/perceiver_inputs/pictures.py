@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from regard.arguments import explain_arguments
 from regard.errors import RefusedError, ShapeError, check_weights, short_repr
 from regard.layers.batch_norm_2d import BatchNorm2d
 from regard.layers.last_channels import last_channels
@@ -28,6 +29,7 @@ from regard.positions import FourierFeatures, grid_positions
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class PixelInput(PerceiverInput):
     """Pixels of pictures (batch, channels, height, width), each with ``bands`` Fourier features of its position.
@@ -52,6 +54,7 @@ class PixelInput(PerceiverInput):
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class TrainedPixelInput(PerceiverInput):
     """Pixels of pictures (batch, channels, height, width) through a 1x1 convolution, each with a trained position.
@@ -76,6 +79,7 @@ class TrainedPixelInput(PerceiverInput):
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class ConvolutionInput(PerceiverInput):
     """Pictures (batch, channels, height, width) through a 7x7 convolution and pooling: a token for 4x4 pixels.

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, final
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.arguments import explain_arguments
 from regard.errors import ShapeError, check_count, check_size, check_weights
 from regard.models.check_token_ids import check_token_ids
 from regard.models.perceiver_inputs.base import InputLayer, PerceiverInput, TokenwiseLayer
@@ -20,6 +21,7 @@ from regard.text.byte_tokenizer import VOCABULARY
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class TokenInput(PerceiverInput):
     """Vectors (batch, tokens, width), as they are."""
@@ -37,6 +39,7 @@ class TokenInput(PerceiverInput):
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class TextInput(PerceiverInput):
     """Token ids (batch, length), by default the bytes of ``regard.text.byte_tokenizer``, of at most ``max_length``."""

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, final
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.errors import ShapeError
 from regard.models.perceiver_inputs.base import InputLayer, PerceiverInput, TokenwiseLayer
 from regard.models.perceiver_inputs.checks import check_floats, check_shape, check_sizes
@@ -20,6 +21,7 @@ from regard.positions import FourierFeatures, grid_positions
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class VideoInput(PerceiverInput):
     """Patches of videos (batch, frames, channels, height, width), each of ``patch`` x ``patch`` pixels of one frame.
@@ -44,6 +46,7 @@ class VideoInput(PerceiverInput):
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class AudioInput(PerceiverInput):
     """Raw samples of sound (batch, samples), in patches of ``patch``; ``samples`` decides the largest frequency."""

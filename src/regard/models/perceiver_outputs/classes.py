@@ -7,6 +7,7 @@ from typing import Any, ClassVar, final
 
 from torch import Tensor, nn
 
+from regard.arguments import explain_arguments
 from regard.errors import check_size
 from regard.layers import PreNorm
 from regard.layers.projection import linear_activation
@@ -17,6 +18,7 @@ from regard.models.perceiver_outputs.checks import check_labels, check_no_choice
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class ClassOutput(OutputQueries):
     """Logits of labels, (batch, labels), from one trained query with ``heads`` heads."""

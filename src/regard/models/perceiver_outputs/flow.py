@@ -10,6 +10,7 @@ from typing import Any, ClassVar, final
 
 from torch import Tensor, nn
 
+from regard.arguments import explain_arguments
 from regard.errors import check_number, check_size
 from regard.layers import NoResidual
 from regard.layers.projection import linear_activation
@@ -20,6 +21,7 @@ from regard.models.perceiver_outputs.checks import check_at, wrong_input_error
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class FlowOutput(OutputQueries):
     """Numbers for each token of the input, such as the motion of each pixel: (batch, height, width, channels).

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, cast, final
 import torch
 from torch import Tensor, nn
 
+from regard.arguments import explain_arguments
 from regard.errors import OptionError, check_count, check_kind, check_size, short_repr
 from regard.layers import NoResidual
 from regard.layers.projection import linear_activation
@@ -19,6 +20,7 @@ from regard.models.perceiver_outputs.parts import LabelOutput, PartLayer, PartOu
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class JoinedOutput(OutputQueries):
     """Several outputs by name, decoded by one block; ``at`` is a mapping with the ``at`` of some parts.

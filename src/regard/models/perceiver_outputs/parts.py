@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.arguments import explain_arguments
 from regard.errors import OptionError, check_size, short_repr
 from regard.layers.projection import linear_activation
 from regard.models.perceiver_inputs import TrainedPositions
@@ -32,6 +33,7 @@ class PartOutput(ABC):
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class AudioOutput(PartOutput):
     """Samples of sound (batch, samples), decoded in patches; ``at`` holds indices of patches (n,)."""
@@ -60,6 +62,7 @@ class AudioOutput(PartOutput):
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class VideoOutput(PartOutput):
     """Pixels of a video (batch, pixels, channels), frame by frame; ``at`` holds indices of pixels (n,).
@@ -95,6 +98,7 @@ class VideoOutput(PartOutput):
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class LabelOutput(PartOutput):
     """Logits of labels (batch, labels), from one trained query of ``width`` numbers; ``at`` is None."""

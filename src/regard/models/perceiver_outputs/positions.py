@@ -11,6 +11,7 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor, nn
 
+from regard.arguments import explain_arguments
 from regard.errors import check_size
 from regard.layers import CrossAttentionBlock, NoResidual
 from regard.models.perceiver_blocks import BlockOptions, make_cross_block
@@ -20,6 +21,7 @@ from regard.models.perceiver_outputs.checks import check_at, wrong_input_error
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class TextOutput(OutputQueries):
     """Logits of the token at each position, (batch, length, vocabulary), for masked language models.
@@ -44,6 +46,7 @@ class TextOutput(OutputQueries):
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class PositionOutput(OutputQueries):
     """A vector for each position of a text, (batch, length, width of the ``TextInput``): a text encoder.
