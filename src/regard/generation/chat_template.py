@@ -70,6 +70,7 @@ class ChatTemplate:
 
             from regard.generation.bounded_environment import BoundedEnvironment
             from regard.generation.generation_tag import GenerationTag
+            from regard.generation.template_budget import TemplateBudget
         except ImportError:
             raise MissingPackageError(
                 "a chat template needs a package",
@@ -77,10 +78,15 @@ class ChatTemplate:
                 got="it is not installed",
                 do="pip install 'regard[chat]'",
             ) from None
-        environment = BoundedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, GenerationTag])
-        environment.filters["tojson"] = _to_json
-        environment.globals |= {"raise_exception": _refuse, "strftime_now": _format_time}
+        options: dict[str, Any] = {
+            "trim_blocks": True,
+            "lstrip_blocks": True,
+            "extensions": [loopcontrols, GenerationTag],
+        }
         try:
+            environment = BoundedEnvironment(TemplateBudget(list(messages)), **options)
+            environment.replace_filter("tojson", _to_json)
+            environment.globals |= {"raise_exception": _refuse, "strftime_now": _format_time}
             template = environment.from_string(self.source)
             values = {**self.tokens, "messages": list(messages), "add_generation_prompt": True, **_UNUSED}
             return ChatPrompt(template.render(values))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
+import time
 from dataclasses import replace
 
 import pytest
@@ -213,25 +215,163 @@ def test_a_template_that_leaves_the_message_out_is_refused(folder, source):
         generator.chat_prompt(MESSAGE)
 
 
+LOOP = "{% for n in range(60) %}"
+END = "{% endfor %}"
+GROW = "{% set v = namespace(t='x' * 1000, l=['x'], n=9) %}" + LOOP
+HOSTILE = {
+    "product": "{{ 'x' * 10**9 }}",
+    "product of a list": "{{ [0] * 10**9 }}",
+    "product from the left": "{{ 10**9 * 'x' }}",
+    "power": "{{ 9 ** 99999 }}",
+    "integer": GROW + "{% set v.n = v.n * v.n %}" + END,
+    "percent": "{{ '%1000000000d' % 1 }}",
+    "percent, precision": "{{ '%.1000000000f' % 1 }}",
+    "percent, star": "{{ '%*d' % (10**9, 1) }}",
+    "percent, many": GROW + "{% set v.t = '%s%s%s' % (v.t, v.t, v.t) %}" + END,
+    "filter format": "{{ '%30000000d' | format(1) }}",
+    "method format": "{{ '{:1000000000}'.format(1) }}",
+    "method format, nested": "{{ '{:{w}}'.format(1, w=10**9) }}",
+    "method format, many": GROW + "{% set v.t = '{0}{0}{0}'.format(v.t) %}" + END,
+    "method format_map": "{{ '{x:999999999}'.format_map({'x': 1}) }}",
+    "center": "{{ 'x' | center(10**9) }}",
+    "ljust": "{{ 'x'.ljust(10**9) }}",
+    "expandtabs": "{{ ('\t' * 100000).expandtabs(100000) }}",
+    "bytes": "{{ (1).to_bytes(10**9, 'big') }}",
+    "indent": "{{ 'x' | indent(width=10**9) }}",
+    "indent of many lines": "{{ ('\n' * 100000) | indent(100000) }}",
+    "wordwrap": "{{ ('x ' * 10000) | wordwrap(1, wrapstring='y' * 100000) }}",
+    "urlize": "{{ ('http://a.b ' * 5000) | urlize(rel='y' * 50000) }}",
+    "tojson of many": "{{ ([[1]] * 10000) | tojson(indent=100000) }}",
+    "replace": GROW + "{% set v.t = v.t | replace('x', 'xx') %}" + END,
+    "replace nothing": "{{ ('x' * 1000000) | replace('', 'y' * 1000000) }}",
+    "method replace": GROW + "{% set v.t = v.t.replace('x', 'xx') %}" + END,
+    "replace by bytes": "{{ ('x' * 100000).encode().replace('x'.encode(), ('y' * 100000).encode()) }}",
+    "translate": "{{ ('x' * 100000).translate({120: 'y' * 100000}) }}",
+    "join": "{{ (['x'] * 100000) | join('y' * 100000) }}",
+    "join of a text": "{{ ('x' * 100000) | join('y' * 100000) }}",
+    "join of a generator": "{{ range(100000) | map('string') | join('y' * 100000) }}",
+    "method join": "{{ ('y' * 100000).join(['x'] * 100000) }}",
+    "method join of a text": "{{ ('y' * 100000).join('x' * 100000) }}",
+    "plus": GROW + "{% set v.t = v.t + v.t %}" + END,
+    "plus of lists": GROW + "{% set v.l = v.l + v.l %}" + END,
+    "tilde": GROW + "{% set v.t = v.t ~ v.t %}" + END,
+    "lists in lists": GROW + "{% set v.l = [v.l, v.l] %}" + END + "{{ v.l }}",
+    "lists in lists, tilde": GROW + "{% set v.l = [v.l, v.l] %}" + END + "{{ '' ~ v.l }}",
+    "lists in lists, string": GROW + "{% set v.l = [v.l, v.l] %}" + END + "{{ v.l | string | length }}",
+    "lists in lists, tojson": GROW + "{% set v.l = [v.l, v.l] %}" + END + "{{ v.l | tojson }}",
+    "lists in lists, pprint": GROW + "{% set v.l = [v.l, v.l] %}" + END + "{{ v.l | pprint }}",
+    "lists in lists, join": GROW + "{% set v.l = [v.l, v.l] %}" + END + "{{ v.l | join(',') }}",
+    "lists in lists, percent": GROW + "{% set v.l = [v.l, v.l] %}" + END + "{{ '%s' % [v.l] }}",
+    "lists in lists, equal": GROW
+    + "{% set v.l = [v.l, v.l] %}{% set v.m = [v.m or ['x'], v.m or ['x']] %}"
+    + END
+    + "{{ v.l == v.m }}",
+    "lists in lists, in": GROW
+    + "{% set v.l = [v.l, v.l] %}{% set v.m = [v.m or ['x'], v.m or ['x']] %}"
+    + END
+    + "{{ v.l in [v.m] }}{{ v.l is in([v.m]) }}",
+    "lists in lists, index": GROW
+    + "{% set v.l = [v.l, v.l] %}{% set v.m = [v.m or ['x'], v.m or ['x']] %}"
+    + END
+    + "{{ [v.l].count(v.m) }}",
+    "lists in lists, refused": GROW + "{% set v.l = [v.l, v.l] %}" + END + "{{ raise_exception(v.l) }}",
+    "tuples in tuples, as a key": "{% set v = namespace(t=()) %}"
+    + LOOP
+    + "{% set v.t = (v.t, v.t) %}"
+    + END
+    + "{{ {v.t: 1} }}",
+    "tuples in tuples, as an entry": "{% set v = namespace(t=()) %}"
+    + LOOP
+    + "{% set v.t = (v.t, v.t) %}"
+    + END
+    + "{{ {}[v.t] }}{{ {}.get(v.t) }}",
+    "namespaces": "{% set v = namespace(l=1) %}" + LOOP + "{% set v.l = namespace(a=v.l, b=v.l) %}" + END + "{{ v.l }}",
+    "dictionaries": GROW + "{% set v.l = {'a': v.l, 'b': v.l} %}" + END + "{{ v.l }}",
+    "loops in loops": "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}",
+    "loops over lists": "{% set l = range(9999) | list %}{% for a in l %}{% for b in l %}{% endfor %}{% endfor %}",
+    "loops over texts": "{% set t = 'x' * 9999 %}{% for a in t %}{% for b in t %}{% endfor %}{% endfor %}",
+    "filters in a loop": "{% for a in range(9999) %}{% set _ = ('x' * 100000) | upper %}{% endfor %}",
+    "comparisons in a loop": "{% set t, u = 'x' * 900000 + 'y', 'x' * 900000 + 'z' %}"
+    "{% for a in range(9999) %}{% if t == u or u in t or t is eq u %}{% endif %}{% endfor %}",
+    "slices in a loop": "{% set t = 'x' * 900000 %}{% for a in range(9999) %}{% set _ = t[::-1] %}{% endfor %}",
+    "maps": "{{ range(9999) | map('string') | map('center', 9999) | list | length }}",
+    "sums of lists": "{{ ([[1] * 1000] * 1000) | sum(start=[]) | length }}",
+    "macros": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+    "macros that write": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}x{% endmacro %}{{ f(60) }}",
+    "recursive loops": "{% set l = [1, 2] %}{% for a in l recursive %}{% if loop.depth < 60 %}{{ loop(l) }}{% endif %}"
+    "{% endfor %}",
+    "blocks": GROW + "{% set w %}{{ v.t }}{{ v.t }}{% endset %}{% set v.t = w %}" + END,
+    "filter blocks": "{% for a in range(9999) %}{% filter upper %}{{ 'x' * 100000 }}{% endfilter %}{% endfor %}",
+    "output": "{% set t = 'x' * 100000 %}{% for a in range(9999) %}{{ t }}{% endfor %}",
+    "plain output": "{% for a in range(999) %}{% for b in range(999) %}" + "x" * 99 + "{% endfor %}{% endfor %}",
+    "generators in a comparison": "{% for a in range(9999) %}{{ 'a' in (range(99999) | select) }}{% endfor %}",
+    "generators as arguments": "{% for a in range(9999) %}{% set _ = cycler(*(range(99999) | select)) %}{% endfor %}",
+    "search from the right": "{{ ('a' * 500000).rfind('b' + 'a' * 250000) }}",
+    "strip": "{{ ('a' * 900000).strip('b' * 900000 + 'a') }}{{ ('a' * 900000) | trim('b' * 900000 + 'a') }}",
+    "punycode": "{{ ('\u00e9' * 900000).encode('punycode') }}",
+    "division": "{{ ('f' * 900000) | int(base=16) % (('f' * 450000) | int(base=16)) }}",
+    "attributes": "{{ ([1] * 100000) | map(attribute='real.' * 10000 ~ 'real') | list }}",
+    "attributes, sorted": "{{ ([1] * 100000) | sort(false, false, 'real.' * 10000 ~ 'real') }}",
+    "words": "{{ lipsum(n=100000) }}",
+    "a long template": "x" * 2**21,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_template_neither_fills_the_memory_nor_runs_on(name):
+    """Without bounds each takes minutes to years, or gigabytes."""
+    begin, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises((CheckpointError, DataError)) as error:
+        ChatTemplate(HOSTILE[name], {}).render([{"role": "user", "content": MESSAGE}])
+    assert "too large, or has too many steps" in str(error.value)
+    assert time.process_time() - begin < 30  # of a busy machine
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 400_000  # kB
+
+
 @pytest.mark.parametrize(
     "source",
     [
-        "{{ 'x' * 10**9 }}",
-        "{{ [0] * 10**9 }}",
-        "{{ 10**9 * 'x' }}",
-        "{{ 9 ** 99999 }}",
-        "{{ '%1000000000d' % 1 }}",
-        "{{ '%*d' % (10**9, 1) }}",
-        "{{ '%30000000d' | format(1) }}",
-        "{{ 'x' | center(10**9) }}",
-        "{{ 'x'.ljust(10**9) }}",
-        "{{ 'x' | indent(width=10**9) }}",
-        "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}",
+        "{{ messages | length }} {{ messages[::-1][0].content[2:5] }} {{ messages[-1]['role'] | title }}",
+        "{% for m in messages %}{{ loop.index }}/{{ loop.length }}{{ loop.last }}{% endfor %}",
+        "{% for m in messages if m.role != 'system' %}{{ m.content | trim | replace('a', 'bb') }}{% endfor %}",
+        "{% for m in messages recursive %}{{ m.role }}{% if loop.depth0 == 0 %}{{ "
+        "loop(messages[1:]) }}{% endif %}{% endfor %}",
+        "{% set ns = namespace(n=0, t='') %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% set ns.t = ns.t ~ "
+        "m.role ~ ns.n %}{% endfor %}{{ ns.t }} {{ ns.n * 2 - 1 }} {{ ns.n // 2 }} {{ 7 % 4 }} {{ 2 ** 5 }}",
+        "{% macro f(x, y='z') %}<{{ x | upper }}{{ y }}{{ caller() if caller else '' }}>{% endmacro %}{{ f('a') "
+        "}}{{ f('b', y=1) }}{% call f('c') %}in{% endcall %}",
+        "{{ messages | map(attribute='role') | join(', ') }} {{ messages | selectattr('role', 'equalto', 'user') | "
+        "list | length }} {{ messages | rejectattr('role', 'in', ['user']) | map(attribute='content') | first }}",
+        "{{ {'a': [1, none, true], 'b': messages} | tojson(indent=2) }} {{ [1, 'x', 2.5] }} {{ {'k': ('a', 1)} }}",
+        "{{ '%s-%05.1f' % ('a', 2) }} {{ '{:>8}|{x}'.format('b', x=messages[0].role) }} {{ "
+        "' a b '.split() }} {{ 'x' * 3 }}",
+        "{% set text %}{% for m in messages %}{{ m.content }};{% endfor %}{% endset %}{{ text | indent(2) "
+        "}}{{ text.count(';') }}",
+        "{{ 'role' in messages[0] and messages[0].role is string and x is not defined and 'a' not in 'bc' }}",
+        "{% if messages[0].content is not none and messages[0].get('y', 'no') == 'no' %}{{ 1 < 2 <= 2 }}{% endif %}",
+        "{{ (messages + [{'role': 'x', 'content': ''}]) | last }} {{ messages[0].items() | list }} {{ dict(a=1) }}",
+        "{% filter upper %}{% for i in range(2, 9, 3) %}{{ i }}a{% endfor %}{% endfilter %}{{ '\n'.join(['a', 'b']) }}",
+        "{{ messages | groupby('role') | map(attribute='grouper') | list }} {{ [3, 1, 2] | sort | batch(2) | list }}",
+        "{% set c = cycler('a', 'b') %}{{ c.next() }}{{ c.next() }}{{ ['a', 'b', 'a'] | unique | list }} {{ "
+        "[1, 2] | sum }}",
+        "{{ undefined_name }}{{ messages[9] }}{{ messages[0].nothing }}{{ 'a,b'.partition(',')[2].rjust(4, '.') }}",
     ],
 )
-def test_a_template_neither_fills_the_memory_nor_runs_on(source):
-    with pytest.raises(CheckpointError, match="too large, or has too many steps"):
-        ChatTemplate(source, {}).render([{"role": "user", "content": MESSAGE}])
+def test_bounded_templates_render_as_those_of_transformers(folder, source):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    messages = [{"role": "system", "content": "a\nb"}, {"role": "user", "content": " abc\u00e9 "}]
+    expected = tokenizer.apply_chat_template(messages, chat_template=source, add_generation_prompt=True, tokenize=False)
+    assert ChatTemplate(source, {}).render(messages) == expected
+
+
+def test_long_chats_are_not_refused(folder):
+    """A book in a message, and a thousand messages: the bounds grow with what is given."""
+    for messages in (
+        [{"role": "user", "content": "A line of a book.\n" * 200_000}],
+        [{"role": ("user", "assistant")[number % 2], "content": "word " * 200} for number in range(1001)],
+    ):
+        template = ChatTemplate(TEMPLATE + "{{ messages[-1].content.split('book')[0] | trim | replace('a', 'b') }}", {})
+        assert len(template.render(messages)) > sum(len(one["content"]) for one in messages)
 
 
 def test_bounds_leave_what_templates_do():
