@@ -425,3 +425,12 @@ def test_report_of_skipped_pairs_names_places():
         "skipped 1,008 because the source is empty: "
         "line 1 of a, line 2 of a, line 3 of a, line 4 of a, line 5 of a and 1,003 more"
     ]
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_dates_are_translated(tmp_path, swapped):
+    """A table of two columns has one reading, also if one of them has dates alone."""
+    rows = [(f"{day:02} February 1974", " ".join(f"1974-02-{day:02}")) for day in range(1, 28)]
+    rows = [row[::-1] for row in rows] if swapped else rows
+    path = write(tmp_path / "dates.tsv", "".join(f"{one}\t{other}\n" for one, other in rows))
+    assert [(one.source, one.target) for one in read_pairs([path])] == rows

@@ -59,9 +59,9 @@ class _Table:
         width = range(len(self.cells))
         texts = [place for place in width if self.columns[place].kind is ColumnKind.TEXTS]
         texts = texts if len(texts) >= 2 else [place for place in width if self.columns[place].is_text]
-        # Of two columns, one may be blank: then every row is skipped for that.
-        blank = [place for place in width if self.columns[place].kind is ColumnKind.BLANK]
-        return sorted(texts + blank) if len(width) == 2 else texts
+        # Of two columns, one may be blank: then every row is skipped for that. Or it has dates, which are translated.
+        others = [place for place in width if self.columns[place].kind in (ColumnKind.BLANK, ColumnKind.DATES)]
+        return sorted(texts + others) if len(width) == 2 else texts
 
 
 def read_heading(
