@@ -1,16 +1,20 @@
 """The page of ``regard bench`` in the browser: plots, tables, colours and safety, without script or requests."""
 
 import math
+from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from regard.bench import BenchReport, BenchSettings
+from regard.bench.formatting import format_seconds
 from regard.bench.page import Plot, render_page, render_report
 from regard.bench.report import BenchCase, BenchedMechanism
-from regard.bench.svg_plot import Series
+from regard.bench.series import Series
 from regard.bench.timing import Timing
 from regard.comparison import ComparisonSummary
 
+FONT_SIZES = "nodes => nodes.map((node) => parseFloat(getComputedStyle(node).fontSize))"
 LENGTHS = (128, 512, 2048)
 SECONDS = {
     "dot_product": (1e-3, 1.1e-2, 0.17),
@@ -69,14 +73,14 @@ def show(browser_window, tmp_path):
 
 def place_of(page, title):
     """Return the middle of the point with this title in the first plot, in pixels."""
-    box = page.locator(f'section svg circle:has(> title:text-is("{title}"))').first.bounding_box()
+    box = page.locator(f'section svg.wide circle:has(> title:text-is("{title}"))').first.bounding_box()
     return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
 
 def test_points_are_on_logarithmic_axes(show):
     page = show(render_report(make_report()))
-    assert page.locator("main section svg").count() == 3
-    titles = page.locator("section svg").first.locator("circle title").all_text_contents()
+    assert page.locator("main section svg.wide").count() == 3
+    titles = page.locator("section svg.wide").first.locator("circle title").all_text_contents()
     assert len(titles) == 8
     exact = {length: place_of(page, title) for length, title in zip(LENGTHS, titles[:3], strict=True)}
     (left, low), (middle, between), (right, high) = exact.values()
@@ -101,13 +105,69 @@ def test_tables_show_numbers_and_reasons(show):
     assert "<script>alert(1)</script>" in page.locator("section").last.inner_text()
 
 
+def make_report_of_one_length():
+    report = make_report()
+    settings, cases = BenchSettings(lengths=LENGTHS[:1]), [case for case in report.cases if case.length == LENGTHS[0]]
+    return BenchReport(settings, report.machine, report.tokens, report.mechanisms, tuple(cases))
+
+
+@pytest.mark.parametrize("width", [1100, 390])
+def test_one_length_is_drawn_as_bars_from_0(show, width):
+    """Each with its name and value in text; as lines they would be dots."""
+    page = show(render_report(make_report_of_one_length()), width=width)
+    assert page.locator("section svg circle").count() == 0
+    first = page.locator("section .bars").first
+    names = first.locator("li span").all_inner_texts()
+    assert names == list(SECONDS)
+    assert first.locator("li b").all_inner_texts() == ["1.00 ms", "4.00 ms", "7.00 ms"]
+    widths = [bar.bounding_box()["width"] for bar in first.locator("rect").all()]
+    np.testing.assert_allclose(np.array(widths) / widths[-1], [1 / 7, 4 / 7, 1], atol=0.01)
+    assert widths[-1] > 0.3 * width
+    texts = first.locator("li span, li b")
+    assert min(float(size) for size in texts.evaluate_all(FONT_SIZES)) >= 14
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.get_by_label("linear").uncheck()
+    assert first.locator("li:visible span").all_inner_texts() == ["dot_product", "performer:features=<b>&"]
+
+
+@pytest.mark.parametrize("count", [3, 11])
+def test_plots_fit_a_phone(show, count):
+    """Nothing of them is cut or to be scrolled to, letters are of 11 px and more, and lengths do not overlap."""
+    lengths = tuple(64 * 2**power for power in range(count))
+    series = (Series("linear", 0, tuple((length, 1e-4 * length) for length in lengths)),)
+    page = show(
+        render_page("Many lengths", "", ["linear"], [Plot("Time", series, lengths, format_seconds)], []), width=390
+    )
+    assert page.locator("section svg.wide:visible").count() == 0
+    plot = page.locator("section svg.narrow:visible")
+    edges = plot.bounding_box()
+    assert edges["x"] >= 0
+    assert edges["x"] + edges["width"] <= 390
+    for section in page.locator("section:has(svg)").all():
+        assert section.evaluate("one => one.scrollWidth <= one.clientWidth")
+    texts = [text.bounding_box() for text in plot.locator("text").all()]
+    assert all(box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in texts)
+    assert min(box["height"] for box in texts) >= 11
+    places = sorted((box["x"], box["x"] + box["width"]) for box in texts if box["y"] == texts[-2]["y"])
+    assert len(places) >= 3
+    assert all(end < start for (_, end), (start, _) in pairwise(places))
+
+
+def test_the_report_prints_light_and_whole(show):
+    page = show(render_report(make_report()), width=718, scheme="dark")
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    for part in page.locator("section, .table").all():
+        assert part.evaluate("one => one.scrollWidth <= one.clientWidth + 1")
+
+
 def test_boxes_hide_lines(show):
     page = show(render_report(make_report()))
-    line = page.locator("section svg").first.locator(".s1")
+    line = page.locator("section svg.wide").first.locator(".s1")
     assert line.is_visible()
     page.get_by_label("linear").uncheck()
     assert not line.is_visible()
-    assert page.locator("section svg").first.locator(".s0").is_visible()
+    assert page.locator("section svg.wide").first.locator(".s0").is_visible()
     page.get_by_label("linear").check()
     assert line.is_visible()
 
@@ -120,7 +180,7 @@ def test_lines_of_many_mechanisms_differ(show):
     )
     page = show(render_page("Many", "", names, [plot], []))
     styles = page.evaluate(
-        """[...document.querySelectorAll("section .series > path:first-child")].map(
+        """[...document.querySelectorAll("section .wide .series > path:first-child")].map(
             line => [getComputedStyle(line).stroke, getComputedStyle(line).strokeDasharray].join(" "))"""
     )
     assert len(styles) == len(set(styles)) == 30

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from browser_page import BrowserPage
+from paper import assert_fits_paper, print_page
 from playwright.sync_api import Page
 from test_page import CONTRAST, MALICIOUS_TOKENS
 
@@ -172,8 +173,8 @@ def test_heads_and_maps(show_episodes: ShowEpisodes) -> None:
     row = reading.steps[2].action[0].weights[0, 0].astype(np.float64)
     best = int(row[3:9].argmax())
     told = opened.page.inner_text(".part .value").replace("\u2068", "").replace("\u2069", "")
-    top = percent(row[3:9].max())
-    assert told == f"row {best // 3}, column {best % 3}: 1 {top} · colours reach up to {top}"
+    ends = f"colours begin at the uniform share, {percent(row[3:9].mean())}, and reach up to {percent(row[3:9].max())}"
+    assert told == f"row {best // 3}, column {best % 3}: 1 {percent(row[3:9].max())} · {ends}"
     canvas = opened.page.locator(".cells canvas")
     canvas.click(position={"x": 4, "y": 4})
     assert opened.page.inner_text(".part .value").startswith("row 0, column 0: ")
@@ -230,3 +231,14 @@ def test_html_in_names_is_text(show_episodes: ShowEpisodes) -> None:
     assert opened.page.locator(".alternative bdi").nth(2).text_content() == MALICIOUS_TOKENS[0]
     assert opened.page.evaluate("document.querySelectorAll('svg, iframe, object, embed, b').length") == 0
     assert opened.page.locator("img").count() == 1
+
+
+def test_paper_has_all_maps_in_light_colours(show_episodes: ShowEpisodes) -> None:
+    """Long lists, which scroll on the screen, are whole."""
+    opened = show_episodes(make_reading(7), at="#step=5", scheme="dark", width=390)
+    printed = print_page(opened)
+    assert printed["theme"] == "light"
+    assert printed["painted"] == printed["canvases"] == 2  # the board, and the earlier steps
+    assert_fits_paper(opened)
+    opened.page.emulate_media(media="print")
+    assert opened.page.locator(".values").evaluate("one => getComputedStyle(one).maxHeight") == "none"

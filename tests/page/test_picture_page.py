@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from browser_page import BrowserPage
+from paper import assert_fits_paper, print_page
 from playwright.sync_api import Page
 from test_page import CONTRAST, MALICIOUS_TOKENS
 
@@ -331,6 +332,23 @@ WIDTHS_AND_SCHEMES = [
     for scheme in ("light", "dark")
 ]
 """In the fast tests the hardest case alone: a narrow page, with the colours that are not the default."""
+
+
+def test_paper_has_all_maps_in_light_colours(show_pictures: ShowPictures) -> None:
+    reading = read_picture_attention(image_classifier(), PICTURE, name="a-long-name-" * 12 + ".png")
+    opened = show_pictures(reading, at="#view=attention&layer=1", scheme="dark", width=390)
+    printed = print_page(opened)
+    assert printed["theme"] == "light"
+    heads = [layer.attention.heads + 1 for layer in reading.layers]
+    assert printed["painted"] == printed["canvases"] == sum(heads) + heads[1] + 3  # picture, map and scale
+    assert_fits_paper(opened)
+
+
+def test_the_heat_map_of_a_picture_is_skipped_to(show_pictures: ShowPictures) -> None:
+    opened = show_pictures(read_picture_attention(image_classifier(), PICTURE))
+    opened.page.keyboard.press("Tab")
+    opened.page.keyboard.press("Enter")
+    assert opened.page.evaluate("document.activeElement.id") == "map"
 
 
 @pytest.mark.parametrize(("width", "scheme"), WIDTHS_AND_SCHEMES)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from browser_page import BrowserPage
+from paper import assert_fits_paper, print_page
 from playwright.sync_api import Page
 from test_page import CONTRAST
 
@@ -199,6 +200,24 @@ def test_a_pair_of_words_has_the_weight_that_the_page_of_the_text_has(show_side:
         words = re.search(r"As whole words: .*? → .*? ([\d.]+)\u00a0%", opened.sentence())
         assert (words is not None) == (len(query) * len(key) > 1)
         assert words is None or float(words[1]) == shown[0]
+
+
+def test_paper_has_all_panels_and_whole_tables_in_light_colours(show_side: Show) -> None:
+    """A table with a column for each of 24 tokens, and one for each of seven mechanisms."""
+    text = (
+        "The animal didn't cross the street because it was too tired, and the unhappy cardiologist phoned his mother."
+    )
+    mechanisms = "longformer:window=4,bigbird,performer,linear,nystromformer,moba,additive"
+    side = read_side_by_side(regard.load("minilm"), text, parse_choices(mechanisms))
+    opened = show_side(side, scheme="dark")
+    assert opened.page.locator("#rows thead th").count() == 25
+    printed = print_page(opened)
+    assert printed["theme"] == "light"
+    assert printed["painted"] == printed["canvases"] == 7 + 6 + 1  # heat maps, kept masses, scale
+    assert_fits_paper(opened)
+    cells = opened.page.locator("#rows td.weight")
+    opened.page.emulate_media(media="print")
+    assert cells.evaluate_all("cells => Math.max(...cells.map((cell) => cell.clientHeight))") < 25, "numbers stay whole"
 
 
 def test_size_several_texts_and_unsafe_text(show_side: Show, side: SideBySide, tmp_path: Path) -> None:

@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import final
 
+from regard.bench.bars import draw_bars
 from regard.bench.formatting import format_bytes, format_error, format_seconds
 from regard.bench.report import BenchCase, BenchReport
 from regard.bench.run_on_text import TextReport
-from regard.bench.svg_plot import Series, draw_lines, line_classes
+from regard.bench.series import Series, line_classes
+from regard.bench.svg_plot import draw_lines
 from regard.bench.tables import Table, describe_settings, report_tables
 from regard.bench.text_tables import describe_text, text_report_tables
 from regard.escape_text import escape_text
@@ -30,7 +32,7 @@ _MIN_DRAWN_ERROR = 1e-3
 @final
 @dataclass(frozen=True)
 class Plot:
-    """A plot of lines over lengths."""
+    """A plot of lines over lengths; of one length, of bars."""
 
     title: str
     series: tuple[Series, ...]
@@ -68,11 +70,7 @@ def render_page(title: str, about: str, names: Sequence[str], plots: Sequence[Pl
         f'<header><p class="brand">regard</p><p>{_text(about)}</p></header>',
         f"<main><h1>{_text(title)}</h1>",
         _render_boxes(names) if plots else "",
-        *(
-            f"<section><h2>{_text(plot.title)}</h2>"
-            f"{draw_lines(plot.title, plot.series, plot.lengths, plot.format_value)}</section>"
-            for plot in plots
-        ),
+        *(f"<section><h2>{_text(plot.title)}</h2>{_draw(plot)}</section>" for plot in plots),
         *(_render_table(table) for table in tables),
         "</main>",
     ]
@@ -88,12 +86,17 @@ def render_page(title: str, about: str, names: Sequence[str], plots: Sequence[Pl
 
 
 def _plots(report: BenchReport) -> list[Plot]:
-    """Make the plots of time, peak memory and output error, those that have points."""
+    """Make the plots of time, peak memory and output error, those that have points.
+
+    Bars, of one length, begin at 0; the axes of lines are logarithmic.
+    """
+    has_bars = len(report.settings.lengths) == 1
+    least = 0.0 if has_bars else _MIN_DRAWN_ERROR
     of_case: dict[str, tuple[Callable[[BenchCase], float | None], Callable[[float], str]]] = {
         "Time of a call": (lambda case: None if case.time is None else case.time.median, format_seconds),
         "Peak memory of a call": (lambda case: case.peak_bytes, format_bytes),
-        "Output error against exact attention; smaller ones are drawn at 0.1 %": (
-            lambda case: None if case.error is None else max(case.error.output_error, _MIN_DRAWN_ERROR),
+        "Output error against exact attention" + ("" if has_bars else "; smaller ones are drawn at 0.1 %"): (
+            lambda case: None if case.error is None else max(case.error.output_error, least),
             format_error,
         ),
     }
@@ -103,12 +106,20 @@ def _plots(report: BenchReport) -> list[Plot]:
         for number, one in enumerate(report.mechanisms):
             cases = [report.case(one.label, length) for length in report.settings.lengths]
             values = [(case.length, value_of(case)) for case in cases]
-            points = tuple((length, float(value)) for length, value in values if value is not None and value > 0)
+            points = tuple(
+                (length, float(value)) for length, value in values if value is not None and (value > 0 or has_bars)
+            )
             if points:
                 series.append(Series(one.label, number, points))
         if series:
             plots.append(Plot(title, tuple(series), report.settings.lengths, format_value))
     return plots
+
+
+def _draw(plot: Plot) -> str:
+    if len(plot.lengths) == 1:
+        return draw_bars(plot.title, plot.series, plot.format_value)
+    return draw_lines(plot.title, plot.series, plot.lengths, plot.format_value)
 
 
 def _render_boxes(names: Sequence[str]) -> str:

@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
-_COLOURS = 8
-_DASHES = 4
-_PLOT_WIDTH, _HEIGHT = 500, 400
+from regard.bench.series import Series, line_classes
+
 _LEFT, _TOP, _BOTTOM = 70, 14, 46
+_RIGHT = 22
+"""Pixels at the right of the lines, where half of the last length needs some."""
 _LABEL_DISTANCE, _LABEL_GAP = 14.0, 22
 _MIN_LABEL_WIDTH, _CHARACTER_WIDTH = 168, 7.8
 _LONGEST_LABEL = 48
@@ -21,12 +22,18 @@ _MIN_TICKS = 3
 
 @final
 @dataclass(frozen=True)
-class Series:
-    """A line: its name, its number (which chooses colour and dashes), and points (length, value) above 0."""
+class _Shape:
+    """The size of the area of the lines, the kind of screen it is for, and whether names are beside the lines."""
 
-    name: str
-    number: int
-    points: tuple[tuple[int, float], ...]
+    kind: str
+    width: int
+    height: int
+    has_names: bool
+
+
+_WIDE = _Shape("wide", 500, 340, has_names=True)
+_NARROW = _Shape("narrow", 280, 260, has_names=False)
+"""For a telephone: the boxes above the plot say which line is which."""
 
 
 @final
@@ -44,51 +51,67 @@ class _Scale:
         return self.start + part * (self.end - self.start)
 
 
-def line_classes(number: int) -> str:
-    """The classes of a line's colour and dashes in the page's style; 32 lines differ."""
-    return f"c{number % _COLOURS} d{number // _COLOURS % _DASHES}"
-
-
 def draw_lines(
     name: str, series: Sequence[Series], lengths: Sequence[int], format_value: Callable[[float], str]
 ) -> str:
-    """Draw the lines over ``lengths``; ``name`` is read out for the plot. Returns an SVG element.
+    """Draw the lines over ``lengths``, of which there are two or more; ``name`` is read out for the plot.
 
-    Each point has a title with its name, length and value.
+    Each point has a title with its name, length and value. Returns two SVG elements, of the classes "wide" and
+    "narrow"; the page shows the one that fits the screen.
     """
+    return "".join(_draw_plot(shape, name, series, lengths, format_value) for shape in (_WIDE, _NARROW))
+
+
+def _draw_plot(
+    shape: _Shape, name: str, series: Sequence[Series], lengths: Sequence[int], format_value: Callable[[float], str]
+) -> str:
     values = [value for one in series for _, value in one.points]
     ticks = _value_ticks(min(values), max(values))
-    widest = 1.3 if len(lengths) == 1 else 1.0
-    across = _Scale(
-        lengths[0] / widest, max(lengths[-1] * widest, lengths[0] + 1.0), float(_LEFT), float(_LEFT + _PLOT_WIDTH)
-    )
-    upward = _Scale(
-        min(ticks[0], min(values) / 1.1), max(ticks[-1], max(values) * 1.1), float(_HEIGHT - _BOTTOM), float(_TOP)
-    )
-    width = _LEFT + _PLOT_WIDTH + _LABEL_GAP + _label_width(series)
-    parts = [f'<svg viewBox="0 0 {width} {_HEIGHT}" role="img" aria-label="{html.escape(name)}">']
+    right, bottom = float(_LEFT + shape.width), float(_TOP + shape.height)
+    across = _Scale(float(lengths[0]), float(lengths[-1]), float(_LEFT), right)
+    upward = _Scale(min(ticks[0], min(values) / 1.1), max(ticks[-1], max(values) * 1.1), bottom, float(_TOP))
+    width = right + (_LABEL_GAP + _label_width(series) if shape.has_names else _RIGHT)
+    parts = [
+        f'<svg class="{shape.kind}" viewBox="0 0 {width:.0f} {bottom + _BOTTOM:.0f}" role="img" '
+        f'aria-label="{html.escape(name)}">'
+    ]
     for tick in ticks:
         y = upward.place(tick)
-        parts.append(f'<path class="grid" d="M{_LEFT} {y:.1f}H{_LEFT + _PLOT_WIDTH}"/>')
+        parts.append(f'<path class="grid" d="M{_LEFT} {y:.1f}H{right:.0f}"/>')
         parts.append(
             f'<text class="tick" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{format_value(tick)}</text>'
         )
-    for length in lengths:
-        x = across.place(length)
-        parts.append(f'<path class="grid" d="M{x:.1f} {_HEIGHT - _BOTTOM}v5"/>')
-        parts.append(
-            f'<text class="tick" x="{x:.1f}" y="{_HEIGHT - _BOTTOM + 20}" text-anchor="middle">{length:,}</text>'
-        )
-    middle = _LEFT + _PLOT_WIDTH / 2
-    parts.append(f'<text class="tick" x="{middle:.0f}" y="{_HEIGHT - 6}" text-anchor="middle">tokens</text>')
-    labels = _label_places([(upward.place(one.points[-1][1]), one) for one in series])
-    parts += [_draw_series(one, across, upward, labels[one.number], format_value) for one in series]
+    parts += [f'<path class="grid" d="M{across.place(length):.1f} {bottom:.0f}v5"/>' for length in lengths]
+    parts += [
+        f'<text class="tick" x="{x:.1f}" y="{bottom + 20:.0f}" text-anchor="middle">{text}</text>'
+        for x, text in _length_labels(lengths, across)
+    ]
+    middle = _LEFT + shape.width / 2
+    parts.append(f'<text class="tick" x="{middle:.0f}" y="{bottom + 40:.0f}" text-anchor="middle">tokens</text>')
+    names = _label_places([(upward.place(one.points[-1][1]), one) for one in series], bottom + _BOTTOM)
+    for one in series:
+        line, end = _draw_line(one, across, upward, format_value)
+        parts.append(line + (_draw_name(one, end, right, names[one.number]) if shape.has_names else "") + "</g>")
     return "".join([*parts, "</svg>"])
 
 
-def _draw_series(
-    one: Series, across: _Scale, upward: _Scale, label_y: float, format_value: Callable[[float], str]
-) -> str:
+def _length_labels(lengths: Sequence[int], across: _Scale) -> list[tuple[float, str]]:
+    """The places and texts of as many lengths as fit beside each other, the last one first."""
+    labels: list[tuple[float, str]] = []
+    free = math.inf
+    for length in reversed(lengths):
+        x, text = across.place(length), f"{length:,}"
+        half = _CHARACTER_WIDTH * len(text) / 2
+        if x + half <= free:
+            labels.append((x, text))
+            free = x - half - _CHARACTER_WIDTH
+    return labels
+
+
+def _draw_line(
+    one: Series, across: _Scale, upward: _Scale, format_value: Callable[[float], str]
+) -> tuple[str, tuple[float, float]]:
+    """The line with its points, in a group that is still open, and the place where it ends."""
     places = [(across.place(length), upward.place(value)) for length, value in one.points]
     path = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
     name = html.escape(one.name)
@@ -97,12 +120,16 @@ def _draw_series(
         f"<title>{name}, {length:,} tokens: {format_value(value)}</title></circle>"
         for (x, y), (length, value) in zip(places, one.points, strict=True)
     )
-    end_x, end_y = places[-1]
-    label_x = _LEFT + _PLOT_WIDTH + _LABEL_GAP
+    line = f'<g class="series s{one.number} {line_classes(one.number)}"><path d="M{path}"/>{points}'
+    return line, places[-1]
+
+
+def _draw_name(one: Series, end: tuple[float, float], right: float, y: float) -> str:
+    """The name of a line at the right, with a thin line to it from where the line ends."""
+    x = right + _LABEL_GAP
     return (
-        f'<g class="series s{one.number} {line_classes(one.number)}"><path d="M{path}"/>{points}'
-        f'<path class="leader" d="M{end_x + 6:.1f} {end_y:.1f}L{label_x - 4} {label_y:.1f}"/>'
-        f'<text x="{label_x}" y="{label_y + 4:.1f}">{html.escape(_shorten(one.name))}</text></g>'
+        f'<path class="leader" d="M{end[0] + 6:.1f} {end[1]:.1f}L{x - 4:.0f} {y:.1f}"/>'
+        f'<text x="{x:.0f}" y="{y + 4:.1f}">{html.escape(_shorten(one.name))}</text>'
     )
 
 
@@ -116,13 +143,13 @@ def _label_width(series: Sequence[Series]) -> int:
     return max(_MIN_LABEL_WIDTH, math.ceil(_CHARACTER_WIDTH * longest))
 
 
-def _label_places(ends: list[tuple[float, Series]]) -> dict[int, float]:
+def _label_places(ends: list[tuple[float, Series]], height: float) -> dict[int, float]:
     """Place the names beside the ends of the lines, from the top down, without overlaps and inside the picture."""
     ends = sorted(ends, key=lambda end: end[0])
     places: list[float] = []
     for y, _ in ends:
         places.append(max(y, places[-1] + _LABEL_DISTANCE if places else _TOP))
-    lowest = _HEIGHT - _LABEL_DISTANCE / 2
+    lowest = height - _LABEL_DISTANCE / 2
     for index in range(len(places) - 1, -1, -1):
         places[index] = min(places[index], lowest)
         lowest = places[index] - _LABEL_DISTANCE

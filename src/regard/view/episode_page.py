@@ -18,6 +18,7 @@ SCRIPTS = (
     "dom.js",
     "episode_state.js",
     "theme.js",
+    "print.js",
     "tabs.js",
     "episode_frame.js",
     "alternatives.js",

@@ -13,6 +13,8 @@ import hashlib
 import html
 import json
 import re
+import string
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import resources
@@ -44,6 +46,8 @@ SCRIPTS = (
     "dom.js",
     "state.js",
     "theme.js",
+    "print.js",
+    "skip.js",
     "tabs.js",
     "place.js",
     "token_level.js",
@@ -193,8 +197,9 @@ def _strip_comments(code: str) -> str:
 
 
 def _minify_css(style: str) -> str:
-    """Remove unnecessary white space from the style."""
-    return re.sub(r"\s*([{};])\s*|(?<=:) |(?<=,)\s", r"\1", _strip_comments(style))
+    """Remove comments and unnecessary white space from the style."""
+    style = re.sub(r"/\*.*?\*/", "", _strip_comments(style), flags=re.DOTALL)
+    return re.sub(r"\s*([{};])\s*|(?<=:) |(?<=,)\s| (?=!)|(?<=[>]) | (?=[>])", r"\1", style).replace(";}", "}")
 
 
 @cache
@@ -203,27 +208,46 @@ def _minify_script(script: str) -> str:
     script = script.replace(r"\u00a0", "\u00a0")  # the name of the space is for readers of the source
     code = re.sub(r"""(?<=[;{,)}\]]) +// [^\n`"']*$""", "", _strip_comments(script), flags=re.MULTILINE)
     lines = "\n".join(map(_minify_line, code.split("\n")))
-    return _shorten_names(re.sub(r";\n(?=\})|(?<=[;,{(\[])\n|(?<=\})\n(?=\}|function )|\n(?=[?:.&|)\]])", "", lines))
+    return _join_declarations(
+        _shorten_names(
+            re.sub(r",\n(?=[)\]}])|;\n(?=\})|(?<=[;,{(\[])\n|(?<=\})\n(?=\}|function )|\n(?=[?:.&|)\]])", "", lines)
+        )
+    )
+
+
+def _join_declarations(code: str) -> str:
+    """Join declarations that follow each other, if neither a block nor a text with code is in the first one."""
+    begin = r"let(?: |(?=[\[{]))"
+    first = rf"""(?<=[;{{}}\n])({begin}(?:[^;{{}}"'`\n]|"[^"\n]*"|\{{[\w$,: ]*\}}(?==))*)"""
+    joined = re.sub(rf"{first};{begin}", r"\1,", code)
+    return code if joined == code else _join_declarations(joined)
 
 
 def _shorten_names(code: str) -> str:
     """Shorten the names of functions, parameters and constants, if they are no words of a text and no properties."""
     long = r"[a-z]+[A-Z]\w*|[A-Z]+_\w+"
-    declared = rf"(?<=\bfunction )\w{{5,}}|(?<=\bfunction\* )\w{{5,}}|(?<=\blet )(?:{long})\b|(?<=\bconst )(?:{long})\b"
+    declared = rf"(?<=\bfunction )\w{{4,}}|(?<=\bfunction\* )\w{{4,}}|(?<=\blet )(?:{long})\b|(?<=\bconst )(?:{long})\b"
     names = dict.fromkeys(re.findall(declared, code))
     parameters = ",".join(re.findall(r"\bfunction\*? ?\w*\(([^()]*)\)", code)).split(",")
     names |= dict.fromkeys(name for name in map(str.strip, parameters) if re.fullmatch(long, name))
     # Each is found once for all names: a search of the script for every name took most of the time of a page.
     properties = {*re.findall(r"(?<!\.)\.(\w+)", code), *re.findall(r"\b(\w+):", code)}
     text_starts, text_ends = set(re.findall(r"[\"'`](\w+)", code)), set(re.findall(r"\b(\w+)[\"'`]", code))
-    texts = {word for text in re.findall(r"\"[^\"\n]*\"|`[^`]*`", code) for word in re.findall(r"\w+", text)}
-    short = {
-        name: f"${number}"
-        for number, name in enumerate(names)
+    written = (re.sub(r"\$\{[^{}`]*\}", " ", text) for text in re.findall(r"\"[^\"\n]*\"|`[^`]*`", code))
+    texts = {word for text in written for word in re.findall(r"\w+", text)}
+    chosen = [
+        name
+        for name in names
         if name not in properties
         and not (name.islower() and name in texts)  # a word of a sentence
         and not any(word.startswith(name) for word in text_starts)
         and not any(word.endswith(name) for word in text_ends)
+    ]
+    uses = Counter(re.findall(r"[A-Za-z]\w+", code))  # the names that are used most are the shortest
+    letters = string.ascii_letters + string.digits
+    endings = (first + second for first in ("", *letters) for second in letters)
+    short = {
+        name: f"${ending}" for name, ending in zip(sorted(chosen, key=lambda name: -uses[name]), endings, strict=False)
     }
     return re.sub(r"(?<![\w$])[A-Za-z]\w+", lambda place: short.get(place[0], place[0]), code)
 
@@ -239,14 +263,17 @@ def _minify_line(line: str) -> str:
 
 
 def _strip_spaces(code: str) -> str:
-    """Remove spaces around operators, and semicolons at the end of blocks; a text in quotes is returned unchanged.
+    """Remove spaces around operators, and what code may leave out; a text in quotes is returned unchanged.
 
+    These are semicolons at the end of blocks, commas at the end of lists, and brackets around a single parameter.
     ``let`` replaces the longer ``const``, which means the same in a script that runs.
     """
     if code.startswith(('"', "`")):
         return code
-    signs = r" ?([=,;{}()\[\]?:<>*&|]|!(?==)) ?| ([-+]=?) (?![-+])"
-    return re.sub(r"\bconst(?=[ \[{])", "let", re.sub(signs, r"\1\2", code)).replace(";}", "}")
+    signs = r" ?([=,;{}()\[\]?:<>*&|/]|!(?==)) ?| ([-+]=?) (?![-+])"
+    code = re.sub(r"\bconst(?=[ \[{])", "let", re.sub(signs, r"\1\2", code)).replace(";}", "}")
+    code = re.sub(r"(\w?)\((\w+)\)=>", lambda place: f"{place[1]}{' ' if place[1] else ''}{place[2]}=>", code)
+    return re.sub(r",(?=[)\]}])", "", code)
 
 
 def _csp_hash(text: str) -> str:

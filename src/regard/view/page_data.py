@@ -106,10 +106,10 @@ def _tokens_and_words(prefix: str, tokens: Tokens) -> Json:
     }
 
 
-def _token_entries(tokens: Tokens, words: Sequence[Word]) -> list[Json]:
+def _token_entries(tokens: Tokens, words: Sequence[Word]) -> list[Json | str]:
     word_of = {token: number for number, word in enumerate(words) for token in word.pieces}
     end = 0
-    shown = []
+    shown: list[Json | str] = []
     for token, (start, stop) in enumerate(tokens.spans):
         special = tokens.special[token]
         gap = special or (token > 0 and tokens.special[token - 1]) or any(map(str.isspace, tokens.text[end:start]))
@@ -121,16 +121,16 @@ def _token_entries(tokens: Tokens, words: Sequence[Word]) -> list[Json]:
         one |= {"special": 1} if special else {}
         one |= {"word": word_of[token]} if token in word_of else {}
         one |= {"unknown": 1} if tokens.is_unknown(token) else {}
-        shown.append(one)
+        shown.append(surface if one == {"surface": surface, "gap": 1} else one)  # most tokens begin a word
     return shown
 
 
 def _statistics(reading: Reading) -> Json:
-    """Encode a table with one row per head; columns are named once, since names take more space than numbers."""
+    """Encode a table of ten-thousandths with one row per head, in order; columns are named once, to save space."""
     heads = statistics_of(reading)
     # Positions in two texts are not comparable, so there is no distance and no neighbour.
     places = ("distance", "itself", "previous", "next") if reading.keys is None else ()
-    names = ("layer", "head", "entropy", *places)
+    names = ("entropy", *places)
     special = list(heads[0].special) if heads else []
     return {
         "uniform": describe_uniform(reading, heads),
@@ -139,9 +139,9 @@ def _statistics(reading: Reading) -> Json:
     }
 
 
-def _statistics_row(one: HeadStatistics, names: Sequence[str], special: Sequence[str]) -> list[int | float]:
-    numbers: list[int | float] = [getattr(one, name) for name in names] + [one.special[name] for name in special]
-    return [round(number, 5) for number in numbers]
+def _statistics_row(one: HeadStatistics, names: Sequence[str], special: Sequence[str]) -> list[int]:
+    numbers: list[float] = [getattr(one, name) for name in names] + [one.special[name] for name in special]
+    return [round(1e4 * number) for number in numbers]
 
 
 def findings_data(number: int, texts: PairsByText) -> list[Json]:

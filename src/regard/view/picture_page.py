@@ -20,6 +20,8 @@ SCRIPTS = (
     "windows.js",
     "picture_state.js",
     "theme.js",
+    "print.js",
+    "skip.js",
     "tabs.js",
     "picture_place.js",
     "sound_axes.js",

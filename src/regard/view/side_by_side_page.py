@@ -19,6 +19,8 @@ SCRIPTS = (
     "dom.js",
     "state.js",
     "theme.js",
+    "print.js",
+    "skip.js",
     "tabs.js",
     "place.js",
     "token_level.js",

@@ -62,8 +62,8 @@ def test_data_of_a_translation_has_three_attentions() -> None:
     assert set(alignment) - set(source) == {"key_tokens", "key_words"}
     assert set(source) == set(target)
     # Positions in two different texts have no distance and no neighbours.
-    assert alignment["statistics"]["columns"] == ["layer", "head", "entropy", "</s>"]
-    assert source["statistics"]["columns"][2:] == ["entropy", "distance", "itself", "previous", "next", "</s>"]
+    assert alignment["statistics"]["columns"] == ["entropy", "</s>"]
+    assert source["statistics"]["columns"] == ["entropy", "distance", "itself", "previous", "next", "</s>"]
     assert (len(alignment["masks"]), len(source["masks"]), len(target["masks"])) == (0, 0, 1)
 
 

@@ -33,10 +33,22 @@ function linkTo({ surface }, share, shades) {
 function showAlignmentPlace() {
   if (!isAcross(shownText())) return;
   const row = shownRow();
-  byId("links").querySelectorAll("button").forEach((card, at) => card.setAttribute("aria-current", String(at === row)));
+  byId("links").querySelectorAll("button").forEach((card, at) => {
+    card.setAttribute("aria-current", String(at === row));
+    card.tabIndex = at === row ? 0 : -1;
+  });
   const card = byId("links").children[row];
   keepInSight(byId("links"), card.offsetTop - byId("links").offsetTop, card.offsetHeight);
 }
+
+// The cards are one stop of the Tab key: arrow keys choose another word.
+listen(byId("links"), "keydown", (event) => {
+  const asks = queryPartsOf(shownText());
+  moveByKey(event, shownText().direction, asks.length, shownRow(), (row) => {
+    go({ query: asks[row].tokens[0] });
+    byId("links").querySelectorAll("button")[row].focus();
+  });
+});
 
 watch(["text", "words", "layer", "head"], showAlignment);
 watch(["query"], showAlignmentPlace);

@@ -13,6 +13,7 @@ function repaintEpisode() {
 }
 
 buildTheme(repaintEpisode);
+buildPrinting(repaintEpisode);
 buildTabs();
 watch(["text"], showEpisodeFacts);
 move(readAddress());

@@ -57,13 +57,13 @@ function buildGrid() {
   paintGrid();
 }
 
-// Paints for at most 12 ms at a time; a newer round (another text, another theme) ends the older one.
-function paintGrid() {
+// Paints for at most some milliseconds at a time, or at once; a newer round (another text, another theme) ends the older one.
+function paintGrid(slice = 12) {
   round += 1;
   const [mine, text, waiting] = [round, shownText(), [...thumbnails]];
   const work = () => {
-    const end = performance.now() + 12;
-    while (waiting.length && performance.now() < end) {
+    const end = performance.now() + slice;
+    while (mine === round && waiting.length && performance.now() < end) {
       const [thumbnail] = waiting;
       if (!thumbnail.patches) {
         thumbnail.work ??= patchesOf(text, thumbnail.layer, thumbnail.head);
@@ -77,7 +77,8 @@ function paintGrid() {
     else if (mine === round) byId("grid").dataset.painted = String(mine);
   };
   delete byId("grid").dataset.painted;
-  setTimeout(work, 0);
+  if (slice === Infinity) work();
+  else setTimeout(work, 0);
 }
 
 function showGrid() {
@@ -105,5 +106,5 @@ listen(byId("grid"), "keydown", (event) => {
 });
 
 watch(["text", "apart"], buildGrid);
-watch(["log"], paintGrid);
+watch(["log"], () => paintGrid());
 watch(["text", "layer", "head", "apart"], showGrid);

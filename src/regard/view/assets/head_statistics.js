@@ -6,7 +6,7 @@ let order = { column: 0, falling: false };
 function columnsOf(text) {
   const share = (value) => `${(100 * value).toFixed(0)}\u00a0%`;
   const places = { entropy: (value) => value.toFixed(2), distance: (value) => value.toFixed(1) };
-  const columns = text.statistics.columns.slice(2).map((name) => ({
+  const columns = text.statistics.columns.map((name) => ({
     name: name === "itself" ? "self" : name,
     value: (one) => one[name],
     show: places[name] ?? share,
@@ -31,12 +31,12 @@ function showNumbers() {
     make(
       "th",
       { scope: "col", "aria-sort": at === order.column ? (order.falling ? "descending" : "ascending") : undefined },
-      make("button", { type: "button", onclick: () => sortBy(at, falling) }, name),
+      make("button", { type: "button", tabindex: at === order.column ? 0 : -1, onclick: () => sortBy(at, falling) }, name),
     ),
   );
   const rows = sorted.map((one) => {
     const choose = () => go({ layer: one.layer, head: one.head });
-    const name = make("button", { type: "button" }, `${one.layer} · ${one.head}`);
+    const name = make("button", { type: "button", tabindex: -1 }, `${one.layer} · ${one.head}`);
     const cells = columns.slice(1).map((column) => make("td", {}, column.show(column.value(one))));
     const row = make("tr", { onclick: choose }, make("td", {}, name), ...cells);
     row.dataset.place = `${one.layer} ${one.head}`;
@@ -52,7 +52,20 @@ function showNumbers() {
 function showNumbersPlace() {
   const place = `${state.layer} ${state.head}`;
   byId("numbers").querySelectorAll("tbody tr").forEach((row) => row.classList.toggle("chosen", row.dataset.place === place));
+  const names = [...byId("numbers").querySelectorAll("td button")];
+  const inTabOrder = names.find((name) => name.closest("tr.chosen")) ?? names[0];
+  names.forEach((name) => { name.tabIndex = name === inTabOrder ? 0 : -1; });
 }
+
+// Arrow keys move from title to title, and from head to head: each of the two is one stop of the Tab key.
+function moveInNumbers(event) {
+  for (const names of [byId("numbers").querySelectorAll("th button"), byId("numbers").querySelectorAll("td button")]) {
+    const at = [...names].indexOf(event.target);
+    if (at >= 0) moveByKey(event, "ltr", names.length, at, (to) => names[to].focus());
+  }
+}
+
+listen(byId("numbers"), "keydown", moveInNumbers);
 
 watch(["text"], showNumbers);
 watch(["layer", "head"], showNumbersPlace);

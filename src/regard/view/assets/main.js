@@ -58,6 +58,7 @@ function showWeightsAre() {
 function repaint() {
   showLegend();
   showRow();
+  showAlignment();
   paintGrid();
   showMap();
   showLines();
@@ -66,6 +67,7 @@ function repaint() {
 }
 
 buildTheme(repaint);
+buildPrinting(repaint, () => paintGrid(Infinity));
 buildTabs();
 buildPlace();
 buildShared();

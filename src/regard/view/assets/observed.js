@@ -2,8 +2,10 @@
 // them.
 
 const pictures = new Map();
+let paintWhenShown = []; // of the maps that are being built: their width is known once they are on the page
 
 function showObserved() {
+  paintWhenShown = [];
   const { parts } = shownEpisode();
   const step = shownStep();
   const weights = weightsOf(shownToken(), state.layer, state.head);
@@ -16,6 +18,7 @@ function showObserved() {
     const title = make("h3", {}, make("bdi", {}, part.key), make("small", {}, ` ${plural(values.length, "token")}, together ${percent(sum)}`));
     return make("div", { class: "part" }, title, ...shapeOf(part, values, shares, step.pictures[at]));
   }));
+  paintWhenShown.forEach((paintMaps) => paintMaps());
 }
 
 function shapeOf(part, values, shares, picture) {
@@ -41,14 +44,15 @@ function cellMap(part, values, shares, picture) {
   const [rows, columns] = part.grid;
   const cells = new Float64Array(rows * columns);
   part.cells.forEach((cell, at) => { cells[cell] += shares[at]; });
-  const top = Math.max(...cells) || 1;
+  const [top, uniform] = [Math.max(...cells), cells.reduce((sum, share) => sum + share, 0) / cells.length];
+  const places = cells.map((share) => Math.max(0, share - uniform) / (top - uniform || 1)); // on the scale of the colours
   const caption = make("p", { class: "value" });
-  const tell = (cell) => caption.replaceChildren(...cellText(part, values, shares, cell), ` · colours reach up to ${percent(top)}`);
+  const tell = (cell) => caption.replaceChildren(...cellText(part, values, shares, cell), ` · colours begin at the uniform share, ${percent(uniform)}, and reach up to ${percent(top)}`);
   const canvases = [...(picture ? [make("canvas", { role: "img", "aria-label": "What was observed" })] : []),
     make("canvas", { role: "img", tabindex: 0, "aria-label": "Attention over the cells; arrow keys pick a cell" })];
   let picked = cells.indexOf(Math.max(...cells));
   const texts = picture ? [] : Array.from(cells, (_, cell) => values[part.cells.indexOf(cell)]);
-  const paintAll = () => canvases.forEach((canvas, at) => paintCells(canvas, part.grid, picture, picture && at === 0 ? null : cells, top, picked, texts));
+  const paintAll = () => canvases.forEach((canvas, at) => paintCells(canvas, part.grid, picture, picture && at === 0 ? null : places, picked, texts));
   const pick = (cell) => { picked = cell; tell(cell); paintAll(); };
   for (const canvas of canvases) {
     listen(canvas, "click", (event) => pick(cellUnder(canvas, part.grid, event)));
@@ -59,10 +63,10 @@ function cellMap(part, values, shares, picture) {
   return [make("div", { class: "cells" }, ...canvases), caption];
 }
 
-// Calls ``then`` once the picture is decoded, and at once without one.
+// Calls ``then`` once the maps are shown and the picture, if there is one, is decoded.
 function withPicture(picture, then) {
   const known = pictures.get(picture);
-  if (!picture || known?.complete) { requestAnimationFrame(then); return; }
+  if (!picture || known?.complete) { paintWhenShown.push(then); return; }
   const image = known ?? new Image();
   listen(image, "load", then);
   if (!known) { pictures.set(picture, image); image.src = picture; }
@@ -81,7 +85,7 @@ function cellText(part, values, shares, cell) {
 const CELL = 42; // CSS pixels of a cell without a picture
 const LEAST_CELL = 22; // CSS pixels of a cell that a value fits
 
-function paintCells(canvas, [rows, columns], picture, cells, top, picked, texts) {
+function paintCells(canvas, [rows, columns], picture, places, picked, texts) {
   const image = picture && pictures.get(picture);
   const width = canvas.clientWidth || 300;
   const side = width / columns;
@@ -90,19 +94,19 @@ function paintCells(canvas, [rows, columns], picture, cells, top, picked, texts)
   context.imageSmoothingEnabled = false;
   if (image) context.drawImage(image, 0, 0, width, height);
   const [cellWidth, cellHeight] = [width / columns, height / rows];
-  if (cells) {
+  if (places) {
     // Colours of the picture shine through, so that it can be recognised.
     context.fillStyle = colourOf("--paper");
     context.globalAlpha = image ? 0.62 : 1;
     context.fillRect(0, 0, width, height);
-    cells.forEach((share, cell) => {
-      context.globalAlpha = image ? Math.sqrt(share / top) * 0.85 : 1;
-      context.fillStyle = paint(shadeAt(share / top, ramp("share")));
+    places.forEach((place, cell) => {
+      context.globalAlpha = image ? Math.sqrt(place) * 0.85 : 1;
+      context.fillStyle = paint(shadeAt(place, ramp("share")));
       context.fillRect((cell % columns) * cellWidth, Math.floor(cell / columns) * cellHeight, cellWidth, cellHeight);
     });
     context.globalAlpha = 1;
   }
-  if (cellWidth >= LEAST_CELL) writeCells(context, columns, cellWidth, cellHeight, texts, cells, top);
+  if (cellWidth >= LEAST_CELL) writeCells(context, columns, cellWidth, cellHeight, texts, places ?? []);
   context.strokeStyle = "rgb(127 127 127 / 0.4)";
   for (let row = 1; row < rows; row += 1) line(context, 0, row * cellHeight, width, row * cellHeight);
   for (let column = 1; column < columns; column += 1) line(context, column * cellWidth, 0, column * cellWidth, height);
@@ -112,12 +116,12 @@ function paintCells(canvas, [rows, columns], picture, cells, top, picked, texts)
 }
 
 // Without a picture each cell says its first value.
-function writeCells(context, columns, cellWidth, cellHeight, texts, cells, top) {
+function writeCells(context, columns, cellWidth, cellHeight, texts, places) {
   context.font = `14px ${colourOf("--sans")}`;
   context.textAlign = "center";
   context.textBaseline = "middle";
   texts.forEach((text, cell) => {
-    context.fillStyle = inkOn(shadeAt(cells[cell] / top, ramp("share")));
+    context.fillStyle = inkOn(shadeAt(places[cell], ramp("share")));
     context.fillText(text ?? "", ((cell % columns) + 0.5) * cellWidth, (Math.floor(cell / columns) + 0.5) * cellHeight, cellWidth - 4);
   });
 }

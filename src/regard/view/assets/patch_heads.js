@@ -69,14 +69,14 @@ function buildPatchGrid() {
   markGrid();
 }
 
-// Paints the maps a few at a time, so that the page answers meanwhile.
-function paintPatchGrid() {
+// Paints the maps a few at a time, so that the page answers meanwhile, or at once.
+function paintPatchGrid(slice = 12) {
   painting += 1;
   const [mine, text] = [painting, shownText()];
   delete byId("grid").dataset.painted;
   const next = (at) => {
     if (mine !== painting) return;
-    const until = performance.now() + 12;
+    const until = performance.now() + slice;
     let now = at;
     while (now < gridCells.length && performance.now() < until) {
       const { canvas, layer, head } = gridCells[now];
@@ -86,7 +86,8 @@ function paintPatchGrid() {
     if (now < gridCells.length) requestAnimationFrame(() => next(now));
     else byId("grid").dataset.painted = "yes";
   };
-  requestAnimationFrame(() => next(0));
+  if (slice === Infinity) next(0);
+  else requestAnimationFrame(() => next(0));
 }
 
 function markGrid() {
@@ -110,6 +111,6 @@ listen(byId("grid"), "keydown", (event) => {
 });
 
 watch(["text"], buildPatchGrid);
-watch(["text", "layer", "query", "scale"], paintPatchGrid);
+watch(["text", "layer", "query", "scale"], () => paintPatchGrid());
 watch(["layer", "head"], markGrid);
 watch(["text", "layer", "head", "query", "view", "scale"], showMultiples);

@@ -41,6 +41,7 @@ function repaintPictures() {
 }
 
 buildTheme(repaintPictures);
+buildPrinting(repaintPictures, () => paintPatchGrid(Infinity));
 buildTabs();
 watch(["text"], showPictureFacts);
 watch(["view"], showWalk);

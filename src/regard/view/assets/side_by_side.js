@@ -23,6 +23,7 @@ function showSideBySideFacts() {
 }
 
 buildTheme(repaintSideBySide);
+buildPrinting(repaintSideBySide);
 buildTabs();
 buildPlace();
 watch(["text"], showSideBySideFacts);

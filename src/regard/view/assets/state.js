@@ -5,7 +5,8 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 data.texts.forEach((text, number) => text.attentions.forEach((one, kind) => {
-  Object.assign(one, { number: `${number} ${kind}`, heads: headsOf(one.statistics) });
+  Object.assign(one, { number: `${number} ${kind}`, heads: headsOf(one) });
+  for (const side of ["tokens", "key_tokens"]) one[side] = one[side]?.map(asToken);
 }));
 
 const state = { text: 0, kind: 0, words: false, layer: 0, head: 0, query: 0, key: null, apart: true, log: false };
@@ -129,7 +130,13 @@ function showAll() {
   views.forEach(({ show }) => show());
 }
 
-// The page stores a table; each row becomes an object with the names of the columns.
-function headsOf({ columns, rows }) {
-  return rows.map((row) => Object.fromEntries(columns.map((name, at) => [name, row[at]])));
+// The page stores a table of ten-thousandths, a row for each head; each becomes an object with the names of the columns.
+function headsOf({ layers, statistics: { columns, rows } }) {
+  const places = layers.flatMap(({ query, weights }, layer) => (weights ?? query).map((_, head) => ({ layer, head })));
+  return rows.map((row, at) => ({ ...Object.fromEntries(columns.map((name, column) => [name, row[column] / 1e4])), ...places[at] }));
+}
+
+// A token that is stored as its text alone follows a space.
+function asToken(token) {
+  return typeof token === "string" ? { surface: token, gap: 1 } : token;
 }

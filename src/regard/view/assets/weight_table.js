@@ -5,7 +5,7 @@ let everyKey = false;
 
 function weightTable(titles, rows, foot) {
   const head = make("tr", {}, ...titles.map((title) => make("th", { scope: "col" }, title)));
-  return make("div", { class: "sum" }, make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows), make("tfoot", {}, foot)));
+  return make("div", { class: "sum scrolls" }, make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows), make("tfoot", {}, foot)));
 }
 
 // A bar from the left; for signed weights from the middle, to the left below 0.
