@@ -18,7 +18,7 @@ import transformers
 from torch import nn
 from transformers.utils import logging
 
-from regard.errors import CheckpointError, RefusedError
+from regard.errors import CheckpointError, RefusedError, RegardError
 from regard.hf.check import check
 from regard.models.checkpoint_reader import stored_tensors
 from regard.models.config_file import ConfigFile
@@ -50,13 +50,32 @@ class Checkpoint:
         return bool(self.model.config.is_encoder_decoder)
 
     @property
-    def vocab_size(self) -> int:
-        """Number of token ids that the model knows."""
-        return int(self.model.get_input_embeddings().weight.shape[0])
+    def vocab_size(self) -> int | None:
+        """Number of token ids that the model knows; None if it takes any, as CANINE does, which hashes characters."""
+        try:
+            return int(self.model.get_input_embeddings().weight.shape[0])
+        except NotImplementedError:
+            return None
+
+    @contextmanager
+    def explain_errors(self, name: str) -> Iterator[None]:
+        """Turn an error inside the model, while it reads the text ``name``, into a RefusedError."""
+        try:
+            yield
+        except (RegardError, MemoryError):
+            raise
+        # Models raise errors of many kinds, mostly about shapes, for texts of a length that they do not support.
+        except Exception as error:
+            raise RefusedError(
+                f"the model of {self.folder} cannot read {name}",
+                expected="a text that the model supports: some types take multiples of a number, or a fixed length",
+                got=f"{type(self.model).__name__} of transformers raised {type(error).__name__}: {_first_line(error)}",
+                do="try a text of another length, or another model",
+            ) from error
 
     def check_ids(self, ids: tuple[int, ...]) -> None:
         """Raise CheckpointError if the tokenizer made an id that the model does not know."""
-        if ids and max(ids) >= self.vocab_size:
+        if ids and self.vocab_size is not None and max(ids) >= self.vocab_size:
             raise CheckpointError(
                 f"tokenizer and model of {self.folder} do not belong together",
                 expected=f"ids below {self.vocab_size}, the vocabulary of the model",
@@ -199,6 +218,10 @@ def _without_numbers(name: str) -> str:
     return ".".join("#" if part.isdigit() else part for part in name.split("."))
 
 
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [""])[0][:300]
+
+
 @contextmanager
 def _explain_errors(folder: Path) -> Iterator[None]:
     """Turn any error of ``transformers`` into a CheckpointError."""
@@ -206,11 +229,10 @@ def _explain_errors(folder: Path) -> Iterator[None]:
         yield
     # The library raises errors of many kinds for files that it cannot use.
     except Exception as error:
-        lines = str(error).strip().splitlines() or [""]
         raise CheckpointError(
             f"{folder} cannot be loaded by transformers",
             expected="a checkpoint folder: config.json, *.safetensors and tokenizer.json",
-            got=f"{type(error).__name__}: {lines[0][:300]}",
+            got=f"{type(error).__name__}: {_first_line(error)}",
             do="check that the files are complete, and that transformers is recent enough",
         ) from error
 

@@ -49,8 +49,10 @@ def read_source_and_target(
     read = _tokenize(checkpoint, source, source_name)
     start = _start_id(checkpoint)
     ids = torch.tensor([read.ids])
-    written = _write(checkpoint, ids) if target is None else list(_tokenize(checkpoint, target, target_name).ids)
-    encoder, own, crossed = _record(checkpoint, ids, torch.tensor([[start, *written[:-1]]]))
+    given = None if target is None else list(_tokenize(checkpoint, target, target_name).ids)
+    with checkpoint.explain_errors(source_name):
+        written = _write(checkpoint, ids) if given is None else given
+        encoder, own, crossed = _record(checkpoint, ids, torch.tensor([[start, *written[:-1]]]))
     special = frozenset({start, *_end_ids(checkpoint)})
     source_tokens = Tokens(source, read.tokens, spans_without_spaces(source, read.spans), read.special)
     target_tokens = ids_to_tokens(checkpoint.decoder, written, special_ids=special)

@@ -43,11 +43,11 @@ def read_text(checkpoint: Checkpoint, text: str, *, truncate: bool = False, name
     ids = torch.tensor([tokenized.ids])
     options = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "output_hidden_states": True}
     if checkpoint.uses_regard:
-        with torch.no_grad(), quiet_transformers(), record(checkpoint.model) as seen:
+        with torch.no_grad(), quiet_transformers(), checkpoint.explain_errors(name), record(checkpoint.model) as seen:
             output = checkpoint.model(**options)
         layers = layers_of(number_calls(seen))
     else:
-        with torch.no_grad(), quiet_transformers():
+        with torch.no_grad(), quiet_transformers(), checkpoint.explain_errors(name):
             output = checkpoint.model(**options, output_attentions=True)
         layers = _layers_of_weights(checkpoint, output.get("attentions"), len(tokenized))
     return Reading(
@@ -88,7 +88,7 @@ def _layers_of_weights(
             f"{checkpoint.folder} has attention layers that cannot be shown",
             expected="a model that uses the attention interface of transformers, or returns weights of all pairs",
             got=f"a {type(checkpoint.model).__name__}",
-            do="regard.hf.check(model) tells which layers run code of their own",
+            do=_find_way_out(checkpoint),
         )
     check_number_of_weights([(one.shape[1], length, length) for one in listed])
     return tuple(
@@ -97,6 +97,14 @@ def _layers_of_weights(
         )
         for number, one in enumerate(listed)
     )
+
+
+def _find_way_out(checkpoint: Checkpoint) -> str:
+    """What to do about a model whose weights cannot be shown: BigBird has a setting by which it returns them."""
+    if getattr(checkpoint.model.config, "attention_type", None) == "block_sparse":
+        file = checkpoint.folder / "config.json"
+        return f'write "attention_type": "original_full" into {file}, which is exact attention'
+    return "regard.hf.check(model) tells which layers run code of their own"
 
 
 def _has_sinks(weights: Tensor) -> bool:
