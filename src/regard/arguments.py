@@ -7,6 +7,7 @@ unchanged, and replaces Python's own TypeError by an ``ArgumentError`` that says
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import wraps
@@ -171,8 +172,15 @@ def _argument_error(
 
 def _advice_on_too_many(signature: inspect.Signature) -> str:
     """Suggest how to pass what was passed by its place."""
+    if _is_traced_by_the_older_onnx_exporter():
+        return "pass dynamo=True to torch.onnx.export: its older exporter passes all arguments by their places"
     by_name = [each.name for each in signature.parameters.values() if each.kind == each.KEYWORD_ONLY]
     return f"pass the arguments after * by name, such as {by_name[0]}=..." if by_name else "leave out the last ones"
+
+
+def _is_traced_by_the_older_onnx_exporter() -> bool:
+    torch: Any = sys.modules.get("torch")  # not imported for an error, since many functions need none
+    return torch is not None and torch._C._is_tracing() and torch.onnx.is_in_onnx_export()
 
 
 def _public_name(function: Callable[..., Any]) -> str:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.errors import OptionError
 from regard.kernels.extension import missing_reason, native, warn_once
-from regard.kernels.tracing import in_functorch
+from regard.kernels.tracing import in_functorch, is_exported_to_onnx
 
 MAX_HEAD_DIM = 640
 """Largest head_dim and value_dim that the kernels support."""
@@ -54,4 +54,6 @@ def unsupported_reason(*tensors: Tensor) -> str | None:
             return "native takes dense tensors, neither sparse nor nested"
     if in_functorch():
         return "native does not support torch.func or forward-mode derivatives"
+    if is_exported_to_onnx():
+        return "ONNX has none of regard's kernels: a graph for it consists of operations of torch"
     return None

@@ -25,6 +25,11 @@ def is_eager(*tensors: Tensor | None) -> bool:
     return True
 
 
+def is_exported_to_onnx() -> bool:
+    """Whether the call is traced by ``torch.onnx.export``."""
+    return (torch.compiler.is_compiling() or torch._C._is_tracing()) and torch.onnx.is_in_onnx_export()
+
+
 def is_plain_call(*tensors: Tensor | None) -> bool:
     """Whether torch runs eagerly on these tensors, without forward-mode derivatives and without autocast on the CPU."""
     return is_eager(*tensors) and forward_ad._current_level < 0 and not torch.is_autocast_enabled("cpu")

@@ -64,6 +64,7 @@ class MixerInputs(NamedTuple):
     extra: dict[str, Tensor]
 
 
+@explain_arguments
 class ScanMixer(nn.Module, ABC):
     """Base class of mixers; a subclass makes the projections, splits what was convolved, and computes the output."""
 

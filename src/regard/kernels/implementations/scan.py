@@ -15,14 +15,14 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from regard.errors import DtypeError, ShapeError
+from regard.errors import DtypeError, RefusedError, ShapeError
 from regard.kernels.autocast import disable_autocast
 from regard.kernels.implementation import Implementation
 from regard.kernels.operators import scan_op
 from regard.kernels.reference import scan as reference_scan
 from regard.kernels.results import accumulation_dtype
 from regard.kernels.support import unsupported_reason
-from regard.kernels.tracing import is_eager
+from regard.kernels.tracing import is_eager, is_exported_to_onnx
 
 
 @final
@@ -128,6 +128,13 @@ def _reference(request: ScanRequest) -> ScanResult:
 
     Raises OptionError if a log_decay is above 0, on a CPU: other devices would have to wait for it.
     """
+    if request.beta is not None and is_exported_to_onnx():
+        raise RefusedError(
+            "the delta rule has no ONNX graph",
+            expected="a scan without beta",
+            got=request.describe(),
+            do="export a model with another mechanism: ONNX has no operation that solves a triangular system",
+        )
     decay = request.log_decay
     if decay is not None and decay.is_cpu and is_eager(decay) and bool((decay > 0).any()):
         raise scan_op.positive_decay_error()
