@@ -176,7 +176,7 @@ def _no_language_error(table: _Table) -> DataError:
         expected="columns named by the two languages, or source and target",
         got=describe_columns(table.cells, table.columns),
         do="give the two columns, the source first, by number or by name: columns=(1, 2) (--columns 1,2), "
-        "or correct the languages: source, target (--source, --target)",
+        "or correct the languages (--source, --target)",
     )
 
 
