@@ -317,6 +317,16 @@ def test_a_list_of_words_with_names_of_languages(tmp_path, header):
     assert read(write(tmp_path / "a.csv", f"{header}\ndog,chien\ncat,chat\n"))[0] == [("dog", "chien"), ("cat", "chat")]
 
 
+def test_dates_may_be_translated(tmp_path):
+    rows = [
+        ("07 Sep 1981", "1 9 8 1 - 0 9 - 0 7"),
+        ("03.05.2012", "2 0 1 2 - 0 5 - 0 3"),
+        ("May 03, 2012", "2012-05-03"),
+    ]
+    path = write(tmp_path / "a.tsv", "".join(f"{source}\t{target}\n" for source, target in rows))
+    assert read(path)[0] == rows
+
+
 def test_repeated_sentences_are_no_labels_where_they_are_the_only_texts(tmp_path):
     text = "".join(f"{number},Yes.,Oui.\n" for number in range(7))
     assert read(write(tmp_path / "a.csv", text))[0] == [("Yes.", "Oui.")] * 7
