@@ -27,6 +27,7 @@ from regard.models.weight_names import abbreviate_names
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class ConversionReport:
     """What ``convert`` did with each attention layer that it found, by the layer's name; "" is the model itself.
