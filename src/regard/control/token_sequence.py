@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.arguments import explain_arguments
+from regard.short_fields import repr_of_fields
 
 
 @final
@@ -26,6 +27,8 @@ from regard.arguments import explain_arguments
 @dataclass(frozen=True, eq=False)
 class TokenSequence:
     """Tokens of one time step, or of several behind one another."""
+
+    __repr__ = repr_of_fields
 
     ids: NDArray[np.int64]
     local: NDArray[np.int64]

@@ -29,6 +29,7 @@ from regard.mechanisms.key_value_cache import take_rows
 from regard.mechanisms.linear_state import LinearState
 from regard.mechanisms.scan_mechanism import ScanMechanism
 from regard.mechanisms.state import State, wrong_state_error
+from regard.short_fields import repr_of_fields
 from regard.validation import check_mask, check_tokens
 
 
@@ -39,6 +40,8 @@ class MixerCache(State):
     """Decoding state of a mixer, of constant size: the last inputs of its convolution (batch, kernel - 1, channels),
     None before the first token, and the state of its mechanism.
     """
+
+    __repr__ = repr_of_fields
 
     recent: Tensor | None
     state: LinearState

@@ -22,6 +22,7 @@ from regard.arguments import explain_arguments
 from regard.contract import Frame
 from regard.errors import OptionError, short_repr
 from regard.masks.tile_rows import WORD_BITS, TileRows
+from regard.short_fields import repr_of_fields
 
 if TYPE_CHECKING:
     from regard.masks.base import Mask, Rule
@@ -103,6 +104,8 @@ class TileMap:
     bitmap     (entries,)                        -1: full; else the index of the tile's bitmap
     bitmaps    (distinct, tile, tile / 64)       bit ``j % 64`` of word ``j // 64`` in row i: may query i see key j
     """
+
+    __repr__ = repr_of_fields
 
     frame: Frame
     tile: int

@@ -27,6 +27,7 @@ from regard.arguments import explain_arguments
 from regard.errors import OptionError, ShapeError, short_repr
 from regard.huge_pages import new_empty
 from regard.mechanisms.state import State
+from regard.short_fields import repr_of_fields
 from regard.validation import check_tokens
 
 
@@ -75,6 +76,8 @@ class Storage:
     ``unclaimed_lengths`` contains the number of written tokens, until a cache of that length removes it to append to
     them. Removing a key from a dict is atomic: of several threads one gets it, and the others copy.
     """
+
+    __repr__ = repr_of_fields
 
     tensors: dict[str, Tensor]
     unclaimed_lengths: dict[int, bool]

@@ -15,6 +15,7 @@ from regard.kernels.request import Request
 from regard.kernels.results import accumulation_dtype
 from regard.mechanisms.key_value_cache import take_rows
 from regard.mechanisms.state import State
+from regard.short_fields import repr_of_fields
 
 
 @final
@@ -25,6 +26,8 @@ class LinearState(State):
     and whether any was visible (batch, heads each). S is divided by exp(``log_scale``) (batch, heads) if keys have
     weights, else ``log_scale`` is None. The tensors are None before the first token.
     """
+
+    __repr__ = repr_of_fields
 
     length: int = 0
     sums: Tensor | None = None

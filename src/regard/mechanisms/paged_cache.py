@@ -48,6 +48,7 @@ from regard.kernels.select import impl_names, select
 from regard.masks.base import Mask
 from regard.mechanisms.page_pool import Page, PagePool
 from regard.mechanisms.state import State
+from regard.short_fields import repr_of_fields
 from regard.tensors import check_tensor, is_dense
 from regard.validation import check_mask, check_scale, check_sinks, check_softcap
 
@@ -57,6 +58,8 @@ from regard.validation import check_mask, check_scale, check_sinks, check_softca
 @dataclass(frozen=True, eq=False)
 class PagedCache(State):
     """Keys and values of a batch of sequences of ``lengths`` tokens; ``length`` is the longest."""
+
+    __repr__ = repr_of_fields
 
     pool: PagePool
     lengths: tuple[int, ...]

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from regard.arguments import explain_arguments
+from regard.short_fields import repr_of_fields
 
 
 @runtime_checkable
@@ -35,6 +36,8 @@ class LabelledFile:
 
     ``place`` says where it was read, for messages. Files are not opened before they are used.
     """
+
+    __repr__ = repr_of_fields
 
     content: Path | npt.NDArray[np.uint8]
     label: str

@@ -15,6 +15,7 @@ from regard.layers import DecoderCache
 from regard.masks import Mask
 from regard.mechanisms.key_value_cache import take_rows
 from regard.models.base import Decoder
+from regard.short_fields import repr_of_fields
 
 
 @final
@@ -48,6 +49,8 @@ class CausalState:
     at the left of each row; None if there are none. ``model`` is the one that computed them; None is unknown. ``ids``
     (rows, length) are the tokens that a model reads again when its rotation becomes another one; None: it never does.
     """
+
+    __repr__ = repr_of_fields
 
     caches: tuple[DecoderCache, ...]
     rows: int

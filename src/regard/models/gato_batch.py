@@ -23,6 +23,7 @@ from regard.control.spaces import PATCH
 from regard.control.step_tokenizer import ACTION_POSITION
 from regard.control.token_sequence import TokenSequence
 from regard.errors import OptionError, ShapeError, check_kind, short_repr
+from regard.short_fields import repr_of_fields
 
 
 @final
@@ -30,6 +31,8 @@ from regard.errors import OptionError, ShapeError, check_kind, short_repr
 @dataclass(frozen=True, eq=False)
 class GatoBatch:
     """Sequences for a ``Gato``; ``from_sequences`` makes them."""
+
+    __repr__ = repr_of_fields
 
     ids: Int[Tensor, "batch length"]
     local: Int[Tensor, "batch length"]

@@ -35,6 +35,7 @@ from regard.models.named_positions import HEAD_POSITIONS, POSITIONS, make_absolu
 from regard.models.token_model import TokenConfig, TokenModel
 from regard.models.weight_names import same_names
 from regard.recording import record
+from regard.short_fields import repr_of_fields
 from regard.tensors import check_tensor
 
 
@@ -112,6 +113,8 @@ class TransformerState:
     a mechanism other than "dot_product", ``visible_keys`` is None, and each row has its own cache entry. ``lengths``
     (sources,) are those of the sources, if some are padded, and ``memory_mask`` then hides the padding.
     """
+
+    __repr__ = repr_of_fields
 
     caches: tuple[DecoderCache, ...]
     length: int

@@ -24,6 +24,7 @@ from torch import Tensor
 from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, DataError, OptionError, check_flag, short_repr
 from regard.masks import Mask, padding
+from regard.short_fields import repr_of_fields
 from regard.text.byte_fallback import ByteFallback
 from regard.text.tokenizer_errors import explain_tokenizer_errors, is_panic, probe_tokenizer
 
@@ -75,6 +76,8 @@ class TokenBatch:
     mask     hides padding from every query; None without padding
     texts    one ``TokenizedText`` per row, without padding: tokens, spans, special flags
     """
+
+    __repr__ = repr_of_fields
 
     ids: Int[Tensor, "batch length"]
     mask: Mask | None

@@ -26,6 +26,7 @@ from regard.errors import CheckpointError, DataError, OptionError, RefusedError,
 from regard.models import EncoderDecoder
 from regard.models.load_kind import load_translator
 from regard.search import Beam, Hypothesis, Search
+from regard.short_fields import repr_of_fields
 from regard.text.alignments import Alignment, expand_links, links, word_weights
 from regard.text.placeholders import UNPROTECTED, ProtectedPair, ProtectedText, protect
 from regard.text.sentence_tokenizer import SentenceTokenizer
@@ -85,6 +86,8 @@ class Translation:
 @dataclass(frozen=True, eq=False)
 class Aligned:
     """The words of a pair and the model's attention between them: ``weights`` (target words, source words)."""
+
+    __repr__ = repr_of_fields
 
     source_words: tuple[str, ...]
     target_words: tuple[str, ...]

@@ -32,7 +32,7 @@ SCRIPTS = (
 
 @explain_arguments
 def write_episodes_page(
-    readings: Sequence[EpisodeReading], path: Path, *, model: str = "", overwrite: bool = False
+    readings: EpisodeReading | Sequence[EpisodeReading], path: str | Path, *, model: str = "", overwrite: bool = False
 ) -> Path:
     """Write the page of one or more episodes, and return its path. Raises the errors of ``write_page``."""
     return write_readings(

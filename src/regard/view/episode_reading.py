@@ -19,6 +19,7 @@ from jaxtyping import Float32, UInt8
 
 from regard.arguments import explain_arguments
 from regard.errors import DataError, ShapeError
+from regard.short_fields import repr_of_fields
 
 
 @final
@@ -34,6 +35,8 @@ class ObservedPart:
         cells: the cell of each token on the grid, row by row; several tokens may lie in one cell.
         picture: what is drawn under the grid; None draws the cells alone.
     """
+
+    __repr__ = repr_of_fields
 
     key: str
     names: tuple[str, ...]
@@ -69,6 +72,8 @@ class ChosenToken:
         weights: (layers, heads, own tokens + 2 for each step from ``first`` to the one before).
     """
 
+    __repr__ = repr_of_fields
+
     name: str
     choice: str
     probability: float
@@ -86,6 +91,8 @@ class ReadStep:
     ``frame`` is a PNG file of the environment before the action; None for one that is not rendered.
     """
 
+    __repr__ = repr_of_fields
+
     parts: tuple[ObservedPart, ...]
     action: tuple[ChosenToken, ...]
     reward: float
@@ -97,6 +104,8 @@ class ReadStep:
 @dataclass(frozen=True, eq=False)
 class EpisodeReading:
     """One episode of one model, ``last_frame`` is the environment after the last action."""
+
+    __repr__ = repr_of_fields
 
     environment: str
     seed: int

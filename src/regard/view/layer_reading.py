@@ -30,6 +30,7 @@ from regard.errors import ShapeError
 from regard.mechanisms.steps import Gaussian, Steps
 from regard.positions.base import distances
 from regard.positions.shaw import score_distances
+from regard.short_fields import repr_of_fields
 from regard.view.attention_layer import AttentionLayer, check_finite
 from regard.view.pack import round_to_fixed
 
@@ -38,6 +39,8 @@ from regard.view.pack import round_to_fixed
 @dataclass(frozen=True, eq=False)
 class GaussianWindow:
     """A Gaussian over key positions, counted from 0: ``centre`` (heads, queries), ``deviation`` in positions."""
+
+    __repr__ = repr_of_fields
 
     centre: Float32[np.ndarray, "_heads _queries"]
     deviation: float
@@ -56,6 +59,8 @@ class RelativeVectors:
     values; None adds nothing to values.
     """
 
+    __repr__ = repr_of_fields
+
     key: Float32[np.ndarray, "_heads_or_one _distances _head_dim"]
     value: Float32[np.ndarray, "_distances _value_dim"] | None = None
 
@@ -71,6 +76,8 @@ class LayerReading(AttentionLayer):
     query to key, from the last query and the first key to the first query and the last key.
     Raises ShapeError for incompatible shapes, DataError if a number is not finite.
     """
+
+    __repr__ = repr_of_fields
 
     name: str
     query: Float32[np.ndarray, "_heads _queries _head_dim"]

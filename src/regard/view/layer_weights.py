@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, final
+from typing import Literal, TypeAlias, final, get_args
 
 import numpy as np
 from jaxtyping import Float32, Float64
 
 from regard.arguments import explain_arguments
+from regard.errors import check_choice
+from regard.short_fields import repr_of_fields
 from regard.view.attention_layer import AttentionLayer, check_finite
 from regard.view.pack import round_to_fixed
 
@@ -23,8 +25,11 @@ WeightsAre: TypeAlias = Literal["distribution", "non-negative", "signed"]
 class LayerWeights(AttentionLayer):
     """The weights of one layer, ``matrices`` (heads, queries, keys), and their kind, ``weights_are``.
 
-    ``reason`` explains in one sentence why only the weights are shown. Raises DataError if a number is not finite.
+    ``reason`` explains in one sentence why only the weights are shown. Raises OptionError for
+    another kind, DataError if a number is not finite.
     """
+
+    __repr__ = repr_of_fields
 
     name: str
     matrices: Float32[np.ndarray, "_heads _queries _keys"]
@@ -32,6 +37,7 @@ class LayerWeights(AttentionLayer):
     reason: str
 
     def __post_init__(self) -> None:
+        check_choice("kind of weights", self.weights_are, get_args(WeightsAre))
         check_finite(self.name, self.matrices, expected="finite weights")
 
     @property

@@ -30,6 +30,7 @@ from regard.errors import (
     check_flag,
     check_kind,
     check_parent_folder,
+    short_repr,
 )
 from regard.escape_text import escape_text
 from regard.view.layer_data import Json
@@ -81,9 +82,13 @@ MAX_VECTOR_CHARACTERS = (
 
 @explain_arguments
 def write_page(
-    readings: Sequence[Reading | PairReading], path: Path, *, model: str = "", overwrite: bool = False
+    readings: Reading | PairReading | Sequence[Reading | PairReading],
+    path: str | Path,
+    *,
+    model: str = "",
+    overwrite: bool = False,
 ) -> Path:
-    """Write the page of one or more readings to a temporary file, move it into place, and return its path.
+    """Write the page of a reading, or of several, to a temporary file, move it into place, and return its path.
 
     Raises OutputExistsError if ``path`` exists and ``overwrite`` is False, OutputError if it cannot be
     written, DataError if there is no reading.
@@ -94,9 +99,9 @@ def write_page(
 
 
 def write_readings(
-    readings: Sequence[Shown],
+    readings: Shown | Sequence[Shown],
     kinds: type | tuple[type, ...],
-    path: Path,
+    path: str | Path,
     render: Callable[..., str],
     *,
     maker: str,
@@ -107,14 +112,17 @@ def write_readings(
 
     ``maker`` names the function that makes the readings. Raises as ``write_page`` does.
     """
-    check_kind("readings", readings, Sequence, do=f"a list of readings from {maker}")
-    for reading in readings:
+    several = [readings] if isinstance(readings, kinds) else readings
+    check_kind("readings", several, Sequence, do=f"a reading from {maker}, or a list of them")
+    assert isinstance(several, Sequence)
+    for reading in several:
         check_kind("reading", reading, kinds, do=f"make one with {maker}")
-    check_kind("path", path, Path, do='pathlib.Path("page.html")')
+    check_kind("path", path, (str, Path), do='"page.html"')
+    path = Path(path)
     check_kind("model", model, str, do="the name that the page shows")
     check_flag("overwrite", overwrite)
     check_output_path(path, overwrite=overwrite)
-    write_text_file(render(readings, model=model), path, what=f"the page {path}")
+    write_text_file(render(several, model=model), path, what=f"the page {path}")
     return path
 
 
@@ -124,19 +132,23 @@ def check_output_path(path: Path, *, overwrite: bool) -> None:
     Raises OptionError for a name that does not end in .html or .htm, and for a folder; OutputError for a missing parent
     folder; OutputExistsError if ``path`` exists and ``overwrite`` is False.
     """
-    if path.suffix.lower() not in SUFFIXES and not path.is_dir():
+    try:
+        is_folder, exists = path.is_dir(), path.exists()
+    except OSError:  # a text that is no path at all, such as one of 1,000 letters
+        is_folder = exists = False
+    if path.suffix.lower() not in SUFFIXES and not is_folder:
         raise OptionError(
             "the page is HTML, but the output has another suffix",
             expected="a name that ends in .html",
-            got=str(path),
-            do=f"name it {path.with_suffix('.html').name}" + _HINT_BY_SUFFIX.get(path.suffix.lower(), ""),
+            got=short_repr(str(path)) if len(str(path)) > 80 else str(path),
+            do=f"name it {path.with_suffix('.html').name[-80:]}" + _HINT_BY_SUFFIX.get(path.suffix.lower(), ""),
         )
-    if path.is_dir():
+    if is_folder:
         raise OptionError(
             "the output is a folder", expected="a file name", got=str(path), do="add a name such as attention.html"
         )
     check_parent_folder(path)
-    if path.exists() and not overwrite:
+    if exists and not overwrite:
         raise OutputExistsError(
             "the output already exists",
             expected="a new file",

@@ -36,7 +36,9 @@ SCRIPTS = (
 
 
 @explain_arguments
-def write_pictures(readings: Sequence[PictureReading], path: Path, *, model: str = "", overwrite: bool = False) -> Path:
+def write_pictures(
+    readings: PictureReading | Sequence[PictureReading], path: str | Path, *, model: str = "", overwrite: bool = False
+) -> Path:
     """Write the page of one or more pictures, and return its path. Raises the errors of ``write_page``."""
     return write_readings(
         readings,

@@ -18,6 +18,7 @@ from regard.arguments import explain_arguments
 from regard.errors import ShapeError
 from regard.layers.window_partition import WindowPartition
 from regard.models.image_encoder import TokenGrid
+from regard.short_fields import repr_of_fields
 from regard.view.attention_layer import AttentionLayer
 
 Cell: TypeAlias = tuple[int | float, int | float]
@@ -36,6 +37,8 @@ class PictureLayer:
     the latents of a Perceiver, whose grid has no rows and no columns. Raises ShapeError for other
     numbers of queries and keys.
     """
+
+    __repr__ = repr_of_fields
 
     grid: TokenGrid
     attention: AttentionLayer
@@ -108,6 +111,8 @@ class PictureReading:
             pooling gives it, or of each key of a Perceiver by rollout; None for a model without such weights.
         no_rollout_reason: why there is none; "" if there is one.
     """
+
+    __repr__ = repr_of_fields
 
     name: str
     pixels: UInt8[np.ndarray, "channels height width"]

@@ -15,6 +15,7 @@ from jaxtyping import Float32
 from regard.arguments import explain_arguments
 from regard.classification.classifier import THRESHOLD
 from regard.errors import DataError, ShapeError
+from regard.short_fields import repr_of_fields
 from regard.view.attention_layer import AttentionLayer
 from regard.view.shared_spans import name_in_shared_span
 
@@ -37,6 +38,8 @@ class Tokens:
     their spans. Raises ShapeError if pieces, spans and special differ in number, or a span is outside of the text.
     """
 
+    __repr__ = repr_of_fields
+
     text: str
     pieces: tuple[str, ...]
     spans: tuple[tuple[int, int], ...]
@@ -50,6 +53,14 @@ class Tokens:
                 expected=f"{len(self.pieces)} of each",
                 got=f"{len(self.spans)} spans and {len(self.special)} special flags",
                 do="give one span and one flag for every token",
+            )
+        numbers = {number for _, own in self.words or () for number in own}
+        if not numbers <= set(range(len(self.pieces))):
+            raise ShapeError(
+                "a word has a token that the text does not have",
+                expected=f"numbers of tokens from 0 to {len(self.pieces) - 1}",
+                got=f"{min(numbers)} to {max(numbers)}",
+                do="give each word the numbers of its tokens",
             )
         for piece, (start, end) in zip(self.pieces, self.spans, strict=True):
             if not 0 <= start <= end <= len(self.text):
@@ -131,6 +142,8 @@ class Reading:
     hidden state is not finite.
     """
 
+    __repr__ = repr_of_fields
+
     tokens: Tokens
     layers: tuple[AttentionLayer, ...]
     hidden: Float32[np.ndarray, "_layers _tokens _width"] | None = None
@@ -185,6 +198,8 @@ class PairReading:
     ``target`` are self-attention; None for a model without such layers. ``forced`` is True if the target was passed in,
     False if the model translated.
     """
+
+    __repr__ = repr_of_fields
 
     alignment: Reading
     alignment_layer: int

@@ -14,6 +14,7 @@ from jaxtyping import Float32
 
 from regard.arguments import explain_arguments
 from regard.comparison import ComparisonSummary, MechanismChoice
+from regard.short_fields import repr_of_fields
 from regard.view.layer_weights import LayerWeights
 from regard.view.reading import Reading
 
@@ -22,6 +23,8 @@ from regard.view.reading import Reading
 @dataclass(frozen=True, eq=False)
 class HeadMeasures:
     """The measures of each head against exact attention, as in ``regard.comparison``, (layers, heads)."""
+
+    __repr__ = repr_of_fields
 
     mass_kept: Float32[np.ndarray, "_layers _heads"]
     mass_covered: Float32[np.ndarray, "_layers _heads"]
@@ -38,6 +41,8 @@ class ComputedPanel:
     cost has no value. ``seconds`` is the shortest measured time of all layers.
     """
 
+    __repr__ = repr_of_fields
+
     layers: tuple[LayerWeights, ...]
     measures: HeadMeasures
     summary: ComparisonSummary
@@ -53,6 +58,8 @@ class MechanismPanel:
     ``choice`` has all options that differ from the defaults, ``fitted`` the reasons for those that were set for the
     length of the text. ``notes`` say what the mechanism needs and the model was not trained with.
     """
+
+    __repr__ = repr_of_fields
 
     choice: MechanismChoice
     fitted: dict[str, str]
@@ -76,6 +83,8 @@ class SideBySide:
     ``exact`` are weights alone, (heads, tokens, tokens) in each layer; ``exact_name`` is the model's mechanism.
     ``top`` is the number of keys whose agreement was measured, ``seconds`` the shortest time of exact attention.
     """
+
+    __repr__ = repr_of_fields
 
     exact: Reading
     exact_name: str

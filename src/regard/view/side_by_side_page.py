@@ -35,7 +35,9 @@ SCRIPTS = (
 
 
 @explain_arguments
-def write_side_by_side(readings: Sequence[SideBySide], path: Path, *, model: str = "", overwrite: bool = False) -> Path:
+def write_side_by_side(
+    readings: SideBySide | Sequence[SideBySide], path: str | Path, *, model: str = "", overwrite: bool = False
+) -> Path:
     """Write the page of one or more texts under several mechanisms, and return its path.
 
     Raises the errors of ``write_page``.

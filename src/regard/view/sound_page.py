@@ -33,7 +33,9 @@ _NO_ROLLOUT = "A sound has no rollout: convolutions mix neighbouring tokens betw
 
 
 @explain_arguments
-def write_sounds(readings: Sequence[SoundReading], path: Path, *, model: str = "", overwrite: bool = False) -> Path:
+def write_sounds(
+    readings: SoundReading | Sequence[SoundReading], path: str | Path, *, model: str = "", overwrite: bool = False
+) -> Path:
     """Write the page of one or more sounds, and return its path. Raises the errors of ``write_page``."""
     return write_readings(
         readings,

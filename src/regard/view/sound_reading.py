@@ -14,6 +14,7 @@ from jaxtyping import Float32
 from regard.arguments import explain_arguments
 from regard.audio import AudioProcessor
 from regard.errors import ShapeError
+from regard.short_fields import repr_of_fields
 from regard.view.attention_layer import AttentionLayer
 
 
@@ -33,6 +34,8 @@ class SoundReading:
 
     Raises ShapeError for layers with other tokens.
     """
+
+    __repr__ = repr_of_fields
 
     name: str
     features: Float32[np.ndarray, "frames bands"]

@@ -30,8 +30,9 @@ MAX_TABLES = 10  # maximum number of texts for which each has its tables
 
 
 @explain_arguments
-def print_readings(readings: Sequence[Reading | PairReading], console: Console) -> None:
+def print_readings(readings: Reading | PairReading | Sequence[Reading | PairReading], console: Console) -> None:
     """Print every text or translation, with tables up to ``MAX_TABLES`` texts, and the words that several share."""
+    readings = [readings] if isinstance(readings, Reading | PairReading) else readings
     if len(readings) > MAX_TABLES:
         _print_lines(readings, console)
     else:

@@ -22,6 +22,7 @@ from regard.arguments import explain_arguments
 from regard.layers.window_partition import WindowPartition
 from regard.mechanisms.steps import Steps
 from regard.positions.relative_2d import spread_over_pairs
+from regard.short_fields import repr_of_fields
 from regard.view.attention_layer import AttentionLayer, check_finite
 from regard.view.pack import round_to_fixed
 
@@ -36,6 +37,8 @@ class WindowReading(AttentionLayer):
     ``table`` (heads, (2 size - 1)^2) is the bias by the rows and columns from key to query, as in
     ``positions.Relative2d``, for windows of ``windows.size``. Raises DataError if a number is not finite.
     """
+
+    __repr__ = repr_of_fields
 
     name: str
     query: Float32[np.ndarray, "_heads _tokens _head_dim"]

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from jaxtyping import Bool, Float32, Int
 
+from regard.short_fields import repr_of_fields
 from regard.view.reading import Reading
 from regard.view.shares import shares_by_head
 from regard.view.usual_weights import UsualWeights
@@ -52,6 +53,8 @@ class Finding:
 @dataclass(frozen=True, eq=False)
 class WordPairs:
     """Every pair of words: its two most surprising heads (numbered across layers), and how many heads prefer it."""
+
+    __repr__ = repr_of_fields
 
     query_words: tuple[Word, ...]
     key_words: tuple[Word, ...]

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from regard.models.visible_tokens import find_visible_tokens
+from regard.short_fields import repr_of_fields
 
 
 @final
@@ -22,6 +23,8 @@ class InputTokens:
     visible  (batch, tokens), False for tokens that a mask hides; None if it hides none
     sizes    the number of tokens of each part of a joined input, in their order; empty for others
     """
+
+    __repr__ = repr_of_fields
 
     tokens: Float[Tensor, "batch tokens width"]
     visible: Bool[Tensor, "batch tokens"] | None = None

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from regard.models.perceiver_blocks import BlockOptions
 from regard.models.perceiver_inputs import InputLayer, InputTokens
+from regard.short_fields import repr_of_fields
 
 
 @final
@@ -21,6 +22,8 @@ class Decoded:
     logits  its numbers: see the kind of output
     pooled  (batch, width), the vector that the last layer of a ``ClassOutput`` reads; None for others
     """
+
+    __repr__ = repr_of_fields
 
     logits: Tensor | dict[str, Tensor]
     pooled: Float[Tensor, "batch width"] | None = None
