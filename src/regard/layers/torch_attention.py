@@ -98,7 +98,7 @@ class TorchAttention(nn.MultiheadAttention):
         output = self._restore_layout(self.out_proj(heads.transpose(1, 2).flatten(2)), is_batched)
         if not need_weights:
             return output, None
-        weights = self.mechanism.weights(queries, keys, terms.mask, bias=terms.bias).to(query.dtype)
+        weights = self.mechanism.weights(queries, keys, mask=terms.mask, bias=terms.bias).to(query.dtype)
         weights = weights.mean(1) if average_attn_weights else weights
         return output, weights if is_batched else weights[0]
 
