@@ -130,7 +130,7 @@ MESSAGES = {
         "not a regard mask",
         "regard.masks",
         "the function padding",
-        "call it: masks.padding(lengths)",
+        "call it: masks.padding([7, 3])",
     ),
     "mask of True": (lambda: attend(mask=True), OptionError, "not a regard mask", "", "True, a bool", "masks.causal()"),
     "mask of a list": (lambda: attend(mask=[[True]]), OptionError, "not a regard mask", "", "a list", "masks.keep"),
@@ -481,7 +481,15 @@ MESSAGES = {
         "Linear",
         "regard's",
         "none",
-        "from_torch",
+        "regard.MultiHeadAttention",
+    ),
+    "record of torch's attention": (
+        lambda: regard.record(torch.nn.MultiheadAttention(4, 2)).__enter__(),
+        OptionError,
+        "MultiheadAttention",
+        "regard's",
+        "1 nn.MultiheadAttention of torch",
+        "regard.convert(model)",
     ),
 }
 
