@@ -157,7 +157,7 @@ def _argument_error(
     given = args[1:] if is_method else args
     parameters = [each for each in signature.parameters if each != "self"]
     unknown = next((each for each in kwargs if each not in parameters), None)
-    if unknown is None:
+    if unknown is None or "positional" in problem:  # names may be all right beside too many places
         example = EXAMPLES.get(_public_name(function))
         return ArgumentError(
             f"{name}: {problem}",

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 import regard.train
 from regard.cli.app import app
 from regard.cli.option_group import expand_option_group
+from regard.train.reports import TerminalReport
 
 
 @dataclass(frozen=True)
@@ -79,4 +80,5 @@ def test_options_of_training_reach_the_settings_of_the_run(monkeypatch, task):
         assert getattr(settings, name.replace("-", "_")) == numbers[name], name
     assert settings.precision == "float32"
     assert settings.checkpoint_activations is True
+    assert isinstance(rest.pop("report"), TerminalReport)
     assert (out, rest) == (Path("model"), {"resume": True, "overwrite": False, "device": "cpu"})

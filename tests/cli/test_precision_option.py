@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from regard.cli.app import app
 from regard.layers import precision
 from regard.train import precision as precision_of_training
+from regard.train import training
 from small_language_models import language_model
 from small_masked_language_models import masked_language_model
 
@@ -21,7 +22,7 @@ def folder(tmp_path_factory):
     language_model().save(folder / "lm")
     masked_language_model().save(folder / "mlm")
     (folder / "t.txt").write_text("a horse")
-    for empty in ("none.tsv", "none.txt"):  # that they are empty is found after the precision is chosen
+    for empty in ("none.tsv", "none.txt"):  # no training reads them (``run_with_dtype``)
         (folder / empty).touch()
     return folder
 
@@ -36,6 +37,9 @@ def run_with_dtype(folder, monkeypatch, tiny_model):
         measured = precision.Precisions(precision.PRECISIONS, faster, slower, REASON)
         for place in (precision, precision_of_training):  # the second imported the function by name
             monkeypatch.setattr(place, "precisions", lambda device, layer="linear": measured)
+        # A training reports its precision after its data, and ends here before its first step.
+        monkeypatch.setattr(training, "_prepare_task", lambda task, context, folder: context.settings)
+        monkeypatch.setattr(training, "_run_settings", lambda task, settings: exit(0))
         words = {
             "embed": ["embed", "a", "--model", tiny_model],
             "train translate": ["train", "translate", "--data", "none.tsv", "--out", "m"],

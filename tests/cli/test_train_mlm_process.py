@@ -36,7 +36,8 @@ def test_a_classifier_starts_from_the_encoder(data):
     write_texts(data / "texts.tsv")
     encoder = train(data, "encoder", [*SMALL, "--steps", 20], start=fork_command())
     assert encoder.returncode == 0, encoder.stderr
-    assert "regard train classify --from encoder" in encoder.stderr
+    assert "nothing learned yet" in encoder.stderr  # in 20 steps
+    assert "--overwrite --steps 200" in encoder.stderr
     options = ["classify", "--data", "texts.tsv", "--from", "encoder", "--truncate", "--steps", 3, "--dtype", "float32"]
     classifier = train(data, "classifier", options, start=fork_command())
     assert classifier.returncode == 0, classifier.stderr

@@ -70,7 +70,7 @@ def test_layers_use_the_mechanism_and_the_model_is_not_changed(bert, name, optio
         assert type(call.mechanism) is type(alone)
         alone.load_state_dict(call.mechanism.state_dict())
         with torch.no_grad():
-            assert_close(call.weights(), alone.weights(call.query, call.key, MASK, **call.inputs))
+            assert_close(call.weights(), alone.weights(call.query, call.key, mask=MASK, **call.inputs))
     assert all(torch.equal(one, before[at]) for at, one in bert.state_dict().items())
     assert {type(layer.attention.mechanism).__name__ for layer in bert.layers} == {"DotProduct"}
 
