@@ -18,7 +18,7 @@ from typing import Any, final
 from torch import nn
 
 from regard.arguments import explain_arguments
-from regard.errors import check_kind
+from regard.errors import check_kind, class_and_line
 from regard.layers.attention_code import computes_own_attention
 from regard.layers.module_names import is_inside, join_names
 from regard.layers.multi_head import MultiHeadAttention
@@ -127,7 +127,7 @@ def _set_implementation(part: Any, name: str) -> str | None:
         part.set_attn_implementation(name)
     # Types that do not know the name raise errors of several kinds.
     except Exception as error:
-        return f"transformers refuses the name: {type(error).__name__}: {[*str(error).splitlines(), ''][0][:200]}"
+        return f"transformers refuses the name: {class_and_line(error, 200)}"
     return None
 
 

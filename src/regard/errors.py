@@ -186,6 +186,16 @@ def check_weights(**sizes: int) -> None:
         )
 
 
+def first_line(error: BaseException, most: int) -> str:
+    """The first line of an error's message, at most so many characters of it; "" for an error without one."""
+    return (str(error).strip().splitlines() or [""])[0][:most]
+
+
+def class_and_line(error: BaseException, most: int) -> str:
+    """The class of an error of another library, and the first line of its message, as in ``first_line``."""
+    return f"{type(error).__name__}: {first_line(error, most)}"
+
+
 def is_number(value: Any) -> TypeGuard[float]:
     """Whether ``value`` is a finite real number, a float or an integer of Python or NumPy, and not a bool.
 

@@ -17,6 +17,7 @@ from regard.errors import (
     OptionError,
     ShapeError,
     check_count,
+    first_line,
     is_number,
     number_advice,
     short_repr,
@@ -193,7 +194,7 @@ def resolve_device(device: Any) -> torch.device:
         raise DeviceError(
             f"cannot use device {short_repr(device)}",
             expected="'cpu', or a device that this torch supports, such as 'cuda'",
-            got=(str(error).splitlines() or [type(error).__name__])[0][:120],
+            got=first_line(error, 120) or type(error).__name__,
             do="leave device out for the CPU",
         ) from error
     return target

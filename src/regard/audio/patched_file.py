@@ -15,19 +15,19 @@ class PatchedFile(io.RawIOBase):
         self._source, self._place, self._content = source, place, content
 
     def readable(self) -> bool:
-        """True."""
+        """Whether the file can be read: always."""
         return True
 
     def seekable(self) -> bool:
-        """True."""
+        """Whether another place in the file can be chosen: always."""
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move in the file, and return the place."""
+        """Go to a place, ``offset`` bytes from ``whence``, and return it in bytes from the beginning."""
         return self._source.seek(offset, whence)
 
     def tell(self) -> int:
-        """The place in the file."""
+        """Return the place in bytes from the beginning."""
         return self._source.tell()
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]

@@ -63,7 +63,7 @@ class _DataChunk:
     width: int
 
     @property
-    def is_stated(self) -> bool:
+    def has_size(self) -> bool:
         """Whether the size is no number for "unknown"."""
         return not _is_unknown(self.stated, self.width)
 
@@ -78,9 +78,9 @@ def _state_wav(source: BinaryIO, size: int) -> BinaryIO:
             return source
         raise ValueError(f"{size:,} bytes, and its header says {riff + 8:,}")
     left = size - data.begin
-    if data.is_stated and data.stated > left and not is_whole:
+    if data.has_size and data.stated > left and not is_whole:
         raise ValueError(f"{left:,} bytes of samples, and its header says {data.stated:,}")
-    if data.is_stated or left >= 2 ** (8 * data.width) or (data.stated == 0 and _are_chunks(source, data.begin, size)):
+    if data.has_size or left >= 2 ** (8 * data.width) or (data.stated == 0 and _are_chunks(source, data.begin, size)):
         return source
     return _patch(source, data.place, left.to_bytes(data.width, "little"))
 

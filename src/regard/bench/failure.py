@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from regard.errors import RegardError
+from regard.errors import RegardError, class_and_line
 
 
 def describe_failure(error: BaseException) -> str:
@@ -12,4 +12,4 @@ def describe_failure(error: BaseException) -> str:
     text = str(error)
     if isinstance(error, MemoryError) or "alloc" in text or "out of memory" in text.lower():
         return "not enough memory"
-    return f"{type(error).__name__}: {(text.splitlines() or [''])[0][:200]}"
+    return class_and_line(error, 200)

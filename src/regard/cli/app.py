@@ -19,7 +19,7 @@ from regard.cli import bench, classify, embed, evaluate, export, generate, play,
 from regard.cli import list as list_verb
 from regard.cli.broken_pipe import exit_quietly
 from regard.cli.verb import name_types
-from regard.errors import OutputError, RefusedError, RegardError, write_error
+from regard.errors import OutputError, RefusedError, RegardError, first_line, write_error
 from regard.option_spelling import spell_for_shell
 
 
@@ -195,11 +195,10 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 
 def _out_of_memory_error(error: Exception) -> RefusedError:
-    first, *_ = str(error).strip().splitlines() or ["the allocation failed"]
     return RefusedError(
         "there is not enough memory",
         expected="memory for one batch",
-        got=first[:200],
+        got=first_line(error, 200) or "the allocation failed",
         do="use a smaller --batch or --batch-tokens (with a larger --accumulate), less text or a smaller model",
     )
 

@@ -23,14 +23,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.errors import MissingPackageError, RefusedError
+from regard.errors import MissingPackageError, RefusedError, class_and_line
 from regard.export.onnx_graphs import OnnxGraph, make_graph
 from regard.layers.eval_mode import eval_mode
 from regard.mechanisms import Mechanism
 from regard.media.processor_file import PROCESSOR_FILE
 from regard.models.checkpoint_writer import atomic_model_folder
 from regard.models.config_file import to_json_text
-from regard.models.label_names import label_fields
+from regard.models.label_names import label_fields, problem_fields
 from regard.text.tokenizer import Tokenizer
 from regard.text.transformers_files import encoder_tokenizer_files
 
@@ -87,11 +87,6 @@ def _check_dtype(graph: OnnxGraph) -> None:
 def _trace(graph: OnnxGraph, example: tuple[Tensor, ...], path: Path) -> None:
     """Write the graph of a model. Raises RefusedError if torch cannot make one."""
     traced = _use_plain_implementations(copy.deepcopy(graph))
-    shapes = tuple(
-        dict.fromkeys(axes, torch.export.Dim.DYNAMIC)  # their names are given below
-        for axes in graph.dynamic_axes
-    )
-    del shapes
     try:
         with _quiet():
             program = torch.onnx.export(
@@ -111,7 +106,7 @@ def _trace(graph: OnnxGraph, example: tuple[Tensor, ...], path: Path) -> None:
         raise RefusedError(
             f"{_describe(graph.model)} has no ONNX graph",
             expected="a model whose operations ONNX has, for any number of rows and tokens",
-            got=_first_line(error),
+            got=_describe_cause(error),
             do="use another mechanism, such as dot_product; or run the model with regard",
         ) from error
 
@@ -147,7 +142,7 @@ def _run(graph: OnnxGraph, examples: list[tuple[Tensor, ...]], path: Path) -> li
         raise RefusedError(
             f"ONNX Runtime cannot compute the graph of {_describe(graph.model)}",
             expected="results for any number of rows and tokens",
-            got=_first_line(error),
+            got=_describe_cause(error),
             do="use another mechanism, such as dot_product; or run the model with regard",
         ) from error
     return [[torch.from_numpy(result) for result in of_example] for of_example in results]
@@ -176,10 +171,8 @@ def _side_files(model: Any, graph: OnnxGraph) -> dict[str, str]:
         "tolerance": TOLERANCE,
         **label_fields(labels),
     }
-    if labels and getattr(model.config, "several", False):
-        fields["problem_type"] = "multi_label_classification"
-    elif labels:
-        fields["problem_type"] = "single_label_classification"
+    if labels:
+        fields |= problem_fields(several=getattr(model.config, "several", False))
     files = {"config.json": to_json_text(fields)}
     tokenizer = getattr(model, "tokenizer", None)
     if isinstance(tokenizer, Tokenizer):
@@ -195,12 +188,11 @@ def _describe(model: Any) -> str:
     return f"this {type(model).__name__}" + ("" if mechanism is None else f" with the mechanism {mechanism!r}")
 
 
-def _first_line(error: BaseException) -> str:
-    """The first line of the first error of a chain: the exporter's own is about its three steps."""
+def _describe_cause(error: BaseException) -> str:
+    """The class and first line of the first error of a chain: the exporter's own is about its three steps."""
     while error.__cause__ is not None:
         error = error.__cause__
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
-    return f"{type(error).__name__}: {lines[0][:300]}"
+    return class_and_line(error, 300)
 
 
 @contextmanager

@@ -47,7 +47,7 @@ class OnnxGraph(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Compute the outputs."""
+        """Compute the outputs, in the order of ``output_names``."""
 
     @abstractmethod
     def make_examples(self) -> list[tuple[Tensor, ...]]:

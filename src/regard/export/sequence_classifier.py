@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from regard.errors import RefusedError
 from regard.models.base import Encoder
 from regard.models.bert import Bert
-from regard.models.label_names import label_fields
+from regard.models.label_names import label_fields, problem_fields
 from regard.models.modernbert import ModernBert
 from regard.models.post_norm_encoder import PostNormEncoder
 from regard.models.roberta import ROBERTA_TYPES, Roberta
@@ -33,12 +33,11 @@ _DTYPES = (torch.float32, torch.bfloat16, torch.float64)
 def config_fields(model: TextClassifier) -> dict[str, Any]:
     """The fields of config.json. Raises RefusedError for a classifier that no class of ``transformers`` computes."""
     encoder = check_classifier(model)
-    kind = "multi_label_classification" if model.config.several else "single_label_classification"
     return {
         **encoder.config_fields(),
         "architectures": [_class_prefix(encoder) + "ForSequenceClassification"],
         **label_fields(model.labels),
-        "problem_type": kind,
+        **problem_fields(several=model.config.several),
         "classifier_dropout": model.config.dropout,
     }
 

@@ -36,9 +36,9 @@ SLOW = frozenset({"pprint", "striptags", "urlize", "wordwrap", "xmlattr"})
 def check_result(name: str, values: Sequence[Any], budget: TemplateBudget) -> None:
     """Charge the result of a filter or method ``name``; the first of its ``values`` is the text."""
     if name == "replace" and len(values) >= 3:
-        budget.charge(_replaced(*(one if isinstance(one, str | bytes) else str(one) for one in values[:3])))
+        budget.charge(_size_of_replacement(*(one if isinstance(one, str | bytes) else str(one) for one in values[:3])))
     elif name == "join":
-        budget.charge(_joined(values, budget))
+        budget.charge(_size_of_join(values, budget))
     elif name in ("format", "format_map"):
         check_form(str(values[0]), values[1:], budget)
     elif name == "indent":
@@ -92,14 +92,14 @@ def _numbers_in(value: Any) -> list[int]:
     return [one for one in parts if isinstance(one, int)]
 
 
-def _replaced(text: Any, old: Any, new: Any) -> int:
-    """Of three texts or three times bytes; others fail when they are replaced."""
+def _size_of_replacement(text: Any, old: Any, new: Any) -> int:
+    """The size of a text with ``new`` for ``old``. All three are texts or all bytes: a mixture fails anyway."""
     if len({type(text), type(old), type(new)} & {bytes}) and not isinstance(text, bytes):
         return 0
     return len(text) + (text.count(old) if old else len(text) + 1) * len(new)
 
 
-def _joined(values: Sequence[Any], budget: TemplateBudget) -> int:
+def _size_of_join(values: Sequence[Any], budget: TemplateBudget) -> int:
     """The size of entries with a text between them, whichever of the values is which."""
     entries = [len(one) for one in values if isinstance(one, list | tuple | dict)]
     texts = [len(one) for one in values if isinstance(one, str | bytes)]

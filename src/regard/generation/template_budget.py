@@ -37,7 +37,7 @@ class TemplateBudget:
         self._largest, self._work, self._steps = 2 * room, 64 * room, _MAX_STEPS
 
     def step(self) -> None:
-        """Count a step."""
+        """Count a step: a pass of a loop, a call or an operation. Raises SecurityError beyond the budget."""
         self._steps -= 1
         refuse_unless(self._steps >= 0)
 

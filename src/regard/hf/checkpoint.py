@@ -18,7 +18,7 @@ import transformers
 from torch import nn
 from transformers.utils import logging
 
-from regard.errors import CheckpointError, RefusedError, RegardError
+from regard.errors import CheckpointError, RefusedError, RegardError, class_and_line
 from regard.hf.check import check
 from regard.models.checkpoint_reader import stored_tensors
 from regard.models.config_file import ConfigFile
@@ -69,7 +69,7 @@ class Checkpoint:
             raise RefusedError(
                 f"the model of {self.folder} cannot read {name}",
                 expected="a text that the model supports: some types take multiples of a number, or a fixed length",
-                got=f"{type(self.model).__name__} of transformers raised {type(error).__name__}: {_first_line(error)}",
+                got=f"{type(self.model).__name__} of transformers raised {class_and_line(error, 300)}",
                 do="try a text of another length, or another model",
             ) from error
 
@@ -218,10 +218,6 @@ def _without_numbers(name: str) -> str:
     return ".".join("#" if part.isdigit() else part for part in name.split("."))
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [""])[0][:300]
-
-
 @contextmanager
 def _explain_errors(folder: Path) -> Iterator[None]:
     """Turn any error of ``transformers`` into a CheckpointError."""
@@ -232,7 +228,7 @@ def _explain_errors(folder: Path) -> Iterator[None]:
         raise CheckpointError(
             f"{folder} cannot be loaded by transformers",
             expected="a checkpoint folder: config.json, *.safetensors and tokenizer.json",
-            got=f"{type(error).__name__}: {_first_line(error)}",
+            got=class_and_line(error, 300),
             do="check that the files are complete, and that transformers is recent enough",
         ) from error
 

@@ -17,7 +17,7 @@ from typing import Any, final
 import torch
 
 from regard.arguments import explain_arguments
-from regard.errors import DtypeError, RefusedError, check_count, check_size, check_weights, short_repr
+from regard.errors import DtypeError, RefusedError, check_count, check_size, check_weights, first_line, short_repr
 from regard.huge_pages import new_empty
 from regard.validation import FLOATS, resolve_device
 
@@ -136,7 +136,7 @@ class PagePool:
             raise RefusedError(
                 "there is not enough memory for so many pages",
                 expected=f"{pages} pages of {self.page_size} tokens in memory",
-                got=str(error).splitlines()[0][:80],
+                got=first_line(error, 80),
                 do="delete caches that are no longer needed, and set limit= when making the pool",
             ) from error
 

@@ -42,6 +42,11 @@ def label_fields(labels: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
+def problem_fields(*, several: bool) -> dict[str, str]:
+    """The field of a config.json that says whether an input may have several labels."""
+    return {"problem_type": "multi_label_classification" if several else "single_label_classification"}
+
+
 def check_labels(labels: object) -> None:
     """Raise OptionError unless ``labels`` is a tuple of strings; empty is a model without a head."""
     if not isinstance(labels, tuple) or not all(isinstance(one, str) for one in labels):

@@ -253,6 +253,16 @@ def abbreviate_names(names: list[str]) -> str:
 _Match = tuple[Row, dict[int, _Part], Callable[[str], str]]
 
 
+def duplicate_error(name: str, first: str, second: str) -> CheckpointError:
+    """The error for two tensors in a file, by their names in it, that are both the tensor ``name``."""
+    return CheckpointError(
+        "the checkpoint holds a tensor twice",
+        expected=f"one tensor for {name}",
+        got=f"{first} and {second}",
+        do="remove one of them",
+    )
+
+
 def _group_by_row(
     sides: list[tuple[tuple[str, ...], Row]],
     named: Iterator[tuple[str, _Part]],
@@ -279,12 +289,7 @@ def _group_by_row(
         values = match.groupdict()
         parts = found.setdefault((number, values.get("n", ""), values.get("path", ""), values["kind"]), {})
         if part in parts:
-            raise CheckpointError(
-                "the checkpoint holds a tensor twice",
-                expected=f"one tensor for {name}",
-                got=f"{name_of(parts[part])} and {name_of(tensor)}",
-                do="remove one of them",
-            )
+            raise duplicate_error(name, name_of(parts[part]), name_of(tensor))
         parts[part] = tensor
     return [(sides[key[0]][1], parts, _make_name_filler(*key[1:])) for key, parts in found.items()], other
 

@@ -15,8 +15,7 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from regard.errors import CheckpointError
-from regard.models.weight_names import StoredTensor
+from regard.models.weight_names import StoredTensor, duplicate_error
 
 _PARALLEL = "module."
 _WRAPPERS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
@@ -34,12 +33,7 @@ def unwrap_names(stored: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
     unwrapped: dict[str, StoredTensor] = {}
     for name, tensor in named:
         if name in unwrapped:
-            raise CheckpointError(
-                "the checkpoint holds a tensor twice",
-                expected=f"one tensor for {name}",
-                got=f"{unwrapped[name].name} and {tensor.name}",
-                do="remove one of them",
-            )
+            raise duplicate_error(name, unwrapped[name].name, tensor.name)
         unwrapped[name] = tensor
     return unwrapped
 

@@ -10,6 +10,7 @@ Each may be gzipped. Texts are UTF-8 and kept as they are, line breaks included.
 
 from __future__ import annotations
 
+import codecs
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -36,9 +37,6 @@ _UNSUPPORTED_FORMATS = {
     (".zip", ".tar", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"): "unpack it, or compress a file with gzip instead",
 }
 """Unsupported formats, and what to do with each."""
-
-_MARK = b"\xef\xbb\xbf"
-"""The byte order mark of UTF-8."""
 
 
 @final
@@ -135,7 +133,7 @@ def _read_file(file: Path, *, in_folder: bool) -> DocumentOrSkipped:
         with open_decompressed(file) as stream:
             content = stream.read()
         check_signature(content[:SIGNATURE_BYTES], str(file), expected="plain text in UTF-8")
-        text = content.removeprefix(_MARK).decode("utf-8")
+        text = content.removeprefix(codecs.BOM_UTF8).decode("utf-8")
         problem = "a file contains zero bytes, and is no text" if "\0" in text else None
         problem = problem or (None if text.strip() else "the text is blank")
     except UnicodeDecodeError as error:
@@ -160,7 +158,7 @@ def _not_utf8_error(file: Path, content: bytes, start: int) -> DataError:
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         got, do = "a UTF-16 byte order mark", "convert it: iconv -f UTF-16 -t UTF-8"
     else:
-        start += len(_MARK) * content.startswith(_MARK)
+        start += len(codecs.BOM_UTF8) * content.startswith(codecs.BOM_UTF8)
         line = content.count(b"\n", 0, start) + 1
         got = f"byte 0x{content[start]:02x} in line {line:,}, byte {start + 1:,} of its text"
         do = "convert the file, for example with iconv -f LATIN1 -t UTF-8; if it is not text, choose another"

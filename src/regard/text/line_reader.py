@@ -6,6 +6,7 @@ with a problem is returned with its error, so the caller decides whether to stop
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import json
@@ -179,7 +180,7 @@ class LineReader:
                 return
             number += 1
             if number == 1:
-                raw = raw.removeprefix(b"\xef\xbb\xbf")
+                raw = raw.removeprefix(codecs.BOM_UTF8)
             name = f"line {number} of {self.name}"
             if len(raw) > MAX_LINE_BYTES:
                 yield Line(number, name, raw, problem=_too_long_error(name))

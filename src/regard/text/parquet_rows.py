@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from regard.errors import DataError, MissingPackageError
+from regard.errors import DataError, MissingPackageError, first_line
 from regard.text.line import MAX_LINE_BYTES
 from regard.text.table_rows import Row
 from regard.text.tokenizer import is_unicode
@@ -35,7 +35,7 @@ def read_parquet(path: Path, name: str) -> Iterator[Row]:
         raise DataError(
             f"{name} cannot be read to its end",
             expected="a complete Parquet file",
-            got=f"{str(error).splitlines()[0][:200]}, after row {number}",
+            got=f"{first_line(error, 200)}, after row {number}",
             do="copy or download the file again",
         ) from error
 

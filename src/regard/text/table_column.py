@@ -8,7 +8,7 @@ all day."          -> text 1: It rained,\nall day.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, final
 
 from regard.errors import DataError
@@ -92,6 +92,23 @@ def is_column(one: object) -> bool:
     if isinstance(one, str):
         return bool(one.strip())
     return isinstance(one, int) and not isinstance(one, bool) and one >= 1
+
+
+def are_two_columns(columns: object) -> bool:
+    """Whether a value names two different columns: a tuple of two names or numbers from 1."""
+    listed = columns if isinstance(columns, tuple) else ()
+    return len(listed) == 2 and listed[0] != listed[1] and all(map(is_column, listed))
+
+
+def describe_sides(sides: Mapping[str, int], first: Sequence[str], name: str, *, is_heading: bool, unit: str) -> str:
+    """Say from which columns the sides are read, by index, and what the first row is: a heading or a ``unit``."""
+    columns = [
+        f"{side} from column {place + 1}"
+        + (f" ({first[place].strip()[:30]!r})" if is_heading and place < len(first) else "")
+        for side, place in sides.items()
+    ]
+    row = "has the names of the columns" if is_heading else f"is {unit}"
+    return f"{name}: {', '.join(columns)}; the first row {row}"
 
 
 @final

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import codecs
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from regard.errors import DataError
+from regard.list_files import list_entries, why_no_file
 from regard.text.gzip_io import inner_suffix, open_decompressed
 from regard.text.line import MAX_LINE_BYTES
 
 _SUFFIXES = ("", ".txt", ".text")
 
 
-def is_text_name(file: Path) -> bool:
-    """Whether the name of a file is that of a text."""
-    return inner_suffix(file) in _SUFFIXES
+def list_texts(folder: Path) -> Iterator[tuple[Path, str | None]]:
+    """The entries of a folder and of its folders in order, each with the reason to skip it; None for a text."""
+    for entry in list_entries(folder):
+        if not entry.is_file():
+            yield entry, why_no_file(entry)
+        else:
+            yield entry, None if inner_suffix(entry) in _SUFFIXES else "a file is not named .txt"
 
 
 def read_text_file(file: Path) -> tuple[str, str | None]:
@@ -27,7 +34,7 @@ def read_text_file(file: Path) -> tuple[str, str | None]:
     if len(content) > MAX_LINE_BYTES:
         return "", f"a file has more than {MAX_LINE_BYTES:,} bytes"
     try:
-        text = content.removeprefix(b"\xef\xbb\xbf").decode("utf-8")
+        text = content.removeprefix(codecs.BOM_UTF8).decode("utf-8")
     except UnicodeDecodeError:
         return "", "a file is not UTF-8"
     return (text, None) if "\0" not in text else ("", "a file contains zero bytes, and is no text")

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import final, overload
 
 from regard.errors import DataError
-from regard.list_files import list_entries, why_no_file
 from regard.text.line import Line
 from regard.text.skip_counts import SkipCounts
-from regard.text.text_file import is_text_name, read_text_file
+from regard.text.text_file import list_texts, read_text_file
 from regard.text.tokenizer import is_unicode
 
 
@@ -23,13 +22,11 @@ class TextFolder(Sequence[Line]):
 
     def __init__(self, folder: Path) -> None:
         skips, files = SkipCounts(), list[Path]()
-        for entry in list_entries(folder):
-            if not entry.is_file():
-                skips.add(str(entry), why_no_file(entry))
-            elif not is_text_name(entry):
-                skips.add(str(entry), "a file is not named .txt")
-            else:
+        for entry, problem in list_texts(folder):
+            if problem is None:
                 files.append(entry)
+            else:
+                skips.add(str(entry), problem)
         if not files:
             raise DataError(
                 f"{folder} has no texts",

@@ -142,7 +142,7 @@ class Tokenizer:
             )
         self.limit, self.num_embeddings = limit, num_embeddings
         # Padding is hidden from all tokens, so any id that the model has is as good as one that it lacks.
-        self.pad_id = pad_id if self._is_embedded(pad_id) else 0
+        self.pad_id = pad_id if self._has_embedding(pad_id) else 0
         self._unknown_id = _find_unknown_id(backend)
         added = self._backend.get_added_tokens_decoder()
         self.skipped_ids = frozenset(number for number, token in added.items() if token.special)
@@ -201,7 +201,7 @@ class Tokenizer:
         """Id of the token that masks another one, [MASK] or <mask>; None if the tokenizer or the model has none."""
         name = self.token_roles.get("mask_token")
         found = None if name is None else self._backend.token_to_id(name)
-        return found if found is not None and self._is_embedded(found) else None
+        return found if found is not None and self._has_embedding(found) else None
 
     @property
     def frame(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -252,7 +252,7 @@ class Tokenizer:
                 self._to_tokenized_text(text, encoding, truncate) for text, encoding in zip(listed, plain, strict=True)
             )
         for index, text in enumerate(tokenized):
-            self._check_embedded(text.ids, index)
+            self._check_embeddings(text.ids, index)
         return tokenized
 
     def ids(self, texts: Sequence[str], *, truncate: bool = False) -> list[list[int]]:
@@ -268,7 +268,7 @@ class Tokenizer:
                 self._truncate(encoding, truncate)
                 found.append(self._backend.post_process(encoding).ids)
         for number, ids in enumerate(found, start=1):
-            self._check_embedded(ids, number)
+            self._check_embeddings(ids, number)
         return found
 
     def plain_ids(self, texts: Sequence[str]) -> list[list[int]]:
@@ -280,7 +280,7 @@ class Tokenizer:
         with explain_tokenizer_errors("encode a text"):
             found = [one.ids for one in self._backend.encode_batch_fast(list(texts), add_special_tokens=False)]
         for number, ids in enumerate(found, start=1):
-            self._check_embedded(ids, number)
+            self._check_embeddings(ids, number)
         return found
 
     def plain_spans(self, text: str) -> list[tuple[int, int]]:
@@ -342,14 +342,14 @@ class Tokenizer:
         """Return the contents of a ``tokenizer.json``, without padding and truncation settings."""
         return self._backend.to_str(pretty=True)
 
-    def _is_embedded(self, number: int) -> bool:
+    def _has_embedding(self, number: int) -> bool:
         return self.num_embeddings is None or number < self.num_embeddings
 
-    def _check_embedded(self, ids: Sequence[int], number: int) -> None:
+    def _check_embeddings(self, ids: Sequence[int], number: int) -> None:
         """Raise DataError if a token of text ``number`` has no vector in the model."""
         if self.num_embeddings is None or max(ids, default=0) < self.num_embeddings:
             return
-        missing = next(one for one in ids if not self._is_embedded(one))
+        missing = next(one for one in ids if not self._has_embedding(one))
         raise DataError(
             f"text {number} has a token that the model has no vector for",
             expected=f"token ids below {self.num_embeddings}, the vocabulary of the model",

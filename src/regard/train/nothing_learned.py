@@ -16,7 +16,7 @@ _FACTOR = 10
 """How much longer a run is advised that was bounded by its steps or epochs."""
 
 
-def find_nothing_learned(task: Task, progress: Progress) -> str | None:
+def why_nothing_learned(task: Task, progress: Progress) -> str | None:
     """Return why the run learned nothing, one clause; None if it learned something, or if that is unknown."""
     baseline = None if progress.kept is None else task.baseline()
     if baseline is None or progress.kept is None or progress.kept > baseline:

@@ -22,7 +22,7 @@ from regard.arguments import explain_arguments
 from regard.errors import OptionError, OutputError, OutputExistsError, check_flag, check_kind, short_repr, write_error
 from regard.models.checkpoint_writer import check_replaceable, to_folder_path
 from regard.train.allocator import keep_freed_memory, limit_kernel_cache
-from regard.train.nothing_learned import advise_longer_run, find_nothing_learned
+from regard.train.nothing_learned import advise_longer_run, why_nothing_learned
 from regard.train.progress import Progress
 from regard.train.reports import CombinedReport, FileReport, Report, TerminalReport
 from regard.train.run_folder import RunFolder
@@ -123,7 +123,7 @@ def run(
             progress = trainer.run()
         ended_by = trainer.ended_by()
         assert ended_by is not None  # an interruption raises
-        problem = find_nothing_learned(task, progress)
+        problem = why_nothing_learned(task, progress)
         if progress.kept is not None:
             report.say(f"{out}: {task.describe(progress.kept)}, after {_count(progress.step, 'step')}")
         if problem is not None:

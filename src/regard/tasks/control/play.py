@@ -45,14 +45,14 @@ def tokenizer_of(model: Gato, name: str) -> StepTokenizer:
             f"the model cannot play {short_repr(name)}: {error.what}",
             expected=error.expected,
             got=error.got,
-            do=f"play what it was trained on{_list_trained(model)}, or train a model on this environment: regard train "
-            f"gato --task {shlex.quote(name)} --out model/",
+            do=f"play what it was trained on{_describe_environments(model)}, or train a model on this environment: "
+            f"regard train gato --task {shlex.quote(name)} --out model/",
         ) from error
     finally:
         environment.close()
 
 
-def _list_trained(model: Gato) -> str:
+def _describe_environments(model: Gato) -> str:
     names = trained_environments(model)
     return f" ({', '.join(names)})" if names else ""
 

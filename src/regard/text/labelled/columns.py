@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias, final
 from regard.errors import DataError, OptionError, short_repr
 from regard.text.column_kinds import Column, ColumnKind, describe_columns, judge_columns
 from regard.text.lookahead import Lookahead
-from regard.text.table_column import TEXT_NAMES, find_column, find_name, find_text_name, is_column
+from regard.text.table_column import TEXT_NAMES, are_two_columns, describe_sides, find_column, find_name, find_text_name
 from regard.text.table_heading import has_heading
 from regard.text.table_rows import Row, read_ahead
 
@@ -24,9 +24,7 @@ _LABEL_KINDS = (ColumnKind.LABELS, ColumnKind.NUMBERS, ColumnKind.IDENTIFIERS)
 
 def check_columns(columns: object, names: tuple[str, str]) -> None:
     """Raise OptionError unless ``columns`` are None, or two different ones; ``names`` are their usual names."""
-    listed = columns if isinstance(columns, tuple) else ()
-    valid = len(listed) == 2 and listed[0] != listed[1] and all(map(is_column, listed))
-    if columns is not None and not valid:
+    if columns is not None and not are_two_columns(columns):
         first, second = names
         raise OptionError(
             f"wrong columns of {first} and {second}",
@@ -90,13 +88,8 @@ def _guess_columns(
 
 def describe_label_columns(found: LabelColumns, first: Sequence[str], name: str) -> str:
     """Say which columns are read, and what the first row is taken for."""
-    sides = [
-        f"{side} from column {place + 1}"
-        + (f" ({first[place].strip()[:30]!r})" if found.is_heading and place < len(first) else "")
-        for side, place in (("text", found.text), ("label", found.label))
-    ]
-    row = "has the names of the columns" if found.is_heading else "is a text"
-    return f"{name}: {', '.join(sides)}; the first row {row}"
+    sides = {"text": found.text, "label": found.label}
+    return describe_sides(sides, first, name, is_heading=found.is_heading, unit="a text")
 
 
 def _ambiguous_error(first: Sequence[str], judged: Sequence[Column], name: str) -> DataError:

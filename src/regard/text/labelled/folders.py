@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from regard.errors import DataError
-from regard.list_files import list_entries, list_folders, why_no_file
+from regard.list_files import list_folders
 from regard.text.labelled.labelled_text import LabelledOrSkipped, SkippedText, labels_of_cell, make_labelled
-from regard.text.text_file import is_text_name, read_text_file
+from regard.text.text_file import list_texts, read_text_file
 
 
 def read_folder(path: Path, *, split: bool) -> Iterator[LabelledOrSkipped]:
@@ -29,12 +29,9 @@ def read_folder(path: Path, *, split: bool) -> Iterator[LabelledOrSkipped]:
         )
     for folder in folders:
         labels = labels_of_cell(folder.name, split=split)
-        for file in list_entries(folder):
-            if not file.is_file():
-                yield SkippedText(str(file), why_no_file(file))
-                continue
-            if not is_text_name(file):
-                yield SkippedText(str(file), "a file is not named .txt")
+        for file, reason in list_texts(folder):
+            if reason is not None:
+                yield SkippedText(str(file), reason)
                 continue
             text, problem = read_text_file(file)
             made = make_labelled(text, labels, str(file), split=split)

@@ -6,6 +6,7 @@ is longer than the longest line of a text is skipped, so that memory is bounded.
 
 from __future__ import annotations
 
+import codecs
 import io
 import re
 import struct
@@ -26,8 +27,6 @@ from regard.text.pairs.po_entries import HEADER, QUOTED_STRING, PoEntries
 CATALOGUE_SUFFIXES = (".po", ".mo")
 _LANGUAGE_CODE = re.compile(r"([a-z]{2,3}([-_@][a-z0-9]+)*)(\.[\w-]+)?", re.IGNORECASE)
 _MAX_HEADER_BYTES = 2**20
-_MARK = b"\xef\xbb\xbf"
-"""The byte order mark of UTF-8, which some editors write."""
 TOO_LONG = f"longer than {MAX_LINE_BYTES:,} bytes"
 """State of an entry that is skipped unread."""
 
@@ -69,7 +68,7 @@ class CatalogueFile:
                 strings = file.strings()
                 return next((found[1][:_MAX_HEADER_BYTES] for found in strings if found and not found[0]), b"")
         with self._open() as stream:
-            found = HEADER.search(stream.read(_MAX_HEADER_BYTES).removeprefix(_MARK))
+            found = HEADER.search(stream.read(_MAX_HEADER_BYTES).removeprefix(codecs.BOM_UTF8))
         return b"" if found is None else b"".join(re.findall(QUOTED_STRING, found[2])).replace(rb"\n", b"\n")
 
     @contextmanager

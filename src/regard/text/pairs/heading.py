@@ -16,7 +16,7 @@ from regard.text.pairs.languages import (
     find_two_codes,
     has_language,
 )
-from regard.text.table_column import find_column
+from regard.text.table_column import describe_sides, find_column
 from regard.text.table_heading import has_heading
 
 PairColumns: TypeAlias = tuple[str | int, str | int]
@@ -158,13 +158,8 @@ def _count_from_1(places: tuple[int, int]) -> tuple[int, int]:
 
 def describe_heading(heading: Heading, first: Sequence[str], name: str) -> str:
     """Say which columns of a table are read, and what its first row is taken for."""
-    sides = [
-        f"{side} from column {number}"
-        + (f" ({first[number - 1].strip()[:30]!r})" if heading.is_heading and number <= len(first) else "")
-        for side, number in zip(("source", "target"), heading.columns, strict=True)
-    ]
-    row = "has the names of the columns" if heading.is_heading else "is a pair"
-    return f"{name}: {', '.join(sides)}; the first row {row}"
+    sides = {"source": heading.columns[0] - 1, "target": heading.columns[1] - 1}
+    return describe_sides(sides, first, name, is_heading=heading.is_heading, unit="a pair")
 
 
 def _no_language_error(table: _Table) -> DataError:

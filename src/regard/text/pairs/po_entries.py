@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import re
 from collections.abc import Iterator
@@ -47,7 +48,7 @@ class PoEntries:
         """Yield the lines, long ones in parts, and whether each is the beginning of a line."""
         begins = True
         while line := self._stream.readline(MAX_LINE_BYTES):
-            yield (line.removeprefix(b"\xef\xbb\xbf") if begins else line), begins
+            yield (line.removeprefix(codecs.BOM_UTF8) if begins else line), begins
             begins = line.endswith(b"\n")
 
     def _blank(

@@ -131,10 +131,11 @@ def _align(sources: Sequence[Cue], targets: Sequence[Cue]) -> Iterator[Group]:
 
 def _belongs(cue: Cue, others: Sequence[Cue]) -> bool:
     """Whether a cue shares half of the time of the shorter one with the last of the others, or the one before it."""
-    return any(2 * _shared(cue, one) >= max(1, min(cue.end - cue.start, one.end - one.start)) for one in others[-2:])
+    return any(2 * _overlap(cue, one) >= max(1, min(cue.end - cue.start, one.end - one.start)) for one in others[-2:])
 
 
-def _shared(cue: Cue, other: Cue) -> int:
+def _overlap(cue: Cue, other: Cue) -> int:
+    """Milliseconds in which both cues are shown; below 0 if there is a pause between them."""
     return min(cue.end, other.end) - max(cue.start, other.start)
 
 

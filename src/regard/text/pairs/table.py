@@ -11,7 +11,7 @@ from regard.text.line_reader import LineReader
 from regard.text.lookahead import Lookahead
 from regard.text.pairs.heading import Heading, PairColumns, describe_heading, read_heading
 from regard.text.pairs.pair import PairOrSkipped, SkippedPair, make_pair
-from regard.text.table_column import is_column
+from regard.text.table_column import are_two_columns
 from regard.text.table_rows import Row, read_ahead
 
 
@@ -54,9 +54,7 @@ def read_table(
 
 def check_pair_columns(columns: object) -> None:
     """Raise OptionError unless ``columns`` are None, or two different names or numbers from 1."""
-    listed = columns if isinstance(columns, tuple) else ()
-    valid = len(listed) == 2 and listed[0] != listed[1] and all(map(is_column, listed))
-    if columns is not None and not valid:
+    if columns is not None and not are_two_columns(columns):
         raise OptionError(
             "columns must be two different names, or two different numbers, counted from 1",
             expected="for example 1,2, or 2,1 for the other direction",

@@ -17,13 +17,13 @@ from typing import final
 from xml.parsers import expat
 
 from regard.text.line import MAX_LINE_BYTES
+from regard.text.tokenizer import is_unicode
 
 _CHUNK = 2**16
 _CODE_ELEMENTS = frozenset(("bpt", "ept", "it", "ph", "ut", "sub"))
 _MARKS = re.compile(r"<!--|-->|<!\[CDATA\[|\]\]>|<(?:[\w.-]+:)?tu(?=[\s>/])|</(?:[\w.-]+:)?(?:tu|tmx)\s*>")
 _MAX_MARK = 256
 """Characters of the longest mark, with its prefix."""
-_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 _BYTE_ORDER_MARKS = {
     codecs.BOM_UTF8: "utf-8",
     codecs.BOM_UTF16_LE: "utf-16-le",
@@ -85,7 +85,7 @@ class TmxScanner:
     def _read_unit(self, piece: str | UnitProblem) -> Unit:
         if isinstance(piece, UnitProblem):
             return Unit(problem=piece.value)
-        if (self._errors == "replace" and "\ufffd" in piece) or _HALF_CHARACTER.search(piece):
+        if (self._errors == "replace" and "\ufffd" in piece) or not is_unicode(piece):
             return Unit(problem=UnitProblem.ENCODING.value)
         return parse_unit(piece)
 
@@ -198,11 +198,7 @@ def parse_unit(text: str) -> Unit:
 
 def _find_encoding(start: bytes) -> tuple[str, int]:
     """The encoding by the byte order mark, the zero bytes of UTF-16 or the XML declaration, and the mark's length."""
-    for mark, name in (
-        (codecs.BOM_UTF8, "utf-8"),
-        (codecs.BOM_UTF16_LE, "utf-16-le"),
-        (codecs.BOM_UTF16_BE, "utf-16-be"),
-    ):
+    for mark, name in _BYTE_ORDER_MARKS.items():
         if start.startswith(mark):
             return name, len(mark)
     if start.startswith((b"<\0", b"\0<")):
