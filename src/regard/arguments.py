@@ -9,11 +9,13 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
 from difflib import get_close_matches
 from functools import wraps
 from typing import Any, NamedTuple, TypeVar, cast, final
 
 from regard.errors import ArgumentError, short_repr
+from regard.fields import describe_arguments
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -120,8 +122,16 @@ EXAMPLES: Mapping[str, str] = {
 
 
 def explain_arguments(decorated: Decorated) -> Decorated:
-    """Make a function, or a class's ``__init__`` and ``forward``, raise ArgumentError for arguments that do not fit."""
+    """Make a function, or a class's ``__init__`` and ``forward``, raise ArgumentError for arguments that do not fit.
+
+    The declared fields of a dataclass become the arguments in its docstring.
+    """
     if isinstance(decorated, type):
+        described = describe_arguments(decorated) if is_dataclass(decorated) else ""
+        if described:
+            decorated.__doc__ = (
+                f"{(decorated.__doc__ or '').rstrip()}\n\n    " + described.replace("\n", "\n    ") + "\n    "
+            )
         for name in {"__init__", "forward"} & set(vars(decorated)):
             setattr(decorated, name, explain_arguments(vars(decorated)[name]))
         return decorated

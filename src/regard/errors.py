@@ -248,6 +248,17 @@ def check_number(
         )
 
 
+def check_dropout(dropout: object) -> None:
+    """Raise OptionError unless 0 <= dropout < 1."""
+    if not is_number(dropout) or not 0.0 <= float(dropout) < 1.0:
+        raise OptionError(
+            "dropout is a probability",
+            expected="0 <= dropout < 1",
+            got=short_repr(dropout),
+            do=number_advice(dropout, "0.1 is the usual value"),
+        )
+
+
 def check_kind(name: str, value: object, kind: type | tuple[type, ...], *, do: str) -> None:
     """Raise OptionError, which says what to ``do``, unless ``value`` is an instance of ``kind``."""
     if not isinstance(value, kind):

@@ -17,6 +17,7 @@ from regard.errors import (
     OptionError,
     ShapeError,
     check_count,
+    check_dropout,
     first_line,
     is_number,
     number_advice,
@@ -97,17 +98,6 @@ def _repr_with_type(thing: object) -> str:
     """Format a value, followed by its type if the repr does not contain it."""
     text = short_repr(thing)
     return text if type(thing).__name__ in text or callable(thing) else f"{text}, a {type(thing).__name__}"
-
-
-def check_dropout(dropout: object) -> None:
-    """Raise OptionError unless 0 <= dropout < 1."""
-    if not is_number(dropout) or not 0.0 <= float(dropout) < 1.0:
-        raise OptionError(
-            "dropout is a probability",
-            expected="0 <= dropout < 1",
-            got=short_repr(dropout),
-            do=number_advice(dropout, "0.1 is the usual value"),
-        )
 
 
 def check_scale(scale: object) -> None:

@@ -20,7 +20,7 @@ IMPORT_ORDER = (
     "errors",
     "escape_text",
     "format_share",
-    "short_fields",
+    "fields",
     "atomic_write",
     "list_files",
     "arguments",

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.arguments import explain_arguments
-from regard.short_fields import repr_of_fields
+from regard.fields import repr_of_fields
 
 
 @final

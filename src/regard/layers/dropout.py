@@ -12,8 +12,9 @@ from typing import final
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
+from regard.errors import check_dropout
 from regard.kernels.operators.dropout_op import drop
-from regard.validation import check_dropout, check_tokens
+from regard.validation import check_tokens
 
 
 @final

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments, unknown_argument_error
 from regard.contract import Frame
-from regard.errors import LARGEST_SIZE, check_count, check_flag, check_size, check_weights
+from regard.errors import LARGEST_SIZE, check_count, check_dropout, check_flag, check_size, check_weights
 from regard.kernels.autocast import to_autocast_dtype
 from regard.kernels.request import Bias
 from regard.kernels.token_projection import TokenProjection
@@ -42,7 +42,7 @@ from regard.mechanisms.key_value_cache import KeyValueCache
 from regard.mechanisms.state import State, wrong_state_error
 from regard.positions.base import PairBias, Rotation
 from regard.tensors import is_traced
-from regard.validation import check_dropout, check_mask
+from regard.validation import check_mask
 
 
 @final

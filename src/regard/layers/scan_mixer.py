@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from regard.arguments import explain_arguments
 from regard.contract import Frame
 from regard.errors import RefusedError, ShapeError
+from regard.fields import repr_of_fields
 from regard.kernels.operators.activation_op import activate
 from regard.layers.short_convolution import ShortConvolution
 from regard.masks.base import Mask
@@ -29,7 +30,6 @@ from regard.mechanisms.key_value_cache import take_rows
 from regard.mechanisms.linear_state import LinearState
 from regard.mechanisms.scan_mechanism import ScanMechanism
 from regard.mechanisms.state import State, wrong_state_error
-from regard.short_fields import repr_of_fields
 from regard.validation import check_mask, check_tokens
 
 

@@ -14,7 +14,8 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from regard.validation import check_dropout, check_tokens
+from regard.errors import check_dropout
+from regard.validation import check_tokens
 
 
 @final

@@ -21,8 +21,8 @@ from torch import Tensor
 from regard.arguments import explain_arguments
 from regard.contract import Frame
 from regard.errors import OptionError, short_repr
+from regard.fields import repr_of_fields
 from regard.masks.tile_rows import WORD_BITS, TileRows
-from regard.short_fields import repr_of_fields
 
 if TYPE_CHECKING:
     from regard.masks.base import Mask, Rule

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments, unknown_argument_error
 from regard.contract import Frame, Observation
-from regard.errors import RefusedError, ShapeError, check_size
+from regard.errors import RefusedError, ShapeError, check_dropout, check_size
 from regard.kernels.operators.kernel_arguments import KernelArguments
 from regard.kernels.reference import attention as reference_attention
 from regard.kernels.reference import observe as reference_observe
@@ -41,7 +41,7 @@ from regard.mechanisms.ragged_pages import RaggedPages
 from regard.mechanisms.state import State, wrong_state_error
 from regard.mechanisms.steps import Steps
 from regard.mechanisms.weights import observe_by_weights, weights_by_gradient
-from regard.validation import check_dropout, check_tokens, check_top, make_request, query_rows
+from regard.validation import check_tokens, check_top, make_request, query_rows
 
 _LENGTHS_OF_MASKS = (2, 2**10, 2**20)
 """Numbers of keys for which it is asked whether a mask is refused, until one is enough for the mask."""

@@ -25,9 +25,9 @@ from torch import Tensor
 
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, ShapeError, short_repr
+from regard.fields import repr_of_fields
 from regard.huge_pages import new_empty
 from regard.mechanisms.state import State
-from regard.short_fields import repr_of_fields
 from regard.validation import check_tokens
 
 

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from regard.arguments import explain_arguments
 from regard.errors import DtypeError, ShapeError
+from regard.fields import repr_of_fields
 from regard.kernels.request import Request
 from regard.kernels.results import accumulation_dtype
 from regard.mechanisms.key_value_cache import take_rows
 from regard.mechanisms.state import State
-from regard.short_fields import repr_of_fields
 
 
 @final

@@ -42,13 +42,13 @@ from regard.errors import (
     short_repr,
 )
 from regard.exact_attention import attention
+from regard.fields import repr_of_fields
 from regard.kernels.implementations.paged import PagedRequest, gather_sequence
 from regard.kernels.operators.paged_attention_op import PagedKeysValues
 from regard.kernels.select import impl_names, select
 from regard.masks.base import Mask
 from regard.mechanisms.page_pool import Page, PagePool
 from regard.mechanisms.state import State
-from regard.short_fields import repr_of_fields
 from regard.tensors import check_tensor, is_dense
 from regard.validation import check_mask, check_scale, check_sinks, check_softcap
 

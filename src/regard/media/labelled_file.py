@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from regard.arguments import explain_arguments
-from regard.short_fields import repr_of_fields
+from regard.fields import repr_of_fields
 
 
 @runtime_checkable

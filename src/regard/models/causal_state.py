@@ -11,11 +11,11 @@ from torch import Tensor
 
 from regard import masks
 from regard.arguments import explain_arguments
+from regard.fields import repr_of_fields
 from regard.layers import DecoderCache
 from regard.masks import Mask
 from regard.mechanisms.key_value_cache import take_rows
 from regard.models.base import Decoder
-from regard.short_fields import repr_of_fields
 
 
 @final

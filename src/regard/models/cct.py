@@ -27,6 +27,7 @@ from regard.errors import (
     RefusedError,
     check_choice,
     check_count,
+    check_dropout,
     check_flag,
     check_kind,
     check_number,
@@ -47,7 +48,7 @@ from regard.models.layer_mechanism import options_at_depth, share_projections
 from regard.models.weight_names import WeightNames, same_names
 from regard.positions import LearnedGrid, Sinusoidal
 from regard.positions.learned_grid import init_truncated_normal
-from regard.validation import check_dropout, check_mask
+from regard.validation import check_mask
 
 MODEL_TYPE = "regard-cct"
 """The ``model_type`` of its folders, which only regard reads."""

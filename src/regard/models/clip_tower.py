@@ -15,12 +15,11 @@ from typing import Any
 
 from torch import nn
 
-from regard.errors import OptionError, check_choice, check_count, check_number, check_size, check_weights
+from regard.errors import OptionError, check_choice, check_count, check_dropout, check_number, check_size, check_weights
 from regard.layers import EncoderBlock, FeedForward, MultiHeadAttention, encoder_block
 from regard.models.activation_names import ACTIVATIONS, activation_to_hugging_face
 from regard.models.config_file import MAX_LAYERS, ConfigFile
 from regard.models.weight_names import Row
-from regard.validation import check_dropout
 
 LAYER_ROWS = (
     Row("encoder.layers.{n}.layer_norm1", "layers.{n}.attention_residual.norm"),

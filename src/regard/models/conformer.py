@@ -27,6 +27,7 @@ from regard.errors import (
     OptionError,
     check_choice,
     check_count,
+    check_dropout,
     check_flag,
     check_kind,
     check_number,
@@ -43,7 +44,6 @@ from regard.models.label_names import check_labels, label_fields, read_labels
 from regard.models.layer_mechanism import options_at_depth, share_projections
 from regard.models.weight_names import WeightNames, same_names
 from regard.positions import RelativeSinusoidal, Rotary
-from regard.validation import check_dropout
 
 HEADS = ("classification", "ctc")
 """What a head computes logits of: a sound, or each token for connectionist temporal classification."""

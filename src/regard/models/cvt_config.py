@@ -11,6 +11,7 @@ from regard.errors import (
     CheckpointError,
     OptionError,
     check_count,
+    check_dropout,
     check_flag,
     check_kind,
     check_number,
@@ -21,7 +22,6 @@ from regard.errors import (
 from regard.layers.patch_embedding import check_side_pair
 from regard.models.config_file import MAX_LAYERS, ConfigFile
 from regard.models.label_names import check_labels, label_fields
-from regard.validation import check_dropout
 
 _MAX_STAGES = 16
 _SIZES = {

@@ -23,7 +23,7 @@ from regard.control.spaces import PATCH
 from regard.control.step_tokenizer import ACTION_POSITION
 from regard.control.token_sequence import TokenSequence
 from regard.errors import OptionError, ShapeError, check_kind, short_repr
-from regard.short_fields import repr_of_fields
+from regard.fields import repr_of_fields
 
 
 @final

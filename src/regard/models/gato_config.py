@@ -8,9 +8,8 @@ from typing import Any, final
 from regard.arguments import explain_arguments
 from regard.control.spaces import PATCH
 from regard.control.token_ranges import TokenRanges
-from regard.errors import OptionError, check_count, check_number, check_size, check_weights
+from regard.errors import OptionError, check_count, check_dropout, check_number, check_size, check_weights
 from regard.models.config_file import MAX_LAYERS, ConfigFile
-from regard.validation import check_dropout
 
 MODEL_TYPE = "regard-gato"
 

@@ -26,6 +26,7 @@ from regard.errors import (
     ShapeError,
     check_choice,
     check_count,
+    check_dropout,
     check_flag,
     check_number,
     check_size,
@@ -44,7 +45,6 @@ from regard.models.special_ids import check_special_ids, join_end_ids, read_end_
 from regard.models.weight_names import Row, WeightNames
 from regard.positions import Learned
 from regard.tensors import least_and_greatest
-from regard.validation import check_dropout
 
 ROWS = (
     Row("wte", "token_embedding"),

@@ -17,6 +17,7 @@ from regard.errors import (
     OptionError,
     check_choice,
     check_count,
+    check_dropout,
     check_flag,
     check_kind,
     check_number,
@@ -31,7 +32,6 @@ from regard.models.llama_types import FULL, MODEL_TYPES, PLAIN, WINDOW, ModelTyp
 from regard.models.rotary_config import RotaryConfig
 from regard.models.special_ids import check_special_ids, join_end_ids, read_end_ids, read_special_id
 from regard.positions import DynamicScaling
-from regard.validation import check_dropout
 
 _GATES = {"silu": "swiglu", "gelu_tanh": "geglu_tanh", "gelu": "geglu", "relu": "reglu"}
 """Gated feed-forward layers, by the activation of the gate."""

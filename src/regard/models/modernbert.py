@@ -27,6 +27,7 @@ from regard.errors import (
     OptionError,
     check_choice,
     check_count,
+    check_dropout,
     check_flag,
     check_kind,
     check_number,
@@ -43,7 +44,7 @@ from regard.models.rotary_config import RotaryConfig
 from regard.models.weight_names import Row, WeightNames
 from regard.positions import DynamicScaling, Rotary
 from regard.positions.learned_grid import init_truncated_normal
-from regard.validation import check_dropout, check_mask
+from regard.validation import check_mask
 
 _GATES = {"gelu": "geglu", "gelu_pytorch_tanh": "geglu_tanh", "silu": "swiglu", "relu": "reglu"}
 """Gated feed-forward layers, by Hugging Face's name of the activation of the gate."""

@@ -20,6 +20,7 @@ from regard.errors import (
     RegardError,
     check_choice,
     check_count,
+    check_dropout,
     check_flag,
     check_kind,
     check_number,
@@ -55,7 +56,6 @@ from regard.models.perceiver_outputs import (
     TextOutput,
     VideoOutput,
 )
-from regard.validation import check_dropout
 
 MODEL_TYPE, OWN_MODEL_TYPE = "perceiver", "regard-perceiver"
 _INPUTS: Mapping[str, type[PerceiverInput]] = {

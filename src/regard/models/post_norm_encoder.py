@@ -25,6 +25,7 @@ from regard.errors import (
     OptionError,
     check_choice,
     check_count,
+    check_dropout,
     check_flag,
     check_number,
     check_size,
@@ -38,7 +39,6 @@ from regard.models.initial_weights import init_from_normal
 from regard.models.masked_language_head import MaskedLanguageHead
 from regard.models.masked_language_model import MaskedLanguageModel, tied_head_weights
 from regard.models.weight_names import Row, WeightNames
-from regard.validation import check_dropout
 
 _ROWS = (
     Row("embeddings.word_embeddings", "token_embedding"),

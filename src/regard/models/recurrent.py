@@ -30,6 +30,7 @@ from regard.errors import (
     ShapeError,
     check_choice,
     check_count,
+    check_dropout,
     check_flag,
     check_size,
 )
@@ -53,7 +54,7 @@ from regard.models.token_model import TokenConfig, TokenModel
 from regard.models.weight_names import same_names
 from regard.recording import record
 from regard.tensors import check_tensor
-from regard.validation import check_dropout, check_mask
+from regard.validation import check_mask
 
 ATTENTIONS = ("additive", "luong_dot", "luong_general", "luong_concat", "local_p", "none")
 """The decoder's attention: Bahdanau's, one of Luong's, or none."""

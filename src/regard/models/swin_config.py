@@ -11,6 +11,7 @@ from regard.errors import (
     OptionError,
     check_choice,
     check_count,
+    check_dropout,
     check_flag,
     check_kind,
     check_number,
@@ -20,7 +21,6 @@ from regard.errors import (
 from regard.models.activation_names import ACTIVATIONS, activation_to_hugging_face
 from regard.models.config_file import MAX_LAYERS, ConfigFile
 from regard.models.label_names import check_labels, label_fields
-from regard.validation import check_dropout
 
 _MAX_STAGES = 16
 

@@ -20,6 +20,7 @@ from regard.errors import (
     OptionError,
     check_choice,
     check_count,
+    check_dropout,
     check_flag,
     check_number,
     check_size,
@@ -29,7 +30,6 @@ from regard.models.activation_names import ACTIVATIONS, activation_to_hugging_fa
 from regard.models.config_file import MAX_LAYERS, ConfigFile
 from regard.models.special_ids import check_special_ids, join_end_ids, read_end_ids
 from regard.positions import T5Buckets
-from regard.validation import check_dropout
 
 _GATED = {"gated-gelu": "geglu_tanh", "gated-silu": "swiglu", "gated-relu": "reglu"}
 _ACTIVATIONS = _GATED | {"gated-gelu_new": "geglu_tanh", "gated-gelu_pytorch_tanh": "geglu_tanh"} | ACTIVATIONS

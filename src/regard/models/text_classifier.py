@@ -30,6 +30,7 @@ from regard.errors import (
     RefusedError,
     check_choice,
     check_count,
+    check_dropout,
     check_flag,
     check_kind,
     short_repr,
@@ -51,7 +52,6 @@ from regard.models.roberta import ROBERTA_TYPES, Roberta, RobertaConfig
 from regard.models.transformer_encoder import TransformerEncoder, TransformerEncoderConfig
 from regard.models.weight_names import WeightNames, same_names
 from regard.text.pooling import MODES, Pooling
-from regard.validation import check_dropout
 
 WEIGHT_NAMES = WeightNames(same_names("encoder.{path}", "head"))
 """The names of the weights, the same in a file and in the model."""

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from regard import masks
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, RefusedError, check_choice, check_count, check_number, check_size, short_repr
+from regard.fields import repr_of_fields
 from regard.layers import DecoderBlock, DecoderCache, Dropout, decoder_block, encoder_block
 from regard.layers.projection import linear_activation
 from regard.masks import Mask
@@ -35,7 +36,6 @@ from regard.models.named_positions import HEAD_POSITIONS, POSITIONS, make_absolu
 from regard.models.token_model import TokenConfig, TokenModel
 from regard.models.weight_names import same_names
 from regard.recording import record
-from regard.short_fields import repr_of_fields
 from regard.tensors import check_tensor
 
 

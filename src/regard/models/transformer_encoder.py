@@ -25,6 +25,7 @@ from regard.errors import (
     ShapeError,
     check_choice,
     check_count,
+    check_dropout,
     check_flag,
     check_kind,
     check_number,
@@ -42,7 +43,6 @@ from regard.models.layer_mechanism import count_score_parts, options_at_depth, s
 from regard.models.named_positions import POSITIONS, make_absolute_position, make_head_position
 from regard.models.weight_names import WeightNames, same_names
 from regard.text.subword_training import PAD_ID
-from regard.validation import check_dropout
 
 WEIGHT_NAMES = WeightNames(same_names("token_embedding", "positions", "layers.{n}.{path}", "norm"))
 """The names of the weights, the same in a file and in the model."""

@@ -25,6 +25,7 @@ from regard.errors import (
     OptionError,
     check_choice,
     check_count,
+    check_dropout,
     check_flag,
     check_kind,
     check_number,
@@ -43,7 +44,7 @@ from regard.models.layer_mechanism import options_at_depth, share_projections
 from regard.models.weight_names import Row
 from regard.positions import LearnedGrid
 from regard.positions.learned_grid import init_truncated_normal
-from regard.validation import check_dropout, check_mask
+from regard.validation import check_mask
 
 ROWS = (
     Row("embeddings.cls_token", "class_token", tensors=True),

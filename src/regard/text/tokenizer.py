@@ -23,8 +23,8 @@ from torch import Tensor
 
 from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, DataError, OptionError, check_flag, short_repr
+from regard.fields import repr_of_fields
 from regard.masks import Mask, padding
-from regard.short_fields import repr_of_fields
 from regard.text.byte_fallback import ByteFallback
 from regard.text.tokenizer_errors import explain_tokenizer_errors, is_panic, probe_tokenizer
 

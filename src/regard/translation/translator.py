@@ -23,10 +23,10 @@ from torch import Tensor
 
 from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, DataError, OptionError, RefusedError, check_count, check_kind, short_repr
+from regard.fields import repr_of_fields
 from regard.models import EncoderDecoder
 from regard.models.load_kind import load_translator
 from regard.search import Beam, Hypothesis, Search
-from regard.short_fields import repr_of_fields
 from regard.text.alignments import Alignment, expand_links, links, word_weights
 from regard.text.placeholders import UNPROTECTED, ProtectedPair, ProtectedText, protect
 from regard.text.sentence_tokenizer import SentenceTokenizer

@@ -19,7 +19,7 @@ from jaxtyping import Float32, UInt8
 
 from regard.arguments import explain_arguments
 from regard.errors import DataError, ShapeError
-from regard.short_fields import repr_of_fields
+from regard.fields import repr_of_fields
 
 
 @final

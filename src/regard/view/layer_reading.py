@@ -27,10 +27,10 @@ from regard import masks
 from regard.arguments import explain_arguments
 from regard.contract import Frame
 from regard.errors import ShapeError
+from regard.fields import repr_of_fields
 from regard.mechanisms.steps import Gaussian, Steps
 from regard.positions.base import distances
 from regard.positions.shaw import score_distances
-from regard.short_fields import repr_of_fields
 from regard.view.attention_layer import AttentionLayer, check_finite
 from regard.view.pack import round_to_fixed
 

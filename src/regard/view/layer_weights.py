@@ -11,7 +11,7 @@ from jaxtyping import Float32, Float64
 
 from regard.arguments import explain_arguments
 from regard.errors import check_choice
-from regard.short_fields import repr_of_fields
+from regard.fields import repr_of_fields
 from regard.view.attention_layer import AttentionLayer, check_finite
 from regard.view.pack import round_to_fixed
 

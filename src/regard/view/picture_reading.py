@@ -16,9 +16,9 @@ from jaxtyping import Float64, Int, UInt8
 
 from regard.arguments import explain_arguments
 from regard.errors import ShapeError
+from regard.fields import repr_of_fields
 from regard.layers.window_partition import WindowPartition
 from regard.models.image_encoder import TokenGrid
-from regard.short_fields import repr_of_fields
 from regard.view.attention_layer import AttentionLayer
 
 Cell: TypeAlias = tuple[int | float, int | float]

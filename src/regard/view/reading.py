@@ -15,7 +15,7 @@ from jaxtyping import Float32
 from regard.arguments import explain_arguments
 from regard.classification.classifier import THRESHOLD
 from regard.errors import DataError, ShapeError
-from regard.short_fields import repr_of_fields
+from regard.fields import repr_of_fields
 from regard.view.attention_layer import AttentionLayer
 from regard.view.shared_spans import name_in_shared_span
 

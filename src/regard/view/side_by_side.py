@@ -14,7 +14,7 @@ from jaxtyping import Float32
 
 from regard.arguments import explain_arguments
 from regard.comparison import ComparisonSummary, MechanismChoice
-from regard.short_fields import repr_of_fields
+from regard.fields import repr_of_fields
 from regard.view.layer_weights import LayerWeights
 from regard.view.reading import Reading
 

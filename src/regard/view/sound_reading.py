@@ -14,7 +14,7 @@ from jaxtyping import Float32
 from regard.arguments import explain_arguments
 from regard.audio import AudioProcessor
 from regard.errors import ShapeError
-from regard.short_fields import repr_of_fields
+from regard.fields import repr_of_fields
 from regard.view.attention_layer import AttentionLayer
 
 

@@ -19,10 +19,10 @@ from jaxtyping import Bool, Float32, Float64
 
 from regard import masks
 from regard.arguments import explain_arguments
+from regard.fields import repr_of_fields
 from regard.layers.window_partition import WindowPartition
 from regard.mechanisms.steps import Steps
 from regard.positions.relative_2d import spread_over_pairs
-from regard.short_fields import repr_of_fields
 from regard.view.attention_layer import AttentionLayer, check_finite
 from regard.view.pack import round_to_fixed
 

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from jaxtyping import Bool, Float32, Int
 
-from regard.short_fields import repr_of_fields
+from regard.fields import repr_of_fields
 from regard.view.reading import Reading
 from regard.view.shares import shares_by_head
 from regard.view.usual_weights import UsualWeights

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, final
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from regard.fields import repr_of_fields
 from regard.models.visible_tokens import find_visible_tokens
-from regard.short_fields import repr_of_fields
 
 
 @final

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, final
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.fields import repr_of_fields
 from regard.models.perceiver_blocks import BlockOptions
 from regard.models.perceiver_inputs import InputLayer, InputTokens
-from regard.short_fields import repr_of_fields
 
 
 @final

@@ -1,0 +1,208 @@
+"""Fields of dataclasses, each declared once: its help, its range, and its name in a published config.json.
+
+    width: int = field(default=768, metadata=size("size of hidden states", stored="hidden_size"))
+
+What is declared is the metadata of an ordinary dataclass field, so type checkers see plain dataclasses, and name, type
+and default are those of the field. From them follow the check (``check_fields``, which ``__post_init__`` calls), the
+arguments in the docstring (``describe_arguments``, which ``explain_arguments`` adds), a table for the documentation
+(``format_table``), and the fields of a config.json (``models.config_file``). A subclass that gives a field another
+default keeps its declaration. ``declared_fields`` is for whatever else follows from them.
+"""
+
+from __future__ import annotations
+
+import textwrap
+import types
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cache
+from typing import Any, NamedTuple, TypedDict, Union, Unpack, final, get_args, get_origin, get_type_hints
+
+from regard.errors import (
+    LARGEST_COUNT,
+    LARGEST_SIZE,
+    check_choice,
+    check_count,
+    check_dropout,
+    check_flag,
+    check_kind,
+    check_number,
+    short_repr,
+)
+
+
+@final
+class Facts(TypedDict, total=False):
+    """What is declared of a field beside its help. The range is that of each number, if the field is a tuple.
+
+    least, above, most      the range of a number
+    below                   the name of the field that a number is less than: an index of a vocabulary
+    is_probability          whether a number is a probability below 1
+    choices, noun           valid strings, and what a message calls them; without ``noun`` by the name of the field
+    example                 what to do about a value of the wrong class; classes and mappings are checked if it is there
+    check                   a function of name and value that checks in place of the type and the range
+    stored                  the name in a published config.json
+    stored_names            the strings there, and ours; the first of several for one of ours is written
+    required                whether a config.json must have the field
+    absent                  the value in place of a field that a config.json lacks, if that is not the default
+    read, write             functions that read it from ``(ConfigFile, stored)`` and write it, if it has another form
+    """
+
+    least: float
+    above: float
+    most: float
+    below: str
+    is_probability: bool
+    choices: Collection[str]
+    noun: str
+    example: str
+    check: Callable[[str, Any], None]
+    stored: str
+    stored_names: Mapping[str, str]
+    required: bool
+    absent: Any
+    read: Callable[[Any, str], Any]
+    write: Callable[[Any], Any]
+
+
+def declare(text: str, **facts: Unpack[Facts]) -> dict[str, Any]:
+    """Build the metadata of a field from its help, a phrase without a full stop, and its facts."""
+    return {"help": text, **facts}
+
+
+def size(text: str, **facts: Unpack[Facts]) -> dict[str, Any]:
+    """Build the metadata of an integer, or a tuple of them, from 1 to ``LARGEST_SIZE``."""
+    return {"help": text, "least": 1, "most": LARGEST_SIZE, **facts}
+
+
+def probability(text: str, **facts: Unpack[Facts]) -> dict[str, Any]:
+    """Build the metadata of a probability of 0 or more and below 1, such as a dropout."""
+    return {"help": text, "is_probability": True, **facts}
+
+
+@final
+class DeclaredField(NamedTuple):
+    """A field with its declaration.
+
+    ``kind`` is its type without None, ``is_optional`` whether None is valid, and ``facts`` the metadata.
+    """
+
+    name: str
+    kind: Any
+    is_optional: bool
+    default: Any
+    facts: Mapping[str, Any]
+
+
+def declared_fields(kind: Any) -> tuple[DeclaredField, ...]:
+    """The fields of the dataclass ``kind`` that are declared, in their order, with those that it inherits."""
+    return _find_declared_fields(kind)
+
+
+@cache
+def _find_declared_fields(kind: Any) -> tuple[DeclaredField, ...]:
+    types_by_name = get_type_hints(kind)
+    found = []
+    for one in fields(kind):
+        facts = _inherited_metadata(kind, one.name)
+        if "help" in facts:
+            members = get_args(types_by_name[one.name])
+            is_union = get_origin(types_by_name[one.name]) in (types.UnionType, Union)
+            plain = [member for member in members if member is not type(None)] if is_union else []
+            found.append(
+                DeclaredField(
+                    one.name,
+                    plain[0] if len(plain) == 1 else types_by_name[one.name],
+                    is_union and len(plain) < len(members),
+                    _default(one),
+                    facts,
+                )
+            )
+    return tuple(found)
+
+
+def check_fields(value: Any) -> None:
+    """Check the declared fields of a dataclass by their types and ranges, in their order. Raises OptionError."""
+    for one in declared_fields(type(value)):
+        part = getattr(value, one.name)
+        if part is None and one.is_optional:
+            continue
+        if "check" in one.facts:
+            one.facts["check"](one.name, part)
+        elif get_origin(one.kind) is tuple:
+            check_kind(one.name, part, tuple, do=one.facts.get("example", f"for example {one.name}=(2, 2)"))
+            for member in part:
+                if member is not None or type(None) not in get_args(get_args(one.kind)[0]):
+                    _check_value(one, value, f"number in {one.name}", member, _member_kind(one.kind))
+        else:
+            _check_value(one, value, one.name, part, one.kind)
+
+
+def _check_value(one: DeclaredField, owner: Any, name: str, value: Any, kind: Any) -> None:
+    """Raise OptionError unless ``value``, which messages call ``name``, is of this kind and in the declared range."""
+    facts = one.facts
+    if "choices" in facts:
+        check_choice(facts.get("noun", name), value, facts["choices"])
+    elif kind is bool:
+        check_flag(name, value)
+    elif facts.get("is_probability"):
+        check_dropout(value)
+    elif kind is int:
+        most = getattr(owner, facts["below"]) - 1 if "below" in facts else facts.get("most", LARGEST_COUNT)
+        check_count(name, value, least=facts.get("least", 0), most=most)
+    elif kind is float:
+        check_number(name, value, **{bound: facts[bound] for bound in ("least", "above", "most") if bound in facts})
+    elif "example" in facts:
+        check_kind(name, value, get_origin(kind) or kind, do=facts["example"])
+
+
+def describe_arguments(kind: type[Any]) -> str:
+    """The lines of a docstring that say what the declared fields of a dataclass are; "" if there are none."""
+    lines = []
+    for one in fields(kind):
+        facts = _inherited_metadata(kind, one.name)
+        if "help" in facts:
+            text = f"{one.name}: {facts['help']}."
+            lines += textwrap.wrap(text, 112, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    return "\n".join(["Args:", *(f"    {line}" for line in lines)]) if lines else ""
+
+
+def format_table(kind: type[Any]) -> str:
+    """A Markdown table of the declared fields: name, default, name in a published config.json if any, help."""
+    declared = declared_fields(kind)
+    is_stored = any("stored" in one.facts for one in declared)
+    heads = ["field", "default", *(["in config.json"] if is_stored else []), "meaning"]
+    rows = [heads, ["---"] * len(heads)]
+    for one in declared:
+        stored = one.facts.get("stored")
+        default = "" if one.default is MISSING else f"`{short_repr(one.default)}`"
+        rows.append([f"`{one.name}`", default, *([f"`{stored}`" if stored else ""] if is_stored else [])])
+        rows[-1].append(one.facts["help"].replace("|", "\\|"))
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def repr_of_fields(value: Any) -> str:
+    """Format a dataclass that holds arrays or long lists on one line, arrays by dtype and shape.
+
+    Set as ``__repr__`` in the class: that of dataclasses writes every number, which may be megabytes, into tracebacks.
+    """
+    shown = ", ".join(f"{one.name}={short_repr(getattr(value, one.name))}" for one in fields(value) if one.repr)
+    return f"{type(value).__name__}({shown})"
+
+
+def _inherited_metadata(kind: type[Any], name: str) -> Mapping[str, Any]:
+    """The metadata of a field, of the class nearest to ``kind`` that declares it."""
+    for one in kind.__mro__:
+        if is_dataclass(one) and name in one.__dataclass_fields__ and one.__dataclass_fields__[name].metadata:
+            return one.__dataclass_fields__[name].metadata
+    return {}
+
+
+def _default(one: Field[Any]) -> Any:
+    return one.default if one.default_factory is MISSING else one.default_factory()
+
+
+def _member_kind(kind: Any) -> Any:
+    """The type of the members of a tuple, without None."""
+    member = get_args(kind)[0]
+    return next((one for one in get_args(member) if one is not type(None)), member)
