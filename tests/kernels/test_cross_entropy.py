@@ -11,8 +11,12 @@ from functools import partial
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.nn import functional
 
+from hypothesis_examples import examples
+from long_lengths import many
 from regard.errors import RefusedError
 from regard.kernels import extension, results, support
 from regard.kernels.operators import cross_entropy_op as module
@@ -90,6 +94,25 @@ class TestValues:
         losses = cross_entropy(logits, targets, smoothing=smoothing, ignored=IGNORED)
         assert losses.shape == (0,)
         assert torch.autograd.grad(losses.sum(), logits)[0].shape == logits.shape
+
+
+@examples(40, without_slow=4)
+@given(
+    sizes=st.one_of(st.tuples(many, st.integers(1, 300)), st.tuples(st.integers(1, 20), st.integers(1, 9000))),
+    dtype=st.sampled_from(DTYPES),
+    smoothing=st.sampled_from([0.0, 0.1]),
+    seed=st.integers(0, 2**32),
+)
+def test_many_rows_and_many_classes(sizes, dtype, smoothing, seed):
+    torch.manual_seed(seed)
+    logits, targets = make_inputs(dtype, *sizes)
+    logits.requires_grad_()
+    losses = cross_entropy(logits, targets, smoothing=smoothing, ignored=IGNORED)
+    (gradient,) = torch.autograd.grad(losses.sum(), logits)
+    expected, expected_gradient = float64_reference(logits, targets, smoothing)
+    torch.testing.assert_close(losses.double(), expected, rtol=0, atol=tolerance(logits))
+    allowed = {"rtol": torch.finfo(dtype).eps, "atol": tolerance(logits) + torch.finfo(dtype).smallest_normal}
+    torch.testing.assert_close(gradient.double(), expected_gradient, **allowed)
 
 
 @pytest.mark.usefixtures("call_path")

@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from hypothesis_examples import examples
+from long_lengths import many
 from regard.kernels.extension import native
 from regard.kernels.operators import linear_op
 from regard.kernels.operators.linear_op import MIN_ROWS, can_multiply, multiplies, multiply
@@ -74,6 +76,16 @@ def test_against_float64(rows, inputs, outputs, dtype):
 )  # fmt: skip
 def test_any_sizes(rows, pairs, outputs, dtype, bias, threads, seed):
     problem = make_problem(rows, 2 * pairs, outputs, dtype, bias=bias, seed=seed)
+    check(run_native(*problem, threads), *problem)
+
+
+@examples(40, without_slow=4)
+@given(
+    many, st.sampled_from([1, 383, 384, 385, 768, 1537]), st.integers(1, 400), st.sampled_from(DTYPES),
+    st.sampled_from([1, 2]), st.integers(0, 2**20),
+)  # fmt: skip
+def test_many_rows(rows, pairs, outputs, dtype, threads, seed):
+    problem = make_problem(rows, 2 * pairs, outputs, dtype, seed=seed)
     check(run_native(*problem, threads), *problem)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -24,6 +24,7 @@ from regard.kernels.bucket_request import BucketRequest
 from regard.kernels.implementations.chosen_blocks import ChosenBlocksRequest
 from regard.kernels.implementations.gathered_keys import GatheredKeysRequest
 from regard.kernels.implementations.scan import ScanRequest
+from regard.kernels.operators.block_importance_op import choose_blocks
 from regard.kernels.operators.highest_keys_op import highest_keys
 from regard.kernels.operators.kernel_arguments import to_kernel_arguments
 from regard.kernels.operators.paged_attention_op import PagedKeysValues, paged_attention
@@ -175,18 +176,34 @@ def test_statistics(inputs: tuple, dtype: torch.dtype) -> None:
 
 @long_settings
 @given(
-    inputs=attention_inputs(max_width=3), dtype=dtypes, name=st.sampled_from(["sigmoid", "additive", "talking_heads"])
+    inputs=attention_inputs(max_width=3),
+    dtype=dtypes,
+    name=st.sampled_from(["sigmoid", "additive", "talking_heads"]),
+    dropout=st.sampled_from([0.0, 0.3]),
 )
-def test_mechanisms_with_kernels_of_their_own(inputs: tuple, dtype: torch.dtype, name: str) -> None:
+def test_mechanisms_with_kernels_of_their_own(inputs: tuple, dtype: torch.dtype, name: str, dropout: float) -> None:
+    """As above, with dropout "native" in float64 is what is expected."""
     tokens, mask, terms = inputs
     heads, head_dim = tokens[0].shape[1], tokens[0].shape[3]
     torch.manual_seed(3)
-    built = [regard.mechanism(name, heads=heads, head_dim=head_dim, impl=impl) for impl in ("native", "reference")]
+    exact_impl = "native" if dropout else "reference"
+    built = [
+        regard.mechanism(name, heads=heads, head_dim=head_dim, dropout=dropout, impl=impl)
+        for impl in ("native", exact_impl)
+    ]
     built[1].load_state_dict(built[0].state_dict())
     built[1].double()
     if dtype == torch.float64:
         built[0].double()
-    check(*(lambda *tokens, one=one: one(*tokens, mask) for one in built), tokens, dtype, terms + 2 * heads)
+
+    def attend(index: int) -> Callable[..., Tensor]:
+        def call(*tokens: Tensor) -> Tensor:
+            torch.manual_seed(7)
+            return built[index](*tokens, mask)
+
+        return call
+
+    check(attend(0), attend(1), tokens, dtype, (terms + 2 * heads) / (1 - dropout))
 
 
 @long_settings
@@ -272,6 +289,56 @@ def test_chosen_blocks(inputs: tuple, block: int, dtype: torch.dtype, seed: int,
         return call
 
     check(attend("native"), attend("masked"), tokens, dtype, terms)
+
+
+@long_settings
+@given(
+    lengths=length_pairs,
+    compressed_block=st.sampled_from([1, 8, 32]),
+    shared=st.sampled_from([1, 2, 8]),
+    factor=st.sampled_from([1, 2, 7]),
+    count=st.sampled_from([2, 3, 4, 15]),
+    group=st.integers(1, 3),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
+    seed=seeds,
+)
+def test_block_importance(
+    lengths: tuple[int, int],
+    compressed_block: int,
+    shared: int,
+    factor: int,
+    count: int,
+    group: int,
+    dtype: torch.dtype,
+    seed: int,
+) -> None:
+    """A choice that is said to be certain is the choice by weights in float64: Yuan et al. 2025, equations 8 to 10."""
+    (queries, keys), draws, key_heads = lengths, Draws(seed), 2
+    assume(keys >= compressed_block >= shared)
+    stride, strides = compressed_block // shared, shared * factor
+    block = stride * strides
+    compressed_count = (keys - compressed_block) // stride + 1
+    query = draws.normal(1, key_heads * group, queries, 7).to(dtype)
+    compressed = draws.normal(1, key_heads, compressed_count, 7).float() * 0.5
+    visible = (torch.arange(queries) + keys - queries + 1).clamp(0, keys)[None]
+    blocks = -(-keys // block)
+    options = {"block": block, "compressed_block": compressed_block, "stride": stride, "count": count}
+    chosen, certain = choose_blocks(query, compressed, visible, blocks=blocks, **options)
+
+    whole = (visible[0] - compressed_block).div(stride, rounding_mode="floor").add(1).clamp(0, compressed_count)
+    hidden = torch.arange(compressed_count) >= whole[:, None]
+    scores = (query.double() @ compressed.double().repeat_interleave(group, 1).mT).masked_fill(hidden, -torch.inf)
+    weights = scores.softmax(-1).nan_to_num(0.0).unflatten(1, (key_heads, group)).sum(2)
+    importance = weights.new_zeros(1, key_heads, queries, blocks)
+    for at in range(shared):  # a compressed key counts once for each of its strides in a block
+        importance.index_add_(3, (torch.arange(compressed_count) + at) // strides, weights)
+    own = (visible[0] - 1).div(block, rounding_mode="floor")
+    before = torch.arange(blocks) < own[:, None]
+    always = before & ((torch.arange(blocks) == 0) | (torch.arange(blocks) == own[:, None] - 1))
+    rank = importance.masked_fill(always, torch.inf).masked_fill(~before, -torch.inf)
+    order = rank.sort(dim=-1, descending=True, stable=True).indices[..., :count]
+    expected = torch.zeros_like(chosen).scatter_(3, order, True) & before
+    assert torch.equal(chosen[certain], expected[certain])
 
 
 @long_settings

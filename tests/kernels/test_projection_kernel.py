@@ -10,6 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hypothesis_examples import examples
+from long_lengths import many
 from regard.kernels.extension import native
 from regard.kernels.operators.projection_op import MAX_TOKENS, can_project, project
 from sampled_parameters import parametrize_sample
@@ -73,6 +75,15 @@ def test_against_float64(rows, sizes, dtype, int8):
 def test_any_sizes(rows, inputs, outputs, half, int8, bias, seed):
     dtype = torch.bfloat16 if half else torch.float32
     check(*make_problem(rows, inputs, outputs, dtype, int8=int8, bias=bias, seed=seed))
+
+
+@examples(40, without_slow=4)
+@given(
+    st.integers(1, 20), st.one_of(st.tuples(st.integers(1, 40), many), st.tuples(many, st.integers(1, 40))),
+    st.booleans(), st.booleans(), st.integers(0, 2**20),
+)  # fmt: skip
+def test_many_inputs_or_outputs(rows, sizes, half, int8, seed):
+    check(*make_problem(rows, *sizes, torch.bfloat16 if half else torch.float32, int8=int8, seed=seed))
 
 
 @pytest.mark.parametrize("int8", [False, True])

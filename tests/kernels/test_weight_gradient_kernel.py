@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from hypothesis_examples import examples
+from long_lengths import many
 from regard.kernels.extension import native
 from regard.kernels.operators import weight_gradient_op
 from regard.layers import projection
@@ -53,6 +55,13 @@ def check(weight, of_bias, tokens, gradient):
 def test_any_size(rows, inputs, outputs, bias, threads, seed):
     tokens, gradient = make_problem(rows, inputs, outputs, seed)
     check(*run_native(tokens, gradient, threads, bias=bias), tokens, gradient)
+
+
+@examples(40, without_slow=4)
+@given(many, st.integers(1, 900), st.integers(1, 300), st.sampled_from([1, 2]), st.integers(0, 9))
+def test_many_rows(rows, inputs, outputs, threads, seed):
+    tokens, gradient = make_problem(rows, inputs, outputs, seed)
+    check(*run_native(tokens, gradient, threads), tokens, gradient)
 
 
 @pytest.mark.parametrize(("rows", "inputs", "outputs"), [(1031, 127, 131), (521, 797, 811)])

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.kernels.implementations.same_layout import copy_if_overlapping, fill_where
+from regard.kernels.same_layout import copy_if_overlapping, fill_where
 from regard.tensors import has_values
 
 MAX_NORM = {torch.float32: 2.0**40, torch.float64: 2.0**300}

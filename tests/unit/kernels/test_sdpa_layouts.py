@@ -6,7 +6,7 @@ import torch
 import regard
 from memory_layouts import LAYOUTS
 from regard import masks
-from regard.kernels.implementations import same_layout
+from regard.kernels import same_layout
 
 HIDDEN = 5  # keys, the last ones
 SHAPES = [(2, 3, 13, 5), pytest.param((1, 2, 17, 16), marks=pytest.mark.slow)]

@@ -152,8 +152,9 @@ class ChosenForward {
         std::vector<Tile> all;
         for (int64_t unit = 0; unit < count; ++unit)
             for (int64_t h = 0; h < p_.group(); ++h) {
-                const int64_t past = ceil_div(p_.offset + of.stop, tile);
-                for (int64_t t = floor_div(p_.offset + of.first, tile); t < past; ++t)
+                // Positions of queries before the first key are negative.
+                const int64_t last = floor_div(p_.offset + of.stop - 1, tile);
+                for (int64_t t = floor_div(p_.offset + of.first, tile); t <= last; ++t)
                     all.push_back({unit, h, -1, t * tile});
                 const int64_t* start = head_at(of, unit, h).list_start;
                 for (int64_t b = 0; b < blocks_; ++b)

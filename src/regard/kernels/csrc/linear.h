@@ -32,6 +32,7 @@ struct Linear {
     }
 
     static void multiply(const LinearArguments& given, int64_t first, int64_t row, int64_t stop, char* scratch) {
+        REGARD_ASSERT(0 <= first && first < given.outputs && 0 <= row && row < stop && stop <= given.rows);
         const int64_t units = given.inputs / per_unit, columns = min_of(given.outputs - first, panel);
         unit* packed = (unit*)scratch;
         float *sums = (float*)(packed + padded_units(given.inputs) * panel), *bias = sums + height * panel;

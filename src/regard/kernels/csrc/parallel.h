@@ -1,8 +1,8 @@
 // Parallel tasks, and scratch memory.
 //
-// The threads are OpenMP's, from the runtime that torch has already loaded, so that both share one pool. Tasks are
-// assigned to threads dynamically; a result must depend on the task only. So all threads use the same floating-point
-// environment, whatever they did before (see floating_point.h).
+// The threads are the module's own (workers.h), or OpenMP's where those of torch poll while they wait (openmp_runtime.h).
+// Tasks are assigned to threads dynamically; a result must depend on the task only. So all threads use the same
+// floating-point environment, whatever they did before (see floating_point.h).
 #pragma once
 
 #include <stddef.h>
@@ -19,11 +19,12 @@ void parallel_for(int64_t tasks, int threads, void (*run)(void* context, int64_t
 }
 
 // Calls work(task, thread) for each task of 0 .. tasks - 1, with thread in 0 .. threads - 1; a free thread takes the
-// next task. ``work`` must not throw. Inside another parallel region one thread runs all tasks.
+// next task. Inside another parallel region one thread runs all tasks. ``work`` must not throw, so it allocates no memory: an
+// exception ends the process here, and does not unwind the frames of another thread's runtime.
 template <class Work>
 void parallel_for(int64_t tasks, int threads, Work&& work) {
     using Plain = std::remove_reference_t<Work>;
-    auto run = [](void* context, int64_t task, int thread) { (*static_cast<Plain*>(context))(task, thread); };
+    auto run = [](void* context, int64_t task, int thread) noexcept { (*static_cast<Plain*>(context))(task, thread); };
     detail::parallel_for(tasks, threads, run, const_cast<std::remove_const_t<Plain>*>(std::addressof(work)));
 }
 

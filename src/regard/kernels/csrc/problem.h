@@ -44,7 +44,10 @@ inline constexpr int64_t unbounded_low = INT64_MIN / 4;
 inline constexpr int64_t unbounded_high = INT64_MAX / 4;
 inline constexpr int64_t tile = 64;  // queries and keys in a tile
 
-REGARD_INLINE int64_t ceil_div(int64_t count, int64_t by) { return (count + by - 1) / by; }
+REGARD_INLINE int64_t ceil_div(int64_t count, int64_t by) {
+    REGARD_ASSERT(count >= 0 && by > 0);  // a negative quotient would be cut towards 0
+    return (count + by - 1) / by;
+}
 
 // The tokens in a tile, of `count` tokens: 64, or fewer in the last tile.
 REGARD_INLINE int64_t count_in_tile(int64_t count, int64_t index) {

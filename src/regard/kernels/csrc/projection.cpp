@@ -33,6 +33,7 @@ int64_t PackedProjection::tasks() const { return ceil_div(given_.outputs, output
 int64_t PackedProjection::stop(int64_t task) const { return std::min(first(task + 1), given_.outputs); }
 
 void PackedProjection::run(int64_t task) const {
+    REGARD_ASSERT(0 <= first(task) && first(task) < stop(task));
     kernels_.project(given_, packed_.as<char>(), first(task), stop(task));
 }
 

@@ -227,6 +227,7 @@ struct ScanChunk {
     // Reads the tokens from `first` on. A token with NaN or Inf in key, value, log_decay or beta ends the sequence: `count`
     // is then smaller than the number of tokens. Returns whether a log_decay is above 0.
     bool load_tokens(const ScanArguments& given, int64_t batch, int64_t head, int64_t first) {
+        REGARD_ASSERT(0 <= first && first < given.length);
         const int64_t there = given.length - first < scan_chunk ? given.length - first : scan_chunk;
         const int64_t height = ceil_div(there, block) * block;
         bad_queries = read_rows(given.query, given.query.at(batch, head, first, 0), there, height, given.head_dim, query,

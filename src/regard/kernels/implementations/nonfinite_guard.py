@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.kernels.implementations.same_layout import replace_where, zero_where
+from regard.kernels.same_layout import replace_where, zero_where
 from regard.kernels.reference import attention as reference_attention
 from regard.kernels.request import Request
 
