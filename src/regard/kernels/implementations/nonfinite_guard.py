@@ -22,9 +22,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.kernels.same_layout import replace_where, zero_where
 from regard.kernels.reference import attention as reference_attention
 from regard.kernels.request import Request
+from regard.kernels.same_layout import replace_where, zero_where
 
 Kernel = Callable[[Request], Tensor]
 

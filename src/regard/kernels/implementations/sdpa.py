@@ -25,9 +25,9 @@ from torch.nn.functional import scaled_dot_product_attention
 from regard.kernels.autocast import disable_autocast
 from regard.kernels.implementation import Backend, Implementation
 from regard.kernels.implementations.nonfinite_guard import is_safe, run_guarded
-from regard.kernels.same_layout import copy_if_overlapping
 from regard.kernels.implementations.second_derivative_guard import guard_second_derivative
 from regard.kernels.request import Bias, Request
+from regard.kernels.same_layout import copy_if_overlapping
 from regard.kernels.tracing import any_requires_grad, in_functorch, in_single_grad_transform
 from regard.masks.base import Mask
 from regard.positions.base import DistanceBias, PairBias
