@@ -243,7 +243,7 @@ def test_resume_and_overwrite_contradict_each_other(verb):
 
 
 def test_export_options_are_checked_before_the_model_is_loaded(folder):
-    assert "unknown form of export 'pickle'" in refusal_message("export", "none", "--format", "pickle", "--out", "new")
+    assert "unknown format 'pickle'" in refusal_message("export", "none", "--format", "pickle", "--out", "new")
     (folder / "old").mkdir()
     result = CliRunner().invoke(app, ["export", "none", "--format", "marian", "--out", "old"])
     assert isinstance(result.exception, OutputExistsError)

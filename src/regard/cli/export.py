@@ -64,7 +64,7 @@ def export(
     ],
 ) -> None:
     """Export a trained model to the format of another program, which then gives the same outputs."""
-    check_choice("form of export", form, FORMATS)
+    check_choice("format", form, FORMATS)
     from regard.export import export as exported
     from regard.models.checkpoint_writer import check_not_exists
     from regard.models.load import load

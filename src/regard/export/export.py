@@ -40,7 +40,7 @@ def export(model: object, folder: str | Path, *, form: str) -> None:
     """
     from torch import nn
 
-    check_choice("form of export", form, FORMS)
+    check_choice("format", form, FORMS)
     check_kind("model", model, nn.Module, do="regard.load(folder)")
     path = to_folder_path(folder).expanduser()
     check_not_exists(path)  # an export never replaces anything: the folder may hold the model itself

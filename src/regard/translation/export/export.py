@@ -39,7 +39,7 @@ def export(
     Raises OptionError for an unknown form or the subwords of another model, RefusedError for a model that the form does
     not support, OutputExistsError if ``folder`` exists, MissingPackageError for "ctranslate2" without that package.
     """
-    check_choice("form of export", form, FORMS)
+    check_choice("format", form, FORMS)
     folder = Path(folder).expanduser()
     check_not_exists(folder)  # an export never replaces anything: the folder may hold the model itself
     if not isinstance(model, Transformer):
