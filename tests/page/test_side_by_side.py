@@ -222,7 +222,7 @@ def test_paper_has_all_panels_and_whole_tables_in_light_colours(show_side: Show)
 
 def test_size_several_texts_and_unsafe_text(show_side: Show, side: SideBySide, tmp_path: Path) -> None:
     path = write_side_by_side([side], tmp_path / "size.html", model="minilm")
-    assert path.stat().st_size < 1_000_000
+    assert path.stat().st_size < 2**20
     other = read_side_by_side(regard.load("minilm"), "<b>a & b</b>", parse_choices("linear"))
     opened = show_side(side, other)
     opened.page.locator("#texts [role=tab]").nth(1).click()

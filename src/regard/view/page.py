@@ -13,10 +13,7 @@ import hashlib
 import html
 import json
 import re
-import string
-from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import TypeVar
@@ -76,7 +73,7 @@ _HINT_BY_SUFFIX = {
     ".json": "; regard.record returns the weights themselves",
 }
 MAX_VECTOR_CHARACTERS = (
-    880_000  # characters of vectors that keep a page under a megabyte; the most precise encoding that fits is used
+    880_000  # characters of vectors that keep a page below 1 MiB; the most precise encoding that fits is used
 )
 
 
@@ -179,8 +176,8 @@ def fill_template(
 
     ``images`` is the source of images that the page may show, such as "data:"; "" is none.
     """
-    style = _minify_css("".join(map(_read_asset, styles)))
-    script = _minify_script('"use strict";\n(() => {\n' + "\n".join(map(_read_asset, scripts)) + "})();\n")
+    style = "".join(map(_read_asset, styles))
+    script = '"use strict";\n(() => {\n' + "\n".join(map(_read_asset, scripts)) + "})();\n"
     policy = (
         f"default-src 'none'; script-src '{_csp_hash(script)}'; style-src '{_csp_hash(style)}'; "
         + (f"img-src {images}; " if images else "")
@@ -195,97 +192,11 @@ def fill_template(
         "script": script,
     }
     # One pass, so that an inserted text is never read as a placeholder.
-    page = _strip_comments(_read_asset(template)).replace("&nbsp;", "\u00a0")
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], page)
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _read_asset(template))
 
 
 def _read_asset(name: str) -> str:
     return (resources.files("regard.view") / "assets" / name).read_text(encoding="utf-8")
-
-
-def _strip_comments(code: str) -> str:
-    """Remove indentation and comment lines, which only the source files need."""
-    return re.sub(r"^(?: +|//.*\n|\n)+", "", code, flags=re.MULTILINE)
-
-
-def _minify_css(style: str) -> str:
-    """Remove comments and unnecessary white space from the style."""
-    style = re.sub(r"/\*.*?\*/", "", _strip_comments(style), flags=re.DOTALL)
-    return re.sub(r"\s*([{};])\s*|(?<=:) |(?<=,)\s| (?=!)|(?<=[>]) | (?=[>])", r"\1", style).replace(";}", "}")
-
-
-@cache
-def _minify_script(script: str) -> str:
-    """Remove comments and unnecessary white space from the script, except in texts."""
-    script = script.replace(r"\u00a0", "\u00a0")  # the name of the space is for readers of the source
-    code = re.sub(r"""(?<=[;{,)}\]]) +// [^\n`"']*$""", "", _strip_comments(script), flags=re.MULTILINE)
-    lines = "\n".join(map(_minify_line, code.split("\n")))
-    return _join_declarations(
-        _shorten_names(
-            re.sub(r",\n(?=[)\]}])|;\n(?=\})|(?<=[;,{(\[])\n|(?<=\})\n(?=\}|function )|\n(?=[?:.&|)\]])", "", lines)
-        )
-    )
-
-
-def _join_declarations(code: str) -> str:
-    """Join declarations that follow each other, if neither a block nor a text with code is in the first one."""
-    begin = r"let(?: |(?=[\[{]))"
-    first = rf"""(?<=[;{{}}\n])({begin}(?:[^;{{}}"'`\n]|"[^"\n]*"|\{{[\w$,: ]*\}}(?==))*)"""
-    joined = re.sub(rf"{first};{begin}", r"\1,", code)
-    return code if joined == code else _join_declarations(joined)
-
-
-def _shorten_names(code: str) -> str:
-    """Shorten the names of functions, parameters and constants, if they are no words of a text and no properties."""
-    long = r"[a-z]+[A-Z]\w*|[A-Z]+_\w+"
-    declared = rf"(?<=\bfunction )\w{{4,}}|(?<=\bfunction\* )\w{{4,}}|(?<=\blet )(?:{long})\b|(?<=\bconst )(?:{long})\b"
-    names = dict.fromkeys(re.findall(declared, code))
-    parameters = ",".join(re.findall(r"\bfunction\*? ?\w*\(([^()]*)\)", code)).split(",")
-    names |= dict.fromkeys(name for name in map(str.strip, parameters) if re.fullmatch(long, name))
-    # Each is found once for all names: a search of the script for every name took most of the time of a page.
-    properties = {*re.findall(r"(?<!\.)\.(\w+)", code), *re.findall(r"\b(\w+):", code)}
-    text_starts, text_ends = set(re.findall(r"[\"'`](\w+)", code)), set(re.findall(r"\b(\w+)[\"'`]", code))
-    written = (re.sub(r"\$\{[^{}`]*\}", " ", text) for text in re.findall(r"\"[^\"\n]*\"|`[^`]*`", code))
-    texts = {word for text in written for word in re.findall(r"\w+", text)}
-    chosen = [
-        name
-        for name in names
-        if name not in properties
-        and not (name.islower() and name in texts)  # a word of a sentence
-        and not any(word.startswith(name) for word in text_starts)
-        and not any(word.endswith(name) for word in text_ends)
-    ]
-    uses = Counter(re.findall(r"[A-Za-z]\w+", code))  # the names that are used most are the shortest
-    letters = string.ascii_letters + string.digits
-    endings = (first + second for first in ("", *letters) for second in letters)
-    short = {
-        name: f"${ending}" for name, ending in zip(sorted(chosen, key=lambda name: -uses[name]), endings, strict=False)
-    }
-    return re.sub(r"(?<![\w$])[A-Za-z]\w+", lambda place: short.get(place[0], place[0]), code)
-
-
-def _minify_line(line: str) -> str:
-    """Remove spaces between the texts of a line. A line that is not plainly split into texts and code stays."""
-    parts = re.split(r"""("[^"]*"|`[^`]*`)""", line)
-    code, texts = parts[::2], parts[1::2]
-    # A quote, a backslash or a regular expression outside of texts, or a text with code that holds another one.
-    is_unclear = any(re.search(r"[`'\\]|[=(,:] */", one) for one in code)
-    is_nested = any(text.count("${") != text.count("}") for text in texts if text.startswith("`"))
-    return line if is_unclear or is_nested else "".join(map(_strip_spaces, parts))
-
-
-def _strip_spaces(code: str) -> str:
-    """Remove spaces around operators, and what code may leave out; a text in quotes is returned unchanged.
-
-    These are semicolons at the end of blocks, commas at the end of lists, and brackets around a single parameter.
-    ``let`` replaces the longer ``const``, which means the same in a script that runs.
-    """
-    if code.startswith(('"', "`")):
-        return code
-    signs = r" ?([=,;{}()\[\]?:<>*&|/]|!(?==)) ?| ([-+]=?) (?![-+])"
-    code = re.sub(r"\bconst(?=[ \[{])", "let", re.sub(signs, r"\1\2", code)).replace(";}", "}")
-    code = re.sub(r"(\w?)\((\w+)\)=>", lambda place: f"{place[1]}{' ' if place[1] else ''}{place[2]}=>", code)
-    return re.sub(r",(?=[)\]}])", "", code)
 
 
 def _csp_hash(text: str) -> str:
