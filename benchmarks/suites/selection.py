@@ -25,7 +25,7 @@ from benchmarks.peaks import MULTIPLY_ADD
 from benchmarks.targets import Faster, Target
 from regard import masks
 from regard.kernels.reference.attention import compute_output, make_dot_product_problem
-from regard.kernels.request import Request
+from regard.kernels.request import Request, Terms
 from regard.mechanisms.chosen_keys import ChosenKeysMechanism, visible_keys
 from regard.mechanisms.nsa import NativeSparseAttention
 
@@ -126,7 +126,7 @@ class _SelectionProblem:
         choose = self.mechanism.choose if compute == self._ours else visible_keys
         with torch.no_grad():
             mask = masks.keep(choose(request, rows))
-        wide = Request(exact[0][:, :, rows], exact[1], exact[2], mask, None, self.mechanism.scale)
+        wide = Request(exact[0][:, :, rows], exact[1], exact[2], Terms(mask, scale=self.mechanism.scale))
         return compute_output(make_dot_product_problem(wide), dtype=torch.float64)
 
 

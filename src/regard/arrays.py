@@ -42,20 +42,14 @@ def is_foreign(array: object) -> bool:
     return not isinstance(array, Tensor) and hasattr(array, "__dlpack__")
 
 
-def call_on_tensors(function: Callable[..., Any], query: Any, key: Any, value: Any, bias: Any, **options: Any) -> Any:
+def call_on_tensors(function: Callable[..., Any], query: Any, key: Any, value: Any, **options: Any) -> Any:
     """Call ``function`` on tensors that share the arrays' memory, and convert its result to arrays of the same kind.
 
-    A ``bias`` that is not an array is passed on unchanged, and so are ``options``, except for ``sinks``.
-    ``function`` returns a tensor, or a dataclass with tensor fields. Raises DtypeError for arrays of different kinds,
-    and for arrays that cannot be read.
+    ``options`` are passed on unchanged, except for a bias and sinks that are arrays. ``function`` returns a tensor, or
+    a dataclass with tensor fields. Raises DtypeError for arrays of different kinds, and for arrays that cannot be read.
     """
     arrays = {"query": query, "key": key, "value": value}
-    if hasattr(bias, "__dlpack__"):
-        arrays["bias"] = bias
-    else:
-        options["bias"] = bias
-    if hasattr(options.get("sinks"), "__dlpack__"):
-        arrays["sinks"] = options.pop("sinks")
+    arrays |= {name: options.pop(name) for name in ("bias", "sinks") if hasattr(options.get(name), "__dlpack__")}
     if len({_array_type(array) for array in arrays.values()}) > 1:
         raise DtypeError(
             "arrays of different frameworks",

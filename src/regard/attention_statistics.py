@@ -43,10 +43,10 @@ def observe(
 
     Raises: the errors of ``regard.attention``; OptionError also if ``top`` or a row is out of range.
     """
+    terms = {"mask": mask, "bias": bias, "scale": scale, "softcap": softcap, "sinks": sinks}
     if is_foreign(query):
-        terms = {"mask": mask, "scale": scale, "softcap": softcap, "sinks": sinks}
-        return call_on_tensors(observe, query, key, value, bias, **terms, top=top, rows=rows, impl=impl)
-    request = make_request(query, key, value, mask=mask, bias=bias, scale=scale, softcap=softcap, sinks=sinks)
+        return call_on_tensors(observe, query, key, value, **terms, top=top, rows=rows, impl=impl)
+    request = make_request(query, key, value, **terms)
     check_top(top, request.frame.keys)
     chosen = select("observe", impl, request)
     seen: Any = chosen.compute(request, top, query_rows(rows, request.frame.queries, request.device))

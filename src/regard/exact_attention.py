@@ -68,12 +68,10 @@ def attention(
     Source: Vaswani et al. 2017, section 3.2.1. Softcap: Gemma Team 2024 (Gemma 2), section 2. Sinks: OpenAI 2025
     (gpt-oss model card), section 2.
     """
+    terms = {"mask": mask, "bias": bias, "scale": scale, "softcap": softcap, "sinks": sinks, "dropout": dropout}
     if is_foreign(query):
-        terms = {"mask": mask, "scale": scale, "softcap": softcap, "sinks": sinks, "dropout": dropout, "impl": impl}
-        return call_on_tensors(attention, query, key, value, bias, **terms)
-    request = make_request(
-        query, key, value, mask=mask, bias=bias, scale=scale, softcap=softcap, sinks=sinks, dropout=dropout
-    )
+        return call_on_tensors(attention, query, key, value, **terms, impl=impl)
+    request = make_request(query, key, value, **terms)
     output: Any = select("attention", impl, request).compute(request)
     return output
 
@@ -96,10 +94,7 @@ def why(
     Returns a ``Choice``: ``.impl``, ``.reasons`` (a sentence each), and a readable ``str``. Raises the same errors as
     ``attention``.
     """
+    terms = {"mask": mask, "bias": bias, "scale": scale, "softcap": softcap, "sinks": sinks, "dropout": dropout}
     if is_foreign(query):
-        terms = {"mask": mask, "scale": scale, "softcap": softcap, "sinks": sinks, "dropout": dropout}
-        return call_on_tensors(why, query, key, value, bias, **terms)
-    request = make_request(
-        query, key, value, mask=mask, bias=bias, scale=scale, softcap=softcap, sinks=sinks, dropout=dropout
-    )
-    return explain_choice("attention", request)
+        return call_on_tensors(why, query, key, value, **terms)
+    return explain_choice("attention", make_request(query, key, value, **terms))

@@ -23,7 +23,7 @@ from regard.errors import (
     number_advice,
     short_repr,
 )
-from regard.kernels.request import Bias, Request
+from regard.kernels.request import Bias, Request, Terms
 from regard.masks.as_tensor import as_device
 from regard.masks.base import Mask
 from regard.positions.base import DenseBias, PairBias
@@ -40,14 +40,14 @@ def make_request(
     key: Any,
     value: Any,
     *,
-    mask: Mask | None,
-    bias: Any,
-    scale: float | None,
-    dropout: float = 0.0,
-    softcap: float | None = None,
-    sinks: Any = None,
+    mask: Any = None,
+    bias: Any = None,
+    **terms: Any,
 ) -> Request:
-    """Build a Request from a caller's arguments. Raises ShapeError, DtypeError, DeviceError or OptionError."""
+    """Build a request from a caller's arguments; ``terms`` are those of ``check_terms``.
+
+    Raises ShapeError, DtypeError, DeviceError or OptionError.
+    """
     _check_tensors(query, key, value)
     _check_shapes(query, key, value)
     if mask is not None:
@@ -55,15 +55,34 @@ def make_request(
         batch, heads, queries, _ = query.shape
         mask.check(batch, heads, queries, key.shape[2])
     bias = _resolve_bias(bias, query, key, value)
+    return Request(query, key, value, check_terms(query, mask, bias, **terms))
+
+
+def check_terms(
+    query: Tensor,
+    mask: Mask | None,
+    bias: Bias | None = None,
+    *,
+    scale: float | None = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+    dropout: float = 0.0,
+) -> Terms:
+    """Check the terms of a call of attention from ``query``. The mask and the bias were checked before.
+
+    Raises ShapeError, DtypeError, DeviceError or OptionError.
+    """
     check_dropout(dropout)
     check_scale(scale)
     check_softcap(softcap)
-    factor = query.shape[3] ** -0.5 if scale is None else float(scale)
-    if softcap is None and sinks is None:
-        return Request(query, key, value, mask, bias, factor, dropout)
-    cap = None if softcap is None else float(softcap)
-    of_queries = None if sinks is None else check_sinks(sinks, query)
-    return Request(query, key, value, mask, bias, factor, dropout, softcap=cap, sinks=of_queries)
+    return Terms(
+        mask,
+        bias,
+        query.shape[3] ** -0.5 if scale is None else float(scale),
+        None if softcap is None else float(softcap),
+        None if sinks is None else check_sinks(sinks, query),
+        dropout,
+    )
 
 
 def check_mask(mask: object) -> None:

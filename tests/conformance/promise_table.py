@@ -6,7 +6,7 @@ from functools import cache
 from conformance.calls import build_mechanism, make_tensors
 from conformance.claims import Claim
 from conformance.mask_cases import LAYOUTS, MASK_CASES, Layout, MaskCase
-from regard.kernels.request import Request
+from regard.kernels.request import Request, Terms
 
 PROMISE_MEANINGS = {
     "hidden": "Masked positions have no influence: not one bit of the output or of another gradient changes, and their "
@@ -62,7 +62,9 @@ def _is_refused(claim: Claim, layout: Layout, mask_case: MaskCase) -> bool:
     mechanism, tensors = build_mechanism(claim, layout), make_tensors(claim, layout)
     return (
         mechanism.refuses(
-            Request(tensors["query"], tensors["key"], tensors["value"], mask_case.mask(layout), None, mechanism.scale)
+            Request(
+                tensors["query"], tensors["key"], tensors["value"], Terms(mask_case.mask(layout), scale=mechanism.scale)
+            )
         )
         is not None
     )

@@ -6,7 +6,7 @@ from conformance.calls import build_mechanism, make_tensors
 from conformance.claim_cases import MASK_OF_EVERY_SAMPLE, SAMPLED_CLAIMS, sample_groups
 from conformance.claims import DTYPES, PORTABLE_CLAIMS, PROMISES
 from conformance.mask_cases import LAYOUTS, MASK_CASES
-from regard.kernels.request import Request
+from regard.kernels.request import Request, Terms
 
 SAMPLED = [claim for claim in SAMPLED_CLAIMS if claim in PORTABLE_CLAIMS]
 
@@ -56,7 +56,7 @@ def test_every_mechanism_supports_the_masks_of_every_sample(claim):
     of_every_sample = [one for one in MASK_CASES if one.name in ("padding", *MASK_OF_EVERY_SAMPLE.values())]
     assert len(of_every_sample) == 1 + len(MASK_OF_EVERY_SAMPLE)
     for mask_case in of_every_sample:
-        request = Request(*inputs, mask_case.mask(LAYOUTS[2]), None, mechanism.scale)
+        request = Request(*inputs, Terms(mask_case.mask(LAYOUTS[2]), scale=mechanism.scale))
         assert mechanism.refuses(request) is None
 
 

@@ -36,6 +36,7 @@ from regard.kernels.operators import (  # the first two define operators
     paged_attention_op,
     scan_op,
 )
+from regard.kernels.operators.kernel_arguments import KernelArguments
 from regard.kernels.reference.scan import scan_tokens
 
 BATCH, HEADS, KEY_HEADS, HEAD_DIM, VALUE_DIM = 2, 4, 2, 19, 37
@@ -123,7 +124,9 @@ def compare_paged_attention(dtype: torch.dtype, keys: int = 131, page_size: int 
                 value[entry, :, index].detach(),
             )
     ours = paged_attention_op.paged_attention(
-        query.detach(), paged_attention_op.PagedKeysValues(*pages, table, lengths), scale=HEAD_DIM**-0.5
+        query.detach(),
+        paged_attention_op.PagedKeysValues(*pages, table, lengths),
+        KernelArguments(scale=HEAD_DIM**-0.5),
     )
     for entry, length in enumerate(lengths.tolist()):
         one = [array[entry : entry + 1] for array in arrays(query, key, value)]

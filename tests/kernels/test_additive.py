@@ -21,7 +21,7 @@ from kernels.opcheck_cases import parametrize_opcheck
 from mask_forms import BATCH, MASKS, random_cells
 from regard import masks, positions
 from regard.errors import OptionError, RefusedError
-from regard.kernels.operators import additive_op
+from regard.kernels.implementations.mlp_score import ADDITIVE
 from regard.kernels.operators.kernel_arguments import KernelArguments, to_kernel_arguments
 from regard.validation import make_request
 
@@ -100,7 +100,7 @@ def formula(inputs: AdditiveInputs, bias: Tensor | None = None, *, allowed: Tens
 
 def native_results(inputs: AdditiveInputs, bias: Tensor | None = None, *, mask=None):
     """Compute output and lse with the kernel."""
-    return additive_op.ADDITIVE.compute_with_grad(*inputs, *make_kernel_arguments(inputs, mask, bias))[:2]
+    return ADDITIVE.forward.compute_with_grad(*inputs, *make_kernel_arguments(inputs, mask, bias))[:2]
 
 
 def convert_to(dtype: torch.dtype, inputs: AdditiveInputs) -> AdditiveInputs:
@@ -349,7 +349,7 @@ def test_dropout_drops_weights_and_scales_the_others():
     inputs = tensors(67, 71, value_dim=71)
     inputs = inputs._replace(value=torch.eye(71, dtype=torch.float64).expand(BATCH, KEY_HEADS, 71, 71))
     weights = native_results(inputs)[0]
-    dropped = additive_op.additive_attention(*inputs, make_kernel_arguments(inputs, dropout=0.25))
+    dropped = ADDITIVE(*inputs, terms=make_kernel_arguments(inputs, dropout=0.25))
     kept = dropped > 0
     torch.testing.assert_close(dropped[kept], weights[kept] / 0.75, rtol=0, atol=1e-14)
     share = 1 - kept.double().mean().item()
@@ -368,7 +368,7 @@ def test_same_bits_with_any_number_of_threads(dtype):
         torch.set_num_threads(threads)
         results.append(
             run_with_gradients(
-                lambda given, bias: additive_op.ADDITIVE.compute_with_grad(*given, *shared._replace(bias=bias))[:2],
+                lambda given, bias: ADDITIVE.forward.compute_with_grad(*given, *shared._replace(bias=bias))[:2],
                 given,
                 shared.bias,
             )
@@ -440,7 +440,7 @@ def test_operators_pass_opcheck(name, utilities, without_shape_checks):
 def test_gradients_agree_with_finite_differences(name, path, fast, without_shape_checks):
     inputs, named = make_problem(name)
     trained = [kind for kind in ("bias", "table") if getattr(named, kind) is not None]
-    function = torch.ops.regard.additive.default if path == "operator" else additive_op.ADDITIVE.compute_with_grad
+    function = torch.ops.regard.additive.default if path == "operator" else ADDITIVE.forward.compute_with_grad
 
     def both(*leaves):
         output, lse, _ = function(*leaves[:4], *named._replace(**dict(zip(trained, leaves[4:], strict=True))))

@@ -13,7 +13,7 @@ from regard.kernels.implementations.gathered_keys import MASKED, NATIVE, Gathere
 from regard.kernels.operators.gathered_keys_op import gathered_keys
 from regard.kernels.operators.highest_keys_op import highest_keys
 from regard.kernels.operators.kernel_arguments import KernelArguments, to_kernel_arguments
-from regard.kernels.request import Request
+from regard.kernels.request import Request, Terms
 from regard.kernels.select import select
 
 BATCH, HEADS, HEAD_DIM, VALUE_DIM = 2, 6, 19, 37
@@ -59,7 +59,7 @@ def random_positions(queries: int, keys: int, heads: int, count: int) -> torch.T
 
 def request_of(tokens: list[torch.Tensor], positions: torch.Tensor) -> GatheredKeysRequest:
     return GatheredKeysRequest(
-        Request(*tokens, None, None, SCALE),
+        Request(*tokens, Terms(scale=SCALE)),
         positions,
         lambda request: select("attention", "reference", request).compute(request),
     )
@@ -76,7 +76,7 @@ def test_chooses_the_highest_scores(kind: str, queries: int, keys: int, count: i
     causal = np.arange(keys)[None, :] <= np.arange(queries)[:, None] + keys - queries
     scores = query.double().numpy() @ np.repeat(key.double().numpy(), HEADS // 2, axis=1).swapaxes(2, 3)
     expected = choose_in_numpy(scores, np.broadcast_to(causal, scores.shape), count)
-    request = Request(query, key, key, masks.causal(), None, 1.0)
+    request = Request(query, key, key, Terms(masks.causal()))
     found = highest_keys(query, key, None, None, to_kernel_arguments(request), count=count, heads=HEADS, summed=False)
     assert torch.equal(found, expected)
 

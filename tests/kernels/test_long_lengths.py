@@ -26,9 +26,9 @@ from regard.kernels.implementations.gathered_keys import GatheredKeysRequest
 from regard.kernels.implementations.scan import ScanRequest
 from regard.kernels.operators.block_importance_op import choose_blocks
 from regard.kernels.operators.highest_keys_op import highest_keys
-from regard.kernels.operators.kernel_arguments import to_kernel_arguments
+from regard.kernels.operators.kernel_arguments import KernelArguments, to_kernel_arguments
 from regard.kernels.operators.paged_attention_op import PagedKeysValues, paged_attention
-from regard.kernels.request import Request
+from regard.kernels.request import Request, Terms
 from regard.kernels.select import select
 from regard.masks.base import Mask
 
@@ -252,7 +252,7 @@ def test_gathered_keys(inputs: tuple, count: int, dtype: torch.dtype, seed: int)
     def attend(name: str) -> Callable[..., Tensor]:
         def call(*tokens: Tensor) -> Tensor:
             request = GatheredKeysRequest(
-                Request(*tokens, None, None, 0.3),
+                Request(*tokens, Terms(scale=0.3)),
                 positions,
                 lambda one: select("attention", "reference", one).compute(one),
             )
@@ -278,7 +278,7 @@ def test_chosen_blocks(inputs: tuple, block: int, dtype: torch.dtype, seed: int,
     def attend(name: str) -> Callable[..., Tensor]:
         def call(*tokens: Tensor) -> Tensor:
             request = ChosenBlocksRequest(
-                Request(*tokens, None, None, 0.3),
+                Request(*tokens, Terms(scale=0.3)),
                 chosen,
                 block,
                 lambda one: select("attention", "reference", one).compute(one),
@@ -421,7 +421,7 @@ def test_pages(queries: int, lengths: list[int], page_size: int, dtype: torch.dt
         table[entry, :count] = torch.tensor([next(order) for _ in range(count)])
     pages = PagedKeysValues(key, value, table, torch.tensor(lengths))
     low, high = band
-    found = paged_attention(query, pages, scale=0.4, low=low, high=high)
+    found = paged_attention(query, pages, KernelArguments(scale=0.4, low=low, high=high))
     mask = None if band == (None, None) else masks.window(None if low is None else -low, high)
     for entry, length in enumerate(lengths):
         rows = table[entry, : counts[entry]].long()
@@ -437,7 +437,7 @@ def test_highest_keys(lengths: tuple[int, int], count: int, seed: int, data: st.
     (queries, keys), draws = lengths, Draws(seed)
     query, key = (draws.normal(1, 2, length, 5).round().float() for length in lengths)
     mask = data.draw(mask_of(queries, keys))
-    request = Request(query, key, key, mask, None, 1.0)
+    request = Request(query, key, key, Terms(mask))
     found = highest_keys(query, key, None, None, to_kernel_arguments(request), count=count, heads=2, summed=False)
     scores = query.double() @ key.double().mT
     if mask is not None:

@@ -15,6 +15,7 @@ from oracles import attention as oracle
 from regard import masks
 from regard.kernels import extension
 from regard.kernels.operators import paged_attention_op
+from regard.kernels.operators.kernel_arguments import KernelArguments
 from regard.kernels.operators.paged_attention_op import PagedKeysValues
 
 KEY_HEADS, HEAD_DIM, VALUE_DIM = 3, 5, 11
@@ -65,7 +66,7 @@ def store_in_pages(
 
 
 def attend(query: Tensor, inputs: PagedKeysValues, **options) -> Tensor:
-    return paged_attention_op.paged_attention(query, inputs, scale=HEAD_DIM**-0.5, **options)
+    return paged_attention_op.paged_attention(query, inputs, KernelArguments(scale=HEAD_DIM**-0.5, **options))
 
 
 def assert_close(ours: Tensor, exact: np.ndarray, terms: int) -> None:

@@ -10,6 +10,7 @@ import regard
 from oracles import attention as oracle
 from regard import masks, positions
 from regard.kernels.operators import paged_attention_op
+from regard.kernels.operators.kernel_arguments import KernelArguments
 
 HEADS, QUERIES, KEYS, HEAD_DIM = 2, 5, 7, 11
 # A scale, and the size of queries and keys for which scaled scores are about 1.
@@ -97,7 +98,7 @@ def test_pages_with_extreme_scales(name):
     query, key, value = tokens(size)
     table, lengths = torch.tensor([[0]]), torch.tensor([KEYS])
     output = paged_attention_op.paged_attention(
-        query, paged_attention_op.PagedKeysValues(key, value, table, lengths), scale=scale, low=None, high=None
+        query, paged_attention_op.PagedKeysValues(key, value, table, lengths), KernelArguments(scale=scale)
     )
     assert np.abs(arrays(output)[0] - oracle.attention(*arrays(query, key, value), scale=scale)[0]).max() <= bound(
         torch.float32

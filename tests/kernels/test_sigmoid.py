@@ -23,7 +23,7 @@ from regard import masks, positions
 from regard.contract import Frame
 from regard.errors import OptionError, RefusedError
 from regard.kernels import results
-from regard.kernels.operators import sigmoid_op
+from regard.kernels.implementations.sigmoid import SIGMOID_ATTENTION
 from regard.kernels.operators.kernel_arguments import KernelArguments, to_kernel_arguments
 from regard.validation import make_request
 from sampled_parameters import parametrize_sample
@@ -358,7 +358,7 @@ def test_gradients_agree_with_finite_differences(name, path, without_shape_check
     inputs = tokens()
     named = TERMS[name](inputs)
     trained = [kind for kind in ("bias", "table") if getattr(named, kind) is not None]
-    operator = sigmoid_op.SIGMOID_ATTENTION
+    operator = SIGMOID_ATTENTION.forward
     function = operator.torch_op if path == "operator" else operator.compute_with_grad
 
     def output(*leaves):

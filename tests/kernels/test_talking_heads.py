@@ -25,7 +25,7 @@ from regard.contract import Frame
 from regard.errors import OptionError, RefusedError
 from regard.kernels import results
 from regard.kernels.extension import native
-from regard.kernels.operators import talking_heads_op
+from regard.kernels.implementations.talking_heads import TALKING_HEADS
 from regard.kernels.operators.kernel_arguments import KernelArguments, to_kernel_arguments
 from regard.validation import make_request
 from sampled_parameters import parametrize_sample
@@ -426,7 +426,7 @@ def test_gradients_agree_with_finite_differences(name, path, without_shape_check
     inputs = tokens()
     named = TERMS[name](inputs)
     trained = [kind for kind in ("bias", "table") if getattr(named, kind) is not None]
-    operator = talking_heads_op.TALKING_HEADS
+    operator = TALKING_HEADS.forward
     function = operator.torch_op if path == "operator" else operator.compute_with_grad
 
     def output(*leaves):

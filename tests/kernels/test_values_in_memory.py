@@ -15,13 +15,13 @@ import regard
 from oracles import attention as oracle
 from regard import masks
 from regard.kernels import extension
+from regard.kernels.implementations.mlp_score import ADDITIVE
+from regard.kernels.implementations.sigmoid import SIGMOID_ATTENTION
+from regard.kernels.implementations.talking_heads import TALKING_HEADS
 from regard.kernels.operators import (
-    additive_op,
     cross_entropy_op,
     dropout_op,
     paged_attention_op,
-    sigmoid_op,
-    talking_heads_op,
 )
 from regard.kernels.operators.kernel_arguments import KernelArguments
 from regard.layers import projection
@@ -93,7 +93,9 @@ def pages(store):
     table, lengths = torch.arange(10).view(2, 5), torch.tensor([71, 53])
     return [
         paged_attention_op.paged_attention(
-            store(tokens()[0]), paged_attention_op.PagedKeysValues(store(key), store(value), table, lengths), scale=0.25
+            store(tokens()[0]),
+            paged_attention_op.PagedKeysValues(store(key), store(value), table, lengths),
+            KernelArguments(scale=0.25),
         )
     ]
 
@@ -101,24 +103,24 @@ def pages(store):
 def additive(store):
     query, key, value = tokens()
     leaves = make_leaves(store, query, key, random_tensor(HEADS, HEAD_DIM), value)
-    output = additive_op.additive_attention(
-        *leaves, KernelArguments(table=store(random_tensor(HEADS, KEYS + QUERIES)), table_lowest=1 - KEYS)
+    output = ADDITIVE(
+        *leaves, terms=KernelArguments(table=store(random_tensor(HEADS, KEYS + QUERIES)), table_lowest=1 - KEYS)
     )
     return [output, *torch.autograd.grad(output, leaves, store(random_tensor(*output.shape)))]
 
 
 def sigmoid(store):
     leaves = make_leaves(store, *tokens())
-    output = sigmoid_op.sigmoid_attention(
-        *leaves, None, KernelArguments(table=store(random_tensor(HEADS, KEYS + QUERIES)), table_lowest=1 - KEYS)
+    output = SIGMOID_ATTENTION(
+        *leaves, None, terms=KernelArguments(table=store(random_tensor(HEADS, KEYS + QUERIES)), table_lowest=1 - KEYS)
     )
     return [output, *torch.autograd.grad(output, leaves, store(random_tensor(*output.shape)))]
 
 
 def talking_heads(store):
     leaves = make_leaves(store, *tokens(), *(random_tensor(HEADS, HEADS) for _ in range(2)))
-    output = talking_heads_op.talking_heads_attention(
-        *leaves, KernelArguments(table=store(random_tensor(HEADS, KEYS + QUERIES)), table_lowest=1 - KEYS)
+    output = TALKING_HEADS(
+        *leaves, terms=KernelArguments(table=store(random_tensor(HEADS, KEYS + QUERIES)), table_lowest=1 - KEYS)
     )
     return [output, *torch.autograd.grad(output, leaves, store(random_tensor(*output.shape)))]
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.bench.settings import BenchSettings
-from regard.kernels.request import Request
+from regard.kernels.request import Request, Terms
 from regard.masks import Mask
 from regard.mechanisms import Mechanism
 
@@ -37,7 +37,7 @@ def refusal_reason(mechanism: Mechanism, settings: BenchSettings, length: int) -
     """Return why the mechanism refuses the case, without memory for tokens; None if it does not."""
     shape = (settings.batch, settings.heads, length, settings.head_dim)
     tokens = torch.empty(shape, device="meta", dtype=settings.torch_dtype)
-    return mechanism.refuses(Request(tokens, tokens, tokens, settings.mask, None, mechanism.scale))
+    return mechanism.refuses(Request(tokens, tokens, tokens, Terms(settings.mask, scale=mechanism.scale)))
 
 
 def make_call(mechanism: Mechanism, tokens: Tokens, mask: Mask | None, *, backward: bool) -> Callable[[], object]:

@@ -43,7 +43,7 @@ def _count_spanned(tokens: int, page_size: int) -> int:
 class Row:
     """A text that is being written: one sample of a request."""
 
-    request: Request
+    request: GenerationRequest
     number: int
     sequence: PagedSequence
     text: WrittenText
@@ -51,7 +51,7 @@ class Row:
 
 @final
 @dataclass(eq=False)
-class Request:
+class GenerationRequest:
     """A prompt of tokens ``ids`` to continue by at most ``limit`` tokens."""
 
     ids: list[int]
@@ -110,16 +110,16 @@ class ContinuousBatching:
     ) -> None:
         self.model, self.search, self.pool, self.prefixes, self.tokens = model, search, pool, prefixes, tokens
         self._layout = model.page_layout
-        self._waiting: deque[Request] = deque()
-        self._running: list[Request] = []
+        self._waiting: deque[GenerationRequest] = deque()
+        self._running: list[GenerationRequest] = []
         self._banned = banned_token_ids(model)
         self._end_ids = frozenset(model.end_ids)
 
-    def add(self, request: Request) -> None:
+    def add(self, request: GenerationRequest) -> None:
         """Add a request, whose ``count_pages`` the pool can hold."""
         self._waiting.append(request)
 
-    def count_pages(self, request: Request) -> int:
+    def count_pages(self, request: GenerationRequest) -> int:
         """The most pages that a request takes if it finds none."""
         return request.count_pages(self.pool.page_size, self._layout, rows=self.search.rows, shared=self.prefixes.most)
 
@@ -150,7 +150,7 @@ class ContinuousBatching:
         """End a text after the token that it got last."""
         row.text.is_stopped = True
 
-    def remove_ended(self) -> list[Request]:
+    def remove_ended(self) -> list[GenerationRequest]:
         """Free the pages of texts that have ended; return the requests of which all have."""
         for request in self._running:
             for row in request.rows:
@@ -179,7 +179,7 @@ class ContinuousBatching:
             self._read_prompt(self._running[-1], plan)
         return plan
 
-    def _enter(self, request: Request) -> bool:
+    def _enter(self, request: GenerationRequest) -> bool:
         """Take the pages that earlier prompts left for a request; False if its other pages or tokens do not fit yet."""
         each = [self.search.rows * (len(one.ids) + one.limit) for one in (request, *self._running)]
         if self._running and sum(each) > self.tokens:
@@ -202,7 +202,7 @@ class ContinuousBatching:
         request.numbers = self.search.draw_numbers(request.ids, request.limit)
         return True
 
-    def _read_prompt(self, request: Request, plan: _Plan) -> None:
+    def _read_prompt(self, request: GenerationRequest, plan: _Plan) -> None:
         """Add the next part of a prompt to a step, and let later prompts that begin alike find its whole pages."""
         before, sequence, size = request.num_read, request.sequence, self.pool.page_size
         request.num_read = min(len(request.ids), before + plan.room)
@@ -258,10 +258,10 @@ class _Plan:
         self.sequences: list[PagedSequence] = []
         self.counts: list[int] = []
         self.ids: list[int] = []
-        self.writers: list[tuple[int, Row | Request]] = []
+        self.writers: list[tuple[int, Row | GenerationRequest]] = []
         self.room = _PROMPT_TOKENS
 
-    def add(self, sequence: PagedSequence, ids: list[int], writer: Row | Request | None) -> None:
+    def add(self, sequence: PagedSequence, ids: list[int], writer: Row | GenerationRequest | None) -> None:
         """Add tokens of a sequence, and take room for them."""
         sequence.extend(len(ids))
         if writer is not None:
@@ -278,7 +278,7 @@ def _find_seen(rows: list[Row]) -> Int[Tensor, "rows seen"]:
     return torch.stack([torch.cat([one, one[:1].expand(most - len(one))]) for one in seen])
 
 
-def _start_rows(request: Request, count: int) -> list[Row]:
+def _start_rows(request: GenerationRequest, count: int) -> list[Row]:
     """Start the texts of a request whose prompt was read; they share its pages."""
     forks = [request.sequence, *(request.sequence.fork() for _ in range(count - 1))]
     request.rows = [Row(request, number, sequence, WrittenText(request.limit)) for number, sequence in enumerate(forks)]

@@ -20,7 +20,7 @@ from regard.generation.batch_search import search_batch, stream_search
 from regard.generation.chat_prompt import ChatPrompt
 from regard.generation.chat_template import ChatTemplate
 from regard.generation.continuation import Continuation, make_continuation
-from regard.generation.continuous_batching import ContinuousBatching, Request, Row
+from regard.generation.continuous_batching import ContinuousBatching, GenerationRequest, Row
 from regard.generation.paged_memory import PagedMemory
 from regard.generation.text_generator import MAX_TOKENS, TextGenerator, check_options
 from regard.generation.text_stream import TextStream
@@ -233,7 +233,7 @@ class Generator(TextGenerator):
 
     def _make_requests(
         self, prompts: Sequence[list[int]], names: Sequence[str], max_tokens: int, rows: int
-    ) -> list[Request] | None:
+    ) -> list[GenerationRequest] | None:
         """Make the requests to decode in pages; None if they are to be decoded in batches.
 
         Raises DataError for a request that needs more than the bound of the pages.
@@ -242,12 +242,12 @@ class Generator(TextGenerator):
             return None
         context = self.model.max_tokens
         rooms = [max_tokens if context is None else min(max_tokens, context - len(ids)) for ids in prompts]
-        requests = [Request(ids, room) for ids, room in zip(prompts, rooms, strict=True)]
+        requests = [GenerationRequest(ids, room) for ids, room in zip(prompts, rooms, strict=True)]
         for request, name in zip(requests if self.cache_bytes is not None else [], names, strict=False):
             self._check_room(request, name, rows)
         return requests
 
-    def _check_room(self, request: Request, name: str, rows: int) -> None:
+    def _check_room(self, request: GenerationRequest, name: str, rows: int) -> None:
         """Raise DataError if a request needs more memory than the bound."""
         self._memory = memory = self._take_memory()
         size, limit, page_bytes = memory.pool.page_size, memory.pool.limit, memory.page_bytes
@@ -277,7 +277,7 @@ class Generator(TextGenerator):
     def _continue_requests(
         self,
         prompts: Sequence[str],
-        requests: Sequence[Request],
+        requests: Sequence[GenerationRequest],
         search: TokenSearch,
         max_tokens: int,
         stop: Sequence[str],
@@ -293,7 +293,7 @@ class Generator(TextGenerator):
                 number += 1
 
     def _stream_request(
-        self, prompt: str, request: Request, search: TokenSearch, max_tokens: int, stop: Sequence[str]
+        self, prompt: str, request: GenerationRequest, search: TokenSearch, max_tokens: int, stop: Sequence[str]
     ) -> Iterator[str | Continuation]:
         """Continue a request in pages; yield its text in parts, then the continuation."""
         stream = TextStream(self.tokenizer, stop, before=request.ids)
@@ -307,7 +307,7 @@ class Generator(TextGenerator):
 
     def _run(
         self,
-        requests: Sequence[Request],
+        requests: Sequence[GenerationRequest],
         search: TokenSearch,
         stop: Sequence[str],
         streams: dict[int, TextStream] | None = None,

@@ -17,12 +17,23 @@ from regard.hf.read_mask import read_mask_values
 from regard.hf.visible_keys import VisibleKeys
 from regard.kernels.operators import attention_op
 from regard.kernels.operators.attention_op import Results
-from regard.kernels.operators.kernel_arguments import KernelArguments, make_kernel_arguments
+from regard.kernels.operators.kernel_arguments import KernelArguments, make_kernel_arguments, make_schema
 from regard.kernels.operators.operator import Operator, load_saved, refuse_second_derivative, save_for_backward
+from regard.kernels.request import Terms
 from regard.kernels.results import empty_token_major
 from regard.kernels.tracing import is_eager_backward
 
-_SCHEMA = "Tensor mask, float scale, float dropout, Tensor? seed, float? softcap, Tensor? sinks"
+_TERMS = ("scale", "dropout", "seed", "softcap", "sinks")
+"""The arguments of kernels that are no part of the mask."""
+_SCHEMA = f"Tensor mask, {make_schema(_TERMS)}"
+
+
+def masked_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, arguments: KernelArguments) -> Tensor:
+    """Compute the output in a graph, where ``mask`` is read when it runs; ``arguments`` have no mask of their own."""
+    output: Tensor = MASKED_ATTENTION.torch_op(query, key, value, mask, *(getattr(arguments, name) for name in _TERMS))[
+        0
+    ]
+    return output
 
 
 def _attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, *terms: Any) -> Results:
@@ -82,25 +93,14 @@ def _read(
     query: Tensor,
     key: Tensor,
     mask: Tensor,
-    scale: float,
-    dropout: float,
-    seed: Tensor | None,
-    softcap: float | None,
-    sinks: Tensor | None,
+    *terms: Any,
 ) -> tuple[VisibleKeys, KernelArguments]:
     """Find the structure of the mask; return which keys are visible, and the arguments of the kernel for these."""
     visible, bias = read_mask_values(mask)
-    terms = make_kernel_arguments(
-        Frame(query.shape[2], visible.narrow(key, 2).shape[2]),
-        query.shape[0],
-        query.dtype,
-        mask=visible.mask,
-        bias=None if bias is None else visible.narrow(bias, 3),
-        scale=scale,
-        softcap=softcap,
-        sinks=sinks,
-    )
-    return visible, terms._replace(dropout=dropout, seed=seed)
+    frame = Frame(query.shape[2], visible.narrow(key, 2).shape[2])
+    structure = Terms(visible.mask, None if bias is None else visible.narrow(bias, 3))
+    arguments = make_kernel_arguments(frame, query.shape[0], query.dtype, structure)
+    return visible, arguments._replace(**dict(zip(_TERMS, terms, strict=True)))
 
 
 def _restore_hidden_keys(gradient: Tensor, side: Tensor, visible: VisibleKeys) -> Tensor:

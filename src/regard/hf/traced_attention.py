@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from regard.hf.masked_attention_op import MASKED_ATTENTION
-from regard.kernels.operators.kernel_arguments import draw_seed
+from regard.hf.masked_attention_op import masked_attention
+from regard.kernels.operators.kernel_arguments import make_kernel_arguments
 from regard.kernels.select import select
 from regard.masks.dense_mask import Keep
 from regard.tensors import is_traced
@@ -35,17 +36,9 @@ def attention_in_graph(
     if select("attention", "auto", request).name != "native":
         return None
     scaled = request.with_rebalanced_scale
-    output: Tensor = MASKED_ATTENTION.torch_op(
-        scaled.query,
-        scaled.key,
-        scaled.value,
-        attention_mask.detach(),
-        scaled.scale,
-        dropout,
-        draw_seed(dropout),
-        scaled.softcap,
-        scaled.sinks,
-    )[0]
+    without_mask = replace(scaled.terms, mask=None)
+    arguments = make_kernel_arguments(request.frame, query.shape[0], scaled.query.dtype, without_mask)
+    output: Tensor = masked_attention(scaled.query, scaled.key, scaled.value, attention_mask.detach(), arguments)
     return output if scaled is request else output.to(query.dtype)
 
 

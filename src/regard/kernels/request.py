@@ -1,11 +1,14 @@
-"""``Request``: the checked arguments of one call of attention, the input of every implementation."""
+"""``Request``: the checked arguments of one call of attention, and ``Terms``: its options.
+
+Every implementation takes a request. ``validation.make_request`` makes one of a caller's arguments.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import TypeAlias, final
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeAlias, final
 
 import torch
 from torch import Tensor
@@ -20,25 +23,79 @@ Bias: TypeAlias = Tensor | PairBias
 
 @final
 @dataclass(frozen=True)
+class Terms:
+    """The options of exact attention, which change its scores and weights; checked by ``validation.check_terms``.
+
+    score_ij = scale * q_i . k_j, or softcap * tanh(scale * q_i . k_j / softcap), plus bias_ij, where the mask allows
+
+    Args:
+        mask: which queries may attend to which keys; None is all to all.
+        bias: added to the scores: a tensor that broadcasts to (batch, heads, queries, keys), or a position.
+        scale: factor of the dot products.
+        softcap: bound of the scaled dot products; None is no bound.
+        sinks: logits that broadcast to (batch, heads, queries, 1): exp(sink) is added to the sum of each softmax.
+        dropout: probability of setting a weight to 0.
+
+    A new term is a field here and, if the kernels compute it, a field of ``KernelArguments``; the schemas of the
+    operators, the refusals of implementations without it and the messages follow. The public functions that take it
+    name it in their signatures.
+    """
+
+    mask: Mask | None = None
+    bias: Bias | None = None
+    scale: float = 1.0
+    softcap: float | None = None
+    sinks: Tensor | None = field(default=None, metadata={"noun": "attention sinks"})
+    dropout: float = 0.0
+
+    def find_other(self, computed: Collection[str]) -> str | None:
+        """Return the noun of a term in use that is not among the names ``computed``; None if all are."""
+        for term in fields(self):
+            value = getattr(self, term.name)
+            unused = value is None or (isinstance(value, float) and value == term.default)
+            if term.name not in computed and not unused:
+                return str(term.metadata.get("noun", term.name))
+        return None
+
+    def describe(self) -> str:
+        """The terms in one line, for messages."""
+        bias = type(self.bias).__name__ if self.bias is not None else "none"
+        text = f"mask {self.mask!r}, bias {bias}, dropout {self.dropout:g}"
+        for term in fields(self):
+            value = getattr(self, term.name)
+            if term.name not in ("mask", "bias", "scale", "dropout") and value is not None:
+                text += f", {term.name} {tuple(value.shape) if isinstance(value, Tensor) else format(value, 'g')}"
+        return text
+
+
+_TERMS = tuple(term.name for term in fields(Terms))
+
+
+@final
+@dataclass(frozen=True)
 class Request:
-    """Checked arguments: tensors whose shapes (see ``contract``), dtypes and devices fit; ``scale`` is a number.
+    """Checked arguments: tensors whose shapes (see ``contract``), dtypes and devices fit, and the terms.
 
     ``inputs`` are the extra inputs of a mechanism that declares some, and ``projections`` those that a layer left to
-    the mechanism to compute, or to do without; operations of kernels take none. ``softcap`` and ``sinks``, which
-    broadcast to (batch, heads, queries, 1), are for softmax over scaled dot products.
+    the mechanism to compute, or to do without; operations of kernels take none.
     """
 
     query: Tensor
     key: Tensor
     value: Tensor
-    mask: Mask | None
-    bias: Bias | None
-    scale: float
-    dropout: float = 0.0
+    terms: Terms = Terms()
     inputs: Mapping[str, Tensor] = field(default_factory=dict)
     projections: Mapping[str, TokenProjection] = field(default_factory=dict)
-    softcap: float | None = None
-    sinks: Tensor | None = None
+
+    @property
+    def mask(self) -> Mask | None:
+        """Which queries may attend to which keys; None is all to all."""
+        return self.terms.mask
+
+    @property
+    def bias(self) -> Bias | None:
+        """What is added to the scores."""
+        return self.terms.bias
 
     @property
     def frame(self) -> Frame:
@@ -60,14 +117,16 @@ class Request:
         """Device of query, key and value."""
         return self.query.device
 
+    def replace(self, **changes: Any) -> Request:
+        """Return the request with other tensors, terms or inputs, by their names."""
+        terms = {name: changes.pop(name) for name in _TERMS if name in changes}
+        return replace(self, **changes, terms=replace(self.terms, **terms) if terms else self.terms)
+
     def describe(self) -> str:
         """The request in one line, for messages."""
-        bias = type(self.bias).__name__ if self.bias is not None else "none"
-        others = "" if self.softcap is None else f", softcap {self.softcap:g}"
-        others += "" if self.sinks is None else f", sinks {tuple(self.sinks.shape)}"
         return (
             f"query {tuple(self.query.shape)} {self.query.dtype} on {self.device}, "
-            f"key {tuple(self.key.shape)}, mask {self.mask!r}, bias {bias}, dropout {self.dropout:g}{others}"
+            f"key {tuple(self.key.shape)}, {self.terms.describe()}"
         )
 
     @property
@@ -76,13 +135,13 @@ class Request:
 
         float16 has too small a range for the power of two: its tensors become float32, and so does the result.
         """
-        if is_scale_in_range(self.scale):
+        if is_scale_in_range(self.terms.scale):
             return self
         query, key, value = self.query, self.key, self.value
         if query.dtype == torch.float16:
             query, key, value = query.float(), key.float(), value.float()
-        query, scale = rebalance_scale(query, self.scale)
-        return replace(self, query=query, key=key, value=value, scale=scale)
+        query, scale = rebalance_scale(query, self.terms.scale)
+        return self.replace(query=query, key=key, value=value, scale=scale)
 
 
 def is_scale_in_range(scale: float) -> bool:

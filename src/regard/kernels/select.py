@@ -50,8 +50,8 @@ Operation: TypeAlias = Literal[
 ]
 
 
-class Request(Protocol):
-    """What an operation is asked to compute; each operation has a request of its own."""
+class OperationRequest(Protocol):
+    """A request of some operation; each operation has its own class."""
 
     def describe(self) -> str:
         """The request in one line, for messages."""
@@ -106,7 +106,7 @@ def impl_names(operation: Operation) -> tuple[str, ...]:
     return tuple(_IMPLEMENTATIONS_BY_NAME[operation])
 
 
-def explain_choice(operation: Operation, request: Request) -> Choice:
+def explain_choice(operation: Operation, request: OperationRequest) -> Choice:
     """Return the choice of "auto" for a request, with the reasons against the others."""
     taken = _select_auto(operation, request)
     reasons = {
@@ -116,7 +116,7 @@ def explain_choice(operation: Operation, request: Request) -> Choice:
     return Choice(taken.name, reasons | {taken.name: taken.merit})
 
 
-def select(operation: Operation, name: str, request: Request) -> Implementation:
+def select(operation: Operation, name: str, request: OperationRequest) -> Implementation:
     """Return the named implementation of an operation, or the choice of "auto"; a named one is never replaced.
 
     Raises OptionError for an unknown name, RefusedError if the named implementation refuses the request.
@@ -136,7 +136,7 @@ def select(operation: Operation, name: str, request: Request) -> Implementation:
     return chosen
 
 
-def _select_auto(operation: Operation, request: Request) -> Implementation:
+def _select_auto(operation: Operation, request: OperationRequest) -> Implementation:
     """Return the first implementation that can and should compute the request; the last one refuses nothing."""
     for one in _IMPLEMENTATIONS[operation]:
         if one.refuses(request) is None and one.auto_skips(request) is None:

@@ -18,8 +18,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import ClassVar, Literal, final
+from typing import Any, ClassVar, Literal, final
 
 import torch
 from jaxtyping import Float, Int
@@ -31,7 +30,7 @@ from regard.errors import RefusedError, ShapeError, check_dropout, check_size
 from regard.kernels.operators.kernel_arguments import KernelArguments
 from regard.kernels.reference import attention as reference_attention
 from regard.kernels.reference import observe as reference_observe
-from regard.kernels.request import Bias, Request
+from regard.kernels.request import Bias, Request, Terms
 from regard.kernels.token_projection import TokenProjection
 from regard.masks.base import Mask
 from regard.mechanisms.extra_input import ExtraInput, select_side
@@ -75,7 +74,7 @@ class Mechanism(nn.Module, ABC):
     """Whether ``absorbs_keys`` may return True, so that layers ask it."""
     score_parts: ClassVar[int] = 1
     """Number of equal parts of a query and key that have scores of their own; a rotation rotates each part."""
-    no_steps_reason: ClassVar[str] = "This mechanism forms no scores."
+    no_steps_reason: str = "This mechanism forms no scores."
     """Why ``steps`` returns None, as a sentence; not used if it returns steps."""
 
     def __init__(self, *, heads: int, head_dim: int, dropout: float = 0.0) -> None:
@@ -116,6 +115,11 @@ class Mechanism(nn.Module, ABC):
         """Factor of the scores, which the bias of a position may need."""
         return 1.0
 
+    @property
+    def terms(self) -> Mapping[str, Any]:
+        """The terms of its calls beside mask and bias (``kernels.request.Terms``), by name."""
+        return {"scale": self.scale, "dropout": self.active_dropout}
+
     def refuses(self, request: Request) -> str | None:
         """Return why it does not support a call (its mask or bias, say), in one clause; None if it does."""
         del request
@@ -126,7 +130,7 @@ class Mechanism(nn.Module, ABC):
         """Return why it does not support a mask that fits any lengths, such as ``masks.causal()``; None if it does."""
         for keys in _LENGTHS_OF_MASKS:
             try:
-                return self.refuses(replace(self._make_probe(keys), mask=mask))
+                return self.refuses(self._make_probe(keys).replace(mask=mask))
             except ShapeError:  # a mask that is made for more keys
                 if keys == _LENGTHS_OF_MASKS[-1]:
                     raise
@@ -136,13 +140,13 @@ class Mechanism(nn.Module, ABC):
     def refuses_bias(self, bias: Bias) -> str | None:
         """Return why it supports no call with this bias, while it supports others; None if it does."""
         request = self._make_probe(_LENGTHS_OF_MASKS[0])
-        return None if self.refuses(request) is not None else self.refuses(replace(request, bias=bias))
+        return None if self.refuses(request) is not None else self.refuses(request.replace(bias=bias))
 
     @final
     def _make_probe(self, keys: int) -> Request:
         """Make a request without data, to ask for what would be refused at any length."""
         tokens = torch.empty(1, self.heads, keys, self.head_dim, device="meta")
-        return Request(tokens, tokens, tokens, None, None, self.scale)
+        return Request(tokens, tokens, tokens, Terms(scale=self.scale))
 
     @abstractmethod
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
@@ -335,7 +339,7 @@ class Mechanism(nn.Module, ABC):
         Raises ShapeError, DtypeError, DeviceError, OptionError, ArgumentError for an extra input that the mechanism
         does not declare, and RefusedError if ``refuses`` returns a reason.
         """
-        request = make_request(query, key, value, mask=mask, bias=bias, scale=self.scale, dropout=self.active_dropout)
+        request = make_request(query, key, value, mask=mask, bias=bias, **self.terms)
         if query.shape[1] != self.heads or query.shape[3] != self.head_dim:
             raise ShapeError(
                 f"query does not fit {type(self).__name__}",
@@ -346,7 +350,7 @@ class Mechanism(nn.Module, ABC):
         if inputs:
             tensors = {name: one for name, one in inputs.items() if not isinstance(one, TokenProjection)}
             projections = {name: one for name, one in inputs.items() if isinstance(one, TokenProjection)}
-            request = replace(request, inputs=self._check_inputs(tensors, request), projections=projections)
+            request = request.replace(inputs=self._check_inputs(tensors, request), projections=projections)
         reason = self.refuses(request)
         if reason is not None:
             raise self.refusal_error(reason, request)
@@ -364,9 +368,9 @@ class Mechanism(nn.Module, ABC):
     def refusal_error(self, reason: str, request: Request) -> RefusedError:
         """Build the error for a call that the mechanism does not support."""
         do = "change the call, or choose another mechanism; dot_product supports all"
-        if request.bias is not None and self.refuses(replace(request, bias=None)) is None:
+        if request.bias is not None and self.refuses(request.replace(bias=None)) is None:
             do = "leave out the bias, or use a position that adds none, such as rotary; dot_product supports all"
-        elif request.mask is not None and self.refuses(replace(request, mask=None, bias=None)) is None:
+        elif request.mask is not None and self.refuses(request.replace(mask=None, bias=None)) is None:
             do = "regard.catalogue() lists which masks each mechanism supports; dot_product supports all"
         return RefusedError(
             f"{type(self).__name__} refuses: {reason}",
@@ -407,21 +411,13 @@ class ScoredMechanism(Mechanism):
     def make_problem(self, request: Request) -> reference_attention.ScoreProblem:
         """Convert a request to the problem that the reference implementation computes in plain torch."""
         return reference_attention.make_problem(
-            self.score,
-            request.query,
-            request.key,
-            request.value,
-            mask=request.mask,
-            bias=request.bias,
-            scale=self.scale,
-            score_parameters=tuple(self.parameters()),
-            sinks=request.sinks,
+            self.score, request.query, request.key, request.value, request.terms, tuple(self.parameters())
         )
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """Compute the output in plain torch."""
         return reference_attention.compute_output(
-            self.make_problem(request), dropout=request.dropout, dtype=request.query.dtype
+            self.make_problem(request), dropout=request.terms.dropout, dtype=request.query.dtype
         )
 
     def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:

@@ -21,7 +21,6 @@ step by step does not give what the whole text gives, and a longer text has othe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from numbers import Integral
 from typing import Any, final
 
@@ -129,7 +128,7 @@ class BigBird(Mechanism):
     def _restrict(self, request: Request) -> Request:
         """Return the request with the pattern joined to its mask."""
         mask = self._patterns.join(self.pattern(request.frame.keys), request.mask)
-        return replace(request, mask=mask)
+        return request.replace(mask=mask)
 
     def _make_pattern(self, keys: int) -> Mask:
         blocks = self._count_blocks(keys)

@@ -13,7 +13,6 @@ value alone reaches the queries that chose its key.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import replace
 from functools import partial
 from typing import final
 
@@ -65,15 +64,13 @@ class ChosenKeysMechanism(Mechanism):
         """Compute the output with a dense mask of the chosen keys for some queries at a time."""
         outputs = []
         for rows in split_rows(request) or (request.frame.all_rows(request.device),):
-            of_rows = replace(
-                request, query=request.query[:, :, rows], mask=Keep(self.choose(request, rows)), inputs={}
-            )
+            of_rows = request.replace(query=request.query[:, :, rows], mask=Keep(self.choose(request, rows)), inputs={})
             outputs.append(attend_exactly(of_rows))
         return torch.cat(outputs, dim=2) if len(outputs) > 1 else outputs[0]
 
     def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
         """Compute the softmax over the chosen keys of some queries, in plain torch."""
-        of_rows = replace(request, query=request.query[:, :, rows], mask=Keep(self.choose(request, rows)), inputs={})
+        of_rows = request.replace(query=request.query[:, :, rows], mask=Keep(self.choose(request, rows)), inputs={})
         return compute_weights(make_dot_product_problem(of_rows))
 
     def steps(self, request: Request) -> Steps | None:
@@ -93,8 +90,8 @@ class ChosenKeysMechanism(Mechanism):
             request = self.make_request(query, key, key[..., :0], mask, None, inputs)
             parts = [request.query.new_zeros((*request.query.shape[:2], 0))]
             for rows in split_rows(request):
-                of_rows = replace(
-                    request, query=request.query[:, :, rows], mask=Keep(self.visible(request, rows)), inputs={}
+                of_rows = request.replace(
+                    query=request.query[:, :, rows], mask=Keep(self.visible(request, rows)), inputs={}
                 )
                 weights = compute_weights(make_dot_product_problem(of_rows))
                 parts.append(weights.masked_fill(~self.choose(request, rows), 0.0).sum(-1))
@@ -132,7 +129,7 @@ def attend_to_blocks(
     ``lengths`` says how many keys of each batch entry are visible; None is all. ``impl`` is "auto", or "reference" for
     plain torch.
     """
-    plain = replace(request, mask=None, inputs={})
+    plain = request.replace(mask=None, inputs={})
     blocks = ChosenBlocksRequest(plain, chosen, block, partial(attend_exactly, impl=impl), lengths)
     name = "masked" if impl == "reference" else impl
     output: Tensor = select("chosen blocks", name, blocks).compute(blocks)
@@ -146,7 +143,7 @@ def attend_to_keys(
 
     position_heads is 1 if all heads attend to the same keys.
     """
-    keys = GatheredKeysRequest(replace(request, mask=None, inputs={}), positions, attend_exactly)
+    keys = GatheredKeysRequest(request.replace(mask=None, inputs={}), positions, attend_exactly)
     output: Tensor = select("gathered keys", "auto", keys).compute(keys)
     return output
 

@@ -18,7 +18,6 @@ normalisation is not linear in the values, so it is not part of the weights; lay
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import ClassVar, Literal, final
 
 import torch
@@ -120,8 +119,8 @@ class Differential(Mechanism):
         half, value = self.head_dim // 2, request.value.to(dtype)
         query, key = request.query.to(dtype), request.key.to(dtype)
         return (
-            replace(request, query=query[..., :half], key=key[..., :half], value=value),
-            replace(request, query=query[..., half:], key=key[..., half:], value=value),
+            request.replace(query=query[..., :half], key=key[..., :half], value=value),
+            request.replace(query=query[..., half:], key=key[..., half:], value=value),
         )
 
     def extra_repr(self) -> str:

@@ -9,8 +9,7 @@ plain torch. It takes every mask, bias and dropout.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, final
 
 import torch
@@ -22,7 +21,7 @@ from regard.contract import Frame, Observation
 from regard.errors import check_choice, check_flag
 from regard.kernels.operators.kernel_arguments import KernelArguments, make_kernel_arguments
 from regard.kernels.reference.attention import cap_scores
-from regard.kernels.request import Bias, Request, is_scale_in_range
+from regard.kernels.request import Bias, Request, Terms, is_scale_in_range
 from regard.kernels.select import impl_names, select
 from regard.kernels.support import MAX_HEAD_DIM
 from regard.masks.base import Mask
@@ -84,13 +83,10 @@ class DotProduct(ScoredMechanism):
         """Compute scale * q . k of every pair, capped if there is a softcap."""
         return cap_scores((query * self.factor) @ key.transpose(-2, -1), self.softcap)
 
-    def make_request(self, *arguments: Any) -> Request:
-        """Build the request of a call, with the softcap and the sinks of the mechanism."""
-        request = super().make_request(*arguments)
-        if self.softcap is None and self.sinks is None:
-            return request
-        sinks = None if self.sinks is None else self.sinks[None, :, None, None]
-        return replace(request, softcap=self.softcap, sinks=sinks)
+    @property
+    def terms(self) -> Mapping[str, Any]:
+        """The terms of its calls beside mask and bias, by name."""
+        return {**super().terms, "softcap": self.softcap, "sinks": self.sinks}
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """Compute the output with the chosen implementation."""
@@ -138,16 +134,8 @@ class DotProduct(ScoredMechanism):
             check_mask(mask)
             mask.check(batch, self.heads, frame.queries, frame.keys)
         sinks = None if self.sinks is None else self.sinks[None, :, None, None]
-        return make_kernel_arguments(
-            frame,
-            batch,
-            tokens.dtype,
-            mask=mask,
-            bias=bias,
-            scale=self.factor,
-            softcap=self.softcap,
-            sinks=sinks,
-        )
+        terms = Terms(mask, bias, **{**self.terms, "sinks": sinks})
+        return make_kernel_arguments(frame, batch, tokens.dtype, terms)
 
     def empty_window_state(self, size: int) -> WindowCache:
         """Make the empty cache of a layer in which a query attends to the last ``size`` tokens, its own included."""
@@ -179,9 +167,9 @@ class DotProduct(ScoredMechanism):
             return super().step(query, key, value, state, mask, bias=bias, **inputs)
         if not isinstance(state, PagedCache | RaggedPages):
             return super().step(query, key, value, state, mask)
-        terms: dict[str, Any] = {"scale": self.factor, "softcap": self.softcap, "sinks": self.sinks, "impl": self.impl}
         state = state.extended(key, value)
-        return state.attention(query, mask=mask, **terms), state
+        terms = {name: term for name, term in self.terms.items() if name != "dropout"}  # there is none
+        return state.attention(query, mask=mask, **terms, impl=self.impl), state
 
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""

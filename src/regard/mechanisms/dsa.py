@@ -147,7 +147,7 @@ class DeepSeekSparseAttention(ChosenKeysMechanism):
             for rows in split_rows(request):
                 with torch.no_grad():
                     allowed = self.choose(request, rows) if chosen else self._allowed_alike(request, rows)
-                    part = replace(spread, query=spread.query[:, :, rows], mask=Keep(allowed), inputs={})
+                    part = spread.replace(query=spread.query[:, :, rows], mask=Keep(allowed), inputs={})
                     target = compute_weights(make_dot_product_problem(part)).mean(1).to(dtype)
                     some = allowed.any(1)
                     counts = some.any(-1) & ~target.isnan().any(-1)
@@ -204,8 +204,7 @@ def _spread_nan(request: Request) -> Request:
     query, key = _broken_tokens(request)
     if is_false(query) and is_false(key):
         return request
-    return replace(
-        request,
+    return request.replace(
         query=fill_nan(request.query, query[:, None]),
         key=fill_nan(request.key, key[:, None]),
     )
@@ -218,4 +217,4 @@ def _without_broken(request: Request) -> Request:
         return request
     broken = {"index_query": query, "index_weight": query, "index_key": key}
     clean = {name: fill_zeros(one, broken[name][:, None]) for name, one in request.inputs.items()}
-    return replace(request, inputs=clean)
+    return request.replace(inputs=clean)

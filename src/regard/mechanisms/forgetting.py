@@ -18,7 +18,6 @@ others. Masks that hide earlier keys from some queries only are not supported: d
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from typing import final
 
@@ -107,8 +106,7 @@ class Forgetting(Mechanism):
                 bias = None
                 if gates is not None and end > 0:
                     bias = _sum_from(min(max(first + high, 0), end - 1), gates[..., :end])[..., None, :].to(dtype)
-                block = replace(
-                    request,
+                block = request.replace(
                     query=query[:, :, first:last],
                     key=key[:, :, :end],
                     value=value[:, :, :end],

@@ -12,8 +12,6 @@ above (``kernels.operators.highest_keys_op``).
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from jaxtyping import Bool, Float, Int32
 from torch import Tensor
@@ -71,7 +69,7 @@ def choose_highest(
         return None
     if not 0 < query.shape[3] <= MAX_HEAD_DIM or 0 in query.shape or count >= 2**27:
         return None
-    terms = to_kernel_arguments(replace(request, bias=None, dropout=0.0, inputs={}))
+    terms = to_kernel_arguments(request.replace(bias=None, dropout=0.0, inputs={}))
     heads = query.shape[1]
     if summed:
         of_heads = [one.shape[1] for one in (terms.row_start, first) if one is not None]

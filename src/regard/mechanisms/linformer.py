@@ -22,7 +22,6 @@ supported, since the projection mixes keys for all queries alike.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import ClassVar, Literal, cast, final
 
@@ -139,7 +138,7 @@ class Linformer(Mechanism):
         request = self.make_request(query, of_key, of_value, mask, bias, inputs)
         shown = self._visible_keys(request)
         if shown is not None and shown.shape[1] > 1:  # other keys for each head
-            return self.attend(replace(request, key=key.compute(), value=value.compute()))
+            return self.attend(request.replace(key=key.compute(), value=value.compute()))
         return self._attend_absorbed(request, key, value, shown)
 
     def _attend_absorbed(
@@ -253,7 +252,7 @@ def _attend_to_projected(
     impl: str,
 ) -> Float[Tensor, "batch heads queries value_dim"]:
     """Compute attention of all queries to projected keys and values, in their dtype."""
-    projected = replace(request, query=request.query.to(key.dtype), key=key, value=value, mask=None)
+    projected = request.replace(query=request.query.to(key.dtype), key=key, value=value, mask=None)
     output: Tensor = select("attention", impl, projected).compute(projected)
     return output
 

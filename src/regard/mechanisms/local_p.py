@@ -62,7 +62,7 @@ class LocalPredictive(Mechanism):
         with full_precision(problem):
             weights, broken = _gaussian_weights(problem, rows, gaussian.heights(request.frame.keys))
             empty = (weights == 0.0).all(-1)
-            output = problem.mix(nn.functional.dropout(weights, request.dropout), empty, rows)
+            output = problem.mix(nn.functional.dropout(weights, request.terms.dropout), empty, rows)
             return output.masked_fill(broken.any(-1, keepdim=True), torch.nan).to(request.query.dtype)
 
     def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
@@ -96,7 +96,7 @@ class LocalPredictive(Mechanism):
     def _restrict_to_window(self, request: Request, gaussian: Gaussian) -> Request:
         """Return the request with its mask restricted to the window of each query."""
         window = masks.keep(gaussian.distances(request.frame.keys).detach().abs() <= self.window)
-        return replace(request, mask=window if request.mask is None else request.mask & window)
+        return request.replace(mask=window if request.mask is None else request.mask & window)
 
     def extra_repr(self) -> str:
         """Return the options shown by ``repr``."""

@@ -24,7 +24,6 @@ cannot take ``is_global``, whose values decide how many queries are global.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, final
 
@@ -196,12 +195,12 @@ class Longformer(Mechanism):
 
     def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
         """Compute the weights of some queries in plain torch; those of global tokens belong to the global values."""
-        request = replace(request, inputs={name: one for name, one in request.inputs.items() if name != "global_value"})
+        request = request.replace(inputs={name: one for name, one in request.inputs.items() if name != "global_value"})
         found = self._global_tokens_of(request)
         ordinary = compute_weights(make_dot_product_problem(self._ordinary_request(request, found)), rows)
         if found is None:
             return ordinary
-        of_global = replace(self._global_request(request), mask=_restrict_to_global(request.mask, found))
+        of_global = self._global_request(request).replace(mask=_restrict_to_global(request.mask, found))
         return ordinary + compute_weights(make_dot_product_problem(of_global), rows)  # in each row one of them is 0
 
     def steps(self, request: Request) -> Steps | None:
@@ -245,7 +244,7 @@ class Longformer(Mechanism):
             return output
         if len(self.dilations) == 1:
             return self._attend_reordered(request, found, self.dilations[0], None)
-        of_group = replace(request, key=request.repeated_key, value=_repeat(request.value, request.group))
+        of_group = request.replace(key=request.repeated_key, value=_repeat(request.value, request.group))
         parts, order = [], []
         for dilation in sorted(set(self.dilations)):
             heads = [head for head, one in enumerate(self.dilations) if one == dilation]
@@ -283,7 +282,7 @@ class Longformer(Mechanism):
             (one if heads is None else one[:, heads])[:, :, order]
             for one in (request.query, request.key, request.value)
         )
-        moved = replace(request, query=query, key=key, value=value, mask=mask, inputs={})
+        moved = request.replace(query=query, key=key, value=value, mask=mask, inputs={})
         output: Tensor = select("attention", "auto", moved).compute(moved)
         return output[:, :, order.argsort()]
 
@@ -292,7 +291,7 @@ class Longformer(Mechanism):
         pattern = self._pattern
         if found is not None and isinstance(found.which, Tensor):
             pattern = self._patterns.get(found.name, partial(self._make_pattern, found.which))
-        return replace(request, mask=self._patterns.join(pattern, request.mask), inputs={})
+        return request.replace(mask=self._patterns.join(pattern, request.mask), inputs={})
 
     def _make_pattern(self, which: list[int] | Tensor) -> Mask:
         """Return to which keys ordinary tokens attend, if the tokens ``which`` are global: positions or flags."""
@@ -304,10 +303,10 @@ class Longformer(Mechanism):
     ) -> Float[Tensor, "batch heads rows value_dim"]:
         """Compute attention of the global queries alone; 0 in batch entries in which they are not global."""
         key, value = (request.projections.get(name) for name in ("global_key", "global_value"))
-        if key is None or value is None or request.bias is not None or request.dropout > 0:
+        if key is None or value is None or request.bias is not None or request.terms.dropout > 0:
             return _attend_from_rows(self._global_request(request), found)
         query = request.inputs.get("global_query", request.query)
-        return _attend_absorbed(_of_rows(replace(request, query=query), found), key, value)
+        return _attend_absorbed(_of_rows(request.replace(query=query), found), key, value)
 
     def _global_request(self, request: Request) -> Request:
         """Return the request with the projections of global tokens, still for all queries."""
@@ -317,7 +316,7 @@ class Longformer(Mechanism):
         value = inputs.get("global_value", request.value)
         if key.shape[1] != value.shape[1]:
             key, value = (_repeat(side, self.heads // side.shape[1]) for side in (key, value))
-        return replace(request, query=query, key=key, value=value, inputs={})
+        return request.replace(query=query, key=key, value=value, inputs={})
 
     def extra_repr(self) -> str:
         """Format the options for ``repr``."""
@@ -336,8 +335,8 @@ def _repeat(tokens: Tensor, group: int) -> Tensor:
 def _attend_from_rows(request: Request, found: _GlobalTokens) -> Float[Tensor, "batch heads rows value_dim"]:
     """Compute attention of the global queries alone; 0 in batch entries in which they are not global."""
     if isinstance(request.bias, PairBias):  # kernels count the positions of queries from the last one
-        problem = make_dot_product_problem(replace(request, mask=_restrict_to_global(request.mask, found)))
-        return compute_output(problem, dropout=request.dropout, dtype=request.query.dtype, rows=found.rows)
+        problem = make_dot_product_problem(request.replace(mask=_restrict_to_global(request.mask, found)))
+        return compute_output(problem, dropout=request.terms.dropout, dtype=request.query.dtype, rows=found.rows)
     request = _of_rows(request, found)
     output: Tensor = select("attention", "auto", request).compute(request)
     return output
@@ -349,8 +348,8 @@ def _attend_absorbed(
     """Compute attention to the projections ``key`` and ``value`` of tokens, as attention to the tokens."""
     tokens, bias = key.tokens[:, None], None
     if key.bias_of_heads is not None:
-        bias = request.scale * (request.query * key.bias_of_heads).sum(-1, keepdim=True)
-    request = replace(request, query=request.query @ key.weight_of_heads, key=tokens, value=tokens, bias=bias)
+        bias = request.terms.scale * (request.query * key.bias_of_heads).sum(-1, keepdim=True)
+    request = request.replace(query=request.query @ key.weight_of_heads, key=tokens, value=tokens, bias=bias)
     output: Tensor = select("attention", "auto", request).compute(request) @ value.weight_of_heads.mT
     if value.bias_of_heads is None:
         return output
@@ -370,7 +369,7 @@ def _of_rows(request: Request, found: _GlobalTokens) -> Request:
         here = Keep(found.valid[:, None, :, None])
         mask = here if mask is None else mask & here
     bias = bias if bias is None or bias.shape[-2] == 1 else bias[..., rows, :]
-    return replace(request, query=request.query[:, :, rows], mask=mask, bias=bias, inputs={}, projections={})
+    return request.replace(query=request.query[:, :, rows], mask=mask, bias=bias, inputs={}, projections={})
 
 
 def _restrict_to_global(mask: Mask | None, found: _GlobalTokens) -> Mask:

@@ -12,7 +12,6 @@ queries * keys * inner, with a tanh for each product, for concat, which has the 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import final
 
 import torch
@@ -84,7 +83,7 @@ class LuongGeneral(ScoredMechanism):
         projected = (
             per_head_linear(query.masked_fill(bad, 0.0), self.weight.to(query).mT).masked_fill(bad, torch.nan).to(query)
         )
-        request = replace(request, query=projected)
+        request = request.replace(query=projected)
         return select("attention", "auto", request).compute(request)
 
     def steps(self, request: Request) -> Steps:

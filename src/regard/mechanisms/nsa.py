@@ -27,7 +27,6 @@ query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim),
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import ClassVar, Literal, final
 
@@ -161,7 +160,7 @@ class NativeSparseAttention(ChosenKeysMechanism):
         """Compute the gated sum of the branches."""
         dtype, prefix = accumulation_dtype(request.query.dtype), _prefix(request)
         query, key, value = (part.to(dtype) for part in (request.query, request.key, request.value))
-        wide = replace(request, query=query, key=key, value=value, mask=None, inputs={})
+        wide = request.replace(query=query, key=key, value=value, mask=None, inputs={})
         with disable_autocast(request.device):
             branches = [
                 self._attend_compressed(wide, prefix, impl),
@@ -200,8 +199,7 @@ class NativeSparseAttention(ChosenKeysMechanism):
             stop = self.compression.count(max(0, last + offset))
             rows = torch.arange(first, last, device=request.device)
             visible = self._visible_compressed(request, prefix, rows)[..., :stop]
-            part = replace(
-                request,
+            part = request.replace(
                 query=query,
                 key=key[:, :, :stop],
                 value=value[:, :, :stop],
@@ -223,7 +221,7 @@ class NativeSparseAttention(ChosenKeysMechanism):
         mask: Mask = masks.window(self.window - 1, 0)
         if prefix.lengths is not None:
             mask = mask & masks.padding(prefix.lengths)
-        request = replace(request, mask=mask)
+        request = request.replace(mask=mask)
         output: Tensor = select("attention", impl, request).compute(request)
         return output
 

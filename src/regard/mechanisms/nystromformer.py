@@ -26,7 +26,6 @@ landmarks).
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import ClassVar, Literal, final
 
@@ -125,7 +124,7 @@ class Nystromformer(Mechanism):
         key, value = (side.to(dtype) for side in (request.key, request.value))
         if group > 1:
             key, value = key.repeat_interleave(group, dim=1), value.repeat_interleave(group, dim=1)
-        wide = replace(request, query=request.query.to(dtype), key=key, value=value, mask=parts.keys)
+        wide = request.replace(query=request.query.to(dtype), key=key, value=value, mask=parts.keys)
         with disable_autocast(request.device):
             if min(request.frame.queries, request.frame.keys) <= self.landmarks:
                 output = select("attention", impl, wide).compute(wide)
@@ -151,7 +150,7 @@ class Nystromformer(Mechanism):
         query_means, key_means = (means.masked_fill(broken[..., None, None], 0.0) for means in (query_means, key_means))
         inverse = self._invert((self.scale * query_means @ key_means.mT).softmax(-1))
 
-        of_landmarks = replace(request, query=query_means)
+        of_landmarks = request.replace(query=query_means)
         mixed = select("attention", impl, of_landmarks).compute(of_landmarks)
         broken = broken | ~mixed.isfinite().all(-1).all(-1)
         values = inverse @ mixed.masked_fill(broken[..., None, None], 0.0)
@@ -162,7 +161,7 @@ class Nystromformer(Mechanism):
             segment_values = key_segments.means(request.value).repeat_interleave(request.group, dim=1)
             values = torch.where(single, segment_values, values)
             mask = keep(key_segments.counts[:, :, None] > 0)
-        of_queries = replace(request, key=key_means, value=values, mask=mask)
+        of_queries = request.replace(key=key_means, value=values, mask=mask)
         output = select("attention", impl, of_queries).compute(of_queries)
         empty = torch.zeros_like(broken) if shown is None else ~shown.any(-1).expand_as(broken)
         return mark_heads(output, empty, broken)

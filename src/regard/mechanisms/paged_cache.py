@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from numbers import Integral
 from typing import final
 
@@ -45,12 +44,13 @@ from regard.exact_attention import attention
 from regard.fields import repr_of_fields
 from regard.kernels.implementations.paged import PagedRequest, gather_sequence
 from regard.kernels.operators.paged_attention_op import PagedKeysValues
+from regard.kernels.request import Terms
 from regard.kernels.select import impl_names, select
 from regard.masks.base import Mask
 from regard.mechanisms.page_pool import Page, PagePool
 from regard.mechanisms.state import State
 from regard.tensors import check_tensor, is_dense
-from regard.validation import check_mask, check_scale, check_sinks, check_softcap
+from regard.validation import check_mask, check_terms
 
 
 @final
@@ -173,22 +173,9 @@ class PagedCache(State):
         """
         self._check_query(query)
         check_mask(mask)
-        check_scale(scale)
-        check_softcap(softcap)
+        terms = check_terms(query, mask, scale=scale, softcap=softcap, sinks=sinks)
         check_choice("impl", impl, ("auto", *impl_names("attention")))
-        request = PagedRequest(
-            query,
-            self._make_paged(),
-            mask,
-            scale=query.shape[3] ** -0.5 if scale is None else float(scale),
-            attend=partial(attention, mask=mask, scale=scale, softcap=softcap, impl=impl),
-            softcap=None if softcap is None else float(softcap),
-            sinks=None if sinks is None else check_sinks(sinks, query),
-        )
-        output: Tensor = select("paged attention", impl if impl in ("auto", "native") else "gathered", request).compute(
-            request
-        )
-        return output
+        return attend_to_pages(query, self._make_paged(), terms, impl)
 
     def _check_entries(self, entries: object) -> list[int]:
         """Parse indices of sequences. Raises OptionError for one out of range."""
@@ -339,3 +326,17 @@ def _to_integers(numbers: object) -> list[int] | None:
 def _pad_page_table(table: Tensor, columns: int) -> Tensor:
     """Return the table with room for ``columns`` pages per sequence; the padding is never read."""
     return torch.nn.functional.pad(table, (0, columns - table.shape[1]))
+
+
+def attend_to_pages(
+    query: Float[Tensor, "batch heads queries head_dim"], pages: PagedKeysValues, terms: Terms, impl: str
+) -> Float[Tensor, "batch heads queries value_dim"]:
+    """Compute attention to keys and values in pages; "auto" and "native" read them in place, if that is possible."""
+
+    def attend(query: Tensor, key: Tensor, value: Tensor, terms: Terms) -> Tensor:
+        return attention(query, key, value, **vars(terms), impl=impl)
+
+    request = PagedRequest(query, pages, terms, attend)
+    chosen = select("paged attention", impl if impl in ("auto", "native") else "gathered", request)
+    output: Tensor = chosen.compute(request)
+    return output

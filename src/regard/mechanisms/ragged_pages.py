@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NoReturn, TypeAlias, final
+from typing import Any, NoReturn, TypeAlias, final
 
 import numpy as np
 import torch
@@ -24,13 +24,14 @@ from torch import Tensor
 
 from regard.errors import RefusedError
 from regard.exact_attention import attention
-from regard.kernels.implementations.paged import PagedRequest, gather_sequence
+from regard.kernels.implementations.paged import gather_sequence
 from regard.kernels.operators.paged_attention_op import PagedKeysValues
-from regard.kernels.select import select
 from regard.masks.base import Mask
 from regard.mechanisms.page_layout import PageLayout
 from regard.mechanisms.page_pool import Page, PagePool
+from regard.mechanisms.paged_cache import attend_to_pages
 from regard.mechanisms.state import State
+from regard.validation import check_terms
 
 Column: TypeAlias = tuple[Page | None, ...]
 """The pages of the same tokens, one for each group of layers; None where it was freed."""
@@ -195,32 +196,25 @@ class RaggedPages(State):
         query: Float[Tensor, "1 heads tokens head_dim"],
         *,
         mask: Mask | None,
-        scale: float,
         impl: str,
-        softcap: float | None = None,
-        sinks: Float[Tensor, " heads"] | None = None,
+        **terms: Any,
     ) -> Float[Tensor, "1 heads tokens value_dim"]:
         """Compute attention of the new tokens, each to its own sequence, by the keys and values written before.
 
         Single queries read the pages in place, if ``impl`` is "auto" or "native"; several queries of one sequence share
         a copy of its keys and values, which costs little beside their products.
         """
-        step = self.step
-        by_query = None if sinks is None else sinks[None, :, None, None]
-        attend = partial(attention, mask=mask, scale=scale, softcap=softcap, impl=impl)
+        step, checked = self.step, check_terms(query, mask, **terms)
 
         def attend_single(query: Tensor, table: Tensor, lengths: Tensor) -> Tensor:
             """Attention of one query of each sequence: (1, heads, sequences, head_dim), as if each were an entry."""
             pages = PagedKeysValues(self.key_pages, self.value_pages, table, lengths)
-            request = PagedRequest(query.transpose(0, 2), pages, mask, scale, attend, softcap, by_query)
-            chosen = select("paged attention", impl if impl in ("auto", "native") else "gathered", request)
-            output: Tensor = chosen.compute(request)
-            return output.transpose(0, 2)
+            return attend_to_pages(query.transpose(0, 2), pages, checked, impl).transpose(0, 2)
 
         table = step.tables[self.group]
         if not step.several:
             return attend_single(query, table, step.lengths)
-        output = self.attend_each(query, partial(attend, sinks=by_query), step.several)
+        output = self.attend_each(query, partial(attention, impl=impl, **vars(checked)), step.several)
         if len(step.single):
             places, rows = step.last[step.single], step.single
             output[:, :, places] = attend_single(query[:, :, places], table[rows], step.lengths[rows])

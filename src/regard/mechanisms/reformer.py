@@ -39,7 +39,6 @@ queries x keys.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import final
 
@@ -197,7 +196,7 @@ class Reformer(Mechanism):
     ) -> Request:
         """Build the request of a call, as ``Mechanism.make_request`` does, and hash its tokens once."""
         request = super().make_request(query, key, value, mask, bias, inputs)
-        return replace(request, inputs=self._hash_request(request))
+        return request.replace(inputs=self._hash_request(request))
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """Compute the output; half precision is computed in float32 and rounded once."""
@@ -210,7 +209,7 @@ class Reformer(Mechanism):
             if parts is None or (self.chunk is None and not self._sorts(request)):
                 pairs = self._pair_mask(wide, request.frame.all_rows(request.device))
                 dense = pairs.dense(request.frame.queries, request.frame.keys, device=request.device)
-                wide = replace(self._divide(wide), mask=Keep(dense), inputs={})
+                wide = self._divide(wide).replace(mask=Keep(dense), inputs={})
                 output: Tensor = select("attention", "auto", wide).compute(wide)
             else:
                 output = self._attend_sorted(wide, parts, impl)
@@ -222,7 +221,7 @@ class Reformer(Mechanism):
             impl = "reference" if torch.is_grad_enabled() else "auto"  # the kernels have no second derivatives
             return weights_by_gradient(partial(self._attend, impl=impl), request, rows)
         wide = self._divide(self._widen(request))
-        wide = replace(wide, mask=self._pair_mask(wide, rows), inputs={})
+        wide = wide.replace(mask=self._pair_mask(wide, rows), inputs={})
         return compute_weights(make_dot_product_problem(wide), rows)
 
     def steps(self, request: Request) -> Steps | None:
@@ -270,11 +269,11 @@ class Reformer(Mechanism):
         dtype, is_query = accumulation_dtype(request.query.dtype), request.key is request.query
         query = request.query.to(dtype)
         key, value = (_repeat(side.to(dtype), request.group) for side in (request.key, request.value))
-        return replace(request, query=query, key=query if is_query else key, value=value)
+        return request.replace(query=query, key=query if is_query else key, value=value)
 
     def _divide(self, wide: Request) -> Request:
         """Return the request with divided keys, if queries and keys are one projection."""
-        return replace(wide, key=divide_keys(wide.key)) if self.shares_query_key else wide
+        return wide.replace(key=divide_keys(wide.key)) if self.shares_query_key else wide
 
     def _attend_sorted(
         self, wide: Request, parts: CausalParts, impl: str
@@ -295,8 +294,8 @@ class Reformer(Mechanism):
             high=parts.high,
             except_self=self.shares_query_key,
             chunk=self.chunk,
-            scale=wide.scale,
-            dropout=wide.dropout,
+            scale=wide.terms.scale,
+            dropout=wide.terms.dropout,
         )
         result: BucketResult = select("bucket attention", impl, request).compute(request)
         if not self.shares_query_key:
@@ -418,8 +417,8 @@ def _attend_to_own(
         return result.output
     value, key = wide.value[:, :, own], wide.key[:, :, own]
     broken = ~(wide.query.isfinite().all(-1) & key.isfinite().all(-1) & value.isfinite().all(-1))
-    if wide.dropout > 0.0:
-        value = value * torch.nn.functional.dropout(torch.ones_like(value[..., :1]), wide.dropout)
+    if wide.terms.dropout > 0.0:
+        value = value * torch.nn.functional.dropout(torch.ones_like(value[..., :1]), wide.terms.dropout)
     output = torch.where(alone[..., None], value, result.output)
     return fill_nan(output, broken & alone)
 

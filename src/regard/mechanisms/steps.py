@@ -22,6 +22,7 @@ from torch import Tensor
 from regard.contract import Frame
 from regard.kernels.implementations.mlp_score import MlpScore
 from regard.kernels.reference.attention import compute_weights, make_problem
+from regard.kernels.request import Terms
 from regard.masks.base import Mask
 
 _MAX_HIDDEN = 2**22
@@ -88,7 +89,7 @@ class Steps:
             scores = self._score(query, key)
             return scores if bias is None else scores + bias
 
-        return compute_weights(make_problem(score, self.query, self.key, self.key, mask=self.mask, bias=None), rows)
+        return compute_weights(make_problem(score, self.query, self.key, self.key, Terms(self.mask)), rows)
 
     def _score(
         self, query: Float[Tensor, "batch heads rows size"], key: Float[Tensor, "batch heads keys size"]

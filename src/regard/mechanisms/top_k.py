@@ -17,7 +17,6 @@ query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim).
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import final
 
 from jaxtyping import Bool, Float, Int
@@ -57,7 +56,7 @@ class TopK(ChosenKeysMechanism):
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """Compute the output; by a choice and rows of the chosen keys in kernels where they take the tensors."""
         if self.keys >= request.frame.keys:  # nothing is left out
-            return attend_exactly(replace(request, inputs={}))
+            return attend_exactly(request.replace(inputs={}))
         positions = choose_highest(request, request.query, request.key, None, None, self.keys, summed=False)
         return self.attend_under_mask(request) if positions is None else attend_to_keys(request, positions)
 

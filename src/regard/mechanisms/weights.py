@@ -11,7 +11,6 @@ them: linear attention, Linformer, features, landmarks, hashing, recurrent state
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TypeAlias
 
 import torch
@@ -41,7 +40,7 @@ def weights_by_gradient(
     """
     batch, heads, _, _ = request.query.shape
     dtype = torch.float64 if request.query.dtype == torch.float64 else torch.float32
-    request = replace(request, key=request.repeated_key, dropout=0.0)
+    request = request.replace(key=request.repeated_key, dropout=0.0)
     if not rows.shape[0]:
         return request.query.new_zeros((batch, heads, 0, request.frame.keys), dtype=dtype)
     parts = [_differentiate_rows(attend, request, some, dtype) for some in rows.split(_ROWS_PER_PASS)]
@@ -59,7 +58,7 @@ def _differentiate_rows(
 
     def asked_outputs(value: Tensor) -> Tensor:
         """Channel c of the output at the c-th row."""
-        output = attend(replace(request, query=query, key=key, value=value, inputs=inputs))
+        output = attend(request.replace(query=query, key=key, value=value, inputs=inputs))
         return output[:, :, rows, torch.arange(rows.shape[0], device=rows.device)]
 
     if in_functorch():  # where autograd cannot be called, but transforms can be nested
@@ -123,7 +122,7 @@ def observe_by_weights(
     ``entropy`` says whether to report it, which needs weights that are a distribution. Top weights are those with the
     largest absolute value.
     """
-    request = replace(request, dropout=0.0)
+    request = request.replace(dropout=0.0)
     batch, heads, _, _ = request.query.shape
     keys, received, parts = request.frame.keys, None, []
     for some in request.frame.all_rows(request.device).split(_ROWS_PER_PASS):

@@ -145,7 +145,7 @@ def _steps_or_reason(call: LayerCall) -> Steps | str:
 def _is_dot_product(steps: Steps, request: Request) -> bool:
     """Whether the score is the dot product of the unchanged query, with the scale of the request."""
     own = steps.query.shape == request.query.shape and bool((steps.query == request.query).all())
-    return own and steps.vector is None and steps.scale == request.scale
+    return own and steps.vector is None and steps.scale == request.terms.scale
 
 
 def _to_layer_weights(call: LayerCall, reason: str) -> LayerWeights:

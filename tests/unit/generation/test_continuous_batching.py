@@ -12,7 +12,7 @@ from hypothesis_examples import examples
 from regard import masks, positions
 from regard.errors import DataError, OptionError, RefusedError
 from regard.generation import Generator, paged_memory
-from regard.generation.continuous_batching import ContinuousBatching, Request
+from regard.generation.continuous_batching import ContinuousBatching, GenerationRequest
 from regard.generation.prefix_cache import PrefixCache
 from regard.layers import MultiHeadAttention, PagePool
 from regard.mechanisms.page_layout import PageLayout
@@ -106,11 +106,11 @@ def test_texts_are_those_by_hand(kind, search, ids, new, page_size, spare, token
     """With pages of any size, and pools in which some requests must wait; twice, so that prompts are found again."""
     model = MODELS[kind]
     batching = make_batching(model, search, page_size=page_size, tokens=tokens, most=most)
-    needed = max(batching.count_pages(Request(one, new)) for one in ids)
+    needed = max(batching.count_pages(GenerationRequest(one, new)) for one in ids)
     batching.pool.limit = None if spare is None else needed + spare
     expected = [write_by_hand(model, search, one, new) for one in ids]
     for _ in range(2):
-        requests = [Request(one, new) for one in ids]
+        requests = [GenerationRequest(one, new) for one in ids]
         run(batching, requests)
         check_no_page_is_lost(batching)
         for request, texts in zip(requests, expected, strict=True):
@@ -122,7 +122,7 @@ def test_texts_are_those_by_hand(kind, search, ids, new, page_size, spare, token
 def test_parts_of_prompts_are_read_in_several_steps(monkeypatch):
     model, ids = MODELS["llama"], [[*range(7, 38)], [*range(7, 38)], [*range(7, 30), 6], [9]]
     monkeypatch.setattr("regard.generation.continuous_batching._PROMPT_TOKENS", 7)
-    requests = [Request(one, 9) for one in ids]
+    requests = [GenerationRequest(one, 9) for one in ids]
     run(make_batching(model, Greedy(), page_size=3), requests)
     for request in requests:
         ((written, _, _),) = write_by_hand(model, Greedy(), request.ids, 9)
@@ -132,7 +132,7 @@ def test_parts_of_prompts_are_read_in_several_steps(monkeypatch):
 def test_memory_that_was_never_written_has_no_influence(monkeypatch):
     allocate = PagePool._allocate
     monkeypatch.setattr(PagePool, "_allocate", lambda *call: allocate(*call).fill_(torch.nan))
-    requests = [Request(one, 7) for one in ([7, 8, 9], [7, 8, 9, 10, 11, 12], [20])]
+    requests = [GenerationRequest(one, 7) for one in ([7, 8, 9], [7, 8, 9, 10, 11, 12], [20])]
     run(make_batching(MODELS["gpt2"], Sampling(seed=1, best=2), page_size=4), requests)
     for request in requests:
         texts = write_by_hand(MODELS["gpt2"], Sampling(seed=1, best=2), request.ids, 7)
@@ -162,12 +162,12 @@ def test_a_prompt_may_begin_with_a_text_that_was_written(kind):
     windowed = language_model("llama", windows=(5, 5), model_type="mistral").double()
     model, search = MODELS.get(kind, windowed), Sampling(seed=3, best=2)
     batching = make_batching(model, search, page_size=3, most=40)
-    first = Request([7, 8, 9, 10], 17)
+    first = GenerationRequest([7, 8, 9, 10], 17)
     run(batching, [first])
     check_no_page_is_lost(batching)
     for text in first.hypotheses():
         known = [*first.ids, *text.ids]
-        following = Request([*known, 5, 6], 4)
+        following = GenerationRequest([*known, 5, 6], 4)
         run(batching, [following])
         check_no_page_is_lost(batching)
         if kind != "mistral":
@@ -258,7 +258,7 @@ def test_pages_behind_the_windows_are_freed(kind, full, monkeypatch):
     model = MODELS[kind] if kind in MODELS else language_model("llama", windows=(5, 5), model_type=kind).double()
     monkeypatch.setattr("regard.generation.continuous_batching._PROMPT_TOKENS", 4)
     batching = make_batching(model, Greedy(), page_size=2, most=0)
-    request = Request([*range(7, 33)], 17)
+    request = GenerationRequest([*range(7, 33)], 17)
     batching.add(request)
     window, used = model.layer_masks[0].left + 1, []
     with torch.no_grad():

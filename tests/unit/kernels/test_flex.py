@@ -14,7 +14,7 @@ from regard import masks, positions
 from regard.errors import RefusedError
 from regard.kernels.implementations import flex
 from regard.kernels.implementations.flex import ATTENTION, make_block_mask, run_flex_attention
-from regard.kernels.request import Request
+from regard.kernels.request import Request, Terms
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
 
@@ -29,7 +29,7 @@ def tensors(queries, keys, key_heads=HEADS, heads=HEADS, value_dim=DIM):
 
 def run_kernel(kernel, query, key, value, mask=None, bias=None, scale=None, **terms):
     factor = DIM**-0.5 if scale is None else scale
-    return run_flex_attention(Request(query, key, value, mask, bias, factor, **terms), kernel)
+    return run_flex_attention(Request(query, key, value, Terms(mask, bias, factor, **terms)), kernel)
 
 
 @pytest.fixture
@@ -200,7 +200,7 @@ def test_keys_hidden_from_the_whole_group(uncompiled):
 def test_block_mask_follows_the_tile_map():
     def blocks(mask, queries, keys):
         query, key, value = tensors(queries, keys)
-        return make_block_mask(Request(query, key, value, mask, None, 1.0))
+        return make_block_mask(Request(query, key, value, Terms(mask)))
 
     causal = blocks(masks.causal(), 384, 384)
     assert causal.kv_num_blocks.tolist() == [[[1, 1, 1]]]  # partial: the diagonal
@@ -225,7 +225,7 @@ class TestRefusals:
 
     def test_masks_in_a_graph(self, monkeypatch):
         """Only the name of a GPU is needed."""
-        request = SimpleNamespace(device=torch.device("cuda"), dropout=0.0, mask=masks.causal(), bias=None)
+        request = SimpleNamespace(device=torch.device("cuda"), terms=Terms(), mask=masks.causal(), bias=None)
         request.query, request.key, _ = tensors(5, 7)
         assert ATTENTION.refuses(request) is None
         monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)

@@ -88,9 +88,9 @@ def _native(request: ChosenBlocksRequest) -> Float[Tensor, "batch heads queries 
     dtype = accumulation_dtype(one.query.dtype)
     query, key, value = (part.to(dtype) for part in (one.query, one.key, one.value))
     stop = None if request.stop is None else request.stop.expand(query.shape[0]).contiguous()
-    seed = draw_seed(one.dropout)
+    scale, dropout = one.terms.scale, one.terms.dropout
     output = chosen_blocks_op.chosen_blocks(
-        query, key, value, request.chosen, stop, request.block, one.scale, one.dropout, seed
+        query, key, value, request.chosen, stop, request.block, scale, dropout, draw_seed(dropout)
     )
     return output.to(one.query.dtype)
 

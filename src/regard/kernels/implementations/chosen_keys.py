@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -21,7 +20,7 @@ def request_unsupported_reason(request: Request, choice: Tensor) -> str | None:
     reason = unsupported_reason(request.query, request.key, request.value, choice)
     if reason is not None:
         return reason
-    if not (is_scale_in_range(request.scale) and request.scale > 0):
+    if not (is_scale_in_range(request.terms.scale) and request.terms.scale > 0):
         return "native takes scales from 2^-64 to 2^64"
     sizes = (*request.query.shape, *request.value.shape)
     if max(request.query.shape[3], request.value.shape[3]) > MAX_HEAD_DIM or 0 in sizes:
@@ -38,7 +37,7 @@ def attend_under_masks(
     """Compute exact attention to the ``allowed`` keys, some rows at a time; their masks have ``choices`` heads."""
     at_once = max(1, _CELLS_AT_ONCE // max(1, request.query.shape[0] * choices * request.frame.keys))
     outputs = [
-        attend(replace(request, query=request.query[:, :, rows], mask=Keep(allowed(rows))))
+        attend(request.replace(query=request.query[:, :, rows]).replace(mask=Keep(allowed(rows))))
         for rows in request.frame.all_rows(request.device).split(at_once)
     ]
     return torch.cat(outputs, dim=2) if len(outputs) > 1 else outputs[0]

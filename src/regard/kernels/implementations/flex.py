@@ -26,6 +26,7 @@ from regard.masks.tiles import FULL, PARTIAL
 from regard.positions.base import DistanceBias, PairBias, distance_range
 
 _BLOCK_SIZE = 128
+_COMPUTED_TERMS = ("mask", "bias", "scale", "softcap", "sinks")
 _MIN_DIM = 16
 """Least size of a head that FlexAttention compiles for a GPU; smaller ones are filled up with zeros."""
 _MAX_COMPILATIONS = 4096
@@ -46,11 +47,12 @@ def _details() -> str:
 
 
 def _refuses(request: Request) -> str | None:
-    """Refuse CPUs, dropout, float64, empty tensors, masks under torch.compile, biases that need queries or weights."""
+    """Refuse CPUs, other terms, float64, empty tensors, traced masks, and biases that need queries or weights."""
     if request.device.type != "cuda":
         return f"flex runs on a CUDA GPU here, and the tensors are on {request.device}"
-    if request.dropout > 0.0:
-        return "FlexAttention has no dropout"
+    other = request.terms.find_other(_COMPUTED_TERMS)
+    if other is not None:
+        return f"FlexAttention has no {other}"
     if request.query.dtype == torch.float64:
         return "FlexAttention has no float64"
     if request.mask is not None and torch.compiler.is_compiling():
@@ -82,17 +84,17 @@ def run_flex_attention(request: Request, kernel: Callable[..., Any]) -> Float[Te
         _fill_head(value),
         score_mod=_make_score_mod(request),
         block_mask=None if request.mask is None else make_block_mask(request),
-        scale=request.scale,
+        scale=request.terms.scale,
         enable_gqa=request.group > 1,
-        **({} if request.sinks is None else _LSE_OPTION),
+        **({} if request.terms.sinks is None else _LSE_OPTION),
     )
-    output: Tensor = result if request.sinks is None else result[0]
+    output: Tensor = result if request.terms.sinks is None else result[0]
     output = output[..., : request.value.shape[3]]
-    if request.sinks is None:
+    if request.terms.sinks is None:
         return output
     of_rows = result[1]
     lse = of_rows if isinstance(of_rows, Tensor) else of_rows.lse
-    sinks = request.sinks.to(lse).masked_fill(request.sinks == torch.inf, torch.nan)
+    sinks = request.terms.sinks.to(lse).masked_fill(request.terms.sinks == torch.inf, torch.nan)
     of_keys = (lse[..., None] - sinks).sigmoid().masked_fill((lse == -torch.inf)[..., None], 0.0)
     return (output * of_keys).to(output.dtype)
 
@@ -140,7 +142,7 @@ def find_visible_keys(request: Request) -> Bool[Tensor, "#batch #key_heads keys"
 
 def _make_score_mod(request: Request) -> ScoreMod | None:
     """Return the function that changes the scaled scores: the softcap, then the bias."""
-    add_bias, softcap = _make_bias_mod(request), request.softcap
+    add_bias, softcap = _make_bias_mod(request), request.terms.softcap
     if softcap is None:
         return add_bias
     cap: float = softcap

@@ -73,8 +73,9 @@ def _auto_skips(request: GatheredKeysRequest) -> str | None:
 def _native(request: GatheredKeysRequest) -> Float[Tensor, "batch heads queries value_dim"]:
     """Compute it with the kernels; half precision in float32, rounded once."""
     one = request.request
+    scale, dropout = one.terms.scale, one.terms.dropout
     return gathered_keys_op.gathered_keys(
-        one.query, one.key, one.value, request.positions, one.scale, one.dropout, draw_seed(one.dropout)
+        one.query, one.key, one.value, request.positions, scale, dropout, draw_seed(dropout)
     )
 
 

@@ -3,13 +3,13 @@
     score_ij = v . tanh(a_i + b_j)          a depends on the query only, b on the key only: (inner) numbers each
 
 Bahdanau et al. 2015, appendix A.1.2. Plain torch holds a queries x keys x inner tensor, the kernel not even a
-queries x keys one. ``operators.additive_op`` is the kernel.
+queries x keys one. The kernel takes float32 and float64, after the projection, and no scale.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import final
 
 import torch
@@ -19,11 +19,14 @@ from torch import Tensor
 from regard.kernels.autocast import disable_autocast
 from regard.kernels.implementation import Implementation
 from regard.kernels.implementations.native import request_unsupported_reason
-from regard.kernels.operators import additive_op
 from regard.kernels.operators.kernel_arguments import to_kernel_arguments
+from regard.kernels.operators.score_op import ScoreOperator
 from regard.kernels.reference import attention as reference_attention
 from regard.kernels.request import Request
 from regard.kernels.results import accumulation_dtype
+
+ADDITIVE = ScoreOperator("additive", "additive", ("of_query", "of_key", "vector", "value"), returns_lse=True)
+"""regard::additive and its backward pass."""
 
 
 @final
@@ -97,8 +100,8 @@ def _native(request: Request, score: MlpScore) -> Float[Tensor, "batch heads que
         value = _repeat_heads(request.value.to(dtype), request.group)
         query, bad_query = zero_nonfinite(request.query.to(dtype))
         of_query = mark_nonfinite(score.project_query(query), bad_query)
-        terms = to_kernel_arguments(replace(request, query=of_query, key=of_key, value=value))
-        output = additive_op.additive_attention(of_query, of_key, score.vector().to(dtype), value, terms)
+        terms = to_kernel_arguments(request.replace(query=of_query, key=of_key, value=value))
+        output = ADDITIVE(of_query, of_key, score.vector().to(dtype), value, terms=terms)
     return output.to(request.query.dtype)
 
 
@@ -110,11 +113,10 @@ def _reference(request: Request, score: MlpScore) -> Float[Tensor, "batch heads 
         request.query,
         request.key,
         request.value,
-        mask=request.mask,
-        bias=request.bias,
-        score_parameters=score.score_parameters,
+        request.terms,
+        score.score_parameters,
     )
-    return reference_attention.compute_output(problem, dropout=request.dropout, dtype=request.query.dtype)
+    return reference_attention.compute_output(problem, dropout=request.terms.dropout, dtype=request.query.dtype)
 
 
 NATIVE = Implementation("native", _native, request_unsupported_reason, merit="the fused kernel, made for this CPU")

@@ -18,7 +18,7 @@ from regard.errors import OptionError
 from regard.kernels import extension, support, tracing
 from regard.kernels.implementation import Backend, Implementation
 from regard.kernels.operators import attention_op, observe_op
-from regard.kernels.operators.kernel_arguments import to_kernel_arguments
+from regard.kernels.operators.kernel_arguments import COMPUTED_TERMS, to_kernel_arguments
 from regard.kernels.request import Request
 from regard.kernels.support import MAX_HEAD_DIM
 from regard.positions.base import DistanceBias, PairBias
@@ -50,6 +50,9 @@ def dot_product_unsupported_reason(request: Request) -> str | None:
     Raises OptionError if REGARD_ISA names an instruction set that does not run here.
     """
     query, value = request.query, request.value
+    other = request.terms.find_other(COMPUTED_TERMS)
+    if other is not None:
+        return f"the kernels have no {other}"
     if query.is_cpu and (query.size(3) > MAX_HEAD_DIM or value.size(3) > MAX_HEAD_DIM):
         sizes = f"{query.shape[3]} and {value.shape[3]}"
         return f"native takes a head_dim and value_dim of at most {MAX_HEAD_DIM}, and these are {sizes}"
@@ -86,7 +89,7 @@ def sdpa_is_faster(request: Request) -> bool:
     query, value = request.query, request.value
     if not support.is_portable() or query.shape[2] < _MIN_QUERIES_FOR_SDPA or query.shape[3] != value.shape[3]:
         return False
-    plain = request.mask is None and request.bias is None and request.dropout == 0
+    plain = request.mask is None and request.bias is None and request.terms.dropout == 0
     trained = tracing.any_requires_grad(query, request.key, value)
     return plain and not (trained and query.dtype.itemsize == 2)
 

@@ -16,7 +16,6 @@ same path as without wild tokens.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from jaxtyping import Bool, Float
@@ -58,20 +57,18 @@ def run_guarded(request: Request, kernel: Kernel) -> Float[Tensor, "batch heads 
         reached = reached | (odd & allowed).any(-1)
         bias = zero_where(bias, odd)
     output = kernel(
-        replace(
-            request,
+        request.replace(
             query=zero_where(request.query, wild_query[..., None]),
             key=zero_where(request.key, wild_key[..., None]),
             value=zero_where(request.value, wild_value[..., None]),
-            bias=bias,
-        )
+        ).replace(bias=bias)
     )
     if not bool(reached.any()):
         return output
     # Compute all rows even if few are affected: a product's last bits depend on its number of rows, and must not depend
     # on hidden tokens.
     exact = reference_attention.compute_output(
-        reference_attention.make_dot_product_problem(request), dropout=request.dropout, dtype=output.dtype
+        reference_attention.make_dot_product_problem(request), dropout=request.terms.dropout, dtype=output.dtype
     )
     return replace_where(output, reached[..., None], exact)
 
@@ -82,7 +79,7 @@ def _tame_bounds(request: Request) -> tuple[float, float]:
     Kernels compute half precision in float32.
     """
     wide = torch.finfo(torch.promote_types(request.query.dtype, torch.float32))
-    for_scores = (1 / (wide.eps * max(1.0, request.query.shape[3] * abs(request.scale)))) ** 0.5
+    for_scores = (1 / (wide.eps * max(1.0, request.query.shape[3] * abs(request.terms.scale)))) ** 0.5
     return for_scores, wide.max**0.5
 
 

@@ -7,16 +7,19 @@ gathered    the keys and values of one sequence after the other, copied out of t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.contract import Frame
 from regard.kernels.implementation import Implementation
 from regard.kernels.operators import paged_attention_op
+from regard.kernels.operators.kernel_arguments import make_kernel_arguments
 from regard.kernels.operators.paged_attention_op import PagedKeysValues
+from regard.kernels.request import Terms
 from regard.masks.band import Band
 from regard.masks.base import Mask
 
@@ -29,34 +32,28 @@ class PagedRequest:
     Args:
         query: (batch, heads, queries, head_dim), which stand at the end of each sequence.
         pages: the keys and values of the batch.
-        mask: over one sequence, or None.
-        scale: what scores are multiplied with.
-        attend: attention of a gathered sequence: (query, key, value, sinks=), each a batch of one, to its output.
-        softcap: bound of the scores, or None.
-        sinks: logits of sinks that broadcast to (batch, heads, queries, 1), or None.
+        terms: with a mask over one sequence, and without bias and dropout.
+        attend: attention of a gathered sequence: (query, key, value, terms), a batch of one, to its output.
     """
 
     query: Tensor
     pages: PagedKeysValues
-    mask: Mask | None
-    scale: float
-    attend: Callable[..., Tensor]
-    softcap: float | None = None
-    sinks: Tensor | None = None
+    terms: Terms
+    attend: Callable[[Tensor, Tensor, Tensor, Terms], Tensor]
 
     def describe(self) -> str:
         """The request in one line, for messages."""
-        return f"query {tuple(self.query.shape)} {self.query.dtype} on {self.query.device}, mask {self.mask!r}"
+        return f"query {tuple(self.query.shape)} {self.query.dtype} on {self.query.device}, mask {self.terms.mask!r}"
 
 
 def _refuses_in_place(request: PagedRequest) -> str | None:
     """What the kernel refuses, and masks that are no band at the end of the keys."""
-    reason = paged_attention_op.refuses(request.query, request.pages, request.sinks)
+    reason = paged_attention_op.refuses(request.query, request.pages, request.terms.sinks)
     if reason is not None:
         return reason
-    if find_band(request.mask) is not None:
+    if find_band(request.terms.mask) is not None:
         return None
-    return f"in pages native takes causal() and window(...), and this is {request.mask!r}"
+    return f"in pages native takes causal() and window(...), and this is {request.terms.mask!r}"
 
 
 def find_band(mask: Mask | None) -> tuple[int | None, int | None] | None:
@@ -70,26 +67,22 @@ def find_band(mask: Mask | None) -> tuple[int | None, int | None] | None:
 
 def _attend_in_place(request: PagedRequest) -> Tensor:
     """One call of the kernel."""
-    low, high = find_band(request.mask) or (None, None)
-    return paged_attention_op.paged_attention(
-        request.query,
-        request.pages,
-        scale=request.scale,
-        low=low,
-        high=high,
-        softcap=request.softcap,
-        sinks=request.sinks,
-    )
+    query, (low, high) = request.query, find_band(request.terms.mask) or (None, None)
+    frame = Frame(query.shape[2], query.shape[2])  # without a mask and a bias, no argument depends on the keys
+    terms = make_kernel_arguments(frame, query.shape[0], query.dtype, replace(request.terms, mask=None))
+    return paged_attention_op.paged_attention(query, request.pages, terms._replace(low=low, high=high))
 
 
 def _attend_gathered(request: PagedRequest) -> Tensor:
     """One call of ``attend`` for each sequence."""
-    query, pages = request.query, request.pages
+    query, pages, terms = request.query, request.pages, request.terms
     if query.shape[0] == 0:
         return query.new_zeros(*query.shape[:3], pages.value_pages.shape[3])
-    sinks = [None] * len(query) if request.sinks is None else request.sinks.expand(len(query), -1, -1, -1).split(1)
+    sinks = [None] * len(query) if terms.sinks is None else terms.sinks.expand(len(query), -1, -1, -1).split(1)
     sequences = zip(query.split(1), _gather(pages), sinks, strict=True)
-    return torch.cat([request.attend(one, key, value, sinks=own) for one, (key, value), own in sequences])
+    return torch.cat(
+        [request.attend(one, key, value, replace(terms, sinks=own)) for one, (key, value), own in sequences]
+    )
 
 
 def _gather(pages: PagedKeysValues) -> Iterator[tuple[Tensor, Tensor]]:

@@ -2,8 +2,8 @@
 
     Attention(Q, K, V) = softmax(Q K^T / sqrt(d)) V            Vaswani et al. 2017, equation 1
 
-Attention materialises the weights, and statistics process queries in tiles; no request is refused. With a softcap or
-sinks attention processes queries in tiles too: on a GPU, "auto" picks no other implementation for these.
+Attention materialises the weights, and statistics process queries in tiles; no request is refused. With terms
+that "sdpa" lacks, such as a softcap, attention processes queries in tiles too: on a GPU, "auto" picks nothing else.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from regard.contract import Observation
 from regard.kernels.implementation import Backend, Implementation
+from regard.kernels.implementations import sdpa
 from regard.kernels.reference import attention as reference_attention
 from regard.kernels.reference import observe as reference_observe
 from regard.kernels.reference.query_tiles import compute_in_tiles
@@ -31,11 +32,12 @@ def _details() -> str:
 def _attention(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
     """Compute equation 1, with all weights in memory, or those of a tile."""
     problem = reference_attention.make_dot_product_problem(request)
-    compute = partial(reference_attention.compute_output, problem, dropout=request.dropout, dtype=request.query.dtype)
+    terms = request.terms
+    compute = partial(reference_attention.compute_output, problem, dropout=terms.dropout, dtype=request.query.dtype)
     # The number of tiles depends on lengths, which a trace does not fix.
-    if (request.softcap is None and request.sinks is None) or is_traced():
+    if terms.find_other(sdpa.COMPUTED_TERMS) is None or is_traced():
         return compute()
-    return compute_in_tiles(problem, lambda rows: compute(rows=rows), is_random=request.dropout > 0.0)
+    return compute_in_tiles(problem, lambda rows: compute(rows=rows), is_random=terms.dropout > 0.0)
 
 
 def _observe(request: Request, top: int, rows: Tensor | None) -> Observation:

@@ -14,8 +14,6 @@ The kernel multiplies forbidden keys by a weight of 0, and 0 * NaN is NaN. So th
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -32,6 +30,8 @@ from regard.kernels.tracing import any_requires_grad, in_functorch, in_single_gr
 from regard.masks.base import Mask
 from regard.positions.base import DistanceBias, PairBias
 
+COMPUTED_TERMS = ("mask", "bias", "scale", "dropout")
+"""The terms that torch's kernel computes."""
 _GRAPH_BREAK_MESSAGE = {
     "msg": 'impl "sdpa" reads tensor values on a CPU, which breaks the graph; if the graph must be whole '
     '(fullgraph=True, torch.export), use impl="native" or impl="reference"'
@@ -45,15 +45,14 @@ def _details() -> str:
 
 
 def _refuses(request: Request) -> str | None:
-    """Refuse biases that need the queries or the weights; a softcap and sinks; torch.func, except for one first
-    derivative without a trained bias; and fake tensors on a CPU, which have no values.
+    """Refuse biases that need the queries or the weights; other terms; torch.func, except for one first derivative
+    without a trained bias; and fake tensors on a CPU, which have no values.
     """
     if isinstance(request.bias, PairBias) and not isinstance(request.bias, DistanceBias):
         return f"sdpa takes a bias as a tensor, and {type(request.bias).__name__} needs the queries or the weights"
-    if request.softcap is not None:
-        return "torch's fused kernel has no softcap"
-    if request.sinks is not None:
-        return "torch's fused kernel has no attention sinks"
+    other = request.terms.find_other(COMPUTED_TERMS)
+    if other is not None:
+        return f"torch's fused kernel has no {other}"
     if in_functorch() and not (in_single_grad_transform() and not _requires_grad(request.bias)):
         return "torch's fused kernel has no rules for vmap, forward-mode and second derivatives"
     if request.device.type == "cpu" and isinstance(request.query, FakeTensor):
@@ -89,7 +88,7 @@ def _copy_overlapping_tensors(request: Request) -> Request:
         copy_if_overlapping(request.key),
         copy_if_overlapping(request.value),
     )
-    return replace(request, query=query, key=key, value=value, bias=bias)
+    return request.replace(query=query, key=key, value=value).replace(bias=bias)
 
 
 def _run_fused(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
@@ -103,7 +102,7 @@ def _run_fused(request: Request) -> Float[Tensor, "batch heads queries value_dim
         return _run_with_bias(_widen_request(request)).to(request.query.dtype)
     assert mask is not None
     # The kernel fills in -inf for the causal mask before it scales, which a scale <= 0 turns into NaN or +Inf.
-    if request.scale > 0 and request.frame.offset >= 0 and mask.band(request.frame) == (None, 0):
+    if request.terms.scale > 0 and request.frame.offset >= 0 and mask.band(request.frame) == (None, 0):
         return _call(request, None, causal=True)
     return _run_masking_empty_rows(
         request, mask.dense(request.frame.queries, request.frame.keys, device=request.device)
@@ -126,7 +125,7 @@ def _bias_scores(request: Request) -> Float[Tensor, "#batch #heads #queries #key
     """Compute the bias of each query and key, in the query's dtype."""
     if isinstance(request.bias, PairBias):
         rows = request.frame.all_rows(request.device)
-        return request.bias.scores(request.query, request.frame, rows, request.scale)
+        return request.bias.scores(request.query, request.frame, rows, request.terms.scale)
     assert request.bias is not None
     return request.bias.to(request.query.dtype)
 
@@ -143,7 +142,7 @@ def _run_with_bias(request: Request) -> Float[Tensor, "batch heads queries value
 def _widen_request(request: Request) -> Request:
     """Convert half precision to float32; other dtypes stay."""
     wide = torch.promote_types(request.query.dtype, torch.float32)
-    return replace(request, query=request.query.to(wide), key=request.key.to(wide), value=request.value.to(wide))
+    return request.replace(query=request.query.to(wide), key=request.key.to(wide), value=request.value.to(wide))
 
 
 def _run_masking_empty_rows(request: Request, mask: Tensor) -> Float[Tensor, "batch heads queries value_dim"]:
@@ -159,7 +158,7 @@ def _run_masking_empty_rows(request: Request, mask: Tensor) -> Float[Tensor, "ba
     if request.device.type == "cpu" and not bool(empty.any()):
         return _call(request, mask)
     whole = mask | empty if mask.dtype == torch.bool else mask.masked_fill(empty, 0.0)
-    request = replace(request, query=request.query.masked_fill(empty, 0.0))
+    request = request.replace(query=request.query.masked_fill(empty, 0.0))
     return _call(request, whole).masked_fill(empty, 0.0)
 
 
@@ -167,7 +166,7 @@ def _zero_hidden_keys(request: Request) -> Request:
     """Replace keys and values that are hidden from every query by zeros."""
     assert request.mask is not None
     unseen = ~_find_visible_keys(request, request.mask)[..., None]
-    return replace(request, key=request.key.masked_fill(unseen, 0.0), value=request.value.masked_fill(unseen, 0.0))
+    return request.replace(key=request.key.masked_fill(unseen, 0.0), value=request.value.masked_fill(unseen, 0.0))
 
 
 def _call(request: Request, mask: Tensor | None, *, causal: bool = False) -> Tensor:
@@ -177,9 +176,9 @@ def _call(request: Request, mask: Tensor | None, *, causal: bool = False) -> Ten
             guard_second_derivative("sdpa", request.key),
             guard_second_derivative("sdpa", request.value),
             attn_mask=mask,
-            dropout_p=request.dropout,
+            dropout_p=request.terms.dropout,
             is_causal=causal,
-            scale=request.scale,
+            scale=request.terms.scale,
             enable_gqa=request.group > 1,
         )
 

@@ -11,26 +11,20 @@ as its table, which torch computes, so that gradients flow to its parameters.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, final
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any, NamedTuple, final, get_type_hints
 
 import torch
 from torch import Tensor
 
 from regard.contract import Frame
-from regard.kernels.request import Bias, Request
-from regard.masks.base import Mask
+from regard.kernels.request import Request, Terms
 from regard.masks.kernel_mask import KernelMask
 from regard.positions.base import DistanceBias, distance_range
 
 _NUM_SEEDS = 2**63 - 1
 _NO_MASK = KernelMask()
-
-SCHEMA = (
-    "SymInt? low, SymInt? high, Tensor? start, Tensor? stop, Tensor? row_start, Tensor? key_tile, Tensor? bitmap, "
-    "Tensor? bitmaps, Tensor? dense, float scale, Tensor? bias, Tensor? table, SymInt table_lowest, float dropout, "
-    "Tensor? seed, float? softcap, Tensor? sinks"
-)
-"""Schema of these arguments in torch operators."""
 
 
 @final
@@ -57,32 +51,35 @@ class KernelArguments(NamedTuple):
 
     def to_kwargs(self) -> dict[str, Any]:
         """Convert to keyword arguments of a kernel, with the number of threads; None and defaults are left out."""
-        low, high, start, stop, row_start, key_tile, bitmap, bitmaps, dense, *others = self
-        scale, bias, table, lowest, dropout, seed, softcap, sinks = others
-        options: dict[str, Any] = {"scale": scale, "threads": torch.get_num_threads()}
-        if low is not None:
-            options["low"] = low
-        if high is not None:
-            options["high"] = high
-        if start is not None:
-            options["start"] = start
-        if stop is not None:
-            options["stop"] = stop
-        if row_start is not None:
-            options |= {"row_start": row_start, "key_tile": key_tile, "bitmap": bitmap, "bitmaps": bitmaps}
-        if dense is not None:
-            options["dense"] = dense
-        if bias is not None:
-            options["bias"] = bias
-        if table is not None:
-            options |= {"table": table, "table_lowest": lowest}
-        if seed is not None:
-            options |= {"dropout": dropout, "seed": int(seed)}
-        if softcap is not None:
-            options["softcap"] = softcap
-        if sinks is not None:
-            options["sinks"] = sinks
+        options = {
+            name: value
+            for name, value, default in zip(self._fields, self, _DEFAULTS, strict=True)
+            if value is not default
+        }
+        if self.seed is not None:
+            options["seed"] = int(self.seed)
+        options |= {"scale": self.scale, "threads": torch.get_num_threads()}
         return options
+
+
+_DEFAULTS = tuple(KernelArguments())
+_SCHEMA_TYPES = {
+    int: "SymInt",
+    int | None: "SymInt?",
+    float: "float",
+    float | None: "float?",
+    Tensor | None: "Tensor?",
+}
+_ARGUMENT_TYPES = get_type_hints(KernelArguments)
+
+
+def make_schema(names: Sequence[str] = KernelArguments._fields) -> str:
+    """Make the schema of some of these arguments in torch operators."""
+    return ", ".join(f"{_SCHEMA_TYPES[_ARGUMENT_TYPES[name]]} {name}" for name in names)
+
+
+SCHEMA = make_schema()
+"""Schema of all of these arguments in torch operators."""
 
 
 def draw_seed(dropout: float) -> Tensor | None:
@@ -91,34 +88,16 @@ def draw_seed(dropout: float) -> Tensor | None:
 
 
 def to_kernel_arguments(request: Request) -> KernelArguments:
-    """Convert a request. The seed of its dropout is drawn from the generator that ``torch.manual_seed`` seeds."""
-    query, bias = request.query, request.bias
-    return make_kernel_arguments(
-        request.frame,
-        query.shape[0],
-        query.dtype,
-        mask=request.mask,
-        bias=bias,
-        scale=request.scale,
-        dropout=request.dropout,
-        softcap=request.softcap,
-        sinks=request.sinks,
-    )
+    """Convert the terms of a request."""
+    return make_kernel_arguments(request.frame, request.query.shape[0], request.query.dtype, request.terms)
 
 
-def make_kernel_arguments(
-    frame: Frame,
-    batch: int,
-    dtype: torch.dtype,
-    *,
-    mask: Mask | None,
-    bias: Bias | None,
-    scale: float,
-    dropout: float = 0.0,
-    softcap: float | None = None,
-    sinks: Tensor | None = None,
-) -> KernelArguments:
-    """Convert the terms of scores, for queries of ``dtype``. Draws the seed of dropout, as ``to_kernel_arguments``."""
+def make_kernel_arguments(frame: Frame, batch: int, dtype: torch.dtype, terms: Terms) -> KernelArguments:
+    """Convert terms, for queries of ``dtype``. A mask and a bias are lowered; the others pass by their names.
+
+    The seed of dropout is drawn from the generator that ``torch.manual_seed`` seeds.
+    """
+    mask, bias = terms.mask, terms.bias
     lowered = _NO_MASK if mask is None else mask.lower(frame)
     start, stop = _expand_to_batch(lowered.start, batch), _expand_to_batch(lowered.stop, batch)
     row_start = key_tile = bitmap = bitmaps = None
@@ -133,7 +112,6 @@ def make_kernel_arguments(
         wide = torch.float64 if dtype == torch.float64 else torch.float32
         table, bias = bias.table(lowest, highest).to("cpu", wide).contiguous(), None  # kernels read it along distances
     assert bias is None or isinstance(bias, Tensor), f"{bias} should have been refused"
-    seed = draw_seed(dropout)
     return KernelArguments(
         lowered.low,
         lowered.high,
@@ -144,15 +122,17 @@ def make_kernel_arguments(
         bitmap,
         bitmaps,
         dense,
-        scale,
-        bias,
-        table,
-        lowest,
-        dropout,
-        seed,
-        softcap,
-        sinks,
+        bias=bias,
+        table=table,
+        table_lowest=lowest,
+        seed=draw_seed(terms.dropout),
+        **{name: getattr(terms, name) for name in _PASSED},
     )
+
+
+COMPUTED_TERMS = ("mask", *(term.name for term in fields(Terms) if term.name in KernelArguments._fields))
+"""The terms that the kernels compute."""
+_PASSED = tuple(name for name in COMPUTED_TERMS if name not in ("mask", "bias"))
 
 
 def _expand_to_batch(bounds: Tensor | None, batch: int) -> Tensor | None:

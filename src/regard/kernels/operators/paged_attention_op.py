@@ -18,6 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.kernels.extension import native
+from regard.kernels.operators.kernel_arguments import KernelArguments, make_schema
 from regard.kernels.operators.operator import Operator
 from regard.kernels.request import is_scale_in_range, rebalance_scale
 from regard.kernels.results import empty_token_major
@@ -26,6 +27,8 @@ from regard.kernels.tracing import any_requires_grad, is_eager
 
 MAX_GROUP_SIZE = 64
 """Most query heads per key head."""
+_TERMS = ("scale", "low", "high", "softcap", "sinks")
+"""The arguments of kernels that this one takes."""
 
 
 @final
@@ -41,22 +44,21 @@ class PagedKeysValues(NamedTuple):
 def paged_attention(
     query: Float[Tensor, "batch heads queries head_dim"],
     paged: PagedKeysValues,
-    *,
-    scale: float,
-    low: int | None = None,
-    high: int | None = None,
-    softcap: float | None = None,
-    sinks: Float[Tensor, "#batch #heads #queries 1"] | None = None,
+    terms: KernelArguments,
 ) -> Float[Tensor, "batch heads queries value_dim"]:
-    """Compute the output, through the torch operator if torch is tracing, else by calling the kernel directly."""
+    """Compute the output, through the torch operator if torch is tracing, else by calling the kernel directly.
+
+    Of ``terms`` those in ``_TERMS`` are used.
+    """
+    scale, *others = (getattr(terms, name) for name in _TERMS)
     if not is_scale_in_range(scale):
         if query.dtype == torch.float16:
             # Scores are multiples of 2^-48: beyond 2^64 a larger scale makes no further difference to the softmax.
             scale = min(max(scale, -(2.0**64)), 2.0**64)
         else:
             query, scale = rebalance_scale(query, scale)
-    compute = PAGED_ATTENTION.compute if is_eager(query, *paged, sinks) else PAGED_ATTENTION.torch_op
-    return compute(query, *paged, scale, low, high, softcap, sinks)
+    compute = PAGED_ATTENTION.compute if is_eager(query, *paged, terms.sinks) else PAGED_ATTENTION.torch_op
+    return compute(query, *paged, scale, *others)
 
 
 def refuses(query: Tensor, paged: PagedKeysValues, sinks: Tensor | None = None) -> str | None:
@@ -82,18 +84,12 @@ def _paged_attention(
     value_pages: Tensor,
     page_table: Tensor,
     lengths: Tensor,
-    scale: float,
-    low: int | None,
-    high: int | None,
-    softcap: float | None,
-    sinks: Tensor | None,
+    *terms: Any,
 ) -> Tensor:
     """Compute regard::paged_attention on a CPU."""
     output = _empty_output(query, value_pages)
     if output.numel() > 0:
-        options: dict[str, Any] = {"low": low, "high": high, "softcap": softcap, "sinks": sinks}
-        options = {name: value for name, value in options.items() if value is not None}
-        options |= {"scale": scale, "threads": torch.get_num_threads()}
+        options = KernelArguments(**dict(zip(_TERMS, terms, strict=True))).to_kwargs()
         native.paged(query, key_pages, value_pages, page_table, lengths, output, None, **options)
     return output
 
@@ -105,8 +101,8 @@ def _empty_output(query: Tensor, value_pages: Tensor) -> Tensor:
 
 PAGED_ATTENTION = Operator(
     "paged_attention",
-    "(Tensor query, Tensor key_pages, Tensor value_pages, Tensor page_table, Tensor lengths, float scale, SymInt? low, "
-    "SymInt? high, float? softcap, Tensor? sinks) -> Tensor",
+    "(Tensor query, Tensor key_pages, Tensor value_pages, Tensor page_table, Tensor lengths, "
+    f"{make_schema(_TERMS)}) -> Tensor",
     compute=_paged_attention,
     fake=lambda query, key_pages, value_pages, *_: _empty_output(query, value_pages),
 )

@@ -24,8 +24,7 @@ from torch import Tensor
 from regard.contract import Frame
 from regard.kernels.autocast import disable_autocast
 from regard.kernels.reference.nonfinite_isolation import IsolatedTokens, isolate_nonfinite, masked_softmax
-from regard.kernels.request import Bias, Request
-from regard.masks.base import Mask
+from regard.kernels.request import Request, Terms
 from regard.positions.base import PairBias
 
 Score: TypeAlias = Callable[[Tensor, Tensor], Tensor]
@@ -40,17 +39,14 @@ class ScoreProblem:
     score: Score
     tokens: IsolatedTokens
     frame: Frame
-    mask: Mask | None
-    bias: Bias | None
-    scale: float
+    terms: Terms  # the score has the scale and the softcap already
     score_parameters: tuple[Tensor, ...] = ()  # parameters of the score, if it has any
-    sinks: Tensor | None = None  # (#batch, #heads, #queries, 1)
 
     def dense_mask(self, rows: Int[Tensor, " rows"]) -> Bool[Tensor, "#batch #heads #rows #keys"] | None:
         """Make the dense mask of some queries; None if there is no mask."""
-        if self.mask is None:
+        if self.terms.mask is None:
             return None
-        return self.mask.dense(self.frame.queries, self.frame.keys, device=self.tokens.query.device, rows=rows)
+        return self.terms.mask.dense(self.frame.queries, self.frame.keys, device=self.tokens.query.device, rows=rows)
 
     def scores(self, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
         """Compute score plus bias of some queries, before the mask."""
@@ -58,16 +54,18 @@ class ScoreProblem:
 
     def sinks_of(self, rows: Int[Tensor, " rows"]) -> Float[Tensor, "#batch #heads #rows 1"] | None:
         """Return the sinks of some queries; None if there are none."""
-        return self.sinks if self.sinks is None or self.sinks.shape[2] == 1 else self.sinks[:, :, rows]
+        sinks = self.terms.sinks
+        return sinks if sinks is None or sinks.shape[2] == 1 else sinks[:, :, rows]
 
     def add_bias(
         self, scores: Float[Tensor, "batch heads rows keys"], rows: Int[Tensor, " rows"]
     ) -> Float[Tensor, "batch heads rows keys"]:
         """Add the bias of some queries to their scores."""
-        if isinstance(self.bias, PairBias):
-            return scores + self.bias.scores(self.tokens.query[:, :, rows], self.frame, rows, self.scale)
-        if self.bias is not None:
-            return scores + (self.bias if self.bias.shape[-2] == 1 else self.bias[..., rows, :]).to(scores)
+        bias = self.terms.bias
+        if isinstance(bias, PairBias):
+            return scores + bias.scores(self.tokens.query[:, :, rows], self.frame, rows, self.terms.scale)
+        if bias is not None:
+            return scores + (bias if bias.shape[-2] == 1 else bias[..., rows, :]).to(scores)
         return scores
 
     def mix(
@@ -78,8 +76,8 @@ class ScoreProblem:
     ) -> Float[Tensor, "batch heads rows value_dim"]:
         """Compute the weighted sum of values, plus the bias's value term if it has one; 0 in ``empty`` rows."""
         output = weights @ self.tokens.value
-        if isinstance(self.bias, PairBias):
-            term = self.bias.values(weights, self.frame, rows)
+        if isinstance(self.terms.bias, PairBias):
+            term = self.terms.bias.values(weights, self.frame, rows)
             output = output if term is None else output + term
         # It is 0 there already; setting it stops gradients, since 0 times a gradient of NaN or Inf would be NaN.
         return output.masked_fill(empty[..., None], 0.0)
@@ -90,41 +88,29 @@ def make_problem(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    *,
-    mask: Mask | None,
-    bias: Bias | None,
-    scale: float = 1.0,
+    terms: Terms,
     score_parameters: tuple[Tensor, ...] = (),
-    sinks: Tensor | None = None,
 ) -> ScoreProblem:
     """Make a ScoreProblem from tensors with the shapes in ``contract``.
 
-    ``scale`` is the factor of the scores, which a bias may need; ``score_parameters`` are the parameters of ``score``.
+    ``score`` is what the terms add a bias to, and ``score_parameters`` are its parameters.
     """
     wide = torch.float32 if query.dtype in (torch.float16, torch.bfloat16) else query.dtype
     group = query.shape[1] // key.shape[1]
     key, value = (tensor.to(wide).repeat_interleave(group, dim=1) for tensor in (key, value))
     tokens = isolate_nonfinite(query.to(wide), key, value)
-    return ScoreProblem(score, tokens, Frame(query.shape[2], key.shape[2]), mask, bias, scale, score_parameters, sinks)
+    return ScoreProblem(score, tokens, Frame(query.shape[2], key.shape[2]), terms, score_parameters)
 
 
 def make_dot_product_problem(request: Request) -> ScoreProblem:
     """Make the ScoreProblem of scaled dot-product attention: score(q, k) = scale * q . k, capped with a softcap."""
     request = request.with_rebalanced_scale
+    terms = request.terms
 
     def score(query: Tensor, key: Tensor) -> Tensor:
-        return cap_scores((query * request.scale) @ key.transpose(-2, -1), request.softcap)
+        return cap_scores((query * terms.scale) @ key.transpose(-2, -1), terms.softcap)
 
-    return make_problem(
-        score,
-        request.query,
-        request.key,
-        request.value,
-        mask=request.mask,
-        bias=request.bias,
-        scale=request.scale,
-        sinks=request.sinks,
-    )
+    return make_problem(score, request.query, request.key, request.value, terms)
 
 
 def cap_scores(

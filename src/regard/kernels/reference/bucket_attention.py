@@ -15,7 +15,7 @@ from regard.kernels.bucket_request import BucketRequest, BucketResult
 from regard.kernels.reference.attention import compute_output, make_dot_product_problem
 from regard.kernels.reference.divided_keys import divide_keys
 from regard.kernels.reference.nonfinite_isolation import isolate_nonfinite
-from regard.kernels.request import Request
+from regard.kernels.request import Request, Terms
 from regard.masks.dense_mask import Keep
 from regard.masks.shared_buckets import SharedBuckets
 
@@ -30,7 +30,7 @@ def attend_in_buckets(request: BucketRequest) -> BucketResult:
         allowed = allowed & (distance <= request.high)
     if request.except_self:
         allowed = allowed & (distance != frame.offset)
-    whole = Request(request.query, _keys(request), request.value, Keep(allowed), None, request.scale)
+    whole = Request(request.query, _keys(request), request.value, Terms(Keep(allowed), scale=request.scale))
     output = compute_output(make_dot_product_problem(whole), dropout=request.dropout, dtype=request.query.dtype)
     return BucketResult(output, ~allowed.any(-1))
 

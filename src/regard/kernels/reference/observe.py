@@ -56,7 +56,7 @@ def observe(problem: ScoreProblem, *, top: int, rows: Int[Tensor, " rows"] | Non
         top_keys=top_keys,
         top_weights=top_weights,
         rows=None if rows is None else compute_weights(problem, rows),
-        sink_weight=None if problem.sinks is None else sink_weight.squeeze(-1),
+        sink_weight=None if problem.terms.sinks is None else sink_weight.squeeze(-1),
     )
 
 
@@ -109,23 +109,24 @@ class _ObserveFunction(Function):
 
 def _grad_leaves(problem: ScoreProblem) -> tuple[Tensor, ...]:
     """List all tensors that may need a gradient: tokens, bias, parameters of the score."""
-    tokens, bias = problem.tokens, problem.bias
+    tokens, bias, sinks = problem.tokens, problem.terms.bias, problem.terms.sinks
     trained = tuple(bias.parameters()) if isinstance(bias, PairBias) else () if bias is None else (bias,)
-    sinks = () if problem.sinks is None else (problem.sinks,)
-    return (tokens.query, tokens.key, tokens.value, *trained, *sinks, *problem.score_parameters)
+    of_sinks = () if sinks is None else (sinks,)
+    return (tokens.query, tokens.key, tokens.value, *trained, *of_sinks, *problem.score_parameters)
 
 
 def _detach_problem(problem: ScoreProblem) -> ScoreProblem:
-    """Detach the tokens, the bias tensor and the sinks of a problem. Parameters stay: they are leaves already."""
+    """Detach the tokens and the tensors of the terms. Parameters stay: they are leaves already."""
     tokens = replace(
         problem.tokens,
         query=_detach(problem.tokens.query),
         key=_detach(problem.tokens.key),
         value=_detach(problem.tokens.value),
     )
-    bias = _detach(problem.bias) if isinstance(problem.bias, Tensor) else problem.bias
-    sinks = None if problem.sinks is None else _detach(problem.sinks)
-    return replace(problem, tokens=tokens, bias=bias, sinks=sinks)
+    tensors: dict[str, Any] = {
+        name: _detach(term) for name, term in vars(problem.terms).items() if isinstance(term, Tensor)
+    }
+    return replace(problem, tokens=tokens, terms=replace(problem.terms, **tensors))
 
 
 def _detach(tensor: Tensor) -> Tensor:

@@ -33,12 +33,12 @@ def compute_output(request: Request, score_bias: float | None) -> Float[Tensor, 
         with full_precision(problem):
             allowed = problem.dense_mask(rows)
             weights, empty, broken, _ = _tile_weights(problem, rows, allowed, score_bias)
-            if request.dropout > 0.0:
-                weights = torch.nn.functional.dropout(weights, request.dropout)
+            if request.terms.dropout > 0.0:
+                weights = torch.nn.functional.dropout(weights, request.terms.dropout)
             bad = broken | problem.tokens.bad_rows(allowed, rows)
             return problem.mix(weights, empty, rows).masked_fill(bad[..., None], torch.nan)
 
-    return compute_in_tiles(problem, compute_rows, is_random=request.dropout > 0.0).to(request.query.dtype)
+    return compute_in_tiles(problem, compute_rows, is_random=request.terms.dropout > 0.0).to(request.query.dtype)
 
 
 def compute_weights(

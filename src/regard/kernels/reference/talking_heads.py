@@ -37,10 +37,10 @@ def compute_output(request: Request, mixing: HeadMixing) -> Float[Tensor, "batch
 
     def compute_rows(rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows value_dim"]:
         with full_precision(problem):
-            weights, empty, bad = _mixed_weights(problem, mixing, rows, problem.dense_mask(rows), request.dropout)
+            weights, empty, bad = _mixed_weights(problem, mixing, rows, problem.dense_mask(rows), request.terms.dropout)
             return problem.mix(weights, empty, rows).masked_fill(bad[..., None], torch.nan)
 
-    return compute_in_tiles(problem, compute_rows, is_random=request.dropout > 0.0).to(request.query.dtype)
+    return compute_in_tiles(problem, compute_rows, is_random=request.terms.dropout > 0.0).to(request.query.dtype)
 
 
 def compute_weights(
