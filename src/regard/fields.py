@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, TypedDict, Union, Unpack, final, get_args, g
 from regard.errors import (
     LARGEST_COUNT,
     LARGEST_SIZE,
+    OptionError,
     check_choice,
     check_count,
     check_dropout,
@@ -37,8 +38,11 @@ class Facts(TypedDict, total=False):
 
     least, above, most      the range of a number
     below                   the name of the field that a number is less than: an index of a vocabulary
+    divides                 the name of the field that a number divides
     is_probability          whether a number is a probability below 1
-    choices, noun           valid strings, and what a message calls them; without ``noun`` by the name of the field
+    choices                 valid strings; without them those of ``stored_names``
+    noun                    what messages call a choice; without it the name of its field, of a class with a
+                            ``model_name`` "activation of a BERT"
     example                 what to do about a value of the wrong class; classes and mappings are checked if it is there
     check                   a function of name and value that checks in place of the type and the range
     stored                  the name in a published config.json
@@ -52,6 +56,7 @@ class Facts(TypedDict, total=False):
     above: float
     most: float
     below: str
+    divides: str
     is_probability: bool
     choices: Collection[str]
     noun: str
@@ -133,7 +138,9 @@ def check_fields(value: Any) -> None:
             check_kind(one.name, part, tuple, do=one.facts.get("example", f"for example {one.name}=(2, 2)"))
             for member in part:
                 if member is not None or type(None) not in get_args(get_args(one.kind)[0]):
-                    _check_value(one, value, f"number in {one.name}", member, _member_kind(one.kind))
+                    is_number = _member_kind(one.kind) in (int, float)
+                    name = f"number in {one.name}" if is_number else one.name
+                    _check_value(one, value, name, member, _member_kind(one.kind))
         else:
             _check_value(one, value, one.name, part, one.kind)
 
@@ -141,8 +148,10 @@ def check_fields(value: Any) -> None:
 def _check_value(one: DeclaredField, owner: Any, name: str, value: Any, kind: Any) -> None:
     """Raise OptionError unless ``value``, which messages call ``name``, is of this kind and in the declared range."""
     facts = one.facts
-    if "choices" in facts:
-        check_choice(facts.get("noun", name), value, facts["choices"])
+    if "choices" in facts or "stored_names" in facts:
+        noun = f"{name} of a {owner.model_name}" if hasattr(owner, "model_name") else name
+        valid = facts.get("choices") or set(facts["stored_names"].values())
+        check_choice(facts.get("noun", noun), value, valid)
     elif kind is bool:
         check_flag(name, value)
     elif facts.get("is_probability"):
@@ -150,10 +159,22 @@ def _check_value(one: DeclaredField, owner: Any, name: str, value: Any, kind: An
     elif kind is int:
         most = getattr(owner, facts["below"]) - 1 if "below" in facts else facts.get("most", LARGEST_COUNT)
         check_count(name, value, least=facts.get("least", 0), most=most)
+        if "divides" in facts:
+            _check_divisor(name, value, facts["divides"], getattr(owner, facts["divides"]))
     elif kind is float:
         check_number(name, value, **{bound: facts[bound] for bound in ("least", "above", "most") if bound in facts})
     elif "example" in facts:
         check_kind(name, value, get_origin(kind) or kind, do=facts["example"])
+
+
+def _check_divisor(name: str, value: int, whole: str, size_of_whole: int) -> None:
+    if size_of_whole % value:
+        raise OptionError(
+            f"{whole} is not divisible by {name}",
+            expected=f"a multiple of {name}",
+            got=f"{whole}={size_of_whole}, {name}={value}",
+            do=f"choose another number of {name.replace('_', ' ')}",
+        )
 
 
 def describe_arguments(kind: type[Any]) -> str:

@@ -22,7 +22,6 @@ from regard.arguments import explain_arguments
 from regard.errors import ShapeError, check_flag
 from regard.masks import Mask
 from regard.models.check_token_ids import check_token_ids, check_token_positions
-from regard.models.config_file import ConfigFile
 from regard.models.post_norm_encoder import BertOutput, PostNormEncoder, PostNormEncoderConfig
 from regard.models.weight_names import Row
 from regard.positions import Learned
@@ -36,21 +35,16 @@ class BertConfig(PostNormEncoderConfig):
 
     vocabulary: int = 30522
 
-    kind = "BERT"
+    model_name = "BERT"
 
     @property
     def head_activation(self) -> str:
         """The activation of the masked-language head: that of the feed-forward layers."""
         return self.activation
 
-    @classmethod
-    def from_hugging_face(cls, config: ConfigFile) -> BertConfig:
-        """Read the config from a Hugging Face config.json. Raises CheckpointError for missing or unusable fields."""
-        return config.build(cls, **cls.read_fields(config))
-
     def to_hugging_face(self) -> dict[str, Any]:
         """The fields of a config.json for ``transformers``."""
-        return self.write_fields(model_type="bert", name="Bert", position_rows=self.max_length)
+        return self.write_fields(model_type="bert", name="Bert")
 
 
 @final

@@ -23,17 +23,11 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.errors import (
-    OptionError,
     RefusedError,
-    check_choice,
-    check_count,
-    check_dropout,
     check_flag,
-    check_kind,
-    check_number,
-    check_size,
     check_weights,
 )
+from regard.fields import check_fields
 from regard.layers import ACTIVATIONS, Dropout, FeedForward, MultiHeadAttention, PreNorm
 from regard.layers.activation_checkpoint import CheckpointedBlock
 from regard.layers.convolutional_tokenizer import MAX_CONVOLUTIONS, ConvolutionalTokenizer
@@ -41,10 +35,11 @@ from regard.layers.patch_embedding import check_side_pair
 from regard.layers.sequence_pooling import SequencePooling
 from regard.layers.stochastic_depth import StochasticDepth
 from regard.masks import Mask
-from regard.models.config_file import MAX_LAYERS, ConfigFile
+from regard.models.config_file import ConfigFile
+from regard.models.hyperparameters import depth_field, model_field, probability_field, size_field
 from regard.models.image_encoder import ImageEncoder, ImageOutput, TokenGrid
-from regard.models.label_names import check_labels, label_fields
-from regard.models.layer_mechanism import options_at_depth, share_projections
+from regard.models.label_names import label_fields, labels_field
+from regard.models.layer_mechanism import mechanism_field, mechanism_options_field, options_at_depth, share_projections
 from regard.models.weight_names import WeightNames, same_names
 from regard.positions import LearnedGrid, Sinusoidal
 from regard.positions.learned_grid import init_truncated_normal
@@ -64,79 +59,48 @@ _POSITION_DEVIATION = 10.0
 class CctConfig:
     """The hyperparameters of a CCT. Defaults are CCT-7/3x1 for pictures of 32 x 32 pixels.
 
-    Args:
-        picture_size: (height, width) in pixels of the pictures that positions are learned for.
-        channels: number of channels of a picture.
-        width: size of hidden states.
-        layers: number of layers.
-        heads: number of heads.
-        inner: hidden size of the feed-forward layers.
-        convolutions: number of convolutions of the tokenizer; each halves the map.
-        kernel_size: height and width of a convolution.
-        stride: step of a convolution, in pixels.
-        tokenizer_width: channels between the convolutions of the tokenizer.
-        positions: what is added to tokens: "learned" vectors, "sinusoidal" ones of the number of the token, or "none".
-        activation: that of the feed-forward layers.
-        epsilon: that of the layer norms.
-        dropout: dropout of the embedding, and inside and after the feed-forward layers and attention.
-        attention_dropout: dropout of attention weights.
-        stochastic_depth: probability of skipping a sublayer of the last layer in training; that of the others rises
-            with the number of the layer, from 0.
-        projection_bias: whether the projections to queries, keys and values have biases.
-        deviation: standard deviation of the initial weights of linear layers.
-        mechanism: the mechanism of attention, a name in the catalogue.
-        mechanism_options: its options, as for ``regard.mechanism``.
-        labels: the names of the labels, in the order of the logits; () is a model without a head.
-
     Raises OptionError for values out of range.
     """
 
-    picture_size: tuple[int, int] = (32, 32)
-    channels: int = 3
-    width: int = 256
-    layers: int = 7
-    heads: int = 4
-    inner: int = 512
-    convolutions: int = 1
-    kernel_size: int = 3
-    stride: int = 1
-    tokenizer_width: int = 64
-    positions: str = "learned"
-    activation: str = "gelu"
-    epsilon: float = 1e-5
-    dropout: float = 0.0
-    attention_dropout: float = 0.1
-    stochastic_depth: float = 0.1
-    projection_bias: bool = False
-    deviation: float = 0.02
-    mechanism: str = "dot_product"
-    mechanism_options: Mapping[str, Any] = field(default_factory=dict)
-    labels: tuple[str, ...] = ()
+    picture_size: tuple[int, int] = model_field(
+        (32, 32), "(height, width) in pixels of the pictures that positions are learned for", check=check_side_pair
+    )
+    channels: int = size_field(3, "number of channels of a picture")
+    width: int = size_field(256, "size of hidden states")
+    layers: int = depth_field(7, "number of layers")
+    heads: int = size_field(4, "number of heads", divides="width")
+    inner: int = size_field(512, "hidden size of the feed-forward layers")
+    convolutions: int = size_field(
+        1, "number of convolutions of the tokenizer; each halves the map", most=MAX_CONVOLUTIONS
+    )
+    kernel_size: int = size_field(3, "height and width of a convolution")
+    stride: int = size_field(1, "step of a convolution, in pixels")
+    tokenizer_width: int = size_field(64, "channels between the convolutions of the tokenizer")
+    positions: str = model_field(
+        "learned",
+        'what is added to tokens: "learned" vectors, "sinusoidal" ones of the number of the token, or "none"',
+        choices=POSITIONS,
+    )
+    activation: str = model_field("gelu", "activation of the feed-forward layers", choices=ACTIVATIONS)
+    epsilon: float = model_field(1e-5, "epsilon of the layer norms", least=0.0)
+    dropout: float = probability_field(
+        0.0, "dropout of the embedding, and inside and after the feed-forward layers and attention"
+    )
+    attention_dropout: float = probability_field(0.1, "dropout of attention weights")
+    stochastic_depth: float = probability_field(
+        0.1,
+        "probability of skipping a sublayer of the last layer in training; for the others it rises with the number of "
+        "the layer, from 0",
+    )
+    projection_bias: bool = model_field(False, "whether the projections to queries, keys and values have biases")
+    deviation: float = model_field(0.02, "standard deviation of initial weights of linear layers", least=0.0)
+    mechanism: str = mechanism_field()
+    mechanism_options: Mapping[str, Any] = mechanism_options_field()
+    labels: tuple[str, ...] = labels_field()
 
     def __post_init__(self) -> None:
-        check_side_pair("picture_size", self.picture_size)
-        for name in ("channels", "width", "heads", "inner", "kernel_size", "stride", "tokenizer_width"):
-            check_size(name, getattr(self, name))
-        check_count("layers", self.layers, most=MAX_LAYERS)
-        check_count("convolutions", self.convolutions, most=MAX_CONVOLUTIONS)
+        check_fields(self)
         check_weights(width=self.width, inner=self.inner)
-        for name in ("dropout", "attention_dropout", "stochastic_depth"):
-            check_dropout(getattr(self, name))
-        for name in ("epsilon", "deviation"):
-            check_number(name, getattr(self, name), least=0.0)
-        check_flag("projection_bias", self.projection_bias)
-        check_choice("positions", self.positions, POSITIONS)
-        check_choice("activation", self.activation, ACTIVATIONS)
-        check_kind("mechanism", self.mechanism, str, do="choose a name in regard.catalogue()")
-        check_kind("mechanism_options", self.mechanism_options, Mapping, do="for example mechanism_options={}")
-        check_labels(self.labels)
-        if self.width % self.heads:
-            raise OptionError(
-                "width is not divisible by heads",
-                expected="a multiple of heads",
-                got=f"width={self.width}, heads={self.heads}",
-                do="choose another number of heads",
-            )
 
     def skip_probability(self, layer: int) -> float:
         """The probability of skipping a sublayer of a layer: linear in its number."""

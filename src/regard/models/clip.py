@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self, final
@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.arguments import explain_arguments
-from regard.errors import CheckpointError, OptionError, ShapeError, check_kind, check_number
+from regard.errors import CheckpointError, OptionError, ShapeError, check_kind
+from regard.fields import check_fields
 from regard.masks import Mask
 from regard.media.processor_file import PROCESSOR_FILE
 from regard.models import checkpoint_reader, checkpoint_writer, sequence_files
@@ -32,6 +33,7 @@ from regard.models.check_mechanisms import check_mechanisms
 from regard.models.clip_text import TEXT_ROWS, ClipText, ClipTextConfig, ClipTextOutput, tokenizer_files
 from regard.models.clip_vision import VISION_ROWS, ClipVision, ClipVisionConfig
 from regard.models.config_file import ConfigFile
+from regard.models.hyperparameters import model_field, read_published, write_published
 from regard.models.image_encoder import ImageOutput
 from regard.models.weight_names import Row, WeightNames
 from regard.tensors import check_tensor
@@ -49,22 +51,21 @@ _INITIAL_SCALE = 2.6592
 class ClipConfig:
     """The hyperparameters of a CLIP. Defaults are CLIP base with patches of 32 x 32.
 
-    Args:
-        text: those of the text tower.
-        vision: those of the vision tower, with the same ``projection``, and without labels.
-        logit_scale: the initial logarithm of the factor of logits.
-
     Raises OptionError for towers that do not fit each other.
     """
 
-    text: ClipTextConfig = field(default_factory=ClipTextConfig)
-    vision: ClipVisionConfig = field(default_factory=ClipVisionConfig)
-    logit_scale: float = _INITIAL_SCALE
+    text: ClipTextConfig = model_field(ClipTextConfig(), "those of the text tower", example="pass a ClipTextConfig()")
+    vision: ClipVisionConfig = model_field(
+        ClipVisionConfig(),
+        "those of the vision tower, with the same ``projection``, and without labels",
+        example="pass a ClipVisionConfig()",
+    )
+    logit_scale: float = model_field(
+        _INITIAL_SCALE, "the initial logarithm of the factor of logits", "logit_scale_init_value"
+    )
 
     def __post_init__(self) -> None:
-        check_kind("text", self.text, ClipTextConfig, do="pass a ClipTextConfig()")
-        check_kind("vision", self.vision, ClipVisionConfig, do="pass a ClipVisionConfig()")
-        check_number("logit_scale", self.logit_scale)
+        check_fields(self)
         if self.text.projection is None or self.text.projection != self.vision.projection:
             raise OptionError(
                 "the towers of a CLIP project to different sizes",
@@ -97,11 +98,11 @@ class ClipConfig:
             for name in ("text", "vision")
         )
         size = config.size("projection_dim", default=512)
-        return config.build(
+        return read_published(
             cls,
+            config,
             text=config.build_again(ClipTextConfig.from_hugging_face(text), projection=size),
             vision=config.build_again(ClipVisionConfig.from_hugging_face(vision), projection=size),
-            logit_scale=config.number("logit_scale_init_value", default=_INITIAL_SCALE),
         )
 
     def to_hugging_face(self) -> dict[str, Any]:
@@ -113,7 +114,7 @@ class ClipConfig:
             "architectures": ["CLIPModel"],
             "model_type": MODEL_TYPE,
             "projection_dim": self.projection,
-            "logit_scale_init_value": self.logit_scale,
+            **write_published(self),
             **sections,
         }
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, ShapeError, check_count, check_flag, check_kind, check_size, check_weights
+from regard.errors import OptionError, ShapeError, check_flag, check_kind, check_weights
 from regard.masks import Mask, causal
 from regard.models import checkpoint_reader, checkpoint_writer
 from regard.models.base import Encoder
@@ -34,10 +34,9 @@ from regard.models.clip_tower import (
     ClipTowerConfig,
     make_layers,
     make_projection,
-    read_tower_fields,
-    write_tower_fields,
 )
 from regard.models.config_file import ConfigFile
+from regard.models.hyperparameters import model_field, read_published, size_field, write_published
 from regard.models.weight_names import Row, WeightNames
 from regard.tensors import has_values
 from regard.text.pooling import OWN, Pooling
@@ -60,71 +59,66 @@ _PROJECTION = "text_projection"
 @explain_arguments
 @dataclass(frozen=True)
 class ClipTextConfig(ClipTowerConfig):
-    """The hyperparameters of a text tower: those of ``ClipTowerConfig``, and these. Defaults are CLIP base.
+    """The hyperparameters of a text tower: those of ``ClipTowerConfig``, and others. Defaults are CLIP base."""
 
-    Args:
-        vocabulary: number of tokens.
-        max_length: number of positions of tokens.
-        end_id: the end token of a text; None is the one with the largest id. A model whose vocabulary lacks it computes
-            no text.
-        pad_id: the padding token.
-        start_id: the start token of a text, which only the tokenizer uses; None if the files do not name it.
-    """
-
-    vocabulary: int = 49408
-    max_length: int = 77
-    end_id: int | None = 49407
-    pad_id: int = 1
-    start_id: int | None = None
+    vocabulary: int = size_field(49408, "number of tokens", "vocab_size")
+    max_length: int = size_field(77, "number of positions of tokens", "max_position_embeddings")
+    end_id: int | None = model_field(
+        49407,
+        "the end token of a text; None is the one with the largest id. A model whose vocabulary lacks it computes no "
+        "text",
+        "eos_token_id",
+        read=lambda config, name: _read_end_id(config, name),
+        write=lambda end_id: _LARGEST_ID if end_id is None else end_id,
+    )
+    pad_id: int = model_field(
+        1,
+        "the padding token",
+        "pad_token_id",
+        below="vocabulary",
+        read=lambda config, name: _read_known_id(config, name, default=1) or 0,
+    )
+    start_id: int | None = model_field(
+        None,
+        "the start token of a text, which only the tokenizer uses; None if the files do not name it",
+        "bos_token_id",
+        below="vocabulary",
+        read=lambda config, name: _read_known_id(config, name),
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("vocabulary", "max_length"):
-            check_size(name, getattr(self, name))
         check_weights(vocabulary=self.vocabulary, width=self.width)
         check_weights(max_length=self.max_length, width=self.width)
-        check_count("pad_id", self.pad_id, least=0, most=self.vocabulary - 1)
-        if self.start_id is not None:
-            check_count("start_id", self.start_id, least=0, most=self.vocabulary - 1)
-        if self.end_id is not None:
-            check_count("end_id", self.end_id, least=0)
-            if self.end_id == _LARGEST_ID:
-                raise OptionError(
-                    "end_id=2 has another meaning in the files of CLIP",
-                    expected="another id, or None for the token with the largest id",
-                    got="2",
-                    do="for a model whose config.json has eos_token_id 2, end_id=None",
-                )
+        if self.end_id == _LARGEST_ID:
+            raise OptionError(
+                "end_id=2 has another meaning in the files of CLIP",
+                expected="another id, or None for the token with the largest id",
+                got="2",
+                do="for a model whose config.json has eos_token_id 2, end_id=None",
+            )
 
     @classmethod
     def from_hugging_face(cls, config: ConfigFile) -> ClipTextConfig:
         """Read the config from a Hugging Face config.json, or from its section. Raises CheckpointError."""
-        vocabulary = config.size("vocab_size", default=49408)
-        end_id = config.optional_integer("eos_token_id") if "eos_token_id" in config.fields else 49407
-        pad_id = config.optional_integer("pad_token_id") if "pad_token_id" in config.fields else 1
-        start_id = config.optional_integer("bos_token_id")
-        return config.build(
-            cls,
-            **read_tower_fields(config, width=512, heads=8, inner=2048),
-            vocabulary=vocabulary,
-            max_length=config.size("max_position_embeddings", default=77),
-            end_id=None if end_id == _LARGEST_ID else end_id,
-            pad_id=0 if pad_id is None or pad_id >= vocabulary else pad_id,
-            start_id=None if start_id is None or start_id >= vocabulary else start_id,
-        )
+        return read_published(cls, config)
 
     def to_hugging_face(self) -> dict[str, Any]:
         """The fields of a config.json for ``transformers``."""
-        return {
-            "architectures": ["CLIPTextModel" + ("" if self.projection is None else "WithProjection")],
-            "model_type": MODEL_TYPE,
-            "vocab_size": self.vocabulary,
-            "max_position_embeddings": self.max_length,
-            "eos_token_id": _LARGEST_ID if self.end_id is None else self.end_id,
-            "pad_token_id": self.pad_id,
-            **({} if self.start_id is None else {"bos_token_id": self.start_id}),
-            **write_tower_fields(self),
-        }
+        written = {name: value for name, value in write_published(self).items() if value is not None}
+        name = "CLIPTextModel" + ("" if self.projection is None else "WithProjection")
+        return {"architectures": [name], "model_type": MODEL_TYPE, **written}
+
+
+def _read_end_id(config: ConfigFile, name: str) -> int | None:
+    end_id = config.optional_integer(name) if name in config.fields else 49407
+    return None if end_id == _LARGEST_ID else end_id
+
+
+def _read_known_id(config: ConfigFile, name: str, default: int | None = None) -> int | None:
+    """Read the id of a token; None if it is null, or not in the vocabulary."""
+    number = config.optional_integer(name) if name in config.fields else default
+    return None if number is None or number >= config.size("vocab_size", default=49408) else number
 
 
 @final

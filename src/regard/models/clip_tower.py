@@ -15,10 +15,10 @@ from typing import Any
 
 from torch import nn
 
-from regard.errors import OptionError, check_choice, check_count, check_dropout, check_number, check_size, check_weights
+from regard.errors import check_weights
+from regard.fields import check_fields
 from regard.layers import EncoderBlock, FeedForward, MultiHeadAttention, encoder_block
-from regard.models.activation_names import ACTIVATIONS, activation_to_hugging_face
-from regard.models.config_file import MAX_LAYERS, ConfigFile
+from regard.models.hyperparameters import ACTIVATIONS, depth_field, model_field, probability_field, size_field
 from regard.models.weight_names import Row
 
 LAYER_ROWS = (
@@ -38,82 +38,35 @@ LAYER_ROWS = (
 class ClipTowerConfig(ABC):
     """The hyperparameters that both towers have.
 
-    Args:
-        width: size of hidden states.
-        layers: number of layers.
-        heads: number of heads.
-        inner: hidden size of the feed-forward layers.
-        activation: that of the feed-forward layers.
-        epsilon: that of the layer norms.
-        attention_dropout: dropout of attention weights.
-        projection: size of the embeddings that both towers project to; None is a tower without a projection.
-
     Raises OptionError for values out of range.
     """
 
-    width: int = 512
-    layers: int = 12
-    heads: int = 8
-    inner: int = 2048
-    activation: str = "quick_gelu"
-    epsilon: float = 1e-5
-    attention_dropout: float = 0.0
-    projection: int | None = 512
+    width: int = size_field(512, "size of hidden states", "hidden_size")
+    layers: int = depth_field(12, "number of layers", "num_hidden_layers")
+    heads: int = size_field(8, "number of heads", "num_attention_heads", divides="width")
+    inner: int = size_field(2048, "hidden size of the feed-forward layers", "intermediate_size")
+    activation: str = model_field(
+        "quick_gelu", "activation of the feed-forward layers", "hidden_act", stored_names=ACTIVATIONS
+    )
+    epsilon: float = model_field(1e-5, "epsilon of the layer norms", "layer_norm_eps", least=0.0)
+    attention_dropout: float = probability_field(0.0, "dropout of attention weights", "attention_dropout")
+    projection: int | None = size_field(
+        512,
+        "size of the embeddings that both towers project to; None is a tower without a projection",
+        "projection_dim",
+        read=lambda config, name: config.size(name, default=512),
+    )
+
+    model_name = "CLIP"
 
     def __post_init__(self) -> None:
-        for name in ("width", "heads", "inner"):
-            check_size(name, getattr(self, name))
-        check_count("layers", self.layers, most=MAX_LAYERS)
+        check_fields(self)
         check_weights(width=self.width, inner=self.inner)
-        check_choice("activation of a CLIP", self.activation, set(ACTIVATIONS.values()))
-        check_number("epsilon", self.epsilon, least=0.0)
-        check_dropout(self.attention_dropout)
-        if self.projection is not None:
-            check_size("projection", self.projection)
-            check_weights(width=self.width, projection=self.projection)
-        if self.width % self.heads:
-            raise OptionError(
-                "width is not divisible by heads",
-                expected="a multiple of heads",
-                got=f"width={self.width}, heads={self.heads}",
-                do="choose another number of heads",
-            )
+        check_weights(width=self.width, projection=self.projection or 1)
 
     @abstractmethod
     def to_hugging_face(self) -> dict[str, Any]:
         """The fields of a config.json, for ``transformers`` if it can compute the tower."""
-
-
-def read_tower_fields(config: ConfigFile, *, width: int, heads: int, inner: int) -> dict[str, Any]:
-    """Read what both towers have from their config; ``width``, ``heads`` and ``inner`` are the defaults of the type.
-
-    Raises CheckpointError for unusable fields.
-    """
-    return {
-        "width": config.size("hidden_size", default=width),
-        "layers": config.size("num_hidden_layers", default=12),
-        "heads": config.size("num_attention_heads", default=heads),
-        "inner": config.size("intermediate_size", default=inner),
-        "activation": ACTIVATIONS[config.choice("hidden_act", ACTIVATIONS, default="quick_gelu")],
-        "epsilon": config.number("layer_norm_eps", default=1e-5),
-        "attention_dropout": config.number("attention_dropout", default=0.0, below=1.0),
-        "projection": config.size("projection_dim", default=512),
-    }
-
-
-def write_tower_fields(config: ClipTowerConfig) -> dict[str, Any]:
-    """The fields of a config.json that both towers have."""
-    size = {} if config.projection is None else {"projection_dim": config.projection}
-    return {
-        "hidden_size": config.width,
-        "num_hidden_layers": config.layers,
-        "num_attention_heads": config.heads,
-        "intermediate_size": config.inner,
-        "hidden_act": activation_to_hugging_face(config.activation),
-        "layer_norm_eps": config.epsilon,
-        "attention_dropout": config.attention_dropout,
-        **size,
-    }
 
 
 def make_layers(config: ClipTowerConfig) -> nn.ModuleList:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, check_flag, check_size
+from regard.errors import OptionError, check_flag
 from regard.layers import PatchEmbedding
 from regard.layers.patch_embedding import check_side_pair
 from regard.masks import Mask
@@ -32,12 +32,11 @@ from regard.models.clip_tower import (
     ClipTowerConfig,
     make_layers,
     make_projection,
-    read_tower_fields,
-    write_tower_fields,
 )
 from regard.models.config_file import ConfigFile
+from regard.models.hyperparameters import model_field, read_published, size_field, write_published
 from regard.models.image_encoder import ImageEncoder, ImageOutput, TokenGrid
-from regard.models.label_names import check_labels, label_fields
+from regard.models.label_names import label_fields, labels_field
 from regard.models.weight_names import Origin, Row, WeightNames
 from regard.positions.learned_grid import interpolate_grid
 from regard.validation import check_mask
@@ -60,39 +59,31 @@ _PROJECTION, _HEAD = "visual_projection", "classifier"
 @explain_arguments
 @dataclass(frozen=True)
 class ClipVisionConfig(ClipTowerConfig):
-    """The hyperparameters of a vision tower: those of ``ClipTowerConfig``, and these.
+    """The hyperparameters of a vision tower: those of ``ClipTowerConfig``, and others.
 
     Defaults are CLIP base with patches of 32 x 32.
-
-    Args:
-        picture_size: (height, width) in pixels of the pictures that positions are learned for, a square.
-        patch_size: (height, width) in pixels of a patch, a square; a picture has a whole number of them.
-        channels: number of channels of a picture.
-        labels: the names of the labels, in the order of the logits; () is a tower without a head.
     """
 
     width: int = 768
     heads: int = 12
     inner: int = 3072
-    picture_size: tuple[int, int] = (224, 224)
-    patch_size: tuple[int, int] = (32, 32)
-    channels: int = 3
-    labels: tuple[str, ...] = ()
+    picture_size: tuple[int, int] = model_field(
+        (224, 224),
+        "(height, width) in pixels of the pictures that positions are learned for, a square",
+        "image_size",
+        check=lambda name, pair: _check_square(name, pair),
+    )
+    patch_size: tuple[int, int] = model_field(
+        (32, 32),
+        "(height, width) in pixels of a patch, a square; a picture has a whole number of them",
+        "patch_size",
+        check=lambda name, pair: _check_square(name, pair),
+    )
+    channels: int = size_field(3, "number of channels of a picture", "num_channels")
+    labels: tuple[str, ...] = labels_field("a tower without a head")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("picture_size", "patch_size"):
-            pair = getattr(self, name)
-            check_side_pair(name, pair)
-            if pair[0] != pair[1]:
-                raise OptionError(
-                    f"{name} of a CLIP is not a square",
-                    expected="equal sides; pictures of other sizes are read by interpolated positions",
-                    got=f"{name}={pair}",
-                    do=f"for example {name}=({pair[0]}, {pair[0]})",
-                )
-        check_size("channels", self.channels)
-        check_labels(self.labels)
         if self.picture_size[0] % self.patch_size[0]:
             raise OptionError(
                 "patches do not fill the picture",
@@ -109,26 +100,26 @@ class ClipVisionConfig(ClipTowerConfig):
     @classmethod
     def from_hugging_face(cls, config: ConfigFile) -> ClipVisionConfig:
         """Read the config, without labels, from a Hugging Face config.json, or its section. Raises CheckpointError."""
-        return config.build(
-            cls,
-            **read_tower_fields(config, width=768, heads=12, inner=3072),
-            picture_size=config.size_pair("image_size", default=224),
-            patch_size=config.size_pair("patch_size", default=32),
-            channels=config.size("num_channels", default=3),
-        )
+        return read_published(cls, config)
 
     def to_hugging_face(self) -> dict[str, Any]:
         """The fields of a config.json, for ``transformers`` if there are no labels."""
-        fields = {
-            "image_size": self.picture_size[0],
-            "patch_size": self.patch_size[0],
-            "num_channels": self.channels,
-            **write_tower_fields(self),
-        }
+        written = {name: value for name, value in write_published(self).items() if value is not None}
         if self.labels:
-            return {"model_type": OWN_MODEL_TYPE, **fields, **label_fields(self.labels)}
+            return {"model_type": OWN_MODEL_TYPE, **written, **label_fields(self.labels)}
         name = "CLIPVisionModel" + ("" if self.projection is None else "WithProjection")
-        return {"architectures": [name], "model_type": MODEL_TYPE, **fields}
+        return {"architectures": [name], "model_type": MODEL_TYPE, **written}
+
+
+def _check_square(name: str, pair: tuple[int, int]) -> None:
+    check_side_pair(name, pair)
+    if pair[0] != pair[1]:
+        raise OptionError(
+            f"{name} of a CLIP is not a square",
+            expected="equal sides; pictures of other sizes are read by interpolated positions",
+            got=f"{name}={pair}",
+            do=f"for example {name}=({pair[0]}, {pair[0]})",
+        )
 
 
 @final

@@ -97,6 +97,13 @@ class ConfigFile:
             raise self._field_error(field, f"a list of integers, 1 to {LARGEST_SIZE}")
         return tuple(listed)
 
+    def listed(self, field: str, *, default: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Read a list whose members the dataclass checks."""
+        listed = self.fields.get(field, list(default))
+        if not isinstance(listed, list):
+            raise self._field_error(field, "a list with a member for each stage")
+        return tuple(listed)
+
     def flag(self, field: str, *, default: bool) -> bool:
         """Read true or false; null is the default."""
         return default if self.fields.get(field) is None else self._read_bool(field)

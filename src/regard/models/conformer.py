@@ -15,7 +15,7 @@ paper. Even kernels, such as the paper's 32, see one more token on one side; her
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, final
 
 import torch
@@ -25,23 +25,20 @@ from regard.arguments import explain_arguments
 from regard.errors import (
     CheckpointError,
     OptionError,
-    check_choice,
     check_count,
-    check_dropout,
     check_flag,
-    check_kind,
-    check_number,
-    check_size,
     check_weights,
 )
+from regard.fields import check_fields
 from regard.layers import ConformerBlock, ConvolutionSubsampling, MultiHeadAttention
 from regard.layers.convolution_subsampling import STRIDE
 from regard.layers.dropout import Dropout
 from regard.masks import Mask
 from regard.models.audio_encoder import AudioEncoder, AudioEncoderOutput, check_features, find_visible_frames
-from regard.models.config_file import MAX_LAYERS, ConfigFile
-from regard.models.label_names import check_labels, label_fields, read_labels
-from regard.models.layer_mechanism import options_at_depth, share_projections
+from regard.models.config_file import ConfigFile
+from regard.models.hyperparameters import depth_field, model_field, probability_field, size_field
+from regard.models.label_names import label_fields, labels_field, read_labels
+from regard.models.layer_mechanism import mechanism_field, mechanism_options_field, options_at_depth, share_projections
 from regard.models.weight_names import WeightNames, same_names
 from regard.positions import RelativeSinusoidal, Rotary
 
@@ -57,53 +54,35 @@ POSITIONS = ("relative", "rotary", "none")
 class ConformerConfig:
     """The hyperparameters of a Conformer. Defaults are the small one of the paper.
 
-    Args:
-        bands: number of features of a frame.
-        width: size of hidden states.
-        layers: number of blocks.
-        heads: number of attention heads.
-        inner: hidden size of the feed-forward layers.
-        kernel: number of tokens that the depthwise convolution sees, odd.
-        dropout: dropout of the embedding, of the output of each module and of the feed-forward layers' hidden units.
-        attention_dropout: dropout of attention weights.
-        epsilon: that of the layer norms.
-        position: "relative", as in the paper; "rotary"; or "none".
-        mechanism: the mechanism of attention, a name in the catalogue.
-        mechanism_options: its options, as for ``regard.mechanism``.
-        head: "classification", logits of a sound; or "ctc", logits of each token, of the blank and of the labels.
-        labels: the names of the labels, in the order of the logits; () is a model without a head.
-
     Raises OptionError for values out of range.
     """
 
-    bands: int = 80
-    width: int = 144
-    layers: int = 16
-    heads: int = 4
-    inner: int = 576
-    kernel: int = 31
-    dropout: float = 0.1
-    attention_dropout: float = 0.0
-    epsilon: float = 1e-5
-    position: str = "relative"
-    mechanism: str = "dot_product"
-    mechanism_options: Mapping[str, Any] = field(default_factory=dict)
-    head: str = "classification"
-    labels: tuple[str, ...] = ()
+    bands: int = size_field(80, "number of features of a frame")
+    width: int = size_field(144, "size of hidden states")
+    layers: int = depth_field(16, "number of blocks")
+    heads: int = size_field(4, "number of attention heads")
+    inner: int = size_field(576, "hidden size of the feed-forward layers")
+    kernel: int = size_field(31, "number of tokens that the depthwise convolution sees, odd")
+    dropout: float = probability_field(
+        0.1, "dropout of the embedding, of the output of each module and of the feed-forward layers' hidden units"
+    )
+    attention_dropout: float = probability_field(0.0, "dropout of attention weights")
+    epsilon: float = model_field(1e-5, "epsilon of the layer norms", above=0.0)
+    position: str = model_field("relative", '"relative", as in the paper; "rotary"; or "none"', choices=POSITIONS)
+    mechanism: str = mechanism_field()
+    mechanism_options: Mapping[str, Any] = mechanism_options_field()
+    head: str = model_field(
+        "classification",
+        '"classification", logits of a sound; or "ctc", logits of each token, of the blank and of the labels',
+        choices=HEADS,
+    )
+    labels: tuple[str, ...] = labels_field()
+
+    model_name = "Conformer"
 
     def __post_init__(self) -> None:
-        for name in ("bands", "width", "heads", "inner", "kernel"):
-            check_size(name, getattr(self, name))
-        check_count("layers", self.layers, most=MAX_LAYERS)
+        check_fields(self)
         check_weights(width=self.width, inner=max(self.inner, self.width * -(-self.bands // STRIDE)))
-        for name in ("dropout", "attention_dropout"):
-            check_dropout(getattr(self, name))
-        check_number("epsilon", self.epsilon, above=0.0)
-        check_choice("position of a Conformer", self.position, POSITIONS)
-        check_choice("head of a Conformer", self.head, HEADS)
-        check_kind("mechanism", self.mechanism, str, do="choose a name in regard.catalogue()")
-        check_kind("mechanism_options", self.mechanism_options, Mapping, do="for example mechanism_options={}")
-        check_labels(self.labels)
         if self.width % self.heads or (self.position != "none" and self.width % 2):
             raise OptionError(
                 "width does not divide",

@@ -8,39 +8,19 @@ from typing import Any, final
 from regard.arguments import explain_arguments
 from regard.errors import (
     LARGEST_SIZE,
-    CheckpointError,
     OptionError,
     check_count,
-    check_dropout,
-    check_flag,
-    check_kind,
-    check_number,
     check_size,
     check_weights,
     short_repr,
 )
+from regard.fields import check_fields
 from regard.layers.patch_embedding import check_side_pair
 from regard.models.config_file import MAX_LAYERS, ConfigFile
-from regard.models.label_names import check_labels, label_fields
+from regard.models.hyperparameters import model_field, probability_field, read_published, size_field, write_published
+from regard.models.label_names import label_fields, labels_field
 
 _MAX_STAGES = 16
-_SIZES = {
-    "widths": ("embed_dim", (64, 192, 384)),
-    "depths": ("depth", (1, 2, 10)),
-    "heads": ("num_heads", (1, 3, 6)),
-    "embedding_kernels": ("patch_sizes", (7, 3, 3)),
-    "embedding_strides": ("patch_stride", (4, 2, 2)),
-    "projection_kernels": ("kernel_qkv", (3, 3, 3)),
-    "key_value_strides": ("stride_kv", (2, 2, 2)),
-}
-"""Fields with sizes of 1 or more for each stage: their names in config.json, and what they are without the field."""
-_PADDINGS = {"embedding_paddings": ("patch_padding", (2, 1, 1)), "key_value_paddings": ("padding_kv", (1, 1, 1))}
-"""The same for sizes of 0 or more."""
-_PROBABILITIES = {
-    "dropouts": ("drop_rate", (0.0, 0.0, 0.0)),
-    "attention_dropouts": ("attention_drop_rate", (0.0, 0.0, 0.0)),
-    "stochastic_depths": ("drop_path_rate", (0.0, 0.0, 0.1)),
-}
 
 
 @final
@@ -49,60 +29,65 @@ _PROBABILITIES = {
 class CvtConfig:
     """The hyperparameters of a CvT: tuples have a member for each stage. Defaults are CvT-13.
 
-    Args:
-        picture_size: (height, width) in pixels of the pictures of the training; other sizes are read too.
-        channels: channels of a picture.
-        widths: components of a token.
-        depths: number of layers.
-        heads: number of heads; they divide the width.
-        embedding_kernels: height and width of the convolution that makes the tokens.
-        embedding_strides: its step.
-        embedding_paddings: the zeros on each side of its input.
-        projection_kernels: height and width of the convolutions of queries, keys and values; odd.
-        key_value_strides: step of the convolutions of keys and values.
-        key_value_paddings: the zeros on each side of their input.
-        inner_ratios: size of the inner feed-forward layer, in widths.
-        projection_biases: whether the projections of queries, keys and values have a bias.
-        dropouts: dropout of the tokens of a stage and of the output of each sublayer.
-        attention_dropouts: dropout of attention weights.
-        stochastic_depths: probability of skipping a sublayer of the last layer of a stage in training; that of the
-            others rises with the number of the layer in the stage, from 0.
-        class_token: whether the last stage has a class token.
-        deviation: standard deviation of the initial weights.
-        labels: names of the labels, in the order of the logits; () is a model without a head and the norm before it.
-
     Raises OptionError for values out of range.
     """
 
-    picture_size: tuple[int, int] = (224, 224)
-    channels: int = 3
-    widths: tuple[int, ...] = (64, 192, 384)
-    depths: tuple[int, ...] = (1, 2, 10)
-    heads: tuple[int, ...] = (1, 3, 6)
-    embedding_kernels: tuple[int, ...] = (7, 3, 3)
-    embedding_strides: tuple[int, ...] = (4, 2, 2)
-    embedding_paddings: tuple[int, ...] = (2, 1, 1)
-    projection_kernels: tuple[int, ...] = (3, 3, 3)
-    key_value_strides: tuple[int, ...] = (2, 2, 2)
-    key_value_paddings: tuple[int, ...] = (1, 1, 1)
-    inner_ratios: tuple[float, ...] = (4.0, 4.0, 4.0)
-    projection_biases: tuple[bool, ...] = (True, True, True)
-    dropouts: tuple[float, ...] = (0.0, 0.0, 0.0)
-    attention_dropouts: tuple[float, ...] = (0.0, 0.0, 0.0)
-    stochastic_depths: tuple[float, ...] = (0.0, 0.0, 0.1)
-    class_token: bool = True
-    deviation: float = 0.02
-    labels: tuple[str, ...] = ()
+    picture_size: tuple[int, int] = model_field(
+        (224, 224),
+        "(height, width) in pixels of the pictures of the training; other sizes are read too",
+        "image_size",
+        check=check_side_pair,
+    )
+    channels: int = size_field(3, "channels of a picture", "num_channels")
+    widths: tuple[int, ...] = size_field((64, 192, 384), "components of a token", "embed_dim")
+    depths: tuple[int, ...] = size_field((1, 2, 10), "number of layers", "depth")
+    heads: tuple[int, ...] = size_field((1, 3, 6), "number of heads; they divide the width", "num_heads")
+    embedding_kernels: tuple[int, ...] = size_field(
+        (7, 3, 3), "height and width of the convolution that makes the tokens", "patch_sizes"
+    )
+    embedding_strides: tuple[int, ...] = size_field((4, 2, 2), "its step", "patch_stride")
+    embedding_paddings: tuple[int, ...] = model_field((2, 1, 1), "the zeros on each side of its input", "patch_padding")
+    projection_kernels: tuple[int, ...] = size_field(
+        (3, 3, 3), "height and width of the convolutions of queries, keys and values; odd", "kernel_qkv"
+    )
+    key_value_strides: tuple[int, ...] = size_field(
+        (2, 2, 2), "step of the convolutions of keys and values", "stride_kv"
+    )
+    key_value_paddings: tuple[int, ...] = model_field((1, 1, 1), "the zeros on each side of their input", "padding_kv")
+    inner_ratios: tuple[float, ...] = model_field(
+        (4.0, 4.0, 4.0),
+        "size of the inner feed-forward layer, in widths",
+        "mlp_ratio",
+        above=0.0,
+        most=LARGEST_SIZE,
+        write=lambda ratios: list(map(float, ratios)),
+    )
+    projection_biases: tuple[bool, ...] = model_field(
+        (True, True, True), "whether the projections of queries, keys and values have a bias", "qkv_bias"
+    )
+    dropouts: tuple[float, ...] = probability_field(
+        (0.0, 0.0, 0.0), "dropout of the tokens of a stage and of the output of each sublayer", "drop_rate"
+    )
+    attention_dropouts: tuple[float, ...] = probability_field(
+        (0.0, 0.0, 0.0), "dropout of attention weights", "attention_drop_rate"
+    )
+    stochastic_depths: tuple[float, ...] = probability_field(
+        (0.0, 0.0, 0.1),
+        "probability of skipping a sublayer of the last layer of a stage in training; for the others it rises with the "
+        "number of the layer in the stage, from 0",
+        "drop_path_rate",
+    )
+    class_token: bool = model_field(True, "whether the last stage has a class token")
+    deviation: float = model_field(0.02, "standard deviation of initial weights", "initializer_range", least=0.0)
+    labels: tuple[str, ...] = labels_field("a model without a head and the norm before it")
 
     def __post_init__(self) -> None:
-        check_side_pair("picture_size", self.picture_size)
-        check_size("channels", self.channels)
-        self._check_tuples()
+        check_fields(self)
+        for name, values in vars(self).items():
+            if isinstance(values, tuple) and name not in ("picture_size", "labels"):
+                self._check_length(name, values)
         check_count("number of stages", len(self.depths), most=_MAX_STAGES)
         check_count("layers", self.layers, most=MAX_LAYERS)
-        check_flag("class_token", self.class_token)
-        check_number("deviation", self.deviation, least=0.0)
-        check_labels(self.labels)
         for stage in range(len(self.depths)):
             self._check_stage(stage)
 
@@ -120,29 +105,14 @@ class CvtConfig:
         depth, most = self.depths[stage], float(self.stochastic_depths[stage])
         return [most * number / max(depth - 1, 1) for number in range(depth)]
 
-    def _check_tuples(self) -> None:
-        check_kind("depths", self.depths, tuple, do="pass a tuple with a member for each stage as depths")
-        for name in (*_SIZES, *_PADDINGS, *_PROBABILITIES, "inner_ratios", "projection_biases"):
-            values = getattr(self, name)
-            check_kind(name, values, tuple, do=f"pass a tuple with a member for each stage as {name}")
-            if not values or len(values) != len(self.depths):
-                raise OptionError(
-                    f"wrong number of members in {name}",
-                    expected=f"{len(self.depths)}, one for each stage, as depths={self.depths} says",
-                    got=short_repr(values),
-                    do="pass as many as depths has",
-                )
-            for value in values:
-                if name in _SIZES:
-                    check_size(f"number in {name}", value)
-                elif name in _PADDINGS:
-                    check_count(f"number in {name}", value, least=0)
-                elif name in _PROBABILITIES:
-                    check_dropout(value)
-                elif name == "inner_ratios":
-                    check_number(f"number in {name}", value, above=0.0, most=LARGEST_SIZE)
-                else:
-                    check_flag(f"member of {name}", value)
+    def _check_length(self, name: str, values: tuple[Any, ...]) -> None:
+        if not values or len(values) != len(self.depths):
+            raise OptionError(
+                f"wrong number of members in {name}",
+                expected=f"{len(self.depths)}, one for each stage, as depths={self.depths} says",
+                got=short_repr(values),
+                do="pass as many as depths has",
+            )
 
     def _check_stage(self, stage: int) -> None:
         width, heads, kernel = self.widths[stage], self.heads[stage], self.projection_kernels[stage]
@@ -183,51 +153,20 @@ class CvtConfig:
         config.require("qkv_projection_method", ["dw_bn"] * stages, default=["dw_bn"] * stages)
         config.require("stride_q", [1] * stages, default=[1] * stages)
         config.require("padding_q", [kernel // 2 for kernel in kernels], default=[1] * stages)
-        has_class_token = _read_list(config, "cls_token", (False, False, True))[-1:] == (True,)
+        has_class_token = config.listed("cls_token", default=(False, False, True))[-1:] == (True,)
         config.require("cls_token", [False] * (stages - 1) + [has_class_token], default=[False, False, True])
-        return config.build(
-            cls,
-            picture_size=config.size_pair("image_size", default=224),
-            channels=config.size("num_channels", default=3),
-            **{name: config.sizes(field, default=default) for name, (field, default) in _SIZES.items()},
-            **{name: _read_list(config, field, default) for name, (field, default) in _PADDINGS.items()},
-            **{name: _read_list(config, field, default) for name, (field, default) in _PROBABILITIES.items()},
-            inner_ratios=_read_list(config, "mlp_ratio", (4.0, 4.0, 4.0)),
-            projection_biases=_read_list(config, "qkv_bias", (True, True, True)),
-            class_token=has_class_token,
-            deviation=config.number("initializer_range", default=0.02),
-        )
+        return read_published(cls, config, class_token=has_class_token)
 
     def to_hugging_face(self) -> dict[str, Any]:
         """The fields of a config.json for ``transformers``; of ``image_size`` it makes no use."""
         stages = len(self.depths)
-        tables = _SIZES | _PADDINGS | _PROBABILITIES
-        height, width = self.picture_size
         return {
             "architectures": ["CvtForImageClassification" if self.labels else "CvtModel"],
             "model_type": "cvt",
-            "image_size": height if height == width else [height, width],
-            "num_channels": self.channels,
-            **{field: list(getattr(self, name)) for name, (field, _) in tables.items()},
-            "mlp_ratio": [float(ratio) for ratio in self.inner_ratios],
-            "qkv_bias": list(self.projection_biases),
+            **write_published(self),
             "cls_token": [False] * (stages - 1) + [self.class_token],
             "qkv_projection_method": ["dw_bn"] * stages,
             "padding_q": [kernel // 2 for kernel in self.projection_kernels],
             "stride_q": [1] * stages,
-            "initializer_range": self.deviation,
             **label_fields(self.labels),
         }
-
-
-def _read_list(config: ConfigFile, field: str, default: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Read a list whose members the config checks. Raises CheckpointError for anything else."""
-    listed = config.fields.get(field, list(default))
-    if not isinstance(listed, list):
-        raise CheckpointError(
-            f"{config.path} has an unusable {field!r}",
-            expected="a list with a member for each stage",
-            got=short_repr(listed),
-            do="check that the file belongs to this model",
-        )
-    return tuple(listed)

@@ -20,11 +20,12 @@ import torch
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, check_flag
+from regard.errors import OptionError
 from regard.masks import Mask
 from regard.models.config_file import ConfigFile
+from regard.models.hyperparameters import model_field
 from regard.models.image_encoder import ImageOutput
-from regard.models.vision_transformer import HEADS, ROWS, VisionTransformer, VisionTransformerConfig, read_fields
+from regard.models.vision_transformer import HEADS, ROWS, VisionTransformer, VisionTransformerConfig
 from regard.models.weight_names import Row, WeightNames
 
 _TOKEN_ROW = Row("embeddings.distillation_token", "distillation_token", tensors=True)
@@ -39,15 +40,15 @@ _HEAD_ROWS = (Row("cls_classifier", "head"), Row("distillation_classifier", "dis
 class DeitConfig(VisionTransformerConfig):
     """The hyperparameters of a DeiT: those of ``VisionTransformerConfig``, and ``distillation_head``.
 
-    ``distillation_head`` is whether the distillation token has a head of its own, for the same labels. Raises
-    OptionError for one without labels. Defaults are DeiT base with patches of 16 x 16.
+    Raises OptionError for a distillation head without labels. Defaults are DeiT base with patches of 16 x 16.
     """
 
-    distillation_head: bool = False
+    distillation_head: bool = model_field(
+        False, "whether the distillation token has a head of its own, for the same labels"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_flag("distillation_head", self.distillation_head)
         if self.distillation_head and not self.labels:
             raise OptionError(
                 "a distillation head needs labels",
@@ -55,14 +56,6 @@ class DeitConfig(VisionTransformerConfig):
                 got="labels=(), and distillation_head=True",
                 do='for example labels=("cat", "dog")',
             )
-
-    @classmethod
-    def from_hugging_face(cls, config: ConfigFile) -> DeitConfig:
-        """Read the config, without labels, from a Hugging Face config.json, or from ours.
-
-        Raises CheckpointError for unusable fields.
-        """
-        return config.build(cls, **read_fields(config))
 
     def to_hugging_face(self) -> dict[str, Any]:
         """The fields of a config.json, for ``transformers`` if it can compute the model."""

@@ -22,26 +22,29 @@ from torch.nn import functional
 from regard import masks
 from regard.arguments import explain_arguments
 from regard.errors import (
-    OptionError,
     ShapeError,
-    check_choice,
-    check_count,
-    check_dropout,
-    check_flag,
-    check_number,
     check_size,
     check_weights,
 )
+from regard.fields import check_fields
 from regard.layers import DecoderBlock, Dropout, FeedForward, MultiHeadAttention, PreNorm
 from regard.masks import Mask
 from regard.mechanisms import DotProduct
-from regard.models.activation_names import ACTIVATIONS, activation_to_hugging_face
 from regard.models.causal_language_model import CausalLanguageModel
 from regard.models.causal_state import CausalOutput
 from regard.models.check_token_ids import check_token_positions
-from regard.models.config_file import MAX_LAYERS, ConfigFile
+from regard.models.config_file import ConfigFile
+from regard.models.hyperparameters import (
+    ACTIVATIONS,
+    depth_field,
+    model_field,
+    probability_field,
+    read_published,
+    size_field,
+    write_published,
+)
 from regard.models.initial_weights import init_from_normal
-from regard.models.special_ids import check_special_ids, join_end_ids, read_end_ids, read_special_id
+from regard.models.special_ids import end_ids_field, special_id_field
 from regard.models.weight_names import Row, WeightNames
 from regard.positions import Learned
 from regard.tensors import least_and_greatest
@@ -75,52 +78,39 @@ ROWS = (
 class Gpt2Config:
     """The hyperparameters of a GPT-2. Defaults are the smallest published model, of 124 million weights.
 
-    ``vocabulary`` tokens, ``max_length`` positions; ``inner`` is the hidden size of the feed-forward layers, None is
-    4 * width. ``dropout`` is applied to the output of sublayers, ``embedding_dropout`` to the embedding,
-    ``attention_dropout`` to attention weights. ``scale_by_depth`` divides the scores of layer n by n as well, counted
-    from 1. ``tied`` shares the embedding with the output layer; ``deviation`` is the standard deviation of the initial
-    weights. ``end_ids`` are the tokens that end a text. Raises OptionError for values out of range.
+    Raises OptionError for values out of range.
     """
 
-    vocabulary: int = 50257
-    width: int = 768
-    layers: int = 12
-    heads: int = 12
-    inner: int | None = None
-    max_length: int = 1024
-    activation: str = "gelu_tanh"
-    epsilon: float = 1e-5
-    dropout: float = 0.1
-    embedding_dropout: float = 0.1
-    attention_dropout: float = 0.1
-    scale_by_depth: bool = False
-    tied: bool = True
-    deviation: float = 0.02
-    pad_id: int | None = None
-    start_id: int | None = None
-    end_ids: tuple[int, ...] = ()
+    vocabulary: int = size_field(50257, "number of tokens", "vocab_size", required=True)
+    width: int = size_field(768, "size of hidden states", "n_embd", required=True)
+    layers: int = depth_field(12, "number of layers", "n_layer", required=True)
+    heads: int = size_field(12, "number of heads", "n_head", required=True, divides="width")
+    inner: int | None = size_field(None, "hidden size of the feed-forward layers; None is 4 * width", "n_inner")
+    max_length: int = size_field(1024, "number of positions", "n_positions", required=True)
+    activation: str = model_field(
+        "gelu_tanh", "activation of the feed-forward layers", "activation_function", stored_names=ACTIVATIONS
+    )
+    epsilon: float = model_field(1e-5, "epsilon of the layer norms", "layer_norm_epsilon", least=0.0)
+    dropout: float = probability_field(0.1, "dropout of the output of sublayers", "resid_pdrop")
+    embedding_dropout: float = probability_field(0.1, "dropout of the embedding", "embd_pdrop")
+    attention_dropout: float = probability_field(0.1, "dropout of attention weights", "attn_pdrop")
+    scale_by_depth: bool = model_field(
+        False,
+        "whether the scores of layer n are divided by n as well, counted from 1",
+        "scale_attn_by_inverse_layer_idx",
+    )
+    tied: bool = model_field(True, "whether the output layer shares the embedding", "tie_word_embeddings")
+    deviation: float = model_field(0.02, "standard deviation of initial weights", "initializer_range", least=0.0)
+    pad_id: int | None = special_id_field("the padding token", "pad_token_id")
+    start_id: int | None = special_id_field("the start token", "bos_token_id", absent=50256)
+    end_ids: tuple[int, ...] = end_ids_field((), absent=(50256,))
+
+    model_name = "GPT-2"
 
     def __post_init__(self) -> None:
-        for name in ("vocabulary", "width", "heads", "max_length"):
-            check_size(name, getattr(self, name))
+        check_fields(self)
         check_size("inner", self.inner_width)
-        check_count("layers", self.layers, most=MAX_LAYERS)
         check_weights(vocabulary=self.vocabulary, width=self.width)
-        check_special_ids(self.vocabulary, pad_id=self.pad_id, start_id=self.start_id, end_ids=self.end_ids)
-        for name in ("dropout", "embedding_dropout", "attention_dropout"):
-            check_dropout(getattr(self, name))
-        for name in ("scale_by_depth", "tied"):
-            check_flag(name, getattr(self, name))
-        check_number("epsilon", self.epsilon, least=0.0)
-        check_number("deviation", self.deviation, least=0.0)
-        check_choice("activation of a GPT-2", self.activation, set(ACTIVATIONS.values()))
-        if self.width % self.heads:
-            raise OptionError(
-                "width is not divisible by heads",
-                expected="a multiple of heads",
-                got=f"width={self.width}, heads={self.heads}",
-                do="GPT-2's heads are of equal size; choose another number of heads",
-            )
 
     @property
     def inner_width(self) -> int:
@@ -132,52 +122,11 @@ class Gpt2Config:
         """Read the config from a Hugging Face config.json. Raises CheckpointError for missing or unusable fields."""
         config.require("add_cross_attention", False, default=False)
         config.require("scale_attn_weights", True, default=True)
-        return config.build(
-            cls,
-            vocabulary=config.size("vocab_size"),
-            width=config.size("n_embd"),
-            layers=config.size("n_layer"),
-            heads=config.size("n_head", divides="n_embd"),
-            inner=None if config.fields.get("n_inner") is None else config.size("n_inner"),
-            max_length=config.size("n_positions"),
-            activation=ACTIVATIONS[config.choice("activation_function", ACTIVATIONS, default="gelu_new")],
-            epsilon=config.number("layer_norm_epsilon", default=1e-5),
-            dropout=config.number("resid_pdrop", default=0.1, below=1.0),
-            embedding_dropout=config.number("embd_pdrop", default=0.1, below=1.0),
-            attention_dropout=config.number("attn_pdrop", default=0.1, below=1.0),
-            scale_by_depth=config.flag("scale_attn_by_inverse_layer_idx", default=False),
-            tied=config.flag("tie_word_embeddings", default=True),
-            deviation=config.number("initializer_range", default=0.02),
-            pad_id=read_special_id(config, "pad_token_id"),
-            start_id=read_special_id(config, "bos_token_id", default=50256),
-            end_ids=read_end_ids(config, default=(50256,)),
-        )
+        return read_published(cls, config)
 
     def to_hugging_face(self) -> dict[str, Any]:
         """The fields of a config.json for ``transformers``."""
-        return {
-            "architectures": ["GPT2LMHeadModel"],
-            "model_type": "gpt2",
-            "vocab_size": self.vocabulary,
-            "n_embd": self.width,
-            "n_layer": self.layers,
-            "n_head": self.heads,
-            "n_inner": self.inner,
-            "n_positions": self.max_length,
-            "activation_function": (
-                "gelu_new" if self.activation == "gelu_tanh" else activation_to_hugging_face(self.activation)
-            ),
-            "layer_norm_epsilon": self.epsilon,
-            "resid_pdrop": self.dropout,
-            "embd_pdrop": self.embedding_dropout,
-            "attn_pdrop": self.attention_dropout,
-            "scale_attn_by_inverse_layer_idx": self.scale_by_depth,
-            "tie_word_embeddings": self.tied,
-            "initializer_range": self.deviation,
-            "pad_token_id": self.pad_id,
-            "bos_token_id": self.start_id,
-            "eos_token_id": join_end_ids(self.end_ids),
-        }
+        return {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", **write_published(self)}
 
 
 @final

@@ -7,6 +7,7 @@ from typing import Any
 
 from regard.errors import CheckpointError, OptionError, short_repr
 from regard.models.config_file import ConfigFile
+from regard.models.hyperparameters import model_field
 
 
 def read_labels(config: ConfigFile, count: int) -> tuple[str, ...]:
@@ -45,6 +46,15 @@ def label_fields(labels: tuple[str, ...]) -> dict[str, Any]:
 def problem_fields(*, several: bool) -> dict[str, str]:
     """The field of a config.json that says whether an input may have several labels."""
     return {"problem_type": "multi_label_classification" if several else "single_label_classification"}
+
+
+def labels_field(without: str = "a model without a head") -> Any:
+    """The field of a config with the names of labels; ``without`` says what a model without any is."""
+    return model_field(
+        (),
+        f"the names of the labels, in the order of the logits; () is {without}",
+        check=lambda name, labels: check_labels(labels),
+    )
 
 
 def check_labels(labels: object) -> None:

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from typing import Any
 
 from torch import nn
 
+from regard.fields import declare
 from regard.mechanism_catalogue import CatalogueRow, find_row
 from regard.mechanisms.linformer import Linformer
+from regard.models.hyperparameters import model_field
+
+
+def mechanism_field() -> Any:
+    """The field of a config with the name of the mechanism of attention."""
+    do = "choose a name in regard.catalogue()"
+    return model_field("dot_product", "the mechanism of attention, a name in the catalogue", example=do)
+
+
+def mechanism_options_field() -> Any:
+    """The field of a config with the options of the mechanism of attention."""
+    text = "its options, as for ``regard.mechanism``"
+    return field(default_factory=dict, metadata=declare(text, example="for example mechanism_options={}"))
 
 
 def options_at_depth(mechanism: str, options: Mapping[str, Any], depth: int) -> Mapping[str, Any]:

@@ -9,28 +9,30 @@ section 2; Gemma team 2024 (Gemma 2), section 2, and 2025 (Gemma 3), section 2; 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from typing import Any, final
 
 from regard.arguments import explain_arguments
 from regard.errors import (
     OptionError,
-    check_choice,
-    check_count,
-    check_dropout,
-    check_flag,
-    check_kind,
-    check_number,
-    check_size,
     check_weights,
     short_repr,
 )
-from regard.models.activation_names import ACTIVATIONS
-from regard.models.config_file import MAX_LAYERS, ConfigFile
-from regard.models.llama_fields import read_free_fields, read_windows
-from regard.models.llama_types import FULL, MODEL_TYPES, PLAIN, WINDOW, ModelType
+from regard.fields import check_fields
+from regard.models.config_file import ConfigFile
+from regard.models.hyperparameters import (
+    ACTIVATIONS,
+    depth_field,
+    model_field,
+    model_type_field,
+    probability_field,
+    read_published,
+    size_field,
+    write_published,
+)
+from regard.models.llama_types import FULL, MODEL_TYPES, PLAIN, WINDOW, ModelType, read_window_rotary, read_windows
 from regard.models.rotary_config import RotaryConfig
-from regard.models.special_ids import check_special_ids, join_end_ids, read_end_ids, read_special_id
+from regard.models.special_ids import end_ids_field, special_id_field
 from regard.positions import DynamicScaling
 
 _GATES = {"silu": "swiglu", "gelu_tanh": "geglu_tanh", "gelu": "geglu", "relu": "reglu"}
@@ -46,102 +48,111 @@ _ACTIVATION_NAMES = {"swiglu": "silu", "geglu_tanh": "gelu_pytorch_tanh", "geglu
 class LlamaConfig:
     """The hyperparameters of a Llama-type decoder. Defaults are Llama 2 with 7 billion weights.
 
-    Args:
-        vocabulary: number of tokens.
-        width: size of hidden states.
-        layers: number of layers.
-        heads: number of query heads.
-        key_value_heads: number of heads of keys and values, a divisor of ``heads``; None is ``heads``.
-        head_dim: size of a head; None is width / heads.
-        inner: hidden size of the feed-forward layers.
-        max_length: length of the longest text that the model was trained for.
-        activation: the gated feed-forward: "swiglu", "geglu_tanh", "geglu" or "reglu".
-        epsilon: that of the norms.
-        rotary: the positions.
-        windows: for each layer the number of tokens that a token may attend to, itself included, or None for all
-            earlier ones; () is None for every layer.
-        window_rotary: the positions in layers with a window; None is ``rotary``.
-        scale: factor of the scores; None is 1 / sqrt(head_dim).
-        softcap: scores are c tanh(score / c); None is no cap.
-        sinks: whether the softmax of each head has a trained sink.
-        experts: number of experts in the feed-forward layers; None is a single gated layer.
-        chosen_experts: number of experts that a token uses.
-        query_key_norm: whether the queries and the keys of each head are normalised, by an RMS norm.
-        sandwich_norms: whether sublayers have a norm after them too.
-        norm_offset: number added to the trained weights of norms: 1 for Gemma, else 0.
-        attention_bias: whether the projections of queries, keys and values have biases.
-        output_bias: whether the output projection of attention has one.
-        feed_forward_bias: whether the feed-forward layers have biases.
-        scale_embedding: whether the embedding is multiplied by sqrt(width).
-        logit_softcap: logits are c tanh(logit / c); None is no cap.
-        tied: whether the output layer shares the matrix of the embedding.
-        attention_dropout: probability of dropping an attention weight in training.
-        deviation: standard deviation of the initial weights.
-        pad_id: the padding token; None if there is none.
-        start_id: the start token; None if there is none.
-        end_ids: the tokens that end a text.
-        model_type: the type in config.json, one of ``MODEL_TYPES``, which must be able to say all the others.
-
-    Raises OptionError for values out of range, and for those that the model type does not have.
+    The fields of config.json that not every type has are those of ``llama_types.PLAIN``. Raises OptionError for values
+    out of range, and for those that the model type does not have.
     """
 
-    vocabulary: int = 32000
-    width: int = 4096
-    layers: int = 32
-    heads: int = 32
-    key_value_heads: int | None = None
-    head_dim: int | None = None
-    inner: int = 11008
-    max_length: int = 4096
-    activation: str = "swiglu"
-    epsilon: float = 1e-5
-    rotary: RotaryConfig = field(default_factory=RotaryConfig)
-    windows: tuple[int | None, ...] = ()
-    window_rotary: RotaryConfig | None = None
-    scale: float | None = None
-    softcap: float | None = None
-    sinks: bool = False
-    experts: int | None = None
-    chosen_experts: int | None = None
-    query_key_norm: bool = False
-    sandwich_norms: bool = False
-    norm_offset: float = 0.0
-    attention_bias: bool = False
-    output_bias: bool = False
-    feed_forward_bias: bool = False
-    scale_embedding: bool = False
-    logit_softcap: float | None = None
-    tied: bool = False
-    attention_dropout: float = 0.0
-    deviation: float = 0.02
-    pad_id: int | None = None
-    start_id: int | None = None
-    end_ids: tuple[int, ...] = ()
-    model_type: str = "llama"
+    vocabulary: int = size_field(32000, "number of tokens", "vocab_size", required=True)
+    width: int = size_field(4096, "size of hidden states", "hidden_size", required=True)
+    layers: int = depth_field(32, "number of layers", "num_hidden_layers", required=True)
+    heads: int = size_field(32, "number of query heads", "num_attention_heads", required=True)
+    key_value_heads: int | None = size_field(
+        None, "number of heads of keys and values, a divisor of ``heads``; None is ``heads``", "num_key_value_heads"
+    )
+    head_dim: int | None = size_field(None, "size of a head; None is width / heads", "head_dim")
+    inner: int = size_field(11008, "hidden size of the feed-forward layers", "intermediate_size", required=True)
+    max_length: int = size_field(
+        4096,
+        "length of the longest text that the model was trained for",
+        "max_position_embeddings",
+        required=True,
+    )
+    activation: str = model_field("swiglu", "the gated feed-forward", stored_names=_GATED)
+    epsilon: float = model_field(1e-5, "epsilon of the norms", "rms_norm_eps", least=0.0)
+    rotary: RotaryConfig = model_field(
+        RotaryConfig(), "the positions", example="for example RotaryConfig(base=500_000.0)"
+    )
+    windows: tuple[int | None, ...] = size_field(
+        (),
+        "for each layer the number of tokens that a token may attend to, itself included, or None for all earlier "
+        "ones; () is None for every layer",
+        example="for example windows=(512,) * 5 + (None,), for 6 layers",
+    )
+    window_rotary: RotaryConfig | None = model_field(
+        None,
+        "the positions in layers with a window; None is ``rotary``",
+        example="for example RotaryConfig(base=10_000.0)",
+    )
+    scale: float | None = model_field(
+        None,
+        "factor of the scores; None is 1 / sqrt(head_dim)",
+        "query_pre_attn_scalar",
+        above=0.0,
+        read=lambda config, name: config.size(name, default=256) ** -0.5,
+    )
+    softcap: float | None = model_field(
+        None,
+        "scores are c tanh(score / c); None is no cap",
+        "attn_logit_softcapping",
+        above=0.0,
+        read=lambda config, name: _read_cap(config, name, default=50.0),
+    )
+    sinks: bool = model_field(False, "whether the softmax of each head has a trained sink")
+    experts: int | None = size_field(
+        None,
+        "number of experts in the feed-forward layers; None is a single gated layer",
+        "num_local_experts",
+        read=lambda config, name: config.size(name),
+    )
+    chosen_experts: int | None = size_field(
+        None,
+        "number of experts that a token uses",
+        "num_experts_per_tok",
+        read=lambda config, name: config.size(name),
+    )
+    query_key_norm: bool = model_field(
+        False, "whether the queries and the keys of each head are normalised, by an RMS norm"
+    )
+    sandwich_norms: bool = model_field(False, "whether sublayers have a norm after them too")
+    norm_offset: float = model_field(0.0, "number added to the trained weights of norms: 1 for Gemma, else 0")
+    attention_bias: bool = model_field(
+        False,
+        "whether the projections of queries, keys and values have biases",
+        "attention_bias",
+        read=lambda config, name: config.flag(name, default=config.model_type == "gpt_oss"),
+    )
+    output_bias: bool = model_field(False, "whether the output projection of attention has a bias")
+    feed_forward_bias: bool = model_field(False, "whether the feed-forward layers have biases", "mlp_bias")
+    scale_embedding: bool = model_field(False, "whether the embedding is multiplied by sqrt(width)")
+    logit_softcap: float | None = model_field(
+        None,
+        "logits are c tanh(logit / c); None is no cap",
+        "final_logit_softcapping",
+        above=0.0,
+        read=lambda config, name: _read_cap(config, name, default=30.0),
+    )
+    tied: bool = model_field(False, "whether the output layer shares the embedding", "tie_word_embeddings")
+    attention_dropout: float = probability_field(
+        0.0, "probability of dropping an attention weight in training", "attention_dropout"
+    )
+    deviation: float = model_field(0.02, "standard deviation of initial weights", "initializer_range", least=0.0)
+    pad_id: int | None = special_id_field("the padding token", "pad_token_id")
+    start_id: int | None = special_id_field("the start token", "bos_token_id")
+    end_ids: tuple[int, ...] = end_ids_field((), absent=())
+    model_type: str = model_type_field("llama", MODEL_TYPES)
+
+    model_name = "Llama"
 
     def __post_init__(self) -> None:
-        for name in ("vocabulary", "width", "heads", "inner", "max_length"):
-            check_size(name, getattr(self, name))
-        check_count("layers", self.layers, most=MAX_LAYERS)
+        check_fields(self)
         check_weights(vocabulary=self.vocabulary, width=self.width)
-        check_special_ids(self.vocabulary, pad_id=self.pad_id, start_id=self.start_id, end_ids=self.end_ids)
-        check_dropout(self.attention_dropout)
-        for one in fields(self):
-            if one.type == "bool":
-                check_flag(one.name, getattr(self, one.name))
-        check_number("epsilon", self.epsilon, least=0.0)
-        check_number("deviation", self.deviation, least=0.0)
-        check_number("norm_offset", self.norm_offset)
-        for name in ("experts", "chosen_experts"):
-            if getattr(self, name) is not None:
-                check_size(name, getattr(self, name))
-        for name in ("scale", "softcap", "logit_softcap"):
-            if getattr(self, name) is not None:
-                check_number(name, getattr(self, name), above=0.0)
-        check_choice("activation of a Llama", self.activation, set(_GATES.values()))
-        check_kind("rotary", self.rotary, RotaryConfig, do="for example RotaryConfig(base=500_000.0)")
-        self._check_windows()
-        check_choice("model_type of a Llama", self.model_type, MODEL_TYPES)
+        if self.windows and len(self.windows) != self.layers:
+            raise OptionError(
+                "windows has another number of layers",
+                expected=f"() or {self.layers} numbers, each of them an integer or None",
+                got=f"{len(self.windows)}",
+                do=f"windows=(4096,) * {self.layers} is a window in every layer",
+            )
         self._check_model_type()
 
     @property
@@ -174,73 +185,46 @@ class LlamaConfig:
         if "experts" in kind.free:  # the published weights are quantised to 4 bits, which is not supported
             for name, only in (("quantization_config", None), ("swiglu_limit", 7.0), ("swiglu_alpha", 1.702)):
                 config.require(name, only, default=only)
-        windows = read_windows(config, kind, layers)
+        values = {name: value for name, value in {**PLAIN, **kind.fixed}.items() if name not in kind.free}
+        if "attention_bias" in kind.free:
+            values["output_bias"] = config.flag("attention_bias", default=config.model_type == "gpt_oss")
+        if "window_rotary" in kind.free:
+            values["window_rotary"] = read_window_rotary(config, kind, head_width)
         section = FULL if "window_rotary" in kind.free else None
-        rotary = RotaryConfig.from_hugging_face(
-            config,
-            head_dim=head_width,
-            base=kind.base,
-            section=section,
-            default=kind.rope,
-            is_partial=kind.fused,
-        )
-        return config.build(
-            cls,
-            vocabulary=config.size("vocab_size"),
-            width=config.size("hidden_size"),
-            layers=layers,
-            heads=heads,
-            key_value_heads=None if key_value_heads == heads else key_value_heads,
-            head_dim=None if head_width * heads == config.size("hidden_size") else head_width,
-            inner=config.size("intermediate_size"),
-            max_length=config.size("max_position_embeddings"),
-            activation=_GATED[config.choice(kind.activation_field, _GATED, default=_default_activation(kind))],
-            epsilon=config.number("rms_norm_eps", default=kind.epsilon),
-            rotary=rotary,
-            windows=windows,
-            tied=config.flag("tie_word_embeddings", default=kind.tied),
-            attention_dropout=config.number("attention_dropout", default=0.0, below=1.0),
-            deviation=config.number("initializer_range", default=0.02),
-            pad_id=read_special_id(config, "pad_token_id"),
-            start_id=read_special_id(config, "bos_token_id"),
-            end_ids=read_end_ids(config),
-            model_type=config.model_type,
-            **{**read_free_fields(config, kind, head_width), **kind.fixed},
-        )
+        values |= {
+            "key_value_heads": None if key_value_heads == heads else key_value_heads,
+            "head_dim": None if head_width * heads == config.size("hidden_size") else head_width,
+            "activation": _GATED[config.choice(kind.activation_field, _GATED, default=_default_activation(kind))],
+            "epsilon": config.number("rms_norm_eps", default=kind.epsilon),
+            "windows": read_windows(config, kind, layers),
+            "tied": config.flag("tie_word_embeddings", default=kind.tied),
+            "rotary": RotaryConfig.from_hugging_face(
+                config,
+                head_dim=head_width,
+                base=kind.base,
+                section=section,
+                default=kind.rope,
+                is_partial=kind.fused,
+            ),
+        }
+        return read_published(cls, config, **values)
 
     def to_hugging_face(self) -> dict[str, Any]:
         """The fields of a config.json for ``transformers``."""
         kind = MODEL_TYPES[self.model_type]
+        unwritten = {name for name in PLAIN if name not in kind.free}
+        if "scale" in kind.free:
+            unwritten.discard("softcap")
         written: dict[str, Any] = {
             "architectures": [kind.architecture],
-            "model_type": self.model_type,
-            "vocab_size": self.vocabulary,
-            "hidden_size": self.width,
-            "num_hidden_layers": self.layers,
-            "num_attention_heads": self.heads,
+            **write_published(self, left_out=unwritten),
             "num_key_value_heads": self.heads if self.key_value_heads is None else self.key_value_heads,
             "head_dim": self.head_width,
-            "intermediate_size": self.inner,
-            "max_position_embeddings": self.max_length,
             kind.activation_field: _ACTIVATION_NAMES[self.activation],
-            "rms_norm_eps": self.epsilon,
             "rope_parameters": self.rotary.to_hugging_face(self.head_width),
-            "tie_word_embeddings": self.tied,
-            "attention_dropout": self.attention_dropout,
-            "initializer_range": self.deviation,
-            "pad_token_id": self.pad_id,
-            "bos_token_id": self.start_id,
-            "eos_token_id": join_end_ids(self.end_ids),
         }
-        if "attention_bias" in kind.free:
-            written["attention_bias"] = self.attention_bias
-        if "feed_forward_bias" in kind.free:
-            written["mlp_bias"] = self.feed_forward_bias
-        if "experts" in kind.free:
-            written |= {"num_local_experts": self.experts, "num_experts_per_tok": self.chosen_experts}
         if "scale" in kind.free:
             written["query_pre_attn_scalar"] = self._scale_divisor()
-            written |= {"final_logit_softcapping": self.logit_softcap, "attn_logit_softcapping": self.softcap}
         if "window_rotary" in kind.free:
             of_windows = self.rotary if self.window_rotary is None else self.window_rotary
             written["rope_parameters"] = {
@@ -267,21 +251,6 @@ class LlamaConfig:
     def _scale_divisor(self) -> int:
         """The field "query_pre_attn_scalar": the scale is 1 / sqrt of this integer."""
         return self.head_width if self.scale is None else round(self.scale**-2)
-
-    def _check_windows(self) -> None:
-        if self.window_rotary is not None:
-            check_kind("window_rotary", self.window_rotary, RotaryConfig, do="for example RotaryConfig(base=10_000.0)")
-        check_kind("windows", self.windows, tuple, do="for example windows=(512,) * 5 + (None,), for 6 layers")
-        for size in self.windows:
-            if size is not None:
-                check_size("windows", size)
-        if self.windows and len(self.windows) != self.layers:
-            raise OptionError(
-                "windows has another number of layers",
-                expected=f"() or {self.layers} numbers, each of them an integer or None",
-                got=f"{len(self.windows)}",
-                do=f"windows=(4096,) * {self.layers} is a window in every layer",
-            )
 
     def _check_model_type(self) -> None:
         """Raise OptionError for a value that the config.json of the model type cannot say."""
@@ -338,3 +307,10 @@ class LlamaConfig:
 
 def _default_activation(kind: ModelType) -> str:
     return "gelu_pytorch_tanh" if kind.activation_field == "hidden_activation" else "silu"
+
+
+def _read_cap(config: ConfigFile, name: str, *, default: float) -> float | None:
+    """Read a softcap, which only files of Gemma 2 have by default; None is none."""
+    if config.fields.get(name, default if config.model_type == "gemma2" else None) is None:
+        return None
+    return config.number(name, default=default)

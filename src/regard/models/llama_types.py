@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import final
 
 from regard.models.config_file import ConfigFile
+from regard.models.rotary_config import RotaryConfig
 
 WINDOW = "sliding_attention"
 FULL = "full_attention"
@@ -154,3 +155,31 @@ def _read_first_window(config: ConfigFile) -> int:
     """Read the number of layers without a window, below those with one."""
     layers = config.optional_integer("max_window_layers")
     return 28 if layers is None else layers
+
+
+def read_window_rotary(config: ConfigFile, kind: ModelType, head_width: int) -> RotaryConfig:
+    """Read the positions of layers with a window, whose base older files of Gemma 3 have in a field of its own."""
+    field = "rope_local_base_freq"
+    if config.section("rope_parameters") is None:
+        return RotaryConfig(base=config.number(field, default=10000.0))
+    # "rope_scaling" is for layers without a window
+    own = ConfigFile({name: value for name, value in config.fields.items() if name != "rope_scaling"}, config.path)
+    return RotaryConfig.from_hugging_face(
+        own, head_dim=head_width, base_field=field, section=WINDOW, is_partial=kind.fused
+    )
+
+
+def read_windows(config: ConfigFile, kind: ModelType, layers: int) -> tuple[int | None, ...]:
+    """Read the window of each layer; () if no layer has one."""
+    is_switched = config.model_type.startswith("qwen")  # the other types have no such field
+    if kind.has_window is None or (is_switched and not config.flag("use_sliding_window", default=False)):
+        return ()
+    size = kind.window
+    if "sliding_window" in config.fields:
+        size = None if config.fields["sliding_window"] is None else config.size("sliding_window")
+    listed = config.layer_types(layers, (FULL, WINDOW)) if config.model_type not in ("mistral", "phi3") else None
+    if listed is None:
+        has = tuple(kind.has_window(config, layer) for layer in range(layers))
+    else:
+        has = tuple(one == WINDOW for one in listed)
+    return tuple(size if one else None for one in has) if size is not None and any(has) else ()

@@ -15,7 +15,7 @@ ids (batch, length) -> hidden (batch, length, width), logits (batch, length, voc
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, final
 
 from jaxtyping import Float
@@ -25,19 +25,22 @@ from regard import masks
 from regard.arguments import explain_arguments
 from regard.errors import (
     OptionError,
-    check_choice,
-    check_count,
-    check_dropout,
     check_flag,
-    check_kind,
-    check_number,
-    check_size,
     check_weights,
 )
+from regard.fields import check_fields
 from regard.layers import Dropout, EncoderBlock, FeedForward, MultiHeadAttention, PreNorm
 from regard.masks import Mask
-from regard.models.activation_names import ACTIVATIONS, activation_to_hugging_face
-from regard.models.config_file import MAX_LAYERS, ConfigFile
+from regard.models.config_file import ConfigFile
+from regard.models.hyperparameters import (
+    ACTIVATIONS,
+    depth_field,
+    model_field,
+    probability_field,
+    read_published,
+    size_field,
+    write_published,
+)
 from regard.models.masked_language_head import MaskedLanguageHead
 from regard.models.masked_language_model import MaskedLanguageModel, tied_head_weights
 from regard.models.rotary_config import RotaryConfig
@@ -48,6 +51,7 @@ from regard.validation import check_mask
 
 _GATES = {"gelu": "geglu", "gelu_pytorch_tanh": "geglu_tanh", "silu": "swiglu", "relu": "reglu"}
 """Gated feed-forward layers, by Hugging Face's name of the activation of the gate."""
+_ROTARY_EXAMPLE = "for example RotaryConfig(base=160_000.0)"
 _WINDOW, _FULL = "sliding_attention", "full_attention"
 """Hugging Face's names of the types of layers."""
 _GLOBAL_EVERY = 3
@@ -76,82 +80,63 @@ _HEAD_ROWS = (Row("head.dense", "head.transform"), Row("head.norm", "head.norm")
 class ModernBertConfig:
     """The hyperparameters of a ModernBERT. Defaults are ModernBERT base.
 
-    Args:
-        vocabulary: number of tokens.
-        width: size of hidden states.
-        layers: number of layers.
-        heads: number of heads.
-        inner: hidden size of the feed-forward layers.
-        max_length: length of the longest text that the model was trained for.
-        window: number of tokens on each side that a token attends to, in a layer with a window.
-        global_layers: the numbers of the layers without a window; None is every third one, from 0 on.
-        activation: the gated feed-forward: "geglu", "geglu_tanh", "swiglu" or "reglu".
-        head_activation: the activation of the masked-language head.
-        epsilon: that of the layer norms.
-        rotary: the positions in layers without a window.
-        window_rotary: the positions in layers with one.
-        norm_bias: whether layer norms have biases.
-        attention_bias: whether the projections of attention have biases.
-        feed_forward_bias: whether the feed-forward layers have biases.
-        head_bias: whether the first layer of the head has a bias.
-        output_bias: whether the output layer of the head has one.
-        dropout: dropout of the embedding.
-        attention_dropout: dropout of attention weights, and of the output of attention.
-        inner_dropout: dropout inside the feed-forward layers.
-        deviation: standard deviation of the initial weights.
-        pad_id: the padding token.
-        head: whether there is a masked-language head.
-        tied: whether the output layer of the head shares the matrix of the embedding.
-
     Raises OptionError for values out of range.
     """
 
-    vocabulary: int = 50368
-    width: int = 768
-    layers: int = 22
-    heads: int = 12
-    inner: int = 1152
-    max_length: int = 8192
-    window: int = 64
-    global_layers: tuple[int, ...] | None = None
-    activation: str = "geglu"
-    head_activation: str = "gelu"
-    epsilon: float = 1e-5
-    rotary: RotaryConfig = field(default_factory=lambda: RotaryConfig(base=160_000.0))
-    window_rotary: RotaryConfig = field(default_factory=lambda: RotaryConfig(base=10_000.0))
-    norm_bias: bool = False
-    attention_bias: bool = False
-    feed_forward_bias: bool = False
-    head_bias: bool = False
-    output_bias: bool = True
-    dropout: float = 0.0
-    attention_dropout: float = 0.0
-    inner_dropout: float = 0.0
-    deviation: float = 0.02
-    pad_id: int = 50283
-    head: bool = False
-    tied: bool = True
+    vocabulary: int = size_field(50368, "number of tokens", "vocab_size", required=True)
+    width: int = size_field(768, "size of hidden states", "hidden_size", required=True)
+    layers: int = depth_field(22, "number of layers", "num_hidden_layers", required=True)
+    heads: int = size_field(12, "number of heads", "num_attention_heads", required=True)
+    inner: int = size_field(1152, "hidden size of the feed-forward layers", "intermediate_size", required=True)
+    max_length: int = size_field(
+        8192, "length of the longest text that the model was trained for", "max_position_embeddings"
+    )
+    window: int = size_field(
+        64,
+        "number of tokens on each side that a token attends to, in a layer with a window",
+        "local_attention",
+        read=lambda config, name: config.size(name, default=128) // 2,
+        write=lambda window: 2 * window,
+    )
+    global_layers: tuple[int, ...] | None = model_field(
+        None,
+        "the numbers of the layers without a window; None is every third one, from 0 on",
+        below="layers",
+        example="for example global_layers=(0, 3, 6)",
+    )
+    activation: str = model_field("geglu", "the gated feed-forward", "hidden_activation", stored_names=_GATES)
+    head_activation: str = model_field(
+        "gelu", "activation of the masked-language head", "classifier_activation", stored_names=ACTIVATIONS
+    )
+    epsilon: float = model_field(1e-5, "epsilon of the layer norms", "norm_eps", least=0.0)
+    rotary: RotaryConfig = model_field(
+        RotaryConfig(base=160_000.0), "positions in layers without a window", example=_ROTARY_EXAMPLE
+    )
+    window_rotary: RotaryConfig = model_field(
+        RotaryConfig(base=10_000.0), "positions in layers with a window", example=_ROTARY_EXAMPLE
+    )
+    norm_bias: bool = model_field(False, "whether layer norms have biases", "norm_bias")
+    attention_bias: bool = model_field(False, "whether the projections of attention have biases", "attention_bias")
+    feed_forward_bias: bool = model_field(False, "whether the feed-forward layers have biases", "mlp_bias")
+    head_bias: bool = model_field(False, "whether the first layer of the head has a bias", "classifier_bias")
+    output_bias: bool = model_field(True, "whether the output layer of the head has a bias", "decoder_bias")
+    dropout: float = probability_field(0.0, "dropout of the embedding", "embedding_dropout")
+    attention_dropout: float = probability_field(
+        0.0, "dropout of attention weights, and of the output of attention", "attention_dropout"
+    )
+    inner_dropout: float = probability_field(0.0, "dropout inside the feed-forward layers", "mlp_dropout")
+    deviation: float = model_field(0.02, "standard deviation of initial weights", "initializer_range", least=0.0)
+    pad_id: int = model_field(50283, "the padding token", "pad_token_id", below="vocabulary")
+    head: bool = model_field(False, "whether there is a masked-language head")
+    tied: bool = model_field(
+        True, "whether the output layer of the head shares the matrix of the embedding", "tie_word_embeddings"
+    )
+
+    model_name = "ModernBERT"
 
     def __post_init__(self) -> None:
-        for name in ("vocabulary", "width", "heads", "inner", "max_length", "window"):
-            check_size(name, getattr(self, name))
-        check_count("layers", self.layers, most=MAX_LAYERS)
+        check_fields(self)
         check_weights(vocabulary=self.vocabulary, width=self.width)
-        check_count("pad_id", self.pad_id, least=0, most=self.vocabulary - 1)
-        for name in ("dropout", "attention_dropout", "inner_dropout"):
-            check_dropout(getattr(self, name))
-        for name in ("epsilon", "deviation"):
-            check_number(name, getattr(self, name), least=0.0)
-        for name in ("norm_bias", "attention_bias", "feed_forward_bias", "head_bias", "output_bias", "head", "tied"):
-            check_flag(name, getattr(self, name))
-        check_choice("activation of a ModernBERT", self.activation, set(_GATES.values()))
-        check_choice("head_activation of a ModernBERT", self.head_activation, set(ACTIVATIONS.values()))
-        for name in ("rotary", "window_rotary"):
-            check_kind(name, getattr(self, name), RotaryConfig, do="for example RotaryConfig(base=160_000.0)")
-        if self.global_layers is not None:
-            check_kind("global_layers", self.global_layers, tuple, do="for example global_layers=(0, 3, 6)")
-            for layer in self.global_layers:
-                check_count("global_layers", layer, least=0, most=max(0, self.layers - 1))
         self._check_heads()
 
     def has_window(self, layer: int) -> bool:
@@ -164,33 +149,8 @@ class ModernBertConfig:
         layers = config.size("num_hidden_layers")
         heads = config.size("num_attention_heads", divides="hidden_size")
         rotary, window_rotary = _read_rotary(config, head_dim=config.size("hidden_size") // heads)
-        return config.build(
-            cls,
-            vocabulary=config.size("vocab_size"),
-            width=config.size("hidden_size"),
-            layers=layers,
-            heads=heads,
-            inner=config.size("intermediate_size"),
-            max_length=config.size("max_position_embeddings", default=8192),
-            window=config.size("local_attention", default=128) // 2,
-            global_layers=_read_global_layers(config, layers),
-            activation=_GATES[config.choice("hidden_activation", _GATES, default="gelu")],
-            head_activation=ACTIVATIONS[config.choice("classifier_activation", ACTIVATIONS, default="gelu")],
-            epsilon=config.number("norm_eps", default=1e-5),
-            rotary=rotary,
-            window_rotary=window_rotary,
-            norm_bias=config.flag("norm_bias", default=False),
-            attention_bias=config.flag("attention_bias", default=False),
-            feed_forward_bias=config.flag("mlp_bias", default=False),
-            head_bias=config.flag("classifier_bias", default=False),
-            output_bias=config.flag("decoder_bias", default=True),
-            dropout=config.number("embedding_dropout", default=0.0, below=1.0),
-            attention_dropout=config.number("attention_dropout", default=0.0, below=1.0),
-            inner_dropout=config.number("mlp_dropout", default=0.0, below=1.0),
-            deviation=config.number("initializer_range", default=0.02),
-            pad_id=config.index("pad_token_id", default=50283, below="vocab_size"),
-            tied=config.flag("tie_word_embeddings", default=True),
-        )
+        global_layers = _read_global_layers(config, layers)
+        return read_published(cls, config, global_layers=global_layers, rotary=rotary, window_rotary=window_rotary)
 
     def to_hugging_face(self) -> dict[str, Any]:
         """The fields of a config.json for ``transformers``."""
@@ -198,32 +158,12 @@ class ModernBertConfig:
         return {
             "architectures": ["ModernBertForMaskedLM" if self.head else "ModernBertModel"],
             "model_type": "modernbert",
-            "vocab_size": self.vocabulary,
-            "hidden_size": self.width,
-            "num_hidden_layers": self.layers,
-            "num_attention_heads": self.heads,
-            "intermediate_size": self.inner,
-            "max_position_embeddings": self.max_length,
-            "local_attention": 2 * self.window,
+            **write_published(self),
             "layer_types": [_WINDOW if self.has_window(layer) else _FULL for layer in range(self.layers)],
-            "hidden_activation": next(name for name, gate in _GATES.items() if gate == self.activation),
-            "classifier_activation": activation_to_hugging_face(self.head_activation),
-            "norm_eps": self.epsilon,
             "rope_parameters": {
                 _FULL: self.rotary.to_hugging_face(head_dim),
                 _WINDOW: self.window_rotary.to_hugging_face(head_dim),
             },
-            "norm_bias": self.norm_bias,
-            "attention_bias": self.attention_bias,
-            "mlp_bias": self.feed_forward_bias,
-            "classifier_bias": self.head_bias,
-            "decoder_bias": self.output_bias,
-            "embedding_dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
-            "mlp_dropout": self.inner_dropout,
-            "initializer_range": self.deviation,
-            "pad_token_id": self.pad_id,
-            "tie_word_embeddings": self.tied,
         }
 
     def _check_heads(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, final
 
@@ -18,19 +18,20 @@ from regard.errors import (
     CheckpointError,
     OptionError,
     RegardError,
-    check_choice,
-    check_count,
-    check_dropout,
-    check_flag,
-    check_kind,
-    check_number,
-    check_size,
     check_weights,
 )
-from regard.models.activation_names import ACTIVATIONS, activation_to_hugging_face
-from regard.models.config_file import MAX_LAYERS, ConfigFile
+from regard.fields import check_fields, declare
+from regard.models.config_file import ConfigFile
+from regard.models.hyperparameters import (
+    ACTIVATIONS,
+    depth_field,
+    model_field,
+    probability_field,
+    read_published,
+    size_field,
+    write_published,
+)
 from regard.models.perceiver_architectures import ARCHITECTURES, find_architecture
-from regard.models.perceiver_blocks import CROSS_WIDTHS
 from regard.models.perceiver_inputs import (
     AudioInput,
     ConvolutionInput,
@@ -77,8 +78,6 @@ _OUTPUTS: Mapping[str, type[OutputQueries]] = {
     one.kind: one for one in (ClassOutput, TextOutput, PositionOutput, FlowOutput, JoinedOutput)
 }
 _PARTS: Mapping[str, type[PartOutput]] = {one.kind: one for one in (AudioOutput, VideoOutput, LabelOutput)}
-_CROSS_WIDTHS = {"kv": "inputs", "q": "queries"}
-"""Hugging Face's names of what decides the width of queries and keys, and ours."""
 
 
 @final
@@ -87,66 +86,70 @@ _CROSS_WIDTHS = {"kv": "inputs", "q": "queries"}
 class PerceiverConfig:
     """The hyperparameters of a Perceiver. Default sizes are those of the published model of bytes.
 
-    Args:
-        input: what is read, such as ``PixelInput(size=(28, 28), channels=1)``.
-        output: what is returned, such as ``ClassOutput(labels=("cat", "dog"))``; None is the latents alone.
-        latents: number of latents.
-        width: size of a latent.
-        layers: number of self-attention blocks.
-        repeats: how often these blocks are applied, with the same weights.
-        heads: number of heads of self-attention.
-        cross_heads: number of heads of the cross-attention from latents to the input.
-        query_key_width: size of all heads of queries and keys; None is the width of latents, and in cross-attention
-            that of the input, or as ``cross_width`` says.
-        value_width: size of all heads of values; None is ``query_key_width``.
-        cross_width: what ``query_key_width`` of cross-attention is by default: "inputs" or "queries".
-        query_residual: whether the cross-attention from latents to the input has a residual connection.
-        widening: hidden size of the feed-forward layers of self-attention blocks, in widths.
-        cross_widening: the same for the block of cross-attention.
-        activation: that of the feed-forward layers.
-        dropout: dropout of attention weights.
-        deviation: standard deviation of the initial latents, embeddings and trained positions and queries; that of
-            linear layers follows from their widths.
-
     Raises OptionError for values out of range.
     """
 
-    input: PerceiverInput
-    output: OutputQueries | None = None
-    latents: int = 256
-    width: int = 1280
-    layers: int = 26
-    repeats: int = 1
-    heads: int = 8
-    cross_heads: int = 8
-    query_key_width: int | None = None
-    value_width: int | None = None
-    cross_width: str = "inputs"
-    query_residual: bool = True
-    widening: int = 1
-    cross_widening: int = 1
-    activation: str = "gelu"
-    dropout: float = 0.1
-    deviation: float = 0.02
+    input: PerceiverInput = field(
+        metadata=declare(
+            "what is read, such as ``PixelInput(size=(28, 28), channels=1)``", example="for example TextInput()"
+        )
+    )
+    output: OutputQueries | None = model_field(
+        None,
+        'what is returned, such as ``ClassOutput(labels=("cat", "dog"))``; None is the latents alone',
+        example='for example ClassOutput(labels=("cat", "dog"))',
+    )
+    latents: int = size_field(256, "number of latents", "num_latents")
+    width: int = size_field(1280, "size of a latent", "d_latents")
+    layers: int = depth_field(26, "number of self-attention blocks", "num_self_attends_per_block")
+    repeats: int = depth_field(1, "how often these blocks are applied, with the same weights", "num_blocks")
+    heads: int = size_field(8, "number of heads of self-attention", "num_self_attention_heads")
+    cross_heads: int = size_field(
+        8, "number of heads of the cross-attention from latents to the input", "num_cross_attention_heads"
+    )
+    query_key_width: int | None = size_field(
+        None,
+        "size of all heads of queries and keys; None is the width of latents, and in cross-attention the width of the "
+        "input, or as ``cross_width`` says",
+        "qk_channels",
+    )
+    value_width: int | None = size_field(None, "size of all heads of values; None is ``query_key_width``", "v_channels")
+    cross_width: str = model_field(
+        "inputs",
+        'what ``query_key_width`` of cross-attention is by default: "inputs" or "queries"',
+        "cross_attention_shape_for_attention",
+        stored_names={"kv": "inputs", "q": "queries"},
+    )
+    query_residual: bool = model_field(
+        True,
+        "whether the cross-attention from latents to the input has a residual connection",
+        "use_query_residual",
+        write=bool,
+    )
+    widening: int = size_field(
+        1,
+        "hidden size of the feed-forward layers of self-attention blocks, in widths",
+        "self_attention_widening_factor",
+    )
+    cross_widening: int = size_field(1, "the same for the block of cross-attention", "cross_attention_widening_factor")
+    activation: str = model_field(
+        "gelu", "activation of the feed-forward layers", "hidden_act", stored_names=ACTIVATIONS
+    )
+    dropout: float = probability_field(0.1, "dropout of attention weights", "attention_probs_dropout_prob")
+    deviation: float = model_field(
+        0.02,
+        "standard deviation of the initial latents, embeddings and trained positions and queries; for linear layers it "
+        "follows from their widths",
+        "initializer_range",
+        least=0.0,
+    )
+
+    model_name = "Perceiver"
 
     def __post_init__(self) -> None:
-        check_kind("input", self.input, PerceiverInput, do="for example TextInput()")
-        if self.output is not None:
-            check_kind("output", self.output, OutputQueries, do='for example ClassOutput(labels=("cat", "dog"))')
-        for name in ("latents", "width", "heads", "cross_heads", "widening", "cross_widening"):
-            check_size(name, getattr(self, name))
-        for name in ("query_key_width", "value_width"):
-            if getattr(self, name) is not None:
-                check_size(name, getattr(self, name))
-        for name in ("layers", "repeats"):
-            check_count(name, getattr(self, name), most=MAX_LAYERS)
+        check_fields(self)
         check_weights(width=self.width, inner=self.width * max(self.widening, self.cross_widening))
         check_weights(latents=self.latents, width=self.width)
-        check_choice("cross_width", self.cross_width, CROSS_WIDTHS)
-        check_choice("activation of a Perceiver", self.activation, set(ACTIVATIONS.values()))
-        check_flag("query_residual", self.query_residual)
-        check_dropout(self.dropout)
-        check_number("deviation", self.deviation, least=0.0)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -190,28 +193,7 @@ class PerceiverConfig:
                 got=error.got,
                 do="check that the file belongs to this model",
             ) from error
-        return config.build(
-            cls,
-            input=source,
-            output=output,
-            latents=config.size("num_latents", default=256),
-            width=config.size("d_latents", default=1280),
-            layers=config.size("num_self_attends_per_block", default=26),
-            repeats=config.size("num_blocks", default=1),
-            heads=config.size("num_self_attention_heads", default=8),
-            cross_heads=config.size("num_cross_attention_heads", default=8),
-            query_key_width=config.optional_integer("qk_channels"),
-            value_width=config.optional_integer("v_channels"),
-            cross_width=_CROSS_WIDTHS[
-                config.choice("cross_attention_shape_for_attention", _CROSS_WIDTHS, default="kv")
-            ],
-            query_residual=config.flag("use_query_residual", default=True),
-            widening=config.size("self_attention_widening_factor", default=1),
-            cross_widening=config.size("cross_attention_widening_factor", default=1),
-            activation=ACTIVATIONS[config.choice("hidden_act", ACTIVATIONS, default="gelu")],
-            dropout=config.number("attention_probs_dropout_prob", default=0.1, below=1.0),
-            deviation=config.number("initializer_range", default=0.02),
-        )
+        return read_published(cls, config, input=source, output=output)
 
     def to_hugging_face(self) -> dict[str, Any]:
         """The fields of a config.json for ``transformers``.
@@ -223,23 +205,7 @@ class PerceiverConfig:
             written = {
                 "architectures": [name],
                 "model_type": MODEL_TYPE,
-                "num_latents": self.latents,
-                "d_latents": self.width,
-                "num_self_attends_per_block": self.layers,
-                "num_blocks": self.repeats,
-                "num_self_attention_heads": self.heads,
-                "num_cross_attention_heads": self.cross_heads,
-                "qk_channels": self.query_key_width,
-                "v_channels": self.value_width,
-                "cross_attention_shape_for_attention": next(
-                    theirs for theirs, ours in _CROSS_WIDTHS.items() if ours == self.cross_width
-                ),
-                "use_query_residual": bool(self.query_residual),
-                "self_attention_widening_factor": self.widening,
-                "cross_attention_widening_factor": self.cross_widening,
-                "hidden_act": activation_to_hugging_face(self.activation),
-                "attention_probs_dropout_prob": self.dropout,
-                "initializer_range": self.deviation,
+                **write_published(self),
                 "layer_norm_eps": 1e-12,  # the default, which no layer reads
                 **ARCHITECTURES[name].write(self.input, self.output),
             }

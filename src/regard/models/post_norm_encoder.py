@@ -12,9 +12,9 @@ Devlin et al. 2019, "BERT: pre-training of deep bidirectional transformers", sec
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Self, final
 
 import torch
 from jaxtyping import Float
@@ -22,19 +22,21 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.errors import (
-    OptionError,
-    check_choice,
-    check_count,
-    check_dropout,
-    check_flag,
-    check_number,
-    check_size,
     check_weights,
 )
+from regard.fields import check_fields, size
 from regard.layers import Dropout, encoder_block
 from regard.masks import Mask
-from regard.models.activation_names import ACTIVATIONS, activation_to_hugging_face
-from regard.models.config_file import MAX_LAYERS, ConfigFile
+from regard.models.config_file import ConfigFile
+from regard.models.hyperparameters import (
+    ACTIVATIONS,
+    depth_field,
+    model_field,
+    probability_field,
+    read_published,
+    size_field,
+    write_published,
+)
 from regard.models.initial_weights import init_from_normal
 from regard.models.masked_language_head import MaskedLanguageHead
 from regard.models.masked_language_model import MaskedLanguageModel, tied_head_weights
@@ -62,67 +64,36 @@ _ROWS = (
 class PostNormEncoderConfig(ABC):
     """The hyperparameters of a BERT or a RoBERTa; each has its own defaults.
 
-    Args:
-        vocabulary: number of tokens.
-        width: size of hidden states.
-        layers: number of layers.
-        heads: number of heads.
-        inner: hidden size of the feed-forward layers.
-        max_length: number of positions of tokens.
-        segments: number of token types.
-        activation: that of the feed-forward layers.
-        epsilon: that of the layer norms.
-        dropout: dropout of embeddings and sublayers.
-        attention_dropout: dropout of attention weights.
-        deviation: standard deviation of the initial weights.
-        pad_id: the padding token.
-        pooler: whether there is a pooler.
-        head: whether there is a masked-language head.
-        tied: whether the output layer of the head shares the matrix of the embedding.
-
     Raises OptionError for values out of range.
     """
 
-    vocabulary: int
-    width: int = 768
-    layers: int = 12
-    heads: int = 12
-    inner: int = 3072
-    max_length: int = 512
-    segments: int = 2
-    activation: str = "gelu"
-    epsilon: float = 1e-12
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
-    deviation: float = 0.02
-    pad_id: int = 0
-    pooler: bool = True
-    head: bool = False
-    tied: bool = True
+    vocabulary: int = field(metadata=size("number of tokens", stored="vocab_size", required=True))
+    width: int = size_field(768, "size of hidden states", "hidden_size", required=True)
+    layers: int = depth_field(12, "number of layers", "num_hidden_layers", required=True)
+    heads: int = size_field(12, "number of heads", "num_attention_heads", required=True, divides="width")
+    inner: int = size_field(3072, "hidden size of the feed-forward layers", "intermediate_size", required=True)
+    max_length: int = size_field(512, "number of positions of tokens", "max_position_embeddings", required=True)
+    segments: int = size_field(2, "number of token types", "type_vocab_size", absent=2)
+    activation: str = model_field(
+        "gelu", "activation of the feed-forward layers", "hidden_act", stored_names=ACTIVATIONS
+    )
+    epsilon: float = model_field(1e-12, "epsilon of the layer norms", "layer_norm_eps", least=0.0, absent=1e-12)
+    dropout: float = probability_field(0.1, "dropout of embeddings and sublayers", "hidden_dropout_prob")
+    attention_dropout: float = probability_field(0.1, "dropout of attention weights", "attention_probs_dropout_prob")
+    deviation: float = model_field(0.02, "standard deviation of initial weights", "initializer_range", least=0.0)
+    pad_id: int = model_field(0, "the padding token", "pad_token_id", below="vocabulary")
+    pooler: bool = model_field(True, "whether there is a pooler")
+    head: bool = model_field(False, "whether there is a masked-language head")
+    tied: bool = model_field(
+        True, "whether the output layer of the head shares the matrix of the embedding", "tie_word_embeddings"
+    )
 
-    kind: ClassVar[str]
+    model_name: ClassVar[str]
     """The name of the model in messages."""
 
     def __post_init__(self) -> None:
-        for name in ("vocabulary", "width", "heads", "inner", "max_length", "segments"):
-            check_size(name, getattr(self, name))
-        check_count("layers", self.layers, most=MAX_LAYERS)
+        check_fields(self)
         check_weights(vocabulary=self.vocabulary, width=self.width)
-        check_count("pad_id", self.pad_id, least=0, most=self.vocabulary - 1)
-        for name in ("dropout", "attention_dropout"):
-            check_dropout(getattr(self, name))
-        for name in ("epsilon", "deviation"):
-            check_number(name, getattr(self, name), least=0.0)
-        for name in ("pooler", "head", "tied"):
-            check_flag(name, getattr(self, name))
-        check_choice(f"activation of a {self.kind}", self.activation, set(ACTIVATIONS.values()))
-        if self.width % self.heads:
-            raise OptionError(
-                "width is not divisible by heads",
-                expected="a multiple of heads",
-                got=f"width={self.width}, heads={self.heads}",
-                do=f"{self.kind}'s heads are of equal size; choose another number of heads",
-            )
 
     @property
     @abstractmethod
@@ -130,47 +101,20 @@ class PostNormEncoderConfig(ABC):
         """The activation of the masked-language head."""
 
     @classmethod
-    def read_fields(cls, config: ConfigFile) -> dict[str, Any]:
-        """Read the hyperparameters of a Hugging Face config.json, whose positions are those of all rows."""
+    def from_hugging_face(cls, config: ConfigFile) -> Self:
+        """Read the config from a Hugging Face config.json. Raises CheckpointError for missing or unusable fields."""
         config.require("position_embedding_type", "absolute", default="absolute")
         config.require("is_decoder", False, default=False)
-        return {
-            "vocabulary": config.size("vocab_size"),
-            "width": config.size("hidden_size"),
-            "layers": config.size("num_hidden_layers"),
-            "heads": config.size("num_attention_heads", divides="hidden_size"),
-            "inner": config.size("intermediate_size"),
-            "max_length": config.size("max_position_embeddings"),
-            "segments": config.size("type_vocab_size", default=2),
-            "activation": ACTIVATIONS[config.choice("hidden_act", ACTIVATIONS, default="gelu")],
-            "epsilon": config.number("layer_norm_eps", default=1e-12),
-            "dropout": config.number("hidden_dropout_prob", default=0.1, below=1.0),
-            "attention_dropout": config.number("attention_probs_dropout_prob", default=0.1, below=1.0),
-            "deviation": config.number("initializer_range", default=0.02),
-            "pad_id": config.index("pad_token_id", default=cls.pad_id, below="vocab_size"),
-            "tied": config.flag("tie_word_embeddings", default=True),
-        }
+        return read_published(cls, config)
 
-    def write_fields(self, *, model_type: str, name: str, position_rows: int) -> dict[str, Any]:
+    @final
+    def write_fields(self, *, model_type: str, name: str) -> dict[str, Any]:
         """The fields of a config.json for the classes of ``transformers`` whose names begin with ``name``."""
         return {
             "architectures": [name + ("ForMaskedLM" if self.head else "Model")],
             "model_type": model_type,
-            "vocab_size": self.vocabulary,
-            "hidden_size": self.width,
-            "num_hidden_layers": self.layers,
-            "num_attention_heads": self.heads,
-            "intermediate_size": self.inner,
-            "max_position_embeddings": position_rows,
-            "type_vocab_size": self.segments,
-            "hidden_act": activation_to_hugging_face(self.activation),
-            "layer_norm_eps": self.epsilon,
-            "hidden_dropout_prob": self.dropout,
-            "attention_probs_dropout_prob": self.attention_dropout,
-            "initializer_range": self.deviation,
-            "pad_token_id": self.pad_id,
+            **write_published(self),
             "position_embedding_type": "absolute",
-            "tie_word_embeddings": self.tied,
         }
 
 

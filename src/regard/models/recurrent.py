@@ -28,11 +28,6 @@ from regard.errors import (
     OptionError,
     RefusedError,
     ShapeError,
-    check_choice,
-    check_count,
-    check_dropout,
-    check_flag,
-    check_size,
 )
 from regard.layers import Dropout
 from regard.layers.projection import linear_activation
@@ -41,7 +36,7 @@ from regard.mechanism_catalogue import mechanism
 from regard.mechanisms import Mechanism
 from regard.models.base import SequenceOutput
 from regard.models.check_token_ids import check_step, check_token_ids
-from regard.models.config_file import MAX_LAYERS
+from regard.models.hyperparameters import depth_field, model_field, probability_field, size_field
 from regard.models.recurrent_cells import CELLS, BidirectionalLayers, RecurrentLayers
 from regard.models.recurrent_decoders import (
     BahdanauDecoder,
@@ -66,35 +61,29 @@ ATTENTIONS = ("additive", "luong_dot", "luong_general", "luong_concat", "local_p
 class RecurrentConfig(TokenConfig):
     """The hyperparameters of a recurrent model. Defaults are RNNsearch of 2015.
 
-    ``vocabulary`` and ``target_vocabulary`` (None: the same) are vocabulary sizes; ``width`` is the size of an embedded
-    token, ``hidden`` that of the decoder's state, an even number. ``window`` is the D of local_p; ``input_feeding``
-    applies to Luong's decoders. ``dropout`` is applied to embeddings, between layers, and before the output layer. If
-    the output matrix is shared with embeddings, a linear layer maps the decoder's output to ``width``, unless they are
-    equal. Raises OptionError for values out of range.
+    If the output matrix is shared with embeddings, a linear layer maps the decoder's output to ``width``, unless they
+    are equal. Raises OptionError for values out of range.
     """
 
     vocabulary: int = 30000
     width: int = 620
-    hidden: int = 1000
-    layers: int = 1
-    cell: str = "gru"
-    attention: str = "additive"
-    window: int = 10
-    input_feeding: bool = True
-    dropout: float = 0.0
+    hidden: int = size_field(1000, "size of the decoder's state, an even number")
+    layers: int = depth_field(1, "number of layers")
+    cell: str = model_field("gru", "the recurrent cell", choices=CELLS, noun="cell")
+    attention: str = model_field(
+        "additive",
+        "the decoder's attention: Bahdanau's (additive), one of Luong's, or none",
+        choices=ATTENTIONS,
+    )
+    window: int = size_field(10, "the D of local_p")
+    input_feeding: bool = model_field(True, "whether Luong's decoders read their last output")
+    dropout: float = probability_field(0.0, "dropout of embeddings, between layers, and before the output layer")
     shared: str = "none"
 
+    model_name = "recurrent model"
+
     def __post_init__(self) -> None:
-        for name in ("hidden", "window"):
-            check_size(name, getattr(self, name))
-        check_count("layers", self.layers, most=MAX_LAYERS)
-        check_dropout(self.dropout)
-        check_flag("input_feeding", self.input_feeding)
-        for kind, name, valid in (
-            ("cell", self.cell, CELLS),
-            ("attention of a recurrent model", self.attention, ATTENTIONS),
-        ):
-            check_choice(kind, name, valid)
+        super().__post_init__()
         if self.hidden % 2:
             raise OptionError(
                 "hidden is divided between two directions, so it must be even",
@@ -102,7 +91,6 @@ class RecurrentConfig(TokenConfig):
                 got=str(self.hidden),
                 do=f"hidden={self.hidden + 1}",
             )
-        super().__post_init__()
 
 
 @final

@@ -21,10 +21,11 @@ from typing import Any, final
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import ShapeError, check_choice, check_flag
+from regard.errors import ShapeError, check_flag
 from regard.masks import Mask
 from regard.models.check_token_ids import check_token_positions
 from regard.models.config_file import ConfigFile
+from regard.models.hyperparameters import model_type_field
 from regard.models.post_norm_encoder import BertOutput, PostNormEncoder, PostNormEncoderConfig
 from regard.models.weight_names import Row
 
@@ -38,22 +39,17 @@ ROBERTA_TYPES: Mapping[str, str] = {"camembert": "Camembert", "roberta": "Robert
 class RobertaConfig(PostNormEncoderConfig):
     """The hyperparameters of a RoBERTa: see ``PostNormEncoderConfig``. Defaults are RoBERTa base.
 
-    ``max_length`` is the number of positions of tokens; the file has ``pad_id`` + 1 more rows. Of the ``segments`` in
-    the file only the first is used. ``model_type`` is the type in config.json, one of ``ROBERTA_TYPES``; the models are
-    the same. Raises OptionError for values out of range.
+    The file has ``pad_id`` + 1 more rows of positions than ``max_length``. Of the ``segments`` in the file only the
+    first is used. Raises OptionError for values out of range.
     """
 
     vocabulary: int = 50265
     segments: int = 1
     epsilon: float = 1e-5
     pad_id: int = 1
-    model_type: str = "roberta"
+    model_type: str = model_type_field("roberta", ROBERTA_TYPES)
 
-    kind = "RoBERTa"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("model_type of a RoBERTa", self.model_type, ROBERTA_TYPES)
+    model_name = "RoBERTa"
 
     @property
     def head_activation(self) -> str:
@@ -68,14 +64,13 @@ class RobertaConfig(PostNormEncoderConfig):
     @classmethod
     def from_hugging_face(cls, config: ConfigFile) -> RobertaConfig:
         """Read the config from a Hugging Face config.json. Raises CheckpointError for missing or unusable fields."""
-        fields = cls.read_fields(config)
-        fields["max_length"] -= fields["pad_id"] + 1
-        return config.build(cls, **fields, model_type=config.model_type)
+        read = super().from_hugging_face(config)
+        return config.build_again(read, max_length=read.max_length - read.pad_id - 1)
 
     def to_hugging_face(self) -> dict[str, Any]:
         """The fields of a config.json for ``transformers``."""
-        name = ROBERTA_TYPES[self.model_type]
-        return self.write_fields(model_type=self.model_type, name=name, position_rows=self.position_rows)
+        written = self.write_fields(model_type=self.model_type, name=ROBERTA_TYPES[self.model_type])
+        return written | {"max_position_embeddings": self.position_rows}
 
 
 @final

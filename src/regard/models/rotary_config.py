@@ -13,8 +13,10 @@ from types import MappingProxyType
 from typing import Any, final
 
 from regard.arguments import explain_arguments
-from regard.errors import CheckpointError, check_count, check_kind, check_number, short_repr
+from regard.errors import CheckpointError, short_repr
+from regard.fields import check_fields
 from regard.models.config_file import ConfigFile
+from regard.models.hyperparameters import model_field
 from regard.positions import (
     DynamicScaling,
     LinearScaling,
@@ -30,18 +32,18 @@ from regard.positions import (
 @explain_arguments
 @dataclass(frozen=True)
 class RotaryConfig:
-    """The hyperparameters of rotary positions: those of ``positions.Rotary``. ``rotated`` None is the whole head."""
+    """The hyperparameters of rotary positions, those of ``positions.Rotary``."""
 
-    base: float = 10000.0
-    rotated: int | None = None
-    scaling: Scaling | None = None
+    base: float = model_field(10000.0, "the base of the frequencies", least=1.0)
+    rotated: int | None = model_field(
+        None, "number of components of a head that are rotated; None is the whole head", least=1
+    )
+    scaling: Scaling | None = model_field(
+        None, "the scaling for longer texts", example="for example positions.LinearScaling(2.0)"
+    )
 
     def __post_init__(self) -> None:
-        check_number("base", self.base, least=1.0)
-        if self.rotated is not None:
-            check_count("rotated", self.rotated)
-        if self.scaling is not None:
-            check_kind("scaling", self.scaling, Scaling, do="for example positions.LinearScaling(2.0)")
+        check_fields(self)
 
     def build(self, head_dim: int) -> Rotary:
         """Build the positions for heads of ``head_dim``."""

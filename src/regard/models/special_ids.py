@@ -7,9 +7,10 @@ Such a model has no such token, which a note says; only what needs the token is 
 from __future__ import annotations
 
 import logging
+from typing import Any
 
-from regard.errors import check_count, check_kind
 from regard.models.config_file import ConfigFile
+from regard.models.hyperparameters import model_field
 
 NO_END = -1
 """The ``end_id`` of a model without an end token; no token has this id."""
@@ -17,7 +18,31 @@ _FIELDS = ("pad_token_id", "bos_token_id", "eos_token_id")
 _log = logging.getLogger("regard")
 
 
-def read_special_id(config: ConfigFile, field: str, *, default: int | None = None) -> int | None:
+def special_id_field(text: str, stored: str, *, absent: int | None = None) -> Any:
+    """A field of a config that is the id of a special token, or None; ``absent`` is the id of a file without it."""
+    return model_field(
+        None,
+        f"{text}; None if there is none",
+        stored,
+        below="vocabulary",
+        read=lambda config, name: _read_special_id(config, name, default=absent),
+    )
+
+
+def end_ids_field(default: tuple[int, ...], *, absent: tuple[int, ...]) -> Any:
+    """The field of a config with the ids that end a text; ``absent`` are the ids of a file without them."""
+    return model_field(
+        default,
+        "the tokens that end a text; () if there are none",
+        "eos_token_id",
+        below="vocabulary",
+        example="for example end_ids=(2,), or () for a model without an end token",
+        read=lambda config, name: read_end_ids(config, default=absent),
+        write=lambda ids: ids[0] if len(ids) == 1 else list(ids) or None,
+    )
+
+
+def _read_special_id(config: ConfigFile, field: str, *, default: int | None = None) -> int | None:
     """Read the id of a special token; None if the field is null, or names no token of the vocabulary.
 
     Raises CheckpointError for anything but an integer.
@@ -55,21 +80,6 @@ def note_missing_special_ids(config: ConfigFile | None) -> tuple[str, ...]:
     note += f"(vocab_size {config.size('vocab_size')})"
     _log.warning(note)
     return (note,)
-
-
-def check_special_ids(vocabulary: int, *, pad_id: object, start_id: object, end_ids: tuple[int, ...]) -> None:
-    """Raise OptionError unless the ids of special tokens are in the vocabulary; None is no such token."""
-    for name, number in (("pad_id", pad_id), ("start_id", start_id)):
-        if number is not None:
-            check_count(name, number, least=0, most=vocabulary - 1)
-    check_kind("end_ids", end_ids, tuple, do="for example end_ids=(2,), or () for a model without an end token")
-    for number in end_ids:
-        check_count("end_ids", number, least=0, most=vocabulary - 1)
-
-
-def join_end_ids(end_ids: tuple[int, ...]) -> int | list[int] | None:
-    """Return the field "eos_token_id" of a config.json: an integer, a list of them, or null."""
-    return end_ids[0] if len(end_ids) == 1 else list(end_ids) or None
 
 
 def _is_outside(value: object, vocabulary: int) -> bool:

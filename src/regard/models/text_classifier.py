@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, final
@@ -28,13 +28,11 @@ from regard.errors import (
     CheckpointError,
     OptionError,
     RefusedError,
-    check_choice,
-    check_count,
-    check_dropout,
     check_flag,
     check_kind,
     short_repr,
 )
+from regard.fields import check_fields, declare
 from regard.layers import Dropout
 from regard.masks import Mask
 from regard.masks.padding import Padding
@@ -43,6 +41,7 @@ from regard.models.base import Encoder
 from regard.models.bert import Bert, BertConfig
 from regard.models.check_mechanisms import check_mechanisms
 from regard.models.config_file import ConfigFile
+from regard.models.hyperparameters import model_field, probability_field
 from regard.models.masked_language_model import MaskedLanguageModel
 from regard.models.modernbert import ModernBert, ModernBertConfig
 from regard.models.perceiver_config import OWN_MODEL_TYPE as PERCEIVER_TYPE
@@ -63,30 +62,24 @@ _HEAD_DEVIATION = 0.02
 @explain_arguments
 @dataclass(frozen=True)
 class TextClassifierConfig:
-    """What a classifier adds to its encoder.
-
-    Args:
-        labels: the names of the labels, in the order of the logits.
-        several: whether a text may have several labels, or none; each then has a probability of its own.
-        pooling: "mean", the mean over the tokens, or "cls", the first token.
-        dropout: dropout before the head.
-        max_tokens: the most tokens of a text, the limit of training; None is the limit of the encoder.
+    """The hyperparameters that a classifier adds to its encoder.
 
     Raises OptionError for values out of range, and for labels that are empty or not different.
     """
 
-    labels: tuple[str, ...]
-    several: bool = False
-    pooling: str = "mean"
-    dropout: float = 0.1
-    max_tokens: int | None = None
+    labels: tuple[str, ...] = field(metadata=declare("the names of the labels, in the order of the logits"))
+    several: bool = model_field(
+        False, "whether a text may have several labels, or none; each then has a probability of its own"
+    )
+    pooling: str = model_field("mean", '"mean", the mean over the tokens, or "cls", the first token', choices=MODES)
+    dropout: float = probability_field(0.1, "dropout before the head")
+    max_tokens: int | None = model_field(
+        None, "the most tokens of a text, the limit of training; None is the limit of the encoder", least=1
+    )
 
     def __post_init__(self) -> None:
         _check_labels(self.labels, several=self.several)
-        check_choice("pooling", self.pooling, MODES)
-        check_dropout(self.dropout)
-        if self.max_tokens is not None:
-            check_count("max_tokens", self.max_tokens)
+        check_fields(self)
 
 
 @final

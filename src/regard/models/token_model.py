@@ -8,48 +8,53 @@ shared="none"     three separate matrices
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import torch
 from torch import nn
 
-from regard.errors import OptionError, check_choice, check_count, check_kind, check_size, check_weights
+from regard.errors import OptionError, check_kind, check_weights
+from regard.fields import check_fields, size
 from regard.models import checkpoint_reader, checkpoint_writer, sequence_files
 from regard.models.base import EncoderDecoder
 from regard.models.check_mechanisms import check_mechanisms
 from regard.models.config_file import ConfigFile
+from regard.models.hyperparameters import model_field, size_field
 from regard.models.weight_names import Row, WeightNames
 from regard.text.subword_training import END_ID, PAD_ID, START_ID
 
 SHARED = ("all", "target", "none")
+_ID = "the {} token, an id in both vocabularies"
 
 
 @dataclass(frozen=True)
 class TokenConfig(ABC):
-    """Hyperparameters of tokens: vocabulary sizes (``target_vocabulary`` None: as ``vocabulary``) and ``width``.
+    """Hyperparameters of tokens.
 
-    ``pad_id``, ``start_id`` and ``end_id`` are ids in both vocabularies; by default those of ``Subwords.train``. Raises
-    OptionError for values out of range.
+    Raises OptionError for values out of range.
     """
 
-    vocabulary: int
-    target_vocabulary: int | None = None
-    width: int = 512
-    shared: str = "all"
-    pad_id: int = PAD_ID
-    start_id: int = START_ID
-    end_id: int = END_ID
+    vocabulary: int = field(metadata=size("number of tokens"))
+    target_vocabulary: int | None = size_field(None, "number of tokens of the target; None is ``vocabulary``")
+    width: int = size_field(512, "size of an embedded token")
+    shared: str = model_field(
+        "all",
+        'which matrices are shared: "all", source, target and output; "target", target and output; or "none"',
+        choices=SHARED,
+        noun="way of sharing embeddings",
+    )
+    pad_id: int = model_field(PAD_ID, _ID.format("padding"), below="smaller_vocabulary")
+    start_id: int = model_field(START_ID, _ID.format("start"), below="smaller_vocabulary")
+    end_id: int = model_field(END_ID, _ID.format("end"), below="smaller_vocabulary")
+
+    model_name: ClassVar[str]
+    """The name of the model in messages."""
 
     def __post_init__(self) -> None:
-        for name in ("vocabulary", "width"):
-            check_size(name, getattr(self, name))
-        check_size("target_vocabulary", self.target_vocab_size)
+        check_fields(self)
         check_weights(vocabulary=max(self.vocabulary, self.target_vocab_size), width=self.width)
-        for name in ("pad_id", "start_id", "end_id"):
-            _check_id(name, getattr(self, name), min(self.vocabulary, self.target_vocab_size))
-        check_choice("way of sharing embeddings", self.shared, SHARED)
         if self.shared == "all" and self.vocabulary != self.target_vocab_size:
             raise OptionError(
                 "two vocabularies cannot share one matrix",
@@ -63,17 +68,10 @@ class TokenConfig(ABC):
         """The vocabulary size of the target."""
         return self.vocabulary if self.target_vocabulary is None else self.target_vocabulary
 
-
-def _check_id(name: str, number: int, vocabulary: int) -> None:
-    """Raise OptionError unless ``number`` is an id of the vocabulary."""
-    check_count(name, number, least=0)
-    if number >= vocabulary:
-        raise OptionError(
-            f"{name} is not in the vocabulary",
-            expected=f"0 to {vocabulary - 1}",
-            got=str(number),
-            do="correct the config, or use a larger vocabulary",
-        )
+    @property
+    def smaller_vocabulary(self) -> int:
+        """The size of the smaller vocabulary, which has the special tokens too."""
+        return min(self.vocabulary, self.target_vocab_size)
 
 
 class TokenModel(EncoderDecoder, ABC):

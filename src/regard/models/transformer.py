@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, RefusedError, check_choice, check_count, check_number, check_size, short_repr
-from regard.fields import repr_of_fields
+from regard.errors import OptionError, RefusedError, short_repr
+from regard.fields import declare, repr_of_fields
 from regard.layers import DecoderBlock, DecoderCache, Dropout, decoder_block, encoder_block
 from regard.layers.projection import linear_activation
 from regard.masks import Mask
@@ -30,7 +30,7 @@ from regard.mechanisms import Mechanism
 from regard.models.base import SequenceOutput
 from regard.models.beam_groups import BeamGroups
 from regard.models.check_token_ids import check_step, check_token_ids
-from regard.models.config_file import MAX_LAYERS
+from regard.models.hyperparameters import depth_field, model_field, probability_field, size_field
 from regard.models.layer_mechanism import count_score_parts, options_at_depth, options_in_decoder, share_projections
 from regard.models.named_positions import HEAD_POSITIONS, POSITIONS, make_absolute_position, make_head_position
 from regard.models.token_model import TokenConfig, TokenModel
@@ -45,40 +45,37 @@ from regard.tensors import check_tensor
 class TransformerConfig(TokenConfig):
     """The hyperparameters of a Transformer. Defaults are the base model of 2017.
 
-    ``vocabulary`` and ``target_vocabulary`` (None: the same) are vocabulary sizes; ``inner`` is the hidden size of the
-    feed-forward layers; ``max_length`` is the number of learned positions. ``dropout`` is applied to embeddings and to
-    the output of sublayers. ``norm``, ``activation``, ``mechanism``, its options and the other two dropouts are those
-    of ``encoder_block``. ``decoder_mechanism`` is the mechanism of the decoder's self-attention, if not None; set it if
-    ``mechanism`` does not support causal masks. Cross-attention is always scaled dot-product attention. Raises
-    OptionError for values out of range.
+    Cross-attention is always scaled dot-product attention. Raises OptionError for values out of range.
     """
 
     vocabulary: int = 37000
-    layers: int = 6
-    decoder_layers: int | None = None
-    heads: int = 8
-    inner: int = 2048
-    dropout: float = 0.1
-    attention_dropout: float = 0.0
-    inner_dropout: float = 0.0
-    norm: str = "post"
-    activation: str = "relu"
-    position: str = "sinusoidal"
-    max_length: int = 1024
-    mechanism: str = "dot_product"
-    mechanism_options: Mapping[str, Any] = field(default_factory=dict)
-    decoder_mechanism: str | None = None
-    decoder_mechanism_options: Mapping[str, Any] = field(default_factory=dict)
-    epsilon: float = 1e-5
+    layers: int = depth_field(6, "number of encoder layers")
+    decoder_layers: int | None = depth_field(None, "number of decoder layers; None is ``layers``")
+    heads: int = size_field(8, "number of heads")
+    inner: int = size_field(2048, "hidden size of the feed-forward layers")
+    dropout: float = probability_field(0.1, "dropout of embeddings and of the output of sublayers")
+    attention_dropout: float = probability_field(0.0, "dropout of attention weights")
+    inner_dropout: float = probability_field(0.0, "dropout inside the feed-forward layers")
+    norm: str = model_field("post", "the place of the norms, as for ``encoder_block``")
+    activation: str = model_field("relu", "activation of the feed-forward layers, as for ``encoder_block``")
+    position: str = model_field("sinusoidal", "the position of tokens, a name in ``POSITIONS``", choices=POSITIONS)
+    max_length: int = size_field(1024, "number of learned positions")
+    mechanism: str = model_field("dot_product", "the mechanism of self-attention, a name in the catalogue")
+    mechanism_options: Mapping[str, Any] = field(
+        default_factory=dict, metadata=declare("its options, as for ``regard.mechanism``")
+    )
+    decoder_mechanism: str | None = model_field(
+        None, "the mechanism of the decoder's self-attention; None is ``mechanism``, if it supports causal masks"
+    )
+    decoder_mechanism_options: Mapping[str, Any] = field(
+        default_factory=dict, metadata=declare("options of ``decoder_mechanism``")
+    )
+    epsilon: float = model_field(1e-5, "epsilon of the norms", above=0.0)
+
+    model_name = "Transformer"
 
     def __post_init__(self) -> None:
-        check_choice("position of a Transformer", self.position, POSITIONS)
-        for name in ("heads", "inner", "max_length"):
-            check_size(name, getattr(self, name))
-        check_count("layers", self.layers, most=MAX_LAYERS)
-        if self.decoder_layers is not None:
-            check_count("decoder_layers", self.decoder_layers, most=MAX_LAYERS)
-        check_number("epsilon", self.epsilon, above=0.0)
+        super().__post_init__()
         if self.decoder_mechanism is None and self.decoder_mechanism_options:
             raise OptionError(
                 "decoder_mechanism_options need a decoder_mechanism",
@@ -86,7 +83,6 @@ class TransformerConfig(TokenConfig):
                 got=short_repr(self.decoder_mechanism_options),
                 do=f"decoder_mechanism={self.mechanism!r}",
             )
-        super().__post_init__()
 
     @property
     def encoder_self_attention(self) -> tuple[str, Mapping[str, Any]]:

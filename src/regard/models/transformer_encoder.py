@@ -23,22 +23,19 @@ from torch import Tensor, nn
 from regard.arguments import explain_arguments
 from regard.errors import (
     ShapeError,
-    check_choice,
-    check_count,
-    check_dropout,
     check_flag,
     check_kind,
-    check_number,
-    check_size,
     check_weights,
 )
+from regard.fields import check_fields, declare, size
 from regard.layers import Dropout, EncoderBlock, encoder_block
 from regard.masks import Mask
 from regard.models import checkpoint_reader, checkpoint_writer
 from regard.models.base import Encoder
 from regard.models.check_mechanisms import check_mechanisms
 from regard.models.check_token_ids import check_token_ids
-from regard.models.config_file import MAX_LAYERS, ConfigFile
+from regard.models.config_file import ConfigFile
+from regard.models.hyperparameters import depth_field, model_field, probability_field, size_field
 from regard.models.layer_mechanism import count_score_parts, options_at_depth, share_projections
 from regard.models.named_positions import POSITIONS, make_absolute_position, make_head_position
 from regard.models.weight_names import WeightNames, same_names
@@ -54,39 +51,33 @@ WEIGHT_NAMES = WeightNames(same_names("token_embedding", "positions", "layers.{n
 class TransformerEncoderConfig:
     """The hyperparameters of a Transformer encoder.
 
-    ``vocabulary`` tokens; ``inner`` is the hidden size of the feed-forward layers; ``max_length`` is the number of
-    learned positions. ``dropout`` is applied to embeddings and to the output of sublayers. ``norm``, ``activation``,
-    ``mechanism``, its options and the other two dropouts are those of ``encoder_block``; ``position`` is one of those
-    of a Transformer. Raises OptionError for values out of range.
+    Raises OptionError for values out of range.
     """
 
-    vocabulary: int
-    width: int = 256
-    layers: int = 4
-    heads: int = 4
-    inner: int = 1024
-    dropout: float = 0.1
-    attention_dropout: float = 0.0
-    inner_dropout: float = 0.0
-    norm: str = "pre"
-    activation: str = "gelu"
-    position: str = "sinusoidal"
-    max_length: int = 512
-    mechanism: str = "dot_product"
-    mechanism_options: Mapping[str, Any] = field(default_factory=dict)
-    epsilon: float = 1e-5
-    pad_id: int = PAD_ID
+    vocabulary: int = field(metadata=size("number of tokens"))
+    width: int = size_field(256, "size of hidden states")
+    layers: int = depth_field(4, "number of layers")
+    heads: int = size_field(4, "number of heads")
+    inner: int = size_field(1024, "hidden size of the feed-forward layers")
+    dropout: float = probability_field(0.1, "dropout of embeddings and of the output of sublayers")
+    attention_dropout: float = probability_field(0.0, "dropout of attention weights")
+    inner_dropout: float = probability_field(0.0, "dropout inside the feed-forward layers")
+    norm: str = model_field("pre", "the place of the norms, as for ``encoder_block``")
+    activation: str = model_field("gelu", "activation of the feed-forward layers, as for ``encoder_block``")
+    position: str = model_field("sinusoidal", "the position of tokens, a name in ``POSITIONS``", choices=POSITIONS)
+    max_length: int = size_field(512, "number of learned positions")
+    mechanism: str = model_field("dot_product", "the mechanism of attention, a name in the catalogue")
+    mechanism_options: Mapping[str, Any] = field(
+        default_factory=dict, metadata=declare("its options, as for ``regard.mechanism``")
+    )
+    epsilon: float = model_field(1e-5, "epsilon of the norms", above=0.0)
+    pad_id: int = model_field(PAD_ID, "the padding token", below="vocabulary")
+
+    model_name = "Transformer"
 
     def __post_init__(self) -> None:
-        check_choice("position of a Transformer", self.position, POSITIONS)
-        for name in ("vocabulary", "width", "heads", "inner", "max_length"):
-            check_size(name, getattr(self, name))
-        check_count("layers", self.layers, most=MAX_LAYERS)
+        check_fields(self)
         check_weights(vocabulary=self.vocabulary, width=self.width)
-        check_count("pad_id", self.pad_id, least=0, most=self.vocabulary - 1)
-        for name in ("dropout", "attention_dropout", "inner_dropout"):
-            check_dropout(getattr(self, name))
-        check_number("epsilon", self.epsilon, above=0.0)
 
 
 @final

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Self, final
 
 import torch
 from jaxtyping import Float
@@ -23,24 +23,27 @@ from torch import Tensor, nn
 
 from regard.errors import (
     OptionError,
-    check_choice,
-    check_count,
-    check_dropout,
     check_flag,
-    check_kind,
-    check_number,
-    check_size,
     check_weights,
 )
+from regard.fields import check_fields
 from regard.layers import ACTIVATIONS, Dropout, EncoderBlock, FeedForward, MultiHeadAttention, PatchEmbedding, PreNorm
 from regard.layers.patch_embedding import check_side_pair
 from regard.masks import Mask
-from regard.models.activation_names import ACTIVATIONS as HUGGING_FACE_ACTIVATIONS
-from regard.models.activation_names import activation_to_hugging_face
-from regard.models.config_file import MAX_LAYERS, ConfigFile
+from regard.models.config_file import ConfigFile
+from regard.models.hyperparameters import ACTIVATIONS as HUGGING_FACE_ACTIVATIONS
+from regard.models.hyperparameters import (
+    depth_field,
+    model_field,
+    name_in_file,
+    probability_field,
+    read_published,
+    size_field,
+    write_published,
+)
 from regard.models.image_encoder import ImageEncoder, TokenGrid
-from regard.models.label_names import check_labels, label_fields
-from regard.models.layer_mechanism import options_at_depth, share_projections
+from regard.models.label_names import label_fields, labels_field
+from regard.models.layer_mechanism import mechanism_field, mechanism_options_field, options_at_depth, share_projections
 from regard.models.weight_names import Row
 from regard.positions import LearnedGrid
 from regard.positions.learned_grid import init_truncated_normal
@@ -74,64 +77,54 @@ OWN_TYPE = "regard-"
 class VisionTransformerConfig(ABC):
     """The hyperparameters that a ViT and a DeiT have in common. Defaults are ViT base with patches of 16 x 16.
 
-    Args:
-        picture_size: (height, width) in pixels of the pictures that positions are learned for.
-        patch_size: (height, width) in pixels of a patch; a picture has a whole number of them.
-        channels: number of channels of a picture.
-        width: size of hidden states.
-        layers: number of layers.
-        heads: number of heads.
-        inner: hidden size of the feed-forward layers.
-        activation: that of the feed-forward layers.
-        epsilon: that of the layer norms.
-        dropout: dropout of the embedding and of the output of each sublayer.
-        attention_dropout: dropout of attention weights.
-        projection_bias: whether the projections to queries, keys and values have biases.
-        deviation: standard deviation of the initial weights.
-        mechanism: the mechanism of attention, a name in the catalogue.
-        mechanism_options: its options, as for ``regard.mechanism``.
-        labels: the names of the labels, in the order of the logits; () is a model without a head.
-        pooler: whether there is a pooler, tanh(W h + b) of the class token; only without labels.
-
     Raises OptionError for values out of range.
     """
 
-    picture_size: tuple[int, int] = (224, 224)
-    patch_size: tuple[int, int] = (16, 16)
-    channels: int = 3
-    width: int = 768
-    layers: int = 12
-    heads: int = 12
-    inner: int = 3072
-    activation: str = "gelu"
-    epsilon: float = 1e-12
-    dropout: float = 0.0
-    attention_dropout: float = 0.0
-    projection_bias: bool = True
-    deviation: float = 0.02
-    mechanism: str = "dot_product"
-    mechanism_options: Mapping[str, Any] = field(default_factory=dict)
-    labels: tuple[str, ...] = ()
-    pooler: bool = False
+    picture_size: tuple[int, int] = model_field(
+        (224, 224),
+        "(height, width) in pixels of the pictures that positions are learned for",
+        "image_size",
+        check=check_side_pair,
+    )
+    patch_size: tuple[int, int] = model_field(
+        (16, 16),
+        "(height, width) in pixels of a patch; a picture has a whole number of them",
+        "patch_size",
+        check=check_side_pair,
+    )
+    channels: int = size_field(3, "number of channels of a picture", "num_channels")
+    width: int = size_field(768, "size of hidden states", "hidden_size")
+    layers: int = depth_field(12, "number of layers", "num_hidden_layers")
+    heads: int = size_field(12, "number of heads", "num_attention_heads", divides="width")
+    inner: int = size_field(3072, "hidden size of the feed-forward layers", "intermediate_size")
+    activation: str = model_field("gelu", "activation of the feed-forward layers", choices=ACTIVATIONS)
+    epsilon: float = model_field(1e-12, "epsilon of the layer norms", "layer_norm_eps", least=0.0)
+    dropout: float = probability_field(
+        0.0, "dropout of the embedding and of the output of each sublayer", "hidden_dropout_prob"
+    )
+    attention_dropout: float = probability_field(0.0, "dropout of attention weights", "attention_probs_dropout_prob")
+    projection_bias: bool = model_field(
+        True, "whether the projections to queries, keys and values have biases", "qkv_bias"
+    )
+    deviation: float = model_field(0.02, "standard deviation of initial weights", "initializer_range", least=0.0)
+    mechanism: str = mechanism_field()
+    mechanism_options: Mapping[str, Any] = mechanism_options_field()
+    labels: tuple[str, ...] = labels_field()
+    pooler: bool = model_field(
+        False, "whether there is a pooler, tanh(W h + b) of the class token; only without labels"
+    )
 
     def __post_init__(self) -> None:
-        for name in ("picture_size", "patch_size"):
-            check_side_pair(name, getattr(self, name))
-        for name in ("channels", "width", "heads", "inner"):
-            check_size(name, getattr(self, name))
-        check_count("layers", self.layers, most=MAX_LAYERS)
+        check_fields(self)
         check_weights(width=self.width, inner=self.inner)
-        for name in ("dropout", "attention_dropout"):
-            check_dropout(getattr(self, name))
-        for name in ("epsilon", "deviation"):
-            check_number(name, getattr(self, name), least=0.0)
-        for name in ("projection_bias", "pooler"):
-            check_flag(name, getattr(self, name))
-        check_choice("activation", self.activation, ACTIVATIONS)
-        check_kind("mechanism", self.mechanism, str, do="choose a name in regard.catalogue()")
-        check_kind("mechanism_options", self.mechanism_options, Mapping, do="for example mechanism_options={}")
-        check_labels(self.labels)
-        self._check_divisors()
+        for side, patch in zip(self.picture_size, self.patch_size, strict=True):
+            if side % patch:
+                raise OptionError(
+                    "patches do not fill the picture",
+                    expected="a picture_size that is a multiple of patch_size in both directions",
+                    got=f"picture_size={self.picture_size}, patch_size={self.patch_size}",
+                    do="choose another size of the picture or of the patches",
+                )
         if self.labels and self.pooler:
             raise OptionError(
                 "a model has a pooler or a head of labels, as published",
@@ -156,28 +149,12 @@ class VisionTransformerConfig(ABC):
     @final
     def write_fields(self, model_type: str, architecture: str) -> dict[str, Any]:
         """The fields of a config.json; ``architecture`` is the name of the class of ``transformers``."""
-        fields = {
-            "architectures": [architecture],
-            "model_type": model_type,
-            "image_size": _write_pair(self.picture_size),
-            "patch_size": _write_pair(self.patch_size),
-            "num_channels": self.channels,
-            "hidden_size": self.width,
-            "num_hidden_layers": self.layers,
-            "num_attention_heads": self.heads,
-            "intermediate_size": self.inner,
-            "hidden_act": self.activation,
-            "layer_norm_eps": self.epsilon,
-            "hidden_dropout_prob": self.dropout,
-            "attention_probs_dropout_prob": self.attention_dropout,
-            "qkv_bias": self.projection_bias,
-            "initializer_range": self.deviation,
-            **label_fields(self.labels),
-        }
+        fields = {"architectures": [architecture], "model_type": model_type, **write_published(self)}
+        fields |= label_fields(self.labels)
         own = _Mechanism(self.mechanism, self.mechanism_options, self.activation)
         if own == _Mechanism(activation=self.activation) and self.activation in HUGGING_FACE_ACTIVATIONS.values():
-            return fields | {"hidden_act": activation_to_hugging_face(self.activation)}
-        del fields["architectures"], fields["hidden_act"]
+            return fields | {"hidden_act": name_in_file(HUGGING_FACE_ACTIVATIONS, self.activation)}
+        del fields["architectures"]
         return fields | {
             "model_type": OWN_TYPE + model_type,
             "mechanism": self.mechanism,
@@ -185,54 +162,23 @@ class VisionTransformerConfig(ABC):
             "activation": self.activation,
         }
 
-    def _check_divisors(self) -> None:
-        if self.width % self.heads:
-            raise OptionError(
-                "width is not divisible by heads",
-                expected="a multiple of heads",
-                got=f"width={self.width}, heads={self.heads}",
-                do="choose another number of heads",
-            )
-        for side, patch in zip(self.picture_size, self.patch_size, strict=True):
-            if side % patch:
-                raise OptionError(
-                    "patches do not fill the picture",
-                    expected="a picture_size that is a multiple of patch_size in both directions",
-                    got=f"picture_size={self.picture_size}, patch_size={self.patch_size}",
-                    do="choose another size of the picture or of the patches",
-                )
+    @classmethod
+    def from_hugging_face(cls, config: ConfigFile) -> Self:
+        """Read the config, without labels, from a Hugging Face config.json, or from ours.
 
-
-def read_fields(config: ConfigFile) -> dict[str, Any]:
-    """Read what both models have in common from config.json. Raises CheckpointError for missing or unusable fields."""
-    heads = config.size("num_attention_heads", default=12)
-    width = config.size("hidden_size", default=768)
-    config.require("head_dim", width // heads, default=width // heads)
-    if config.fields.get("pooler_output_size") is not None:
-        config.require("pooler_output_size", width, default=width)
-    config.require("pooler_act", "tanh", default="tanh")
-    if config.model_type.startswith(OWN_TYPE):
-        own = config.parse_dataclass(_Mechanism)
-    else:
-        names = HUGGING_FACE_ACTIVATIONS
-        own = _Mechanism(activation=names[config.choice("hidden_act", names, default="gelu")])
-    return {
-        "picture_size": config.size_pair("image_size", default=224),
-        "patch_size": config.size_pair("patch_size", default=16),
-        "channels": config.size("num_channels", default=3),
-        "width": width,
-        "layers": config.size("num_hidden_layers", default=12),
-        "heads": heads,
-        "inner": config.size("intermediate_size", default=3072),
-        "activation": own.activation,
-        "epsilon": config.number("layer_norm_eps", default=1e-12),
-        "dropout": config.number("hidden_dropout_prob", default=0.0, below=1.0),
-        "attention_dropout": config.number("attention_probs_dropout_prob", default=0.0, below=1.0),
-        "projection_bias": config.flag("qkv_bias", default=True),
-        "deviation": config.number("initializer_range", default=0.02),
-        "mechanism": own.mechanism,
-        "mechanism_options": own.mechanism_options,
-    }
+        Raises CheckpointError for unusable fields.
+        """
+        if config.model_type.startswith(OWN_TYPE):
+            own = config.parse_dataclass(_Mechanism)
+        else:
+            names = HUGGING_FACE_ACTIVATIONS
+            own = _Mechanism(activation=names[config.choice("hidden_act", names, default="gelu")])
+        read = read_published(cls, config, **vars(own))
+        config.require("head_dim", read.width // read.heads, default=read.width // read.heads)
+        if config.fields.get("pooler_output_size") is not None:
+            config.require("pooler_output_size", read.width, default=read.width)
+        config.require("pooler_act", "tanh", default="tanh")
+        return read
 
 
 class VisionTransformer(ImageEncoder, ABC):

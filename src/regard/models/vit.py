@@ -20,7 +20,7 @@ from regard.arguments import explain_arguments
 from regard.masks import Mask
 from regard.models.config_file import ConfigFile
 from regard.models.image_encoder import ImageOutput
-from regard.models.vision_transformer import HEADS, ROWS, VisionTransformer, VisionTransformerConfig, read_fields
+from regard.models.vision_transformer import HEADS, ROWS, VisionTransformer, VisionTransformerConfig
 from regard.models.weight_names import Row, WeightNames
 
 
@@ -29,14 +29,6 @@ from regard.models.weight_names import Row, WeightNames
 @dataclass(frozen=True)
 class VitConfig(VisionTransformerConfig):
     """The hyperparameters of a ViT: see ``VisionTransformerConfig``. Defaults are ViT base with patches of 16 x 16."""
-
-    @classmethod
-    def from_hugging_face(cls, config: ConfigFile) -> VitConfig:
-        """Read the config, without labels, from a Hugging Face config.json, or from ours.
-
-        Raises CheckpointError for unusable fields.
-        """
-        return config.build(cls, **read_fields(config))
 
     def to_hugging_face(self) -> dict[str, Any]:
         """The fields of a config.json, for ``transformers`` if it can compute the model."""

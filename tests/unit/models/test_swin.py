@@ -420,7 +420,7 @@ class TestBadInput:
             ({"depths": ()}, "wrong number of sizes in depths"),
             ({"depths": [2, 3]}, "depths"),
             ({"heads": (3, 7)}, "width of stage 0 is not divisible.*width=14, heads=3"),
-            ({"patch_size": (3,)}, "wrong number of sizes in patch_size.*pass height and width"),
+            ({"patch_size": (3,)}, "wrong patch_size.*(height, width)"),
             ({"window": 0}, "wrong window"),
             ({"inner_ratio": 0.0}, "wrong inner_ratio"),
             ({"inner_ratio": 0.001}, "inner"),
