@@ -30,6 +30,7 @@ from regard.kernels.operators.decoder_stack_op import (
 )
 from regard.kernels.operators.kernel_arguments import KernelArguments, make_kernel_arguments
 from regard.kernels.operators.sublayer_op import RotationFactors
+from regard.kernels.request import Terms
 from regard.layers.decoder import DecoderBlock
 from regard.layers.decoder_cache import DecoderCache
 from regard.layers.multi_head import MultiHeadAttention
@@ -132,7 +133,7 @@ def _lower_masks(
         if found is None:
             if mask is not None:
                 mask.check(batch, attention.heads, length, keys)
-            found = make_kernel_arguments(Frame(length, keys), batch, dtype, mask=mask, bias=None, scale=1.0)
+            found = make_kernel_arguments(Frame(length, keys), batch, dtype, Terms(mask))
             if found.row_start is not None or found.dense is not None:
                 return None
             lowered[kind] = found
