@@ -272,6 +272,25 @@ def test_both_readmes_have_the_same_code():
         assert english_code or language == "text"
 
 
+def test_the_readme_is_read_in_five_minutes():
+    english = READMES[0].read_text(encoding="utf-8")
+    assert len(english.split()) <= 700
+    sections = dict(re.findall(r"^## ([^\n]*)\n(.*?)(?=^## |\Z)", english, re.MULTILINE | re.DOTALL))
+    assert list(sections)[:3] == ["Two commands", "Three examples", "Where to go"]
+    assert len(re.findall(r"^\*\*", sections["Three examples"], re.MULTILINE)) == 3
+
+
+def test_both_readmes_lead_to_the_same_pages():
+    english, chinese = (re.findall(r"\]\(([^)]*)\)", readme.read_text(encoding="utf-8")) for readme in READMES)
+    assert english[1:] == chinese[1:]  # the first link is that of the other language
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_numbers_of_mechanisms_are_those_of_the_catalogue(page):
+    named = re.findall(r"(\d+) (?:\[?mechanisms|种注意力机制)", page.read_text(encoding="utf-8"))
+    assert set(named) <= {str(len(regard.catalogue()))}
+
+
 def _code(text: str) -> list[str]:
     """Return the lines of code without comments, which are translated; `# ->` is output and kept."""
     return [re.sub(r"(^|\s+)# (?!->).*$", "", line) for line in text.splitlines()]
