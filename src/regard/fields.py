@@ -6,7 +6,8 @@ What is declared is the metadata of an ordinary dataclass field, so type checker
 and default are those of the field. From them follow the check (``check_fields``, which ``__post_init__`` calls), the
 arguments in the docstring (``describe_arguments``, which ``explain_arguments`` adds), a table for the documentation
 (``format_table``), and the fields of a config.json (``models.config_file``). A subclass that gives a field another
-default keeps its declaration. ``declared_fields`` is for whatever else follows from them.
+default keeps its declaration. ``declared_fields`` is for whatever else follows from them, such as the options of a
+command (``cli.option_group``) and what is written to run.json (``tasks.recipe_fields``).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from regard.errors import (
     check_number,
     short_repr,
 )
+from regard.option_spelling import spell_for_python
 
 
 @final
@@ -41,8 +43,8 @@ class Facts(TypedDict, total=False):
     divides                 the name of the field that a number divides
     is_probability          whether a number is a probability below 1
     choices                 valid strings; without them those of ``stored_names``
-    noun                    what messages call a choice; without it the name of its field, of a class with a
-                            ``model_name`` "activation of a BERT"
+    noun                    what messages call the value; without it the name of its field, for a choice of a class with
+                            a ``model_name`` "activation of a BERT"
     example                 what to do about a value of the wrong class; classes and mappings are checked if it is there
     check                   a function of name and value that checks in place of the type and the range
     stored                  the name in a published config.json
@@ -50,6 +52,18 @@ class Facts(TypedDict, total=False):
     required                whether a config.json must have the field
     absent                  the value in place of a field that a config.json lacks, if that is not the default
     read, write             functions that read it from ``(ConfigFile, stored)`` and write it, if it has another form
+
+    Of an option of a command:
+
+    option                  its name in the shell, if that is not the field's; "" if it is no option
+    metavar, panel          the word for its value, and its panel, in the help
+    before                  the fields before which it stands, if that is not its place among the fields
+    completions             names that a shell completes, if not ``choices``
+    completes               what it completes beside them: "models", which are folders, or "mechanisms"
+    parse, shell_kind       a function that reads the value from that of the shell, and its type there, if not a text
+    shell_range             the range that the shell checks and shows, if that is not the field's
+    is_saved                whether a run is resumed only with the same value, which it is by default
+    of_new_model            whether it has no effect on a trained model that training starts from
     """
 
     least: float
@@ -68,10 +82,24 @@ class Facts(TypedDict, total=False):
     absent: Any
     read: Callable[[Any, str], Any]
     write: Callable[[Any], Any]
+    option: str
+    metavar: str
+    panel: str
+    before: tuple[str, ...]
+    completions: tuple[str, ...]
+    completes: str
+    parse: Callable[[Any], Any]
+    shell_kind: Any
+    shell_range: tuple[float | None, float | None]
+    is_saved: bool
+    of_new_model: bool
 
 
 def declare(text: str, **facts: Unpack[Facts]) -> dict[str, Any]:
-    """Build the metadata of a field from its help, a phrase without a full stop, and its facts."""
+    """Build the metadata of a field from its help and its facts.
+
+    The help is a phrase, or sentences. It may spell arguments for Python and the shell (``regard.option_spelling``).
+    """
     return {"help": text, **facts}
 
 
@@ -148,6 +176,7 @@ def check_fields(value: Any) -> None:
 def _check_value(one: DeclaredField, owner: Any, name: str, value: Any, kind: Any) -> None:
     """Raise OptionError unless ``value``, which messages call ``name``, is of this kind and in the declared range."""
     facts = one.facts
+    name = facts.get("noun", name)
     if "choices" in facts or "stored_names" in facts:
         noun = f"{name} of a {owner.model_name}" if hasattr(owner, "model_name") else name
         valid = facts.get("choices") or set(facts["stored_names"].values())
@@ -163,8 +192,8 @@ def _check_value(one: DeclaredField, owner: Any, name: str, value: Any, kind: An
             _check_divisor(name, value, facts["divides"], getattr(owner, facts["divides"]))
     elif kind is float:
         check_number(name, value, **{bound: facts[bound] for bound in ("least", "above", "most") if bound in facts})
-    elif "example" in facts:
-        check_kind(name, value, get_origin(kind) or kind, do=facts["example"])
+    elif "example" in facts or (kind is str and one.is_optional):
+        check_kind(name, value, get_origin(kind) or kind, do=facts.get("example", f"leave {name} out for the default"))
 
 
 def _check_divisor(name: str, value: int, whole: str, size_of_whole: int) -> None:
@@ -183,7 +212,7 @@ def describe_arguments(kind: type[Any]) -> str:
     for one in fields(kind):
         facts = _inherited_metadata(kind, one.name)
         if "help" in facts:
-            text = f"{one.name}: {facts['help']}."
+            text = f"{one.name}: {spell_for_python(facts['help']).removesuffix('.')}."
             lines += textwrap.wrap(text, 112, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
     return "\n".join(["Args:", *(f"    {line}" for line in lines)]) if lines else ""
 

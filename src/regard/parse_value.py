@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
+
+from regard.errors import OptionError
 
 _CONSTANTS = {"True": True, "False": False, "None": None}
 
@@ -16,3 +19,14 @@ def parse_value(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
+
+
+def parse_assignments(assignments: Sequence[str]) -> dict[str, Any]:
+    """Parse the name=value of each --set; a value that is not JSON is a string."""
+    parsed: dict[str, Any] = {}
+    for one in assignments:
+        name, equals, value = one.partition("=")
+        if not (name and equals and value):
+            raise OptionError("wrong --set", expected="name=value", got=one, do="for example --set layers=4")
+        parsed[name] = parse_value(value)
+    return parsed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -11,9 +11,41 @@ import typer
 from typer.testing import CliRunner
 
 import regard.train
+from regard.audio.sound_augmentation import LEVELS as SOUND_LEVELS
 from regard.cli.app import app
-from regard.cli.option_group import expand_option_group
+from regard.cli.option_group import expand_option_groups
+from regard.fields import declared_fields
+from regard.layers.precision import PRECISIONS
+from regard.option_spelling import spell_for_shell
+from regard.tasks.classification import ClassificationRecipe
+from regard.tasks.clip import ClipRecipe
+from regard.tasks.gato import GatoRecipe
+from regard.tasks.image_classification import ImageClassificationRecipe
+from regard.tasks.language_modelling import LanguageModelRecipe
+from regard.tasks.masked_language_modelling import MaskedLanguageModelRecipe
+from regard.tasks.sound_classification import SoundClassificationRecipe
+from regard.tasks.transcription import TranscriptionRecipe
+from regard.tasks.translation import TranslationRecipe
+from regard.text.encoder_tokenizer import ENCODER_TOKENIZERS
+from regard.text.language_tokenizer import LANGUAGE_TOKENIZERS
+from regard.text.pooling import MODES
+from regard.text.tokenizer_training import TOKENIZERS
+from regard.train import Settings
 from regard.train.reports import TerminalReport
+from regard.transcription.text_labels import TOKENIZERS as LABEL_TOKENIZERS
+from regard.vision.augmentation import LEVELS, POLICIES
+
+RECIPES = {
+    "translate": (TranslationRecipe,),
+    "classify": (ClassificationRecipe, ImageClassificationRecipe, SoundClassificationRecipe),
+    "clip": (ClipRecipe,),
+    "gato": (GatoRecipe,),
+    "lm": (LanguageModelRecipe,),
+    "mlm": (MaskedLanguageModelRecipe,),
+    "transcribe": (TranscriptionRecipe,),
+}
+OF_THE_RUN = {"--out", "--device", "--resume", "--overwrite", "--kind", "--from"}
+"""Options that no field of a recipe or of the settings declares, or that of a translator's ``model``."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +60,13 @@ class Slanted(Shape):
     angle: Annotated[float, typer.Option("--angle")] = 0.5
 
 
-@expand_option_group
+@expand_option_groups()
 def draw(name: str, *, shape: Shape, copies: int = 1) -> None:
     """Draw a shape."""
     print(name, shape, copies)
 
 
-@expand_option_group
+@expand_option_groups()
 def slant(*, shape: Slanted) -> None:
     """Draw a slanted shape."""
     print(shape)
@@ -82,3 +114,89 @@ def test_options_of_training_reach_the_settings_of_the_run(monkeypatch, task):
     assert settings.checkpoint_activations is True
     assert isinstance(rest.pop("report"), TerminalReport)
     assert (out, rest) == (Path("model"), {"resume": True, "overwrite": False, "device": "cpu"})
+
+
+def declared_options(kind):
+    """The declared fields of a dataclass that are options, by their first name in the shell."""
+    found = {}
+    for one in declared_fields(kind):
+        if is_dataclass(one.kind):
+            found |= declared_options(one.kind)
+        elif one.facts.get("option") != "":
+            found[one.facts.get("option", "--" + one.name.replace("_", "-")).split("/")[0]] = one
+    return found
+
+
+@pytest.mark.parametrize("task", RECIPES)
+def test_a_training_command_has_exactly_the_declared_options(task):
+    """In the help a command says otherwise only what its schedule is, and what a validation counts as better."""
+    parameters = {one.opts[0]: one for one in typer.main.get_command(app).commands["train"].commands[task].params}
+    declared = declared_options(Settings)
+    for recipe in reversed(RECIPES[task]):
+        declared |= declared_options(recipe)
+    assert parameters.keys() - OF_THE_RUN == declared.keys() - OF_THE_RUN
+    for name, field in declared.items():
+        if name not in ("--schedule", "--patience"):
+            assert parameters[name].help == spell_for_shell(field.facts["help"]), name
+        if parameters[name].default not in (None, [], field.default):
+            assert (name, parameters[name].default) == ("--weight-decay", 0.01)
+
+
+def words_of(name, field):
+    """A value for an option in the shell, and the value of the field in Python; None for one of the file formats."""
+    numbers = {int: ("3", 3), float: ("0.5", 0.5), bool: ("", True), str: ("a", "a"), Path: ("a", Path("a"))}
+    if "parse" in field.facts:
+        word = {"--set": "layers=4", "--weight": "text=2", "--picture-size": "7"}.get(name, "a,b")
+        return word, field.facts["parse"]([word] if "=" in word else 7 if word == "7" else word)
+    if "choices" in field.facts:
+        value = next(iter(field.facts["choices"]))
+        return value, value
+    if field.kind in numbers:
+        return numbers[field.kind]
+    word, value = numbers[field.kind.__args__[0]]
+    return word, (value,)
+
+
+@pytest.mark.parametrize(
+    ("task", "kind", "recipe"),
+    [
+        ("classify", "texts", ClassificationRecipe),
+        ("classify", "pictures", ImageClassificationRecipe),
+        ("classify", "sounds", SoundClassificationRecipe),
+        *((task, None, recipes[0]) for task, recipes in RECIPES.items() if task != "classify"),
+    ],
+)
+def test_each_option_reaches_the_field_that_declares_it(monkeypatch, task, kind, recipe):
+    seen = []
+    monkeypatch.setattr(regard.train, "run", lambda task, settings, out, **options: seen.append(task) or exit(0))
+    given = {name: (one.name, *words_of(name, one)) for name, one in declared_options(recipe).items()}
+    given = {name: one for name, one in given.items() if not (task == "translate" and name == "--model")}
+    valid = {"--sample-rate": ("sample_rate", "8000", 8000), "--crop": ("crop", "0", 0)}  # of resized crops
+    given |= {name: one for name, one in valid.items() if name in given}
+    words = [word for name, (_, word, _) in given.items() for word in ([name, word] if word else [name])]
+    kinds = [] if kind is None else ["--kind", kind]
+    result = CliRunner().invoke(app, ["train", task, "--out", "m", *kinds, *words])
+    assert seen, result.exception
+    made = seen[0]._recipe
+    for name, value in ((name, value) for name, _, value in given.values()):
+        if name in vars(made):
+            assert getattr(made, name) == value, name
+        elif kind in (None, "texts") or name != "labels":  # of the format
+            assert getattr(made.where, name) == value, name
+
+
+def test_declared_choices_are_those_of_the_library():
+    """They are declared again, since the library behind imports torch."""
+    declared = {
+        (kind, one.name): tuple(one.facts.get("choices", one.facts.get("completions", ())))
+        for kind in (Settings, *(recipe for recipes in RECIPES.values() for recipe in recipes))
+        for one in declared_fields(kind)
+    }
+    assert declared[Settings, "precision"] == (*PRECISIONS, "auto")
+    assert declared[LanguageModelRecipe, "tokenizer"] == LANGUAGE_TOKENIZERS
+    assert declared[MaskedLanguageModelRecipe, "tokenizer"] == ENCODER_TOKENIZERS
+    assert declared[ClassificationRecipe, "tokenizer"] == TOKENIZERS
+    assert declared[TranscriptionRecipe, "tokenizer"] == LABEL_TOKENIZERS
+    assert declared[ClassificationRecipe, "pooling"] == MODES
+    assert declared[ImageClassificationRecipe, "augment"] == LEVELS == SOUND_LEVELS
+    assert declared[ImageClassificationRecipe, "policy"] == POLICIES

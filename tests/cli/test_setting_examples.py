@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from regard.cli.app import app
-from regard.cli.training_options import parse_hyperparameters
+from regard.parse_value import parse_assignments
 from regard.tasks.classification import ClassificationRecipe
 from regard.tasks.classification.new_model import check_hyperparameters as check_classify
 from regard.tasks.clip import ClipRecipe
@@ -59,7 +59,7 @@ def test_every_task_has_examples():
 def test_the_default_model_has_the_setting(task, example):
     check, recipe, options = TASKS[task]
     mechanism = {"attention": "linformer"} if "projected" in example and task == "classify" else {}
-    settings = parse_hyperparameters([example])
+    settings = parse_assignments([example])
     if "projected" in example and task == "translate":
         mechanism = {"attention": "linformer"}
         settings["decoder_mechanism"] = "dot_product"

@@ -21,6 +21,8 @@ IMPORT_ORDER = (
     "escape_text",
     "format_share",
     "fields",
+    "columns",
+    "import_when_used",
     "atomic_write",
     "list_files",
     "arguments",

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from regard.audio.sound_file import SOUNDS
+from regard.columns import Columns
 from regard.media import LabelledFile, LabelledOrSkipped, check_source, describe_source, read_and_report, read_source
-from regard.text.labelled.columns import Columns
 
 FORMATS = (
     "a folder with one folder of WAV or FLAC files per label; or FILE.csv, FILE.tsv or FILE.jsonl with the columns "

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from regard.audio.sound_file import SOUNDS
+from regard.columns import Columns
 from regard.media.files_with_texts import FileWithText, read_and_report_files_with_texts
 from regard.media.tables import ValueColumn
-from regard.text.labelled.columns import Columns
 from regard.text.table_column import TEXT_NAMES
 
 TEXT = ValueColumn("text", ("text", "transcript", "transcription", *TEXT_NAMES[1:]))

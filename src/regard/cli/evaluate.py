@@ -12,13 +12,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli import evaluate_classify, evaluate_clip, evaluate_lm, evaluate_mlm, evaluate_transcribe
-from regard.cli.column_options import Columns, Fields, parse_columns, parse_fields
 from regard.cli.completion import choice_completer, model_completer
 from regard.cli.loaded_model import report_prefix
 from regard.cli.search_options import BeamWidth, LengthPenalty, make_search
-from regard.cli.shared_options import BatchTokens, Device, Prefix, ScoreFormat, check_score_format, drop_none
+from regard.cli.shared_options import (
+    BatchTokens,
+    Columns,
+    Device,
+    Fields,
+    Prefix,
+    ScoreFormat,
+    check_score_format,
+    drop_none,
+)
 from regard.cli.stderr import say
 from regard.cli.verb import TaskGroup, Verb
+from regard.columns import parse_columns, parse_fields
 from regard.errors import DataError, OptionError
 
 if TYPE_CHECKING:

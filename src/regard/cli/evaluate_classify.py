@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.column_options import LabelColumns, parse_columns
 from regard.cli.completion import model_completer
 from regard.cli.evaluate_media import score_media
 from regard.cli.loaded_model import load_classifier
 from regard.cli.media_input import find_media_kind
-from regard.cli.media_options import SkipBad, refuse_options
+from regard.cli.media_options import refuse_options
 from regard.cli.shared_options import (
     ClassifierBatchTokens,
     Device,
+    LabelColumns,
     ScoreFormat,
+    SkipBad,
     Threshold,
     Truncate,
     check_score_format,
@@ -27,6 +28,7 @@ from regard.cli.shared_options import (
 from regard.cli.stderr import say
 from regard.cli.truncation_counts import TruncationCounts
 from regard.cli.verb import Verb
+from regard.columns import parse_columns
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.column_options import TextColumns, parse_columns
 from regard.cli.completion import model_completer
 from regard.cli.loaded_model import require_model
-from regard.cli.media_options import SkipBad
-from regard.cli.shared_options import Device, ScoreFormat, check_score_format
+from regard.cli.shared_options import Device, ScoreFormat, SkipBad, TextColumns, check_score_format
 from regard.cli.stderr import say
 from regard.cli.verb import Verb
+from regard.columns import parse_columns
 
 if TYPE_CHECKING:
     from regard.vision.retrieval import Retrieval
@@ -70,7 +69,7 @@ def clip(
     check_score_format(form)
     parsed = parse_columns(columns)
     require_model(model, example="regard train clip --data photos/ --out model/")
-    from regard.text.labelled.columns import check_columns
+    from regard.columns import check_columns
 
     check_columns(parsed, ("path", "text"))
     found, pairs = _measure(data, model, parsed, skip_bad=skip_bad, device=device)

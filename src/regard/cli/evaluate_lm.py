@@ -9,9 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.completion import model_completer
-from regard.cli.document_options import Documents, Lines, TextField, TokensPerBatch
 from regard.cli.loaded_model import convert_loaded_model, require_model
-from regard.cli.shared_options import Device, Dtype, ScoreFormat, Weights, check_number_formats, check_score_format
+from regard.cli.shared_options import (
+    Device,
+    Documents,
+    Dtype,
+    Lines,
+    ScoreFormat,
+    TextField,
+    TokensPerBatch,
+    Weights,
+    check_number_formats,
+    check_score_format,
+)
 from regard.cli.stderr import say
 from regard.cli.verb import Verb
 from regard.format_share import format_share

@@ -13,8 +13,8 @@ from regard.errors import DataError
 
 if TYPE_CHECKING:
     from regard.classification import ClassificationScores
+    from regard.columns import Columns
     from regard.media import LabelledFile, MediaKind
-    from regard.text.labelled.columns import Columns
 
 _CHUNK = 256
 """Files that are in memory at a time."""

@@ -9,9 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.completion import model_completer
-from regard.cli.document_options import Documents, Lines, TextField, TokensPerBatch
 from regard.cli.loaded_model import require_model
-from regard.cli.shared_options import Device, Dtype, MaskShare, ScoreFormat, check_number_formats, check_score_format
+from regard.cli.shared_options import (
+    Device,
+    Documents,
+    Dtype,
+    Lines,
+    MaskShare,
+    ScoreFormat,
+    TextField,
+    TokensPerBatch,
+    check_number_formats,
+    check_score_format,
+)
 from regard.cli.stderr import say
 from regard.cli.verb import Verb
 from regard.format_share import format_share

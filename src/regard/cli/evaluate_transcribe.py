@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
 
-from regard.cli.column_options import TextColumns, parse_columns
 from regard.cli.completion import model_completer
-from regard.cli.media_options import SkipBad
-from regard.cli.shared_options import Device, ScoreFormat, check_score_format
+from regard.cli.shared_options import Device, ScoreFormat, SkipBad, TextColumns, check_score_format
 from regard.cli.stderr import say
 from regard.cli.transcribe import load_transcriber
 from regard.cli.verb import Verb
+from regard.columns import parse_columns
 from regard.errors import DataError
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ def transcribe(
     check_score_format(form)
     parsed = parse_columns(columns)
     from regard.audio.transcribed_sounds import read_and_report_transcribed_sounds
-    from regard.text.labelled.columns import check_columns
+    from regard.columns import check_columns
     from regard.transcription.scores import load_jiwer
 
     check_columns(parsed, ("path", "text"))

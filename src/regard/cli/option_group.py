@@ -1,47 +1,217 @@
-"""A dataclass as a parameter of a command: each of its fields is an option, declared once for several commands."""
+"""A dataclass as a parameter of a command: its fields are options, declared once for Python and for the shell.
+
+A field is an option if it is declared (``regard.fields``), or if its type is ``Annotated`` for Typer. The options of a
+field that is a dataclass itself stand in its place. A field whose option is not given has its default.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
-from typing import Annotated, Any, get_origin, get_type_hints
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, TypeVar, final, get_args, get_origin, get_type_hints
+
+import typer
+
+from regard.cli.completion import Completer, choice_completer, complete_mechanism, model_completer
+from regard.fields import DeclaredField, declared_fields
+from regard.option_spelling import spell_for_shell
+
+Group = TypeVar("Group")
+Changes = Mapping[str, Mapping[str, Any]]
+"""What a command says otherwise of an option, by the name of the field: facts of ``regard.fields``, or a default."""
 
 
-def expand_option_group(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace each parameter of ``command`` whose type is a dataclass by the options among the dataclass's fields.
+@final
+class Option(NamedTuple):
+    """An option: Typer's parameter, how its value is read, and the fields before which it stands."""
 
-    A field is an option if its type is ``Annotated``. Typer sees the options at the place of the parameter, in the
-    order of the fields, and ``command`` is called with the dataclass made from their values.
+    parameter: inspect.Parameter
+    read: Callable[[Any], Any]
+    before: Collection[str] = ()
+
+    def spell(self, value: Any) -> str:
+        """The name in the shell; for False of a switch with two names, the one that turns it off."""
+        flags = self.parameter.annotation.__metadata__[0].param_decls[0].split("/")
+        return str(flags[-1 if value is False else 0])
+
+
+@final
+class Before(NamedTuple):
+    """The place of an option that a command declares itself, beside its Typer option: before that of this field."""
+
+    field: str
+
+
+@final
+class GivenOptions:
+    """The options of several groups, one for each name of a field, and their values."""
+
+    def __init__(self, groups: Mapping[Any, Mapping[str, Option]], values: Mapping[str, Any]) -> None:
+        self._groups, self._values = groups, values
+
+    def of(self, kind: Any) -> dict[str, Any]:
+        """The fields of the group ``kind`` that were given, for ``make_group``."""
+        return _given(kind, self._groups[kind], self._values)
+
+    def without_effect(self, kind: Any) -> dict[str, list[Any]]:
+        """The options that were given though ``kind`` has none of them, each with the groups that have it."""
+        found = {}
+        for name, value in self._values.items():
+            owners = [one for one, options in self._groups.items() if name in options]
+            option = self._groups[owners[0]][name]
+            if kind not in owners and value not in (None, option.parameter.default):
+                found[option.spell(value)] = owners
+        return found
+
+
+def expand_option_groups(**changes: Mapping[str, Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Replace each parameter of a command whose type is a dataclass by the options among the dataclass's fields.
+
+    Typer sees the options at the place of the parameter, in the order of the fields, and the command is called with the
+    dataclass made from their values. For a parameter of type ``Annotated[GivenOptions, A, B, ..]`` these are the
+    options of the dataclasses A, B and so on. A dataclass with a class method ``from_options`` makes itself of the
+    fields that were given. ``changes`` are what the command says otherwise of an option.
     """
-    signature = inspect.signature(command, eval_str=True)
-    groups = {
-        one.name: _options(one.annotation, one.kind)
-        for one in signature.parameters.values()
-        if is_dataclass(one.annotation)
-    }
 
-    @wraps(command)
-    def expanded(**values: Any) -> None:
-        made = {}
-        for name, options in groups.items():
-            own = {option.name: values.pop(option.name) for option in options}
-            made[name] = signature.parameters[name].annotation(**own)
-        command(**values, **made)
+    def expand(command: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(command, eval_str=True)
+        groups: dict[str, dict[Any, dict[str, Option]]] = {}
+        listed: list[Option] = []
+        for name, one in signature.parameters.items():
+            groups[name] = {kind: options_of(kind, changes) for kind in _kinds(one.annotation)}
+            merged = {
+                option.parameter.name: option for group in reversed(groups[name].values()) for option in group.values()
+            }
+            order = dict.fromkeys(option for group in groups[name].values() for option in group)
+            own = [Option(one, lambda value: value, _before(one.annotation))]
+            listed += [merged[option] for option in order] if groups[name] else own
 
-    parameters: list[inspect.Parameter] = []
-    for one in signature.parameters.values():
-        parameters += groups.get(one.name, [one])
-    vars(expanded).update(__signature__=signature.replace(parameters=parameters))
-    return expanded
+        @wraps(command)
+        def expanded(**values: Any) -> None:
+            made = {name: values.get(name) for name in groups}
+            for name, group in groups.items():
+                if len(group) == 1:
+                    ((kind, options),) = group.items()
+                    given = _given(kind, options, values)
+                    made[name] = kind.from_options(given) if hasattr(kind, "from_options") else make_group(kind, given)
+                elif group:
+                    made[name] = GivenOptions(
+                        group, {option: values[option] for one in group.values() for option in one}
+                    )
+            command(**made)
+
+        vars(expanded).update(__signature__=signature.replace(parameters=_in_order(listed)))
+        return expanded
+
+    return expand
 
 
-def _options(group: Any, kind: Any) -> list[inspect.Parameter]:
-    """The options among the fields of a dataclass, as parameters."""
-    types = get_type_hints(group, include_extras=True)
-    return [
-        inspect.Parameter(field.name, kind, default=field.default, annotation=types[field.name])
-        for field in fields(group)
-        if get_origin(types[field.name]) is Annotated
-    ]
+def options_of(kind: Any, changes: Changes, within: str = "") -> dict[str, Option]:
+    """The options among the fields of a dataclass, by the names of the fields, after that of the field ``within``."""
+    annotations = get_type_hints(kind, include_extras=True)
+    declared = {one.name: one for one in declared_fields(kind)}
+    found: dict[str, Option] = {}
+    for one in fields(kind):
+        name, annotation = within + one.name, annotations[one.name]
+        if get_origin(annotation) is Annotated:
+            parameter = _parameter(name, inspect.Parameter.empty if one.default is MISSING else one.default, annotation)
+            found[name] = Option(parameter, lambda value: value, one.metadata.get("before", ()))
+        elif one.name in declared and is_dataclass(declared[one.name].kind):
+            found |= options_of(declared[one.name].kind, changes, f"{name}_")
+        elif one.name in declared and declared[one.name].facts.get("option") != "":
+            found[name] = _declared_option(name, declared[one.name], dict(changes.get(name, {})))
+    return found
+
+
+def option_of(kind: Any, name: str) -> Any:
+    """Typer's option of a declared field, for a command that has no other option of its dataclass."""
+    return options_of(kind, {})[name].parameter.annotation.__metadata__[0]
+
+
+def _declared_option(name: str, one: DeclaredField, change: dict[str, Any]) -> Option:
+    """The option of a declared field. It has no default in the shell if the help says what the default is."""
+    default, facts = change.pop("default", one.default), {**one.facts, **change}
+    kind, read = one.kind, facts.get("parse", lambda value: value)
+    if get_origin(kind) is tuple and "parse" not in facts:
+        kind, read = list[get_args(kind)[0]], tuple  # type: ignore[misc]
+    elif "parse" in facts:
+        kind = facts.get("shell_kind", str)
+    if default is MISSING:
+        default = inspect.Parameter.empty
+    elif "Default:" in facts["help"] or default in (None, (), {}):
+        default = None
+    is_bounded = "above" not in facts and kind in (int, float)
+    least, most = facts.get("shell_range", (facts.get("least"), facts.get("most")) if is_bounded else (None, None))
+    option = typer.Option(
+        *facts.get("option", f"--{one.name.replace('_', '-')}").split(),
+        metavar=facts.get("metavar", _METAVARS.get(kind, None if kind in (bool, int, float) else "NAME")),
+        min=least,
+        max=most,
+        help=spell_for_shell(facts["help"]),
+        show_default=default not in (None, inspect.Parameter.empty),
+        autocompletion=_completer(facts),
+        rich_help_panel=facts.get("panel"),
+    )
+    annotation: Any = Annotated[kind | None if default is None else kind, option]
+    return Option(_parameter(name, default, annotation), read, facts.get("before", ()))
+
+
+_METAVARS: Mapping[Any, str] = {Path: "PATH", list[Path]: "PATH"}
+
+
+def _completer(facts: Mapping[str, Any]) -> Completer | None:
+    names = facts.get("completions", facts.get("choices", ()))
+    if facts.get("completes") == "mechanisms":
+        return complete_mechanism
+    if facts.get("completes") == "models":
+        return model_completer(names)
+    return choice_completer(names) if names else None
+
+
+def _parameter(name: str, default: Any, annotation: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _kinds(annotation: Any) -> tuple[Any, ...]:
+    """The dataclasses of a parameter; none of one that is an option itself."""
+    if get_origin(annotation) is Annotated and get_args(annotation)[0] is GivenOptions:
+        return tuple(get_args(annotation)[1:])
+    return (annotation,) if is_dataclass(annotation) else ()
+
+
+def _before(annotation: Any) -> tuple[str, ...]:
+    """The field before which an option of a command stands, if its type says one."""
+    return tuple(one.field for one in getattr(annotation, "__metadata__", ()) if isinstance(one, Before))
+
+
+def _in_order(options: Iterable[Option]) -> list[inspect.Parameter]:
+    """The parameters, each at its place, or before those that its option names."""
+    options = list(options)
+    parameters = [one.parameter for one in options if not one.before]
+    for one in options:
+        places = [place for place, other in enumerate(parameters) if other.name in one.before]
+        if one.before:
+            parameters.insert(min(places, default=len(parameters)), one.parameter)
+    return [one.replace(kind=one.KEYWORD_ONLY) for one in parameters]
+
+
+def _given(kind: Any, options: Mapping[str, Option], values: Mapping[str, Any], within: str = "") -> dict[str, Any]:
+    """The fields of a dataclass that were given as options, by name; of a field that is a dataclass its own fields."""
+    given: dict[str, Any] = {}
+    declared = {one.name: one.kind for one in declared_fields(kind)}
+    for one in fields(kind):
+        name = within + one.name
+        if is_dataclass(declared.get(one.name)):
+            given[one.name] = _given(declared[one.name], options, values, f"{name}_")
+        elif name in options and values[name] is not None:
+            given[one.name] = options[name].read(values[name])
+    return given
+
+
+def make_group(kind: Callable[..., Group], given: Mapping[str, Any]) -> Group:
+    """Make a dataclass of the fields that were given, by name; a field that is a dataclass itself of its own fields."""
+    inner: dict[str, Any] = {one.name: one.kind for one in declared_fields(kind) if is_dataclass(one.kind)}
+    return kind(**{name: make_group(inner[name], value) if name in inner else value for name, value in given.items()})

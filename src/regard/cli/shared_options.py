@@ -8,7 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from regard.cli.completion import choice_completer, model_completer
+from regard.cli.option_group import option_of
+from regard.columns import LabelFormat, PairFormat
 from regard.errors import OptionError, check_choice
+from regard.tasks.clip import ClipRecipe
+from regard.tasks.language_modelling import LanguageModelRecipe
+from regard.tasks.masked_language_modelling import MaskedLanguageModelRecipe
+from regard.tasks.translation import TranslationRecipe
 
 DEFAULT_MODEL = "minilm"
 """Text encoder used without ``--model``."""
@@ -58,6 +64,20 @@ Truncate = Annotated[
         "--truncate", help="Truncate texts at the model's limit and report it. Without it, longer texts are refused."
     ),
 ]
+Documents = Annotated[list[Path], option_of(LanguageModelRecipe, "data")]
+TextField = Annotated[str, option_of(LanguageModelRecipe, "text_field")]
+Lines = Annotated[bool, option_of(LanguageModelRecipe, "lines")]
+MaskShare = Annotated[float, option_of(MaskedLanguageModelRecipe, "mask_share")]
+Prefix = Annotated[str | None, option_of(TranslationRecipe, "prefix")]
+Columns = Annotated[str | None, option_of(PairFormat, "columns")]
+Fields = Annotated[str | None, option_of(PairFormat, "fields")]
+LabelColumns = Annotated[str | None, option_of(LabelFormat, "columns")]
+Labels = Annotated[str, option_of(LabelFormat, "labels")]
+TextColumns = Annotated[str | None, option_of(ClipRecipe, "columns")]
+SkipBad = Annotated[bool, option_of(ClipRecipe, "skip_bad")]
+TokensPerBatch = Annotated[
+    int, typer.Option("--batch-tokens", min=1, help="Tokens per batch; lower it to save memory.")
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")]
 
@@ -83,16 +103,6 @@ Weights = Annotated[
     ),
 ]
 
-Labels = Annotated[
-    str,
-    typer.Option(
-        "--labels",
-        metavar="NAME",
-        help="Labels per text: one, several, or auto (several if a text has a|b, a list, or none).",
-        autocompletion=choice_completer(("auto", "one", "several")),
-    ),
-]
-
 Threshold = Annotated[
     float | None,
     typer.Option(
@@ -113,16 +123,6 @@ ClassifierBatchTokens = Annotated[
     ),
 ]
 
-Prefix = Annotated[
-    str | None,
-    typer.Option(
-        "--prefix",
-        metavar="TEXT",
-        help="Text before each source that names the task of a T5, such as 'translate English to German: '. Default: "
-        "the one that the model was fine-tuned with, if any.",
-        show_default=False,
-    ),
-]
 ScoreFormat = Annotated[
     str,
     typer.Option(
@@ -131,9 +131,6 @@ ScoreFormat = Annotated[
         help="Output format: text or json.",
         autocompletion=choice_completer(("text", "json")),
     ),
-]
-MaskShare = Annotated[
-    float, typer.Option("--mask-share", help="Share of the tokens that are masked, above 0 and at most 1.")
 ]
 Device = Annotated[
     str | None,

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, final
+from dataclasses import replace
+from typing import Annotated
 
 import typer
 
 from regard.cli import train_classify, train_clip, train_gato, train_lm, train_mlm, train_transcribe
-from regard.cli.column_options import Columns, Fields, parse_columns, parse_fields
-from regard.cli.completion import choice_completer, complete_mechanism, model_completer
+from regard.cli.completion import model_completer
 from regard.cli.next_command import say_next
-from regard.cli.option_group import expand_option_group
-from regard.cli.shared_options import Prefix
-from regard.cli.training_options import (
-    Hyperparameters,
-    Out,
-    ScheduleName,
-    Smoothing,
-    TrainingOptions,
-    WeightDecay,
-    parse_hyperparameters,
-)
+from regard.cli.option_group import Before, expand_option_groups
+from regard.cli.training_options import Training, training_options
 from regard.cli.verb import TaskGroup, Verb
 from regard.errors import OptionError
+from regard.tasks.translation import TranslationRecipe
 
 NOTES = """
 [bold]Data.[/bold] FILE.tsv, FILE.csv, FILE.jsonl, FILE.tmx, FILE.po, FILE.mo, a folder of .po or .mo, or several of \
@@ -81,67 +71,11 @@ def _group_callback() -> None:
     """Train a model from your data."""
 
 
-@final
-@dataclass(frozen=True)
-class TranslationTrainingOptions(TrainingOptions):
-    """How a translator is trained."""
-
-    schedule: ScheduleName = "inverse_sqrt"
-    smoothing: Smoothing = 0.1
-    weight_decay: WeightDecay = 0.0
-    patience: Annotated[
-        int,
-        typer.Option("--patience", min=0, help="Early stopping: validations without a better BLEU; 0 disables it."),
-    ] = 10
-
-
-@expand_option_group
+@expand_option_groups(**training_options(better="a better BLEU", weight_decay=0.0))
 def translate(
-    data: Annotated[
-        list[Path],
-        typer.Option(
-            "--data",
-            metavar="PATH",
-            help="Training pairs: a file or folder; repeat for more. Two text files: the source first.",
-            show_default=False,
-        ),
-    ],
-    out: Out,
-    valid: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--valid",
-            metavar="PATH",
-            help="Validation pairs. Default: 5 % of the data are held out.",
-            show_default=False,
-        ),
-    ] = None,
-    source: Annotated[
-        str | None,
-        typer.Option("--source", metavar="LANGUAGE", help="Source language, such as en.", show_default=False),
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            "--target",
-            metavar="LANGUAGE",
-            help="Target language, such as fr; gettext files in other languages are skipped.",
-            show_default=False,
-        ),
-    ] = None,
-    columns: Columns = None,
-    fields: Fields = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            metavar="MODEL",
-            help="tiny, small, base or big (Transformers), gru or lstm, or t5; the folder of a model means --from. "
-            "Default: chosen by the size of the data.",
-            show_default=False,
-            autocompletion=model_completer(("tiny", "small", "base", "big", "gru", "lstm", "t5")),
-        ),
-    ] = None,
+    recipe: TranslationRecipe,
+    training: Training,
+    *,
     start: Annotated[
         str | None,
         typer.Option(
@@ -151,81 +85,14 @@ def translate(
             show_default=False,
             autocompletion=model_completer(),
         ),
+        Before("prefix"),
     ] = None,
-    prefix: Prefix = None,
-    attention: Annotated[
-        str | None,
-        typer.Option(
-            "--attention",
-            metavar="NAME",
-            help="Attention mechanism. Transformers: a name from `regard list`, default dot_product. gru and lstm: "
-            "additive (default), luong_dot, luong_general, luong_concat, local_p or none.",
-            show_default=False,
-            autocompletion=complete_mechanism,
-        ),
-    ] = None,
-    numbers: Hyperparameters = None,
-    vocabulary: Annotated[
-        int | None,
-        typer.Option(
-            "--vocabulary",
-            min=1,
-            help="Number of subwords. Default: chosen by the size of the data.",
-            show_default=False,
-        ),
-    ] = None,
-    algorithm: Annotated[
-        str | None,
-        typer.Option(
-            "--subwords",
-            metavar="NAME",
-            help="Subword algorithm: bpe or unigram. Default: bpe.",
-            show_default=False,
-            autocompletion=choice_completer(("bpe", "unigram")),
-        ),
-    ] = None,
-    sharing: Annotated[
-        str | None,
-        typer.Option(
-            "--sharing",
-            metavar="NAME",
-            help="Vocabulary of both languages: joint, separate, or auto (by their letters). Default: auto.",
-            show_default=False,
-            autocompletion=choice_completer(("joint", "separate", "auto")),
-        ),
-    ] = None,
-    most_tokens: Annotated[
-        int, typer.Option("--most-tokens", min=1, help="Maximum tokens per side; longer pairs are skipped.")
-    ] = 250,
-    tokens: Annotated[
-        int | None,
-        typer.Option(
-            "--batch-tokens", min=1, help="Tokens per batch. Default: chosen by the model size.", show_default=False
-        ),
-    ] = None,
-    *,
-    training: TranslationTrainingOptions,
 ) -> None:
     """Train a translator from sentence pairs."""
-    from regard.tasks.translation import TranslationRecipe, TranslationTask
-    from regard.text.pairs import PairFormat
+    from regard.tasks.translation import TranslationTask
 
-    recipe = TranslationRecipe(
-        data=tuple(data),
-        where=PairFormat(source, target, columns=parse_columns(columns), fields=parse_fields(fields)),
-        validation=tuple(valid or ()),
-        model=_choose_model(model, start),
-        hyperparameters=parse_hyperparameters(numbers or []),
-        attention=attention,
-        vocabulary=vocabulary,
-        algorithm=algorithm,
-        sharing=sharing,
-        most_tokens=most_tokens,
-        batch_tokens=tokens,
-        smoothing=training.smoothing,
-        prefix=prefix,
-    )
-    done = training.run(TranslationTask(recipe), out)
+    recipe = replace(recipe, model=_choose_model(recipe.model, start))
+    done = training.run(TranslationTask(recipe))
     say_next(done, "regard translate --model", '"..."')
 
 

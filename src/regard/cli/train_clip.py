@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, final
-
 import typer
 
-from regard.cli.column_options import TextColumns, parse_columns
-from regard.cli.completion import choice_completer, model_completer
-from regard.cli.media_options import Memory, SkipBad
 from regard.cli.next_command import say_next
-from regard.cli.option_group import expand_option_group
-from regard.cli.shared_options import drop_none
-from regard.cli.training_options import Out, ScheduleName, TrainingOptions, parse_hyperparameters, setting_option
+from regard.cli.option_group import expand_option_groups
+from regard.cli.training_options import Training, training_options
 from regard.cli.verb import Verb
+from regard.tasks.clip import ClipRecipe
 
 NOTES = """
 [bold]Data.[/bold] A folder in which the text of NAME.jpg is in NAME.txt beside it; or FILE.csv, FILE.tsv or \
@@ -61,132 +54,10 @@ def register(train: typer.Typer) -> None:
     train.command("clip", cls=Verb, epilog=NOTES)(clip)
 
 
-@final
-@dataclass(frozen=True)
-class ClipTrainingOptions(TrainingOptions):
-    """How a CLIP is trained."""
-
-    schedule: ScheduleName = "inverse_sqrt"
-    patience: Annotated[
-        int,
-        typer.Option("--patience", min=0, help="Early stopping: validations without a better recall; 0 disables it."),
-    ] = 10
-
-
-@expand_option_group
-def clip(
-    data: Annotated[
-        list[Path],
-        typer.Option(
-            "--data",
-            metavar="PATH",
-            help="Pictures with their texts: a folder, a table or JSON lines; repeat for more.",
-            show_default=False,
-        ),
-    ],
-    out: Out,
-    valid: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--valid",
-            metavar="PATH",
-            help="Validation data. Default: 10 % of the pictures are held out, with all their texts.",
-            show_default=False,
-        ),
-    ] = None,
-    columns: TextColumns = None,
-    start: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="MODEL",
-            help="CLIP to start from: a folder, or a name on the Hub, such as openai/clip-vit-base-patch32. Default: "
-            "random weights.",
-            show_default=False,
-            autocompletion=model_completer(),
-        ),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            metavar="SIZE",
-            help="Size of a new CLIP: tiny, small or base. Default: chosen by the number of pairs.",
-            show_default=False,
-            autocompletion=choice_completer(("tiny", "small", "base")),
-        ),
-    ] = None,
-    numbers: Annotated[list[str] | None, setting_option("text.layers=4 or vision.width=192")] = None,
-    vocabulary: Annotated[
-        int | None,
-        typer.Option(
-            "--vocabulary",
-            min=1,
-            help="Number of subwords of a new CLIP. Default: chosen by its size.",
-            show_default=False,
-        ),
-    ] = None,
-    most_tokens: Annotated[
-        int | None,
-        typer.Option(
-            "--most-tokens",
-            min=1,
-            help="Maximum tokens of a text; longer texts are cut. Default: 77.",
-            show_default=False,
-        ),
-    ] = None,
-    batch: Annotated[int, typer.Option("--batch", min=2, help="Pairs per batch.")] = 128,
-    picture_size: Annotated[
-        int | None,
-        typer.Option(
-            "--picture-size",
-            min=1,
-            help="Height and width of a new CLIP's pictures. Default: chosen by the data, at most 128.",
-            show_default=False,
-            rich_help_panel="Pictures",
-        ),
-    ] = None,
-    crop: Annotated[
-        int | None,
-        typer.Option(
-            "--crop",
-            min=0,
-            help="Augmentation: pixels that may be cut off on each side. Default: an eighth of the edge.",
-            show_default=False,
-            rich_help_panel="Pictures",
-        ),
-    ] = None,
-    flip: Annotated[
-        bool,
-        typer.Option(
-            "--flip/--no-flip",
-            help="Augmentation: mirror half of the pictures. Texts that tell left from right are wrong then.",
-            rich_help_panel="Pictures",
-        ),
-    ] = False,
-    *,
-    training: ClipTrainingOptions,
-    memory: Memory = None,
-    skip_bad: SkipBad = False,
-) -> None:
+@expand_option_groups(**training_options(better="a better recall"))
+def clip(recipe: ClipRecipe, training: Training) -> None:
     """Train a CLIP, which embeds pictures and texts in one space, from pictures and their captions."""
-    from regard.tasks.clip import ClipRecipe, ClipTask
+    from regard.tasks.clip import ClipTask
 
-    recipe = ClipRecipe(
-        data=tuple(data),
-        validation=tuple(valid or ()),
-        columns=parse_columns(columns),
-        skip_bad=skip_bad,
-        model=model,
-        start=start,
-        picture_size=picture_size,
-        hyperparameters=parse_hyperparameters(numbers or []),
-        vocabulary=vocabulary,
-        most_tokens=most_tokens,
-        crop=crop,
-        flip=flip,
-        batch=batch,
-        **drop_none({"memory": memory}),
-    )
-    done = training.run(ClipTask(recipe), out)
+    done = training.run(ClipTask(recipe))
     say_next(done, "regard classify --model", 'PICTURE.jpg --labels "a cat,a dog"')

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
-from regard.cli.completion import choice_completer, model_completer
-from regard.cli.document_options import (
-    BlocksPerBatch,
-    DocumentHyperparameters,
-    Documents,
-    DocumentTrainingOptions,
-    Lines,
-    ModelSize,
-    TextField,
-    ValidationDocuments,
-)
 from regard.cli.next_command import say_next
-from regard.cli.option_group import expand_option_group
-from regard.cli.training_options import Out, Vocabulary, parse_hyperparameters
+from regard.cli.option_group import expand_option_groups
+from regard.cli.training_options import Training, training_options
 from regard.cli.verb import Verb
+from regard.tasks.language_modelling import LanguageModelRecipe
 
 NOTES = """
 [bold]Data.[/bold] Files of plain text, FILE.jsonl, FILE.csv or FILE.tsv with the text in --field, or folders of \
@@ -62,85 +50,10 @@ def register(train: typer.Typer) -> None:
     train.command("lm", cls=Verb, epilog=NOTES)(lm)
 
 
-@expand_option_group
-def lm(
-    data: Documents,
-    out: Out,
-    valid: ValidationDocuments = None,
-    field: TextField = "text",
-    lines: Lines = False,
-    start: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="MODEL",
-            help="Trained language model to fine-tune: a folder, or a name on the Hub. Default: random weights.",
-            show_default=False,
-            autocompletion=model_completer(()),
-        ),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            metavar="NAME",
-            help="Architecture of a new model: gpt2 (default) or llama.",
-            show_default=False,
-            autocompletion=choice_completer(("gpt2", "llama")),
-        ),
-    ] = None,
-    size: ModelSize = None,
-    numbers: DocumentHyperparameters = None,
-    tokenizer: Annotated[
-        str | None,
-        typer.Option(
-            "--tokenizer",
-            metavar="NAME",
-            help="Tokenizer of a new model: bpe (subwords), bytes or characters. Default: bpe.",
-            show_default=False,
-            autocompletion=choice_completer(("bpe", "bytes", "characters")),
-        ),
-    ] = None,
-    vocabulary: Vocabulary = None,
-    block: Annotated[
-        int | None,
-        typer.Option(
-            "--block",
-            min=1,
-            help="Tokens of a training example, and the context of a new model. Default: that of its size.",
-            show_default=False,
-        ),
-    ] = None,
-    batch: BlocksPerBatch = None,
-    keep_adapters: Annotated[
-        bool,
-        typer.Option(
-            "--keep-adapters",
-            help="With --lora: save the adapters alone, in the layout of peft, instead of the whole model.",
-        ),
-    ] = False,
-    *,
-    training: DocumentTrainingOptions,
-) -> None:
+@expand_option_groups(**training_options(better="a better loss", is_schedule_by_steps=True))
+def lm(recipe: LanguageModelRecipe, training: Training) -> None:
     """Train a language model that continues texts, a new one or one to fine-tune."""
-    from regard.tasks.language_modelling import LanguageModelRecipe, LanguageModelTask
+    from regard.tasks.language_modelling import LanguageModelTask
 
-    recipe = LanguageModelRecipe(
-        data=tuple(data),
-        validation=tuple(valid or ()),
-        text_field=field,
-        lines=lines,
-        model=model,
-        size=size,
-        start=start,
-        hyperparameters=parse_hyperparameters(numbers or []),
-        tokenizer=tokenizer,
-        vocabulary=vocabulary,
-        block=block,
-        batch=batch,
-        lora=training.lora,
-        lora_alpha=training.lora_alpha,
-        keep_adapters=keep_adapters,
-    )
-    done = training.run(LanguageModelTask(recipe), out)
+    done = training.run(LanguageModelTask(recipe))
     say_next(done, "regard generate --model", '"..."')

@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
-from regard.cli.completion import choice_completer, model_completer
-from regard.cli.document_options import (
-    BlocksPerBatch,
-    DocumentHyperparameters,
-    Documents,
-    DocumentTrainingOptions,
-    Lines,
-    ModelSize,
-    TextField,
-    ValidationDocuments,
-)
 from regard.cli.next_command import say_next
-from regard.cli.option_group import expand_option_group
-from regard.cli.shared_options import MaskShare
-from regard.cli.training_options import Out, Vocabulary, parse_hyperparameters
+from regard.cli.option_group import expand_option_groups
+from regard.cli.training_options import Training, training_options
 from regard.cli.verb import Verb
+from regard.tasks.masked_language_modelling import MaskedLanguageModelRecipe
 
 NOTES = """
 [bold]Data.[/bold] Files of plain text, FILE.jsonl, FILE.csv or FILE.tsv with the text in --field, or folders of \
@@ -66,84 +53,10 @@ def register(train: typer.Typer) -> None:
     train.command("mlm", cls=Verb, epilog=NOTES)(mlm)
 
 
-@expand_option_group
-def mlm(
-    data: Documents,
-    out: Out,
-    valid: ValidationDocuments = None,
-    field: TextField = "text",
-    lines: Lines = False,
-    start: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="MODEL",
-            help="Trained encoder to fine-tune: the folder of a BERT, RoBERTa or ModernBERT, or its name on the Hub. "
-            "Default: random weights.",
-            show_default=False,
-            autocompletion=model_completer(()),
-        ),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            metavar="NAME",
-            help="Architecture of a new model: bert (default), roberta or modernbert.",
-            show_default=False,
-            autocompletion=choice_completer(("bert", "roberta", "modernbert")),
-        ),
-    ] = None,
-    size: ModelSize = None,
-    numbers: DocumentHyperparameters = None,
-    tokenizer: Annotated[
-        str | None,
-        typer.Option(
-            "--tokenizer",
-            metavar="NAME",
-            help="Tokenizer of a new model: wordpiece, bpe (subwords), bytes or characters. Default: wordpiece.",
-            show_default=False,
-            autocompletion=choice_completer(("wordpiece", "bpe", "bytes", "characters")),
-        ),
-    ] = None,
-    vocabulary: Vocabulary = None,
-    lowercase: Annotated[
-        bool, typer.Option("--lowercase", help="A new tokenizer makes no difference between upper and lower case.")
-    ] = False,
-    mask_share: MaskShare = 0.15,
-    block: Annotated[
-        int | None,
-        typer.Option(
-            "--block",
-            min=1,
-            help="Tokens of a training example, and the longest text of a new model. Default: that of its size.",
-            show_default=False,
-        ),
-    ] = None,
-    batch: BlocksPerBatch = None,
-    *,
-    training: DocumentTrainingOptions,
-) -> None:
+@expand_option_groups(**training_options(better="a better loss", is_schedule_by_steps=True))
+def mlm(recipe: MaskedLanguageModelRecipe, training: Training) -> None:
     """Train a masked language model, an encoder that fills in masked tokens: a new one or one to fine-tune."""
-    from regard.tasks.masked_language_modelling import MaskedLanguageModelRecipe, MaskedLanguageModelTask
+    from regard.tasks.masked_language_modelling import MaskedLanguageModelTask
 
-    recipe = MaskedLanguageModelRecipe(
-        data=tuple(data),
-        validation=tuple(valid or ()),
-        text_field=field,
-        lines=lines,
-        model=model,
-        size=size,
-        start=start,
-        hyperparameters=parse_hyperparameters(numbers or []),
-        tokenizer=tokenizer,
-        vocabulary=vocabulary,
-        lowercase=lowercase,
-        mask_share=mask_share,
-        block=block,
-        batch=batch,
-        lora=training.lora,
-        lora_alpha=training.lora_alpha,
-    )
-    done = training.run(MaskedLanguageModelTask(recipe), out)
+    done = training.run(MaskedLanguageModelTask(recipe))
     say_next(done, "regard train classify --from", "--data texts.csv --out classifier/")

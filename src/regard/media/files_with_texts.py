@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, final
 
+from regard.columns import Columns
 from regard.errors import DataError
 from regard.list_files import list_files
 from regard.media.labelled_file import SkippedFile
 from regard.media.media_kind import MediaKind
 from regard.media.read import check_source, read_and_report
 from regard.media.tables import ValueColumn, read_rows
-from regard.text.labelled.columns import Columns
 from regard.text.text_file import read_text_file
 from regard.text.tokenizer import is_unicode
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from regard.arguments import explain_arguments
+from regard.columns import Columns
 from regard.errors import DataError, OptionError
 from regard.list_files import list_folders
 from regard.media.folders import has_files, read_folder
 from regard.media.labelled_file import LabelledOrSkipped, MediaFile, SkippedFile
 from regard.media.media_kind import MediaKind
 from regard.media.tables import is_table, names_files, read_table
-from regard.text.labelled.columns import Columns
 from regard.text.skip_counts import SkipCounts
 
 Entry = TypeVar("Entry", bound=MediaFile)

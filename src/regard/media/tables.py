@@ -16,11 +16,12 @@ from itertools import islice
 from pathlib import Path
 from typing import final
 
+from regard.columns import Columns
 from regard.errors import DataError
 from regard.media.labelled_file import LabelledFile, LabelledOrSkipped, SkippedFile
 from regard.media.media_kind import MediaKind
 from regard.text.gzip_io import inner_suffix
-from regard.text.labelled.columns import LABEL_NAMES, Columns
+from regard.text.labelled.columns import LABEL_NAMES
 from regard.text.labelled.labelled_text import labels_of_value
 from regard.text.labelled.read import JSON_SUFFIXES
 from regard.text.labelled.tables import read_rows as read_table_rows

@@ -7,93 +7,105 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from regard.errors import OptionError, check_choice, check_flag, check_kind
-from regard.tasks.low_rank_adapters import check_adapters
-from regard.tasks.recipe_fields import check_effect_on_trained_model, check_optional, check_paths, to_json_fields
+from regard.errors import OptionError
+from regard.fields import declare, declared_fields
+from regard.tasks.recipe_fields import (
+    LORA,
+    LORA_ALPHA,
+    SIZES,
+    Recipe,
+    check_adapters,
+    declare_data,
+    declare_hyperparameters,
+    declare_validation,
+)
 
-_SIZES = ("tiny", "small", "base")
+
+def declare_tokenizer(text: str, choices: tuple[str, ...]) -> dict[str, Any]:
+    """Declare the kind of a new tokenizer."""
+    return declare(text, choices=choices, noun="kind of tokenizer", of_new_model=True)
+
+
+def declare_start(text: str) -> dict[str, Any]:
+    """Declare the model to fine-tune."""
+    return declare(text, option="--from", metavar="MODEL", completes="models")
+
+
+def declare_block(text: str) -> dict[str, Any]:
+    """Declare the tokens of a training example."""
+    return declare(text, least=1, is_saved=False)
 
 
 @dataclass(frozen=True)
-class DocumentRecipe(ABC):
+class DocumentRecipe(Recipe, ABC):
     """The data and the model: the fields that all models of documents have.
 
-    Args:
-        data: files of plain text, JSON lines, or folders of these.
-        validation: files of validation texts; without any, a tenth of ``data`` is held out.
-        text_field: the field of the text in JSON lines.
-        lines: whether each line of a plain text is a document; else the whole file is one.
-        model: the architecture of a new model, one of ``architectures``; None is the first.
-        size: its size, one of the task's presets; None chooses it by the data.
-        start: the folder of a model to fine-tune, or its name on the Hub; None trains a new one.
-        hyperparameters: values that override those of a new model's config.
-        tokenizer: the kind of a new tokenizer, one of ``tokenizers``; None is the default of the task.
-        vocabulary: its size; None chooses it by the data.
-        block: tokens of a training example; None is the size's. It is the longest text of a new model.
-        batch: blocks of a batch; None is the size's.
-        lora: the rank of low-rank adapters, which are trained instead of the weights; None trains all weights.
-        lora_alpha: their scale, None is twice the rank.
-
-    Raises OptionError for values of the wrong type and numbers out of range.
+    Those without a declaration here are declared by each of them. Raises OptionError for values of the wrong type and
+    numbers out of range.
     """
 
-    data: tuple[Path, ...]
-    validation: tuple[Path, ...] = ()
-    text_field: str = "text"
-    lines: bool = False
-    model: str | None = None
-    size: str | None = None
+    data: tuple[Path, ...] = field(
+        metadata=declare_data(
+            "Texts: a file of plain text, JSON lines, or a folder of these; repeat for more.", "book.txt"
+        )
+    )
+    validation: tuple[Path, ...] = field(
+        default=(),
+        metadata=declare_validation(
+            "Validation texts. Default: a tenth is held out, of one text its end, of several some documents.",
+            "book.txt",
+        ),
+    )
+    text_field: str = field(
+        default="text",
+        metadata=declare(
+            "Field of JSON lines, or column of a table, with the text.",
+            example='for example text_field="body"',
+            option="--field",
+        ),
+    )
+    lines: bool = field(default=False, metadata=declare("Each line of a plain text is a document."))
     start: str | None = None
-    hyperparameters: dict[str, Any] = field(default_factory=dict)
+    model: str | None = None
+    size: str | None = field(
+        default=None,
+        metadata=declare(
+            "Size of a new model: tiny, small or base. Default: chosen by the size of the data.",
+            completions=SIZES,
+            metavar="SIZE",
+            is_saved=False,
+            of_new_model=True,
+        ),
+    )
+    hyperparameters: dict[str, Any] = field(
+        default_factory=dict, metadata=declare_hyperparameters("layers=6 or deviation=0.01")
+    )
     tokenizer: str | None = None
-    vocabulary: int | None = None
+    vocabulary: int | None = field(
+        default=None,
+        metadata=declare("Size of its vocabulary. Default: chosen by the data.", least=1, of_new_model=True),
+    )
     block: int | None = None
-    batch: int | None = None
-    lora: int | None = None
-    lora_alpha: float | None = None
+    batch: int | None = field(
+        default=None,
+        metadata=declare("Blocks per batch. Default: chosen by the model size.", least=1, is_saved=False),
+    )
+    lora: int | None = field(default=None, metadata=LORA)
+    lora_alpha: float | None = field(default=None, metadata=LORA_ALPHA)
 
     kind: ClassVar[str]
     """The kind of model in messages, such as "a language model"."""
-    architectures: ClassVar[tuple[str, ...]]
-    """The architectures of new models."""
-    tokenizers: ClassVar[tuple[str, ...]]
-    """The kinds of new tokenizers."""
+    fixed = "the architecture or the tokenizer"
 
     def __post_init__(self) -> None:
-        check_paths(self, example="book.txt")
-        check_kind("text_field", self.text_field, str, do='for example text_field="body"')
-        check_flag("lines", self.lines)
-        check_kind("hyperparameters", self.hyperparameters, dict, do='for example hyperparameters={"layers": 4}')
-        check_optional(self, texts=("model", "size", "start", "tokenizer"), counts=("vocabulary", "block", "batch"))
-        if self.model in _SIZES and self.model not in self.architectures:
+        declared = {one.name: one for one in declared_fields(type(self))}
+        architectures = declared["model"].facts["choices"]
+        if self.model in SIZES and self.model not in architectures:
             raise OptionError(
                 f"{self.model!r} is a size, and not an architecture of {self.kind}",
-                expected=f"model (--model): one of {', '.join(self.architectures)}",
+                expected=f"model (--model): one of {', '.join(architectures)}",
                 got=repr(self.model),
                 do=f"size={self.model!r} (--size {self.model})",
             )
-        if self.model is not None:
-            check_choice(f"architecture of {self.kind}", self.model, self.architectures)
-        if self.tokenizer is not None:
-            check_choice("kind of tokenizer", self.tokenizer, self.tokenizers)
+        super().__post_init__()
         check_adapters(self.lora, self.lora_alpha, start=self.start)
-
-    def fields(self) -> dict[str, Any]:
-        """The fields as JSON values, except those of the model, which the data may decide."""
-        return to_json_fields(self, left_out=("model", "size", "hyperparameters", "block", "batch"))
-
-    def check_effect(self) -> None:
-        """Raise OptionError for fields that have no effect when a model is fine-tuned."""
-        if self.start is not None:
-            useless = self.fields_of_new_model()
-            check_effect_on_trained_model(self.start, useless, parts="the architecture or the tokenizer")
-
-    def fields_of_new_model(self) -> dict[str, bool]:
-        """The fields that only a new model has, as messages name them, and whether they are set."""
-        return {
-            "model (--model)": self.model is not None,
-            "size (--size)": self.size is not None,
-            "hyperparameters (--set)": bool(self.hyperparameters),
-            "tokenizer (--tokenizer)": self.tokenizer is not None,
-            "vocabulary (--vocabulary)": self.vocabulary is not None,
-        }

@@ -12,8 +12,6 @@ from regard.media import LabelledFile, MediaKind
 from regard.tasks.sampled_rows import sample_rows
 from regard.train import Validation
 
-METRICS = ("accuracy", "macro_f1", "micro_f1", "loss")
-"""Metrics that may decide which weights are the best."""
 _NUM_SAMPLES = 3
 
 
@@ -26,7 +24,7 @@ def validate_labels(
     *,
     metric: str,
 ) -> Validation:
-    """Accuracy, F1, loss and calibration error, with samples of predictions; ``metric``, one of ``METRICS``, counts."""
+    """Accuracy, F1, loss and calibration error, with samples of predictions; ``metric`` counts."""
     scores = score_probabilities(probabilities, truth, tuple(labels))
     metrics = {
         "accuracy": scores.accuracy,

@@ -15,35 +15,13 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from regard.errors import MissingPackageError, OptionError, check_count, check_flag, check_number
+from regard.errors import MissingPackageError, OptionError
 from regard.models.adapter_folder import AdaptedLayer
 from regard.tasks.describe_size import format_millions
 
 Model = TypeVar("Model", bound=nn.Module)
 _LAYERS = "layers"
 """The name of the list of layers in all models."""
-
-
-def check_adapters(rank: object, alpha: object, *, start: str | None) -> None:
-    """Raise OptionError for a rank or alpha out of range, and where they have no effect: ``start`` is None."""
-    if rank is not None:
-        check_count("lora", rank)
-        if start is None:
-            raise OptionError(
-                "low-rank adapters need a trained model",
-                expected="start=... (--from) with lora=... (--lora)",
-                got="a new model with random weights",
-                do="leave lora (--lora) out, or name the model to fine-tune",
-            )
-    if alpha is not None:
-        check_number("lora_alpha (--lora-alpha)", alpha, above=0.0)
-        if rank is None:
-            raise OptionError(
-                "lora_alpha (--lora-alpha) has no effect without adapters",
-                expected="lora=... (--lora) as well",
-                got=f"lora_alpha={alpha}",
-                do="leave it out, or give the rank: lora=8 (--lora 8)",
-            )
 
 
 def add_adapters(
@@ -125,18 +103,6 @@ def adapted_layers(model: nn.Module) -> dict[str, AdaptedLayer]:
         name: AdaptedLayer(module.lora_A["default"].weight, module.lora_B["default"].weight)
         for name, module in adapted.items()
     }
-
-
-def check_keep_adapters(*, keep: object, rank: int | None) -> None:
-    """Raise OptionError for a wrong flag, and if there are no adapters to keep."""
-    check_flag("keep_adapters", keep)
-    if keep and rank is None:
-        raise OptionError(
-            "keep_adapters (--keep-adapters) has no effect without adapters",
-            expected="lora=... (--lora) as well",
-            got="keep_adapters=True",
-            do="leave it out, or give the rank: lora=8 (--lora 8)",
-        )
 
 
 def _is_adapted(module: nn.Module) -> bool:

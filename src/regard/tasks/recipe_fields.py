@@ -1,49 +1,140 @@
-"""Fields of a recipe: checked, as JSON values for ``run.json``, and refused where they cannot have an effect."""
+"""Recipes: what all of them do with their fields, and the fields that several tasks declare."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from abc import ABC, abstractmethod
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
-from regard.errors import OptionError, check_count, check_kind
+from regard.errors import OptionError
+from regard.fields import check_fields, declare, declared_fields
+from regard.parse_value import parse_assignments
+
+SIZES = ("tiny", "small", "base")
+"""Sizes of new models, of which each task has presets."""
+LORA = declare(
+    "With start=... (--from): train low-rank adapters of this rank, which are added to the weights at the end, instead "
+    "of all weights. Needs the extra lora.",
+    least=1,
+    metavar="RANK",
+    before=("settings_precision",),
+)
+LORA_ALPHA = declare(
+    "Scale of the adapters. Default: twice the rank.",
+    above=0.0,
+    noun="lora_alpha (--lora-alpha)",
+    before=("settings_precision",),
+)
+SMOOTHING = declare("Label smoothing factor.", least=0.0, most=1.0, shell_range=(0.0, 0.99), before=("settings_clip",))
+SKIP_BAD = declare("Leave broken files out, and report them.", panel="Pictures and sounds")
+MEMORY = declare(
+    "Decoded files to keep, in GB; more are decoded again in each epoch. Default: 2.",
+    least=0.0,
+    shell_range=(None, None),
+    metavar="GB",
+    panel="Pictures and sounds",
+    is_saved=False,
+)
+DEFAULT_MEMORY = 2.0
+"""Gigabytes of decoded pictures or of features of sounds that are kept."""
 
 
-class Recipe(Protocol):
-    """A dataclass of the data and the model of a task, and the model that training starts from, if any."""
+class Recipe(ABC):
+    """The data and the model of a task: a dataclass, all fields of which are declared (``regard.fields``).
 
-    __dataclass_fields__: ClassVar[dict[str, Any]]
+    Raises OptionError for values of the wrong type and numbers out of range.
+    """
+
+    fixed: ClassVar[str] = "the architecture"
+    """What of a trained model the fields of a new one would change, as messages say it."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
+    @abstractmethod
     def start(self) -> str | None:
-        """The folder of a trained model, or its name on the Hub."""
-        ...
+        """The folder of the trained model that training starts from, or its name on the Hub; None for a new model."""
+
+    def fields(self) -> dict[str, Any]:
+        """The fields as JSON values by name, except those that the data may decide and that change no weights.
+
+        Of the folder of a model it is the last part.
+        """
+        declared = {one.name: one.facts for one in declared_fields(type(self))}
+        values = asdict(self)  # type: ignore[call-overload]
+        for name, facts in declared.items():
+            if facts.get("completes") == "models" and values[name] is not None:
+                values[name] = Path(values[name]).name
+        return {name: to_json_value(value) for name, value in values.items() if declared[name].get("is_saved", True)}
+
+    def check_effect(self) -> None:
+        """Raise OptionError if training starts from a trained model, and a field was given that only a new one has."""
+        given = [
+            _spell(one.name, one.facts.get("option"))
+            for one in declared_fields(type(self))
+            if one.facts.get("of_new_model") and getattr(self, one.name) != one.default
+        ]
+        if self.start is not None and given:
+            raise OptionError(
+                f"fine-tuning cannot change {self.fixed} of {self.start}",
+                expected="settings that leave them as they are",
+                got="settings that would change them",
+                do=f"leave out {', '.join(given)}",
+            )
 
 
-def check_paths(recipe: object, *, example: str) -> None:
-    """Raise OptionError unless ``data`` and ``validation`` are tuples of paths, of files such as ``example``."""
-    for name in ("data", "validation"):
-        paths, do = getattr(recipe, name), f'for example {name}=(Path("{example}"),)'
-        check_kind(name, paths, tuple, do=do)
-        for path in paths:
-            check_kind(name, path, Path, do=do)
+def declare_data(text: str, example: str) -> dict[str, Any]:
+    """Declare the files of a recipe, for ``example`` "pairs.tsv"."""
+    return declare(text, example=f'for example data=(Path("{example}"),)')
 
 
-def check_optional(recipe: object, *, texts: Collection[str], counts: Collection[str]) -> None:
-    """Raise OptionError unless the fields ``texts`` are strings and ``counts`` numbers from 1, or None."""
-    for name in texts:
-        if getattr(recipe, name) is not None:
-            check_kind(name, getattr(recipe, name), str, do=f"leave {name} out for the default")
-    for name in counts:
-        if getattr(recipe, name) is not None:
-            check_count(name, getattr(recipe, name))
+def declare_validation(text: str, example: str) -> dict[str, Any]:
+    """Declare the validation files of a recipe, as ``declare_data``."""
+    return declare(text, option="--valid", example=f'for example validation=(Path("{example}"),)')
 
 
-def to_json_fields(recipe: Recipe, *, left_out: Collection[str]) -> dict[str, Any]:
-    """Convert the fields of a recipe to JSON values by name, except those ``left_out``; of ``start`` the last part."""
-    kept = {name: to_json_value(value) for name, value in asdict(recipe).items() if name not in left_out}
-    return kept | {"start": None if recipe.start is None else Path(recipe.start).name}
+def declare_hyperparameters(examples: str, *, first: str = "layers") -> dict[str, Any]:
+    """Declare values that override those of a new model's config, with ``examples`` that the default model has."""
+    return declare(
+        f"Override a model setting, for example {examples}; repeat for more.",
+        example=f'for example hyperparameters={{"{first}": 4}}',
+        option="--set",
+        metavar="NAME=VALUE",
+        parse=parse_assignments,
+        shell_kind=list[str],
+        is_saved=False,
+        of_new_model=True,
+    )
+
+
+def declare_augmentation(text: str, panel: str) -> dict[str, Any]:
+    """Declare the random changes of training data."""
+    return declare(text, choices=("none", "light", "strong"), noun="augmentation", panel=panel)
+
+
+def declare_attention(text: str) -> dict[str, Any]:
+    """Declare the attention mechanism of a new model."""
+    return declare(text, completes="mechanisms", is_saved=False, of_new_model=True)
+
+
+def check_adapters(rank: int | None, alpha: float | None, *, start: str | None) -> None:
+    """Raise OptionError for low-rank adapters where they have no effect: ``start`` is None, or there is no rank."""
+    if rank is not None and start is None:
+        raise OptionError(
+            "low-rank adapters need a trained model",
+            expected="start=... (--from) with lora=... (--lora)",
+            got="a new model with random weights",
+            do="leave lora (--lora) out, or name the model to fine-tune",
+        )
+    if alpha is not None and rank is None:
+        raise OptionError(
+            "lora_alpha (--lora-alpha) has no effect without adapters",
+            expected="lora=... (--lora) as well",
+            got=f"lora_alpha={alpha}",
+            do="leave it out, or give the rank: lora=8 (--lora 8)",
+        )
 
 
 def default_fields(kind: type[Any]) -> dict[str, Any]:
@@ -60,20 +151,10 @@ def default_fields(kind: type[Any]) -> dict[str, Any]:
     return defaults
 
 
-def check_effect_on_trained_model(start: str, given: Mapping[str, bool], *, parts: str) -> None:
-    """Raise OptionError if a field was given that a trained model decides.
-
-    ``start`` names the model that training starts from, ``given`` says which fields were given, by the words of the
-    message, and ``parts`` is what the fields would change, such as "the architecture or the tokenizer".
-    """
-    names = ", ".join(name for name, is_given in given.items() if is_given)
-    if names:
-        raise OptionError(
-            f"fine-tuning cannot change {parts} of {start}",
-            expected="settings that leave them as they are",
-            got="settings that would change them",
-            do=f"leave out {names}",
-        )
+def _spell(name: str, option: str | None) -> str:
+    """A field and its option, as messages spell them (``regard.option_spelling``)."""
+    is_renamed = option is not None and name != "hyperparameters"
+    return f"{name}{'=...' if is_renamed else ''} ({option or '--' + name.replace('_', '-')})"
 
 
 def to_json_value(value: Any) -> Any:

@@ -27,8 +27,6 @@ _BANDS = ((16_000, 80), (8_000, 64), (0, 40))
 _FINE_TUNING_PEAK, _FINE_TUNING_WARMUP, _FINE_TUNING_EPOCHS = 1e-4, 100, 10
 DEFAULT_SECONDS = 60.0
 """Longest sound of a new model."""
-DEFAULT_MEMORY = 2.0
-"""Gigabytes of features that are kept."""
 
 
 @final

@@ -87,19 +87,6 @@ def find_column(
     )
 
 
-def is_column(one: object) -> bool:
-    """Whether a value can name a column: a name, or a number from 1."""
-    if isinstance(one, str):
-        return bool(one.strip())
-    return isinstance(one, int) and not isinstance(one, bool) and one >= 1
-
-
-def are_two_columns(columns: object) -> bool:
-    """Whether a value names two different columns: a tuple of two names or numbers from 1."""
-    listed = columns if isinstance(columns, tuple) else ()
-    return len(listed) == 2 and listed[0] != listed[1] and all(map(is_column, listed))
-
-
 def describe_sides(sides: Mapping[str, int], first: Sequence[str], name: str, *, is_heading: bool, unit: str) -> str:
     """Say from which columns the sides are read, by index, and what the first row is: a heading or a ``unit``."""
     columns = [

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import final
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, check_choice, check_count, check_number
+from regard.errors import OptionError, check_count, check_number
+from regard.fields import check_fields, declare
 
-SCHEDULES = ("inverse_sqrt", "cosine", "constant")
 _DEFAULT_PEAK, _DEFAULT_WARMUP = 1e-3, 1000
 _WARMUP_SHARE = 10
 """A warm-up that is not given takes at most this part of a schedule with a number of steps."""
@@ -36,30 +36,45 @@ _WARMUP_SHARE = 10
 class Schedule:
     """The learning rate of each step, counted from 1.
 
-    Args:
-        name: one of ``SCHEDULES``.
-        peak: the highest learning rate. warmup: steps until the peak. None leaves either to the task.
-        steps: the last step of a cosine, which the other schedules ignore; None is the end of the run. floor: the rate
-            there, as a fraction of the peak.
+    None leaves ``peak`` or ``warmup`` to the task.
 
     Raises OptionError for an unknown name, numbers out of range, and a cosine that does not end after its warm-up.
     """
 
-    name: str = "inverse_sqrt"
-    peak: float | None = None
-    warmup: int | None = None
-    steps: int | None = None
-    floor: float = 0.0
+    name: str = field(
+        default="inverse_sqrt",
+        metadata=declare(
+            "Learning rate schedule: inverse_sqrt, constant, or cosine, which ends with steps (--steps), epochs "
+            "(--epochs) or minutes (--minutes).",
+            choices=("inverse_sqrt", "cosine", "constant"),
+            noun="learning rate schedule",
+            option="--schedule",
+        ),
+    )
+    peak: float | None = field(
+        default=None,
+        metadata=declare("Peak learning rate. Default: chosen by the model size.", above=0.0, option="--rate"),
+    )
+    warmup: int | None = field(
+        default=None,
+        metadata=declare(
+            "Warm-up steps. Default: chosen by the model size, but at most a tenth of the run.",
+            least=0,
+            option="--warmup",
+        ),
+    )
+    steps: int | None = field(
+        default=None,
+        metadata=declare(
+            "Last step of a cosine, which the other schedules ignore. Default: the end of the run.", least=1, option=""
+        ),
+    )
+    floor: float = field(
+        default=0.0, metadata=declare("Rate at the end of a cosine, as a fraction of the peak.", least=0.0, option="")
+    )
 
     def __post_init__(self) -> None:
-        check_choice("learning rate schedule", self.name, SCHEDULES)
-        if self.warmup is not None:
-            check_count("warmup", self.warmup, least=0)
-        if self.peak is not None:
-            check_number("learning rate", self.peak, above=0.0)
-        check_number("floor", self.floor, least=0.0)
-        if self.steps is not None:
-            check_count("steps", self.steps)
+        check_fields(self)
         if self.name == "cosine" and self.steps is not None and self.steps <= (self.warmup or 0):
             raise OptionError(
                 "a cosine schedule ends after its warm-up",

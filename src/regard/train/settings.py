@@ -6,12 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, check_choice, check_count, check_flag, check_kind, check_number
-from regard.layers.precision import PRECISIONS
+from regard.errors import OptionError
+from regard.fields import check_fields, declare, declared_fields
 from regard.train.schedule import Schedule
-
-OPTIMIZERS = ("adamw", "muon")
-_LASTING_FIELDS = ("seed", "optimizer", "accumulate", "clip", "weight_decay", "precision", "average")
 
 
 @final
@@ -20,63 +17,71 @@ _LASTING_FIELDS = ("seed", "optimizer", "accumulate", "clip", "weight_decay", "p
 class Settings:
     """The settings of a training run: optimizer, precision, bounds and intervals.
 
-    Args:
-        seed: random seed of the batch order, dropout and the initial weights.
-        schedule: the learning rate of each step. A cosine without a number of steps ends with ``epochs`` or
-            ``minutes``, whichever comes first; by minutes the rate follows the clock, so no two runs are the same.
-        accumulate: gradient accumulation: batches in a step.
-        clip: maximum gradient norm; 0 disables clipping.
-        optimizer: "adamw", or "muon" for the matrices of blocks and AdamW for the other weights, which from scratch
-            usually needs fewer steps: see ``optimizers``.
-        weight_decay: decoupled weight decay, Loshchilov and Hutter 2019.
-        precision: precision of matrix products: "float32"; "bfloat16" (autocast: weights stay float32); or "auto", the
-            faster of the two on this machine, which ``regard.train.run`` measures and reports. A run resumed with
-            "auto" keeps the precision it was started with.
-        epochs: maximum passes over the data; steps: maximum steps; minutes: maximum training time, including that of
-            the runs that are resumed. None is no bound.
-        patience: early stopping: validations without a better score after which training ends; 0 disables it.
-        validate_every: steps between validations; None is once per epoch, but every 200 to 2,000 steps.
-        save_seconds: approximate seconds between checkpoints.
-        checkpoint_activations: compute the activations of each block again in the backward pass instead of storing
-            them, for less memory and a third more time; the result has the same bits, so a resumed run may
-            differ in it.
-        average: number of best validated weights to average at the end; 1 disables averaging.
+    A cosine without a number of steps ends with ``epochs`` or ``minutes``, whichever comes first; by minutes the rate
+    follows the clock, so no two runs are the same. ``optimizer`` "muon" is described in ``optimizers``, the weight
+    decay is decoupled (Loshchilov and Hutter 2019). ``precision`` is that of matrix products: with "bfloat16" weights
+    stay float32 (autocast), and "auto" is measured and reported by ``regard.train.run``; a run resumed with it keeps
+    the precision it was started with. ``minutes`` include those of the runs that are resumed. Activations that are
+    computed again have the same bits, so a resumed run may differ in it.
 
     Raises OptionError for values out of range, for settings without any bound, and for a cosine without an end.
     """
 
-    seed: int = 1
-    schedule: Schedule = field(default_factory=Schedule)
-    accumulate: int = 1
-    clip: float = 1.0
-    optimizer: str = "adamw"
-    weight_decay: float = 0.0
-    precision: str = "auto"
-    epochs: int | None = None
-    steps: int | None = None
-    minutes: float | None = None
-    patience: int = 10
-    validate_every: int | None = None
-    save_seconds: float = 120.0
-    average: int = 5
-    checkpoint_activations: bool = False
+    accumulate: int = field(default=1, metadata=declare("Gradient accumulation: batches per step.", least=1))
+    schedule: Schedule = field(
+        default_factory=Schedule,
+        metadata=declare("Learning rate of each step.", example="regard.train.schedule.Schedule(peak=...)"),
+    )
+    clip: float = field(default=1.0, metadata=declare("Maximum gradient norm; 0 disables clipping.", least=0.0))
+    optimizer: str = field(
+        default="adamw",
+        metadata=declare(
+            "adamw; or muon for the matrices of blocks, which from scratch usually needs fewer steps.",
+            choices=("adamw", "muon"),
+        ),
+    )
+    weight_decay: float = field(default=0.0, metadata=declare("Weight decay.", least=0.0))
+    precision: str = field(
+        default="auto",
+        metadata=declare(
+            "Precision to compute in: float32, bfloat16, or auto (the faster one on this machine).",
+            choices=("float32", "bfloat16", "auto"),
+            option="--dtype",
+            metavar="DTYPE",
+        ),
+    )
+    epochs: int | None = field(default=None, metadata=declare("Maximum epochs.", least=1, is_saved=False))
+    steps: int | None = field(default=None, metadata=declare("Maximum steps.", least=1, is_saved=False))
+    minutes: float | None = field(
+        default=None, metadata=declare("Maximum training time, in minutes.", above=0.0, is_saved=False)
+    )
+    patience: int = field(
+        default=10,
+        metadata=declare("Early stopping: validations without a better score; 0 disables it.", least=0, is_saved=False),
+    )
+    validate_every: int | None = field(
+        default=None,
+        metadata=declare(
+            "Steps between validations. Default: one epoch, but at least 200 and at most 2,000.",
+            least=1,
+            is_saved=False,
+        ),
+    )
+    average: int = field(default=5, metadata=declare("Number of best checkpoints to average at the end.", least=1))
+    checkpoint_activations: bool = field(
+        default=False,
+        metadata=declare(
+            "Compute activations again in the backward pass: the same result, less memory, a third more time.",
+            is_saved=False,
+        ),
+    )
+    save_seconds: float = field(
+        default=120.0, metadata=declare("Seconds between checkpoints.", least=0.0, is_saved=False)
+    )
+    seed: int = field(default=1, metadata=declare("Random seed of data order, dropout and initial weights.", least=0))
 
     def __post_init__(self) -> None:
-        check_choice("precision", self.precision, ("auto", *PRECISIONS))
-        check_choice("optimizer", self.optimizer, OPTIMIZERS)
-        check_count("seed", self.seed, least=0)
-        check_kind("schedule", self.schedule, Schedule, do="regard.train.schedule.Schedule(peak=...)")
-        check_count("accumulate", self.accumulate)
-        check_count("average", self.average)
-        check_count("patience", self.patience, least=0)
-        check_flag("checkpoint_activations", self.checkpoint_activations)
-        for name in ("epochs", "steps", "validate_every"):
-            if getattr(self, name) is not None:
-                check_count(name, getattr(self, name))
-        for name in ("clip", "weight_decay", "save_seconds"):
-            check_number(name, getattr(self, name), least=0.0)
-        if self.minutes is not None:
-            check_number("minutes", self.minutes, above=0.0)
+        check_fields(self)
         if (self.epochs, self.steps, self.minutes) == (None, None, None) and self.patience == 0:
             raise OptionError(
                 "this training would never end",
@@ -95,8 +100,8 @@ class Settings:
     def lasting(self) -> dict[str, Any]:
         """The settings that must be the same when a run is resumed, as JSON values: all but bounds and intervals.
 
-        The names are steps (of a cosine), schedule, rate, warmup, floor, seed, optimizer, accumulate, clip,
-        weight_decay, precision and average, and the epochs and minutes with which a cosine ends.
+        The names are steps (of a cosine), schedule, rate, warmup and floor, the epochs and minutes with which a cosine
+        ends, and those of the other fields.
         """
         ends = self.schedule.ends_with_the_run
         return {
@@ -107,5 +112,9 @@ class Settings:
             "floor": self.schedule.floor,
             "cosine_epochs": self.epochs if ends else None,
             "cosine_minutes": self.minutes if ends else None,
-            **{name: getattr(self, name) for name in _LASTING_FIELDS},
+            **{
+                one.name: getattr(self, one.name)
+                for one in declared_fields(Settings)
+                if one.name != "schedule" and one.facts.get("is_saved", True)
+            },
         }

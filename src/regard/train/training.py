@@ -32,8 +32,6 @@ from regard.train.task import RunContext, Task
 if TYPE_CHECKING:
     from regard.train.distributed import Processes
 
-_OLD_RUN_DEFAULTS = {"floor": 0.0, "optimizer": "adamw", "cosine_epochs": None, "cosine_minutes": None}
-"""Settings that earlier versions used but did not write to run.json."""
 _RESERVED_NAMES = {"arithmetic", "files"}
 """Names in run.json that belong neither to the task nor to the settings."""
 
@@ -244,7 +242,7 @@ def _begin_run(
         run_settings = _run_settings(task, settings)
         processes.check_on_main(task.model)  # before an earlier run is replaced
         if resume:
-            folder.check_same(run_settings, {**task.recipe_defaults(), **_OLD_RUN_DEFAULTS})
+            folder.check_same(run_settings, {**task.recipe_defaults(), **Settings().lasting()})
         else:
             folder.begin({**run_settings, "arithmetic": used}, task.files())
     else:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from regard.columns import Columns
 from regard.media.files_with_texts import FileWithText, read_and_report_files_with_texts
 from regard.media.tables import ValueColumn
-from regard.text.labelled.columns import Columns
 from regard.text.table_column import TEXT_NAMES
 from regard.vision.picture_file import PICTURES
 

@@ -11,7 +11,8 @@ import regard
 from regard.errors import OptionError
 from regard.models import TextClassifier, TextClassifierConfig
 from regard.tasks.language_modelling import LanguageModelRecipe, LanguageModelTask
-from regard.tasks.low_rank_adapters import add_adapters, check_adapters, merge_adapters
+from regard.tasks.low_rank_adapters import add_adapters, merge_adapters
+from regard.tasks.recipe_fields import check_adapters
 from regard.train import Schedule, Settings, run
 from small_language_models import language_model, write_documents
 from small_masked_language_models import masked_language_model
@@ -98,6 +99,6 @@ def test_adapters_without_effect_are_refused():
     with pytest.raises(OptionError, match="has no effect without adapters"):
         check_adapters(None, 4.0, start="m")
     with pytest.raises(OptionError, match="wrong lora"):
-        check_adapters(0, None, start="m")
+        LanguageModelRecipe(data=(), start="m", lora=0)
     with pytest.raises(OptionError, match="no linear layers"):
         add_adapters(torch.nn.Linear(3, 5), rank=2)

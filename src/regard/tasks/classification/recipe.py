@@ -6,109 +6,89 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
-from regard.errors import OptionError, check_choice, check_count, check_flag, check_kind, check_number
-from regard.tasks.classification.presets import reads_bytes
-from regard.tasks.low_rank_adapters import check_adapters
-from regard.tasks.recipe_fields import check_effect_on_trained_model, check_optional, check_paths, to_json_fields
-from regard.text.labelled import LabelFormat
-from regard.text.pooling import MODES
-from regard.text.tokenizer_training import TOKENIZERS
-
-CLASS_WEIGHTS = ("none", "balanced")
-METRICS = ("accuracy", "macro_f1", "micro_f1", "loss")
+from regard.arguments import explain_arguments
+from regard.columns import LabelFormat
+from regard.errors import OptionError
+from regard.fields import declare
+from regard.tasks import classifier_fields as declared
+from regard.tasks.classification.presets import MODELS, reads_bytes
+from regard.tasks.recipe_fields import (
+    LORA,
+    LORA_ALPHA,
+    SMOOTHING,
+    Recipe,
+    check_adapters,
+)
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
-class ClassificationRecipe:
+class ClassificationRecipe(Recipe):
     """The data and the model of a classifier.
 
-    Args:
-        data: tables or JSON lines of labelled texts, or folders with one folder of texts per label.
-        where: the columns of text and label, and how many labels a text has.
-        validation: validation texts; without any, some of ``data`` are held out.
-        model: the size of a new encoder, or a Perceiver, which reads bytes: one of ``presets.MODELS``; None chooses the
-            size by the number of texts.
-        start: a trained encoder to start from: "minilm", the folder of a BERT, a name on the Hub, or the folder of a
-            classifier, whose head is kept if it has the same labels. None trains a new encoder.
-        hyperparameters: values that override those of the new encoder's config.
-        attention: the attention mechanism of a new encoder; position: its position.
-        tokenizer: the kind of a new tokenizer, one of ``TOKENIZERS``; None is bpe. vocabulary: its size; None chooses
-            it by the data.
-        most_tokens: the most tokens of a text, in training and later; longer texts are skipped, or cut with
-            ``truncate``. None is 512, or the limit of the trained encoder if that is lower.
-        truncate: cut long texts instead of skipping them.
-        pooling: "mean", the mean over the tokens, or "cls", the first token.
-        batch: texts of a batch. batch_tokens: maximum tokens of a batch, padding included; None is no limit.
-        class_weights: "balanced" weights the loss of each label by the inverse of its frequency; or "none".
-        smoothing: label smoothing factor, from 0 to 1, for one label per text.
-        metric: the validation metric that decides which weights are best, one of ``METRICS``; None is accuracy, or
-            macro F1 if one label has more than three quarters of the validation texts or a text may have several.
-        lora: the rank of low-rank adapters, which are trained instead of the weights; None trains all weights.
-        lora_alpha: their scale, None is twice the rank.
+    A classifier to start from keeps its head if it has the same labels. A model named "perceiver" reads bytes. The most
+    tokens of a text are those in training and later, by default 512 or the limit of the trained encoder if that is
+    lower. Labels are imbalanced if one has more than three quarters of the validation texts, or if a text may have
+    several; label smoothing is for one label per text.
 
     Raises OptionError for values of the wrong type and numbers out of range.
     """
 
-    data: tuple[Path, ...]
-    where: LabelFormat = field(default_factory=LabelFormat)
-    validation: tuple[Path, ...] = ()
-    model: str | None = None
-    start: str | None = None
-    hyperparameters: dict[str, Any] = field(default_factory=dict)
-    attention: str | None = None
-    position: str | None = None
-    tokenizer: str | None = None
-    vocabulary: int | None = None
-    most_tokens: int | None = None
-    truncate: bool = False
-    pooling: str = "mean"
-    batch: int = 32
-    batch_tokens: int | None = None
-    class_weights: str = "none"
-    smoothing: float = 0.0
-    metric: str | None = None
-    lora: int | None = None
-    lora_alpha: float | None = None
+    data: tuple[Path, ...] = field(metadata=declared.declare_classifier_data("texts.tsv"))
+    validation: tuple[Path, ...] = field(default=(), metadata=declared.declare_classifier_validation("texts.tsv"))
+    where: LabelFormat = field(default_factory=LabelFormat, metadata=declared.WHERE)
+    start: str | None = field(default=None, metadata=declared.START)
+    model: str | None = field(default=None, metadata=declared.declare_model(MODELS))
+    attention: str | None = field(default=None, metadata=declared.ATTENTION)
+    position: str | None = field(default=None, metadata=declared.POSITION)
+    hyperparameters: dict[str, Any] = field(default_factory=dict, metadata=declared.HYPERPARAMETERS)
+    pooling: str = field(
+        default="mean",
+        metadata=declare(
+            "What the label is read from: mean (of the tokens) or cls (the first token).", choices=("mean", "cls")
+        ),
+    )
+    tokenizer: str | None = field(
+        default=None,
+        metadata=declare(
+            "Tokenizer of a new encoder: bpe, unigram, words (by white space) or characters. Default: bpe.",
+            choices=("bpe", "unigram", "words", "characters"),
+            noun="kind of tokenizer",
+            of_new_model=True,
+        ),
+    )
+    vocabulary: int | None = field(
+        default=None,
+        metadata=declare("Size of its vocabulary. Default: chosen by the data.", least=1, of_new_model=True),
+    )
+    most_tokens: int | None = field(
+        default=None,
+        metadata=declare("Maximum tokens of a text; longer texts are skipped. Default: 512.", least=1, is_saved=False),
+    )
+    truncate: bool = field(default=False, metadata=declare("Cut texts at the maximum instead of skipping them."))
+    batch: int = field(default=32, metadata=declared.BATCH)
+    batch_tokens: int | None = field(
+        default=None,
+        metadata=declare("Maximum tokens per batch, padding included. Default: no limit.", least=1),
+    )
+    class_weights: str = field(default="none", metadata=declared.CLASS_WEIGHTS)
+    metric: str | None = field(default=None, metadata=declared.METRIC)
+    smoothing: float = field(default=0.0, metadata=SMOOTHING)
+    lora: int | None = field(default=None, metadata=LORA)
+    lora_alpha: float | None = field(default=None, metadata=LORA_ALPHA)
+
+    fixed = "the architecture or the tokenizer"
 
     def __post_init__(self) -> None:
-        check_paths(self, example="texts.tsv")
-        check_kind("where", self.where, LabelFormat, do='for example LabelFormat(columns=("text", "label"))')
-        check_kind("hyperparameters", self.hyperparameters, dict, do='for example hyperparameters={"layers": 4}')
-        check_optional(
-            self,
-            texts=("model", "start", "attention", "position", "tokenizer", "metric"),
-            counts=("vocabulary", "most_tokens", "batch_tokens"),
-        )
-        if self.tokenizer is not None:
-            check_choice("kind of tokenizer", self.tokenizer, TOKENIZERS)
-        if self.metric is not None:
-            check_choice("metric", self.metric, METRICS)
-        check_choice("pooling", self.pooling, MODES)
-        check_choice("class weights", self.class_weights, CLASS_WEIGHTS)
-        check_flag("truncate", self.truncate)
-        check_count("batch", self.batch)
-        check_number("smoothing", self.smoothing, least=0.0, most=1.0)
+        super().__post_init__()
         check_adapters(self.lora, self.lora_alpha, start=self.start)
-
-    def fields(self) -> dict[str, Any]:
-        """The fields as JSON values, except those of the model, which the data may decide."""
-        return to_json_fields(self, left_out=("model", "hyperparameters", "attention", "position", "most_tokens"))
 
     def check_effect(self) -> None:
         """Raise OptionError for fields that have no effect with a trained encoder, or with one that reads bytes."""
+        super().check_effect()
         if self.start is None:
             self._check_bytes()
-            return
-        useless = {
-            "model (--model)": self.model is not None,
-            "hyperparameters (--set)": bool(self.hyperparameters),
-            "attention (--attention)": self.attention is not None,
-            "position (--position)": self.position is not None,
-            "tokenizer (--tokenizer)": self.tokenizer is not None,
-            "vocabulary (--vocabulary)": self.vocabulary is not None,
-        }
-        check_effect_on_trained_model(self.start, useless, parts="the architecture or the tokenizer")
 
     def _check_bytes(self) -> None:
         """Raise OptionError for fields that a Perceiver of bytes has no use for."""

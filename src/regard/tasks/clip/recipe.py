@@ -4,97 +4,127 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
-from regard.errors import check_choice, check_count, check_flag, check_kind, check_number
-from regard.tasks.clip.presets import SIZES
+from regard.arguments import explain_arguments
+from regard.columns import Columns, text_columns_option
+from regard.fields import declare
 from regard.tasks.recipe_fields import (
-    check_effect_on_trained_model,
-    check_optional,
-    check_paths,
-    to_json_fields,
+    DEFAULT_MEMORY,
+    MEMORY,
+    SIZES,
+    SKIP_BAD,
+    Recipe,
+    declare_data,
+    declare_hyperparameters,
+    declare_validation,
 )
-from regard.text.labelled.columns import Columns, check_columns
-from regard.vision.augmentation import Augmentation
 
-DEFAULT_MEMORY = 2.0
-"""Gigabytes of decoded pictures that are kept."""
-_MOST_EDGE = 2**12
+if TYPE_CHECKING:
+    from regard.vision.augmentation import Augmentation
+
 _CROPPED = 8
 """The edge of a picture, in parts that augmentation may cut off."""
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
-class ClipRecipe:
+class ClipRecipe(Recipe):
     """The data and the model of a CLIP.
 
-    Args:
-        data: folders with a text beside each picture, or tables of paths and texts.
-        validation: validation pairs; without any, some of ``data`` are held out.
-        columns: the columns of path and text in tables, by name or by number from 1; None finds them.
-        skip_bad: leave broken pictures out; otherwise they are an error.
-        model: the size of a new model: "tiny", "small" or "base"; None chooses it by the number of pairs.
-        start: a CLIP to start from: a folder, or a name on the Hub. None trains a new one.
-        picture_size: height and width of a new model's pictures; None chooses it by the data.
-        hyperparameters: values that override those of a new model's config: "text.NAME" and "vision.NAME" those of its
-            towers.
-        vocabulary: the size of a new model's vocabulary; None is that of the size.
-        most_tokens: the most tokens of a caption; longer ones are cut. None is 77 for a new model.
-        crop: pixels that augmentation may cut off on each side; None is an eighth of the edge.
-        flip: whether half of the pictures are mirrored; captions that tell left from right are wrong then.
-        batch: pairs of a batch: each picture is compared with all its texts.
-        memory: gigabytes of decoded pictures to keep; more pictures are decoded again in each epoch.
+    ``hyperparameters`` "text.NAME" and "vision.NAME" are those of the towers. Each picture of a batch is compared with
+    all its texts.
 
     Raises OptionError for values of the wrong type and numbers out of range.
     """
 
-    data: tuple[Path, ...]
-    validation: tuple[Path, ...] = ()
-    columns: Columns | None = None
-    skip_bad: bool = False
-    model: str | None = None
-    start: str | None = None
-    picture_size: int | None = None
-    hyperparameters: dict[str, Any] = field(default_factory=dict)
-    vocabulary: int | None = None
-    most_tokens: int | None = None
-    crop: int | None = None
-    flip: bool = False
-    batch: int = 128
-    memory: float = DEFAULT_MEMORY
+    data: tuple[Path, ...] = field(
+        metadata=declare_data("Pictures with their texts: a folder, a table or JSON lines; repeat for more.", "photos/")
+    )
+    validation: tuple[Path, ...] = field(
+        default=(),
+        metadata=declare_validation(
+            "Validation data. Default: 10 % of the pictures are held out, with all their texts.", "photos/"
+        ),
+    )
+    columns: Columns | None = field(default=None, metadata=text_columns_option())
+    start: str | None = field(
+        default=None,
+        metadata=declare(
+            "CLIP to start from: a folder, or a name on the Hub, such as openai/clip-vit-base-patch32. Default: "
+            "random weights.",
+            option="--from",
+            metavar="MODEL",
+            completes="models",
+        ),
+    )
+    model: str | None = field(
+        default=None,
+        metadata=declare(
+            "Size of a new CLIP: tiny, small or base. Default: chosen by the number of pairs.",
+            choices=SIZES,
+            metavar="SIZE",
+            is_saved=False,
+            of_new_model=True,
+        ),
+    )
+    hyperparameters: dict[str, Any] = field(
+        default_factory=dict,
+        metadata=declare_hyperparameters("text.layers=4 or vision.width=192", first="text.layers"),
+    )
+    vocabulary: int | None = field(
+        default=None,
+        metadata=declare(
+            "Number of subwords of a new CLIP. Default: chosen by its size.",
+            least=1,
+            is_saved=False,
+            of_new_model=True,
+        ),
+    )
+    most_tokens: int | None = field(
+        default=None, metadata=declare("Maximum tokens of a text; longer texts are cut. Default: 77.", least=1)
+    )
+    batch: int = field(default=128, metadata=declare("Pairs per batch.", least=2))
+    picture_size: int | None = field(
+        default=None,
+        metadata=declare(
+            "Height and width of a new CLIP's pictures. Default: chosen by the data, at most 128.",
+            least=1,
+            most=2**12,
+            shell_range=(1, None),
+            panel="Pictures",
+            is_saved=False,
+            of_new_model=True,
+        ),
+    )
+    crop: int | None = field(
+        default=None,
+        metadata=declare(
+            "Augmentation: pixels that may be cut off on each side. Default: an eighth of the edge.",
+            least=0,
+            panel="Pictures",
+        ),
+    )
+    flip: bool = field(
+        default=False,
+        metadata=declare(
+            "Augmentation: mirror half of the pictures. Texts that tell left from right are wrong then.",
+            option="--flip/--no-flip",
+            panel="Pictures",
+        ),
+    )
+    memory: float = field(default=DEFAULT_MEMORY, metadata=MEMORY)
+    skip_bad: bool = field(default=False, metadata=SKIP_BAD)
+
+    fixed = "the architecture or the tokenizer"
 
     def __post_init__(self) -> None:
-        check_paths(self, example="photos/")
-        check_columns(self.columns, ("path", "text"))
-        check_kind("hyperparameters", self.hyperparameters, dict, do='for example hyperparameters={"text.layers": 4}')
-        check_optional(self, texts=("model", "start"), counts=("vocabulary", "most_tokens"))
-        if self.model is not None:
-            check_choice("model", self.model, SIZES)
-        for name in ("skip_bad", "flip"):
-            check_flag(name, getattr(self, name))
-        check_count("batch", self.batch, least=2)
-        check_number("memory", self.memory, least=0.0)
-        if self.picture_size is not None:
-            check_count("picture_size", self.picture_size, most=_MOST_EDGE)
+        super().__post_init__()
         self.augmentation(32)  # raises for parts that are out of range
 
     def augmentation(self, edge: int) -> Augmentation:
         """The augmentation of pictures whose edge is ``edge``."""
+        from regard.vision.augmentation import Augmentation
+
         return Augmentation(crop=max(1, edge // _CROPPED) if self.crop is None else self.crop, flip=self.flip)
-
-    def fields(self) -> dict[str, Any]:
-        """The fields as JSON values, except those of the model, which the data may decide, and ``memory``."""
-        return to_json_fields(self, left_out=("model", "hyperparameters", "picture_size", "vocabulary", "memory"))
-
-    def check_effect(self) -> None:
-        """Raise OptionError for fields that have no effect with a trained model."""
-        if self.start is None:
-            return
-        useless = {
-            "model (--model)": self.model is not None,
-            "picture_size (--picture-size)": self.picture_size is not None,
-            "hyperparameters (--set)": bool(self.hyperparameters),
-            "vocabulary (--vocabulary)": self.vocabulary is not None,
-        }
-        check_effect_on_trained_model(self.start, useless, parts="the architecture or the tokenizer")

@@ -3,80 +3,153 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
-from regard.errors import OptionError, check_choice, check_count, check_flag, check_kind, check_number
-from regard.tasks.gato.presets import SIZES
-from regard.tasks.recipe_fields import check_optional, to_json_value
+from regard.arguments import explain_arguments
+from regard.errors import OptionError, check_kind, check_number
+from regard.fields import declare
+from regard.tasks.recipe_fields import SIZES, Recipe, declare_hyperparameters
 
 TEXT, PICTURES = "text", "pictures"
 """The names of these sources beside those of environments."""
-_PATHS = ("data", "texts", "pictures")
-_CHOSEN_LATER = ("size", "hyperparameters", "length", "batch", "weights")
-_WITHOUT_INFLUENCE = ("episodes", "games")
+
+
+def _declare_source(text: str, **facts: Any) -> dict[str, Any]:
+    """Declare names or files of a source."""
+    return declare(text, example="pass a tuple, for example ()", **facts)
+
+
+def _parse_weights(assignments: Sequence[str]) -> dict[str, float]:
+    """Parse the NAME=NUMBER of each --weight."""
+    weights: dict[str, float] = {}
+    for one in assignments:
+        name, _, number = one.rpartition("=")
+        try:
+            weights[name] = float(number)
+        except ValueError:
+            name = ""
+        if not name:
+            raise OptionError("wrong --weight", expected="NAME=NUMBER", got=one, do="for example --weight text=2")
+    return weights
+
+
+def _check_weights(name: str, weights: object) -> None:
+    check_kind(name, weights, dict, do=f"for example {name}={{}}")
+    assert isinstance(weights, dict)
+    for source, weight in weights.items():
+        check_number(f"weight of {source}", weight, above=0.0)
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
-class GatoRecipe:
+class GatoRecipe(Recipe):
     """The data and the model.
 
-    Args:
-        environments: names of environments whose scripted experts are recorded.
-        data: files of episodes that ``write_episodes`` wrote, for environments without a scripted expert.
-        texts: files of plain text or JSON lines, or folders of these.
-        pictures: labelled pictures: folders with a folder for each label, tables, or IDX files.
-        skip_bad: leave broken pictures out; otherwise they are an error.
-        weights: how often each source is drawn, by the name of the environment, "text" or "pictures"; the default is 1.
-        experience: time steps to record in each environment.
-        noise: the highest probability that a burst of random actions begins in a time step that is recorded.
-        episodes: a folder to keep the recorded episodes in, and to read them from; None records them again.
-        size: tiny, small or base; None is tiny.
-        hyperparameters: values that override those of the model's config.
-        vocabulary: pieces of text; None chooses it by the amount of text.
-        length: tokens of a training sequence, and of what an agent remembers; None is the size's, or two time steps.
-        batch: sequences of a batch; None is the size's.
-        picture_size: height and width of labelled pictures; None is the usual size of the data, at most 64.
-        games: episodes to play in each environment at each validation.
+    ``data`` is for environments without a scripted expert, ``length`` also what an agent remembers. Without
+    ``episodes`` the episodes are recorded again in each run.
 
     Raises OptionError for values of the wrong type, numbers out of range, a weight without its source, and no data.
     """
 
-    environments: tuple[str, ...] = ()
-    data: tuple[Path, ...] = ()
-    texts: tuple[Path, ...] = ()
-    pictures: tuple[Path, ...] = ()
-    weights: dict[str, float] = field(default_factory=dict)
-    experience: int = 20_000
-    noise: float = 0.2
-    episodes: Path | None = None
-    size: str | None = None
-    hyperparameters: dict[str, Any] = field(default_factory=dict)
-    vocabulary: int | None = None
-    length: int | None = None
-    batch: int | None = None
-    picture_size: int | None = None
-    games: int = 2
-    skip_bad: bool = False
+    environments: tuple[str, ...] = field(
+        default=(),
+        metadata=_declare_source(
+            "Environment whose scripted expert is recorded, such as CartPole-v1; repeat for more.", option="--task"
+        ),
+    )
+    data: tuple[Path, ...] = field(
+        default=(),
+        metadata=_declare_source("Episodes that write_episodes wrote; repeat for more.", metavar="FILE.npz"),
+    )
+    texts: tuple[Path, ...] = field(
+        default=(),
+        metadata=_declare_source(
+            "Texts: a file of plain text, JSON lines, or a folder of these; repeat for more.", option="--text"
+        ),
+    )
+    pictures: tuple[Path, ...] = field(
+        default=(),
+        metadata=_declare_source("Labelled pictures: a folder per label, a table, or an IDX file; repeat for more."),
+    )
+    skip_bad: bool = field(default=False, metadata=declare("Leave broken pictures out, and report them."))
+    weights: dict[str, float] = field(
+        default_factory=dict,
+        metadata=declare(
+            "How often a source is drawn: an environment, text or pictures; repeat for more. Default: 1 for each.",
+            check=_check_weights,
+            option="--weight",
+            metavar="NAME=NUMBER",
+            parse=_parse_weights,
+            shell_kind=list[str],
+            is_saved=False,
+        ),
+    )
+    experience: int = field(
+        default=20_000, metadata=declare("Time steps of the expert to record in each environment.", least=1)
+    )
+    noise: float = field(
+        default=0.2,
+        metadata=declare(
+            "Highest probability that random actions begin in a time step of the recording; the expert shows how to "
+            "recover from them.",
+            least=0.0,
+            most=1.0,
+        ),
+    )
+    episodes: Path | None = field(
+        default=None,
+        metadata=declare(
+            "Folder of the recorded episodes, read if they are there. Default: OUT.episodes.",
+            metavar="FOLDER",
+            is_saved=False,
+        ),
+    )
+    size: str | None = field(
+        default=None,
+        metadata=declare(
+            "Size of the model: tiny, small or base. Default: tiny.",
+            choices=SIZES,
+            noun="model size",
+            metavar="SIZE",
+            is_saved=False,
+        ),
+    )
+    hyperparameters: dict[str, Any] = field(
+        default_factory=dict, metadata=declare_hyperparameters("layers=2 or dropout=0.1")
+    )
+    vocabulary: int | None = field(
+        default=None, metadata=declare("Size of its vocabulary. Default: chosen by the data.", least=1)
+    )
+    picture_size: int | None = field(
+        default=None,
+        metadata=declare(
+            "Height and width of labelled pictures, rounded up to a multiple of 16. Default: theirs, at most 64.",
+            least=1,
+        ),
+    )
+    length: int | None = field(
+        default=None,
+        metadata=declare(
+            "Tokens of a training sequence, and of what an agent looks back on. Default: that of the size, or two time "
+            "steps.",
+            least=1,
+            shell_range=(2, None),
+            is_saved=False,
+        ),
+    )
+    batch: int | None = field(
+        default=None, metadata=declare("Sequences per batch. Default: that of the size.", least=1, is_saved=False)
+    )
+    games: int = field(
+        default=2,
+        metadata=declare("Episodes to play in each environment at each validation.", least=0, is_saved=False),
+    )
 
     def __post_init__(self) -> None:
-        for name, kind in {"environments": str, **dict.fromkeys(_PATHS, Path)}.items():
-            check_kind(name, getattr(self, name), tuple, do=f"pass a tuple, for example {name}=()")
-            for one in getattr(self, name):
-                check_kind(name, one, kind, do=f"pass a tuple of {kind.__name__}")
-        for name in ("hyperparameters", "weights"):
-            check_kind(name, getattr(self, name), dict, do=f"for example {name}={{}}")
-        check_optional(self, texts=("size",), counts=("vocabulary", "length", "batch", "picture_size"))
-        check_flag("skip_bad", self.skip_bad)
-        check_count("experience", self.experience)
-        check_count("games", self.games, least=0)
-        check_number("noise", self.noise, least=0.0, most=1.0)
-        if self.size is not None:
-            check_choice("model size", self.size, tuple(SIZES))
-        for name, weight in self.weights.items():
-            check_number(f"weight of {name}", weight, above=0.0)
+        super().__post_init__()
         if not (self.environments or self.data or self.texts or self.pictures):
             raise OptionError(
                 "there is nothing to learn from",
@@ -100,6 +173,11 @@ class GatoRecipe:
                 do="use weights=... (--weight NAME=2) to draw it more often",
             )
 
+    @property
+    def start(self) -> None:
+        """A Gato is always a new one."""
+        return None
+
     def check_weights(self, names: Sequence[str]) -> None:
         """Raise OptionError for a weight of a source that is not among ``names``."""
         unknown = sorted(set(self.weights) - set(names))
@@ -110,8 +188,3 @@ class GatoRecipe:
                 got=", ".join(unknown),
                 do="correct the name: weights=... (--weight NAME=NUMBER)",
             )
-
-    def fields(self) -> dict[str, Any]:
-        """The fields as JSON values, except those that the data may decide and those that change no weights."""
-        left_out = (*_CHOSEN_LATER, *_WITHOUT_INFLUENCE)
-        return {name: to_json_value(value) for name, value in asdict(self).items() if name not in left_out}

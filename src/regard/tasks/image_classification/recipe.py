@@ -4,109 +4,126 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
-from regard.errors import OptionError, check_choice, check_count, check_flag, check_kind, check_number, short_repr
+from regard.arguments import explain_arguments
+from regard.columns import LabelFormat
+from regard.errors import OptionError, short_repr
+from regard.fields import declare
+from regard.tasks import classifier_fields as declared
 from regard.tasks.image_classification.presets import MODELS
-from regard.tasks.label_validation import METRICS
-from regard.tasks.recipe_fields import check_effect_on_trained_model, to_json_fields
-from regard.text.labelled import LabelFormat
-from regard.vision.augmentation import LEVELS, POLICIES, Augmentation, choose_augmentation
+from regard.tasks.recipe_fields import (
+    DEFAULT_MEMORY,
+    MEMORY,
+    SKIP_BAD,
+    SMOOTHING,
+    Recipe,
+)
 
-CLASS_WEIGHTS = ("none", "balanced")
-DISTILLATION = ("hard", "soft")
-DEFAULT_MEMORY = 2.0
-"""Gigabytes of decoded pictures that are kept."""
+if TYPE_CHECKING:
+    from regard.vision.augmentation import Augmentation
+
 _OVERRIDES = ("crop", "resized_crop", "flip", "jitter", "policy", "erase", "mixup", "cutmix")
-_PATHS_EXAMPLE = 'for example {}=(Path("flowers/"),)'
-_MOST_EDGE = 2**12
+
+
+def _declare(text: str, **facts: Any) -> dict[str, Any]:
+    """Declare what only pictures have."""
+    return declare(text, panel="Pictures", **facts)
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
-class ImageClassificationRecipe:
+class ImageClassificationRecipe(Recipe):
     """The data and the model of an image classifier.
 
-    Args:
-        data: folders with one folder of pictures per label, tables of paths and labels, IDX files, or "mnist5000".
-        validation: validation pictures; without any, some of ``data`` are held out.
-        where: the columns of path and label in tables; a picture has one label.
-        skip_bad: leave broken pictures out; otherwise they are an error.
-        model: a new model, one of ``presets.MODELS``; None chooses it by the number of pictures.
-        start: a trained model to start from: a folder, or a name on the Hub. Its head is kept if it has the same
-            labels. None trains a new model.
-        picture_size: height and width of a new model's pictures; None chooses them by the data.
-        hyperparameters: values that override those of a new model's config.
-        attention: the attention mechanism of a new model.
-        augment: "none", "light" or "strong", as ``vision.augmentation.choose_augmentation``.
-        crop, resized_crop, flip, jitter, policy, erase, mixup, cutmix: override a part of it; None leaves the part as
-            it is, but ``resized_crop`` replaces a crop that is not given.
-        batch: pictures of a batch.
-        class_weights: "balanced" weights the loss of each label by the inverse of its frequency; or "none".
-        smoothing: label smoothing factor, from 0 to 1.
-        metric: the validation metric that decides which weights are best, one of ``METRICS``; None is accuracy, or
-            macro F1 if one label has more than three quarters of the validation pictures.
-        teacher: the folder of an image classifier whose answers are learned too. distill: "hard" or "soft", as
-            ``loss``; None is hard.
-        memory: gigabytes of decoded pictures to keep; more pictures are decoded again in each epoch.
+    The data are folders with one folder of pictures per label, tables of paths and labels, IDX files, or "mnist5000". A
+    trained model to start from, a folder or a name on the Hub, keeps its head if it has the same labels. Labels are
+    imbalanced if one has more than three quarters of the validation pictures. ``crop`` to ``cutmix`` override a part of
+    ``augment`` (``vision.augmentation.choose_augmentation``); None leaves the part as it is, but ``resized_crop``
+    replaces a crop that is not given.
 
     Raises OptionError for values of the wrong type and numbers out of range.
     """
 
-    data: tuple[Path, ...]
-    validation: tuple[Path, ...] = ()
-    where: LabelFormat = field(default_factory=LabelFormat)
-    skip_bad: bool = False
-    model: str | None = None
-    start: str | None = None
-    picture_size: tuple[int, int] | None = None
-    hyperparameters: dict[str, Any] = field(default_factory=dict)
-    attention: str | None = None
-    augment: str = "light"
-    crop: int | None = None
-    resized_crop: float | None = None
-    flip: bool | None = None
-    jitter: float | None = None
-    policy: str | None = None
-    erase: float | None = None
-    mixup: float | None = None
-    cutmix: float | None = None
-    batch: int = 64
-    class_weights: str = "none"
-    smoothing: float = 0.0
-    metric: str | None = None
-    teacher: str | None = None
-    distill: str | None = None
-    memory: float = DEFAULT_MEMORY
+    data: tuple[Path, ...] = field(metadata=declared.declare_classifier_data("flowers/"))
+    validation: tuple[Path, ...] = field(default=(), metadata=declared.declare_classifier_validation("flowers/"))
+    where: LabelFormat = field(default_factory=LabelFormat, metadata=declared.WHERE)
+    start: str | None = field(default=None, metadata=declared.START)
+    model: str | None = field(default=None, metadata=declared.declare_model(MODELS))
+    attention: str | None = field(default=None, metadata=declared.ATTENTION)
+    hyperparameters: dict[str, Any] = field(default_factory=dict, metadata=declared.HYPERPARAMETERS)
+    batch: int = field(default=64, metadata=declared.BATCH)
+    class_weights: str = field(default="none", metadata=declared.CLASS_WEIGHTS)
+    metric: str | None = field(default=None, metadata=declared.METRIC)
+    smoothing: float = field(default=0.0, metadata=SMOOTHING)
+    augment: str = field(default="light", metadata=declared.AUGMENT)
+    memory: float = field(default=DEFAULT_MEMORY, metadata=MEMORY)
+    skip_bad: bool = field(default=False, metadata=SKIP_BAD)
+    picture_size: tuple[int, int] | None = field(
+        default=None,
+        metadata=_declare(
+            "Height and width of a new model's pictures. Default: chosen by the data, at most 128.",
+            least=1,
+            most=2**12,
+            example="for example picture_size=(64, 64)",
+            parse=lambda size: (size, size),
+            shell_kind=int,
+            shell_range=(1, None),
+            is_saved=False,
+            of_new_model=True,
+        ),
+    )
+    crop: int | None = field(
+        default=None,
+        metadata=_declare(
+            "Pixels of padding before a random crop; 0 disables it. Default: an eighth of the edge.", least=0
+        ),
+    )
+    resized_crop: float | None = field(
+        default=None,
+        metadata=_declare(
+            "Instead: cut out a part of at least this share of the area, and resize it. 0.08 is usual for photos.",
+            metavar="SHARE",
+        ),
+    )
+    flip: bool | None = field(
+        default=None, metadata=_declare("Mirror half of the pictures.", option="--flip/--no-flip")
+    )
+    jitter: float | None = field(
+        default=None,
+        metadata=_declare("Largest relative change of brightness, contrast and colour; 0.4 is usual for photos."),
+    )
+    policy: str | None = field(
+        default=None,
+        metadata=_declare(
+            "Policy of random operations: none, trivial (TrivialAugment) or rand (RandAugment).",
+            choices=("none", "trivial", "rand"),
+            noun="augmentation policy",
+        ),
+    )
+    erase: float | None = field(default=None, metadata=_declare("Probability of erasing a rectangle."))
+    mixup: float | None = field(default=None, metadata=_declare("Alpha of mixup; 0 disables it."))
+    cutmix: float | None = field(default=None, metadata=_declare("Alpha of cutmix; 0 disables it."))
+    teacher: str | None = field(
+        default=None,
+        metadata=_declare(
+            "Image classifier whose answers are learned too (distillation, DeiT).",
+            metavar="FOLDER",
+            completes="models",
+        ),
+    )
+    distill: str | None = field(
+        default=None,
+        metadata=_declare(
+            "How they are learned: hard (its labels) or soft (its probabilities). Default: hard.",
+            choices=("hard", "soft"),
+            noun="distillation",
+        ),
+    )
 
     def __post_init__(self) -> None:
-        for name in ("data", "validation"):
-            check_kind(name, getattr(self, name), tuple, do=_PATHS_EXAMPLE.format(name))
-            for path in getattr(self, name):
-                check_kind(name, path, Path, do=_PATHS_EXAMPLE.format(name))
-        check_kind("where", self.where, LabelFormat, do='for example LabelFormat(columns=("path", "label"))')
-        check_kind("hyperparameters", self.hyperparameters, dict, do='for example hyperparameters={"layers": 4}')
-        for name in ("model", "start", "attention", "policy", "metric", "teacher", "distill"):
-            if getattr(self, name) is not None:
-                check_kind(name, getattr(self, name), str, do=f"leave {name} out for the default")
-        for what, value, valid in (
-            ("model", self.model, MODELS),
-            ("metric", self.metric, METRICS),
-            ("distillation", self.distill, DISTILLATION),
-            ("augmentation policy", self.policy, POLICIES),
-        ):
-            if value is not None:
-                check_choice(what, value, valid)
-        check_choice("augmentation", self.augment, LEVELS)
-        check_choice("class weights", self.class_weights, CLASS_WEIGHTS)
-        check_flag("skip_bad", self.skip_bad)
-        check_count("batch", self.batch)
-        check_number("smoothing", self.smoothing, least=0.0, most=1.0)
-        check_number("memory", self.memory, least=0.0)
-        if self.picture_size is not None:
-            check_kind("picture_size", self.picture_size, tuple, do="for example picture_size=(64, 64)")
-            for edge in self.picture_size:
-                check_count("picture_size", edge, most=_MOST_EDGE)
+        super().__post_init__()
         self.augmentation(32)  # raises for parts that are out of range
         if self.distill is not None and self.teacher is None:
             raise OptionError(
@@ -118,28 +135,9 @@ class ImageClassificationRecipe:
 
     def augmentation(self, edge: int) -> Augmentation:
         """The augmentation for pictures whose shorter edge is ``edge``."""
+        from regard.vision.augmentation import choose_augmentation
+
         overrides = {name: getattr(self, name) for name in _OVERRIDES}
         if self.resized_crop and self.crop is None:
             overrides["crop"] = 0
         return choose_augmentation(self.augment, edge).override(**overrides)
-
-    def fields(self) -> dict[str, Any]:
-        """The fields as JSON values, except those of the model, which the data may decide, and ``memory``."""
-        fields = to_json_fields(self, left_out=("model", "hyperparameters", "attention", "picture_size", "memory"))
-        names = {name: None if getattr(self, name) is None else Path(getattr(self, name)).name for name in _FOLDERS}
-        return fields | names
-
-    def check_effect(self) -> None:
-        """Raise OptionError for fields that have no effect with a trained model."""
-        if self.start is None:
-            return
-        useless = {
-            "model (--model)": self.model is not None,
-            "picture_size (--picture-size)": self.picture_size is not None,
-            "hyperparameters (--set)": bool(self.hyperparameters),
-            "attention (--attention)": self.attention is not None,
-        }
-        check_effect_on_trained_model(self.start, useless, parts="the architecture")
-
-
-_FOLDERS = ("start", "teacher")

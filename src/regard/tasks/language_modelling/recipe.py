@@ -2,29 +2,68 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
-from regard.tasks.document_recipe import DocumentRecipe
-from regard.tasks.low_rank_adapters import check_keep_adapters
-from regard.text.language_tokenizer import LANGUAGE_TOKENIZERS
+from regard.arguments import explain_arguments
+from regard.errors import OptionError
+from regard.fields import declare
+from regard.tasks.document_recipe import DocumentRecipe, declare_block, declare_start, declare_tokenizer
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class LanguageModelRecipe(DocumentRecipe):
-    """The data and the model, a GPT-2 or a Llama: see ``DocumentRecipe``. A new tokenizer is a bpe by default.
+    """The data and the model, a GPT-2 or a Llama.
 
-    With ``keep_adapters`` the adapters are saved alone, in the layout of ``peft``, instead of the whole model.
+    Raises OptionError for values of the wrong type, numbers out of range, and kept adapters without a rank.
     """
 
-    keep_adapters: bool = False
+    start: str | None = field(
+        default=None,
+        metadata=declare_start(
+            "Trained language model to fine-tune: a folder, or a name on the Hub. Default: random weights."
+        ),
+    )
+    model: str | None = field(
+        default=None,
+        metadata=declare(
+            "Architecture of a new model: gpt2 (default) or llama.",
+            choices=("gpt2", "llama"),
+            noun="architecture of a language model",
+            is_saved=False,
+            of_new_model=True,
+        ),
+    )
+    tokenizer: str | None = field(
+        default=None,
+        metadata=declare_tokenizer(
+            "Tokenizer of a new model: bpe (subwords), bytes or characters. Default: bpe.",
+            ("bpe", "bytes", "characters"),
+        ),
+    )
+    block: int | None = field(
+        default=None,
+        metadata=declare_block(
+            "Tokens of a training example, and the context of a new model. Default: that of its size."
+        ),
+    )
+    keep_adapters: bool = field(
+        default=False,
+        metadata=declare(
+            "With lora (--lora): save the adapters alone, in the layout of peft, instead of the whole model."
+        ),
+    )
 
     kind = "a language model"
-    architectures = ("gpt2", "llama")
-    tokenizers = LANGUAGE_TOKENIZERS
 
     def __post_init__(self) -> None:
-        """Raise OptionError for values of the wrong type, numbers out of range, and kept adapters without a rank."""
         super().__post_init__()
-        check_keep_adapters(keep=self.keep_adapters, rank=self.lora)
+        if self.keep_adapters and self.lora is None:
+            raise OptionError(
+                "keep_adapters (--keep-adapters) has no effect without adapters",
+                expected="lora=... (--lora) as well",
+                got="keep_adapters=True",
+                do="leave it out, or give the rank: lora=8 (--lora 8)",
+            )

@@ -2,39 +2,68 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
-from regard.errors import check_flag
-from regard.tasks.document_recipe import DocumentRecipe
-from regard.text.encoder_tokenizer import ENCODER_TOKENIZERS
-from regard.text.token_masking import SHARE, check_share
+from regard.arguments import explain_arguments
+from regard.fields import declare
+from regard.tasks.document_recipe import DocumentRecipe, declare_block, declare_start, declare_tokenizer
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class MaskedLanguageModelRecipe(DocumentRecipe):
-    """The data, the model and its masks: see ``DocumentRecipe``. A new tokenizer is one of word pieces by default.
-
-    Args:
-        lowercase: whether a new tokenizer makes no difference between upper and lower case.
-        mask_share: the share of the tokens that are masked.
+    """The data, the model, a BERT, RoBERTa or ModernBERT, and its masks.
 
     Raises OptionError for values of the wrong type and numbers out of range.
     """
 
-    lowercase: bool = False
-    mask_share: float = SHARE
+    start: str | None = field(
+        default=None,
+        metadata=declare_start(
+            "Trained encoder to fine-tune: the folder of a BERT, RoBERTa or ModernBERT, or its name on the Hub. "
+            "Default: random weights."
+        ),
+    )
+    model: str | None = field(
+        default=None,
+        metadata=declare(
+            "Architecture of a new model: bert (default), roberta or modernbert.",
+            choices=("bert", "roberta", "modernbert"),
+            noun="architecture of a masked language model",
+            is_saved=False,
+            of_new_model=True,
+        ),
+    )
+    tokenizer: str | None = field(
+        default=None,
+        metadata=declare_tokenizer(
+            "Tokenizer of a new model: wordpiece, bpe (subwords), bytes or characters. Default: wordpiece.",
+            ("wordpiece", "bpe", "bytes", "characters"),
+        ),
+    )
+    block: int | None = field(
+        default=None,
+        metadata=declare_block(
+            "Tokens of a training example, and the longest text of a new model. Default: that of its size."
+        ),
+    )
+    lowercase: bool = field(
+        default=False,
+        metadata=declare(
+            "A new tokenizer makes no difference between upper and lower case.", before=("block",), of_new_model=True
+        ),
+    )
+    mask_share: float = field(
+        default=0.15,
+        metadata=declare(
+            "Share of the tokens that are masked, above 0 and at most 1.",
+            above=0.0,
+            most=1.0,
+            noun="mask_share (--mask-share)",
+            before=("block",),
+        ),
+    )
 
     kind = "a masked language model"
-    architectures = ("bert", "roberta", "modernbert")
-    tokenizers = ENCODER_TOKENIZERS
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_flag("lowercase", self.lowercase)
-        check_share(self.mask_share)
-
-    def fields_of_new_model(self) -> dict[str, bool]:
-        """The fields that only a new model has, as messages name them, and whether they are set."""
-        return super().fields_of_new_model() | {"lowercase (--lowercase)": self.lowercase}

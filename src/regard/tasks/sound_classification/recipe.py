@@ -3,44 +3,42 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import final
+from pathlib import Path
+from typing import Any, final
 
-from regard.errors import check_choice, check_kind, check_number
-from regard.tasks.label_validation import METRICS
+from regard.arguments import explain_arguments
+from regard.columns import LabelFormat
+from regard.tasks import classifier_fields as declared
+from regard.tasks.recipe_fields import SIZES, SMOOTHING
 from regard.tasks.sound_recipe import SoundRecipe
-from regard.text.labelled import LabelFormat
-
-CLASS_WEIGHTS = ("none", "balanced")
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class SoundClassificationRecipe(SoundRecipe):
-    """The data and the model of a sound classifier: see ``SoundRecipe``.
+    """The data and the model of a sound classifier.
 
     The data are folders with one folder of sounds per label, or tables of paths and labels. A trained model to start
-    from keeps its head if it has the same labels. ``metric`` is one of ``METRICS``; None is accuracy, or macro F1 if
-    one label has more than three quarters of the validation sounds.
-
-    Args:
-        where: the columns of path and label in tables; a sound has one label.
-        class_weights: "balanced" weights the loss of each label by the inverse of its frequency; or "none".
-        smoothing: label smoothing factor, from 0 to 1.
+    from keeps its head if it has the same labels. Labels are imbalanced if one has more than three quarters of the
+    validation sounds.
 
     Raises OptionError for values of the wrong type and numbers out of range.
     """
 
-    where: LabelFormat = field(default_factory=LabelFormat)
-    class_weights: str = "none"
-    smoothing: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_kind("where", self.where, LabelFormat, do='for example LabelFormat(columns=("path", "label"))')
-        if self.metric is not None:
-            check_choice("metric", self.metric, METRICS)
-        check_choice("class weights", self.class_weights, CLASS_WEIGHTS)
-        check_number("smoothing", self.smoothing, least=0.0, most=1.0)
+    data: tuple[Path, ...] = field(metadata=declared.declare_classifier_data("birds/"))
+    validation: tuple[Path, ...] = field(default=(), metadata=declared.declare_classifier_validation("birds/"))
+    start: str | None = field(default=None, metadata=declared.START)
+    model: str | None = field(default=None, metadata=declared.declare_model(SIZES))
+    attention: str | None = field(default=None, metadata=declared.ATTENTION)
+    position: str | None = field(default=None, metadata=declared.POSITION)
+    hyperparameters: dict[str, Any] = field(default_factory=dict, metadata=declared.HYPERPARAMETERS)
+    batch: int = field(default=64, metadata=declared.BATCH)
+    metric: str | None = field(default=None, metadata=declared.METRIC)
+    augment: str = field(default="light", metadata=declared.AUGMENT)
+    where: LabelFormat = field(default_factory=LabelFormat, metadata=declared.WHERE)
+    class_weights: str = field(default="none", metadata=declared.CLASS_WEIGHTS)
+    smoothing: float = field(default=0.0, metadata=SMOOTHING)
 
     @property
     def head(self) -> str:

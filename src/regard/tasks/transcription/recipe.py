@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import final
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
 
-from regard.audio.sound_augmentation import SoundAugmentation
-from regard.errors import check_choice
-from regard.tasks.recipe_fields import check_optional
+from regard.arguments import explain_arguments
+from regard.columns import Columns, text_columns_option
+from regard.fields import declare
+from regard.tasks.recipe_fields import (
+    SIZES,
+    declare_attention,
+    declare_augmentation,
+    declare_data,
+    declare_hyperparameters,
+    declare_validation,
+)
 from regard.tasks.sound_recipe import SoundRecipe
-from regard.text.labelled.columns import Columns, check_columns
-from regard.transcription.text_labels import TOKENIZERS
+
+if TYPE_CHECKING:
+    from regard.audio.sound_augmentation import SoundAugmentation
 
 METRICS = {"cer": "character error rate", "wer": "word error rate", "loss": "loss"}
 """Metrics that may decide which weights are the best, and their names."""
@@ -18,34 +28,91 @@ _MASK_FRAMES = 0.05
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class TranscriptionRecipe(SoundRecipe):
-    """The data and the model of a transcriber: see ``SoundRecipe``.
+    """The data and the model of a transcriber.
 
-    The data are folders with a text beside each sound, or tables of paths and texts. A trained model to start from
-    keeps its ctc head, and new labels get random weights. Stripes of frames cover at most a twentieth of a sound unless
-    ``mask_frames`` says otherwise (Gulati et al. 2020, section 3.2): a longer one may hide a whole word. ``metric`` is
-    one of ``METRICS``; None is the character error rate, or the word error rate if labels are words.
-
-    Args:
-        columns: the columns of path and text in tables, by name or by number from 1; None finds them.
-        tokenizer: what a label of a new model is: "characters" or "words"; None is characters.
+    A trained model to start from keeps its ctc head, and new labels get random weights. Stripes of frames cover at most
+    a twentieth of a sound unless ``mask_frames`` says otherwise (Gulati et al. 2020, section 3.2): a longer one may
+    hide a whole word.
 
     Raises OptionError for values of the wrong type and numbers out of range.
     """
 
-    batch: int = 32
-    columns: Columns | None = None
-    tokenizer: str | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_optional(self, texts=("tokenizer",), counts=())
-        check_columns(self.columns, ("path", "text"))
-        if self.tokenizer is not None:
-            check_choice("tokenizer of texts", self.tokenizer, TOKENIZERS)
-        if self.metric is not None:
-            check_choice("metric", self.metric, METRICS)
+    data: tuple[Path, ...] = field(
+        metadata=declare_data("Sounds with their texts: a folder, a table or JSON lines; repeat for more.", "birds/")
+    )
+    validation: tuple[Path, ...] = field(
+        default=(),
+        metadata=declare_validation("Validation data. Default: 10 % of the sounds are held out.", "birds/"),
+    )
+    start: str | None = field(
+        default=None,
+        metadata=declare(
+            "Trained model to start from: the folder of a Conformer, such as `regard train transcribe` or "
+            "`regard train classify` writes. Default: random weights.",
+            option="--from",
+            metavar="MODEL",
+            completes="models",
+        ),
+    )
+    model: str | None = field(
+        default=None,
+        metadata=declare(
+            "Size of a new Conformer: tiny, small or base. Default: chosen by the number of sounds.",
+            choices=SIZES,
+            metavar="SIZE",
+            is_saved=False,
+            of_new_model=True,
+        ),
+    )
+    attention: str | None = field(
+        default=None,
+        metadata=declare_attention(
+            "Attention mechanism of a new Conformer: a name from `regard list`. Default: dot_product."
+        ),
+    )
+    position: str | None = field(
+        default=None,
+        metadata=declare(
+            "Position of a new Conformer: relative, rotary or none. Default: relative.",
+            completions=("relative", "rotary", "none"),
+            is_saved=False,
+            of_new_model=True,
+        ),
+    )
+    hyperparameters: dict[str, Any] = field(
+        default_factory=dict, metadata=declare_hyperparameters("layers=4 or kernel=15")
+    )
+    batch: int = field(default=32, metadata=declare("Sounds per batch.", least=1))
+    metric: str | None = field(
+        default=None,
+        metadata=declare(
+            "Validation metric that decides which weights are best: cer (character error rate), wer (word error rate) "
+            "or loss. Default: cer, or wer with tokenizer=words (--tokenizer words).",
+            choices=METRICS,
+        ),
+    )
+    augment: str = field(
+        default="light",
+        metadata=declare_augmentation(
+            "Random changes of training data: none; light (stripes of bands and frames are hidden); or strong (also "
+            "tempo, warp). Default: light.",
+            "Sounds",
+        ),
+    )
+    columns: Columns | None = field(default=None, metadata={**text_columns_option(), "before": ("start",)})
+    tokenizer: str | None = field(
+        default=None,
+        metadata=declare(
+            "What the model writes a text in: characters, or words (by white space; it can write no others). "
+            "Default: characters.",
+            choices=("characters", "words"),
+            noun="tokenizer of texts",
+            before=("batch",),
+        ),
+    )
 
     @property
     def head(self) -> str:

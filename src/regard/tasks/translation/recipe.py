@@ -6,10 +6,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
-from regard.errors import OptionError, check_count, check_kind, check_number, short_repr
-from regard.tasks.recipe_fields import check_effect_on_trained_model, check_optional, check_paths, to_json_fields
+from regard.arguments import explain_arguments
+from regard.columns import PairFormat
+from regard.errors import OptionError, short_repr
+from regard.fields import declare
+from regard.tasks.recipe_fields import (
+    SMOOTHING,
+    Recipe,
+    declare_attention,
+    declare_data,
+    declare_hyperparameters,
+    declare_validation,
+)
 from regard.tasks.translation.presets import SIZES
-from regard.text.pairs import PairFormat
 
 CELLS = ("gru", "lstm")
 """The cells of new recurrent models."""
@@ -20,54 +29,96 @@ KINDS = (*SIZES, *CELLS, T5_MODEL)
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
-class TranslationRecipe:
+class TranslationRecipe(Recipe):
     """The data and the model of a translator.
 
-    Args:
-        data: files of pairs, or folders of gettext catalogues (.po, .mo).
-        where: columns or fields of the files, and the languages; languages that it does not name are those of the model
-            to fine-tune.
-        validation: files of validation pairs; without any, some of ``data`` are held out.
-        model: a size of ``SIZES``, a cell of ``CELLS`` for a recurrent model, "t5" for a T5 of the size that suits the
-            data, the folder of a model to fine-tune or its name on the Hub, or None for the size that suits the data.
-        hyperparameters: values that override those of the model's config.
-        attention: the attention mechanism: of a Transformer's self-attention, by default dot_product; of a recurrent
-            model, by default additive.
-        vocabulary: number of subwords; None chooses it by the data. algorithm: bpe or unigram; None is bpe. sharing:
-            joint, separate or auto vocabularies; None is auto, which compares the letters of the languages.
-        most_tokens: maximum tokens of a side; pairs with a longer side are skipped.
-        batch_tokens: maximum tokens of a batch on its longer side, padding included; None is the size's.
-        smoothing: label smoothing factor, from 0 to 1.
-        prefix: text before each source that names the task, if a pretrained model of several tasks is fine-tuned, such
-            as a T5; None is the one that it was fine-tuned with before.
+    Languages that ``where`` does not name are those of the model to fine-tune. The folder of a model in ``model``, or
+    its name on the Hub, is fine-tuned, and ``check_effect`` then refuses hyperparameters, attention and subwords. The
+    length of a batch is that of its longer side, padding included.
 
-    Raises OptionError for values of the wrong type and numbers out of range. Fine-tuning cannot change the model:
-    ``check_effect`` refuses hyperparameters, attention and subwords together with a folder in ``model``.
+    Raises OptionError for values of the wrong type and numbers out of range.
     """
 
-    data: tuple[Path, ...]
-    where: PairFormat = field(default_factory=PairFormat)
-    validation: tuple[Path, ...] = ()
-    model: str | None = None
-    hyperparameters: dict[str, Any] = field(default_factory=dict)
-    attention: str | None = None
-    vocabulary: int | None = None
-    algorithm: str | None = None
-    sharing: str | None = None
-    most_tokens: int = 250
-    batch_tokens: int | None = None
-    smoothing: float = 0.1
-    prefix: str | None = None
+    data: tuple[Path, ...] = field(
+        metadata=declare_data(
+            "Training pairs: a file or folder; repeat for more. Two text files: the source first.", "pairs.tsv"
+        )
+    )
+    validation: tuple[Path, ...] = field(
+        default=(),
+        metadata=declare_validation("Validation pairs. Default: 5 % of the data are held out.", "pairs.tsv"),
+    )
+    where: PairFormat = field(
+        default_factory=PairFormat,
+        metadata=declare(
+            "Columns or fields of the files, and the languages.",
+            example='for example PairFormat(source="de", target="en")',
+        ),
+    )
+    model: str | None = field(
+        default=None,
+        metadata=declare(
+            "tiny, small, base or big (Transformers), gru or lstm, or t5; the folder of a model means --from. "
+            "Default: chosen by the size of the data.",
+            completions=KINDS,
+            completes="models",
+            metavar="MODEL",
+            is_saved=False,
+        ),
+    )
+    prefix: str | None = field(
+        default=None,
+        metadata=declare(
+            "Text before each source that names the task of a T5, such as 'translate English to German: '. Default: "
+            "the one that the model was fine-tuned with, if any.",
+            metavar="TEXT",
+            is_saved=False,
+        ),
+    )
+    attention: str | None = field(
+        default=None,
+        metadata=declare_attention(
+            "Attention mechanism. Transformers: a name from `regard list`, default dot_product. gru and lstm: "
+            "additive (default), luong_dot, luong_general, luong_concat, local_p or none."
+        ),
+    )
+    hyperparameters: dict[str, Any] = field(
+        default_factory=dict,
+        metadata=declare_hyperparameters("layers=4, norm=pre or mechanism_options.projected=64 (of linformer)"),
+    )
+    vocabulary: int | None = field(
+        default=None,
+        metadata=declare("Number of subwords. Default: chosen by the size of the data.", least=1, of_new_model=True),
+    )
+    algorithm: str | None = field(
+        default=None,
+        metadata=declare(
+            "Subword algorithm: bpe or unigram. Default: bpe.",
+            completions=("bpe", "unigram"),
+            option="--subwords",
+            of_new_model=True,
+        ),
+    )
+    sharing: str | None = field(
+        default=None,
+        metadata=declare(
+            "Vocabulary of both languages: joint, separate, or auto (by their letters). Default: auto.",
+            completions=("joint", "separate", "auto"),
+            of_new_model=True,
+        ),
+    )
+    most_tokens: int = field(
+        default=250, metadata=declare("Maximum tokens per side; longer pairs are skipped.", least=1)
+    )
+    batch_tokens: int | None = field(
+        default=None,
+        metadata=declare("Tokens per batch. Default: chosen by the model size.", least=1, is_saved=False),
+    )
+    smoothing: float = field(default=0.1, metadata=SMOOTHING)
 
-    def __post_init__(self) -> None:
-        check_paths(self, example="pairs.tsv")
-        check_kind("where", self.where, PairFormat, do='for example PairFormat(source="de", target="en")')
-        check_kind("hyperparameters", self.hyperparameters, dict, do='for example hyperparameters={"layers": 4}')
-        texts = ("model", "attention", "algorithm", "sharing", "prefix")
-        check_optional(self, texts=texts, counts=("vocabulary", "batch_tokens"))
-        check_count("most_tokens", self.most_tokens)
-        check_number("smoothing", self.smoothing, least=0.0, most=1.0)
+    fixed = "the architecture or the subwords"
 
     @property
     def start(self) -> str | None:
@@ -75,24 +126,14 @@ class TranslationRecipe:
         return None if self.model in KINDS else self.model
 
     def fields(self) -> dict[str, Any]:
-        """The fields as JSON values, except those of the model, which the data may decide."""
-        return to_json_fields(self, left_out=("model", "hyperparameters", "attention", "batch_tokens", "prefix"))
+        """The fields as JSON values, as ``Recipe``, and the model to fine-tune."""
+        return super().fields() | {"start": None if self.start is None else Path(self.start).name}
 
     def check_effect(self) -> None:
         """Raise OptionError for fields that have no effect: on a model that is fine-tuned, or on a new one."""
-        if self.start is None:
-            self._check_effect_on_new_model()
+        super().check_effect()
+        if self.start is not None:
             return
-        useless = {
-            "hyperparameters (--set)": bool(self.hyperparameters),
-            "attention (--attention)": self.attention is not None,
-            "vocabulary (--vocabulary)": self.vocabulary is not None,
-            "algorithm=... (--subwords)": self.algorithm is not None,
-            "sharing (--sharing)": self.sharing is not None,
-        }
-        check_effect_on_trained_model(self.start, useless, parts="the architecture or the subwords")
-
-    def _check_effect_on_new_model(self) -> None:
         if self.prefix:
             raise OptionError(
                 "a new model has a single task, so a prefix would tell it nothing",

@@ -1,8 +1,9 @@
 """Texts with labels: read from tables, JSON lines and folders."""
 
+from regard.columns import LabelFormat
 from regard.text.labelled.label_matrix import check_labels, label_matrix
 from regard.text.labelled.labelled_text import LabelledText, SkippedText
-from regard.text.labelled.read import FORMATS, LabelFormat, read_and_report_labelled, read_labelled
+from regard.text.labelled.read import FORMATS, read_and_report_labelled, read_labelled
 
 __all__ = [
     "FORMATS",

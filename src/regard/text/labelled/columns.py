@@ -3,36 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias, final
+from typing import NamedTuple, final
 
-from regard.errors import DataError, OptionError, short_repr
+from regard.columns import Columns
+from regard.errors import DataError
 from regard.text.column_kinds import Column, ColumnKind, describe_columns, judge_columns
 from regard.text.lookahead import Lookahead
-from regard.text.table_column import TEXT_NAMES, are_two_columns, describe_sides, find_column, find_name, find_text_name
+from regard.text.table_column import TEXT_NAMES, describe_sides, find_column, find_name, find_text_name
 from regard.text.table_heading import has_heading
 from regard.text.table_rows import Row, read_ahead
-
-Columns: TypeAlias = tuple[str | int, str | int]
-"""Columns of text and label: names, or numbers from 1."""
 
 LABEL_NAMES = (
     "label", "labels", "class", "category", "categories", "target", "sentiment", "topic", "intent", "tags", "stars",
 )  # fmt: skip
 """Names by which the column of the label is found, the usual one first."""
 _LABEL_KINDS = (ColumnKind.LABELS, ColumnKind.NUMBERS, ColumnKind.IDENTIFIERS)
-
-
-def check_columns(columns: object, names: tuple[str, str]) -> None:
-    """Raise OptionError unless ``columns`` are None, or two different ones; ``names`` are their usual names."""
-    if columns is not None and not are_two_columns(columns):
-        first, second = names
-        raise OptionError(
-            f"wrong columns of {first} and {second}",
-            expected="two different columns, by name or by number from 1",
-            got=short_repr(columns),
-            do=f'for example columns=("{first}", "{second}") (--columns {first},{second}) or columns=(2, 1) '
-            "(--columns 2,1)",
-        )
 
 
 @final

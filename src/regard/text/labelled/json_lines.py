@@ -8,8 +8,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from regard.columns import Columns
 from regard.errors import DataError
-from regard.text.labelled.columns import LABEL_NAMES, Columns
+from regard.text.labelled.columns import LABEL_NAMES
 from regard.text.labelled.labelled_text import LabelledOrSkipped, SkippedText, labels_of_value, make_labelled
 from regard.text.line import skip_reason
 from regard.text.line_reader import LineReader

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import final
 
-from regard.errors import DataError, OptionError, check_choice
+from regard.columns import LabelFormat
+from regard.errors import DataError, OptionError
 from regard.text.gzip_io import inner_suffix
-from regard.text.labelled.columns import Columns, check_columns
 from regard.text.labelled.folders import read_folder
 from regard.text.labelled.json_lines import read_json_lines
 from regard.text.labelled.labelled_text import LabelledOrSkipped, LabelledText
@@ -26,26 +24,6 @@ _UNSUPPORTED_FORMATS = {
     (".zip", ".tar", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"): "unpack it, or compress a table with gzip instead",
 }
 """Unsupported formats, and what to do with each."""
-LABELS = ("auto", "one", "several")
-"""How many labels a text has: "auto" is several if any text has not exactly one."""
-
-
-@final
-@dataclass(frozen=True)
-class LabelFormat:
-    """Location of text and label in a file, and how many labels a text has.
-
-    ``columns`` are the columns or JSON fields of text and label, by name or by number from 1; None finds them by usual
-    names such as "text" and "label". ``labels`` is one of ``LABELS``: with "one", "a|b" is the name of one label.
-    Raises OptionError for other values.
-    """
-
-    columns: Columns | None = None
-    labels: str = "auto"
-
-    def __post_init__(self) -> None:
-        check_choice("number of labels", self.labels, LABELS)
-        check_columns(self.columns, ("text", "label"))
 
 
 def read_labelled(

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
-from regard.text.labelled.columns import Columns, LabelColumns, describe_label_columns, find_columns
+from regard.columns import Columns
+from regard.text.labelled.columns import LabelColumns, describe_label_columns, find_columns
 from regard.text.labelled.labelled_text import LabelledOrSkipped, SkippedText, labels_of_cell, make_labelled
 from regard.text.line_reader import LineReader
 from regard.text.lookahead import Lookahead

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias, final
+from typing import NamedTuple, final
 
+from regard.columns import Columns
 from regard.errors import DataError
 from regard.text.column_kinds import Column, ColumnKind, describe_columns, judge_columns
 from regard.text.pairs.languages import (
@@ -18,9 +19,6 @@ from regard.text.pairs.languages import (
 )
 from regard.text.table_column import describe_sides, find_column
 from regard.text.table_heading import has_heading
-
-PairColumns: TypeAlias = tuple[str | int, str | int]
-"""Columns of source and target: names, or numbers from 1."""
 
 _USUAL_NAMES = {word for pair in USUAL_SIDE_NAMES for word in pair}
 _LANGUAGE_CODE = re.compile(r"[a-z]{2,3}([-_]\w+)?", re.IGNORECASE)
@@ -67,7 +65,7 @@ class _Table:
 def read_heading(
     rows: Sequence[Sequence[str]],
     place: str,
-    columns: PairColumns | None,
+    columns: Columns | None,
     source: str | None,
     target: str | None,
 ) -> Heading:
@@ -92,7 +90,7 @@ def read_heading(
     return Heading(_count_from_1(_find_text_columns(table)), is_heading=table.has_heading, is_guess=table.has_heading)
 
 
-def _use_columns(table: _Table, columns: PairColumns) -> Heading:
+def _use_columns(table: _Table, columns: Columns) -> Heading:
     """Take the columns that the user gave; with a name the first row is a heading, else that may be a guess."""
     chosen = [find_column(table.cells, column, f"the table ({table.place})") for column in columns]
     numbers = (chosen[0] + 1, chosen[1] + 1)

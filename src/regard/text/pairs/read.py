@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import final
 
+from regard.columns import Columns, PairFormat
 from regard.errors import DataError, OptionError
 from regard.text.gzip_io import inner_suffix
 from regard.text.pairs.gettext_file import CATALOGUE_SUFFIXES
 from regard.text.pairs.gettext_pairs import read_catalogues, select_catalogues
-from regard.text.pairs.heading import PairColumns
 from regard.text.pairs.json_lines import read_json_lines
 from regard.text.pairs.pair import PairOrSkipped
 from regard.text.pairs.parallel_text import read_parallel_text
 from regard.text.pairs.subtitles import SUBTITLE_SUFFIXES, read_subtitles
-from regard.text.pairs.table import check_pair_columns, read_table
+from regard.text.pairs.table import read_table
 from regard.text.pairs.tmx import read_tmx
 from regard.text.path_arguments import PathLike, to_paths
 from regard.text.table_column import TABLE_SUFFIXES
@@ -44,25 +42,6 @@ _PAIR_FORMAT_ADVICE: dict[tuple[str, ...], str] = {
     ): "extract its texts with a program for the format, such as babel for gettext catalogues",
 }
 """Formats of pairs, and what to do with each where one sentence per line is expected."""
-
-
-@final
-@dataclass(frozen=True)
-class PairFormat:
-    """Location of source and target in a file, for the formats that do not define it.
-
-    ``source`` and ``target`` are languages, such as "en"; ``columns`` are the columns of a table, by name or by number
-    from 1 (None: by its header, else the only two that hold texts); ``fields`` are the fields of JSON lines (None:
-    detected). Raises OptionError for other columns.
-    """
-
-    source: str | None = None
-    target: str | None = None
-    columns: PairColumns | None = None
-    fields: tuple[str, str] | None = None
-
-    def __post_init__(self) -> None:
-        check_pair_columns(self.columns)
 
 
 def read_pairs(
@@ -165,7 +144,7 @@ def _read_file(path: Path, where: PairFormat, say: Callable[[str], None] | None)
     return read_tmx(path, **languages)
 
 
-def _field_names(columns: PairColumns | None) -> tuple[str, str] | None:
+def _field_names(columns: Columns | None) -> tuple[str, str] | None:
     """Columns that are given by name, which are those of fields, too."""
     first, second = columns or (1, 2)
     return (first, second) if isinstance(first, str) and isinstance(second, str) else None

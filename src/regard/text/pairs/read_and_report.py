@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from regard.columns import PairFormat
 from regard.errors import DataError
 from regard.text.pairs.pair import Pair, PairCounts, PairOrSkipped
-from regard.text.pairs.read import PairFormat, read_pairs
+from regard.text.pairs.read import read_pairs
 
 
 def read_and_report(paths: Sequence[Path], where: PairFormat, say: Callable[[str], None]) -> list[PairOrSkipped]:

@@ -6,19 +6,18 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
-from regard.errors import OptionError, short_repr
+from regard.columns import Columns
 from regard.text.line_reader import LineReader
 from regard.text.lookahead import Lookahead
-from regard.text.pairs.heading import Heading, PairColumns, describe_heading, read_heading
+from regard.text.pairs.heading import Heading, describe_heading, read_heading
 from regard.text.pairs.pair import PairOrSkipped, SkippedPair, make_pair
-from regard.text.table_column import are_two_columns
 from regard.text.table_rows import Row, read_ahead
 
 
 def read_table(
     path: Path,
     *,
-    columns: PairColumns | None = None,
+    columns: Columns | None = None,
     source: str | None = None,
     target: str | None = None,
     say: Callable[[str], None] | None = None,
@@ -50,14 +49,3 @@ def read_table(
                 yield SkippedPair(row.place, f"there are fewer than {max(first, second)} columns")
                 continue
             yield make_pair(cells[first - 1], cells[second - 1], row.place)
-
-
-def check_pair_columns(columns: object) -> None:
-    """Raise OptionError unless ``columns`` are None, or two different names or numbers from 1."""
-    if columns is not None and not are_two_columns(columns):
-        raise OptionError(
-            "columns must be two different names, or two different numbers, counted from 1",
-            expected="for example 1,2, or 2,1 for the other direction",
-            got=short_repr(columns),
-            do="look at the first line of the file",
-        )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from regard.columns import Columns
 from regard.media import LabelledFile, LabelledOrSkipped, check_source, describe_source, read_and_report, read_source
-from regard.text.labelled.columns import Columns
 from regard.vision.labelled.idx_files import find_images, read_idx
 from regard.vision.labelled.packaged_sets import PACKAGED, read_packaged
 from regard.vision.picture_file import PICTURES
