@@ -12,7 +12,8 @@ before each convolution, so padding has no influence. features (batch, frames, b
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import torch
@@ -24,9 +25,9 @@ from regard.layers.convolution_subsampling import STRIDE
 from regard.layers.masked_batch_norm import MaskedBatchNorm
 from regard.masks import Mask
 from regard.models.audio_encoder import AudioEncoder, AudioEncoderOutput, check_features, find_visible_frames
-from regard.models.config_file import ConfigFile
-from regard.models.label_names import label_fields, read_labels
-from regard.models.weight_names import WeightNames, same_names
+from regard.models.label_names import read_labels
+from regard.models.model_folder import ModelFolder
+from regard.models.weight_names import Origin, WeightNames, same_names
 
 
 @final
@@ -92,20 +93,17 @@ class SoundConvolution(AudioEncoder):
         return -(-frames // STRIDE)
 
     @classmethod
-    def read_config(cls, config: ConfigFile, *, head_rows: int | None) -> SoundConvolutionConfig:
-        """Read the hyperparameters from config.json."""
-        return replace(config.parse_dataclass(SoundConvolutionConfig), labels=read_labels(config, head_rows or 0))
+    def complete_config(
+        cls, folder: ModelFolder, config: SoundConvolutionConfig, origins: Mapping[str, Origin]
+    ) -> SoundConvolutionConfig:
+        """Complete the hyperparameters by the labels, of which the head has a row each."""
+        shape = origins["head.weight"].stored_shape() if "head.weight" in origins else None
+        return replace(config, labels=read_labels(folder.config, shape[0] if shape else 0))
 
     @classmethod
     def make_weight_names(cls, config: SoundConvolutionConfig) -> WeightNames:
         """Make the table of the names of weights, the same in a file and in the model."""
         return WeightNames(same_names("subsampling.{path}", "layers.{n}.{path}", "head"))
-
-    def config_fields(self) -> dict[str, Any]:
-        """The fields of config.json."""
-        fields = {"model_type": self.model_type, **asdict(self.config), **label_fields(self.labels)}
-        del fields["labels"]
-        return fields
 
 
 @final

@@ -23,7 +23,7 @@ from benchmarks.learning.train import measure_training
 from regard.audio.labelled_sounds import read_and_report_labelled_sounds
 from regard.classification import SoundClassifier, score_probabilities
 from regard.models import AudioEncoder, Conformer
-from regard.models.config_file import ConfigFile
+from regard.models.model_folder import ModelFolder
 from regard.tasks.labelled_media import make_truth
 from regard.tasks.new_conformer import build_conformer
 from regard.tasks.sound_classification import SoundClassificationRecipe, SoundClassificationTask
@@ -87,7 +87,7 @@ def train_and_evaluate(asked: argparse.Namespace, name: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "benchmarks.learning.train_keywords", *options, _TRAIN, str(folder)]
     measured = measure_training(folder, command)
     kind: type[AudioEncoder] = SoundConvolution if name == "convolution" else Conformer
-    model = kind.from_folder(folder, ConfigFile.read(folder), dtype=torch.float32)
+    model = kind.from_folder(ModelFolder.open(folder), dtype=torch.float32)
     classifier = SoundClassifier(model)
     sounds = read_and_report_labelled_sounds([asked.data / "test"], None, print)
     probabilities = classifier.probabilities([one.content for one in sounds]).numpy()

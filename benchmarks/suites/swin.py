@@ -26,7 +26,7 @@ from benchmarks.image_baselines import build_swin, compute_hidden
 from benchmarks.optional_imports import import_transformers
 from benchmarks.problem import DTYPE_NAMES
 from benchmarks.targets import Faster
-from regard.models.load_kind import load_image_encoder
+from regard.models import ImageEncoder
 
 _TOLERANCES = {torch.float32: (1e-4, 1e-3), torch.bfloat16: (5e-2, 1e-1)}
 """Of hidden states after all layers, and of the gradient of the pixels."""
@@ -112,7 +112,7 @@ def _build_peer(dtype: torch.dtype, implementation: str) -> Any:
 def _load_ours(dtype: torch.dtype) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         _build_peer(torch.float32, "eager").save_pretrained(Path(folder))
-        return load_image_encoder(folder, dtype=dtype)
+        return ImageEncoder.load(folder, dtype=dtype)
 
 
 SUITE = Suite(

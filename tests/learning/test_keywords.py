@@ -9,7 +9,7 @@ from benchmarks.learning.keywords import RATE, draw_utterance, record, split_var
 from benchmarks.learning.sound_convolution import SoundConvolution, SoundConvolutionConfig, build_of_size
 from benchmarks.learning.train_keywords import build_convolution
 from regard import masks
-from regard.models.config_file import ConfigFile
+from regard.models.model_folder import ModelFolder
 from regard.tasks.new_conformer import build_conformer
 from regard.tasks.sound_classification import SoundClassificationRecipe
 from regard.tasks.sound_presets import SIZES
@@ -55,7 +55,7 @@ def test_padding_has_no_influence_on_the_convolution(tmp_path):
     expected = model(features[1:, :11]).logits
     torch.testing.assert_close(model(poisoned, mask=masks.padding([19, 11])).logits[1:], expected)
     model.save(tmp_path / "m")
-    loaded = SoundConvolution.from_folder(tmp_path / "m", ConfigFile.read(tmp_path / "m"), dtype=torch.float32)
+    loaded = SoundConvolution.from_folder(ModelFolder.open(tmp_path / "m"), dtype=torch.float32)
     assert loaded.config == model.config
     assert torch.equal(loaded(features).logits, model(features).logits)
     assert len(build_of_size(1, bands=7, labels=("a",), width=6).layers) == 1

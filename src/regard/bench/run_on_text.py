@@ -19,7 +19,6 @@ from regard.errors import OptionError, check_kind, check_size
 from regard.layers import MultiHeadAttention
 from regard.mechanisms import Mechanism
 from regard.models.base import Encoder
-from regard.models.load_kind import load_encoder
 
 _LONGEST_DEFAULT = 512
 """Longest window by default, for a model without a maximum length."""
@@ -137,7 +136,7 @@ def _load(model: str | Path | Encoder, dtype: Any) -> Encoder:
     if isinstance(model, Encoder):
         return model.eval()
     checked = BenchSettings(dtype=dtype)
-    loaded = load_encoder(model, dtype=checked.torch_dtype)
+    loaded = Encoder.load(model, dtype=checked.torch_dtype)
     for one in loaded.modules():
         if isinstance(one, Mechanism):
             one.dropout = 0.0  # it has no effect here, so that its absence in another mechanism is no news

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import final
 
 import torch
@@ -20,7 +19,7 @@ from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, check_count, check_flag, check_kind, check_number
 from regard.layers.eval_mode import eval_mode
 from regard.models import TextClassifier
-from regard.models.load_kind import load_classifier
+from regard.models.model_folder import FolderOrName
 from regard.text.embedding import batches_by_length
 from regard.text.tokenizer import TokenizedText, check_text, check_texts
 
@@ -79,14 +78,14 @@ class Classifier:
     @classmethod
     def load(
         cls,
-        folder: str | Path,
+        folder: FolderOrName,
         *,
         device: str | None = None,
         tokens: int = BATCH_TOKENS,
         threshold: float = THRESHOLD,
     ) -> Classifier:
         """Load a classifier from a model folder. Raises CheckpointError if the folder holds no classifier."""
-        return cls(load_classifier(folder, device=device), tokens=tokens, threshold=threshold)
+        return cls(TextClassifier.load(folder, device=device), tokens=tokens, threshold=threshold)
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -16,7 +16,8 @@ from regard.audio.sound_file import SOUNDS
 from regard.classification.picture_classifier import embed_pixels, get_processor
 from regard.classification.sound_classifier import embed_features, get_sound_processor
 from regard.media import MediaKind
-from regard.models.load_kind import load_audio_encoder, load_image_encoder
+from regard.models import AudioEncoder, ImageEncoder
+from regard.models.model_folder import FolderOrName
 from regard.vision.picture_file import PICTURES
 
 
@@ -38,10 +39,10 @@ class MediaEmbedder:
     embed: Callable[[Sequence[Any]], Float[Tensor, "files width"]]
 
     @classmethod
-    def load(cls, kind: MediaKind, folder: str | Path, *, dtype: torch.dtype, batch: int) -> MediaEmbedder:
+    def load(cls, kind: MediaKind, folder: FolderOrName, *, dtype: torch.dtype, batch: int) -> MediaEmbedder:
         """Load the encoder of a folder, which reads ``batch`` files at a time. Raises CheckpointError."""
         if kind is PICTURES:
-            pictures = load_image_encoder(folder, dtype=dtype)
+            pictures = ImageEncoder.load(folder, dtype=dtype)
             pixels = get_processor(pictures)
             return cls(
                 kind,
@@ -50,7 +51,7 @@ class MediaEmbedder:
                 partial(embed_pixels, pictures, batch=batch),
             )
         assert kind is SOUNDS
-        sounds = load_audio_encoder(folder, dtype=dtype)
+        sounds = AudioEncoder.load(folder, dtype=dtype)
         features = get_sound_processor(sounds)
         return cls(
             kind,

@@ -8,7 +8,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import final
 
 import numpy as np
@@ -21,7 +20,7 @@ from regard.classification.media_classifier import MediaClassifier, check_list
 from regard.errors import CheckpointError, check_count, check_kind
 from regard.layers.eval_mode import eval_mode
 from regard.models import ImageEncoder
-from regard.models.load_kind import load_image_classifier
+from regard.models.model_folder import FolderOrName
 from regard.vision import ImageProcessor
 from regard.vision.picture_file import PICTURES, Picture
 
@@ -84,9 +83,9 @@ class PictureClassifier(PicturePredictor):
         super().__init__(model, batch=batch)
 
     @classmethod
-    def load(cls, folder: str | Path, *, device: str | None = None, batch: int = BATCH) -> PictureClassifier:
+    def load(cls, folder: FolderOrName, *, device: str | None = None, batch: int = BATCH) -> PictureClassifier:
         """Load a classifier from a model folder. Raises CheckpointError if the folder holds no image classifier."""
-        return cls(load_image_classifier(folder, device=device), batch=batch)
+        return cls(ImageEncoder.load(folder, device=device), batch=batch)
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ sound -> log-mel spectrogram -> logits -> probabilities of the labels
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -22,7 +21,7 @@ from regard.errors import CheckpointError, check_count, check_kind
 from regard.layers.eval_mode import eval_mode
 from regard.models import AudioEncoder
 from regard.models.audio_encoder import AudioEncoderOutput
-from regard.models.load_kind import load_audio_encoder
+from regard.models.model_folder import FolderOrName
 
 BATCH = 32
 """Default sounds of a batch."""
@@ -56,9 +55,9 @@ class SoundClassifier(MediaClassifier):
         self.model, self.processor = model, get_sound_processor(model)
 
     @classmethod
-    def load(cls, folder: str | Path, *, device: str | None = None, batch: int = BATCH) -> SoundClassifier:
+    def load(cls, folder: FolderOrName, *, device: str | None = None, batch: int = BATCH) -> SoundClassifier:
         """Load a classifier from a model folder. Raises CheckpointError if the folder holds no classifier of sounds."""
-        return cls(load_audio_encoder(folder, device=device), batch=batch)
+        return cls(AudioEncoder.load(folder, device=device), batch=batch)
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import final
 
 from jaxtyping import Float
@@ -22,7 +21,7 @@ from regard.classification.picture_classifier import BATCH, PicturePredictor
 from regard.errors import OptionError, check_kind, short_repr
 from regard.layers.eval_mode import eval_mode
 from regard.models import Clip
-from regard.models.load_kind import load_clip
+from regard.models.model_folder import FolderOrName
 from regard.text import Embedder
 
 PLACE = "{}"
@@ -52,7 +51,7 @@ class ZeroShotClassifier(PicturePredictor):
     @classmethod
     def load(
         cls,
-        folder: str | Path,
+        folder: FolderOrName,
         labels: Sequence[str],
         *,
         templates: Sequence[str] = (PLACE,),
@@ -60,7 +59,7 @@ class ZeroShotClassifier(PicturePredictor):
         batch: int = BATCH,
     ) -> ZeroShotClassifier:
         """Load the CLIP of a model folder. Raises CheckpointError if the folder holds another model."""
-        return cls(load_clip(folder, device=device), labels, templates=templates, batch=batch)
+        return cls(Clip.load(folder, device=device), labels, templates=templates, batch=batch)
 
     @property
     def labels(self) -> tuple[str, ...]:

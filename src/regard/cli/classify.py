@@ -12,7 +12,7 @@ import typer
 from regard.cli.classify_media import classify_media
 from regard.cli.completion import choice_completer, model_completer
 from regard.cli.loaded_model import load_classifier
-from regard.cli.media_input import find_media_kind, has_clip_model
+from regard.cli.media_input import open_model
 from regard.cli.media_options import refuse_options
 from regard.cli.output_file import check_output_file, open_output_file
 from regard.cli.progress import line_progress
@@ -136,12 +136,9 @@ def classify(
     check_choice("format of predictions", form, FORMATS)
     check_output_file(out, overwrite=overwrite, data=data)
     check_text_options(texts, data, field)
-    kind = find_media_kind(model) if model else None
-    if kind is None and model and has_clip_model(model):
-        from regard.vision.picture_file import PICTURES
-
-        kind = PICTURES
-    if kind is not None:
+    opened, model_kind = open_model(model)
+    kind = None if model_kind is None else model_kind.files
+    if model_kind is not None and kind is not None:
         given = drop_none({"--threshold": threshold, "--batch-tokens": batch_tokens, "--truncate": truncate or None})
         refuse_options(list(given), kind.several, "texts")
         if kind.one != "picture":
@@ -155,7 +152,8 @@ def classify(
             out,
             form,
             kind=kind,
-            model=model,
+            model=opened,
+            by_texts=model_kind.texts,
             device=device,
             skip_bad=skip_bad,
             labels=zero_shot,
@@ -164,7 +162,7 @@ def classify(
         return
     given = drop_none({"--labels": labels, "--template": template or None})
     refuse_options(list(given), "texts", "a CLIP")
-    classifier = load_classifier(model, device, batch_tokens, threshold)
+    classifier = load_classifier(opened, device, batch_tokens, threshold)
     with open_texts(texts, data, field, reads_folder=True) as lines, open_output_file(out) as file:
         for some in _classify_lines(classifier, lines, out, skip_bad=skip_bad, truncate=truncate):
             for prediction in some:

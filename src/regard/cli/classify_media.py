@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regard.cli.media_answers import write_answers
-from regard.cli.media_input import has_clip_model, open_media, read_media
+from regard.cli.media_input import open_media, read_media
 from regard.cli.translation_formats import to_one_line
 from regard.errors import OptionError
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from regard.classification.media_classifier import MediaClassifier
     from regard.cli.media_input import MediaInput
     from regard.media import MediaKind
+    from regard.models.model_folder import ModelFolder
 
 
 def classify_media(
@@ -26,17 +27,18 @@ def classify_media(
     form: str,
     *,
     kind: MediaKind,
-    model: str,
+    model: str | ModelFolder,
+    by_texts: bool,
     device: str | None,
     skip_bad: bool,
     labels: list[str] | None = None,
     templates: list[str] | None = None,
 ) -> None:
-    """Classify the files of a ``kind``, and write a line for each; with ``labels`` pictures by a CLIP.
+    """Classify the files of a ``kind``, and write a line for each; ``by_texts`` pictures by a CLIP.
 
     Raises DataError for a broken file, unless ``skip_bad``.
     """
-    classifier = _load_classifier(kind, model, device, labels, templates)
+    classifier = _load_classifier(kind, model, device, labels, templates, by_texts=by_texts)
 
     def answer(files: list[MediaInput]) -> list[str]:
         return [_format(prediction, form, kind.one) for prediction in _classify(classifier, files)]
@@ -47,14 +49,20 @@ def classify_media(
 
 
 def _load_classifier(
-    kind: MediaKind, model: str, device: str | None, labels: list[str] | None, templates: list[str] | None
+    kind: MediaKind,
+    model: str | ModelFolder,
+    device: str | None,
+    labels: list[str] | None,
+    templates: list[str] | None,
+    *,
+    by_texts: bool,
 ) -> MediaClassifier:
     """Load the classifier. Raises OptionError for a CLIP without labels, and for templates without labels."""
     from regard.classification import ZeroShotClassifier
 
     if labels is not None:
         return ZeroShotClassifier.load(model, labels, templates=templates or ["{}"], device=device)
-    if templates or has_clip_model(model):
+    if templates or by_texts:
         raise OptionError(
             "a CLIP classifies pictures into labels that are texts, and none is given",
             expected="--labels TEXTS, separated by commas",
@@ -64,7 +72,7 @@ def _load_classifier(
     return load_media_classifier(kind, model, device)
 
 
-def load_media_classifier(kind: MediaKind, model: str, device: str | None) -> MediaClassifier:
+def load_media_classifier(kind: MediaKind, model: str | ModelFolder, device: str | None) -> MediaClassifier:
     """Load a trained classifier of files of a ``kind``."""
     from regard.classification import PictureClassifier, SoundClassifier
 

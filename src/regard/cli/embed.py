@@ -13,7 +13,7 @@ from regard.cli.completion import choice_completer
 from regard.cli.embed_media import embed_media
 from regard.cli.embed_output import FORMATS, choose_format, explain_early_end, open_parts, start_or_resume
 from regard.cli.embed_report import describe_counts, describe_model, report_summary
-from regard.cli.media_input import are_picture_paths, find_media_kind, has_clip_model
+from regard.cli.media_input import are_picture_paths, open_model
 from regard.cli.media_options import refuse_options
 from regard.cli.progress import line_progress
 from regard.cli.shared_options import (
@@ -35,6 +35,7 @@ from regard.errors import OptionError, check_choice
 
 if TYPE_CHECKING:
     from regard.cli.embed_files import FilesRun
+    from regard.models.model_folder import ModelFolder
     from regard.text.embedding import Embedder
     from regard.text.embedding_files import FileToEmbed
     from regard.text.embedding_job import EmbeddingOptions, EmbeddingSummary
@@ -152,11 +153,10 @@ def embed(
     check_choice("precision", dtype, PRECISIONS)
     check_text_options(texts, data, field)
     check_resume(resume=resume, overwrite=overwrite)
-    kind = find_media_kind(model)
-    if kind is None and has_clip_model(model) and are_picture_paths(texts, data):
-        from regard.vision.picture_file import PICTURES
-
-        kind = PICTURES
+    opened, model_kind = open_model(model)
+    kind = None if model_kind is None else model_kind.files
+    if model_kind is not None and model_kind.texts and not are_picture_paths(texts, data):
+        kind = None
     if kind is not None:
         given = {"--tokens": tokens, "--truncate": truncate, "--ray": ray is not None, "--resume": resume}
         refuse_options([name for name, is_given in given.items() if is_given], kind.several, "texts")
@@ -168,7 +168,7 @@ def embed(
             out,
             name,
             kind=kind,
-            model=model,
+            model=opened,
             dtype=dtype,
             batch=batch,
             skip_bad=skip_bad,
@@ -195,7 +195,7 @@ def embed(
             do="name the file, such as -o vectors.npy",
         )
     with open_texts(texts, data, field) as lines:
-        embedder, written = _load_embedder(model, dtype, name, options)
+        embedder, written = _load_embedder(opened, dtype, name, options)
         if parts is None:
             summary = _print_vectors(lines, embedder, options, written)
         else:
@@ -321,15 +321,17 @@ def _embed_left(
     return total
 
 
-def _load_embedder(model: str, dtype: str, name: str, options: EmbeddingOptions) -> tuple[Embedder, VectorFormat]:
+def _load_embedder(
+    model: str | ModelFolder, dtype: str, name: str, options: EmbeddingOptions
+) -> tuple[Embedder, VectorFormat]:
     import torch
 
     from regard.layers.precision import say_if_slower
-    from regard.models.load_kind import load_encoder
+    from regard.models import Encoder
     from regard.text.embedding import Embedder
     from regard.text.vector_files import find_format
 
-    embedder = Embedder(load_encoder(model, dtype=getattr(torch, dtype)))
+    embedder = Embedder(Encoder.load(model, dtype=getattr(torch, dtype)))
     say_if_slower(dtype, embedder.model.device, say)
     if not options.tokens:
         embedder.pooling.check()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from regard.classification.media_embedder import MediaEmbedder
     from regard.media import MediaKind
+    from regard.models.model_folder import ModelFolder
     from regard.text.tokenizer import TokenizedText
     from regard.text.vector_files import VectorFormat
 
@@ -33,7 +34,7 @@ def embed_media(
     name: str,
     *,
     kind: MediaKind,
-    model: str,
+    model: str | ModelFolder,
     dtype: str,
     batch: int,
     skip_bad: bool,
@@ -67,7 +68,7 @@ def embed_media(
             rows = _write(found, written, out)
     _report(rows, skipped, kind)
     if out is not None:
-        shown = describe_model(model, dtype, "pooled")
+        shown = describe_model(str(model), dtype, "pooled")
         say(f"{out}: {rows:,} row{'s' * (rows != 1)} of {written.width} float32 ({shown})")
 
 

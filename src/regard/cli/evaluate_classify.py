@@ -12,7 +12,7 @@ import typer
 from regard.cli.completion import model_completer
 from regard.cli.evaluate_media import score_media
 from regard.cli.loaded_model import load_classifier
-from regard.cli.media_input import find_media_kind
+from regard.cli.media_input import open_model
 from regard.cli.media_options import refuse_options
 from regard.cli.shared_options import (
     ClassifierBatchTokens,
@@ -98,11 +98,12 @@ def classify(
     """Measure a classifier: accuracy, F1, each label, the confusion matrix, and calibration."""
     check_score_format(form)
     parsed = parse_columns(columns)
-    kind = find_media_kind(model) if model else None
+    opened, model_kind = open_model(model)
+    kind = None if model_kind is None or model_kind.texts else model_kind.files
     if kind is not None:
         given = drop_none({"--threshold": threshold, "--batch-tokens": batch_tokens, "--truncate": truncate or None})
         refuse_options(list(given), kind.several, "texts")
-        scores, names = score_media(kind, model, data, parsed, bins=bins, skip_bad=skip_bad, device=device)
+        scores, names = score_media(kind, opened, data, parsed, bins=bins, skip_bad=skip_bad, device=device)
         _show(scores, names, form, kind.several)
         return
     refuse_options(["--skip-bad"] * skip_bad, "texts", "pictures and sounds")
@@ -110,7 +111,7 @@ def classify(
     from regard.text.labelled import LabelFormat, label_matrix, read_and_report_labelled
 
     LabelFormat(parsed)  # raises before the model is loaded
-    classifier = load_classifier(model, device, batch_tokens, threshold)
+    classifier = load_classifier(opened, device, batch_tokens, threshold)
     several = classifier.model.config.several
     texts = read_and_report_labelled(data, LabelFormat(parsed, "several" if several else "one"), say)
     truth = label_matrix(texts, classifier.labels, "the model")

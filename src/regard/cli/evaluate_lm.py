@@ -91,10 +91,10 @@ def lm(
 
     from regard.cli.progress import count_progress
     from regard.generation import score_texts
-    from regard.models.load_kind import load_language_model
+    from regard.models import CausalLanguageModel
     from regard.text.documents import read_and_report_documents
 
-    loaded = load_language_model(model, device=device, dtype=getattr(torch, dtype))
+    loaded = CausalLanguageModel.load(model, device=device, dtype=getattr(torch, dtype))
     convert_loaded_model(loaded, dtype, weights)
     texts = [one.text for one in read_and_report_documents(data, say, field=field, lines=lines)]
     with count_progress(sum(map(len, texts)), "tokens") as advance:

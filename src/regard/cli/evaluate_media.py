@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from regard.classification import ClassificationScores
     from regard.columns import Columns
     from regard.media import LabelledFile, MediaKind
+    from regard.models.model_folder import ModelFolder
 
 _CHUNK = 256
 """Files that are in memory at a time."""
@@ -22,7 +23,7 @@ _CHUNK = 256
 
 def score_media(
     kind: MediaKind,
-    model: str,
+    model: str | ModelFolder,
     data: Sequence[Path],
     columns: Columns | None,
     *,

@@ -87,10 +87,10 @@ def mlm(
     from regard.cli.progress import count_progress
     from regard.generation.masked_scores import score_masked_texts
     from regard.layers.precision import say_if_slower
-    from regard.models.load_kind import load_masked_language_model
+    from regard.models.masked_language_model import MaskedLanguageModel
     from regard.text.documents import read_and_report_documents
 
-    loaded = load_masked_language_model(model, device=device, dtype=getattr(torch, dtype))
+    loaded = MaskedLanguageModel.load(model, device=device, dtype=getattr(torch, dtype))
     say_if_slower(dtype, loaded.device, say)
     texts = [one.text for one in read_and_report_documents(data, say, field=field, lines=lines)]
     with count_progress(sum(map(len, texts)), "tokens") as advance:

@@ -66,12 +66,12 @@ def export(
     """Export a trained model to the format of another program, which then gives the same outputs."""
     check_choice("format", form, FORMATS)
     from regard.export import export as exported
+    from regard.models import EncoderDecoder
     from regard.models.checkpoint_writer import check_not_exists
     from regard.models.load import load
-    from regard.models.load_kind import load_translator
 
     check_not_exists(out.expanduser())  # before loading the model, which may take long
-    exported(load_translator(model) if form in _TRANSLATOR_FORMATS else load(model), out, form=form)
+    exported(EncoderDecoder.load(model) if form in _TRANSLATOR_FORMATS else load(model), out, form=form)
     say(f"{out}: exported for {form}")
     if form == "onnx":
         from regard.export.onnx_form import TOLERANCE

@@ -11,9 +11,10 @@ from regard.errors import OptionError
 if TYPE_CHECKING:
     from regard.classification import Classifier
     from regard.models import CausalLanguageModel, EncoderDecoder
+    from regard.models.model_folder import ModelFolder
 
 
-def require_model(model: str, *, example: str) -> None:
+def require_model(model: str | ModelFolder, *, example: str) -> None:
     """Raise OptionError without ``--model``; the ``example`` is a command that trains one."""
     if not model:
         raise OptionError("no model was given", expected="--model FOLDER", got="no --model", do=f"train one: {example}")
@@ -29,7 +30,9 @@ def convert_loaded_model(model: CausalLanguageModel | EncoderDecoder, dtype: str
     say_if_slower(dtype, model.device, say)
 
 
-def load_classifier(folder: str, device: str | None, tokens: int | None, threshold: float | None) -> Classifier:
+def load_classifier(
+    folder: str | ModelFolder, device: str | None, tokens: int | None, threshold: float | None
+) -> Classifier:
     """Load a classifier. Raises OptionError without a folder, and for a threshold that has no effect."""
     require_model(folder, example="regard train classify --data texts.csv --out model/")
     from regard.classification import Classifier

@@ -20,6 +20,8 @@ from regard.list_files import list_files
 
 if TYPE_CHECKING:
     from regard.media import MediaKind
+    from regard.models.kinds import ModelKind
+    from regard.models.model_folder import ModelFolder
     from regard.text.line import Line
     from regard.text.line_reader import LineReader
 
@@ -37,36 +39,22 @@ class MediaInput:
     problem: DataError | None = None
 
 
-def find_media_kind(model: str) -> MediaKind | None:
-    """What ``--model`` reads, pictures or sounds; None for a model of texts, and for one that cannot be found."""
-    from regard.models.load import is_audio_model, is_image_model
+def open_model(model: str) -> tuple[str | ModelFolder, ModelKind | None]:
+    """Open the folder of ``--model``, and find its kind.
 
-    if _is_model(model, is_image_model):
-        from regard.vision.picture_file import PICTURES
+    The name itself and None for a model that cannot be found or read, and for one with a short name: the verb loads it
+    or says why not.
+    """
+    if not model or not (Path(model).expanduser().is_dir() or "/" in model):
+        return model, None
+    from regard.models.load import find_kind
+    from regard.models.model_folder import ModelFolder
 
-        return PICTURES
-    if _is_model(model, is_audio_model):
-        from regard.audio.sound_file import SOUNDS
-
-        return SOUNDS
-    return None
-
-
-def has_clip_model(model: str) -> bool:
-    """Whether ``--model`` is a CLIP, which reads texts and pictures. A model that cannot be found is none."""
-    from regard.models.load import is_clip
-
-    return _is_model(model, is_clip)
-
-
-def _is_model(model: str, test: Callable[[str], bool]) -> bool:
-    """Whether the model passes a test. One that cannot be found does not: the verb says why."""
-    if not _may_be_folder(model):
-        return False
     try:
-        return test(model)
+        folder = ModelFolder.open(model)
+        return folder, find_kind(folder)
     except RegardError:
-        return False
+        return model, None
 
 
 def are_picture_paths(paths: list[str], data: str | None) -> bool:
@@ -76,10 +64,6 @@ def are_picture_paths(paths: list[str], data: str | None) -> bool:
     if not paths:
         return data is not None and Path(data).is_dir() and any(map(is_picture_name, list_files(Path(data))))
     return all(os.path.isdir(one) or (os.path.isfile(one) and is_picture_name(Path(one))) for one in paths)  # noqa: PTH112, PTH113 (return False, without an error, for an invalid path)
-
-
-def _may_be_folder(model: str) -> bool:
-    return Path(model).expanduser().is_dir() or "/" in model
 
 
 def expand_folders(paths: list[str], kind: MediaKind) -> list[str]:

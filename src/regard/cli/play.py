@@ -101,9 +101,9 @@ def play(
     """Let a Gato act in environments; measure, record and show it."""
     check_output_file(out, overwrite=overwrite)
     _check_page(view, overwrite=overwrite)
-    from regard.models.load_kind import load_gato
+    from regard.models import Gato
 
-    loaded = load_gato(model, device=device)
+    loaded = Gato.load(model, device=device)
     names = _choose_environments(loaded, environments or [])
     recordings = _recording_paths(record, names, overwrite=overwrite)
     played = _play_all(

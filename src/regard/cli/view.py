@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.completion import complete_mechanism
-from regard.cli.media_input import find_media_kind
+from regard.cli.media_input import open_model
 from regard.cli.progress import count_progress, indeterminate_progress
 from regard.cli.shared_options import DEFAULT_MODEL, Data, Field, ModelName, Overwrite, Prefix, Truncate
 from regard.cli.text_input import is_path
@@ -215,7 +215,8 @@ def _find_kind(texts: list[str], pictures: list[str], model: str | None, pairs: 
     named = find_named_kind(texts)
     if named is not None or model is None or pairs:
         return named
-    kind = find_media_kind(model)
+    _, model_kind = open_model(model)
+    kind = None if model_kind is None or model_kind.texts else model_kind.files
     if kind is not None and texts and not any(map(is_path, texts)):
         if kind.is_name(Path(texts[0])):
             raise DataError(
@@ -309,30 +310,26 @@ def _parse_mechanisms(texts: list[str] | None) -> list[MechanismChoice]:
 def _read_side_by_side(
     model: str, named: list[tuple[str, str]], choices: Sequence[MechanismChoice], *, truncate: bool
 ) -> list[SideBySide]:
-    from regard.models import EncoderDecoder, load
-    from regard.models.config_file import ConfigFile
-    from regard.models.load import has_loader, resolve_base
-    from regard.models.model_folder import resolve_folder
+    from regard.models.load import find_class, has_class, load
+    from regard.models.model_folder import ModelFolder
     from regard.view.read_side_by_side import read_side_by_side
 
-    folder = resolve_folder(model)
-    model_type = ConfigFile.read(resolve_base(folder)).model_type
-    if not has_loader(model_type):
+    folder = ModelFolder.open(model)
+    if not has_class(folder):
         raise OptionError(
             f"{model} cannot be shown under other mechanisms: transformers computes it",
             expected="a model that regard has, such as minilm, a BERT, a RoBERTa, a GPT-2 or a Llama",
-            got=f"model_type {model_type!r}",
+            got=f"model_type {folder.model_type!r}",
             do="leave out --mechanism",
         )
-    loaded = load(folder)
-    if isinstance(loaded, EncoderDecoder):
+    if find_class(folder).kind.pairs:
         raise OptionError(
             f"{model} is a translator, which cannot be shown under other mechanisms",
             expected="a text encoder, such as minilm",
-            got=f"a {type(loaded).__name__}",
+            got=f"a {find_class(folder).__name__}",
             do=f'leave out --mechanism: regard view {model} --source "..."',
         )
-    readings = []
+    loaded, readings = load(folder), []
     with count_progress(len(named), "texts") as advance:
         for name, text in named:
             readings.append(read_side_by_side(loaded, text, choices, truncate=truncate, name=name))

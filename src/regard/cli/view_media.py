@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from regard.cli.media_input import expand_folders, find_media_kind, has_clip_model
+from regard.cli.media_input import expand_folders, open_model
 from regard.cli.progress import count_progress
 from regard.errors import DataError, OptionError
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from regard.media import MediaKind
+    from regard.models.kinds import ModelKind
+    from regard.models.model_folder import ModelFolder
     from regard.view.picture_reading import PictureReading
     from regard.view.sound_reading import SoundReading
 
@@ -46,8 +48,8 @@ def read_pictures(model: str | None, arguments: list[str], labels: list[str]) ->
     """
     from regard.vision.picture_file import PICTURES
 
-    name, paths = _check_files(model, arguments, PICTURES)
-    read = _make_reader(name, labels)
+    opened, kind, paths = _check_files(model, arguments, PICTURES)
+    read = _make_reader(opened, labels, by_texts=kind.texts)
     readings: list[PictureReading] = []
     with count_progress(len(paths), PICTURES.several) as advance:
         for path in paths:
@@ -56,16 +58,17 @@ def read_pictures(model: str | None, arguments: list[str], labels: list[str]) ->
     return readings
 
 
-def _make_reader(model: str, labels: list[str]) -> Callable[..., PictureReading]:
+def _make_reader(model: str | ModelFolder, labels: list[str], *, by_texts: bool) -> Callable[..., PictureReading]:
     """Load the model, and return the function that captures its attention.
 
     Raises OptionError for several labels of a model that is no CLIP.
     """
-    if labels and has_clip_model(model):
-        from regard.models.load_kind import load_clip
+    from regard.models import Clip, ImageEncoder
+
+    if labels and by_texts:
         from regard.view.read_clip import read_clip_attention
 
-        return partial(read_clip_attention, load_clip(model), texts=labels)
+        return partial(read_clip_attention, Clip.load(model), texts=labels)
     if len(labels) > 1:
         raise OptionError(
             f"{model} takes one --label, beside the five most probable ones",
@@ -73,10 +76,9 @@ def _make_reader(model: str, labels: list[str]) -> Callable[..., PictureReading]
             got=f"{len(labels)} of --label",
             do="leave out all but one",
         )
-    from regard.models.load_kind import load_image_encoder
     from regard.view.read_picture import read_picture_attention
 
-    return partial(read_picture_attention, load_image_encoder(model), label=labels[0] if labels else None)
+    return partial(read_picture_attention, ImageEncoder.load(model), label=labels[0] if labels else None)
 
 
 def read_sounds(model: str | None, arguments: list[str]) -> list[SoundReading]:
@@ -85,11 +87,11 @@ def read_sounds(model: str | None, arguments: list[str]) -> list[SoundReading]:
     Raises OptionError for a model that reads no sounds, too many sounds or none.
     """
     from regard.audio.sound_file import SOUNDS
-    from regard.models.load_kind import load_audio_encoder
+    from regard.models import AudioEncoder
     from regard.view.read_sound import read_sound_attention
 
-    name, paths = _check_files(model, arguments, SOUNDS)
-    loaded = load_audio_encoder(name)
+    opened, _, paths = _check_files(model, arguments, SOUNDS)
+    loaded = AudioEncoder.load(opened)
     readings: list[SoundReading] = []
     with count_progress(len(paths), SOUNDS.several) as advance:
         for path in paths:
@@ -135,8 +137,10 @@ def show_media(
     return path
 
 
-def _check_files(model: str | None, arguments: list[str], kind: MediaKind) -> tuple[str, list[str]]:
-    """The model and the paths of the files. Raises OptionError or DataError for what cannot be shown."""
+def _check_files(
+    model: str | None, arguments: list[str], kind: MediaKind
+) -> tuple[str | ModelFolder, ModelKind, list[str]]:
+    """The model, its kind, and the paths of the files. Raises OptionError or DataError for what cannot be shown."""
     paths = expand_folders(arguments, kind)
     if not paths:
         raise DataError(
@@ -145,7 +149,8 @@ def _check_files(model: str | None, arguments: list[str], kind: MediaKind) -> tu
             got="none",
             do=f"regard view {kind.example} ..",
         )
-    if model is None or not _reads(model, kind):
+    opened, model_kind = open_model(model or "")
+    if model_kind is None or model_kind.files is not kind:
         raise _no_model_error(model, paths[0], kind)
     if len(paths) > MAX_FILES:
         raise OptionError(
@@ -154,21 +159,16 @@ def _check_files(model: str | None, arguments: list[str], kind: MediaKind) -> tu
             got=f"{len(paths):,}",
             do="view some of them; or embed them all: regard embed",
         )
-    return model, paths
-
-
-def _reads(model: str, kind: MediaKind) -> bool:
-    from regard.vision.picture_file import PICTURES
-
-    return find_media_kind(model) is kind or (kind is PICTURES and has_clip_model(model))
+    return opened, model_kind, paths
 
 
 def _no_model_error(model: str | None, path: str, kind: MediaKind) -> Exception:
-    if model is not None:
-        from regard.models.load import is_image_model
+    from regard.models.kinds import AUDIO_ENCODER, IMAGE_ENCODER
+    from regard.models.model_folder import ModelFolder
 
-        is_image_model(model)  # raises CheckpointError if there is no such model
-    models = {"picture": "a ViT, a DeiT or a Swin", "sound": "a Conformer"}[kind.one]
+    if model is not None:
+        _ = ModelFolder.open(model).config  # raises CheckpointError if there is no such model
+    models = next(row.examples for row in (IMAGE_ENCODER, AUDIO_ENCODER) if row.files is kind)
     return OptionError(
         f"{path} is a {kind.one}, and " + (f"the model reads no {kind.several}" if model else "--model is missing"),
         expected=f"a model that reads {kind.several}, such as {models}",

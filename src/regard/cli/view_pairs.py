@@ -11,6 +11,7 @@ from regard.cli.progress import count_progress
 from regard.errors import DataError, OptionError
 
 if TYPE_CHECKING:
+    from regard.models.model_folder import ModelFolder
     from regard.view.reading import PairReading
 
 
@@ -34,16 +35,17 @@ def _make_pair_reader(model: str, prefix: str | None) -> Callable[..., PairReadi
 
     Raises OptionError for a ``prefix`` to a model that transformers reads, whose sources are read as they are.
     """
-    from regard.cli.checkpoint_folder import find_checkpoint, load_checkpoint
+    from regard.cli.checkpoint_folder import load_checkpoint
     from regard.models import EncoderDecoder
-    from regard.models.load import load
-    from regard.models.model_folder import TRANSLATOR, resolve_folder
+    from regard.models.kinds import TRANSLATOR
+    from regard.models.load import find_class
+    from regard.models.model_folder import ModelFolder
     from regard.translation import Translator
     from regard.view.read_pair import read_pair
 
-    folder = find_checkpoint(model, TRANSLATOR)
-    if folder is not None:
-        checkpoint = load_checkpoint(folder)
+    folder = ModelFolder.open(model, TRANSLATOR)
+    checkpoint = load_checkpoint(folder)
+    if checkpoint is not None:
         if not checkpoint.is_encoder_decoder:
             raise _no_translator_error(model, type(checkpoint.model).__name__)
         if prefix is not None:
@@ -56,10 +58,9 @@ def _make_pair_reader(model: str, prefix: str | None) -> Callable[..., PairReadi
         from regard.hf.read_source_and_target import read_source_and_target
 
         return partial(read_source_and_target, checkpoint)
-    loaded = load(resolve_folder(model, TRANSLATOR))
-    if not isinstance(loaded, EncoderDecoder):
-        raise _no_translator_error(model, type(loaded).__name__)
-    translator = Translator(loaded, prefix=prefix)
+    if not find_class(folder).kind.pairs:
+        raise _no_translator_error(model, find_class(folder).__name__)
+    translator = Translator(EncoderDecoder.load(folder), prefix=prefix)
     report_prefix(translator.prefix, prefix)
     translator.check_attention()
     return partial(read_pair, translator)
@@ -104,7 +105,7 @@ def _check_pairs(sources: list[str], targets: list[str]) -> None:
                 )
 
 
-def missing_source_error(model: str) -> OptionError:
+def missing_source_error(model: str | ModelFolder) -> OptionError:
     """The error for an encoder-decoder without a source."""
     return OptionError(
         f"{model} is an encoder-decoder, such as a translator, and --source is missing",

@@ -14,6 +14,7 @@ from regard.cli.view_pairs import missing_source_error
 from regard.errors import DataError, OptionError
 
 if TYPE_CHECKING:
+    from regard.models.model_folder import ModelFolder
     from regard.text.line import Line
     from regard.view.reading import Reading
 
@@ -22,7 +23,7 @@ MAX_TEXTS = 200
 """Maximum number of texts: the page holds every head of each text, about 250 kB per sentence."""
 
 
-def read_texts(model: str, named: list[tuple[str, str]], *, truncate: bool) -> list[Reading]:
+def read_texts(model: str | ModelFolder, named: list[tuple[str, str]], *, truncate: bool) -> list[Reading]:
     """Read named texts with an encoder or a language model, in order."""
     read = _make_text_reader(model)
     readings = []
@@ -33,25 +34,24 @@ def read_texts(model: str, named: list[tuple[str, str]], *, truncate: bool) -> l
     return readings
 
 
-def _make_text_reader(model: str) -> Callable[..., Reading]:
+def _make_text_reader(model: str | ModelFolder) -> Callable[..., Reading]:
     """Load a model that reads texts, and return the function that captures its attention."""
-    from regard.cli.checkpoint_folder import find_checkpoint, load_checkpoint
-    from regard.models import EncoderDecoder, load
-    from regard.models.model_folder import ANY_MODEL
+    from regard.cli.checkpoint_folder import load_checkpoint
+    from regard.models.load import find_class, load
+    from regard.models.model_folder import ModelFolder
     from regard.view.read import read
 
-    folder = find_checkpoint(model, ANY_MODEL)
-    if folder is not None:
-        checkpoint = load_checkpoint(folder)
+    folder = ModelFolder.open(model)
+    checkpoint = load_checkpoint(folder)
+    if checkpoint is not None:
         if checkpoint.is_encoder_decoder:
             raise missing_source_error(model)
         from regard.hf.read_text import read_text
 
         return partial(read_text, checkpoint)
-    loaded = load(model)
-    if isinstance(loaded, EncoderDecoder):
+    if find_class(folder).kind.pairs:
         raise missing_source_error(model)
-    return partial(read, loaded)
+    return partial(read, load(folder))
 
 
 def collect_texts(arguments: list[str], data: str | None, field: str | None) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from torch import nn
 
 from regard.errors import RefusedError
 from regard.export import sequence_classifier
-from regard.models import checkpoint_writer, sequence_files
+from regard.models import checkpoint_writer
 from regard.models.text_classifier import TextClassifier
 from regard.text.transformers_files import encoder_tokenizer_files
 
@@ -55,5 +55,5 @@ def _write_classifier(model: TextClassifier, folder: Path) -> None:
     files = {"config.json": checkpoint_writer.config_text(fields, model.head.weight.dtype)}
     if model.tokenizer is not None:
         files |= encoder_tokenizer_files(model.tokenizer, model.max_tokens)
-    files |= sequence_files.metadata_files(model.metadata)
+    files |= checkpoint_writer.metadata_texts(model.metadata)
     checkpoint_writer.write_folder(folder, files, tensors, max_shard_bytes=checkpoint_writer.MAX_SHARD_BYTES)

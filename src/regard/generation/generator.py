@@ -9,7 +9,6 @@ Continuations come in the order of the prompts. Many prompts are continued at a 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import final
 
 import torch
@@ -26,9 +25,8 @@ from regard.generation.text_generator import MAX_TOKENS, TextGenerator, check_op
 from regard.generation.text_stream import TextStream
 from regard.layers.eval_mode import eval_mode
 from regard.models.causal_language_model import CausalLanguageModel
-from regard.models.load import resolve_base
-from regard.models.load_kind import load_language_model
-from regard.models.model_folder import LANGUAGE_MODEL, resolve_folder
+from regard.models.kinds import LANGUAGE_MODEL
+from regard.models.model_folder import FolderOrName, ModelFolder
 from regard.search.base import Hypothesis
 from regard.search.token_by_token import TokenSearch
 from regard.text.length_batches import cut_batches, group_lengths
@@ -94,7 +92,7 @@ class Generator(TextGenerator):
     @classmethod
     def load(
         cls,
-        folder: str | Path,
+        folder: FolderOrName,
         *,
         device: str | None = None,
         dtype: torch.dtype | None = None,
@@ -103,11 +101,11 @@ class Generator(TextGenerator):
         prefix_cache_bytes: int = PREFIX_CACHE_BYTES,
     ) -> Generator:
         """Load a language model and its chat template. Raises CheckpointError if the folder holds no such model."""
-        path = resolve_folder(folder, LANGUAGE_MODEL)
-        model = load_language_model(path, device=device, dtype=dtype)
+        opened = ModelFolder.open(folder, LANGUAGE_MODEL)
+        template = None if opened.adapters is None else ChatTemplate.from_folder(opened.adapters)
         return cls(
-            model,
-            chat_template=ChatTemplate.from_folder(path) or ChatTemplate.from_folder(resolve_base(path)),
+            CausalLanguageModel.load(opened, device=device, dtype=dtype),
+            chat_template=template or ChatTemplate.from_folder(opened.path),
             tokens=tokens,
             cache_bytes=cache_bytes,
             prefix_cache_bytes=prefix_cache_bytes,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 
 from regard.arguments import explain_arguments
@@ -11,15 +9,14 @@ from regard.errors import OptionError, check_count
 from regard.generation.generator import BATCH_TOKENS, PREFIX_CACHE_BYTES, Generator
 from regard.generation.text_generator import TextGenerator
 from regard.generation.text_to_text import TextToText
-from regard.models.config_file import ConfigFile
-from regard.models.load import resolve_base
-from regard.models.model_folder import LANGUAGE_MODEL, resolve_folder
+from regard.models.kinds import LANGUAGE_MODEL
+from regard.models.model_folder import FolderOrName, ModelFolder
 from regard.models.t5_config import MODEL_TYPES as T5_TYPES
 
 
 @explain_arguments
 def load_generator(
-    folder: str | Path,
+    folder: FolderOrName,
     *,
     device: str | None = None,
     dtype: torch.dtype | None = None,
@@ -36,11 +33,10 @@ def load_generator(
     check_count("prefix_cache_bytes", prefix_cache_bytes, least=0)
     if cache_bytes is not None:
         check_count("cache_bytes", cache_bytes)
-    path = resolve_folder(folder, LANGUAGE_MODEL)
-    model_type = ConfigFile.read(resolve_base(path)).model_type
-    if model_type not in T5_TYPES:
+    opened = ModelFolder.open(folder, LANGUAGE_MODEL)
+    if opened.model_type not in T5_TYPES:
         return Generator.load(
-            path,
+            opened,
             device=device,
             dtype=dtype,
             tokens=tokens,
@@ -50,8 +46,8 @@ def load_generator(
     if cache_bytes is not None:
         raise OptionError(
             "the memory of an encoder-decoder's cache has no bound of its own",
-            expected=f"no bound for a model of type {model_type}",
+            expected=f"no bound for a model of type {opened.model_type}",
             got=f"{cache_bytes:,} bytes",
             do="leave it out (--cache-memory), and bound the tokens of a batch instead: tokens=... (--batch-tokens)",
         )
-    return TextToText.load(path, device=device, dtype=dtype, tokens=tokens)
+    return TextToText.load(opened, device=device, dtype=dtype, tokens=tokens)

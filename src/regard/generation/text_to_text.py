@@ -8,7 +8,6 @@ The prompt names the task, as in "summarize: ..". Prompts are batched by length;
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import final
 
 import torch
@@ -21,8 +20,8 @@ from regard.generation.continuation import Continuation, make_continuation
 from regard.generation.generator import BATCH_TOKENS
 from regard.generation.text_generator import MAX_TOKENS, TextGenerator, check_options
 from regard.models.base import EncoderDecoder
-from regard.models.load import load
-from regard.models.model_folder import LANGUAGE_MODEL, resolve_folder
+from regard.models.kinds import LANGUAGE_MODEL
+from regard.models.model_folder import FolderOrName, ModelFolder
 from regard.search.token_by_token import TokenSearch
 from regard.text.length_batches import cut_batches
 from regard.text.pretrained_subwords import PretrainedSubwords
@@ -63,22 +62,15 @@ class TextToText(TextGenerator):
     @classmethod
     def load(
         cls,
-        folder: str | Path,
+        folder: FolderOrName,
         *,
         device: str | None = None,
         dtype: torch.dtype | None = None,
         tokens: int = BATCH_TOKENS,
     ) -> TextToText:
         """Load a model of a folder. Raises CheckpointError if the folder holds no encoder-decoder."""
-        model = load(resolve_folder(folder, LANGUAGE_MODEL), device=device, dtype=dtype)
-        if not isinstance(model, EncoderDecoder):
-            raise CheckpointError(
-                f"{folder} is another kind of model",
-                expected="an encoder-decoder, such as a T5 with its decoder",
-                got=type(model).__name__,
-                do="load another model; an encoder alone is used with: regard embed, regard view",
-            )
-        return cls(model, tokens=tokens)
+        opened = ModelFolder.open(folder, LANGUAGE_MODEL)
+        return cls(EncoderDecoder.load(opened, device=device, dtype=dtype), tokens=tokens)
 
     def generate_each(
         self,

@@ -20,19 +20,20 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from regard.errors import CheckpointError
-from regard.models.causal_language_model import CausalLanguageModel
-from regard.models.checkpoint_reader import stored_tensors
-from regard.models.checkpoint_writer import atomic_model_folder, write_tensors
+from regard.models.checkpoint_writer import METADATA_FILE, atomic_model_folder, metadata_texts, write_tensors
 from regard.models.config_file import read_json_object
-from regard.models.sequence_files import METADATA_FILE, metadata_files, read_metadata
 from regard.models.weight_names import StoredTensor, WeightNames, abbreviate_names
+
+if TYPE_CHECKING:
+    from regard.models.causal_language_model import CausalLanguageModel
+    from regard.models.model_folder import ModelFolder
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _FINGERPRINT = "base_fingerprint"
@@ -77,13 +78,13 @@ def base_name(folder: Path) -> str:
     return name
 
 
-def fingerprint(folder: Path) -> str:
+def fingerprint(folder: ModelFolder) -> str:
     """A hash by which a model is recognised: of names, shapes and the first row of each tensor of a model folder.
 
     Rows are rounded to bfloat16, so that a copy of the model in this dtype has the same fingerprint.
     """
     found = hashlib.sha256()
-    for name, tensor in sorted(stored_tensors(folder).items()):
+    for name, tensor in sorted(folder.stored.items()):
         found.update(f"{name} {tensor.shape}\n".encode())
         found.update(_first_row(tensor).to(torch.bfloat16).contiguous().view(torch.uint8).numpy().tobytes())
     return found.hexdigest()
@@ -132,14 +133,14 @@ def write_adapters(
         "inference_mode": True,
     }
     files = {CONFIG: json.dumps(config, indent=2) + "\n"}
-    files |= metadata_files({**metadata, _FINGERPRINT: base_fingerprint})
+    files |= metadata_texts({**metadata, _FINGERPRINT: base_fingerprint})
     with atomic_model_folder(folder, overwrite=True, keep_others=True) as aside:
         for name, content in files.items():
             (aside / name).write_text(content, encoding="utf-8")
         write_tensors(aside / WEIGHTS, tensors)
 
 
-def add_adapters_of(folder: Path, model: CausalLanguageModel, base: Path) -> None:
+def add_adapters_of(folder: Path, model: CausalLanguageModel, base: ModelFolder) -> None:
     """Add the adapters in ``folder`` to the weights of ``model``, which was loaded from the folder ``base``.
 
     Raises CheckpointError for adapters that were trained with another base, and for kinds that are not supported.
@@ -148,14 +149,14 @@ def add_adapters_of(folder: Path, model: CausalLanguageModel, base: Path) -> Non
     _check_fingerprint(folder, base)
     factors = _read_factors(folder)
     names = model.weight_names
-    origins, _ = names.origins(stored_tensors(base))
+    origins, _ = names.origins(base.stored)
     layers = {part.name: part for origin in origins.values() for part in origin.stored}
     by_layer = {name.removesuffix(".weight").removeprefix(names.prefix): name for name in layers}
     deltas: dict[str, Tensor] = {}
     for layer, (low, high) in factors.items():
         stored = by_layer.get(layer.removeprefix(names.prefix))
         if stored is None:
-            raise _wrong_base_error(folder, base, "a layer of this name", f"no layer {layer}")
+            raise _wrong_base_error(folder, base.path, "a layer of this name", f"no layer {layer}")
         deltas[stored] = scale(layer, low.shape[0]) * (high.float() @ low.float())
     state = model.state_dict()
     with torch.no_grad():
@@ -170,7 +171,7 @@ def add_adapters_of(folder: Path, model: CausalLanguageModel, base: Path) -> Non
                 delta = deltas.get(part.name)
                 delta = torch.zeros(shape) if delta is None else delta
                 if tuple(delta.shape) != shape:
-                    raise _wrong_base_error(folder, base, f"adapters of a matrix {shape}", f"{tuple(delta.shape)}")
+                    raise _wrong_base_error(folder, base.path, f"adapters of a matrix {shape}", f"{tuple(delta.shape)}")
                 return delta.T if transposed else delta
 
             joined = origin.read_joined(read)
@@ -210,10 +211,13 @@ def _read_scale(folder: Path) -> Callable[[str, int], float]:
     return scale
 
 
-def _check_fingerprint(folder: Path, base: Path) -> None:
-    expected = read_metadata(folder).get(_FINGERPRINT)
+def _check_fingerprint(folder: Path, base: ModelFolder) -> None:
+    path = folder / METADATA_FILE
+    expected = read_json_object(path).get(_FINGERPRINT) if path.exists() else None
     if expected is not None and expected != fingerprint(base):
-        raise _wrong_base_error(folder, base, f"the model of {METADATA_FILE}, in the same precision", "other weights")
+        raise _wrong_base_error(
+            folder, base.path, f"the model of {METADATA_FILE}, in the same precision", "other weights"
+        )
 
 
 def _read_factors(folder: Path) -> dict[str, tuple[Tensor, Tensor]]:

@@ -12,10 +12,9 @@ weights its file holds.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import count
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -26,9 +25,10 @@ from regard.errors import DtypeError, ShapeError
 from regard.layers.weight_match import check_same_device, check_same_dtype
 from regard.masks import Mask
 from regard.models.config_file import ConfigFile
+from regard.models.kinds import AUDIO_ENCODER
+from regard.models.label_names import label_fields
 from regard.models.media_encoder import MediaEncoder
 from regard.models.visible_tokens import find_visible_tokens
-from regard.models.weight_names import StoredTensor
 from regard.tensors import check_tensor
 from regard.validation import FLOATS
 
@@ -68,6 +68,10 @@ class AudioEncoder(MediaEncoder, ABC):
     about its weights.
     """
 
+    model_type: ClassVar[str]
+    """The field "model_type" in config.json."""
+
+    kind = AUDIO_ENCODER
     processor_class = AudioProcessor
 
     processor: AudioProcessor | None = None
@@ -105,19 +109,15 @@ class AudioEncoder(MediaEncoder, ABC):
         return next(frames for frames in count(1) if self.count_tokens(frames + 1) > 1)
 
     @classmethod
-    @final
-    def read_stored_config(cls, config: ConfigFile, stored: Mapping[str, StoredTensor]) -> Any:
-        """Read the hyperparameters from config.json and the number of rows of the head."""
-        head = stored.get("head.weight")
-        return cls.read_config(config, head_rows=head.shape[0] if head and head.shape else None)
+    def read_config(cls, config: ConfigFile) -> Any:
+        """Read the hyperparameters from config.json; the labels are those of the head."""
+        return config.parse_dataclass(cls.config_class)
 
-    @classmethod
-    @abstractmethod
-    def read_config(cls, config: ConfigFile, *, head_rows: int | None) -> Any:
-        """Read the hyperparameters from config.json; ``head_rows`` is the number of rows of the head, if there is one.
-
-        Raises CheckpointError for missing or unusable fields.
-        """
+    def config_fields(self) -> dict[str, Any]:
+        """The fields of config.json."""
+        fields = {"model_type": self.model_type, **asdict(self.config), **label_fields(self.labels)}
+        del fields["labels"]
+        return fields
 
 
 def check_features(features: object, weight: Tensor, bands: int) -> None:

@@ -11,11 +11,8 @@ The ids of special tokens are attributes of the model.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Protocol, final
+from typing import Any, Protocol, Self, final
 
 import torch
 from jaxtyping import Float, Int
@@ -23,6 +20,9 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.masks import Mask
+from regard.models.kinds import ENCODER, TRANSLATOR
+from regard.models.model import Model, tokenizer_text
+from regard.models.model_folder import FolderOrName
 from regard.text.pooling import Pooling
 from regard.text.sentence_tokenizer import SentenceTokenizer
 from regard.text.subword_training import END_ID, PAD_ID, START_ID, UNKNOWN_ID
@@ -63,20 +63,16 @@ class DecoderState(Protocol):
         ...
 
 
-class Encoder(nn.Module, ABC):
+class Encoder(Model, ABC):
     """A model that reads token ids and returns a hidden state for each token."""
 
-    config: Any
-    """The hyperparameters of the model."""
+    kind = ENCODER
 
     tokenizer: Tokenizer | None = None
     """The tokenizer from the model folder; None if there is none."""
 
     pooling: Pooling | None = None
     """How token vectors are pooled into a text vector; None if the model folder does not say."""
-
-    notes: tuple[str, ...] = ()
-    """Messages about files that loading read otherwise than they say, or in part."""
 
     @abstractmethod
     def forward(self, ids: Tensor, *, mask: Mask | None = None) -> EncoderOutput:
@@ -101,14 +97,29 @@ class Encoder(nn.Module, ABC):
     def width(self) -> int:
         """The number of components of a hidden state."""
 
-    @abstractmethod
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write a folder that ``regard.load`` reads. Raises OutputExistsError if it exists, unless ``overwrite``."""
+    @classmethod
+    def load(
+        cls,
+        folder_or_name: FolderOrName,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Self:
+        """Load a model as ``Model.load``; any encoder without its head, which takes time for each token.
 
-    @property
-    def device(self) -> torch.device:
-        """The device of the weights."""
-        return next(self.parameters()).device
+        Of a T5 it is the encoder, of a CLIP the text tower.
+        """
+        model = super().load(folder_or_name, device=device, dtype=dtype)
+        if cls is Encoder:
+            model.remove_parts()
+        return model
+
+    def folder_texts(self) -> dict[str, str]:
+        """The file of the tokenizer, as a text by file name."""
+        return tokenizer_text(self.tokenizer)
+
+    def remove_parts(self) -> None:
+        """Remove the parts of a model that is used for its hidden states alone, such as a masked-language head."""
 
 
 class Decoder(nn.Module, ABC):
@@ -121,9 +132,6 @@ class Decoder(nn.Module, ABC):
     end_id: int
     pad_id: int | None
     start_id: int | None
-
-    notes: tuple[str, ...] = ()
-    """Messages about files that loading read otherwise than they say, or in part."""
 
     @property
     def end_ids(self) -> tuple[int, ...]:
@@ -162,24 +170,20 @@ class Decoder(nn.Module, ABC):
         return next(self.parameters()).device
 
 
-class EncoderDecoder(Decoder, ABC):
+class EncoderDecoder(Decoder, Model, ABC):
     """A model that reads a source and writes a target.
 
     ``vocab_sizes`` are the vocabulary sizes of source and target; ``pad_id``, ``start_id`` and ``end_id`` are the
     padding token, the start token of a target and the end token.
     """
 
-    config: Any
-    """The hyperparameters of the model."""
+    kind = TRANSLATOR
 
     vocab_sizes: tuple[int, int]
     pad_id: int
     start_id: int
     subwords: tuple[SentenceTokenizer, SentenceTokenizer] | None = None
     """The tokenizers of source and target; the same object twice if both share one vocabulary."""
-
-    metadata: Mapping[str, Any] = MappingProxyType({})
-    """Metadata of the training: languages, data, scores."""
 
     @property
     def unknown_id(self) -> int | None:
@@ -262,11 +266,3 @@ class EncoderDecoder(Decoder, ABC):
         self, tokens: Tensor, state: Any
     ) -> tuple[Float[Tensor, "rows vocabulary"], Any, Float[Tensor, "rows source"]]:
         """Like ``step``, and also return the step's cross-attention weights (rows, source length). Slower."""
-
-    @abstractmethod
-    def save(self, folder: str | Path, *, overwrite: bool = False, keep_others: bool = False) -> None:
-        """Write a folder that ``regard.load`` reads; it appears complete or not at all.
-
-        Raises OutputExistsError if the folder exists, unless ``overwrite``; and with ``overwrite`` if it holds files
-        that are not of a model, unless ``keep_others``, which keeps them in the folder.
-        """

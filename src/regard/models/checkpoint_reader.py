@@ -7,7 +7,6 @@ it reads; names and shapes are checked against the model before memory is alloca
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -23,7 +22,6 @@ from regard.huge_pages import advise_huge_pages, collapse_huge_pages
 from regard.models.config_file import read_json_object
 from regard.models.weight_names import Origin, StoredTensor, abbreviate_names
 from regard.models.wrapped_names import unwrap_names
-from regard.text import Tokenizer
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -31,8 +29,6 @@ _FLOATS = ("F64", "F32", "BF16", "F16")
 _INTEGERS = ("I64", "I32")
 _ROWS_TO_COMPARE = 1024
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
-
-_log = logging.getLogger("regard")
 
 
 def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
@@ -63,9 +59,21 @@ def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
     )
 
 
+def check_depth(layers: int, stored: Collection[str]) -> None:
+    """Raise CheckpointError for more layers than tensors, before any layer is built."""
+    if layers > len(stored):
+        raise CheckpointError(
+            "config.json and the weights have different numbers of layers",
+            expected=f"{layers} layers, from config.json",
+            got=f"{len(stored)} tensors in all",
+            do="check that the files belong together; some of the weights may be missing",
+        )
+
+
 def check_layers(layers: int, stored: Iterable[str], name: str) -> None:
     """Raise one CheckpointError, instead of one for each tensor, unless there are layers ``name.0`` to the last."""
-    stored_layers = {int(parts[1]) for parts in (key.split(".") for key in stored) if parts[0] == name}
+    inside = (key.removeprefix(f"{name}.") for key in stored if key.startswith(f"{name}."))
+    stored_layers = {int(key.partition(".")[0]) for key in inside}
     if len(stored_layers) != layers or max(stored_layers, default=-1) != layers - 1:
         raise CheckpointError(
             "config.json and the weights have different numbers of layers",
@@ -144,11 +152,9 @@ def _are_equal(one: Tensor, other: Tensor) -> bool:
     return torch.allclose(one.to(dtype), other.to(dtype), rtol=0.0, atol=0.0, equal_nan=True)
 
 
-def note_own_output(path: Path) -> tuple[str, ...]:
-    """A note that an output layer is not shared, though config.json says so; also logged as a warning."""
-    note = f"{path}: the embedding and the output layer are not shared, since the weights hold both with other numbers"
-    _log.warning(note)
-    return (note,)
+def note_own_output(path: Path) -> str:
+    """The note that an output layer is not shared, though config.json says so."""
+    return f"{path}: the embedding and the output layer are not shared, since the weights hold both with other numbers"
 
 
 def _find_shared_parameters(model: nn.Module) -> list[list[str]]:
@@ -165,38 +171,6 @@ def _allocate_empty_buffers(model: nn.Module, dtype: torch.dtype) -> None:
         for name, buffer in module.named_buffers(recurse=False):
             if buffer.is_meta and buffer.numel() == 0:
                 module._buffers[name] = torch.empty(buffer.shape, dtype=dtype)
-
-
-def read_tokenizer(folder: Path, *, pad_id: int | None, limit: int | None, vocabulary: int) -> Tokenizer | None:
-    """Read the tokenizer in ``folder`` for a model with ``vocabulary`` tokens; None if there is none.
-
-    It may have tokens that the model lacks, which no text may then contain. Raises CheckpointError for a damaged file.
-    """
-    path = folder / "tokenizer.json"
-    if not path.exists():
-        return None
-    return Tokenizer.from_file(path, pad_id=pad_id, limit=limit, num_embeddings=vocabulary)
-
-
-def note_missing_tokens(folder: Path, tokenizer: object) -> tuple[str, ...]:
-    """A note if the tokenizer has tokens that the model lacks; also logged as a warning by the logger "regard"."""
-    if not isinstance(tokenizer, Tokenizer) or tokenizer.num_embeddings is None:
-        return ()
-    if tokenizer.vocabulary <= tokenizer.num_embeddings:
-        return ()
-    note = f"{folder}: tokenizer.json has {tokenizer.vocabulary} tokens and the model {tokenizer.num_embeddings}; "
-    note += "texts with a token that the model lacks are refused"
-    _log.warning(note)
-    return (note,)
-
-
-def loading_notes(folder: Path, skipped: list[str]) -> tuple[str, ...]:
-    """Messages about tensors that loading skipped; also logged as a warning by the logger "regard"."""
-    if not skipped:
-        return ()
-    note = f"{folder}: skipped {len(skipped)} tensors of a head on top of the encoder: {abbreviate_names(skipped)}"
-    _log.warning(note)
-    return (note,)
 
 
 @final

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,10 +29,13 @@ from regard.errors import (
     write_error,
 )
 from regard.list_files import is_desktop_file
+from regard.models.config_file import to_json_text
 from regard.models.weight_names import abbreviate_names
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+METADATA_FILE = "about.json"
+"""The metadata of the training: languages, data, scores."""
 MAX_SHARD_BYTES = 5 * 10**9
 """Weights beyond this size are written in several files: then none takes long to copy, or is too large for a disk."""
 _SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
@@ -45,7 +49,7 @@ _MODEL_FILES = {
     "generation_config.json",
     "source.tokenizer.json",
     "target.tokenizer.json",
-    "about.json",
+    METADATA_FILE,
     "preprocessor_config.json",
     "modules.json",
     "sentence_bert_config.json",
@@ -63,6 +67,11 @@ def config_text(fields: Mapping[str, object], dtype: torch.dtype) -> str:
     Raises RefusedError for an object that JSON does not have.
     """
     return json.dumps({**fields, "dtype": str(dtype).removeprefix("torch.")}, indent=2, default=_to_list) + "\n"
+
+
+def metadata_texts(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """The file of the metadata, as a text by file name; none without metadata."""
+    return {METADATA_FILE: to_json_text(metadata)} if metadata else {}
 
 
 def _to_list(value: object) -> object:

@@ -11,12 +11,9 @@ language supervision", sections 2.3 to 2.5 and figure 3. ids (texts, length), pi
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Self, final
+from typing import Any, final
 
 import torch
 from jaxtyping import Float
@@ -27,15 +24,16 @@ from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, OptionError, ShapeError, check_kind
 from regard.fields import check_fields
 from regard.masks import Mask
-from regard.media.processor_file import PROCESSOR_FILE
-from regard.models import checkpoint_reader, checkpoint_writer, sequence_files
-from regard.models.check_mechanisms import check_mechanisms
-from regard.models.clip_text import TEXT_ROWS, ClipText, ClipTextConfig, ClipTextOutput, tokenizer_files
+from regard.models.checkpoint_reader import check_depth
+from regard.models.clip_text import TEXT_ROWS, ClipText, ClipTextConfig, ClipTextOutput
 from regard.models.clip_vision import VISION_ROWS, ClipVision, ClipVisionConfig
 from regard.models.config_file import ConfigFile
 from regard.models.hyperparameters import model_field, read_published, write_published
 from regard.models.image_encoder import ImageOutput
-from regard.models.weight_names import Row, WeightNames
+from regard.models.kinds import CLIP
+from regard.models.model import Model
+from regard.models.model_folder import ModelFolder
+from regard.models.weight_names import Origin, Row, WeightNames
 from regard.tensors import check_tensor
 from regard.text import Tokenizer
 from regard.vision import ImageProcessor
@@ -147,20 +145,35 @@ class ClipOutput:
         )
 
 
+def _tower_rows(name: str, rows: tuple[Row, ...]) -> tuple[Row, ...]:
+    """The rows of a tower in the file and the model of both."""
+    return tuple(replace(row, stored=f"{name}_model.{row.stored}", names=f"{name}.{row.names}") for row in rows)
+
+
+_WEIGHT_NAMES = WeightNames(
+    (
+        Row("logit_scale", "logit_scale", scalar=True),
+        *_tower_rows("text", TEXT_ROWS),
+        *_tower_rows("vision", VISION_ROWS),
+        Row("text_projection", "text.projection"),
+        Row("visual_projection", "vision.projection"),
+    ),
+    ignored_patterns=(r"(text|vision)_model\.embeddings\.position_ids",),
+)
+
+
 @final
 @explain_arguments
-class Clip(nn.Module):
+class Clip(Model):
     """A CLIP with random initial weights; ``regard.load`` loads a trained one.
 
     Its towers ``text`` and ``vision`` are models of their own: an ``Encoder`` and an ``ImageEncoder``. ``logit_scale``
     is (1,).
     """
 
-    notes: tuple[str, ...] = ()
-    """Messages about weights that loading skipped."""
-
-    metadata: Mapping[str, Any] = MappingProxyType({})
-    """Metadata of the training: steps, data, scores."""
+    config: ClipConfig
+    config_class = ClipConfig
+    kind = CLIP
 
     def __init__(self, config: ClipConfig) -> None:
         super().__init__()
@@ -197,6 +210,11 @@ class Clip(nn.Module):
         return self.logit_scale.exp() * (pictures @ texts.T)
 
     @property
+    def parts(self) -> tuple[Model, ...]:
+        """The towers, which are models of their own."""
+        return self.text, self.vision
+
+    @property
     def tokenizer(self) -> Tokenizer | None:
         """The tokenizer of the text tower; None if the model folder has none."""
         return self.text.tokenizer
@@ -206,76 +224,32 @@ class Clip(nn.Module):
         """How the pixels of the vision tower are made from pictures; None if the model folder does not say."""
         return self.vision.processor
 
-    @property
-    def device(self) -> torch.device:
-        """The device of the weights."""
-        return self.logit_scale.device
-
-    @property
-    def weight_names(self) -> WeightNames:
-        """The table of the model's weight names in a file."""
-        return WeightNames(
-            (
-                Row("logit_scale", "logit_scale", scalar=True),
-                *_tower_rows("text", TEXT_ROWS),
-                *_tower_rows("vision", VISION_ROWS),
-                Row("text_projection", "text.projection"),
-                Row("visual_projection", "vision.projection"),
-            ),
-            ignored_patterns=(r"(text|vision)_model\.embeddings\.position_ids",),
-        )
+    @classmethod
+    def make_weight_names(cls, config: ClipConfig) -> WeightNames:
+        """Make the table of the names of weights in a file."""
+        del config
+        return _WEIGHT_NAMES
 
     @classmethod
-    def from_folder(cls, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Self:
-        """Load the model of ``folder``, whose config.json is ``config``, in eval mode on the CPU.
-
-        Raises CheckpointError for files that do not belong together.
-        """
-        stored = checkpoint_reader.stored_tensors(folder)
-        hyperparameters = ClipConfig.from_hugging_face(config)
-        sequence_files.check_depth(hyperparameters.text.layers + hyperparameters.vision.layers, stored)
-        if "logit_scale" not in stored:
+    def check_layers(cls, folder: ModelFolder, config: ClipConfig, origins: Mapping[str, Origin]) -> None:
+        """Raise CheckpointError for a folder of one tower, and for more layers than it has tensors."""
+        check_depth(config.text.layers + config.vision.layers, folder.stored)
+        if "logit_scale" not in origins:
             raise CheckpointError(
-                f"{folder} does not hold both towers of a CLIP",
+                f"{folder.path} does not hold both towers of a CLIP",
                 expected="the weights of a CLIPModel, with logit_scale",
-                got=", ".join(sorted(stored)[:3]) + " .., without logit_scale",
+                got=", ".join(sorted(folder.stored)[:3]) + " .., without logit_scale",
                 do='for one tower alone its config.json has model_type "clip_text_model" or "clip_vision_model"',
             )
-        with checkpoint_reader.init_on_meta():
-            model = cls(hyperparameters)
-        origins, skipped = model.weight_names.origins(stored)
-        checkpoint_reader.load_weights(model, origins, dtype)
-        model.text.read_tokenizer(folder)
-        model.vision.processor = ImageProcessor.from_folder(folder)
-        model.metadata = sequence_files.read_metadata(folder)
-        model.notes = checkpoint_reader.loading_notes(folder, skipped)
-        return model.eval()
 
-    def save(
-        self,
-        folder: str | Path,
-        *,
-        overwrite: bool = False,
-        keep_others: bool = False,
-        max_shard_bytes: int = checkpoint_writer.MAX_SHARD_BYTES,
-    ) -> None:
-        """Write the model to a folder that ``transformers`` and ``regard.load`` read.
+    def read_files(self, folder: ModelFolder) -> None:
+        """Read the tokenizer and the processor of the towers."""
+        self.text.read_files(folder)
+        self.vision.read_files(folder)
 
-        It appears complete or not at all. Raises as ``ImageEncoder.save``.
-        """
-        check_mechanisms(self, self.config)
-        fields = self.config.to_hugging_face()
-        files = {"config.json": checkpoint_writer.config_text(fields, self.logit_scale.dtype)}
-        if self.processor is not None:
-            files[PROCESSOR_FILE] = json.dumps(self.processor.fields(), indent=2) + "\n"
-        checkpoint_writer.write_folder(
-            checkpoint_writer.to_folder_path(folder),
-            files | tokenizer_files(self.text) | sequence_files.metadata_files(self.metadata),
-            self.weight_names.to_file(self.state_dict()),
-            overwrite=overwrite,
-            keep_others=keep_others,
-            max_shard_bytes=max_shard_bytes,
-        )
+    def folder_texts(self) -> dict[str, str]:
+        """The files of the tokenizer and the processor, as texts by file name."""
+        return self.vision.folder_texts() | self.text.folder_texts()
 
 
 @explain_arguments
@@ -302,11 +276,6 @@ def contrastive_loss(logits_per_image: Tensor) -> Float[Tensor, ""]:
     pairs = torch.arange(len(logits_per_image), device=logits_per_image.device)
     losses = [functional.cross_entropy(logits, pairs) for logits in (logits_per_image, logits_per_image.T)]
     return (losses[0] + losses[1]) / 2
-
-
-def _tower_rows(name: str, rows: tuple[Row, ...]) -> tuple[Row, ...]:
-    """The rows of a tower in the file and the model of both."""
-    return tuple(replace(row, stored=f"{name}_model.{row.stored}", names=f"{name}.{row.names}") for row in rows)
 
 
 @explain_arguments

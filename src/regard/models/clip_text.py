@@ -13,9 +13,9 @@ and their models take the largest id of a text instead, which the end token has 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Self, final
+from typing import Any, final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -25,9 +25,8 @@ from torch.nn import functional
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, ShapeError, check_flag, check_kind, check_weights
 from regard.masks import Mask, causal
-from regard.models import checkpoint_reader, checkpoint_writer
+from regard.models import checkpoint_reader
 from regard.models.base import Encoder
-from regard.models.check_mechanisms import check_mechanisms
 from regard.models.check_token_ids import check_token_ids
 from regard.models.clip_tower import (
     LAYER_ROWS,
@@ -37,7 +36,8 @@ from regard.models.clip_tower import (
 )
 from regard.models.config_file import ConfigFile
 from regard.models.hyperparameters import model_field, read_published, size_field, write_published
-from regard.models.weight_names import Row, WeightNames
+from regard.models.model_folder import ModelFolder
+from regard.models.weight_names import Origin, Row, WeightNames
 from regard.tensors import has_values
 from regard.text.pooling import OWN, Pooling
 from regard.validation import check_mask
@@ -151,6 +151,7 @@ class ClipText(Encoder):
     """A text tower with random initial weights: ``model.text`` of a ``Clip``, or a model of its own."""
 
     config: ClipTextConfig
+    config_class = ClipTextConfig
     pooling: Pooling | None = Pooling((OWN,))
 
     def __init__(self, config: ClipTextConfig) -> None:
@@ -217,58 +218,35 @@ class ClipText(Encoder):
         """The number of components of a hidden state."""
         return self.config.width
 
-    @property
-    def weight_names(self) -> WeightNames:
-        """The table of the model's weight names in a file."""
-        return _weight_names(projected=self.projection is not None)
-
     @classmethod
-    def from_folder(cls, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Self:
-        """Load the tower of ``folder``, whose config.json is ``config``, in eval mode on the CPU.
-
-        Raises CheckpointError for files that do not belong together.
-        """
-        stored = checkpoint_reader.stored_tensors(folder)
-        hyperparameters = ClipTextConfig.from_hugging_face(config)
-        origins, skipped = _weight_names(projected=True).origins(stored)
-        if "projection.weight" not in origins:
-            hyperparameters = config.build_again(hyperparameters, projection=None)
-        checkpoint_reader.check_layers(hyperparameters.layers, origins, "layers")
-        with checkpoint_reader.init_on_meta():
-            model = cls(hyperparameters)
-        checkpoint_reader.load_weights(model, origins, dtype)
-        model.read_tokenizer(folder)
-        model.notes = checkpoint_reader.loading_notes(folder, skipped)
-        return model.eval()
-
-    def read_tokenizer(self, folder: Path) -> None:
-        """Read the tokenizer of a folder, if it has one. Raises CheckpointError if it does not fit the vocabulary."""
-        self.tokenizer = checkpoint_reader.read_tokenizer(
-            folder, pad_id=self.pad_id, limit=self.max_tokens, vocabulary=self.config.vocabulary
+    def make_weight_names(cls, config: ClipTextConfig) -> WeightNames:
+        """Make the table of the names of weights in a file."""
+        return WeightNames(
+            (*TEXT_ROWS, Row(_PROJECTION, "projection")),
+            prefix="text_model.",
+            outer=() if config.projection is None else (_PROJECTION,),
+            ignored_patterns=(r"embeddings\.position_ids",),
         )
 
-    def save(
-        self,
-        folder: str | Path,
-        *,
-        overwrite: bool = False,
-        keep_others: bool = False,
-        max_shard_bytes: int = checkpoint_writer.MAX_SHARD_BYTES,
-    ) -> None:
-        """Write the tower to a folder that ``transformers`` and ``regard.load`` read.
+    @classmethod
+    def complete_config(
+        cls, folder: ModelFolder, config: ClipTextConfig, origins: Mapping[str, Origin]
+    ) -> ClipTextConfig:
+        """Return hyperparameters without a projection if the weights have none."""
+        if "projection.weight" in origins:
+            return config
+        return folder.config.build_again(config, projection=None)
 
-        It appears complete or not at all. Raises as ``Bert.save`` does.
-        """
-        check_mechanisms(self, self.config)
-        fields = self.config.to_hugging_face()
-        files = {"config.json": checkpoint_writer.config_text(fields, self.token_embedding.weight.dtype)}
-        checkpoint_writer.write_folder(
-            checkpoint_writer.to_folder_path(folder),
-            files | tokenizer_files(self),
-            self.weight_names.to_file(self.state_dict()),
-            overwrite=overwrite,
-            keep_others=keep_others,
-            max_shard_bytes=max_shard_bytes,
+    @classmethod
+    def check_layers(cls, folder: ModelFolder, config: ClipTextConfig, origins: Mapping[str, Origin]) -> None:
+        """Raise CheckpointError unless the weights have the layers of ``config``."""
+        del folder
+        checkpoint_reader.check_layers(config.layers, origins, "layers")
+
+    def read_files(self, folder: ModelFolder) -> None:
+        """Read the tokenizer. Raises CheckpointError if it does not fit the vocabulary."""
+        self.tokenizer = folder.read_tokenizer(
+            pad_id=self.pad_id, limit=self.max_tokens, vocabulary=self.config.vocabulary
         )
 
     def _check_ids(self, ids: object) -> None:
@@ -301,11 +279,6 @@ class ClipText(Encoder):
         return candidates.argmax(dim=1)
 
 
-def tokenizer_files(model: ClipText) -> dict[str, str]:
-    """The file of the tokenizer, as a text by file name; none without a tokenizer."""
-    return {} if model.tokenizer is None else {"tokenizer.json": model.tokenizer.to_json()}
-
-
 def _find_visible(mask: Mask | None, ids: Tensor) -> Bool[Tensor, "#batch length"] | None:
     """Which tokens some token may attend to; None without a mask."""
     if mask is None:
@@ -313,13 +286,3 @@ def _find_visible(mask: Mask | None, ids: Tensor) -> Bool[Tensor, "#batch length
     batch, length = ids.shape
     mask.check(batch, 1 if mask.heads is None else mask.heads, length, length)
     return mask.dense(length, length, device=ids.device).any(dim=2).any(dim=1)
-
-
-def _weight_names(*, projected: bool) -> WeightNames:
-    rows = (Row(_PROJECTION, "projection"),) if projected else ()
-    return WeightNames(
-        TEXT_ROWS + rows,
-        prefix="text_model.",
-        outer=(_PROJECTION,) if projected else (),
-        ignored_patterns=(r"embeddings\.position_ids",),
-    )

@@ -192,11 +192,6 @@ class ClipVision(ImageEncoder):
         return (TokenGrid(*self.patches.grid(height, width), ("class",)),) * self.config.layers
 
     @classmethod
-    def read_config(cls, config: ConfigFile) -> ClipVisionConfig:
-        """Read the hyperparameters, without labels, from config.json."""
-        return ClipVisionConfig.from_hugging_face(config)
-
-    @classmethod
     def make_weight_names(cls, config: ClipVisionConfig) -> WeightNames:
         """Make the table of the names of weights in a file."""
         projection = () if config.projection is None else (_PROJECTION,)
@@ -207,10 +202,6 @@ class ClipVision(ImageEncoder):
             outer=projection + head,
             ignored_patterns=(r"embeddings\.position_ids",),
         )
-
-    def config_fields(self) -> dict[str, Any]:
-        """The fields of config.json, for ``transformers`` if there are no labels."""
-        return self.config.to_hugging_face()
 
     @classmethod
     def _stored_parts(cls, config: ConfigFile, origins: Mapping[str, Origin]) -> dict[str, Any]:

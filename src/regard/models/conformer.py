@@ -15,7 +15,7 @@ paper. Even kernels, such as the paper's 32, see one more token on one side; her
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import torch
@@ -35,11 +35,11 @@ from regard.layers.convolution_subsampling import STRIDE
 from regard.layers.dropout import Dropout
 from regard.masks import Mask
 from regard.models.audio_encoder import AudioEncoder, AudioEncoderOutput, check_features, find_visible_frames
-from regard.models.config_file import ConfigFile
 from regard.models.hyperparameters import depth_field, model_field, probability_field, size_field
-from regard.models.label_names import label_fields, labels_field, read_labels
+from regard.models.label_names import labels_field, read_labels
 from regard.models.layer_mechanism import mechanism_field, mechanism_options_field, options_at_depth, share_projections
-from regard.models.weight_names import WeightNames, same_names
+from regard.models.model_folder import ModelFolder
+from regard.models.weight_names import Origin, WeightNames, same_names
 from regard.positions import RelativeSinusoidal, Rotary
 
 HEADS = ("classification", "ctc")
@@ -160,34 +160,27 @@ class Conformer(AudioEncoder):
         return -(-frames // STRIDE)
 
     @classmethod
-    def read_config(cls, config: ConfigFile, *, head_rows: int | None) -> ConformerConfig:
-        """Read the hyperparameters from config.json; the labels are those of the head.
-
-        Raises CheckpointError for missing or unusable fields.
-        """
-        read = config.parse_dataclass(ConformerConfig)
-        if head_rows is None:
-            return read
-        labels = head_rows - (read.head == "ctc")
+    def complete_config(
+        cls, folder: ModelFolder, config: ConformerConfig, origins: Mapping[str, Origin]
+    ) -> ConformerConfig:
+        """Complete the hyperparameters by the labels, of which the head has a row each."""
+        shape = origins["head.weight"].stored_shape() if "head.weight" in origins else None
+        if not shape:
+            return config
+        labels = shape[0] - (config.head == "ctc")
         if labels < 1:
             raise CheckpointError(
-                f"{config.path} has a head without labels",
+                f"{folder.config.path} has a head without labels",
                 expected="at least one label, and the blank of a ctc head",
-                got=f"a head of {head_rows} rows",
+                got=f"a head of {shape[0]} rows",
                 do="check that config.json and the weights belong together",
             )
-        return replace(read, labels=read_labels(config, labels))
+        return replace(config, labels=read_labels(folder.config, labels))
 
     @classmethod
     def make_weight_names(cls, config: ConformerConfig) -> WeightNames:
         """Make the table of the names of weights, the same in a file and in the model."""
         return WeightNames(same_names("subsampling.{path}", "layers.{n}.{path}", "head"))
-
-    def config_fields(self) -> dict[str, Any]:
-        """The fields of config.json."""
-        fields = {"model_type": self.model_type, **asdict(self.config), **label_fields(self.labels)}
-        del fields["labels"]
-        return fields
 
 
 def _make_block(config: ConformerConfig, depth: int) -> ConformerBlock:

@@ -16,7 +16,7 @@ the published code, not of a head. There are no positions: convolutions see the 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, cast, final
+from typing import cast, final
 
 import torch
 from jaxtyping import Float
@@ -31,7 +31,6 @@ from regard.layers.last_channels import last_channels
 from regard.layers.pixel_input import check_pixels
 from regard.layers.stochastic_depth import StochasticDepth
 from regard.masks import Mask
-from regard.models.config_file import ConfigFile
 from regard.models.cvt_config import CvtConfig
 from regard.models.image_encoder import ImageEncoder, ImageOutput, TokenGrid
 from regard.models.weight_names import Row, WeightNames
@@ -222,18 +221,9 @@ class Cvt(ImageEncoder):
         return self._repeat([TokenGrid(*size, self._prefix(number)) for number, size in enumerate(sizes)])
 
     @classmethod
-    def read_config(cls, config: ConfigFile) -> CvtConfig:
-        """Read the hyperparameters from config.json. Raises CheckpointError for missing or unusable fields."""
-        return CvtConfig.from_hugging_face(config)
-
-    @classmethod
     def make_weight_names(cls, config: CvtConfig) -> WeightNames:
         """Make the table of the names of weights in a file."""
         return WeightNames(_ROWS, prefix="cvt.", outer=("layernorm", "classifier") if config.labels else ())
-
-    def config_fields(self) -> dict[str, Any]:
-        """The fields of a config.json for ``transformers``."""
-        return self.config.to_hugging_face()
 
     def _stages(self) -> list[CvtStage]:
         return list(cast("Iterable[CvtStage]", self.stages))

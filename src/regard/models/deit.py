@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from regard.arguments import explain_arguments
 from regard.errors import OptionError
 from regard.masks import Mask
-from regard.models.config_file import ConfigFile
 from regard.models.hyperparameters import model_field
 from regard.models.image_encoder import ImageOutput
 from regard.models.vision_transformer import HEADS, ROWS, VisionTransformer, VisionTransformerConfig
@@ -105,11 +104,6 @@ class Deit(VisionTransformer):
         return ImageOutput(hidden, pooled, logits, layers, class_logits, distillation_logits)
 
     @classmethod
-    def read_config(cls, config: ConfigFile) -> DeitConfig:
-        """Read the hyperparameters, without labels, from config.json."""
-        return DeitConfig.from_hugging_face(config)
-
-    @classmethod
     def make_weight_names(cls, config: DeitConfig) -> WeightNames:
         """Make the table of the names of weights in a file, where the name of the head says whether there are two."""
         rows = (*_HEAD_ROWS, _HEAD_ROW) if config.distillation_head else (_HEAD_ROW, *_HEAD_ROWS)
@@ -119,10 +113,6 @@ class Deit(VisionTransformer):
             outer=tuple(str(row.stored) for row in rows) if config.labels else (),
             heads=HEADS,
         )
-
-    def config_fields(self) -> dict[str, Any]:
-        """The fields of config.json, for ``transformers`` if it can compute the model."""
-        return self.config.to_hugging_face()
 
     def _prefix_tokens(self) -> list[Tensor]:
         return [self.class_token, self.distillation_token]

@@ -12,10 +12,8 @@ batch (``gato_batch.py``) -> hidden (batch, length, width), logits (batch, lengt
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from types import MappingProxyType
 from typing import Any, cast, final
 
 import torch
@@ -27,15 +25,16 @@ from regard import masks
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, ShapeError, check_kind, check_number, check_size, short_repr
 from regard.layers import DecoderBlock, DecoderCache, Dropout, FeedForward, MultiHeadAttention, PreNorm
-from regard.models import checkpoint_reader, checkpoint_writer, sequence_files
 from regard.models.base import SequenceOutput
-from regard.models.check_mechanisms import check_mechanisms
 from regard.models.check_token_ids import check_token_ids
 from regard.models.config_file import ConfigFile
 from regard.models.gato_batch import GatoBatch
 from regard.models.gato_config import GatoConfig
 from regard.models.gato_embedding import GatoEmbedding
 from regard.models.initial_weights import init_from_normal
+from regard.models.kinds import GATO
+from regard.models.model import Model, tokenizer_text
+from regard.models.model_folder import ModelFolder
 from regard.models.weight_names import Row, WeightNames
 from regard.positions import Rotary
 from regard.text import Tokenizer
@@ -60,15 +59,16 @@ class GatoState:
 
 @final
 @explain_arguments
-class Gato(nn.Module):
+class Gato(Model):
     """A Gato with random initial weights; ``regard.load`` loads a trained one.
 
     ``tokenizer`` is that of texts, None without texts; ``metadata`` describes the training.
     """
 
+    config: GatoConfig
+    config_class = GatoConfig
+    kind = GATO
     tokenizer: Tokenizer | None = None
-    metadata: Mapping[str, Any] = MappingProxyType({})
-    notes: tuple[str, ...] = ()
 
     def __init__(self, config: GatoConfig) -> None:
         super().__init__()
@@ -79,11 +79,6 @@ class Gato(nn.Module):
         self.layers = nn.ModuleList(_make_layer(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.width, eps=config.epsilon)
         init_from_normal(self, float(config.deviation))
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the weights."""
-        return self.embedding.table.weight.device
 
     def forward(self, batch: GatoBatch, *, where: Tensor | None = None) -> SequenceOutput:
         """Compute the logits of the token after each position.
@@ -184,43 +179,32 @@ class Gato(nn.Module):
         return torch.stack(written, dim=1), state
 
     @classmethod
-    def from_folder(cls, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Gato:
-        """Load the model of ``folder``, whose config.json is ``config``, in eval mode on the CPU.
+    def make_weight_names(cls, config: GatoConfig) -> WeightNames:
+        """Make the table of the names of weights, the same in a file and in the model."""
+        del config
+        return _WEIGHT_NAMES
 
-        Raises CheckpointError for files that do not belong together.
-        """
-        hyperparameters = GatoConfig.from_config_file(config)
-        stored = checkpoint_reader.stored_tensors(folder)
-        sequence_files.check_depth(hyperparameters.layers, stored)
-        with checkpoint_reader.init_on_meta():
-            model = config.build(cls, config=hyperparameters)
-        origins, skipped = _WEIGHT_NAMES.origins(stored)
-        checkpoint_reader.load_weights(model, origins, dtype)
-        model.tokenizer = checkpoint_reader.read_tokenizer(
-            folder, pad_id=None, limit=None, vocabulary=hyperparameters.text
-        )
-        model.notes = checkpoint_reader.loading_notes(folder, skipped)
-        model.metadata = sequence_files.read_metadata(folder)
-        return model.eval()
+    @classmethod
+    def read_config(cls, config: ConfigFile) -> GatoConfig:
+        """Read the hyperparameters from config.json."""
+        return GatoConfig.from_config_file(config)
 
-    def save(self, folder: str | Path, *, overwrite: bool = False, keep_others: bool = False) -> None:
-        """Write a folder that ``regard.load`` reads; it appears complete or not at all.
+    def config_fields(self) -> dict[str, Any]:
+        """The fields of config.json."""
+        return self.config.fields()
 
-        Raises OutputExistsError if the folder exists, unless ``overwrite``; and with ``overwrite`` if it holds files
-        that are not of a model, unless ``keep_others``. Raises RefusedError for a replaced mechanism.
-        """
-        check_mechanisms(self, self.config)
-        files = {"config.json": checkpoint_writer.config_text(self.config.fields(), self.embedding.table.weight.dtype)}
-        if self.tokenizer is not None:
-            files[sequence_files.JOINT_FILE] = self.tokenizer.to_json()
-        files |= sequence_files.metadata_files(self.metadata)
-        checkpoint_writer.write_folder(
-            checkpoint_writer.to_folder_path(folder),
-            files,
-            _WEIGHT_NAMES.to_file(self.state_dict()),
-            overwrite=overwrite,
-            keep_others=keep_others,
-        )
+    @classmethod
+    def build(cls, folder: ModelFolder, config: GatoConfig) -> Gato:
+        """Build the model. Raises CheckpointError for hyperparameters that do not go together."""
+        return folder.config.build(cls, config=config)
+
+    def read_files(self, folder: ModelFolder) -> None:
+        """Read the tokenizer of texts."""
+        self.tokenizer = folder.read_tokenizer(pad_id=None, limit=None, vocabulary=self.config.text)
+
+    def folder_texts(self) -> dict[str, str]:
+        """The file of the tokenizer, as a text by file name."""
+        return tokenizer_text(self.tokenizer)
 
     def _output(self, tokens: Tensor, where: Tensor | None = None) -> SequenceOutput:
         hidden = self.norm(tokens if where is None else tokens[where][None])

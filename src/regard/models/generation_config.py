@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
-from pathlib import Path
 
-from regard.models.config_file import ConfigFile, read_json_object
-
-_log = logging.getLogger("regard")
+from regard.models.config_file import ConfigFile
+from regard.models.model_folder import ModelFolder
 
 GENERATION_CONFIG_FILE = "generation_config.json"
 _IGNORED_FIELDS: Mapping[str, object] = {
@@ -34,13 +31,14 @@ _IGNORED_FIELDS: Mapping[str, object] = {
 values that change nothing."""
 
 
-def read_generation_config(folder: Path, vocabulary: int) -> ConfigFile | None:
+def read_generation_config(folder: ModelFolder, vocabulary: int) -> ConfigFile | None:
     """Read the file of a model folder; None if it has none. Ids in it are checked against ``vocabulary``.
 
     Raises CheckpointError for a damaged file.
     """
-    path = folder / GENERATION_CONFIG_FILE
-    return ConfigFile({**read_json_object(path), "vocab_size": vocabulary}, path) if path.exists() else None
+    fields = folder.read_json(GENERATION_CONFIG_FILE)
+    path = folder.path / GENERATION_CONFIG_FILE
+    return None if fields is None else ConfigFile({**fields, "vocab_size": vocabulary}, path)
 
 
 def read_start_id(config: ConfigFile | None, default: int) -> int:
@@ -51,12 +49,8 @@ def read_start_id(config: ConfigFile | None, default: int) -> int:
     return default if config is None else config.index("decoder_start_token_id", default=default, below="vocab_size")
 
 
-def note_ignored_fields(config: ConfigFile | None) -> tuple[str, ...]:
-    """A note if the file forces, forbids or reweights tokens; also logged as a warning by the logger "regard"."""
+def find_ignored_fields(config: ConfigFile | None) -> str | None:
+    """A note if the file forces, forbids or reweights tokens."""
     fields = {} if config is None else config.fields
     names = [name for name, neutral in _IGNORED_FIELDS.items() if fields.get(name) not in (None, [], {}, neutral)]
-    if config is None or not names:
-        return ()
-    note = f"{config.path}: searches do not apply {', '.join(names)}"
-    _log.warning(note)
-    return (note,)
+    return f"{config.path}: searches do not apply {', '.join(names)}" if config is not None and names else None

@@ -30,7 +30,7 @@ from regard.fields import check_fields
 from regard.layers import DecoderBlock, Dropout, FeedForward, MultiHeadAttention, PreNorm
 from regard.masks import Mask
 from regard.mechanisms import DotProduct
-from regard.models.causal_language_model import CausalLanguageModel
+from regard.models.causal_language_model import CausalLanguageModel, tied_output_weights
 from regard.models.causal_state import CausalOutput
 from regard.models.check_token_ids import check_token_positions
 from regard.models.config_file import ConfigFile
@@ -196,16 +196,16 @@ class Gpt2(CausalLanguageModel):
         """The number of positions, the maximum length of a text."""
         return self.config.max_length
 
-    @property
-    def weight_names(self) -> WeightNames:
-        """The table of the model's weight names in a file; ``attn.bias`` is an old name of the causal mask."""
+    @classmethod
+    def make_weight_names(cls, config: Gpt2Config) -> WeightNames:
+        """Make the table of the names of weights in a file; ``attn.bias`` is an old name of the causal mask."""
         return WeightNames(
             ROWS,
             prefix="transformer.",
             outer=("lm_head",),
             ignored_patterns=(r"h\.\d+\.attn\.(masked_)?bias",),
             heads=("score.", "multiple_choice_head.", "classifier."),
-            tied_weights=self.tied_weights,
+            tied_weights=tied_output_weights(config),
         )
 
     def _init_weights(self) -> None:

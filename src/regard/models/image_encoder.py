@@ -22,9 +22,11 @@ from torch import Tensor
 from regard.arguments import explain_arguments
 from regard.masks import Mask
 from regard.models.config_file import ConfigFile
+from regard.models.kinds import IMAGE_ENCODER
 from regard.models.label_names import read_labels
 from regard.models.media_encoder import MediaEncoder
-from regard.models.weight_names import Origin, StoredTensor
+from regard.models.model_folder import ModelFolder
+from regard.models.weight_names import Origin
 from regard.vision import ImageProcessor
 
 
@@ -93,6 +95,7 @@ class ImageEncoder(MediaEncoder, ABC):
     head_weight: ClassVar[str] = "head.weight"
     """The weight of the head, (labels, width)."""
 
+    kind = IMAGE_ENCODER
     processor_class = ImageProcessor
 
     processor: ImageProcessor | None = None
@@ -143,24 +146,9 @@ class ImageEncoder(MediaEncoder, ABC):
 
     @classmethod
     @final
-    def read_stored_config(cls, config: ConfigFile, stored: Mapping[str, StoredTensor]) -> Any:
-        """Read the hyperparameters from config.json alone; ``complete_config`` has the labels."""
-        del stored
-        return cls.read_config(config)
-
-    @classmethod
-    @final
-    def complete_config(cls, config: ConfigFile, hyperparameters: Any, origins: Mapping[str, Origin]) -> Any:
+    def complete_config(cls, folder: ModelFolder, config: Any, origins: Mapping[str, Origin]) -> Any:
         """Complete the hyperparameters by the labels and the parts whose weights the file holds."""
-        return config.build_again(hyperparameters, **cls._stored_parts(config, origins))
-
-    @classmethod
-    @abstractmethod
-    def read_config(cls, config: ConfigFile) -> Any:
-        """Read the hyperparameters, without labels, from config.json.
-
-        Raises CheckpointError for missing or unusable fields.
-        """
+        return folder.config.build_again(config, **cls._stored_parts(folder.config, origins))
 
     @classmethod
     def _stored_parts(cls, config: ConfigFile, origins: Mapping[str, Origin]) -> dict[str, Any]:

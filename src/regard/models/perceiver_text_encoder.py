@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 from torch import Tensor
 
@@ -19,11 +19,14 @@ from regard.arguments import explain_arguments
 from regard.errors import OptionError, RefusedError, check_flag, check_kind
 from regard.masks import Mask
 from regard.models.base import Encoder
+from regard.models.config_file import ConfigFile
 from regard.models.perceiver import Perceiver
 from regard.models.perceiver_config import PerceiverConfig
 from regard.models.perceiver_inputs import TextInput
 from regard.models.perceiver_outputs import PositionOutput, TextOutput
+from regard.models.perceiver_weights import weight_names_inside
 from regard.models.transformer_encoder import TransformerEncoderOutput
+from regard.models.weight_names import WeightNames
 
 
 @final
@@ -35,6 +38,7 @@ class PerceiverTextEncoder(Encoder):
     """
 
     config: PerceiverConfig
+    config_class = PerceiverConfig
 
     def __init__(self, config: PerceiverConfig) -> None:
         super().__init__()
@@ -98,9 +102,23 @@ class PerceiverTextEncoder(Encoder):
         """The number of components of a hidden state."""
         return self._input.width
 
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write the folder of the Perceiver. Raises as ``Perceiver.save``."""
-        self.perceiver.save(folder, overwrite=overwrite)
+    @classmethod
+    def make_weight_names(cls, config: PerceiverConfig) -> WeightNames:
+        """Make the table of the names of weights in a file."""
+        return weight_names_inside(config)
+
+    @classmethod
+    def read_config(cls, config: ConfigFile) -> PerceiverConfig:
+        """Read the hyperparameters of the Perceiver from config.json."""
+        return PerceiverConfig.from_fields(config)
+
+    def config_fields(self) -> dict[str, Any]:
+        """The fields of config.json."""
+        return self.config.to_fields()
+
+    def save(self, folder: str | Path, **options: Any) -> None:
+        """Write the folder of the Perceiver: see ``Model.save``."""
+        self.perceiver.save(folder, **options)
 
     @property
     def _input(self) -> TextInput:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -106,3 +107,13 @@ def stored_counts(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         for name in tensors
         if name.endswith(ending)
     }
+
+
+def weight_names_inside(config: PerceiverConfig) -> WeightNames:
+    """The table for a model that has the Perceiver as its part ``perceiver``."""
+    table = weight_names_of(config)
+
+    def inside(names: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        return f"perceiver.{names}" if isinstance(names, str) else tuple(f"perceiver.{name}" for name in names)
+
+    return replace(table, rows=tuple(replace(row, names=inside(row.names)) for row in table.rows))

@@ -6,7 +6,6 @@ Such a model has no such token, which a note says; only what needs the token is 
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from regard.models.config_file import ConfigFile
@@ -15,7 +14,6 @@ from regard.models.hyperparameters import model_field
 NO_END = -1
 """The ``end_id`` of a model without an end token; no token has this id."""
 _FIELDS = ("pad_token_id", "bos_token_id", "eos_token_id")
-_log = logging.getLogger("regard")
 
 
 def special_id_field(text: str, stored: str, *, absent: int | None = None) -> Any:
@@ -65,21 +63,19 @@ def read_end_ids(config: ConfigFile, *, default: tuple[int, ...] = ()) -> tuple[
     return ConfigFile({**config.fields, field: listed}, config.path).indices(field, default=(), below="vocab_size")
 
 
-def note_missing_special_ids(config: ConfigFile | None) -> tuple[str, ...]:
-    """A note if a file names special tokens outside the vocabulary; also logged as a warning."""
+def find_missing_special_ids(config: ConfigFile | None) -> str | None:
+    """A note if a file names special tokens outside the vocabulary."""
     if config is None:
-        return ()
+        return None
     missing = []
     for field in _FIELDS:
         value = config.fields.get(field)
         listed = value if isinstance(value, list) else [value]
         missing += [f"{field} {one}" for one in listed if _is_outside(one, config.size("vocab_size"))]
     if not missing:
-        return ()
-    note = f"{config.path}: the model has no such token, so it is not used: {', '.join(missing)} "
-    note += f"(vocab_size {config.size('vocab_size')})"
-    _log.warning(note)
-    return (note,)
+        return None
+    size, tokens = config.size("vocab_size"), ", ".join(missing)
+    return f"{config.path}: the model has no such token, so it is not used: {tokens} (vocab_size {size})"
 
 
 def _is_outside(value: object, vocabulary: int) -> bool:

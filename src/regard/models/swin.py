@@ -17,7 +17,7 @@ one long sequence whose mask divides it. The relative position bias B is ``posit
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, cast, final
+from typing import cast, final
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -34,7 +34,6 @@ from regard.layers.stochastic_depth import StochasticDepth
 from regard.layers.window_partition import WindowPartition
 from regard.masks import Mask
 from regard.masks.memo import Memo
-from regard.models.config_file import ConfigFile
 from regard.models.image_encoder import ImageEncoder, ImageOutput, TokenGrid
 from regard.models.swin_config import SwinConfig
 from regard.models.weight_names import Row, WeightNames
@@ -204,11 +203,6 @@ class Swin(ImageEncoder):
         return tuple(found)
 
     @classmethod
-    def read_config(cls, config: ConfigFile) -> SwinConfig:
-        """Read the hyperparameters from config.json. Raises CheckpointError for missing or unusable fields."""
-        return SwinConfig.from_hugging_face(config)
-
-    @classmethod
     def make_weight_names(cls, config: SwinConfig) -> WeightNames:
         """Make the table of the names of weights in a file. Files of old versions also hold indices of the windows."""
         return WeightNames(
@@ -218,10 +212,6 @@ class Swin(ImageEncoder):
             ignored_patterns=(r"encoder\.layers\.\d+\.blocks\.\d+\.attention\.self\.relative_position_index",),
             heads=("decoder.", "embeddings.mask_token"),
         )
-
-    def config_fields(self) -> dict[str, Any]:
-        """The fields of a config.json for ``transformers``."""
-        return self.config.to_hugging_face()
 
     def _embed(self, pixels: Tensor) -> tuple[Tensor, tuple[int, int]]:
         """Compute the tokens of the patches (batch, rows * columns, width), and the size of their map."""

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast, final
 
 import torch
@@ -33,22 +32,28 @@ from regard.layers import (
 )
 from regard.layers.projection import linear_activation
 from regard.masks import Mask
-from regard.models import checkpoint_writer, sequence_files
+from regard.models import checkpoint_reader
 from regard.models.base import EncoderDecoder, SequenceOutput
 from regard.models.beam_groups import BeamGroups
 from regard.models.check_token_ids import check_step
 from regard.models.config_file import to_json_text
-from regard.models.generation_config import GENERATION_CONFIG_FILE
-from regard.models.special_ids import NO_END
+from regard.models.generation_config import (
+    GENERATION_CONFIG_FILE,
+    find_ignored_fields,
+    read_generation_config,
+    read_start_id,
+)
+from regard.models.language_model_files import TOKENIZER_CONFIG_FILE
+from regard.models.model import Model, tokenizer_text
+from regard.models.model_folder import ModelFolder
+from regard.models.special_ids import NO_END, find_missing_special_ids, read_end_ids
 from regard.models.t5_config import T5Config
 from regard.models.t5_encoder import T5Encoder, T5EncoderOutput
 from regard.models.t5_files import (
     EMBEDDING,
     EMBEDDING_COPIES,
-    TOKENIZER_CONFIG_FILE,
     decoder_rows,
     encoder_rows,
-    folder_files,
 )
 from regard.models.t5_layers import (
     check_config,
@@ -60,11 +65,14 @@ from regard.models.t5_layers import (
     tables_of_layers,
 )
 from regard.models.t5_state import T5State
-from regard.models.weight_names import Row, WeightNames
+from regard.models.weight_names import Origin, Row, WeightNames
 from regard.recording import record
 from regard.tensors import check_tensor
 from regard.text import Tokenizer
-from regard.text.subwords import Subwords
+from regard.text.pretrained_subwords import PretrainedSubwords
+from regard.text.sentence_tokenizer import SentenceTokenizer
+from regard.text.subword_training import FIXED_TOKENS
+from regard.text.subwords import Subwords, read_subword_files
 from regard.text.transformers_files import transformers_files
 
 _FIRST_TABLE = 64
@@ -81,6 +89,7 @@ class T5(EncoderDecoder):
     """
 
     config: T5Config
+    config_class = T5Config
 
     tokenizer: Tokenizer | None = None
     """The tokenizer from the model folder, of source and target; None if there is none."""
@@ -107,6 +116,11 @@ class T5(EncoderDecoder):
         init_weights(self, config)
         nn.init.normal_(self.output.weight, std=float(config.deviation))
         self.tie()
+
+    @property
+    def parts(self) -> tuple[Model, ...]:
+        """The encoder, which is a model of its own."""
+        return (self.encoder,)
 
     @property
     def end_ids(self) -> tuple[int, ...]:
@@ -191,50 +205,68 @@ class T5(EncoderDecoder):
         if self.config.tied:
             self.output.weight = self.encoder.token_embedding.weight
 
-    @property
-    def tied_weights(self) -> dict[str, str]:
-        """Maps the name of a tied weight to the name under which it is saved."""
-        return {"output.weight": "encoder.token_embedding.weight"} if self.config.tied else {}
-
-    @property
-    def weight_names(self) -> WeightNames:
-        """The table of the model's weight names in a file; old files also name the embedding of each stack."""
+    @classmethod
+    def make_weight_names(cls, config: T5Config) -> WeightNames:
+        """Make the table of the names of weights in a file; old files also name the embedding of each stack."""
         return WeightNames(
             (
                 Row("shared", "encoder.token_embedding"),
-                *encoder_rows(self.config, "encoder."),
-                *decoder_rows(self.config),
+                *encoder_rows(config, "encoder."),
+                *decoder_rows(config),
                 Row("lm_head", "output"),
             ),
             ignored_patterns=(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",),
             copies=dict.fromkeys(EMBEDDING_COPIES, EMBEDDING),
-            tied_weights=self.tied_weights,
+            tied_weights={"output.weight": "encoder.token_embedding.weight"} if config.tied else {},
         )
 
-    def save(
-        self,
-        folder: str | Path,
-        *,
-        overwrite: bool = False,
-        keep_others: bool = False,
-        max_shard_bytes: int = checkpoint_writer.MAX_SHARD_BYTES,
-    ) -> None:
-        """Write a folder that ``transformers`` and ``regard.load`` read; it appears complete or not at all.
+    @classmethod
+    def class_of(cls, folder: ModelFolder) -> type[Model]:
+        """The class of the model of a folder: ``T5Encoder`` if it has no decoder."""
+        return cls if any(name.startswith("decoder.") for name in folder.stored) else T5Encoder
 
-        Weights of more than ``max_shard_bytes`` are written in several files with an index. Raises OutputExistsError as
-        ``EncoderDecoder.save`` does, and RefusedError for a model whose mechanism was replaced.
+    @classmethod
+    def read_stored_config(cls, folder: ModelFolder) -> T5Config:
+        """Read the hyperparameters; a target begins and ends with the tokens of generation_config.json, if it has some.
+
+        A target ends with the tokens of config.json as well.
         """
-        files = folder_files(self, self.config, self.config.to_hugging_face(), self.tokenizer)
+        config = T5Encoder.read_stored_config(folder)
+        generation = read_generation_config(folder, config.vocabulary)
+        if generation is None:
+            return config
+        folder.note(find_missing_special_ids(generation), find_ignored_fields(generation))
+        # Sources end with the first end token, that of config.json; a target ends with any of them.
+        ends = dict.fromkeys([*config.end_ids, *read_end_ids(generation)])
+        return replace(config, end_ids=tuple(ends), start_id=read_start_id(generation, config.start_id))
+
+    @classmethod
+    def check_layers(cls, folder: ModelFolder, config: T5Config, origins: Mapping[str, Origin]) -> None:
+        """Raise CheckpointError unless the weights have the layers of both stacks."""
+        del folder
+        checkpoint_reader.check_layers(config.layers, origins, "encoder.layers")
+        checkpoint_reader.check_layers(config.decoder_depth, origins, "decoder")
+
+    def read_files(self, folder: ModelFolder) -> None:
+        """Read the tokenizer, as subwords too, and what the folder says of generation.
+
+        The output layer is tied if it has the numbers of the embedding: some files hold a shared matrix twice.
+        """
+        if self.config.scale_output and torch.equal(self.output.weight, self.encoder.token_embedding.weight):
+            self.config = replace(self.config, tied=True)
+            self.tie()
+        self.encoder.read_files(folder)
+        self.tokenizer = self.encoder.tokenizer
+        self.subwords = _read_subwords(folder, self.tokenizer, self.end_id)
+        self.tokenizer_config = folder.read_json(TOKENIZER_CONFIG_FILE)
+        self.generation_config = folder.read_json(GENERATION_CONFIG_FILE)
+
+    def folder_texts(self) -> dict[str, str]:
+        """The files of the tokenizer and of generation, as texts by file name."""
+        files = tokenizer_text(self.tokenizer)
         if self.generation_config is not None:
             files[GENERATION_CONFIG_FILE] = to_json_text(self.generation_config)
-        checkpoint_writer.write_folder(
-            checkpoint_writer.to_folder_path(folder),
-            files | self._tokenizer_files() | sequence_files.metadata_files(self.metadata),
-            self.weight_names.to_file(self.state_dict()),
-            overwrite=overwrite,
-            keep_others=keep_others,
-            max_shard_bytes=max_shard_bytes,
-        )
+        return files | self._tokenizer_files()
 
     def _tokenizer_files(self) -> dict[str, str]:
         """The tokenizer files, as texts by file name; those of new subwords so that ``transformers`` ends each text."""
@@ -278,6 +310,18 @@ class T5(EncoderDecoder):
     def _alignment_layer(self) -> nn.Module:
         """The cross-attention layer that alignments are read from."""
         return self.get_submodule(f"decoder.{max(len(self.decoder) - 2, 0)}.cross_attention")
+
+
+def _read_subwords(
+    folder: ModelFolder, tokenizer: Tokenizer | None, end_id: int
+) -> tuple[SentenceTokenizer, SentenceTokenizer] | None:
+    """The tokenizer of a folder as subwords of sentences: those that regard trained, or of a pretrained model."""
+    if tokenizer is None:
+        return None
+    if tokenizer.has_tokens(FIXED_TOKENS):
+        return read_subword_files(folder.path)
+    own = PretrainedSubwords(tokenizer, end_id=end_id)
+    return own, own
 
 
 @explain_arguments

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import final
+from typing import Any, final
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -13,10 +13,12 @@ from regard.arguments import explain_arguments
 from regard.errors import check_flag
 from regard.layers import Dropout, RMSNorm
 from regard.masks import Mask
-from regard.models import checkpoint_writer
 from regard.models.base import Encoder
+from regard.models.checkpoint_reader import check_layers
+from regard.models.model_folder import ModelFolder
+from regard.models.special_ids import find_missing_special_ids
 from regard.models.t5_config import T5Config
-from regard.models.t5_files import EMBEDDING, EMBEDDING_COPIES, encoder_rows, folder_files
+from regard.models.t5_files import EMBEDDING, EMBEDDING_COPIES, encoder_rows, has_output
 from regard.models.t5_layers import (
     check_config,
     check_ids,
@@ -26,7 +28,8 @@ from regard.models.t5_layers import (
     make_encoder_layer,
     tables_of_layers,
 )
-from regard.models.weight_names import Row, WeightNames
+from regard.models.weight_names import Origin, Row, WeightNames
+from regard.text.pooling import Pooling
 
 
 @final
@@ -54,6 +57,7 @@ class T5Encoder(Encoder):
     """The encoder of a T5 with random initial weights: ``model.encoder`` of a ``T5``, or a model of its own."""
 
     config: T5Config
+    config_class = T5Config
 
     def __init__(self, config: T5Config) -> None:
         super().__init__()
@@ -103,30 +107,38 @@ class T5Encoder(Encoder):
         """The number of components of a hidden state."""
         return self.config.width
 
-    @property
-    def weight_names(self) -> WeightNames:
-        """The table of the encoder's weight names in a file."""
+    @classmethod
+    def make_weight_names(cls, config: T5Config) -> WeightNames:
+        """Make the table of the names of weights in a file."""
         return WeightNames(
-            (Row("shared", "token_embedding"), *encoder_rows(self.config, "")),
+            (Row("shared", "token_embedding"), *encoder_rows(config, "")),
             copies=dict.fromkeys(EMBEDDING_COPIES, EMBEDDING),
         )
 
-    def save(
-        self,
-        folder: str | Path,
-        *,
-        overwrite: bool = False,
-        max_shard_bytes: int = checkpoint_writer.MAX_SHARD_BYTES,
-    ) -> None:
-        """Write a folder that ``transformers`` and ``regard.load`` read, as ``T5.save`` does."""
-        fields = self.config.to_hugging_face(decoder=False)
-        files = folder_files(self, self.config, fields, self.tokenizer)
+    @classmethod
+    def read_stored_config(cls, folder: ModelFolder) -> T5Config:
+        """Read the hyperparameters from config.json, and from the weights whether the output layer is tied."""
+        folder.note(find_missing_special_ids(folder.config))
+        return T5Config.from_hugging_face(folder.config, tied=not has_output(folder.config, folder.stored))
+
+    def config_fields(self) -> dict[str, Any]:
+        """The fields of a config.json for ``transformers``."""
+        return self.config.to_hugging_face(decoder=False)
+
+    @classmethod
+    def check_layers(cls, folder: ModelFolder, config: T5Config, origins: Mapping[str, Origin]) -> None:
+        """Raise CheckpointError unless the weights have the layers of ``config``."""
+        del folder
+        check_layers(config.layers, origins, "layers")
+
+    def read_files(self, folder: ModelFolder) -> None:
+        """Read the tokenizer and the pooling."""
+        self.tokenizer = folder.read_tokenizer(pad_id=self.config.pad_id, limit=None, vocabulary=self.config.vocabulary)
+        self.pooling = Pooling.read(folder.path)
+
+    def folder_texts(self) -> dict[str, str]:
+        """The files of the tokenizer and the pooling, as texts by file name."""
+        files = super().folder_texts()
         if self.pooling is not None and not self.pooling.others:
             files |= self.pooling.files(self.config.width, None)
-        checkpoint_writer.write_folder(
-            checkpoint_writer.to_folder_path(folder),
-            files,
-            self.weight_names.to_file(self.state_dict()),
-            overwrite=overwrite,
-            max_shard_bytes=max_shard_bytes,
-        )
+        return files

@@ -1,20 +1,13 @@
-"""The files of a T5: the names of its weights, and the texts of a model folder."""
+"""The names of the weights of a T5 in a file."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
-from torch import nn
-
-from regard.models import checkpoint_writer
-from regard.models.check_mechanisms import check_mechanisms
 from regard.models.config_file import ConfigFile
 from regard.models.t5_config import T5Config
 from regard.models.weight_names import Row
-from regard.text import Tokenizer
 
-TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
 EMBEDDING, EMBEDDING_COPIES = "shared.weight", ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 """The name of the embedding in a file, and those of the same matrix as part of each stack."""
 OUTPUT = "lm_head.weight"
@@ -29,15 +22,6 @@ def has_output(config: ConfigFile, stored: Collection[str]) -> bool:
     """
     is_tied = config.flag("tie_word_embeddings", default=True)
     return OUTPUT in stored and not (is_tied and not {EMBEDDING, *EMBEDDING_COPIES} & set(stored))
-
-
-def folder_files(
-    model: nn.Module, config: T5Config, fields: dict[str, Any], tokenizer: Tokenizer | None
-) -> dict[str, str]:
-    """The texts of a model folder by file name. Raises RefusedError for a model whose mechanism was replaced."""
-    check_mechanisms(model, config)
-    files = {"config.json": checkpoint_writer.config_text(fields, next(model.parameters()).dtype)}
-    return files if tokenizer is None else files | {"tokenizer.json": tokenizer.to_json()}
 
 
 def encoder_rows(config: T5Config, prefix: str) -> tuple[Row, ...]:

@@ -13,11 +13,9 @@ section 3. The encoder is a BERT, a RoBERTa, a ModernBERT, a
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple, final
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, final
 
 import torch
 from jaxtyping import Float, Int
@@ -36,20 +34,20 @@ from regard.fields import check_fields, declare
 from regard.layers import Dropout
 from regard.masks import Mask
 from regard.masks.padding import Padding
-from regard.models import checkpoint_reader, checkpoint_writer, sequence_files
+from regard.models import checkpoint_reader
 from regard.models.base import Encoder
-from regard.models.bert import Bert, BertConfig
-from regard.models.check_mechanisms import check_mechanisms
+from regard.models.bert import Bert
 from regard.models.config_file import ConfigFile
 from regard.models.hyperparameters import model_field, probability_field
-from regard.models.masked_language_model import MaskedLanguageModel
-from regard.models.modernbert import ModernBert, ModernBertConfig
+from regard.models.kinds import CLASSIFIER
+from regard.models.model import Model
+from regard.models.model_folder import ModelFolder
+from regard.models.modernbert import ModernBert
 from regard.models.perceiver_config import OWN_MODEL_TYPE as PERCEIVER_TYPE
-from regard.models.perceiver_config import PerceiverConfig
 from regard.models.perceiver_text_encoder import PerceiverTextEncoder
-from regard.models.roberta import ROBERTA_TYPES, Roberta, RobertaConfig
-from regard.models.transformer_encoder import TransformerEncoder, TransformerEncoderConfig
-from regard.models.weight_names import WeightNames, same_names
+from regard.models.roberta import ROBERTA_TYPES, Roberta
+from regard.models.transformer_encoder import TransformerEncoder
+from regard.models.weight_names import Origin, WeightNames, same_names
 from regard.text.pooling import MODES, Pooling
 
 WEIGHT_NAMES = WeightNames(same_names("encoder.{path}", "head"))
@@ -114,8 +112,8 @@ class TextClassifier(Encoder):
     model_type = "regard-text-classifier"
 
     config: TextClassifierConfig
-
-    metadata: Mapping[str, Any] = MappingProxyType({})
+    config_class = TextClassifierConfig
+    kind = CLASSIFIER
 
     def __init__(self, encoder: Encoder, config: TextClassifierConfig) -> None:
         super().__init__()
@@ -128,7 +126,7 @@ class TextClassifier(Encoder):
                 got="a TextClassifier",
                 do="pass classifier.encoder",
             )
-        _remove_parts(encoder)
+        encoder.remove_parts()  # their weights would never be trained
         self.encoder, self.config = encoder, config
         self.dropout = Dropout(config.dropout)
         self.head = nn.Linear(encoder.width, len(config.labels))
@@ -182,63 +180,59 @@ class TextClassifier(Encoder):
         limits = [one for one in (self.config.max_tokens, self.encoder.max_tokens) if one is not None]
         return min(limits, default=None)
 
-    @classmethod
-    def from_folder(cls, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> TextClassifier:
-        """Load the model of ``folder``, whose config.json is ``config``, in eval mode on the CPU.
+    @property
+    def configured(self) -> Model:
+        """The encoder, whose mechanism is that of its config."""
+        return self.encoder
 
-        Raises CheckpointError for files that do not belong together.
-        """
-        head = _read_config(config)
-        stored = checkpoint_reader.stored_tensors(folder)
-        inner = _read_encoder_fields(config)
-        kind = _find_encoder_kind(inner)
-        hyperparameters = kind.read(inner)
-        sequence_files.check_depth(hyperparameters.layers, stored)
-        with checkpoint_reader.init_on_meta():
-            model = cls(kind.build(hyperparameters), head)
-        origins, _ = WEIGHT_NAMES.origins(stored)
-        checkpoint_reader.load_weights(model, origins, dtype)
-        tokenizer = checkpoint_reader.read_tokenizer(
-            folder, pad_id=model.pad_id, limit=model.encoder.max_tokens, vocabulary=hyperparameters.vocabulary
+    @classmethod
+    def make_weight_names(cls, config: object) -> WeightNames:
+        """Make the table of the names of weights, the same in a file and in the model."""
+        del config
+        return WEIGHT_NAMES
+
+    @classmethod
+    def read_config(cls, config: ConfigFile) -> TextClassifierConfig:
+        """Read what the classifier adds to its encoder. Raises CheckpointError for missing or unusable fields."""
+        return _read_config(config)
+
+    def config_fields(self) -> dict[str, Any]:
+        """The fields of config.json. Raises RefusedError as ``encoder_fields``."""
+        return {"model_type": self.model_type, **asdict(self.config), "encoder": self.encoder_fields}
+
+    @classmethod
+    def check_layers(cls, folder: ModelFolder, config: object, origins: Mapping[str, Origin]) -> None:
+        """Raise CheckpointError for an encoder of more layers than the folder has tensors."""
+        del config, origins
+        inner = _read_encoder_fields(folder.config)
+        checkpoint_reader.check_depth(_find_encoder_class(inner).read_config(inner).layers, folder.stored)
+
+    @classmethod
+    def build(cls, folder: ModelFolder, config: TextClassifierConfig) -> TextClassifier:
+        """Build a classifier on the encoder that config.json describes."""
+        inner = _read_encoder_fields(folder.config)
+        kind = _find_encoder_class(inner)
+        return cls(kind.build(folder, kind.read_config(inner)), config)
+
+    def read_files(self, folder: ModelFolder) -> None:
+        """Read the tokenizer, with the limit of the encoder and that of the classifier."""
+        tokenizer = folder.read_tokenizer(
+            pad_id=self.pad_id, limit=self.encoder.max_tokens, vocabulary=self.encoder.config.vocabulary
         )
         if tokenizer is not None:
-            model.encoder.tokenizer, model.tokenizer = tokenizer, tokenizer.with_limit(model.max_tokens)
-        model.metadata = sequence_files.read_metadata(folder)
-        return model.eval()
-
-    def save(self, folder: str | Path, *, overwrite: bool = False, keep_others: bool = False) -> None:
-        """Write a folder that ``regard.load`` reads; it appears complete or not at all.
-
-        Raises OutputExistsError if the folder exists, unless ``overwrite``; and with ``overwrite`` if it holds files
-        that are not of a model, unless ``keep_others``, which keeps them in the folder. Raises RefusedError for an
-        encoder of another class than those that a classifier is loaded with, or whose mechanism was replaced.
-        """
-        if isinstance(
-            self.encoder, MaskedLanguageModel | TransformerEncoder | PerceiverTextEncoder
-        ):  # others are refused by ``encoder_fields``
-            check_mechanisms(self.encoder, self.encoder.config)
-        fields = {"model_type": self.model_type, **asdict(self.config), "encoder": self.encoder_fields}
-        files = {"config.json": checkpoint_writer.config_text(fields, self.head.weight.dtype)}
-        if self.tokenizer is not None:
-            files["tokenizer.json"] = self.tokenizer.to_json()
-        files |= sequence_files.metadata_files(self.metadata)
-        checkpoint_writer.write_folder(
-            checkpoint_writer.to_folder_path(folder),
-            files,
-            WEIGHT_NAMES.to_file(self.state_dict()),
-            overwrite=overwrite,
-            keep_others=keep_others,
-        )
+            self.encoder.tokenizer, self.tokenizer = tokenizer, tokenizer.with_limit(self.max_tokens)
 
     @property
     def encoder_fields(self) -> dict[str, Any]:
-        """The type and the hyperparameters of the encoder, as in config.json. Raises RefusedError as ``save``."""
-        for kind in _ENCODERS.values():
-            if isinstance(self.encoder, kind.model):
-                return dict(kind.write(self.encoder.config))
+        """The type and the hyperparameters of the encoder, as in config.json.
+
+        Raises RefusedError for an encoder of another class than those that a classifier is loaded with.
+        """
+        if isinstance(self.encoder, tuple(_ENCODERS.values())):
+            return self.encoder.config_fields()
         raise RefusedError(
             "a classifier with this encoder cannot be saved, since it could not be loaded",
-            expected=" or ".join(dict.fromkeys(kind.model.__name__ for kind in _ENCODERS.values())),
+            expected=" or ".join(dict.fromkeys(encoder.__name__ for encoder in _ENCODERS.values())),
             got=type(self.encoder).__name__,
             do="save its weights with safetensors",
         )
@@ -258,49 +252,14 @@ class TextClassifier(Encoder):
         return torch.full((ids.shape[0],), ids.shape[1], device=ids.device)
 
 
-@final
-class _EncoderKind(NamedTuple):
-    """An encoder that a classifier may be loaded with, and how its hyperparameters are read and written."""
-
-    model: type[Encoder]
-    read: Callable[[ConfigFile], Any]
-    write: Callable[[Any], Mapping[str, Any]]
-
-    def build(self, hyperparameters: Any) -> Encoder:
-        """Build the encoder with these hyperparameters."""
-        make: Callable[[Any], Encoder] = self.model
-        return make(hyperparameters)
-
-
-_ENCODERS: Mapping[str, _EncoderKind] = {
-    "bert": _EncoderKind(
-        Bert,
-        lambda config: replace(BertConfig.from_hugging_face(config), pooler=False),
-        lambda config: config.to_hugging_face(),
-    ),
-    "modernbert": _EncoderKind(ModernBert, ModernBertConfig.from_hugging_face, lambda config: config.to_hugging_face()),
-    **dict.fromkeys(
-        ROBERTA_TYPES,
-        _EncoderKind(
-            Roberta,
-            lambda config: replace(RobertaConfig.from_hugging_face(config), pooler=False),
-            lambda config: config.to_hugging_face(),
-        ),
-    ),
-    TransformerEncoder.model_type: _EncoderKind(
-        TransformerEncoder,
-        lambda config: config.parse_dataclass(TransformerEncoderConfig),
-        lambda config: {"model_type": TransformerEncoder.model_type, **asdict(config)},
-    ),
-    PERCEIVER_TYPE: _EncoderKind(PerceiverTextEncoder, PerceiverConfig.from_fields, lambda config: config.to_fields()),
+_ENCODERS: Mapping[str, type[Encoder]] = {
+    "bert": Bert,
+    "modernbert": ModernBert,
+    **dict.fromkeys(ROBERTA_TYPES, Roberta),
+    TransformerEncoder.model_type: TransformerEncoder,
+    PERCEIVER_TYPE: PerceiverTextEncoder,
 }
 """The encoders of classifiers, by their ``model_type``."""
-
-
-def _remove_parts(encoder: Encoder) -> None:
-    """Remove a pooler and a head, which the classifier does not use: their weights would never be trained."""
-    if isinstance(encoder, MaskedLanguageModel):
-        encoder.remove_parts()
 
 
 def _check_labels(labels: object, *, several: bool) -> None:
@@ -348,7 +307,7 @@ def _read_encoder_fields(config: ConfigFile) -> ConfigFile:
     return ConfigFile(fields, config.path)
 
 
-def _find_encoder_kind(config: ConfigFile) -> _EncoderKind:
+def _find_encoder_class(config: ConfigFile) -> type[Encoder]:
     if config.model_type not in _ENCODERS:
         raise CheckpointError(
             f"{config.path} has an unsupported encoder",

@@ -10,17 +10,12 @@ that begin as follows are its weights; the other parts are for pictures, and not
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-import torch
-
 from regard.errors import CheckpointError
-from regard.models import checkpoint_reader
 from regard.models.config_file import ConfigFile
-from regard.models.llama import Llama
+from regard.models.model_folder import ModelFolder
 from regard.models.weight_names import StoredTensor
 
 TEXT_TYPES = {"gemma3": "gemma3_text", "mistral3": "mistral"}
@@ -51,14 +46,14 @@ _PREFIXES = {
 }
 _FOR_PICTURES = ("vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.")
 _OUTPUT, _EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
-_log = logging.getLogger("regard")
 
 
-def load_text_part(folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Llama:
-    """Load the language model of ``folder``, in eval mode on the CPU; its notes say what was left out.
+def select_text_part(folder: ModelFolder) -> ModelFolder:
+    """Return the language model of ``folder`` as an opened folder of its own; its notes say what was left out.
 
-    Raises CheckpointError for a language model of another type, and for files that do not belong together.
+    Raises CheckpointError for a language model of another type.
     """
+    config = folder.config
     own = config.section("text_config") or ConfigFile({}, config.path)
     expected = TEXT_TYPES[config.model_type]
     if own.fields.get("model_type", expected) != expected:
@@ -69,15 +64,12 @@ def load_text_part(folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> L
             do='load it with transformers: import regard.hf, and from_pretrained(folder, attn_implementation="regard")',
         )
     shared = {name: config.fields[name] for name in _SHARED if name in config.fields}
-    text, left_out = _select_text(checkpoint_reader.stored_tensors(folder))
+    text, left_out = _select_text(folder.stored)
     fields = {**_DEFAULTS[expected], **shared, **own.fields, "model_type": expected}
     # The two configs may contradict each other; a matrix that is shared may have either name.
     fields["tie_word_embeddings"] = not {_OUTPUT, _EMBEDDING} <= set(text)
-    model = Llama.from_folder(folder, ConfigFile(fields, config.path), dtype=dtype, stored=text)
-    note = f"{folder}: its language model was loaded; {left_out} tensors of the parts for pictures were not"
-    _log.warning(note)
-    model.notes = (*model.notes, note)
-    return model
+    folder.note(f"{folder.path}: its language model was loaded; {left_out} tensors of the parts for pictures were not")
+    return folder.part(ConfigFile(fields, config.path), text)
 
 
 def _select_text(stored: Mapping[str, StoredTensor]) -> tuple[dict[str, StoredTensor], int]:

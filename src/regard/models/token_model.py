@@ -8,22 +8,23 @@ shared="none"     three separate matrices
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, final
 
 import torch
 from torch import nn
 
-from regard.errors import OptionError, check_kind, check_weights
+from regard.errors import CheckpointError, OptionError, check_kind, check_weights
 from regard.fields import check_fields, size
-from regard.models import checkpoint_reader, checkpoint_writer, sequence_files
 from regard.models.base import EncoderDecoder
-from regard.models.check_mechanisms import check_mechanisms
+from regard.models.checkpoint_reader import check_depth
 from regard.models.config_file import ConfigFile
 from regard.models.hyperparameters import model_field, size_field
-from regard.models.weight_names import Row, WeightNames
+from regard.models.model_folder import ModelFolder
+from regard.models.weight_names import Origin, Row, WeightNames
 from regard.text.subword_training import END_ID, PAD_ID, START_ID
+from regard.text.subwords import read_subword_files, subword_texts
 
 SHARED = ("all", "target", "none")
 _ID = "the {} token, an id in both vocabularies"
@@ -80,9 +81,6 @@ class TokenModel(EncoderDecoder, ABC):
     model_type: ClassVar[str]
     """The field "model_type" in config.json."""
 
-    config_class: ClassVar[type[Any]]
-    """The dataclass of the hyperparameters."""
-
     rows: ClassVar[tuple[Row, ...]]
     """The names of the weights in a file and in the model."""
 
@@ -100,53 +98,55 @@ class TokenModel(EncoderDecoder, ABC):
             self.source_words if config.shared == "all" else nn.Embedding(self.vocab_sizes[1], config.width)
         )
 
-    @property
-    def tied_weights(self) -> dict[str, str]:
-        """Maps the names of tied weights to the name under which each is saved."""
-        if self.config.shared == "all":
-            return dict.fromkeys(("target_words.weight", "output.weight"), "source_words.weight")
-        return {"output.weight": "target_words.weight"} if self.config.shared == "target" else {}
-
-    @property
-    def weight_names(self) -> WeightNames:
-        """The table of the model's weight names in a file."""
-        return WeightNames(self.rows, tied_weights=self.tied_weights)
+    @classmethod
+    @final
+    def make_weight_names(cls, config: Any) -> WeightNames:
+        """Make the table of the names of weights in a file."""
+        tied = {"output.weight": "target_words.weight"} if config.shared == "target" else {}
+        if config.shared == "all":
+            tied = dict.fromkeys(("target_words.weight", "output.weight"), "source_words.weight")
+        return WeightNames(cls.rows, tied_weights=tied)
 
     def tie(self) -> None:
         """Tie the output matrix to the target embeddings, unless ``shared`` is "none"."""
         if self.config.shared != "none":
             self.output.weight = self.target_words.weight
 
-    def save(self, folder: str | Path, *, overwrite: bool = False, keep_others: bool = False) -> None:
-        """Write a folder that ``regard.load`` reads. See ``EncoderDecoder.save``.
+    @classmethod
+    @final
+    def read_config(cls, config: ConfigFile) -> Any:
+        """Read the hyperparameters from config.json."""
+        return config.parse_dataclass(cls.config_class)
 
-        Raises RefusedError for a model whose mechanism was replaced by another than its config has.
-        """
-        check_mechanisms(self, self.config)
-        sequence_files.write(
-            checkpoint_writer.to_folder_path(folder),
-            config={"model_type": self.model_type, **asdict(self.config)},
-            weights=self.weight_names.to_file(self.state_dict()),
-            subwords=self.subwords,
-            metadata=self.metadata,
-            overwrite=overwrite,
-            keep_others=keep_others,
-        )
+    @final
+    def config_fields(self) -> dict[str, Any]:
+        """The fields of config.json."""
+        return {"model_type": self.model_type, **asdict(self.config)}
 
     @classmethod
-    def from_folder(cls, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Self:
-        """Load the model of a folder, in eval mode on the CPU. Raises CheckpointError for unusable files."""
-        stored = checkpoint_reader.stored_tensors(folder)
-        hyperparameters = config.parse_dataclass(cls.config_class)
-        sequence_files.check_depth(_depth(hyperparameters), stored)
-        with checkpoint_reader.init_on_meta():
-            model = cls(hyperparameters)
-        origins, _ = model.weight_names.origins(stored)
-        checkpoint_reader.load_weights(model, origins, dtype)
-        model.subwords = sequence_files.read_subwords(folder)
-        sequence_files.check_vocabularies(model.subwords, model.vocab_sizes)
-        model.metadata = sequence_files.read_metadata(folder)
-        return model.eval()
+    @final
+    def check_layers(cls, folder: ModelFolder, config: Any, origins: Mapping[str, Origin]) -> None:
+        """Raise CheckpointError if the deeper stack has more layers than the folder has tensors."""
+        del origins
+        check_depth(max(config.layers, getattr(config, "decoder_layers", None) or 0), folder.stored)
+
+    @final
+    def read_files(self, folder: ModelFolder) -> None:
+        """Read the subwords. Raises CheckpointError for those of another model."""
+        self.subwords = read_subword_files(folder.path)
+        sizes = self.vocab_sizes if self.subwords is None else tuple(one.vocabulary for one in self.subwords)
+        if sizes != self.vocab_sizes:
+            raise CheckpointError(
+                "the subwords do not belong to the model",
+                expected=f"{self.vocab_sizes[0]} and {self.vocab_sizes[1]} tokens, from config.json",
+                got=f"{sizes[0]} and {sizes[1]}",
+                do="check that the files belong together",
+            )
+
+    @final
+    def folder_texts(self) -> dict[str, str]:
+        """The files of the subwords, as texts by file name."""
+        return subword_texts(self.subwords)
 
     def _init_embeddings(self) -> None:
         """Initialise embeddings with a norm near 1, 0 for padding, and an unshared output layer with Xavier uniform."""
@@ -157,8 +157,3 @@ class TokenModel(EncoderDecoder, ABC):
                 words.weight[self.config.pad_id] = 0
         if self.config.shared == "none":
             nn.init.xavier_uniform_(self.output.weight)
-
-
-def _depth(config: Any) -> int:
-    """The number of layers of the deeper stack."""
-    return max(config.layers, getattr(config, "decoder_layers", None) or 0)

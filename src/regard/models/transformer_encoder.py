@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, final
 
 import torch
@@ -30,15 +29,15 @@ from regard.errors import (
 from regard.fields import check_fields, declare, size
 from regard.layers import Dropout, EncoderBlock, encoder_block
 from regard.masks import Mask
-from regard.models import checkpoint_reader, checkpoint_writer
 from regard.models.base import Encoder
-from regard.models.check_mechanisms import check_mechanisms
 from regard.models.check_token_ids import check_token_ids
+from regard.models.checkpoint_reader import check_layers
 from regard.models.config_file import ConfigFile
 from regard.models.hyperparameters import depth_field, model_field, probability_field, size_field
 from regard.models.layer_mechanism import count_score_parts, options_at_depth, share_projections
+from regard.models.model_folder import ModelFolder
 from regard.models.named_positions import POSITIONS, make_absolute_position, make_head_position
-from regard.models.weight_names import WeightNames, same_names
+from regard.models.weight_names import Origin, WeightNames, same_names
 from regard.text.subword_training import PAD_ID
 
 WEIGHT_NAMES = WeightNames(same_names("token_embedding", "positions", "layers.{n}.{path}", "norm"))
@@ -159,38 +158,30 @@ class TransformerEncoder(Encoder):
         return self.config.max_length if self.config.position == "learned" else None
 
     @classmethod
-    def from_folder(cls, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> TransformerEncoder:
-        """Load the model of ``folder``, whose config.json is ``config``, in eval mode on the CPU.
+    def make_weight_names(cls, config: TransformerEncoderConfig) -> WeightNames:
+        """Make the table of the names of weights, the same in a file and in the model."""
+        del config
+        return WEIGHT_NAMES
 
-        Raises CheckpointError for files that do not belong together.
-        """
-        origins, _ = WEIGHT_NAMES.origins(checkpoint_reader.stored_tensors(folder))
-        hyperparameters = config.parse_dataclass(TransformerEncoderConfig)
-        checkpoint_reader.check_layers(hyperparameters.layers, origins, "layers")
-        with checkpoint_reader.init_on_meta():
-            model = cls(hyperparameters)
-        checkpoint_reader.load_weights(model, origins, dtype)
-        model.tokenizer = checkpoint_reader.read_tokenizer(
-            folder, pad_id=model.pad_id, limit=model.max_tokens, vocabulary=hyperparameters.vocabulary
-        )
-        return model.eval()
+    @classmethod
+    def read_config(cls, config: ConfigFile) -> TransformerEncoderConfig:
+        """Read the hyperparameters from config.json."""
+        return config.parse_dataclass(TransformerEncoderConfig)
 
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write a folder that ``regard.load`` reads.
+    def config_fields(self) -> dict[str, Any]:
+        """The fields of config.json."""
+        return {"model_type": self.model_type, **asdict(self.config)}
 
-        Raises OutputExistsError if it exists, unless ``overwrite``, and RefusedError for a model whose mechanism was
-        replaced by another than its config has.
-        """
-        check_mechanisms(self, self.config)
-        fields = {"model_type": self.model_type, **asdict(self.config)}
-        files = {"config.json": checkpoint_writer.config_text(fields, self.token_embedding.weight.dtype)}
-        if self.tokenizer is not None:
-            files["tokenizer.json"] = self.tokenizer.to_json()
-        checkpoint_writer.write_folder(
-            checkpoint_writer.to_folder_path(folder),
-            files,
-            WEIGHT_NAMES.to_file(self.state_dict()),
-            overwrite=overwrite,
+    @classmethod
+    def check_layers(cls, folder: ModelFolder, config: TransformerEncoderConfig, origins: Mapping[str, Origin]) -> None:
+        """Raise CheckpointError unless the weights have the layers of ``config``."""
+        del folder
+        check_layers(config.layers, origins, "layers")
+
+    def read_files(self, folder: ModelFolder) -> None:
+        """Read the tokenizer."""
+        self.tokenizer = folder.read_tokenizer(
+            pad_id=self.pad_id, limit=self.max_tokens, vocabulary=self.config.vocabulary
         )
 
     def _embed(self, ids: Tensor) -> Tensor:

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from regard.arguments import explain_arguments
 from regard.masks import Mask
-from regard.models.config_file import ConfigFile
 from regard.models.image_encoder import ImageOutput
 from regard.models.vision_transformer import HEADS, ROWS, VisionTransformer, VisionTransformerConfig
 from regard.models.weight_names import Row, WeightNames
@@ -65,11 +64,6 @@ class Vit(VisionTransformer):
         return ImageOutput(hidden, pooled, None if self.head is None else self.head(pooled), layers)
 
     @classmethod
-    def read_config(cls, config: ConfigFile) -> VitConfig:
-        """Read the hyperparameters, without labels, from config.json."""
-        return VitConfig.from_hugging_face(config)
-
-    @classmethod
     def make_weight_names(cls, config: VitConfig) -> WeightNames:
         """Make the table of the names of weights in a file."""
         return WeightNames(
@@ -78,10 +72,6 @@ class Vit(VisionTransformer):
             outer=("classifier",) if config.labels else (),
             heads=HEADS,
         )
-
-    def config_fields(self) -> dict[str, Any]:
-        """The fields of config.json, for ``transformers`` if it can compute the model."""
-        return self.config.to_hugging_face()
 
     def _prefix_tokens(self) -> list[Tensor]:
         return [self.class_token]

@@ -11,7 +11,6 @@ only where all names begin with it.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from regard.models.weight_names import StoredTensor, duplicate_error
 
 _PARALLEL = "module."
 _WRAPPERS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
-_log = logging.getLogger("regard")
 
 
 def unwrap_names(stored: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
@@ -38,15 +36,13 @@ def unwrap_names(stored: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
     return unwrapped
 
 
-def note_wrapped_names(folder: Path, stored: Mapping[str, StoredTensor]) -> tuple[str, ...]:
-    """A note if the names in the files of a model have parts of a wrapper; also logged as a warning."""
+def find_wrapped_names(folder: Path, stored: Mapping[str, StoredTensor]) -> str | None:
+    """A note if the names in the files of a model have parts of a wrapper."""
     wrapped = next((tensor.name for name, tensor in stored.items() if tensor.name != name), None)
     if wrapped is None:
-        return ()
+        return None
     note = f"{folder}: weights were saved from a wrapped model (torch.compile, DistributedDataParallel ..), and are "
-    note += f"read without the wrapper's names: {wrapped}"
-    _log.warning(note)
-    return (note,)
+    return note + f"read without the wrapper's names: {wrapped}"
 
 
 def _remove_wrappers(name: str) -> str:

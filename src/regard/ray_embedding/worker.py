@@ -95,7 +95,7 @@ class ChunkEmbedder:
         """Load the model once. Raises CheckpointError if it is another one than on the machine of the command."""
         import torch
 
-        from regard.models.load_kind import load_encoder
+        from regard.models import Encoder
         from regard.text.embedding import Embedder
         from regard.text.vector_files import find_format
 
@@ -103,7 +103,7 @@ class ChunkEmbedder:
         if self._embedder is None:
             torch.set_num_threads(self._threads)
             find_format(plan.form).check_installed()
-            embedder = Embedder(load_encoder(plan.model, dtype=getattr(torch, plan.dtype)))
+            embedder = Embedder(Encoder.load(plan.model, dtype=getattr(torch, plan.dtype)))
             if fingerprint(embedder) != plan.fingerprint:
                 raise CheckpointError(
                     f"the model {plan.model} differs between machines",

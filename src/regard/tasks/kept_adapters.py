@@ -12,8 +12,8 @@ from typing import Any, Self, final
 
 from regard.errors import OptionError
 from regard.models import CausalLanguageModel
-from regard.models.adapter_folder import fingerprint, is_adapter_folder, write_adapters
-from regard.models.model_folder import resolve_folder
+from regard.models.adapter_folder import fingerprint, write_adapters
+from regard.models.model_folder import ModelFolder
 from regard.tasks.low_rank_adapters import adapted_layers, default_alpha
 
 
@@ -33,8 +33,8 @@ class AdapterBase:
         """
         assert start is not None, "adapters without a model to start from were refused"
         path = Path(start).expanduser()
-        folder = resolve_folder(path if path.is_dir() else start)
-        if is_adapter_folder(folder):
+        folder = ModelFolder.open(path if path.is_dir() else start)
+        if folder.adapters is not None:
             raise OptionError(
                 "adapters on top of adapters cannot be kept apart",
                 expected="start=... (--from) with a whole model",
@@ -48,7 +48,7 @@ class AdapterBase:
                 got=f"{model.config.experts} experts",
                 do="leave keep_adapters (--keep-adapters) out, which saves the whole model",
             )
-        return cls(str(folder.absolute()) if path.is_dir() else start, fingerprint(folder))
+        return cls(str(folder.path.absolute()) if path.is_dir() else start, fingerprint(folder))
 
 
 def save_adapters(

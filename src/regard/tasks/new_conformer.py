@@ -13,7 +13,6 @@ import torch
 from regard.audio import AudioProcessor
 from regard.classification.sound_classifier import get_sound_processor
 from regard.models import AudioEncoder, Conformer, ConformerConfig
-from regard.models.load_kind import load_audio_encoder
 from regard.tasks.describe_size import describe_weights
 from regard.tasks.hyperparameters import apply_hyperparameters
 from regard.tasks.sound_batches import SoundBatches
@@ -35,8 +34,7 @@ def load_start(recipe: SoundRecipe) -> Conformer | None:
     if recipe.start is None:
         return None
     folder = Path(recipe.start).expanduser()
-    model = load_audio_encoder(folder if folder.is_dir() else recipe.start)
-    assert isinstance(model, Conformer), "it is the only audio encoder"
+    model = Conformer.load(folder if folder.is_dir() else recipe.start)
     processor = get_sound_processor(model)
     if recipe.max_seconds is not None:
         model.processor = replace(processor, max_seconds=recipe.max_seconds)

@@ -23,6 +23,7 @@ from regard.text.subword_file import read_subwords
 from regard.text.subword_training import BYTE_TOKENS, SPECIAL_TOKENS, normalize_text, normalize_texts, train_tokenizer
 from regard.text.words import Splitter, group_into_words, word_spans
 
+_JOINT_FILE, _SEPARATE_FILES = "tokenizer.json", ("source.tokenizer.json", "target.tokenizer.json")
 _TOKEN_BYTES = dict.fromkeys(SPECIAL_TOKENS, b"") | {token: bytes([byte]) for byte, token in enumerate(BYTE_TOKENS)}
 """Bytes of the tokens that do not stand for their own name."""
 
@@ -129,3 +130,22 @@ class Subwords(SentenceTokenizer):
                 do="decode with the subwords that the model was trained with",
             )
         return [self._bytes[one] for one in ids]
+
+
+def read_subword_files(folder: Path) -> tuple[Subwords, Subwords] | None:
+    """Read the subwords of source and target from a model folder; None if it has none."""
+    if (folder / _JOINT_FILE).exists():
+        joint = Subwords.from_file(folder / _JOINT_FILE)
+        return joint, joint
+    if all((folder / name).exists() for name in _SEPARATE_FILES):
+        return Subwords.from_file(folder / _SEPARATE_FILES[0]), Subwords.from_file(folder / _SEPARATE_FILES[1])
+    return None
+
+
+def subword_texts(subwords: tuple[SentenceTokenizer, SentenceTokenizer] | None) -> dict[str, str]:
+    """The files of the subwords of source and target, which may be the same, as texts by file name."""
+    if subwords is None:
+        return {}
+    if subwords[0] is subwords[1]:
+        return {_JOINT_FILE: subwords[0].to_json()}
+    return {name: side.to_json() for name, side in zip(_SEPARATE_FILES, subwords, strict=True)}

@@ -21,7 +21,6 @@ from regard.classification.sound_classifier import ACCEPTS, BATCH, get_sound_pro
 from regard.errors import CheckpointError, check_count, check_kind
 from regard.models import AudioEncoder
 from regard.models.ctc import LabelSpan, decode_ctc_spans
-from regard.models.load_kind import load_audio_encoder
 from regard.transcription.text_labels import TextLabels
 
 
@@ -75,7 +74,7 @@ class Transcriber:
     @classmethod
     def load(cls, folder: str | Path, *, device: str | None = None, batch: int = BATCH) -> Transcriber:
         """Load a model folder. Raises CheckpointError if it holds no model that writes texts."""
-        return cls(load_audio_encoder(folder, device=device), batch=batch)
+        return cls(AudioEncoder.load(folder, device=device), batch=batch)
 
     def read(self, sound: Sound | np.ndarray[Any, Any], *, name: str | None = None) -> Float[Tensor, "frames bands"]:
         """The features of a sound. Raises DataError for one that cannot be read."""

@@ -25,7 +25,6 @@ from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, DataError, OptionError, RefusedError, check_count, check_kind, short_repr
 from regard.fields import repr_of_fields
 from regard.models import EncoderDecoder
-from regard.models.load_kind import load_translator
 from regard.search import Beam, Hypothesis, Search
 from regard.text.alignments import Alignment, expand_links, links, word_weights
 from regard.text.placeholders import UNPROTECTED, ProtectedPair, ProtectedText, protect
@@ -150,7 +149,7 @@ class Translator:
         cls, folder: str | Path, *, device: str | None = None, tokens: int = BATCH_TOKENS, prefix: str | None = None
     ) -> Translator:
         """Load a translator from a model folder. Raises CheckpointError if the folder holds no translation model."""
-        return cls(load_translator(folder, device=device), tokens=tokens, prefix=prefix)
+        return cls(EncoderDecoder.load(folder, device=device), tokens=tokens, prefix=prefix)
 
     def translate(self, texts: Sequence[str], *, search: Search | None = None) -> list[Translation]:
         """Translate texts, and return the translations in their order. ``search`` None is a beam of 5.

@@ -54,7 +54,7 @@ def read_picture_attention(
     Raises DataError for a picture that cannot be read or has too many tokens, OptionError for a label that the model
     lacks, CheckpointError for a model without a processor.
     """
-    check_kind("model", model, ImageEncoder, do='model = regard.models.load_kind.load_image_encoder("vit/")')
+    check_kind("model", model, ImageEncoder, do='model = regard.models.ImageEncoder.load("vit/")')
     check_kind("name", name, str, do="the picture's name on the page")
     if label is not None:
         check_kind("label", label, str, do="one of model.labels, or None")

@@ -35,7 +35,7 @@ def read_sound_attention(model: AudioEncoder, sound: SoundOrSamples, *, name: st
 
     Raises DataError for a sound that cannot be read or is too long, CheckpointError for a model without a processor.
     """
-    check_kind("model", model, AudioEncoder, do='model = regard.models.load_kind.load_audio_encoder("conformer/")')
+    check_kind("model", model, AudioEncoder, do='model = regard.models.AudioEncoder.load("conformer/")')
     check_kind("name", name, str, do="the sound's name on the page")
     name = name or (str(sound) if isinstance(sound, str | Path) else "the sound")
     processor = get_sound_processor(model)

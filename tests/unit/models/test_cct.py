@@ -17,9 +17,10 @@ from regard.errors import CheckpointError, DtypeError, OptionError, RefusedError
 from regard.layers import checkpoint_activations
 from regard.layers.convolutional_tokenizer import ConvolutionalTokenizer
 from regard.layers.sequence_pooling import SequencePooling
-from regard.models import Cct, CctConfig, TokenGrid, cct_2_3x2, cct_7_3x1, load
-from regard.models.load import is_image_model
-from regard.models.load_kind import load_image_classifier
+from regard.models import Cct, CctConfig, ImageEncoder, TokenGrid, cct_2_3x2, cct_7_3x1, load
+from regard.models.kinds import IMAGE_ENCODER
+from regard.models.load import find_kind
+from regard.models.model_folder import ModelFolder
 
 SMALL = {
     "picture_size": (13, 11),
@@ -171,7 +172,7 @@ class TestFolders:
         model.save(tmp_path / "model", max_shard_bytes=5000)
         loaded = load(tmp_path / "model", dtype=torch.float64)
         assert loaded.config == model.config
-        assert is_image_model(tmp_path / "model")
+        assert find_kind(ModelFolder.open(tmp_path / "model")) is IMAGE_ENCODER
         pixels = pictures(model)
         with torch.no_grad():
             assert torch.equal(loaded(pixels).hidden, model(pixels).hidden)
@@ -180,7 +181,7 @@ class TestFolders:
         options = {"mechanism": "nystromformer", "mechanism_options": {"landmarks": 2}, "attention_dropout": 0.0}
         model = Cct(CctConfig(**SMALL, **options))
         model.save(tmp_path / "model")
-        assert load_image_classifier(tmp_path / "model").config == model.config
+        assert ImageEncoder.load(tmp_path / "model").config == model.config
 
     @pytest.mark.parametrize(
         ("field", "value"),

@@ -23,6 +23,9 @@ from regard.models import (
     ClipTextConfig,
     ClipVision,
     ClipVisionConfig,
+    Encoder,
+    EncoderDecoder,
+    ImageEncoder,
     TokenGrid,
     clip_vit_base_16,
     clip_vit_base_32,
@@ -30,7 +33,6 @@ from regard.models import (
     contrastive_loss,
     load,
 )
-from regard.models.load_kind import load_clip, load_encoder, load_image_classifier, load_image_encoder, load_translator
 from regard.vision import ImageProcessor
 from script_process import run_script
 from slow_parameters import slow_except
@@ -348,7 +350,7 @@ class TestPictures:
         model = ClipVision(ClipVisionConfig(**VISION, projection=5, labels=("cat", "dog"))).eval()
         model.processor = ImageProcessor((21, 21))
         model.save(tmp_path / "model")
-        again, pixels = load_image_classifier(tmp_path / "model"), random_pixels(model.config, 2)
+        again, pixels = ImageEncoder.load(tmp_path / "model"), random_pixels(model.config, 2)
         assert again.labels == ("cat", "dog")
         assert again.config == model.config
         assert again.processor == model.processor
@@ -362,10 +364,10 @@ class TestFolders:
         model.vision.processor = ImageProcessor((21, 21), mean=(0.1, 0.2, 0.3))
         model.metadata = {"steps": 7}
         model.save(tmp_path / "clip")
-        again = load_clip(tmp_path / "clip")
+        again = Clip.load(tmp_path / "clip")
         assert again.processor == model.processor
         assert again.metadata == {"steps": 7}
-        text, vision = load_encoder(tmp_path / "clip"), load_image_encoder(tmp_path / "clip")
+        text, vision = Encoder.load(tmp_path / "clip"), ImageEncoder.load(tmp_path / "clip")
         ids, pixels = random_ids(text.config, [4, 2]), random_pixels(vision.config, 3)
         output = model(ids, pixels)
         assert torch.equal(text.embed(ids), output.text_embeddings)
@@ -375,9 +377,9 @@ class TestFolders:
         assert torch.equal(load(tmp_path / "text").embed(ids), output.text_embeddings)
         assert torch.equal(load(tmp_path / "vision").embed(pixels), output.image_embeddings)
         with pytest.raises(CheckpointError, match="another kind of model"):
-            load_translator(tmp_path / "clip")
+            EncoderDecoder.load(tmp_path / "clip")
         with pytest.raises(CheckpointError, match="another kind of model"):
-            load_clip(tmp_path / "text")
+            Clip.load(tmp_path / "text")
 
     def test_old_files(self, tmp_path):
         """They describe a tower twice, hold position ids, and name a wrong end token."""

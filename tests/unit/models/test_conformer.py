@@ -10,9 +10,8 @@ import torch
 import regard
 from regard import masks
 from regard.errors import CheckpointError, DataError, DtypeError, OptionError, RefusedError, ShapeError
-from regard.models import Conformer, ConformerConfig, ctc_loss, decode_ctc, load
+from regard.models import AudioEncoder, Conformer, ConformerConfig, ImageEncoder, ctc_loss, decode_ctc, load
 from regard.models.audio_encoder import AudioEncoderOutput
-from regard.models.load_kind import load_audio_encoder, load_image_encoder
 from small_audio_models import PROCESSOR, audio_model
 from small_image_models import image_classifier
 from sound_files import sound_bytes, tone
@@ -189,8 +188,8 @@ def test_hidden_tokens_have_no_influence_on_the_ctc_loss():
 def test_other_kinds_of_models_are_refused(tmp_path):
     audio_model().save(tmp_path / "sounds")
     image_classifier().save(tmp_path / "pictures")
-    assert isinstance(load_audio_encoder(tmp_path / "sounds"), Conformer)
+    assert isinstance(AudioEncoder.load(tmp_path / "sounds"), Conformer)
     with pytest.raises(CheckpointError, match="reads sounds"):
-        load_audio_encoder(tmp_path / "pictures")
+        AudioEncoder.load(tmp_path / "pictures")
     with pytest.raises(CheckpointError, match=r"model\.processor"):
-        load_image_encoder(tmp_path / "sounds")
+        ImageEncoder.load(tmp_path / "sounds")

@@ -16,8 +16,7 @@ from hypothesis_examples import examples
 from regard import masks
 from regard.errors import CheckpointError, DtypeError, OptionError, RefusedError, ShapeError
 from regard.layers import checkpoint_activations
-from regard.models import Cvt, CvtConfig, TokenGrid, cvt_13, cvt_21, load
-from regard.models.load_kind import load_image_classifier
+from regard.models import Cvt, CvtConfig, ImageEncoder, TokenGrid, cvt_13, cvt_21, load
 from small_image_models import CVT
 
 SMALL = CVT | {
@@ -281,7 +280,7 @@ class TestParity:
     def test_our_config_is_that_of_transformers(self, tmp_path):
         model = Cvt(CvtConfig(**SMALL, labels=("a", "b", "c")))
         model.save(tmp_path / "model")
-        assert load_image_classifier(tmp_path / "model").config == model.config
+        assert ImageEncoder.load(tmp_path / "model").config == model.config
         theirs = transformers.AutoConfig.from_pretrained(tmp_path / "model")
         assert (list(theirs.kernel_qkv), list(theirs.padding_q), list(theirs.padding_kv)) == ([3, 5], [1, 2], [1, 2])
 

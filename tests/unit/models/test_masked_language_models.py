@@ -20,6 +20,7 @@ from hypothesis_examples import examples
 from regard.cli.app import app
 from regard.errors import CheckpointError, OptionError, RefusedError, ShapeError
 from regard.models import (
+    Encoder,
     ModernBert,
     ModernBertConfig,
     Roberta,
@@ -29,7 +30,6 @@ from regard.models import (
     TextClassifierConfig,
     load,
 )
-from regard.models.load_kind import load_encoder
 from regard.models.roberta import ROBERTA_TYPES
 from regard.text import Embedder
 from regard.view.words_from_tokens import words_of
@@ -175,7 +175,7 @@ class TestFolders:
     def test_embedding_and_classifying_take_no_head(self, tmp_path, kind):
         peer = make_peer(kind)
         whole = reload(peer, tmp_path)
-        encoder = load_encoder(tmp_path)
+        encoder = Encoder.load(tmp_path)
         ids = random_ids(peer, 2, LENGTH)
         assert encoder(ids).logits is None
         assert torch.equal(encoder(ids).hidden, whole(ids).hidden)
@@ -460,7 +460,7 @@ class TestTexts:
 
     @pytest.mark.parametrize("kind", TEXT_KINDS)
     def test_vectors_of_texts(self, folder, kind):
-        vectors = Embedder(load_encoder(folder)).sentences(TEXTS)
+        vectors = Embedder(Encoder.load(folder)).sentences(TEXTS)
         for text, vector in zip(TEXTS, vectors, strict=True):
             ids = torch.tensor([self.tokenizer.encode(text).ids])
             with torch.no_grad():
@@ -476,7 +476,7 @@ class TestTexts:
         data = str(tmp_path / "texts.txt")
         found = run.invoke(app, ["embed", "--data", data, "--model", str(folder), "--out", str(out)])
         assert found.exit_code == 0, found.output
-        expected = Embedder(load_encoder(folder)).sentences(TEXTS).numpy()
+        expected = Embedder(Encoder.load(folder)).sentences(TEXTS).numpy()
         np.testing.assert_allclose(np.load(out), expected, atol=1e-5)
         page = tmp_path / "page.html"
         found = run.invoke(app, ["view", *TEXTS, "--model", str(folder), "--out", str(page)])

@@ -9,14 +9,16 @@ from regard.errors import CheckpointError, OptionError, RefusedError, ShapeError
 from regard.models import (
     AudioInput,
     ConvolutionInput,
+    ImageEncoder,
     Perceiver,
     PerceiverConfig,
     PerceiverImageEncoder,
     PixelInput,
     TrainedPixelInput,
 )
-from regard.models.load import is_image_model
-from regard.models.load_kind import load_image_classifier, load_image_encoder
+from regard.models.kinds import IMAGE_ENCODER, PERCEIVER
+from regard.models.load import find_kind
+from regard.models.model_folder import ModelFolder
 from regard.vision import ImageProcessor
 
 LABELS = ("cat", "dog", "owl")
@@ -64,7 +66,7 @@ def test_folders(name, tmp_path):
     model.processor = ImageProcessor(size=(17, 13), channels=1, mean=(0.5,), std=(0.5,))
     model.metadata = {"steps": 3}
     model.save(tmp_path / "model")
-    for load in (load_image_encoder, load_image_classifier):
+    for load in (ImageEncoder.load, ImageEncoder.load):
         again = load(tmp_path / "model")
         assert torch.equal(again(pixels).logits, model(pixels).logits)
         assert again.processor == model.processor
@@ -89,8 +91,8 @@ def test_other_labels_keep_the_other_weights():
 def test_folders_say_whether_a_perceiver_is_image_model(tmp_path):
     make("pixels").save(tmp_path / "pictures")
     Perceiver.classifier(AudioInput(35, 5, 3), LABELS, latents=5, width=12, layers=1, heads=3).save(tmp_path / "sound")
-    assert is_image_model(tmp_path / "pictures")
-    assert not is_image_model(tmp_path / "sound")
+    assert find_kind(ModelFolder.open(tmp_path / "pictures")) is IMAGE_ENCODER
+    assert find_kind(ModelFolder.open(tmp_path / "sound")) is PERCEIVER
 
 
 def test_the_processor_of_transformers_is_not_read_as_another(tmp_path):
@@ -98,7 +100,7 @@ def test_the_processor_of_transformers_is_not_read_as_another(tmp_path):
     make("pixels").save(tmp_path / "model")
     path = tmp_path / "model" / "preprocessor_config.json"
     path.write_text('{"image_processor_type": "PerceiverImageProcessor", "crop_size": 256, "size": 224}')
-    model = load_image_classifier(tmp_path / "model")
+    model = ImageEncoder.load(tmp_path / "model")
     assert model.processor is None
     assert "crops pictures before" in model.notes[0]
 
@@ -107,7 +109,7 @@ def test_other_models_are_refused(tmp_path):
     sound = Perceiver.classifier(AudioInput(35, 5, 3), LABELS, latents=5, width=12, layers=1, heads=3)
     sound.save(tmp_path / "sound")
     with pytest.raises(CheckpointError, match="another kind"):
-        load_image_classifier(tmp_path / "sound")
+        ImageEncoder.load(tmp_path / "sound")
     with pytest.raises(OptionError, match="no classifier of pictures"):
         PerceiverImageEncoder(sound)
     with pytest.raises(OptionError, match="no classifier of pictures"):

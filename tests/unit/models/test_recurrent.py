@@ -11,7 +11,7 @@ from oracles import recurrent as oracle
 from regard import masks
 from regard.errors import DataError, DtypeError, OptionError, RefusedError, ShapeError
 from regard.layers.precision import has_lstm
-from regard.models.config_file import ConfigFile
+from regard.models.model_folder import ModelFolder
 from regard.models.recurrent import ATTENTIONS, Recurrent, RecurrentConfig, bahdanau, luong, recurrent_small
 from regard.models.recurrent_cells import CELLS, BidirectionalLayers, RecurrentLayers
 
@@ -372,7 +372,7 @@ def test_same_seed_same_bits(attention):
 def test_saved_model_gives_the_same_logits(tmp_path, attention, cell, shared):
     model = build_model(attention=attention, cell=cell, layers=2, shared=shared).float()
     model.save(tmp_path / "model")
-    loaded = Recurrent.from_folder(tmp_path / "model", ConfigFile.read(tmp_path / "model"), dtype=torch.float32)
+    loaded = Recurrent.from_folder(ModelFolder.open(tmp_path / "model"), dtype=torch.float32)
     assert loaded.config == model.config
     source, target = ids(3, SOURCE), ids(3, TARGET, seed=4)
     mask = masks.padding(LENGTHS)

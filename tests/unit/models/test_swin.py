@@ -21,8 +21,7 @@ from regard.errors import CheckpointError, DtypeError, OptionError, RefusedError
 from regard.layers.patch_merging import PatchMerging
 from regard.layers.stochastic_depth import StochasticDepth
 from regard.layers.window_partition import WindowPartition
-from regard.models import Swin, SwinConfig, TokenGrid, load, swin_base, swin_small, swin_tiny
-from regard.models.load_kind import load_image_classifier
+from regard.models import ImageEncoder, Swin, SwinConfig, TokenGrid, load, swin_base, swin_small, swin_tiny
 from script_process import run_script
 from slow_parameters import slow_except
 
@@ -246,7 +245,7 @@ class TestParity:
     def test_our_config_is_that_of_transformers(self, tmp_path):
         model = Swin(SwinConfig(**SMALL, labels=("a", "b", "c")))
         model.save(tmp_path / "model")
-        assert load_image_classifier(tmp_path / "model").config == model.config
+        assert ImageEncoder.load(tmp_path / "model").config == model.config
         theirs = transformers.AutoConfig.from_pretrained(tmp_path / "model")
         assert (theirs.image_size, theirs.patch_size, theirs.mlp_ratio) == ([33, 44], [3, 4], 1.5)
 

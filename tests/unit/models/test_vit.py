@@ -24,10 +24,13 @@ from image_parity import (
     random_pixels,
 )
 from regard import masks, positions
+from regard.classification import PictureClassifier
 from regard.errors import CheckpointError, DtypeError, OptionError, RefusedError, RegardError, ShapeError
 from regard.models import (
     Deit,
     DeitConfig,
+    Encoder,
+    ImageEncoder,
     TokenGrid,
     Vit,
     VitConfig,
@@ -40,7 +43,6 @@ from regard.models import (
     vit_small,
     vit_tiny,
 )
-from regard.models.load_kind import load_encoder, load_image_classifier, load_image_encoder
 from regard.vision import ImageProcessor
 from script_process import run_script
 from slow_parameters import slow_except
@@ -162,7 +164,7 @@ class TestFolders:
         peer = make_peer("ViTForImageClassification", id2label={0: "cat", 1: "dog"}, num_labels=2)
         model = reload(peer, tmp_path / "peer")
         assert model.labels == ("cat", "dog")
-        assert load_image_classifier(tmp_path / "peer").labels == ("cat", "dog")
+        assert ImageEncoder.load(tmp_path / "peer").labels == ("cat", "dog")
 
     def test_a_model_without_a_pooler(self, tmp_path):
         peer = transformers.ViTModel(make_peer("ViTModel").config, add_pooling_layer=False).eval()
@@ -231,7 +233,7 @@ class TestFolders:
         model.metadata = {"steps": 7}
         model.save(tmp_path / "model")
         model.save(tmp_path / "model", overwrite=True)
-        again = load_image_encoder(tmp_path / "model")
+        again = ImageEncoder.load(tmp_path / "model")
         assert again.processor == model.processor
         assert again.metadata == {"steps": 7}
         theirs = json.loads((tmp_path / "model" / "preprocessor_config.json").read_text())
@@ -240,15 +242,15 @@ class TestFolders:
 
     def test_the_right_loader(self, tmp_path):
         Vit(VitConfig(**SMALL)).save(tmp_path / "vit")
-        with pytest.raises(CheckpointError, match="no labels"):
-            load_image_classifier(tmp_path / "vit")
+        with pytest.raises(CheckpointError, match="no head"):
+            PictureClassifier.load(tmp_path / "vit")
         with pytest.raises(CheckpointError, match="another kind of model"):
-            load_encoder(tmp_path / "vit")
+            Encoder.load(tmp_path / "vit")
         regard.models.TransformerEncoder(
             regard.models.TransformerEncoderConfig(31, width=6, layers=1, heads=2, inner=5)
         ).save(tmp_path / "text")
         with pytest.raises(CheckpointError, match="another kind of model"):
-            load_image_encoder(tmp_path / "text")
+            ImageEncoder.load(tmp_path / "text")
 
     def test_copies_compute_the_same(self):
         model = Deit(DeitConfig(**SMALL, labels=LABELS, distillation_head=True)).eval()

@@ -10,7 +10,6 @@ import torch
 
 from regard.errors import CheckpointError, unknown_name_error
 from regard.models import Clip, ClipConfig, ClipTextConfig, ClipVisionConfig
-from regard.models.load_kind import load_clip
 from regard.tasks.clip.presets import MOST_TOKENS, Size, choose_size
 from regard.tasks.clip.recipe import ClipRecipe
 from regard.tasks.describe_size import describe_layers, describe_weights
@@ -41,9 +40,9 @@ def load_start(recipe: ClipRecipe) -> Clip | None:
 def load_with_tokenizer(folder_or_name: str | Path, *, device: str | None = None) -> Clip:
     """Load a CLIP that can read pictures and texts; one without a processor gets the default one.
 
-    Raises CheckpointError for one without a tokenizer, and what ``load_clip`` raises.
+    Raises CheckpointError for one without a tokenizer, and what ``Clip.load`` raises.
     """
-    model = load_clip(folder_or_name, device=device)
+    model = Clip.load(folder_or_name, device=device)
     if model.tokenizer is None:
         raise CheckpointError(
             f"{folder_or_name} has no tokenizer",

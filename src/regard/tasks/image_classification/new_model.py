@@ -26,7 +26,6 @@ from regard.models import (
     VitConfig,
 )
 from regard.models.initial_weights import choose_deviation
-from regard.models.load_kind import load_image_classifier, load_image_encoder
 from regard.tasks.describe_size import describe_weights
 from regard.tasks.hyperparameters import Config, apply_hyperparameters
 from regard.tasks.image_classification.new_perceiver import PicturePerceiverConfig
@@ -53,7 +52,7 @@ def load_start(recipe: ImageClassificationRecipe) -> ImageEncoder | None:
     """Load the trained model that the recipe starts from, with a processor; None if it trains a new one."""
     if recipe.start is None:
         return None
-    model = load_image_encoder(_folder_or_name(recipe.start))
+    model = ImageEncoder.load(_folder_or_name(recipe.start))
     if model.processor is None:
         model.processor = default_processor(model.picture_size, model.channels)
     return model
@@ -63,7 +62,14 @@ def load_teacher(recipe: ImageClassificationRecipe) -> ImageEncoder | None:
     """Load the teacher, without gradients. Raises CheckpointError for a model without a head."""
     if recipe.teacher is None:
         return None
-    model = load_image_classifier(_folder_or_name(recipe.teacher))
+    model = ImageEncoder.load(_folder_or_name(recipe.teacher))
+    if not model.labels:
+        raise CheckpointError(
+            f"{recipe.teacher} has no labels",
+            expected="an image encoder with a classification head",
+            got=f"a {type(model).__name__} without a head",
+            do="train a head on it, or load the folder of a classifier",
+        )
     if model.processor is None:
         model.processor = default_processor(model.picture_size, model.channels)
     return model.requires_grad_(False)

@@ -9,7 +9,7 @@ from typing import Any, final
 
 from torch import Tensor, nn
 
-from regard.models import EncoderDecoder, sequence_files
+from regard.models import EncoderDecoder
 from regard.tasks.check_data_files import check_data_files
 from regard.tasks.numbered_batches import LatestEpoch
 from regard.tasks.recipe_fields import default_fields
@@ -23,6 +23,7 @@ from regard.tasks.translation.new_subwords import new_subwords
 from regard.tasks.translation.presets import SIZES, Size, few_pairs_warning
 from regard.tasks.translation.recipe import TranslationRecipe
 from regard.tasks.translation.validation import PairValidation
+from regard.text.subwords import read_subword_files, subword_texts
 from regard.train import RankShard, RunContext, Settings, Task, Validation
 from regard.translation.translator import MAX_TOKENS
 
@@ -78,7 +79,7 @@ class TranslationTask(Task):
             say(warning)
         self.size = starting_model.choose_model_size(recipe, start, len(pairs))
         if start is None:
-            own = None if context.folder is None else sequence_files.read_subwords(context.folder)
+            own = None if context.folder is None else read_subword_files(context.folder)
             own = own or new_subwords(recipe, [one.text for one in pairs], say)
             self.model = new_model(recipe, self.size, own)
             self.model.subwords = own
@@ -120,7 +121,7 @@ class TranslationTask(Task):
 
     def files(self) -> Mapping[str, str]:
         """The subwords as texts, by file name."""
-        return sequence_files.subword_texts(self.model.subwords)
+        return subword_texts(self.model.subwords)
 
     def epoch(self, number: int) -> list[Indices]:
         """The indices of the pairs in each batch of an epoch."""

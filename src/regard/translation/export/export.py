@@ -15,10 +15,9 @@ from regard.errors import OptionError, RefusedError, check_choice, short_repr
 from regard.models.base import EncoderDecoder
 from regard.models.check_mechanisms import check_mechanisms
 from regard.models.checkpoint_writer import atomic_model_folder, check_not_exists, write_folder
-from regard.models.sequence_files import subword_texts
 from regard.models.transformer import Transformer
 from regard.text.sentence_tokenizer import SentenceTokenizer
-from regard.text.subwords import Subwords
+from regard.text.subwords import Subwords, subword_texts
 from regard.translation.export import ctranslate2, hugging_face, subword_files
 
 _FAMILIES = {family.name: family for family in (hugging_face.MARIAN, hugging_face.PEGASUS)}

@@ -16,13 +16,13 @@ from regard.models import (
     ConvolutionInput,
     Deit,
     DeitConfig,
+    ImageEncoder,
     ImageOutput,
     PixelInput,
     TrainedPixelInput,
     Vit,
     VitConfig,
 )
-from regard.models.load_kind import load_image_classifier
 from regard.tasks.image_classification import ImageClassificationRecipe, ImageClassificationTask
 from regard.tasks.image_classification.batches import PictureBatch
 from regard.tasks.image_classification.loss import picture_loss, teacher_pixels
@@ -140,7 +140,7 @@ def test_new_perceivers(shapes, tmp_path, name, kind):
     assert all(weight.grad is not None for weight in task.model.parameters())
     task.save(task.model.eval(), tmp_path / "m", {})
     pixels = torch.randn(2, 1, 12, 12)
-    again = load_image_classifier(tmp_path / "m")
+    again = ImageEncoder.load(tmp_path / "m")
     assert torch.equal(again(pixels).logits, task.model(pixels).logits)
     assert again.processor == task.model.processor
     tuned, _ = prepare(shapes, start=str(tmp_path / "m"))
@@ -320,7 +320,7 @@ def test_head_is_kept_for_the_same_labels(kind):
 def test_saved_model_starts_and_teaches(shapes, tmp_path):
     task, _ = prepare(shapes)
     task.save(task.model, tmp_path / "m", {"steps": 1})
-    loaded = load_image_classifier(tmp_path / "m")
+    loaded = ImageEncoder.load(tmp_path / "m")
     assert loaded.processor == task.model.processor
     assert task.validate(loaded).metrics == task.validate(task.model).metrics
     tuned, said = prepare(shapes, start=str(tmp_path / "m"))

@@ -10,7 +10,7 @@ import torch
 
 from regard.audio import AudioProcessor
 from regard.errors import CheckpointError, OptionError
-from regard.models.load_kind import load_audio_encoder
+from regard.models import AudioEncoder
 from regard.tasks.sound_classification import SoundClassificationRecipe, SoundClassificationTask
 from regard.tasks.sound_presets import SIZES, choose_rate, choose_size, make_processor
 from regard.train import RankShard, RunContext, Settings
@@ -106,14 +106,14 @@ def test_fine_tuning_keeps_the_head_of_the_same_labels(tones, tmp_path_factory):
     task, said = prepare(tones, start=str(folder / "same"))
     assert task.model.labels == ("low", "high")
     assert "same, a Conformer, 8,000 samples a second, 7 bands" in said
-    loaded = load_audio_encoder(folder / "same")
+    loaded = AudioEncoder.load(folder / "same")
     assert torch.equal(task.model.head.weight, loaded.head.weight)
     audio_model(labels=("a", "b", "c"), head="ctc").save(folder / "ctc")
     assert "the head of" not in said
     task, said = prepare(tones, start=str(folder / "ctc"))
     assert "ctc has other labels (a, b, c): it is replaced by a head with random weights for high, low" in said
     assert (task.model.labels, task.model.config.head) == (("high", "low"), "classification")
-    loaded = load_audio_encoder(folder / "ctc")
+    loaded = AudioEncoder.load(folder / "ctc")
     assert torch.equal(task.model.layers[0].state_dict()["norm.weight"], loaded.layers[0].state_dict()["norm.weight"])
     model = audio_model()
     model.processor = None

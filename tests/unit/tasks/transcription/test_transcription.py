@@ -10,7 +10,7 @@ import torch
 
 from quiet_report import QuietReport
 from regard.errors import DataError, OptionError
-from regard.models.load_kind import load_audio_encoder
+from regard.models import AudioEncoder
 from regard.tasks.transcription import TranscriptionRecipe, TranscriptionTask
 from regard.train import RankShard, RunContext, Schedule, Settings, run
 from small_audio_models import audio_model
@@ -167,13 +167,13 @@ def test_the_same_sound_with_two_texts_is_reported(spelled):
 def test_fine_tuning_keeps_the_characters_and_adds_new_ones(spelled, tmp_path):
     audio_model(labels=("c", "b", "a", "z"), head="ctc").save(tmp_path / "more")
     task, said = prepare(spelled, start=str(tmp_path / "more"))
-    loaded = load_audio_encoder(tmp_path / "more")
+    loaded = AudioEncoder.load(tmp_path / "more")
     assert task.model.labels == ("c", "b", "a", "z")
     assert torch.equal(task.model.head.weight, loaded.head.weight)
     assert "the head of" not in said
     audio_model(labels=("b",), head="ctc").save(tmp_path / "fewer")
     task, said = prepare(spelled, start=str(tmp_path / "fewer"))
-    loaded = load_audio_encoder(tmp_path / "fewer")
+    loaded = AudioEncoder.load(tmp_path / "fewer")
     assert task.model.labels == ("b", "a", "c")
     assert torch.equal(task.model.head.weight[:2], loaded.head.weight)
     assert torch.equal(task.model.head.bias[:2], loaded.head.bias)

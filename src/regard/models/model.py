@@ -1,0 +1,240 @@
+"""The interface of the models that a folder holds: their hyperparameters, the names of their weights, loading, saving.
+
+    config = read_config(config.json)                   completed by the weights: labels, optional parts
+    weights: names in the file -> names in the model    ``make_weight_names``
+    model = from_folder(folder)                         built without memory, then filled
+
+A folder is written back with the same three: ``config_fields``, ``weight_names``, and the texts of ``folder_texts``.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import CheckpointError
+from regard.media.processor_file import PROCESSOR_FILE
+from regard.models import checkpoint_reader, checkpoint_writer
+from regard.models.check_mechanisms import check_mechanisms
+from regard.models.config_file import ConfigFile
+from regard.models.kinds import ModelKind
+from regard.models.model_folder import FolderOrName, ModelFolder
+from regard.models.weight_names import Origin, WeightNames
+
+if TYPE_CHECKING:
+    from regard.audio import AudioProcessor
+    from regard.text.sentence_tokenizer import SentenceTokenizer
+    from regard.text.tokenizer import Tokenizer
+    from regard.vision import ImageProcessor
+
+
+class Model(nn.Module, ABC):
+    """A model that ``regard.load`` loads from a folder."""
+
+    kind: ClassVar[ModelKind]
+    """What messages call such a model, what it reads, and which commands use it."""
+
+    config_class: ClassVar[type[Any]]
+    """The dataclass of the hyperparameters."""
+
+    config: Any
+    """The hyperparameters of the model."""
+
+    notes: tuple[str, ...] = ()
+    """Messages about files that loading read otherwise than they say, or in part."""
+
+    metadata: Mapping[str, Any] = MappingProxyType({})
+    """Metadata of the training: steps, data, scores; empty for a new model."""
+
+    @classmethod
+    def class_of(cls, folder: ModelFolder) -> type[Model]:
+        """The class of the model of a folder whose type is read by this class."""
+        del folder
+        return cls
+
+    @classmethod
+    def kind_of(cls, folder: ModelFolder) -> ModelKind:
+        """The kind of the model of a folder."""
+        del folder
+        return cls.kind
+
+    @classmethod
+    def read_config(cls, config: ConfigFile) -> Any:
+        """Read the hyperparameters from config.json. Raises CheckpointError for missing or unusable fields."""
+        return cls.config_class.from_hugging_face(config)
+
+    @classmethod
+    def read_stored_config(cls, folder: ModelFolder) -> Any:
+        """Read the hyperparameters from config.json, and from other files of the folder if they say more.
+
+        Raises CheckpointError for missing or unusable fields.
+        """
+        return cls.read_config(folder.config)
+
+    @classmethod
+    def complete_config(cls, folder: ModelFolder, config: Any, origins: Mapping[str, Origin]) -> Any:
+        """Complete the hyperparameters by the weights of the folder, by their names in the model: ``origins``."""
+        del folder, origins
+        return config
+
+    @classmethod
+    def check_layers(cls, folder: ModelFolder, config: Any, origins: Mapping[str, Origin]) -> None:
+        """Raise CheckpointError if the weights do not have the layers of ``config``, before any layer is built."""
+        del origins
+        checkpoint_reader.check_depth(config.layers, folder.stored)
+
+    @classmethod
+    def build(cls, folder: ModelFolder, config: Any) -> Self:
+        """Build the model of ``folder`` with hyperparameters that it holds, without weights."""
+        del folder
+        return cls(config)
+
+    @classmethod
+    @abstractmethod
+    def make_weight_names(cls, config: Any) -> WeightNames:
+        """Make the table of the names of weights in a file: also of the parts that a file may lack."""
+
+    @property
+    def weight_names(self) -> WeightNames:
+        """The table of the model's weight names in a file."""
+        return self.make_weight_names(self.config)
+
+    @property
+    def tied_weights(self) -> dict[str, str]:
+        """Maps the names of tied weights to the name under which each is saved."""
+        return dict(self.weight_names.tied_weights)
+
+    def config_fields(self) -> dict[str, Any]:
+        """The fields of config.json, for ``transformers`` if it can compute the model."""
+        fields: dict[str, Any] = self.config.to_hugging_face()
+        return fields
+
+    def read_files(self, folder: ModelFolder) -> None:
+        """Read the files beside config.json and the weights, such as the tokenizer, into the new model.
+
+        Raises CheckpointError for damaged files, and for files that do not belong to the model.
+        """
+        del folder
+
+    def folder_texts(self) -> dict[str, str]:
+        """The files that ``read_files`` reads, as texts by file name."""
+        return {}
+
+    def stored_weights(self) -> dict[str, Tensor]:
+        """The weights under their names in a file."""
+        return self.weight_names.to_file(self.state_dict())
+
+    @property
+    def configured(self) -> Model:
+        """The module that ``config`` describes, whose class builds it from its config: the model, or its encoder."""
+        return self
+
+    @property
+    def parts(self) -> tuple[Model, ...]:
+        """Models that may be used alone in place of this one, such as the towers of a CLIP."""
+        return ()
+
+    @property
+    def commands(self) -> str:
+        """The commands, or the functions, that use this model."""
+        return self.kind.commands
+
+    @classmethod
+    def part_of(cls, model: object) -> Self | None:
+        """Return ``model``, or a part of it, that is a model of this class; None if there is none."""
+        candidates = (model, *model.parts) if isinstance(model, Model) else (model,)
+        return next((one for one in candidates if isinstance(one, cls)), None)
+
+    @classmethod
+    def load(
+        cls,
+        folder_or_name: FolderOrName,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Self:
+        """Load a model of this class as ``regard.load`` does, or the part of another that is one.
+
+        Raises CheckpointError for another kind of model, and as ``regard.load``.
+        """
+        from regard.models.load import load
+
+        folder = ModelFolder.open(folder_or_name, cls.kind)
+        model = load(folder, device=device, dtype=dtype)
+        part = cls.part_of(model)
+        if part is None:
+            raise CheckpointError(
+                f"{folder_or_name} is another kind of model",
+                expected=cls.kind.noun,
+                got=type(model).__name__,
+                do=f"load another model; this one is used with: {model.commands}",
+            )
+        return part
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the weights."""
+        return next(self.parameters()).device
+
+    @classmethod
+    def from_folder(cls, folder: ModelFolder, *, dtype: torch.dtype) -> Self:
+        """Load the model of an opened folder, in eval mode on the CPU.
+
+        Raises CheckpointError for files that do not belong together.
+        """
+        config = cls.read_stored_config(folder)
+        origins, skipped = cls.make_weight_names(config).origins(folder.stored)
+        config = cls.complete_config(folder, config, origins)
+        cls.check_layers(folder, config, origins)
+        with checkpoint_reader.init_on_meta():
+            model = cls.build(folder, config)
+        checkpoint_reader.load_weights(model, origins, dtype)
+        model.read_files(folder)
+        model.metadata = folder.read_metadata()
+        folder.note_skipped(skipped)
+        model.notes = tuple(folder.notes)
+        return model.eval()
+
+    def save(
+        self,
+        folder: str | Path,
+        *,
+        overwrite: bool = False,
+        keep_others: bool = False,
+        max_shard_bytes: int = checkpoint_writer.MAX_SHARD_BYTES,
+    ) -> None:
+        """Write a folder that ``regard.load`` reads; it appears complete or not at all.
+
+        ``transformers`` reads it too, if it has a class that computes the model. Weights of more than
+        ``max_shard_bytes`` are written in several files with an index. Raises OutputExistsError if the folder exists,
+        unless ``overwrite``, and with ``overwrite`` if it holds files that are not of a model, unless ``keep_others``,
+        which keeps them; and RefusedError for a model whose mechanism was replaced by another than its config has.
+        """
+        fields = self.config_fields()
+        check_mechanisms(self.configured, self.configured.config)
+        files = {"config.json": checkpoint_writer.config_text(fields, next(self.parameters()).dtype)}
+        checkpoint_writer.write_folder(
+            checkpoint_writer.to_folder_path(folder),
+            files | self.folder_texts() | checkpoint_writer.metadata_texts(self.metadata),
+            self.stored_weights(),
+            overwrite=overwrite,
+            keep_others=keep_others,
+            max_shard_bytes=max_shard_bytes,
+        )
+
+
+def tokenizer_text(tokenizer: Tokenizer | SentenceTokenizer | None) -> dict[str, str]:
+    """The file of a tokenizer, as a text by file name; none without a tokenizer."""
+    return {} if tokenizer is None else {"tokenizer.json": tokenizer.to_json()}
+
+
+def processor_text(processor: AudioProcessor | ImageProcessor | None) -> dict[str, str]:
+    """The file that says how inputs are made of pictures or sounds, as a text by file name; none without it."""
+    return {} if processor is None else {PROCESSOR_FILE: json.dumps(processor.fields(), indent=2) + "\n"}
