@@ -172,5 +172,5 @@ def test_folders_without_sounds_are_refused(model):
 
 def test_models_without_a_head_do_not_classify(model):
     image_classifier(labels=()).save("encoder")
-    assert "has no labels" in error_message(CheckpointError, "classify", "--model", "encoder", PATHS[0])
+    assert "the model has no head" in error_message(CheckpointError, "classify", "--model", "encoder", PATHS[0])
     assert output("embed", "--model", "encoder", PATHS[0])

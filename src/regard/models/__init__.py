@@ -45,6 +45,7 @@ from regard.models.llama import (
 )
 from regard.models.llama_config import LlamaConfig
 from regard.models.load import load
+from regard.models.model import Model
 from regard.models.modernbert import (
     ModernBert,
     ModernBertConfig,
@@ -173,6 +174,7 @@ __all__ = [
     "LabelOutput",
     "Llama",
     "LlamaConfig",
+    "Model",
     "ModernBert",
     "ModernBertConfig",
     "ModernBertOutput",

@@ -117,7 +117,8 @@ class PerceiverTextEncoder(Encoder):
         return self.config.to_fields()
 
     def save(self, folder: str | Path, **options: Any) -> None:
-        """Write the folder of the Perceiver: see ``Model.save``."""
+        """Write the folder of the Perceiver, with the metadata: see ``Model.save``."""
+        self.perceiver.metadata = self.metadata
         self.perceiver.save(folder, **options)
 
     @property

@@ -43,7 +43,7 @@ def test_load(tmp_path):
     loaded = ZeroShotClassifier.load(tmp_path / "clip", LABELS)
     assert torch.equal(loaded.probabilities(PICTURES), ZeroShotClassifier(model, LABELS).probabilities(PICTURES))
     assert loaded.probabilities([]).shape == (0, 3)
-    with pytest.raises(CheckpointError, match="no labels"):
+    with pytest.raises(CheckpointError, match="no head"):
         PictureClassifier.load(tmp_path / "clip")
     image_classifier().save(tmp_path / "vit")
     with pytest.raises(CheckpointError, match="another kind of model"):
