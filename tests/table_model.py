@@ -36,7 +36,8 @@ class TableModel(EncoderDecoder):
         self.dummy_parameter = nn.Parameter(torch.zeros(()))
         self.rows = []
 
-    def save(self, folder, *, overwrite=False, keep_others=False):
+    @classmethod
+    def make_weight_names(cls, config):
         raise NotImplementedError
 
     def forward(self, source, target, *, mask=None):

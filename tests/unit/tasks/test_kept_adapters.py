@@ -16,6 +16,7 @@ import regard
 from regard.errors import CheckpointError, OptionError
 from regard.generation import load_generator
 from regard.models.adapter_folder import fingerprint
+from regard.models.model_folder import ModelFolder
 from regard.tasks.kept_adapters import AdapterBase
 from regard.tasks.language_modelling import LanguageModelRecipe, LanguageModelTask
 from regard.train import Schedule, Settings, run
@@ -218,8 +219,8 @@ def test_a_fingerprint_is_that_of_the_numbers_rounded_to_bfloat16(tmp_path):
     model = language_model("llama")
     model.save(tmp_path / "one")
     model.to(torch.bfloat16).save(tmp_path / "half")
-    assert fingerprint(tmp_path / "one") == fingerprint(tmp_path / "half")
+    assert fingerprint(ModelFolder.open(tmp_path / "one")) == fingerprint(ModelFolder.open(tmp_path / "half"))
     with torch.no_grad():
         model.layers[1].feed_forward.down.weight[0, 0] += 1
     model.save(tmp_path / "other")
-    assert fingerprint(tmp_path / "other") != fingerprint(tmp_path / "half")
+    assert fingerprint(ModelFolder.open(tmp_path / "other")) != fingerprint(ModelFolder.open(tmp_path / "half"))
