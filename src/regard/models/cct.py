@@ -15,7 +15,7 @@ that of a ViT. The numbers of weights are the same.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass
 from typing import Any, final
 
 from jaxtyping import Float
@@ -48,7 +48,6 @@ from regard.validation import check_mask
 MODEL_TYPE = "regard-cct"
 """The ``model_type`` of its folders, which only regard reads."""
 POSITIONS = ("learned", "sinusoidal", "none")
-_SIZES = ("channels", "width", "layers", "heads", "inner", "convolutions", "kernel_size", "stride", "tokenizer_width")
 _POSITION_DEVIATION = 10.0
 """The deviation of initial positions, in deviations of other weights: 0.2 and 0.02 in the published code."""
 
@@ -105,30 +104,6 @@ class CctConfig:
     def skip_probability(self, layer: int) -> float:
         """The probability of skipping a sublayer of a layer: linear in its number."""
         return float(self.stochastic_depth) * layer / max(self.layers - 1, 1)
-
-    @classmethod
-    def from_fields(cls, config: ConfigFile) -> CctConfig:
-        """Read the config, without labels, from config.json. Raises CheckpointError for missing or unusable fields."""
-        return config.build(
-            cls,
-            picture_size=config.size_pair("picture_size"),
-            **{name: config.size(name) for name in _SIZES},
-            positions=config.choice("positions", POSITIONS, default="learned"),
-            activation=config.choice("activation", ACTIVATIONS, default="gelu"),
-            epsilon=config.number("epsilon", default=1e-5),
-            dropout=config.number("dropout", default=0.0, below=1.0),
-            attention_dropout=config.number("attention_dropout", default=0.1, below=1.0),
-            stochastic_depth=config.number("stochastic_depth", default=0.1, below=1.0),
-            projection_bias=config.flag("projection_bias", default=False),
-            deviation=config.number("deviation", default=0.02),
-            **vars(config.parse_dataclass(_Mechanism)),
-        )
-
-    def to_fields(self) -> dict[str, Any]:
-        """The fields of config.json."""
-        own = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "labels"}
-        own |= {"picture_size": list(self.picture_size), "mechanism_options": dict(self.mechanism_options)}
-        return {"model_type": MODEL_TYPE, **own, **label_fields(self.labels)}
 
 
 @final
@@ -230,7 +205,7 @@ class Cct(ImageEncoder):
     @classmethod
     def read_config(cls, config: ConfigFile) -> CctConfig:
         """Read the hyperparameters, without labels, from config.json."""
-        return CctConfig.from_fields(config)
+        return config.parse_dataclass(CctConfig)
 
     @classmethod
     def make_weight_names(cls, config: CctConfig) -> WeightNames:
@@ -241,7 +216,9 @@ class Cct(ImageEncoder):
 
     def config_fields(self) -> dict[str, Any]:
         """The fields of config.json."""
-        return self.config.to_fields()
+        written = {"model_type": MODEL_TYPE, **asdict(self.config), **label_fields(self.labels)}
+        del written["labels"]
+        return written
 
     def _embed(self, pixels: Tensor) -> Float[Tensor, "batch tokens width"]:
         tokens = self.tokenizer(pixels)
@@ -268,15 +245,6 @@ class Cct(ImageEncoder):
                 init_truncated_normal(module.weight, float(self.config.deviation))
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
-
-
-@final
-@dataclass(frozen=True)
-class _Mechanism:
-    """The fields of config.json that say which mechanism it is."""
-
-    mechanism: str = "dot_product"
-    mechanism_options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _refuse_mask(mask: Mask | None) -> None:

@@ -172,8 +172,12 @@ class ConfigFile:
 
         Raises CheckpointError for values that the class refuses, too.
         """
+        return self.build(kind, **self.read_fields(kind, get_type_hints(kind)))
+
+    def read_fields(self, kind: Any, names: Iterable[str]) -> dict[str, Any]:
+        """Read the fields ``names`` of the dataclass ``kind`` that are there, by their declared types."""
         types = get_type_hints(kind)
-        return self.build(kind, **{name: self._read_field(name, types[name]) for name in types if name in self.fields})
+        return {name: self._read_field(name, types[name]) for name in names if name in self.fields}
 
     def build(self, kind: type[Config], **values: Any) -> Config:
         """Build the dataclass ``kind`` from ``values``. Raises CheckpointError for values that the class refuses."""
@@ -202,6 +206,8 @@ class ConfigFile:
             return self._read_bool(field)
         if get_origin(kind) is Mapping:
             return self._read_options(field)
+        if get_origin(kind) is tuple:
+            return self.size_pair(field)
         if kind == str | None:
             return None if self.fields[field] is None else self._read_string(field)
         return self._read_integer(field, lowest=0) if kind is int else self.optional_integer(field)

@@ -13,7 +13,7 @@ batch (``gato_batch.py``) -> hidden (batch, length, width), logits (batch, lengt
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, cast, final
 
 import torch
@@ -29,7 +29,7 @@ from regard.models.base import SequenceOutput
 from regard.models.check_token_ids import check_token_ids
 from regard.models.config_file import ConfigFile
 from regard.models.gato_batch import GatoBatch
-from regard.models.gato_config import GatoConfig
+from regard.models.gato_config import MODEL_TYPE, GatoConfig
 from regard.models.gato_embedding import GatoEmbedding
 from regard.models.initial_weights import init_from_normal
 from regard.models.kinds import GATO
@@ -187,11 +187,11 @@ class Gato(Model):
     @classmethod
     def read_config(cls, config: ConfigFile) -> GatoConfig:
         """Read the hyperparameters from config.json."""
-        return GatoConfig.from_config_file(config)
+        return config.parse_dataclass(GatoConfig)
 
     def config_fields(self) -> dict[str, Any]:
         """The fields of config.json."""
-        return self.config.fields()
+        return {"model_type": MODEL_TYPE, **asdict(self.config)}
 
     @classmethod
     def build(cls, folder: ModelFolder, config: GatoConfig) -> Gato:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, final
+from dataclasses import dataclass
+from typing import final
 
 from regard.arguments import explain_arguments
 from regard.control.spaces import PATCH
 from regard.control.token_ranges import TokenRanges
 from regard.errors import OptionError, check_weights
 from regard.fields import check_fields
-from regard.models.config_file import ConfigFile
 from regard.models.hyperparameters import depth_field, model_field, probability_field, size_field
 
 MODEL_TYPE = "regard-gato"
@@ -69,12 +68,3 @@ class GatoConfig:
     def vocabulary(self) -> int:
         """The number of ids."""
         return self.ranges.vocabulary
-
-    @classmethod
-    def from_config_file(cls, config: ConfigFile) -> GatoConfig:
-        """Read the hyperparameters from config.json. Raises CheckpointError for unusable fields."""
-        return config.parse_dataclass(cls)
-
-    def fields(self) -> dict[str, Any]:
-        """The fields of config.json."""
-        return {"model_type": MODEL_TYPE, **asdict(self)}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, final
 
@@ -71,6 +71,8 @@ HEADS = ("decoder.", "embeddings.mask_token")
 """Weights of masked image modelling, which are skipped."""
 OWN_TYPE = "regard-"
 """What precedes the ``model_type`` of a folder with another mechanism, which Hugging Face's config.json cannot say."""
+_OWN_FIELDS = ("mechanism", "mechanism_options", "activation")
+"""The fields of such a folder that are not published ones."""
 
 
 @dataclass(frozen=True)
@@ -151,16 +153,12 @@ class VisionTransformerConfig(ABC):
         """The fields of a config.json; ``architecture`` is the name of the class of ``transformers``."""
         fields = {"architectures": [architecture], "model_type": model_type, **write_published(self)}
         fields |= label_fields(self.labels)
-        own = _Mechanism(self.mechanism, self.mechanism_options, self.activation)
-        if own == _Mechanism(activation=self.activation) and self.activation in HUGGING_FACE_ACTIVATIONS.values():
+        own = {name: getattr(self, name) for name in _OWN_FIELDS}
+        is_plain = self.mechanism == "dot_product" and not self.mechanism_options
+        if is_plain and self.activation in HUGGING_FACE_ACTIVATIONS.values():
             return fields | {"hidden_act": name_in_file(HUGGING_FACE_ACTIVATIONS, self.activation)}
         del fields["architectures"]
-        return fields | {
-            "model_type": OWN_TYPE + model_type,
-            "mechanism": self.mechanism,
-            "mechanism_options": dict(self.mechanism_options),
-            "activation": self.activation,
-        }
+        return fields | own | {"model_type": OWN_TYPE + model_type, "mechanism_options": dict(self.mechanism_options)}
 
     @classmethod
     def from_hugging_face(cls, config: ConfigFile) -> Self:
@@ -169,11 +167,11 @@ class VisionTransformerConfig(ABC):
         Raises CheckpointError for unusable fields.
         """
         if config.model_type.startswith(OWN_TYPE):
-            own = config.parse_dataclass(_Mechanism)
+            own = config.read_fields(cls, _OWN_FIELDS)
         else:
             names = HUGGING_FACE_ACTIVATIONS
-            own = _Mechanism(activation=names[config.choice("hidden_act", names, default="gelu")])
-        read = read_published(cls, config, **vars(own))
+            own = {"activation": names[config.choice("hidden_act", names, default="gelu")]}
+        read = read_published(cls, config, **own)
         config.require("head_dim", read.width // read.heads, default=read.width // read.heads)
         if config.fields.get("pooler_output_size") is not None:
             config.require("pooler_output_size", read.width, default=read.width)
@@ -262,16 +260,6 @@ class VisionTransformer(ImageEncoder, ABC):
                     nn.init.zeros_(module.bias)
         for token in self._prefix_tokens():
             init_truncated_normal(token, deviation)
-
-
-@final
-@dataclass(frozen=True)
-class _Mechanism:
-    """What config.json of ``transformers`` cannot say: the mechanism, and activations that only regard has."""
-
-    mechanism: str = "dot_product"
-    mechanism_options: Mapping[str, Any] = field(default_factory=dict)
-    activation: str = "gelu"
 
 
 def _make_layer(config: VisionTransformerConfig, depth: int) -> EncoderBlock:
