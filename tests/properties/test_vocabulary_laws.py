@@ -14,12 +14,11 @@ from hypothesis import strategies as some
 from regard.models import Recurrent, Transformer, load
 from regard.search import Beam, Greedy, Sampling
 from regard.tasks.sentences import Sentences
-from regard.tasks.translation.batches import Batches
-from regard.tasks.translation.corpus import Corpus
-from regard.tasks.translation.loss import pair_loss
+from regard.tasks.translation.batches import Batches, Corpus
 from regard.tasks.translation.new_model import new_model
 from regard.tasks.translation.presets import SIZES
 from regard.tasks.translation.recipe import TranslationRecipe
+from regard.tasks.translation.validation import pair_loss
 from regard.text.subwords import Subwords
 from regard.translation import Translator
 from regard.translation.export import FORMS, export

@@ -3,17 +3,26 @@
 tiny     up to two million characters, such as a long book
 small    up to fifty million
 base     more
+
+The settings of a training run that the size of the model and fine-tuning decide where they are left out.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 from regard.errors import check_choice
-from regard.tasks.complete_settings import complete_settings
 from regard.tasks.document_recipe import DocumentRecipe
 from regard.train import Settings
+
+
+def complete_settings(settings: Settings, *, peak: float, warmup: int, epochs: int | None) -> Settings:
+    """Fill in the learning rate and the warm-up where they are None, and ``epochs`` in a run without another end."""
+    settings = replace(settings, schedule=settings.schedule.complete(peak=peak, warmup=warmup))
+    is_unlimited = (settings.epochs, settings.steps, settings.minutes) == (None, None, None)
+    return replace(settings, epochs=epochs) if is_unlimited else settings
+
 
 CHARACTERS = 30_000
 """The most characters of a vocabulary of characters without a given size."""

@@ -13,8 +13,7 @@ from regard.classification import majority_answer
 from regard.errors import DataError
 from regard.format_share import format_share
 from regard.media import LabelledFile, MediaFile, MediaKind
-from regard.tasks.classification.validation_split import hold_out
-from regard.tasks.label_order import sort_labels
+from regard.tasks.labels import hold_out, sort_labels
 from regard.tasks.sentences import Indices
 from regard.text.skip_counts import SkipCounts
 

@@ -13,8 +13,7 @@ import torch
 from regard.audio import AudioProcessor
 from regard.classification.sound_classifier import get_sound_processor
 from regard.models import AudioEncoder, Conformer, ConformerConfig
-from regard.tasks.describe_size import describe_weights
-from regard.tasks.hyperparameters import apply_hyperparameters
+from regard.tasks.hyperparameters import apply_hyperparameters, describe_weights
 from regard.tasks.sound_batches import SoundBatches
 from regard.tasks.sound_presets import SIZES, Size
 from regard.tasks.sound_recipe import SoundRecipe

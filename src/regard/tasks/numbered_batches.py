@@ -1,16 +1,79 @@
 """Batches by their numbers: an epoch is drawn once, and a batch knows which ones follow it, so that these are decoded
 ahead.
+
+Files that are read in background threads while the model computes: those of the next batches are asked for early.
+
+Shares of the time since the last report: what training spends waiting for data, or changing it.
 """
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Generic, TypeVar, final
 
 import numpy as np
 
 from regard.tasks.sentences import Indices
+
+
+@final
+class TimeShares:
+    """The shares of the time since the last report that each of ``names`` took."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names, self._before = tuple(names), (0.0,) * len(names)
+        self._since: float | None = None
+
+    def begin(self) -> None:
+        """Begin with the first step: what comes before is no training."""
+        self._since = time.monotonic() if self._since is None else self._since
+
+    def shares(self, seconds: Sequence[float]) -> dict[str, float]:
+        """The shares since the last call, by name; ``seconds`` are those of each, counted since the beginning."""
+        now, before = time.monotonic(), self._before
+        passed = max(now - (self._since or now), 1e-9)
+        self._since, self._before = now, tuple(seconds)
+        return {
+            name: min(1.0, (one - earlier) / passed)
+            for name, one, earlier in zip(self._names, seconds, before, strict=True)
+        }
+
+
+Content = TypeVar("Content")
+
+
+@final
+class ReadAhead(Generic[Content]):
+    """Reads files by their indices with ``read``, in threads."""
+
+    def __init__(self, read: Callable[[int], Content]) -> None:
+        self._read, self._pool = read, start_threads()
+        self._asked: dict[int, Future[Content]] = {}
+
+    def ask(self, files: Indices) -> None:
+        """Begin to read the files with these indices, which ``take`` will want."""
+        for index in files.tolist():
+            if index not in self._asked:
+                self._asked[index] = self._pool.submit(self._read, index)
+
+    def take(self, files: Indices) -> list[Content]:
+        """The contents of the files with these indices. Raises what ``read`` raises."""
+        self.ask(files)
+        found = [self._asked[index].result() for index in files.tolist()]
+        for index in set(files.tolist()):
+            del self._asked[index]
+        return found
+
+
+def start_threads() -> ThreadPoolExecutor:
+    """Threads for decoding, one for each core and at least two."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return ThreadPoolExecutor(max(2, cores), thread_name_prefix="decode")
+
 
 Batch = TypeVar("Batch")
 

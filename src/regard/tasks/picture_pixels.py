@@ -22,7 +22,7 @@ from torch import Tensor
 from regard.errors import DataError, RefusedError
 from regard.media import MediaFile
 from regard.tasks.labelled_media import Say, report_bad_files
-from regard.tasks.read_ahead import ReadAhead, start_threads
+from regard.tasks.numbered_batches import ReadAhead, start_threads
 from regard.tasks.sentences import Indices
 from regard.vision import ImageProcessor
 from regard.vision.picture_file import PICTURES, read_header

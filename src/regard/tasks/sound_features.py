@@ -20,7 +20,7 @@ from regard.audio.sound_file import SOUNDS, read_sampling_rate
 from regard.errors import DataError
 from regard.media import MediaFile
 from regard.tasks.labelled_media import Say, report_bad_files
-from regard.tasks.read_ahead import ReadAhead, start_threads
+from regard.tasks.numbered_batches import ReadAhead, start_threads
 from regard.tasks.sentences import Indices
 
 _GIGABYTE = 10**9

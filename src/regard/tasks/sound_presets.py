@@ -16,7 +16,7 @@ from typing import final
 
 from regard.audio import AudioProcessor
 from regard.errors import check_choice
-from regard.tasks.complete_settings import complete_settings
+from regard.tasks.document_presets import complete_settings
 from regard.train import Settings
 
 _SIZE_LIMITS = ((20_000, "tiny"), (200_000, "small"))

@@ -16,14 +16,13 @@ from regard.models import AudioEncoder, Conformer
 from regard.models.audio_encoder import AudioEncoderOutput
 from regard.tasks.labelled_media import Say
 from regard.tasks.new_conformer import check_hyperparameters, load_start
-from regard.tasks.numbered_batches import NumberedBatch
+from regard.tasks.numbered_batches import NumberedBatch, TimeShares
 from regard.tasks.recipe_fields import default_fields
 from regard.tasks.sentences import Indices
 from regard.tasks.sound_batches import SoundBatches
 from regard.tasks.sound_features import read_rates
 from regard.tasks.sound_presets import DEFAULT_SECONDS, Size, choose_rate, complete_sound_settings, make_processor
 from regard.tasks.sound_recipe import SoundRecipe
-from regard.tasks.time_shares import TimeShares
 from regard.train import RankShard, RunContext, Settings, Task
 
 Recipe = TypeVar("Recipe", bound=SoundRecipe)

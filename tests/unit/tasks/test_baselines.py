@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from regard.tasks.label_validation import baseline_score
-from regard.tasks.sentences import Sentences
-from regard.tasks.token_frequencies import frequency_loss, without_first
+from regard.tasks.sentences import Sentences, frequency_loss, without_first
 from regard.tasks.translation.validation import PairValidation
 from regard.text.pairs import Pair
 

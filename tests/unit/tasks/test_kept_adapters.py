@@ -17,8 +17,8 @@ from regard.errors import CheckpointError, OptionError
 from regard.generation import load_generator
 from regard.models.adapter_folder import fingerprint
 from regard.models.model_folder import ModelFolder
-from regard.tasks.kept_adapters import AdapterBase
 from regard.tasks.language_modelling import LanguageModelRecipe, LanguageModelTask
+from regard.tasks.low_rank_adapters import AdapterBase
 from regard.train import Schedule, Settings, run
 from slow_parameters import slow_except
 from small_language_models import language_model, write_documents

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from regard.tasks.translation import TranslationRecipe, TranslationTask
-from regard.tasks.translation.validation_split import hold_out
+from regard.tasks.translation.data import hold_out
 from regard.train import RunContext, Settings
 from regard.translation import Translator
 

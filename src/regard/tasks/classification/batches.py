@@ -5,21 +5,46 @@
 
 Little of a batch is padding, and still the texts of a batch are different ones in each epoch. The order depends on
 (seed, epoch) alone, so an interrupted run resumes with exactly the next batch.
+
+Labelled texts as token ids in memory, with the labels of each as a row of a matrix.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from regard.tasks.classification.corpus import LabelledCorpus
-from regard.tasks.sentences import Indices, pad_rows
+from regard.tasks.sentences import Indices, Sentences, pad_rows
 from regard.text.length_batches import cut_batches
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class LabelledCorpus:
+    """Texts as token ids, special tokens included; ``truth`` (texts, labels) is True where a text has a label."""
+
+    texts: Sentences
+    truth: npt.NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all tokens and labels, in order, by which a resumed run recognises its data."""
+        digest = hashlib.sha256()
+        digest.update(self.texts.offsets.tobytes())
+        digest.update(self.texts.ids.astype(np.uint32).tobytes())
+        digest.update(np.packbits(self.truth).tobytes())
+        return digest.hexdigest()
+
 
 _POOL_BATCHES = 50
 _NO_LIMIT = 2**62

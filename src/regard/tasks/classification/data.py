@@ -9,8 +9,7 @@ from typing import final
 
 from regard.errors import DataError
 from regard.tasks.classification.recipe import ClassificationRecipe
-from regard.tasks.classification.validation_split import hold_out
-from regard.tasks.label_order import sort_labels
+from regard.tasks.labels import hold_out, sort_labels
 from regard.tasks.sentences import Sentences
 from regard.text.labelled import LabelledText, read_and_report_labelled
 from regard.text.subword_training import normalize_text

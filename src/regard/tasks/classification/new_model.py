@@ -1,10 +1,16 @@
-"""The encoder of a classifier: a new one of a preset size, with the recipe's hyperparameters, or a trained one."""
+"""The encoder of a classifier: a new one of a preset size, with the recipe's hyperparameters, or a trained one.
+
+The hyperparameters of a new Perceiver that reads texts byte by byte, in one flat config that ``--set`` can address.
+
+Jaegle et al. 2021, "Perceiver IO: a general architecture for structured inputs and outputs", section 4.1: UTF-8 bytes,
+a trained vector for each and for its position, and no tokenizer.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import torch
 
@@ -13,9 +19,11 @@ from regard.errors import CheckpointError
 from regard.models import (
     Encoder,
     Perceiver,
+    PerceiverConfig,
     PerceiverTextEncoder,
     PositionOutput,
     TextClassifier,
+    TextInput,
     TextOutput,
     TransformerEncoder,
     TransformerEncoderConfig,
@@ -23,11 +31,66 @@ from regard.models import (
 )
 from regard.models.layer_mechanism import options_for_length
 from regard.tasks.classification.batches import Batches
-from regard.tasks.classification.new_perceiver import DEFAULT_MOST_BYTES, TextPerceiverConfig
 from regard.tasks.classification.presets import Size, choose_size, reads_bytes
 from regard.tasks.classification.recipe import ClassificationRecipe
-from regard.tasks.describe_size import describe_layers, describe_weights
-from regard.tasks.hyperparameters import apply_hyperparameters
+from regard.tasks.hyperparameters import apply_hyperparameters, describe_layers, describe_weights
+
+DEFAULT_MOST_BYTES = 2048
+"""The positions of the published model."""
+
+
+@final
+@dataclass(frozen=True)
+class TextPerceiverConfig:
+    """The hyperparameters of a text encoder.
+
+    Args:
+        max_length: positions of the input and of the queries: the most bytes of a text, and two special tokens.
+        input_width: size of the vector of a byte, and of a hidden state.
+        latents, width, layers, repeats, heads, cross_heads, query_key_width, value_width, widening, cross_widening,
+            activation, dropout: as in ``PerceiverConfig``.
+        query_heads: heads of the queries of positions.
+
+    ``build`` raises as ``PerceiverConfig`` and its parts.
+    """
+
+    max_length: int = DEFAULT_MOST_BYTES
+    input_width: int = 64
+    latents: int = 32
+    width: int = 128
+    layers: int = 3
+    repeats: int = 1
+    heads: int = 4
+    cross_heads: int = 4
+    query_heads: int = 4
+    query_key_width: int | None = None
+    value_width: int | None = None
+    widening: int = 2
+    cross_widening: int = 2
+    activation: str = "gelu"
+    dropout: float = 0.1
+
+    def build(self) -> PerceiverTextEncoder:
+        """Make the encoder, with random weights and the tokenizer of bytes."""
+        return PerceiverTextEncoder(
+            PerceiverConfig(
+                TextInput(max_length=self.max_length, width=self.input_width),
+                PositionOutput(self.query_heads, self.query_key_width or self.input_width),
+                latents=self.latents,
+                width=self.width,
+                layers=self.layers,
+                repeats=self.repeats,
+                heads=self.heads,
+                cross_heads=self.cross_heads,
+                query_key_width=self.query_key_width,
+                value_width=self.value_width,
+                widening=self.widening,
+                cross_widening=self.cross_widening,
+                activation=self.activation,
+                dropout=self.dropout,
+            )
+        )
+
 
 DEFAULT_MOST_TOKENS = 512
 _TOKENIZER_FIELDS = ("vocabulary", "pad_id")

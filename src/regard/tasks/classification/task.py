@@ -15,9 +15,7 @@ from regard.format_share import format_share
 from regard.models import Encoder, TextClassifier, TextClassifierConfig
 from regard.tasks.check_data_files import check_data_files
 from regard.tasks.classification import new_model
-from regard.tasks.classification.batches import Batches
-from regard.tasks.classification.class_balance import describe_labels
-from regard.tasks.classification.corpus import LabelledCorpus
+from regard.tasks.classification.batches import Batches, LabelledCorpus
 from regard.tasks.classification.data import LengthReport, encode_texts, find_labels, split_texts
 from regard.tasks.classification.loss import balanced_weights, text_loss
 from regard.tasks.classification.presets import (
@@ -33,12 +31,12 @@ from regard.tasks.classification.presets import (
 )
 from regard.tasks.classification.recipe import ClassificationRecipe
 from regard.tasks.classification.validation import TextValidation
-from regard.tasks.complete_settings import complete_settings
+from regard.tasks.document_presets import complete_settings
 from regard.tasks.label_validation import baseline_score
+from regard.tasks.labels import describe_labels, report_replaced_head
 from regard.tasks.low_rank_adapters import add_adapters, merge_adapters
 from regard.tasks.numbered_batches import LatestEpoch
 from regard.tasks.recipe_fields import default_fields
-from regard.tasks.replaced_head import report_replaced_head
 from regard.tasks.sentences import Indices
 from regard.text.byte_tokenizer import byte_tokenizer
 from regard.text.gzip_io import inner_suffix

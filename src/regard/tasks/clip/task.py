@@ -16,8 +16,7 @@ from regard.tasks.check_data_files import check_data_files
 from regard.tasks.clip import new_model
 from regard.tasks.clip.batches import Batches
 from regard.tasks.clip.data import PicturesWithTexts, encode_texts, find_pictures, split_pairs
-from regard.tasks.clip.loss import pair_loss
-from regard.tasks.clip.presets import (
+from regard.tasks.clip.new_model import (
     FINE_TUNING_EPOCHS,
     FINE_TUNING_PEAK,
     FINE_TUNING_WARMUP,
@@ -27,15 +26,14 @@ from regard.tasks.clip.presets import (
     choose_size,
 )
 from regard.tasks.clip.recipe import ClipRecipe
-from regard.tasks.clip.validation import PairValidation
-from regard.tasks.complete_settings import complete_settings
+from regard.tasks.clip.validation import PairValidation, pair_loss
+from regard.tasks.document_presets import complete_settings
 from regard.tasks.image_classification.new_model import default_processor
 from regard.tasks.labelled_media import Say
-from regard.tasks.numbered_batches import NumberedBatch
+from regard.tasks.numbered_batches import NumberedBatch, TimeShares
 from regard.tasks.picture_pixels import measure_pictures
 from regard.tasks.recipe_fields import default_fields
 from regard.tasks.sentences import Indices
-from regard.tasks.time_shares import TimeShares
 from regard.text.encoder_tokenizer import train_encoder_tokenizer
 from regard.text.tokenizer import Tokenizer
 from regard.train import RankShard, RunContext, Settings, Task, Validation

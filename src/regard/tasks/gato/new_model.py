@@ -1,25 +1,90 @@
-"""The tokenizer and the model of a mixture: their sizes follow from the environments, the texts and the pictures."""
+"""The tokenizer and the model of a mixture: their sizes follow from the environments, the texts and the pictures.
+
+Sizes of new Gatos and training hyperparameters.
+
+tiny      minutes on a CPU        small     an hour on a CPU        base      a GPU
+
+Initial embeddings of the bins of continuous values: near bins have near vectors.
+
+    e_b = s sqrt(2) (sin(f_1 c_b) .. sin(f_n c_b), cos(f_1 c_b) .. cos(f_n c_b)),    c_b the centre of bin b in [-1, 1]
+    f_k = pi / 2 * 64^((k - 1) / (n - 1)),    n = width / 2
+
+s is the standard deviation of the other embeddings. Reed et al. 2022 draw all of them at random, so that a model has to
+learn from its data alone which of 1,024 bins are near each other; that takes far more data than a small model gets.
+The frequencies are those of a position encoding: Vaswani et al. 2017, section 3.5, and Mildenhall et al. 2020,
+"NeRF", equation 4.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from types import MappingProxyType
+from typing import Any, final
 
 import torch
 
 from regard.control import TokenRanges
 from regard.errors import OptionError, RefusedError
 from regard.models import Gato, GatoConfig
-from regard.tasks.describe_size import describe_layers, describe_weights
-from regard.tasks.gato.bin_embedding import order_bins
 from regard.tasks.gato.data import EnvironmentSpaces
-from regard.tasks.gato.presets import SIZES, Size
 from regard.tasks.gato.recipe import GatoRecipe
-from regard.tasks.hyperparameters import apply_hyperparameters
-from regard.tasks.language_modelling.presets import PRESETS
+from regard.tasks.hyperparameters import apply_hyperparameters, describe_layers, describe_weights
+from regard.tasks.language_modelling.new_model import PRESETS
 from regard.text.language_tokenizer import train_language_tokenizer
 from regard.text.tokenizer import Tokenizer
+
+_HIGHEST = 64.0
+
+
+@torch.no_grad()
+def order_bins(model: Gato) -> None:
+    """Replace the embeddings of bins by ordered ones."""
+    config, table = model.config, model.embedding.table.weight
+    count = config.width // 2
+    centres = (2.0 * torch.arange(config.bins, dtype=torch.float64) + 1.0) / config.bins - 1.0
+    frequencies = math.pi / 2 * _HIGHEST ** torch.linspace(0.0, 1.0, count, dtype=torch.float64)
+    angles = centres[:, None] * frequencies
+    vectors = config.deviation * math.sqrt(2.0) * torch.cat([angles.sin(), angles.cos()], dim=1)
+    ids = config.ranges.continuous_ids
+    table[ids.start : ids.stop, : 2 * count] = vectors.to(table.dtype)
+
+
+@final
+@dataclass(frozen=True)
+class Size:
+    """A preset. ``length`` is the tokens of a training sequence, ``batch`` the sequences of a batch."""
+
+    name: str
+    width: int
+    layers: int
+    heads: int
+    length: int
+    batch: int
+    patch_channels: int
+    dropout: float
+    peak: float
+    warmup: int
+
+    @property
+    def inner(self) -> int:
+        """The hidden size of the feed-forward layers, whose gate has as many weights again."""
+        return 2 * self.width
+
+
+SIZES: Mapping[str, Size] = MappingProxyType(
+    {
+        size.name: size
+        for size in (
+            Size("tiny", 128, 3, 4, 192, 16, 16, dropout=0.0, peak=2e-3, warmup=50),
+            Size("small", 256, 6, 8, 512, 16, 32, dropout=0.0, peak=1e-3, warmup=200),
+            Size("base", 512, 8, 8, 1024, 16, 64, dropout=0.1, peak=5e-4, warmup=500),
+        )
+    }
+)
+"""The sizes by name."""
+
 
 _DATA_FIELDS = ("text", "bins", "discrete", "max_length", "max_observation", "channels")
 """Fields of the config that the data and other options determine."""

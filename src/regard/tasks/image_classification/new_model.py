@@ -26,8 +26,7 @@ from regard.models import (
     VitConfig,
 )
 from regard.models.initial_weights import choose_deviation
-from regard.tasks.describe_size import describe_weights
-from regard.tasks.hyperparameters import Config, apply_hyperparameters
+from regard.tasks.hyperparameters import Config, apply_hyperparameters, describe_weights
 from regard.tasks.image_classification.new_perceiver import PicturePerceiverConfig
 from regard.tasks.image_classification.presets import (
     Size,

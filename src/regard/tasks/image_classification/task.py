@@ -14,13 +14,11 @@ from torch import Tensor, nn
 
 from regard.media import LabelledFile
 from regard.models import ImageEncoder
-from regard.tasks.classification.class_balance import describe_labels
 from regard.tasks.classification.loss import balanced_weights
-from regard.tasks.complete_settings import complete_settings
+from regard.tasks.document_presets import complete_settings
 from regard.tasks.image_classification import new_model
 from regard.tasks.image_classification.batches import Batches
 from regard.tasks.image_classification.data import read_pictures, split_pictures
-from regard.tasks.image_classification.loss import picture_loss, teacher_pixels
 from regard.tasks.image_classification.presets import (
     FINE_TUNING_EPOCHS,
     FINE_TUNING_PEAK,
@@ -30,15 +28,14 @@ from regard.tasks.image_classification.presets import (
     choose_picture_size,
 )
 from regard.tasks.image_classification.recipe import ImageClassificationRecipe
-from regard.tasks.image_classification.validation import PictureValidation
+from regard.tasks.image_classification.validation import PictureValidation, picture_loss, teacher_pixels
 from regard.tasks.label_validation import baseline_score, describe_score
 from regard.tasks.labelled_media import check_labels, choose_metric, find_labels, make_truth, report_lost_labels
-from regard.tasks.numbered_batches import NumberedBatch
+from regard.tasks.labels import describe_labels, report_replaced_head
+from regard.tasks.numbered_batches import NumberedBatch, TimeShares
 from regard.tasks.picture_pixels import measure_pictures
 from regard.tasks.recipe_fields import default_fields
-from regard.tasks.replaced_head import report_replaced_head
 from regard.tasks.sentences import Indices
-from regard.tasks.time_shares import TimeShares
 from regard.train import RankShard, RunContext, Settings, Task, Validation
 from regard.vision.augmentation import Augmentation
 from regard.vision.augmentation_operations import load_kornia

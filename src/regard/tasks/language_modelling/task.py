@@ -15,25 +15,22 @@ from regard.format_share import format_share
 from regard.generation.document_ids import model_document_ids
 from regard.models import CausalLanguageModel
 from regard.tasks.check_data_files import check_data_files
-from regard.tasks.kept_adapters import AdapterBase, save_adapters
 from regard.tasks.language_modelling.blocks import BlockBatch, Blocks, RandomBlocks, make_blocks
 from regard.tasks.language_modelling.data import split_documents
-from regard.tasks.language_modelling.loss import block_loss
 from regard.tasks.language_modelling.new_model import (
+    PRESETS,
     check_hyperparameters,
     choose_block,
     describe_model,
     load_start,
     new_model,
 )
-from regard.tasks.language_modelling.presets import PRESETS
 from regard.tasks.language_modelling.recipe import LanguageModelRecipe
-from regard.tasks.language_modelling.validation import DocumentValidation
-from regard.tasks.low_rank_adapters import add_adapters, merge_adapters
+from regard.tasks.language_modelling.validation import DocumentValidation, block_loss
+from regard.tasks.low_rank_adapters import AdapterBase, add_adapters, merge_adapters, save_adapters
 from regard.tasks.numbered_batches import LatestEpoch
 from regard.tasks.recipe_fields import default_fields, to_json_value
-from regard.tasks.sentences import Sentences
-from regard.tasks.token_frequencies import frequency_loss, without_first
+from regard.tasks.sentences import Sentences, frequency_loss, without_first
 from regard.text.language_tokenizer import train_language_tokenizer
 from regard.text.tokenizer import Tokenizer
 from regard.train import RankShard, RunContext, Settings, Task, Validation

@@ -1,18 +1,51 @@
-"""Validation of a language model: loss, perplexity and bits per byte of held-out documents, and some of its text."""
+"""Validation of a language model: loss, perplexity and bits per byte of held-out documents, and some of its text.
+
+The loss of a language model: the cross-entropy of the next token, summed over the tokens of blocks.
+
+L = - sum_t log p(y_t | y_s .. y_t-1)        s is where the document of token t begins in its block
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import final
+from typing import Any, final
 
 import torch
+from jaxtyping import Float
+from torch import Tensor, nn
 
+from regard import masks
 from regard.generation.scores import score_documents
 from regard.models import CausalLanguageModel
 from regard.search import Sampling
+from regard.tasks.language_modelling.blocks import IGNORED, TokenBlocks
 from regard.tasks.sampled_rows import sample_rows
 from regard.tasks.sentences import Sentences
 from regard.train import Validation
+from regard.train.loss import smoothed_cross_entropy
+
+
+def block_loss(
+    model: nn.Module,
+    blocks: TokenBlocks,
+    *,
+    absolute_positions: bool,
+    device: torch.device,
+    smoothing: float = 0.0,
+) -> Float[Tensor, ""]:
+    """The loss summed over the tokens of ``blocks``, in nats: a scalar.
+
+    ``absolute_positions`` is ``CausalLanguageModel.has_absolute_positions``; ``model`` may be wrapped for several
+    processes.
+    """
+    options: dict[str, Any] = {}
+    if blocks.documents is not None:
+        options["mask"] = masks.documents(blocks.documents)
+        if absolute_positions and blocks.positions is not None:
+            options["positions"] = blocks.positions.to(device)
+    logits = model(blocks.ids.to(device), **options).logits
+    return smoothed_cross_entropy(logits, blocks.labels.to(device), smoothing=smoothing, ignored=IGNORED)
+
 
 _NUM_SAMPLES, _SAMPLE_PROMPT, _SAMPLE_TOKENS = 2, 32, 64
 

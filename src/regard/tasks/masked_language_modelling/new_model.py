@@ -1,4 +1,10 @@
-"""The masked language model to train: a new one of a preset size, or a trained one from a folder."""
+"""The masked language model to train: a new one of a preset size, or a trained one from a folder.
+
+Sizes of new masked language models and training hyperparameters: see ``document_presets``.
+
+Fine-tuning: the rate of Devlin et al. 2019, "BERT", appendix A.3. Low-rank adapters: the rate of Hu et al. 2021,
+"LoRA", appendix D, for RoBERTa.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +28,25 @@ from regard.models import (
     load,
 )
 from regard.models.masked_language_model import MaskedLanguageModel
-from regard.tasks.describe_size import describe_layers, describe_weights
-from regard.tasks.document_presets import MAX_START_BLOCK, Size
-from regard.tasks.hyperparameters import apply_hyperparameters
-from regard.tasks.masked_language_modelling.presets import PRESETS
+from regard.tasks.document_presets import MAX_START_BLOCK, DocumentPresets, Size
+from regard.tasks.hyperparameters import apply_hyperparameters, describe_layers, describe_weights
 from regard.tasks.masked_language_modelling.recipe import MaskedLanguageModelRecipe
 from regard.text.encoder_tokenizer import PAD_ID
 from regard.text.tokenizer import Tokenizer
+
+PRESETS = DocumentPresets(
+    sizes=(
+        Size("tiny", width=128, layers=4, heads=4, block=128, batch=32, dropout=0.1, peak=1e-3, warmup=200),
+        Size("small", width=256, layers=6, heads=8, block=256, batch=16, dropout=0.1, peak=5e-4, warmup=500),
+        Size("base", width=512, layers=8, heads=8, block=512, batch=16, dropout=0.1, peak=3e-4, warmup=1000),
+    ),
+    vocabularies=(2_000, 8_000, 16_000, 30_000),
+    fine_tuning_peak=5e-5,
+    fine_tuning_warmup=100,
+    fine_tuning_epochs=3,
+    lora_peak=4e-4,
+)
+
 
 _FIXED_FIELDS = ("vocabulary", "pad_id", "head", "pooler", "model_type")
 """Fields of a config that the tokenizer or the task determines."""

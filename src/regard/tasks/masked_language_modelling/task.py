@@ -19,8 +19,8 @@ from regard.tasks.check_data_files import check_data_files
 from regard.tasks.language_modelling.blocks import BlockBatch, Blocks, RandomBlocks, make_blocks
 from regard.tasks.language_modelling.data import split_documents
 from regard.tasks.low_rank_adapters import add_adapters, merge_adapters
-from regard.tasks.masked_language_modelling.loss import MaskedBlocks, mask_blocks, masked_loss
 from regard.tasks.masked_language_modelling.new_model import (
+    PRESETS,
     check_hyperparameters,
     choose_block,
     describe_model,
@@ -28,13 +28,17 @@ from regard.tasks.masked_language_modelling.new_model import (
     new_model,
     with_head,
 )
-from regard.tasks.masked_language_modelling.presets import PRESETS
 from regard.tasks.masked_language_modelling.recipe import MaskedLanguageModelRecipe
-from regard.tasks.masked_language_modelling.validation import MaskedValidation, count_unknown
+from regard.tasks.masked_language_modelling.validation import (
+    MaskedBlocks,
+    MaskedValidation,
+    count_unknown,
+    mask_blocks,
+    masked_loss,
+)
 from regard.tasks.numbered_batches import LatestEpoch
 from regard.tasks.recipe_fields import default_fields, to_json_value
-from regard.tasks.sentences import Sentences
-from regard.tasks.token_frequencies import frequency_loss
+from regard.tasks.sentences import Sentences, frequency_loss
 from regard.text.encoder_tokenizer import train_encoder_tokenizer
 from regard.text.token_masking import TokenMasking
 from regard.text.tokenizer import Tokenizer

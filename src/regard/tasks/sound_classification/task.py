@@ -13,7 +13,6 @@ from regard.audio.sound_file import SOUNDS
 from regard.media import LabelledFile
 from regard.models import AudioEncoder
 from regard.models.audio_encoder import AudioEncoderOutput
-from regard.tasks.classification.class_balance import describe_labels
 from regard.tasks.classification.loss import balanced_weights, label_loss
 from regard.tasks.label_validation import baseline_score, describe_score, validate_labels
 from regard.tasks.labelled_media import (
@@ -26,6 +25,7 @@ from regard.tasks.labelled_media import (
     report_lost_labels,
     report_validation,
 )
+from regard.tasks.labels import describe_labels, report_replaced_head
 from regard.tasks.new_conformer import (
     Build,
     build_conformer,
@@ -34,7 +34,6 @@ from regard.tasks.new_conformer import (
     with_labels,
 )
 from regard.tasks.numbered_batches import NumberedBatch
-from regard.tasks.replaced_head import report_replaced_head
 from regard.tasks.sentences import Indices
 from regard.tasks.sound_classification.batches import Batches
 from regard.tasks.sound_classification.recipe import SoundClassificationRecipe

@@ -16,6 +16,7 @@ from regard.models import AudioEncoder, Conformer, ctc_loss
 from regard.models.audio_encoder import AudioEncoderOutput
 from regard.tasks.check_data_files import check_data_files
 from regard.tasks.labelled_media import Say, hold_out_files, report_conflicts, report_validation
+from regard.tasks.labels import report_replaced_head
 from regard.tasks.new_conformer import (
     build_conformer,
     describe_model,
@@ -23,15 +24,13 @@ from regard.tasks.new_conformer import (
     with_ctc_labels,
 )
 from regard.tasks.numbered_batches import NumberedBatch
-from regard.tasks.replaced_head import report_replaced_head
 from regard.tasks.sentences import Indices
 from regard.tasks.sound_features import SoundFeatures, decode_both
 from regard.tasks.sound_presets import (
     choose_size,
 )
 from regard.tasks.sound_task import SoundTask
-from regard.tasks.transcription.batches import Batches
-from regard.tasks.transcription.data import find_long_enough, report_unknown, shorten_list
+from regard.tasks.transcription.data import Batches, find_long_enough, report_unknown, shorten_list
 from regard.tasks.transcription.recipe import METRICS, TranscriptionRecipe
 from regard.tasks.transcription.validation import validate_texts
 from regard.train import RunContext, Validation

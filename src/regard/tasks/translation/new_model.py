@@ -1,18 +1,136 @@
-"""A new translator: a Transformer or a T5 of a preset size, or a recurrent model, with the recipe's hyperparameters."""
+"""A new translator: a Transformer or a T5 of a preset size, or a recurrent model, with the recipe's hyperparameters.
+
+Subwords for sentence pairs: a vocabulary for each language, or a joint one if the two share most letters.
+
+    joint    if at least half of the letters in the targets, counted with repetition, occur in the sources
+
+Sennrich et al. 2016, "Neural machine translation of rare words with subword units", section 3.2: joint subwords split
+names and loan words in the same way on both sides.
+
+The model that a recipe fine-tunes, if it names a folder, and the size and languages that follow from it.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import torch
 
+from regard.errors import check_choice, unknown_name_error
 from regard.models import T5, EncoderDecoder, Recurrent, RecurrentConfig, T5Config, Transformer, TransformerConfig
-from regard.tasks.describe_size import describe_layers, describe_weights
-from regard.tasks.hyperparameters import apply_hyperparameters
-from regard.tasks.translation.new_subwords import SubwordPair
-from regard.tasks.translation.presets import SIZES, Size, choose_size
-from regard.tasks.translation.recipe import CELLS, T5_MODEL, TranslationRecipe
+from regard.models.config_file import ConfigFile
+from regard.tasks.hyperparameters import apply_hyperparameters, describe_layers, describe_weights
+from regard.tasks.translation.presets import (
+    FINE_TUNING_PEAK,
+    FINE_TUNING_WARMUP,
+    SIZES,
+    Size,
+    choose_size,
+    choose_vocab_size,
+)
+from regard.tasks.translation.recipe import CELLS, KINDS, T5_MODEL, TranslationRecipe
+from regard.text.placeholders import ProtectedPair
+from regard.text.subword_training import min_vocab_size
 from regard.text.subwords import Subwords
+from regard.translation import Translator
+
+
+def load_start(recipe: TranslationRecipe) -> EncoderDecoder | None:
+    """Load the model to fine-tune, whose metadata has the prefix of the recipe; None if the recipe trains a new one.
+
+    Raises OptionError for a name that is neither a folder here nor a kind of model, or for a prefix to a model that has
+    a single task; CheckpointError if a path is no folder, and for another kind of model.
+    """
+    if recipe.start is None:
+        return None
+    if Path(recipe.start).name == recipe.start and not Path(recipe.start).expanduser().is_dir():
+        raise unknown_name_error("model to train", recipe.start, KINDS, "or the folder of a model")
+    translator = Translator.load(recipe.start, prefix=recipe.prefix)
+    translator.model.metadata = {**translator.model.metadata, "prefix": translator.prefix}
+    return translator.model
+
+
+def layer_kind(recipe: TranslationRecipe) -> str:
+    """The kind of layer in which the model spends most of its time, as ``Task.layer``. Reads no data and no weights.
+
+    Raises CheckpointError if the config.json of the model to fine-tune cannot be read.
+    """
+    if recipe.start is None:
+        return str(recipe.model) if recipe.model in CELLS else "linear"
+    folder = Path(recipe.start).expanduser()
+    if not folder.is_dir():
+        return "linear"  # ``load_start`` will refuse it
+    config = ConfigFile.read(folder)
+    return config.choice("cell", CELLS, default="gru") if config.model_type == Recurrent.model_type else "linear"
+
+
+def choose_model_size(recipe: TranslationRecipe, start: EncoderDecoder | None, pairs: int) -> Size:
+    """Choose the preset: by the Transformer or T5 to fine-tune, by the recipe's name, or by the number of pairs."""
+    if isinstance(start, Transformer | T5):
+        size = next((size for size in SIZES.values() if size.width >= start.config.width), SIZES["big"])
+        is_t5 = isinstance(start, T5)
+        return replace(size, peak=FINE_TUNING_PEAK, warmup=FINE_TUNING_WARMUP) if is_t5 else size
+    return choose_size(pairs, recipe.model if recipe.model in SIZES else None)
+
+
+def choose_languages(recipe: TranslationRecipe, start: EncoderDecoder | None) -> tuple[str | None, str | None]:
+    """Source and target language of the recipe, else those of the model to fine-tune; None where both leave it open."""
+    source, target = (None, None) if start is None else start.languages
+    return recipe.where.source or source, recipe.where.target or target
+
+
+SHARING = ("auto", "joint", "separate")
+_JOINT_THRESHOLD = 0.5
+
+SubwordPair: TypeAlias = tuple[Subwords, Subwords]
+"""The subwords of the source and of the target."""
+
+
+def new_subwords(recipe: TranslationRecipe, pairs: Sequence[ProtectedPair], say: Callable[[str], None]) -> SubwordPair:
+    """Train the subwords of source and target; joint ones are the same object. Raises OptionError as ``Subwords``."""
+    sharing, algorithm = recipe.sharing or "auto", recipe.algorithm or "bpe"
+    check_choice("way of sharing subwords", sharing, SHARING)
+    sides = [[one.source for one in pairs], [one.target for one in pairs]]
+    joint = sharing == "joint" or recipe.model == T5_MODEL or (sharing == "auto" and _share_letters(*sides))
+    groups = [sides[0] + sides[1]] if joint else sides
+    trained = [
+        Subwords.train(texts, size=recipe.vocabulary or _choose_subword_count(texts, len(pairs)), algorithm=algorithm)
+        for texts in groups
+    ]
+    say(
+        f"{trained[0].vocabulary:,} subwords for both languages"
+        if joint
+        else f"{trained[0].vocabulary:,} subwords for the source, {trained[1].vocabulary:,} for the target"
+    )
+    return trained[0], trained[-1]
+
+
+def _choose_subword_count(texts: Sequence[str], pairs: int) -> int:
+    """Choose the number of subwords by the number of pairs; more if characters need most of them, as in Chinese."""
+    size = choose_vocab_size(pairs)
+    return max(size, min_vocab_size(texts) + size // 2)
+
+
+def _share_letters(sources: Sequence[str], targets: Sequence[str]) -> bool:
+    """Whether at least half of the target's letters occur in the source, as for German and English."""
+    source, target = (_count_letters(texts) for texts in (sources, targets))
+    shared = sum(count for letter, count in target.items() if letter in source)
+    return shared >= _JOINT_THRESHOLD * sum(target.values())
+
+
+def _count_letters(texts: Sequence[str]) -> dict[str, int]:
+    """Count each letter in a sample of some thousands of texts."""
+    counts: dict[str, int] = {}
+    for text in texts[:: max(1, len(texts) // 5000)]:
+        for letter in text.lower():
+            if unicodedata.category(letter).startswith("L"):
+                counts[letter] = counts.get(letter, 0) + 1
+    return counts
+
 
 _RECURRENT_DEFAULTS = {"width": 256, "hidden": 512, "layers": 1, "dropout": 0.3}
 """For tens of thousands of pairs."""

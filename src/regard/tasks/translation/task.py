@@ -14,15 +14,12 @@ from regard.tasks.check_data_files import check_data_files
 from regard.tasks.numbered_batches import LatestEpoch
 from regard.tasks.recipe_fields import default_fields
 from regard.tasks.sentences import Indices
-from regard.tasks.translation import starting_model
+from regard.tasks.translation import new_model
 from regard.tasks.translation.batches import Batches
 from regard.tasks.translation.data import encode_pairs, split_pairs
-from regard.tasks.translation.loss import pair_loss
-from regard.tasks.translation.new_model import check_hyperparameters, describe_model, new_model
-from regard.tasks.translation.new_subwords import new_subwords
 from regard.tasks.translation.presets import SIZES, Size, few_pairs_warning
 from regard.tasks.translation.recipe import TranslationRecipe
-from regard.tasks.translation.validation import PairValidation
+from regard.tasks.translation.validation import PairValidation, pair_loss
 from regard.text.subwords import read_subword_files, subword_texts
 from regard.train import RankShard, RunContext, Settings, Task, Validation
 from regard.translation.translator import MAX_TOKENS
@@ -49,14 +46,14 @@ class TranslationTask(Task):
 
     @property
     def layer(self) -> str:
-        """The cell of a recurrent model, else "linear". Raises CheckpointError as ``starting_model.layer_kind``."""
-        return starting_model.layer_kind(self._recipe)
+        """The cell of a recurrent model, else "linear". Raises CheckpointError as ``new_model.layer_kind``."""
+        return new_model.layer_kind(self._recipe)
 
     def check(self) -> None:
         """Raise OptionError for an invalid recipe of a new model, DataError for a missing file."""
         if self._recipe.start is None:
             self._recipe.check_effect()
-            check_hyperparameters(self._recipe)
+            new_model.check_hyperparameters(self._recipe)
         check_data_files((*self._recipe.data, *self._recipe.validation), kind="pairs")
 
     def prepare(self, context: RunContext) -> None:
@@ -65,25 +62,25 @@ class TranslationTask(Task):
         Raises DataError for data that cannot be used, OptionError for an invalid recipe.
         """
         recipe, say, seed = self._recipe, context.say, context.settings.seed
-        start = starting_model.load_start(recipe)
+        start = new_model.load_start(recipe)
         recipe.check_effect()
         if start is None:
-            check_hyperparameters(recipe)
+            new_model.check_hyperparameters(recipe)
         # Settings that are invalid even with the shortest warm-up fail here, before data is read.
         _complete_settings(context.settings, SIZES["tiny"])
-        self._languages = starting_model.choose_languages(recipe, start)
+        self._languages = new_model.choose_languages(recipe, start)
         where = replace(recipe.where, source=self._languages[0], target=self._languages[1])
         pairs, validation_pairs = split_pairs(recipe, where, seed=seed, say=say)
         warning = few_pairs_warning(len(pairs))
         if warning:
             say(warning)
-        self.size = starting_model.choose_model_size(recipe, start, len(pairs))
+        self.size = new_model.choose_model_size(recipe, start, len(pairs))
         if start is None:
             own = None if context.folder is None else read_subword_files(context.folder)
-            own = own or new_subwords(recipe, [one.text for one in pairs], say)
-            self.model = new_model(recipe, self.size, own)
+            own = own or new_model.new_subwords(recipe, [one.text for one in pairs], say)
+            self.model = new_model.new_model(recipe, self.size, own)
             self.model.subwords = own
-            say(f"the model: {describe_model(recipe, self.size, self.model)}")
+            say(f"the model: {new_model.describe_model(recipe, self.size, self.model)}")
         else:
             self.model = start
         subwords, prefix = self.model.subwords, self.model.prefix

@@ -2,6 +2,12 @@
 
 BLEU counts 4-grams of words. If no target has four words in a row, such as names and buttons, BLEU is 0 even for a
 perfect translation, and models are compared by chrF.
+
+The loss of a translator: cross-entropy of each target token, end tokens included.
+
+    L = sum_t -(1 - e) log p_t[y_t] - e / V sum_v log p_t[v]            label smoothing: Szegedy et al. 2016, section 7
+
+The sum is over the target tokens t, and V is the vocabulary size.
 """
 
 from __future__ import annotations
@@ -11,16 +17,29 @@ from collections.abc import Sequence
 from typing import final
 
 import torch
+from jaxtyping import Float
+from torch import Tensor, nn
 
+from regard import masks
 from regard.layers.eval_mode import eval_mode
 from regard.models import EncoderDecoder
 from regard.search import Greedy
 from regard.tasks.sampled_rows import sample_rows
+from regard.tasks.sentences import Indices
 from regard.tasks.translation.batches import Batches
-from regard.tasks.translation.loss import pair_loss
 from regard.text.pairs import Pair
 from regard.train import Validation
+from regard.train.loss import smoothed_cross_entropy
 from regard.translation import Scorer, Translator, score
+
+
+def pair_loss(model: nn.Module, batches: Batches, pairs: Indices, *, smoothing: float) -> Float[Tensor, ""]:
+    """The loss summed over all target tokens of ``pairs``, indices into ``batches``: a scalar. ``smoothing`` is e."""
+    batch = batches.batch(pairs).to(next(model.parameters()).device)
+    # Padding after a target needs no mask: the decoder is causal, and the labels of padding are ignored.
+    output = model(batch.source, batch.decoder_input, mask=masks.padding(batch.lengths))
+    return smoothed_cross_entropy(output.logits, batch.labels, smoothing=smoothing)
+
 
 _NUM_SAMPLES = 3
 _ZERO = 0.00499

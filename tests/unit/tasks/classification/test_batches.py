@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from regard.tasks.classification.batches import Batches
-from regard.tasks.classification.corpus import LabelledCorpus
+from regard.tasks.classification.batches import Batches, LabelledCorpus
 from regard.tasks.sentences import Sentences
 
 PAD = 3

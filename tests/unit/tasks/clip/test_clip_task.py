@@ -13,8 +13,8 @@ from quiet_report import QuietReport
 from regard.errors import CheckpointError, DataError, OptionError
 from regard.models import Clip, contrastive_loss, load
 from regard.tasks.clip import ClipRecipe, ClipTask
-from regard.tasks.clip.loss import pair_loss
-from regard.tasks.clip.presets import choose_edge, choose_size
+from regard.tasks.clip.new_model import choose_edge, choose_size
+from regard.tasks.clip.validation import pair_loss
 from regard.train import RankShard, RunContext, Schedule, Settings, run
 from small_clips import small_clip
 from training_process import last_weights

@@ -11,9 +11,9 @@ from regard.control import ContinuousSpace, DiscreteSpace, Episode, PictureSpace
 from regard.errors import DataError
 from regard.models import Gato, GatoBatch, GatoConfig
 from regard.tasks.control import collect_episodes, find_expert
-from regard.tasks.gato.bin_embedding import order_bins
 from regard.tasks.gato.data import find_pictures, load_pictures, split_episodes
 from regard.tasks.gato.loss import OBSERVED_TEXT_WEIGHT, batch_loss
+from regard.tasks.gato.new_model import order_bins
 from regard.tasks.gato.recipe import GatoRecipe
 from regard.tasks.gato.sources import EpisodeSource, PictureSource, TextSource, TokenizedEpisode
 from regard.text.language_tokenizer import train_language_tokenizer

@@ -25,7 +25,6 @@ from regard.models import (
 )
 from regard.tasks.image_classification import ImageClassificationRecipe, ImageClassificationTask
 from regard.tasks.image_classification.batches import PictureBatch
-from regard.tasks.image_classification.loss import picture_loss, teacher_pixels
 from regard.tasks.image_classification.new_model import check_hyperparameters, new_model, with_labels
 from regard.tasks.image_classification.presets import (
     MODELS,
@@ -35,6 +34,7 @@ from regard.tasks.image_classification.presets import (
     choose_picture_size,
     choose_window,
 )
+from regard.tasks.image_classification.validation import picture_loss, teacher_pixels
 from regard.train import RankShard, RunContext, Settings
 
 TINY = {"layers": 1, "width": 12, "heads": 2, "inner": 13}

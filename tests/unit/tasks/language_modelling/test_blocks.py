@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.tasks.language_modelling.blocks import IGNORED, PackedBlocks, RandomBlocks, make_blocks
-from regard.tasks.language_modelling.loss import block_loss
+from regard.tasks.language_modelling.validation import block_loss
 from regard.tasks.sentences import Sentences
 from small_language_models import documents, language_model
 

@@ -16,7 +16,7 @@ from regard.errors import CheckpointError, OptionError
 from regard.models import Bert, ModernBert, Roberta, Transformer, TransformerConfig
 from regard.tasks.language_modelling.blocks import PackedBlocks, RandomBlocks
 from regard.tasks.masked_language_modelling import MaskedLanguageModelRecipe, MaskedLanguageModelTask
-from regard.tasks.masked_language_modelling.loss import mask_blocks, masked_loss
+from regard.tasks.masked_language_modelling.validation import mask_blocks, masked_loss
 from regard.tasks.sentences import Sentences
 from regard.text.token_masking import TokenMasking
 from regard.train import RankShard, RunContext, Schedule, Settings, run
