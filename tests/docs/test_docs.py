@@ -31,6 +31,7 @@ import regard.text
 import regard.train
 import regard.view
 from cli_process import ENVIRONMENT, fork_command
+from docs.hyperparameters_page import PAGE, make_page
 from docs.pages import PAGES, READMES, ROOT, blocks, fence_problems, page_name
 from regard.cli.app import app
 from regard.errors import RegardError
@@ -323,6 +324,10 @@ def test_api_page_lists_exactly_the_public_names():
     for name, names in public.items():
         listed = re.findall(r"^\| `(\w+)", parts[name], re.MULTILINE)
         assert sorted(listed) == sorted(names), name
+
+
+def test_hyperparameters_page_agrees_with_the_fields():
+    assert PAGE.read_text(encoding="utf-8") == make_page(), "make docs writes the page"
 
 
 def test_errors_page_lists_every_class_and_exit_code():

@@ -11,8 +11,9 @@ from typing import Any, get_args, get_origin
 import pytest
 
 import regard.models
+from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, OptionError
-from regard.fields import DeclaredField, declared_fields
+from regard.fields import DeclaredField, check_fields, declared_fields, format_table
 from regard.models import (
     LlamaConfig,
     PerceiverConfig,
@@ -23,6 +24,7 @@ from regard.models import (
     perceiver_outputs,
 )
 from regard.models.config_file import ConfigFile
+from regard.models.hyperparameters import model_field, read_published, size_field, write_published
 from regard.models.llama_types import MODEL_TYPES, PLAIN
 
 CONFIGS = {name: getattr(regard.models, name) for name in regard.models.__all__ if name.endswith("Config")}
@@ -123,3 +125,30 @@ def test_every_stored_field_is_refused_by_name(kind: type[Any], one: DeclaredFie
     read = {"tied": True} if kind is T5Config else {}
     with pytest.raises(CheckpointError, match=f"unusable '{one.facts['stored']}'"):
         kind.from_hugging_face(ConfigFile(written, Path("config.json")), **read)
+
+
+@explain_arguments
+@dataclasses.dataclass(frozen=True)
+class _Config:
+    """The hyperparameters of a model."""
+
+    vocabulary: int = size_field(8, "number of tokens", "vocab_size", required=True)
+    shift: float = model_field(0.5, "shift of all scores", "score_shift", least=0.0, absent=1.0)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+def test_a_new_hyperparameter_is_one_edit() -> None:
+    written = write_published(_Config(shift=2.0))
+    assert written == {"vocab_size": 8, "score_shift": 2.0}
+    assert read_published(_Config, ConfigFile(written, Path("config.json"))) == _Config(shift=2.0)
+    assert read_published(_Config, ConfigFile({"vocab_size": 8}, Path("config.json"))).shift == 1.0
+    assert "shift: shift of all scores." in (_Config.__doc__ or "")
+    assert "| `shift` | `0.5` | `score_shift` | shift of all scores |" in format_table(_Config)
+    with pytest.raises(OptionError, match="wrong shift"):
+        _Config(shift=-1.0)
+    with pytest.raises(CheckpointError, match="unusable 'score_shift'"):
+        read_published(_Config, ConfigFile({"vocab_size": 8, "score_shift": "x"}, Path("config.json")))
+    with pytest.raises(CheckpointError, match="lacks the field 'vocab_size'"):
+        read_published(_Config, ConfigFile({}, Path("config.json")))
