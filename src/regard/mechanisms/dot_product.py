@@ -86,7 +86,8 @@ class DotProduct(ScoredMechanism):
     @property
     def terms(self) -> Mapping[str, Any]:
         """The terms of its calls beside mask and bias, by name."""
-        return {**super().terms, "softcap": self.softcap, "sinks": self.sinks}
+        own = {"softcap": self.softcap, "sinks": self.sinks}
+        return {"scale": self.scale, "dropout": self.active_dropout, **own}  # torch.compile reads no super().terms
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """Compute the output with the chosen implementation."""
