@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 
 from regard.classification import ClassificationScores, majority_answer, score_probabilities
 from regard.media import LabelledFile, MediaKind
-from regard.tasks.sampled_rows import sample_rows
+from regard.tasks.recipe_task import sample_rows
 from regard.train import Validation
 
 _NUM_SAMPLES = 3

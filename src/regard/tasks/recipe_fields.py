@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import MISSING, asdict, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 from regard.errors import OptionError
 from regard.fields import check_fields, declare, declared_fields
@@ -38,6 +38,17 @@ MEMORY = declare(
 )
 DEFAULT_MEMORY = 2.0
 """Gigabytes of decoded pictures or of features of sounds that are kept."""
+
+
+@final
+@dataclass(frozen=True)
+class FineTuning:
+    """Settings of fine-tuning that a user leaves out; ``epochs`` are those of a run without another end."""
+
+    peak: float
+    warmup: int
+    epochs: int
+    lora_peak: float | None = None
 
 
 class Recipe(ABC):

@@ -16,15 +16,14 @@ from typing import final
 
 from regard.audio import AudioProcessor
 from regard.errors import check_choice
-from regard.tasks.document_presets import complete_settings
-from regard.train import Settings
+from regard.tasks.recipe_fields import FineTuning
 
 _SIZE_LIMITS = ((20_000, "tiny"), (200_000, "small"))
 _HIGHEST_RATE = 16_000
 _WINDOW, _HOP = 0.025, 0.01
 _LEAST_FFT = 512
 _BANDS = ((16_000, 80), (8_000, 64), (0, 40))
-_FINE_TUNING_PEAK, _FINE_TUNING_WARMUP, _FINE_TUNING_EPOCHS = 1e-4, 100, 10
+FINE_TUNING = FineTuning(peak=1e-4, warmup=100, epochs=10)
 DEFAULT_SECONDS = 60.0
 """Longest sound of a new model."""
 
@@ -75,15 +74,3 @@ def make_processor(rate: int, *, max_seconds: float) -> AudioProcessor:
     return AudioProcessor(
         rate=rate, mels=bands, fft=fft, window=window, hop=max(1, round(_HOP * rate)), max_seconds=max_seconds
     )
-
-
-def complete_sound_settings(settings: Settings, size: Size | None, *, is_new: bool) -> Settings:
-    """Fill in the learning rate and the warm-up where they are None, and the epochs of fine-tuning.
-
-    ``size`` is that of a new model; None before it is known counts as the shortest warm-up, and raises for settings
-    that are invalid with any.
-    """
-    size = size or SIZES["tiny"]
-    peak, warmup = (size.peak, size.warmup) if is_new else (_FINE_TUNING_PEAK, _FINE_TUNING_WARMUP)
-    epochs = None if is_new else _FINE_TUNING_EPOCHS
-    return complete_settings(settings, peak=peak, warmup=warmup, epochs=epochs)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from pathlib import Path
-from typing import Any, Generic, TypeVar, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 from torch import Tensor, nn
@@ -17,19 +16,19 @@ from regard.models.audio_encoder import AudioEncoderOutput
 from regard.tasks.labelled_media import Say
 from regard.tasks.new_conformer import check_hyperparameters, load_start
 from regard.tasks.numbered_batches import NumberedBatch, TimeShares
-from regard.tasks.recipe_fields import default_fields
+from regard.tasks.recipe_task import RecipeTask
 from regard.tasks.sentences import Indices
 from regard.tasks.sound_batches import SoundBatches
 from regard.tasks.sound_features import read_rates
-from regard.tasks.sound_presets import DEFAULT_SECONDS, Size, choose_rate, complete_sound_settings, make_processor
+from regard.tasks.sound_presets import DEFAULT_SECONDS, FINE_TUNING, SIZES, choose_rate, make_processor
 from regard.tasks.sound_recipe import SoundRecipe
-from regard.train import RankShard, RunContext, Settings, Task
+from regard.train import RankShard, RunContext
 
 Recipe = TypeVar("Recipe", bound=SoundRecipe)
 Entry = TypeVar("Entry", bound=MediaFile)
 
 
-class SoundTask(Task, Generic[Recipe]):
+class SoundTask(RecipeTask[Recipe]):
     """Training a model of sounds by ``recipe``, for subclasses that read the data and compute the loss of a batch.
 
     ``prepare`` sets ``model``, ``batches`` to the training sounds, ``held_out`` to the validation sounds, and
@@ -40,20 +39,16 @@ class SoundTask(Task, Generic[Recipe]):
     batches: SoundBatches[Any]
     held_out: SoundBatches[Any]
     metric: str
+    sizes = SIZES
+    fine_tuning = FINE_TUNING
 
     def __init__(self, recipe: Recipe) -> None:
-        self._recipe = recipe
-        self._size: Size | None = None
+        super().__init__(recipe)
         self._measured = TimeShares(("waiting_for_data", "augmenting"))
 
     @abstractmethod
     def loss_of(self, output: AudioEncoderOutput, batch: NumberedBatch, rows: Indices) -> Tensor:
         """The sum of the losses of the ``rows`` of a batch, a scalar, from the output of the model for them."""
-
-    @final
-    def complete(self, settings: Settings) -> Settings:
-        """Fill in the learning rate and the warm-up where they are None, and the epochs of fine-tuning."""
-        return complete_sound_settings(settings, self._size, is_new=self._recipe.start is None)
 
     def recipe(self) -> dict[str, Any]:
         """The recipe's fields, with the model that was chosen, and a hash of the sounds and what is learned of them."""
@@ -63,11 +58,6 @@ class SoundTask(Task, Generic[Recipe]):
             "model": self.model.config_fields() | {"processor": self._processor.fields()},
             "sounds": self.batches.digest + self.held_out.digest,
         }
-
-    @final
-    def recipe_defaults(self) -> dict[str, Any]:
-        """The defaults of the recipe, by which runs of earlier versions went."""
-        return default_fields(type(self._recipe))
 
     @final
     def epoch(self, number: int) -> list[NumberedBatch]:
@@ -94,13 +84,9 @@ class SoundTask(Task, Generic[Recipe]):
         return self._measured.shares((self.batches.features.waited, self.batches.augmented))
 
     @final
-    def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> None:
-        """Write the model folder, replacing an older model in it and keeping other files."""
-        assert isinstance(model, AudioEncoder)
-        model.processor = self._processor
-        counts = {"sounds": len(self.batches), "held_out": len(self.held_out)}
-        model.metadata = {**counts, "start": self._recipe.fields()["start"], **about}
-        model.save(folder, overwrite=True, keep_others=True)
+    def metadata(self) -> dict[str, Any]:
+        """The numbers of sounds, and the model that training started from."""
+        return {"sounds": len(self.batches), "held_out": len(self.held_out), "start": self._start_name}
 
     @property
     def _processor(self) -> AudioProcessor:
@@ -117,7 +103,7 @@ class SoundTask(Task, Generic[Recipe]):
         if recipe.start is None:
             check_hyperparameters(recipe)
         # Settings that are invalid even with the shortest warm-up fail here, too.
-        complete_sound_settings(context.settings, None, is_new=recipe.start is None)
+        self.complete(context.settings)
         return load_start(recipe)
 
     def _choose_processor(self, sounds: list[Entry], say: Say) -> tuple[list[Entry], AudioProcessor]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import final
 
 from regard.errors import check_choice
+from regard.tasks.recipe_fields import FineTuning
 
 
 @final
@@ -44,8 +45,7 @@ SIZES = {
 PERCEIVER = "perceiver"
 MODELS = (*SIZES, PERCEIVER, *(f"{PERCEIVER}-{size}" for size in SIZES))
 """Names of new models: a size is that of a Transformer encoder; a Perceiver alone has the size of the data."""
-FINE_TUNING_PEAK, FINE_TUNING_WARMUP, FINE_TUNING_EPOCHS = 5e-5, 200, 4
-LORA_PEAK = 4e-4
+FINE_TUNING = FineTuning(peak=5e-5, warmup=200, epochs=4, lora_peak=4e-4)
 """The rate of low-rank adapters: Hu et al. 2021, "LoRA", appendix D, for RoBERTa."""
 
 _SIZE_LIMITS = ((50_000, "tiny"), (1_000_000, "small"))

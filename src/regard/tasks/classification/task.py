@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -13,30 +13,24 @@ from torch import Tensor, nn
 from regard.classification import majority_answer
 from regard.format_share import format_share
 from regard.models import Encoder, TextClassifier, TextClassifierConfig
-from regard.tasks.check_data_files import check_data_files
 from regard.tasks.classification import new_model
 from regard.tasks.classification.batches import Batches, LabelledCorpus
 from regard.tasks.classification.data import LengthReport, encode_texts, find_labels, split_texts
 from regard.tasks.classification.loss import balanced_weights, text_loss
 from regard.tasks.classification.presets import (
-    FINE_TUNING_EPOCHS,
-    FINE_TUNING_PEAK,
-    FINE_TUNING_WARMUP,
-    LORA_PEAK,
+    FINE_TUNING,
     SIZES,
-    Size,
     choose_size,
     choose_vocab_size,
     reads_bytes,
 )
 from regard.tasks.classification.recipe import ClassificationRecipe
 from regard.tasks.classification.validation import TextValidation
-from regard.tasks.document_presets import complete_settings
 from regard.tasks.label_validation import baseline_score
 from regard.tasks.labels import describe_labels, report_replaced_head
-from regard.tasks.low_rank_adapters import add_adapters, merge_adapters
+from regard.tasks.low_rank_adapters import add_adapters
 from regard.tasks.numbered_batches import LatestEpoch
-from regard.tasks.recipe_fields import default_fields
+from regard.tasks.recipe_task import RecipeTask, check_data_files, read_tokenizer
 from regard.tasks.sentences import Indices
 from regard.text.byte_tokenizer import byte_tokenizer
 from regard.text.gzip_io import inner_suffix
@@ -45,9 +39,8 @@ from regard.text.labelled.read import JSON_SUFFIXES
 from regard.text.subword_training import min_vocab_size
 from regard.text.tokenizer import Tokenizer
 from regard.text.tokenizer_training import train_text_tokenizer
-from regard.train import RankShard, RunContext, Settings, Task, Validation
+from regard.train import RankShard, RunContext, Validation
 
-_TOKENIZER_FILE = "tokenizer.json"
 _HEAD_DROPOUT = 0.1
 _IMBALANCED_SHARE = 0.75
 """The share of the most frequent label above which accuracy hardly tells models apart."""
@@ -56,7 +49,7 @@ _SYMBOLS = 30_000
 
 
 @final
-class ClassificationTask(Task):
+class ClassificationTask(RecipeTask[ClassificationRecipe]):
     """Training a text classifier by ``recipe``.
 
     ``prepare`` makes the choices that the recipe leaves open, and reports them. It sets ``batches`` to the training
@@ -66,10 +59,11 @@ class ClassificationTask(Task):
     model: TextClassifier
     batches: Batches
     validation: TextValidation
+    sizes = SIZES
+    fine_tuning = FINE_TUNING
 
     def __init__(self, recipe: ClassificationRecipe) -> None:
-        self._recipe = recipe
-        self._size = SIZES["tiny"]
+        super().__init__(recipe)
         self._weights: Tensor | None = None
         self._latest_epoch = LatestEpoch[Indices]()
 
@@ -89,7 +83,7 @@ class ClassificationTask(Task):
         recipe, say, seed = self._recipe, context.say, context.settings.seed
         self.check()
         # Settings that are invalid even with the shortest warm-up fail here, before data is read.
-        _complete_settings(context.settings, self._size, recipe)
+        self.complete(context.settings)
         start = new_model.load_start(recipe)
         training, validation = split_texts(recipe, seed=seed, say=say)
         several = _has_several(recipe, [*training, *validation], say)
@@ -128,10 +122,6 @@ class ClassificationTask(Task):
         if recipe.class_weights == "balanced":
             self._weights = balanced_weights(self.batches.corpus.truth, several=several)
 
-    def complete(self, settings: Settings) -> Settings:
-        """Fill in the learning rate and the warm-up where they are None, and the epochs of fine-tuning."""
-        return _complete_settings(settings, self._size, self._recipe)
-
     def recipe(self) -> dict[str, Any]:
         """The recipe's fields, with the model that was chosen, and a hash of the texts."""
         texts = self.batches.corpus.digest + self.validation.batches.corpus.digest
@@ -139,14 +129,6 @@ class ClassificationTask(Task):
         model = {"encoder": self.model.encoder_fields, "labels": list(config.labels), "several": config.several}
         model |= {"dropout": config.dropout, "max_tokens": config.max_tokens}
         return {**self._recipe.fields(), "metric": self.validation.metric, "model": model, "texts": texts}
-
-    def recipe_defaults(self) -> dict[str, Any]:
-        """The defaults of the recipe, by which runs of earlier versions went."""
-        return default_fields(ClassificationRecipe)
-
-    def files(self) -> Mapping[str, str]:
-        """The tokenizer as a text, by file name."""
-        return {} if self.model.tokenizer is None else {_TOKENIZER_FILE: self.model.tokenizer.to_json()}
 
     def epoch(self, number: int) -> list[Indices]:
         """The indices of the texts in each batch of an epoch."""
@@ -178,13 +160,10 @@ class ClassificationTask(Task):
         truth, metric = self.validation.batches.corpus.truth, self.validation.metric
         return baseline_score(truth, self.model.labels, metric, several=self.model.config.several)
 
-    def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> None:
-        """Write the model folder, replacing an older model in it and keeping other files."""
-        assert isinstance(model, TextClassifier)
+    def metadata(self) -> dict[str, Any]:
+        """The numbers of texts, and the encoder that training started from."""
         counts = {"texts": len(self.batches.corpus), "held_out": len(self.validation.texts)}
-        model = merge_adapters(model)
-        model.metadata = {**counts, "start": self._recipe.fields()["start"], **about}
-        model.save(folder, overwrite=True, keep_others=True)
+        return {**counts, "start": self._start_name}
 
     def describe(self, score: float) -> str:
         """Format a score, for example "accuracy 0.914 on held-out texts"."""
@@ -207,8 +186,9 @@ class ClassificationTask(Task):
             return start.tokenizer
         if reads_bytes(self._recipe.model):
             return byte_tokenizer()
-        if context.folder is not None and (context.folder / _TOKENIZER_FILE).exists():
-            return Tokenizer.from_file(context.folder / _TOKENIZER_FILE)
+        read = read_tokenizer(context)
+        if read is not None:
+            return read
         kind = self._recipe.tokenizer or "bpe"
         size = self._recipe.vocabulary or _choose_vocab_size(kind, texts)
         tokenizer = train_text_tokenizer(texts, kind=kind, size=size)
@@ -273,11 +253,3 @@ def _choose_metric(
     metric = recipe.metric or ("macro_f1" if imbalanced else "accuracy")
     say(f"{shown}; the best model is chosen by {metric.replace('_f1', ' F1')}")
     return metric
-
-
-def _complete_settings(settings: Settings, size: Size, recipe: ClassificationRecipe) -> Settings:
-    fine_tuned = recipe.start is not None
-    peak, warmup = (FINE_TUNING_PEAK, FINE_TUNING_WARMUP) if fine_tuned else (size.peak, size.warmup)
-    peak = peak if recipe.lora is None else LORA_PEAK
-    epochs = FINE_TUNING_EPOCHS if fine_tuned else None
-    return complete_settings(settings, peak=peak, warmup=warmup, epochs=epochs)

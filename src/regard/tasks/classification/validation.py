@@ -14,7 +14,7 @@ from regard.layers.eval_mode import eval_mode
 from regard.models import TextClassifier
 from regard.tasks.classification.batches import Batches
 from regard.tasks.label_validation import score_of
-from regard.tasks.sampled_rows import sample_rows
+from regard.tasks.recipe_task import sample_rows
 from regard.text.labelled import LabelledText
 from regard.train import Validation
 

@@ -26,11 +26,12 @@ from regard.tasks.clip.recipe import ClipRecipe
 from regard.tasks.hyperparameters import apply_hyperparameters, describe_layers, describe_weights
 from regard.tasks.image_classification.new_model import default_processor
 from regard.tasks.image_classification.presets import choose_patch_size, choose_picture_size
+from regard.tasks.recipe_fields import FineTuning
 from regard.text.tokenizer import Tokenizer
 
 MOST_TOKENS = 77
 """The most tokens of a caption, with the start and the end token: Radford et al. 2021, section 2.4 (76 of them)."""
-FINE_TUNING_PEAK, FINE_TUNING_WARMUP, FINE_TUNING_EPOCHS = 2e-5, 100, 10
+FINE_TUNING = FineTuning(peak=2e-5, warmup=100, epochs=10)
 _HEAD_WIDTH = 32
 _SQUARE = 32
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -12,41 +10,34 @@ from torch import Tensor, nn
 
 from regard.media.files_with_texts import FileWithText
 from regard.models import Clip, ClipOutput
-from regard.tasks.check_data_files import check_data_files
 from regard.tasks.clip import new_model
 from regard.tasks.clip.batches import Batches
 from regard.tasks.clip.data import PicturesWithTexts, encode_texts, find_pictures, split_pairs
 from regard.tasks.clip.new_model import (
-    FINE_TUNING_EPOCHS,
-    FINE_TUNING_PEAK,
-    FINE_TUNING_WARMUP,
+    FINE_TUNING,
     SIZES,
-    Size,
     choose_edge,
     choose_size,
 )
 from regard.tasks.clip.recipe import ClipRecipe
 from regard.tasks.clip.validation import PairValidation, pair_loss
-from regard.tasks.document_presets import complete_settings
 from regard.tasks.image_classification.new_model import default_processor
 from regard.tasks.labelled_media import Say
 from regard.tasks.numbered_batches import NumberedBatch, TimeShares
 from regard.tasks.picture_pixels import measure_pictures
-from regard.tasks.recipe_fields import default_fields
+from regard.tasks.recipe_task import RecipeTask, check_data_files, read_tokenizer
 from regard.tasks.sentences import Indices
 from regard.text.encoder_tokenizer import train_encoder_tokenizer
 from regard.text.tokenizer import Tokenizer
-from regard.train import RankShard, RunContext, Settings, Task, Validation
+from regard.train import RankShard, RunContext, Validation
 from regard.train.gather_rows import gather_rows
 from regard.vision import ImageProcessor
 from regard.vision.augmentation import Augmentation
 from regard.vision.captioned_pictures import read_and_report_captioned_pictures
 
-_TOKENIZER_FILE = "tokenizer.json"
-
 
 @final
-class ClipTask(Task):
+class ClipTask(RecipeTask[ClipRecipe]):
     """Training a CLIP by ``recipe``.
 
     ``prepare`` makes the choices that the recipe leaves open, and reports them. It sets ``batches`` to the training
@@ -56,10 +47,12 @@ class ClipTask(Task):
     model: Clip
     batches: Batches
     validation: PairValidation
+    sizes = SIZES
+    fine_tuning = FINE_TUNING
+    unit = "pairs"
 
     def __init__(self, recipe: ClipRecipe) -> None:
-        self._recipe = recipe
-        self._size: Size | None = None
+        super().__init__(recipe)
         self._measured = TimeShares(("waiting_for_data", "augmenting"))
 
     def check(self) -> None:
@@ -78,7 +71,7 @@ class ClipTask(Task):
         recipe, say, seed = self._recipe, context.say, context.settings.seed
         self.check()
         # Settings that are invalid even with the shortest warm-up fail here, too.
-        _complete_settings(context.settings, None, is_new=recipe.start is None)
+        self.complete(context.settings)
         start = new_model.load_start(recipe)
         pairs = read_and_report_captioned_pictures(recipe.data, recipe.columns, say)
         others = read_and_report_captioned_pictures(recipe.validation, recipe.columns, say) if recipe.validation else []
@@ -107,10 +100,6 @@ class ClipTask(Task):
         self.validation = PairValidation(held)
         self._try_model()
 
-    def complete(self, settings: Settings) -> Settings:
-        """Fill in the learning rate and the warm-up where they are None, and the epochs of fine-tuning."""
-        return _complete_settings(settings, self._size, is_new=self._recipe.start is None)
-
     def recipe(self) -> dict[str, Any]:
         """The recipe's fields, with the model that was chosen, and a hash of the pictures and texts."""
         processor = self.model.vision.processor
@@ -121,14 +110,6 @@ class ClipTask(Task):
             "pairs": self.batches.digest + self.validation.batches.digest,
         }
 
-    def recipe_defaults(self) -> dict[str, Any]:
-        """The defaults of the recipe, by which runs of earlier versions went."""
-        return default_fields(ClipRecipe)
-
-    def files(self) -> Mapping[str, str]:
-        """The tokenizer as a text, by file name."""
-        return {_TOKENIZER_FILE: self._tokenizer.to_json()}
-
     def epoch(self, number: int) -> list[NumberedBatch]:
         """The batches of an epoch."""
         return self.batches.epoch(number)
@@ -136,11 +117,6 @@ class ClipTask(Task):
     def tokens(self, batch: NumberedBatch) -> int:
         """The number of pairs of a batch."""
         return len(batch)
-
-    @property
-    def unit(self) -> str:
-        """What ``tokens`` counts."""
-        return "pairs"
 
     def loss(self, model: nn.Module, batch: NumberedBatch, shard: RankShard) -> Tensor:
         """The sum of the losses of a shard of a batch, a scalar with a gradient."""
@@ -170,13 +146,10 @@ class ClipTask(Task):
         """The recall of a model that finds any picture and any text; None for a single picture."""
         return self.validation.chance
 
-    def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> None:
-        """Write the model folder, replacing an older model in it and keeping other files."""
-        assert isinstance(model, Clip)
+    def metadata(self) -> dict[str, Any]:
+        """The numbers of pairs, and the CLIP that training started from."""
         counts = {"pairs": len(self.batches.pairs), "held_out": len(self.validation.batches.pairs)}
-        model.text.tokenizer, model.vision.processor = self.model.tokenizer, self.model.processor
-        model.metadata = {**counts, "start": self._recipe.fields()["start"], **about}
-        model.save(folder, overwrite=True, keep_others=True)
+        return {**counts, "start": self._start_name}
 
     def describe(self, score: float) -> str:
         """Format a score, for example "recall@1 0.914 among 300 held-out pairs"."""
@@ -202,9 +175,8 @@ class ClipTask(Task):
     def _build_model(self, training: PicturesWithTexts, processor: ImageProcessor, context: RunContext) -> Clip:
         recipe = self._recipe
         self._size = choose_size(len(training), recipe.model)
-        if context.folder is not None and (context.folder / _TOKENIZER_FILE).exists():
-            tokenizer = Tokenizer.from_file(context.folder / _TOKENIZER_FILE)
-        else:
+        tokenizer = read_tokenizer(context)
+        if tokenizer is None:
             size = recipe.vocabulary or self._size.vocabulary
             tokenizer = train_encoder_tokenizer(training.texts, kind="bpe", size=size, lowercase=True)
         context.say(f"a vocabulary of {tokenizer.vocabulary:,} subwords, in lower case")
@@ -224,10 +196,3 @@ class ClipTask(Task):
         ids, mask = self.batches.read_texts(np.arange(1))
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             self.model(ids, self.batches.read_pictures(self.batches.pairs.picture_of[:1], device), mask=mask)
-
-
-def _complete_settings(settings: Settings, size: Size | None, *, is_new: bool) -> Settings:
-    size = size or SIZES["tiny"]
-    peak, warmup = (size.peak, size.warmup) if is_new else (FINE_TUNING_PEAK, FINE_TUNING_WARMUP)
-    epochs = None if is_new else FINE_TUNING_EPOCHS
-    return complete_settings(settings, peak=peak, warmup=warmup, epochs=epochs)

@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from regard.models import Clip
 from regard.tasks.clip.batches import Batches
-from regard.tasks.sampled_rows import sample_rows
+from regard.tasks.recipe_task import sample_rows
 from regard.tasks.sentences import Indices
 from regard.train import Validation
 from regard.vision.retrieval import Retrieval, measure_retrieval

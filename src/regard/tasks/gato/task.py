@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from typing import Any, final
 
 import numpy as np
@@ -18,7 +17,6 @@ from torch import Tensor, nn
 from regard.control import StepTokenizer, TokenSequence
 from regard.format_share import format_share
 from regard.models import Gato, GatoBatch
-from regard.tasks.check_data_files import check_data_files
 from regard.tasks.control.environments import describe_spaces
 from regard.tasks.gato.data import (
     Advance,
@@ -32,6 +30,7 @@ from regard.tasks.gato.data import (
 )
 from regard.tasks.gato.loss import batch_loss
 from regard.tasks.gato.new_model import (
+    SIZES,
     check_hyperparameters,
     choose_channels,
     choose_length,
@@ -45,14 +44,12 @@ from regard.tasks.gato.recipe import PICTURES, TEXT, GatoRecipe
 from regard.tasks.gato.sources import Draw, EpisodeSource, PictureSource, Source, TextSource, TokenizedEpisode
 from regard.tasks.gato.validation import GatoValidation, ReferenceReturns, measure_references
 from regard.tasks.numbered_batches import LatestEpoch
-from regard.tasks.recipe_fields import default_fields, to_json_value
+from regard.tasks.recipe_fields import to_json_value
+from regard.tasks.recipe_task import RecipeTask, check_data_files, read_tokenizer
 from regard.text.tokenizer import Tokenizer
-from regard.train import RankShard, RunContext, Settings, Task, Validation
+from regard.train import RankShard, RunContext, Validation
 
-_TOKENIZER_FILE = "tokenizer.json"
 _STEPS_PER_EPOCH = 500
-_WARMUP_SHARE = 10
-"""A warm-up that is not given takes at most this part of a schedule with a number of steps."""
 
 
 @final
@@ -64,7 +61,7 @@ class MixedBatch:
 
 
 @final
-class GatoTask(Task):
+class GatoTask(RecipeTask[GatoRecipe]):
     """Training a Gato by ``recipe``.
 
     ``advance`` is told how the recording of episodes goes on. ``prepare`` records or reads the data, and sets
@@ -74,19 +71,16 @@ class GatoTask(Task):
     model: Gato
     sources: list[Source]
     validation: GatoValidation
+    sizes = SIZES
+    unit = "sequences"
 
     def __init__(self, recipe: GatoRecipe, *, advance: Advance | None = None) -> None:
-        self._recipe = recipe
+        super().__init__(recipe)
         self._advance: Advance = (lambda name, done, of: None) if advance is None else advance
         self._size, self._seed, self._batch = choose_size(recipe), 0, 1
         self._references: dict[str, ReferenceReturns] = {}
         self._spaces: dict[str, dict[str, str]] = {}
         self._latest_epoch = LatestEpoch[MixedBatch]()
-
-    @property
-    def unit(self) -> str:
-        """Sequences are counted."""
-        return "sequences"
 
     def check(self) -> None:
         """Raise OptionError for an invalid recipe, RefusedError for other spaces, DataError for a missing file."""
@@ -154,13 +148,6 @@ class GatoTask(Task):
         say(f"the model: {describe_model(self.model, self._size)}, {self._batch} in a batch")
         say(f"the mixture: {self._describe_mixture()}")
 
-    def complete(self, settings: Settings) -> Settings:
-        """Fill in the learning rate and the warm-up where they are None."""
-        warmup = self._size.warmup
-        if settings.schedule.steps is not None:  # a cosine, which ends after its warm-up
-            warmup = min(warmup, settings.schedule.steps // _WARMUP_SHARE)
-        return replace(settings, schedule=settings.schedule.complete(peak=self._size.peak, warmup=warmup))
-
     def recipe(self) -> dict[str, Any]:
         """The recipe's fields, with the model and the mixture that were chosen, and a hash of each source."""
         return {
@@ -170,14 +157,6 @@ class GatoTask(Task):
             "model": {name: to_json_value(value) for name, value in asdict(self.model.config).items()},
             "sources": {one.name: one.digest for one in self.sources},
         }
-
-    def files(self) -> Mapping[str, str]:
-        """The tokenizer as a text, by file name."""
-        return {} if self.model.tokenizer is None else {_TOKENIZER_FILE: self.model.tokenizer.to_json()}
-
-    def recipe_defaults(self) -> dict[str, Any]:
-        """The defaults of the recipe, by which runs of earlier versions went."""
-        return default_fields(GatoRecipe)
 
     def epoch(self, number: int) -> Sequence[MixedBatch]:
         """The batches of an epoch."""
@@ -203,19 +182,16 @@ class GatoTask(Task):
         """The score of a model that gives all ids of a source the same probability."""
         return self.validation.baseline()
 
-    def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> None:
-        """Write the model folder, replacing an older model in it and keeping other files."""
-        assert isinstance(model, Gato)
+    def metadata(self) -> dict[str, Any]:
+        """The environments with their returns and spaces, whether there were texts, and the labels of pictures."""
         labels = [label for one in self.sources if isinstance(one, PictureSource) for label in one.labels]
-        model.metadata = {
+        return {
             "environments": {
                 name: {**one.fields(), "spaces": self._spaces[name]} for name, one in self._references.items()
             },
             "texts": any(isinstance(one, TextSource) for one in self.sources),
             "labels": labels,
-            **about,
         }
-        model.save(folder, overwrite=True, keep_others=True)
 
     def describe(self, score: float) -> str:
         """Format a score, for example "loss 0.431 on held-out data"."""
@@ -238,8 +214,9 @@ class GatoTask(Task):
 
     def _choose_tokenizer(self, texts: Sequence[str], others: Sequence[str], context: RunContext) -> Tokenizer | None:
         """The tokenizer of the resumed run, or a new one."""
-        if context.folder is not None and (context.folder / _TOKENIZER_FILE).exists():
-            return Tokenizer.from_file(context.folder / _TOKENIZER_FILE)
+        read = read_tokenizer(context)
+        if read is not None:
+            return read
         tokenizer = make_tokenizer(self._recipe, texts, others)
         if tokenizer is not None:
             context.say(f"a vocabulary of {tokenizer.vocabulary:,} subwords, special tokens included")

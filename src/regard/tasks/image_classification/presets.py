@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import final
 
 from regard.errors import check_choice
+from regard.tasks.recipe_fields import FineTuning
 
 ARCHITECTURES = ("vit", "deit", "swin", "cct", "cvt", "perceiver")
 _PATCHES = 8
@@ -54,7 +55,7 @@ SIZES = {
 }
 MODELS = (*SIZES, *ARCHITECTURES, *(f"{kind}-{size}" for kind in ARCHITECTURES for size in SIZES))
 """Names of new models: a size is that of a ViT, an architecture alone has the size that the data suggests."""
-FINE_TUNING_PEAK, FINE_TUNING_WARMUP, FINE_TUNING_EPOCHS = 1e-4, 100, 10
+FINE_TUNING = FineTuning(peak=1e-4, warmup=100, epochs=10)
 
 _SIZE_LIMITS = ((100_000, "tiny"), (1_000_000, "small"))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -15,16 +14,12 @@ from torch import Tensor, nn
 from regard.media import LabelledFile
 from regard.models import ImageEncoder
 from regard.tasks.classification.loss import balanced_weights
-from regard.tasks.document_presets import complete_settings
 from regard.tasks.image_classification import new_model
 from regard.tasks.image_classification.batches import Batches
 from regard.tasks.image_classification.data import read_pictures, split_pictures
 from regard.tasks.image_classification.presets import (
-    FINE_TUNING_EPOCHS,
-    FINE_TUNING_PEAK,
-    FINE_TUNING_WARMUP,
+    FINE_TUNING,
     SIZES,
-    Size,
     choose_picture_size,
 )
 from regard.tasks.image_classification.recipe import ImageClassificationRecipe
@@ -34,16 +29,16 @@ from regard.tasks.labelled_media import check_labels, choose_metric, find_labels
 from regard.tasks.labels import describe_labels, report_replaced_head
 from regard.tasks.numbered_batches import NumberedBatch, TimeShares
 from regard.tasks.picture_pixels import measure_pictures
-from regard.tasks.recipe_fields import default_fields
+from regard.tasks.recipe_task import RecipeTask
 from regard.tasks.sentences import Indices
-from regard.train import RankShard, RunContext, Settings, Task, Validation
+from regard.train import RankShard, RunContext, Validation
 from regard.vision.augmentation import Augmentation
 from regard.vision.augmentation_operations import load_kornia
 from regard.vision.picture_file import PICTURES
 
 
 @final
-class ImageClassificationTask(Task):
+class ImageClassificationTask(RecipeTask[ImageClassificationRecipe]):
     """Training an image classifier by ``recipe``.
 
     ``prepare`` makes the choices that the recipe leaves open, and reports them. It sets ``batches`` to the training
@@ -53,10 +48,12 @@ class ImageClassificationTask(Task):
     model: ImageEncoder
     batches: Batches
     validation: PictureValidation
+    sizes = SIZES
+    fine_tuning = FINE_TUNING
+    unit = "pictures"
 
     def __init__(self, recipe: ImageClassificationRecipe) -> None:
-        self._recipe = recipe
-        self._size: Size | None = None
+        super().__init__(recipe)
         self._weights: Tensor | None = None
         self._teacher: ImageEncoder | None = None
         self._teacher_labels: Tensor | None = None
@@ -75,7 +72,7 @@ class ImageClassificationTask(Task):
         if recipe.augmentation(32).policy != "none":
             load_kornia("enhance")  # fails here if it is not installed, before data is read
         # Settings that are invalid even with the shortest warm-up fail here, too.
-        _complete_settings(context.settings, SIZES["tiny"], recipe)
+        self.complete(context.settings)
         start, self._teacher = new_model.load_start(recipe), new_model.load_teacher(recipe)
         named = pictures = read_pictures(recipe, recipe.data, say)
         others = read_pictures(recipe, recipe.validation, say) if recipe.validation else []
@@ -114,10 +111,6 @@ class ImageClassificationTask(Task):
             self._teacher_labels = self._teacher_labels.to(context.device)
         self._try_model()
 
-    def complete(self, settings: Settings) -> Settings:
-        """Fill in the learning rate and the warm-up where they are None, and the epochs of fine-tuning."""
-        return _complete_settings(settings, self._size or SIZES["tiny"], self._recipe)
-
     def recipe(self) -> dict[str, Any]:
         """The recipe's fields, with the model that was chosen, and a hash of the pictures and of the teacher."""
         processor = self.model.processor
@@ -130,10 +123,6 @@ class ImageClassificationTask(Task):
             "teacher_weights": None if self._teacher is None else _weights_digest(self._teacher),
         }
 
-    def recipe_defaults(self) -> dict[str, Any]:
-        """The defaults of the recipe, by which runs of earlier versions went."""
-        return default_fields(ImageClassificationRecipe)
-
     def epoch(self, number: int) -> list[NumberedBatch]:
         """The batches of an epoch."""
         return self.batches.epoch(number)
@@ -141,11 +130,6 @@ class ImageClassificationTask(Task):
     def tokens(self, batch: NumberedBatch) -> int:
         """The number of pictures of a batch."""
         return len(batch)
-
-    @property
-    def unit(self) -> str:
-        """What ``tokens`` counts."""
-        return "pictures"
 
     def loss(self, model: nn.Module, batch: NumberedBatch, shard: RankShard) -> Tensor:
         """The sum of the losses of a shard of a batch, a scalar with a gradient."""
@@ -168,13 +152,10 @@ class ImageClassificationTask(Task):
         """The score of a model that gives each label its frequency as the probability."""
         return baseline_score(self.validation.batches.truth, self.model.labels, self.validation.metric)
 
-    def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> None:
-        """Write the model folder, replacing an older model in it and keeping other files."""
-        assert isinstance(model, ImageEncoder)
+    def metadata(self) -> dict[str, Any]:
+        """The numbers of pictures, and the model that training started from."""
         counts = {"pictures": len(self.batches.pictures), "held_out": len(self.validation.batches.pictures)}
-        model.processor = self.model.processor
-        model.metadata = {**counts, "start": self._recipe.fields()["start"], **about}
-        model.save(folder, overwrite=True, keep_others=True)
+        return {**counts, "start": self._start_name}
 
     def describe(self, score: float) -> str:
         """Format a score, for example "accuracy 0.914 on held-out pictures"."""
@@ -226,10 +207,3 @@ def _weights_digest(model: nn.Module) -> str:
     for weight in model.state_dict().values():
         digest.update(weight.detach().float().cpu().numpy().tobytes())
     return digest.hexdigest()
-
-
-def _complete_settings(settings: Settings, size: Size, recipe: ImageClassificationRecipe) -> Settings:
-    fine_tuned = recipe.start is not None
-    peak, warmup = (FINE_TUNING_PEAK, FINE_TUNING_WARMUP) if fine_tuned else (size.peak, size.warmup)
-    epochs = FINE_TUNING_EPOCHS if fine_tuned else None
-    return complete_settings(settings, peak=peak, warmup=warmup, epochs=epochs)

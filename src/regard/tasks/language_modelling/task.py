@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, final
@@ -14,7 +14,6 @@ from regard.errors import DataError
 from regard.format_share import format_share
 from regard.generation.document_ids import model_document_ids
 from regard.models import CausalLanguageModel
-from regard.tasks.check_data_files import check_data_files
 from regard.tasks.language_modelling.blocks import BlockBatch, Blocks, RandomBlocks, make_blocks
 from regard.tasks.language_modelling.data import split_documents
 from regard.tasks.language_modelling.new_model import (
@@ -27,19 +26,18 @@ from regard.tasks.language_modelling.new_model import (
 )
 from regard.tasks.language_modelling.recipe import LanguageModelRecipe
 from regard.tasks.language_modelling.validation import DocumentValidation, block_loss
-from regard.tasks.low_rank_adapters import AdapterBase, add_adapters, merge_adapters, save_adapters
+from regard.tasks.low_rank_adapters import AdapterBase, add_adapters, save_adapters
 from regard.tasks.numbered_batches import LatestEpoch
 from regard.tasks.recipe_fields import default_fields, to_json_value
+from regard.tasks.recipe_task import RecipeTask, check_data_files, read_tokenizer
 from regard.tasks.sentences import Sentences, frequency_loss, without_first
 from regard.text.language_tokenizer import train_language_tokenizer
 from regard.text.tokenizer import Tokenizer
-from regard.train import RankShard, RunContext, Settings, Task, Validation
-
-_TOKENIZER_FILE = "tokenizer.json"
+from regard.train import RankShard, RunContext, Validation
 
 
 @final
-class LanguageModelTask(Task):
+class LanguageModelTask(RecipeTask[LanguageModelRecipe]):
     """Training a language model by ``recipe``.
 
     ``prepare`` makes the choices that the recipe leaves open, and reports them. It sets ``blocks`` to the training
@@ -49,10 +47,11 @@ class LanguageModelTask(Task):
     model: CausalLanguageModel
     blocks: Blocks
     validation: DocumentValidation
+    sizes = PRESETS.by_name
+    fine_tuning = PRESETS.fine_tuning
 
     def __init__(self, recipe: LanguageModelRecipe) -> None:
-        self._recipe = recipe
-        self._size = PRESETS.choose_size(0)
+        super().__init__(recipe)
         self._base: AdapterBase | None = None
         self._latest_epoch = LatestEpoch[BlockBatch]()
 
@@ -72,7 +71,7 @@ class LanguageModelTask(Task):
         recipe, say, seed = self._recipe, context.say, context.settings.seed
         self.check()
         # Settings that are invalid even with the shortest warm-up fail here, before data is read.
-        PRESETS.complete(context.settings, self._size, recipe)
+        self.complete(context.settings)
         start = load_start(recipe)
         texts, validation_texts = split_documents(recipe, seed=seed, say=say)
         self._size = PRESETS.choose_size(sum(map(len, texts)), recipe.size)
@@ -98,10 +97,6 @@ class LanguageModelTask(Task):
         say(_describe_blocks(self.blocks, block))
         self._report_unknown(say)
 
-    def complete(self, settings: Settings) -> Settings:
-        """Fill in the learning rate and the warm-up where they are None, and the epochs of fine-tuning."""
-        return PRESETS.complete(settings, self._size, self._recipe)
-
     def recipe(self) -> dict[str, Any]:
         """The recipe's fields, with the model and the blocks that were chosen, and a hash of the documents."""
         validation = self.validation.documents
@@ -112,11 +107,7 @@ class LanguageModelTask(Task):
 
     def recipe_defaults(self) -> dict[str, Any]:
         """The defaults of the recipe and of the model's config, by which runs of earlier versions went."""
-        return {**default_fields(LanguageModelRecipe), "model": default_fields(type(self.model.config))}
-
-    def files(self) -> Mapping[str, str]:
-        """The tokenizer as a text, by file name."""
-        return {} if self.model.tokenizer is None else {_TOKENIZER_FILE: self.model.tokenizer.to_json()}
+        return {**super().recipe_defaults(), "model": default_fields(type(self.model.config))}
 
     def epoch(self, number: int) -> Sequence[BlockBatch]:
         """The batches of blocks of an epoch."""
@@ -145,16 +136,18 @@ class LanguageModelTask(Task):
         return -frequency_loss(training, held_out, self.model.config.vocabulary)
 
     def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> None:
-        """Write the model folder, replacing an older model in it and keeping other files."""
-        assert isinstance(model, CausalLanguageModel)
-        counts = {"documents": len(self.blocks.documents), "held_out": len(self.validation.texts)}
-        metadata = {**counts, "start": self._recipe.fields()["start"], **about}
-        if self._base is not None:
-            save_adapters(model, folder, base=self._base, alpha=self._recipe.lora_alpha, metadata=metadata)
+        """Write the folder of the model, or of its adapters alone, replacing an older one and keeping other files."""
+        if self._base is None:
+            super().save(model, folder, about)
             return
-        model = merge_adapters(model)
-        model.metadata = metadata
-        model.save(folder, overwrite=True, keep_others=True)
+        assert isinstance(model, CausalLanguageModel)
+        metadata = {**self.metadata(), **about}
+        save_adapters(model, folder, base=self._base, alpha=self._recipe.lora_alpha, metadata=metadata)
+
+    def metadata(self) -> dict[str, Any]:
+        """The numbers of documents, and the model that training started from."""
+        counts = {"documents": len(self.blocks.documents), "held_out": len(self.validation.texts)}
+        return {**counts, "start": self._start_name}
 
     def describe(self, score: float) -> str:
         """Format a score, for example "loss 1.843 on held-out text"."""
@@ -170,8 +163,9 @@ class LanguageModelTask(Task):
 
     def _choose_tokenizer(self, texts: Sequence[str], context: RunContext) -> Tokenizer:
         """The tokenizer of the resumed run, or a new one."""
-        if context.folder is not None and (context.folder / _TOKENIZER_FILE).exists():
-            return Tokenizer.from_file(context.folder / _TOKENIZER_FILE)
+        read = read_tokenizer(context)
+        if read is not None:
+            return read
         kind = self._recipe.tokenizer or "bpe"
         size = self._recipe.vocabulary or PRESETS.choose_vocab_size(sum(map(len, texts)), kind)
         tokenizer = train_language_tokenizer(texts, kind=kind, size=size)

@@ -19,7 +19,7 @@ from regard.generation.scores import score_documents
 from regard.models import CausalLanguageModel
 from regard.search import Sampling
 from regard.tasks.language_modelling.blocks import IGNORED, TokenBlocks
-from regard.tasks.sampled_rows import sample_rows
+from regard.tasks.recipe_task import sample_rows
 from regard.tasks.sentences import Sentences
 from regard.train import Validation
 from regard.train.loss import smoothed_cross_entropy

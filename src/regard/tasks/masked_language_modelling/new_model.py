@@ -31,6 +31,7 @@ from regard.models.masked_language_model import MaskedLanguageModel
 from regard.tasks.document_presets import MAX_START_BLOCK, DocumentPresets, Size
 from regard.tasks.hyperparameters import apply_hyperparameters, describe_layers, describe_weights
 from regard.tasks.masked_language_modelling.recipe import MaskedLanguageModelRecipe
+from regard.tasks.recipe_fields import FineTuning
 from regard.text.encoder_tokenizer import PAD_ID
 from regard.text.tokenizer import Tokenizer
 
@@ -41,10 +42,7 @@ PRESETS = DocumentPresets(
         Size("base", width=512, layers=8, heads=8, block=512, batch=16, dropout=0.1, peak=3e-4, warmup=1000),
     ),
     vocabularies=(2_000, 8_000, 16_000, 30_000),
-    fine_tuning_peak=5e-5,
-    fine_tuning_warmup=100,
-    fine_tuning_epochs=3,
-    lora_peak=4e-4,
+    fine_tuning=FineTuning(peak=5e-5, warmup=100, epochs=3, lora_peak=4e-4),
 )
 
 

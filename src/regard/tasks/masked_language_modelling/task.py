@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import count
-from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -15,10 +14,9 @@ from regard.errors import DataError
 from regard.format_share import format_share
 from regard.generation.masked_scores import TokenIds, encode_document
 from regard.models.masked_language_model import MaskedLanguageModel
-from regard.tasks.check_data_files import check_data_files
 from regard.tasks.language_modelling.blocks import BlockBatch, Blocks, RandomBlocks, make_blocks
 from regard.tasks.language_modelling.data import split_documents
-from regard.tasks.low_rank_adapters import add_adapters, merge_adapters
+from regard.tasks.low_rank_adapters import add_adapters
 from regard.tasks.masked_language_modelling.new_model import (
     PRESETS,
     check_hyperparameters,
@@ -38,13 +36,13 @@ from regard.tasks.masked_language_modelling.validation import (
 )
 from regard.tasks.numbered_batches import LatestEpoch
 from regard.tasks.recipe_fields import default_fields, to_json_value
+from regard.tasks.recipe_task import RecipeTask, check_data_files, read_tokenizer
 from regard.tasks.sentences import Sentences, frequency_loss
 from regard.text.encoder_tokenizer import train_encoder_tokenizer
 from regard.text.token_masking import TokenMasking
 from regard.text.tokenizer import Tokenizer
-from regard.train import RankShard, RunContext, Settings, Task, Validation
+from regard.train import RankShard, RunContext, Validation
 
-_TOKENIZER_FILE = "tokenizer.json"
 _NAMES = {"wordpiece": "word pieces", "bpe": "subwords", "bytes": "bytes", "characters": "characters"}
 
 
@@ -58,7 +56,7 @@ class MaskedBatch:
 
 
 @final
-class MaskedLanguageModelTask(Task):
+class MaskedLanguageModelTask(RecipeTask[MaskedLanguageModelRecipe]):
     """Training a masked language model by ``recipe``.
 
     ``prepare`` makes the choices that the recipe leaves open, and reports them. It sets ``blocks`` to the training
@@ -71,14 +69,15 @@ class MaskedLanguageModelTask(Task):
     blocks: Blocks
     masking: TokenMasking
     validation: MaskedValidation
+    sizes = PRESETS.by_name
+    fine_tuning = PRESETS.fine_tuning
 
     def _draw_epoch(self, number: int) -> list[MaskedBatch]:
         seeds = ((self.blocks.seed, number, index) for index in count())
         return [MaskedBatch(one, seed) for one, seed in zip(self.blocks.epoch(number), seeds, strict=False)]
 
     def __init__(self, recipe: MaskedLanguageModelRecipe) -> None:
-        self._recipe = recipe
-        self._size = PRESETS.choose_size(0)
+        super().__init__(recipe)
         self._held_out = 0
         self._latest_epoch = LatestEpoch[MaskedBatch]()
 
@@ -98,7 +97,7 @@ class MaskedLanguageModelTask(Task):
         recipe, say, seed = self._recipe, context.say, context.settings.seed
         self.check()
         # Settings that are invalid even with the shortest warm-up fail here, before data is read.
-        PRESETS.complete(context.settings, self._size, recipe)
+        self.complete(context.settings)
         start = load_start(recipe)
         texts, validation_texts = split_documents(recipe, seed=seed, say=say)
         self._size, self._held_out = PRESETS.choose_size(sum(map(len, texts)), recipe.size), len(validation_texts)
@@ -125,10 +124,6 @@ class MaskedLanguageModelTask(Task):
         say(_describe_blocks(self.blocks))
         _report_unknown(*count_unknown(held_out, tokenizer.unknown_id), say)
 
-    def complete(self, settings: Settings) -> Settings:
-        """Fill in the learning rate and the warm-up where they are None, and the epochs of fine-tuning."""
-        return PRESETS.complete(settings, self._size, self._recipe)
-
     def recipe(self) -> dict[str, Any]:
         """The recipe's fields, with the model and the blocks that were chosen, and a hash of the documents."""
         held_out = Sentences.from_ids(map(list, self.validation.documents), self.model.config.vocabulary)
@@ -139,11 +134,7 @@ class MaskedLanguageModelTask(Task):
 
     def recipe_defaults(self) -> dict[str, Any]:
         """The defaults of the recipe and of the model's config, by which runs of earlier versions went."""
-        return {**default_fields(MaskedLanguageModelRecipe), "model": default_fields(type(self.model.config))}
-
-    def files(self) -> Mapping[str, str]:
-        """The tokenizer as a text, by file name."""
-        return {} if self.model.tokenizer is None else {_TOKENIZER_FILE: self.model.tokenizer.to_json()}
+        return {**super().recipe_defaults(), "model": default_fields(type(self.model.config))}
 
     def epoch(self, number: int) -> Sequence[MaskedBatch]:
         """The batches of blocks of an epoch."""
@@ -172,13 +163,10 @@ class MaskedLanguageModelTask(Task):
         held_out = np.concatenate([one.ids[one.chosen] for one in self.validation.texts])
         return -frequency_loss(training, held_out, self.model.config.vocabulary)
 
-    def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> None:
-        """Write the model folder, replacing an older model in it and keeping other files."""
-        assert isinstance(model, MaskedLanguageModel)
+    def metadata(self) -> dict[str, Any]:
+        """The numbers of documents, and the model that training started from."""
         counts = {"documents": len(self.blocks.documents), "held_out": self._held_out}
-        model = merge_adapters(model)
-        model.metadata = {**counts, "start": self._recipe.fields()["start"], **about}
-        model.save(folder, overwrite=True, keep_others=True)
+        return {**counts, "start": self._start_name}
 
     def describe(self, score: float) -> str:
         """Format a score, for example "loss 1.843 on held-out text"."""
@@ -212,8 +200,9 @@ class MaskedLanguageModelTask(Task):
 
     def _choose_tokenizer(self, texts: Sequence[str], context: RunContext) -> Tokenizer:
         """The tokenizer of the resumed run, or a new one."""
-        if context.folder is not None and (context.folder / _TOKENIZER_FILE).exists():
-            return Tokenizer.from_file(context.folder / _TOKENIZER_FILE)
+        read = read_tokenizer(context)
+        if read is not None:
+            return read
         kind = self._recipe.tokenizer or "wordpiece"
         size = self._recipe.vocabulary or PRESETS.choose_vocab_size(sum(map(len, texts)), kind)
         tokenizer = train_encoder_tokenizer(texts, kind=kind, size=size, lowercase=self._recipe.lowercase)

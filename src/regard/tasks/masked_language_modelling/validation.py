@@ -24,7 +24,7 @@ from regard.generation.masked_scores import MaskedText, TokenIds, mask_documents
 from regard.kernels.operators.cross_entropy_op import cross_entropy
 from regard.models.masked_language_model import MaskedLanguageModel
 from regard.tasks.language_modelling.blocks import IGNORED, TokenBlocks
-from regard.tasks.sampled_rows import sample_rows
+from regard.tasks.recipe_task import sample_rows
 from regard.text.token_masking import TokenMasking
 from regard.text.tokenizer import Tokenizer
 from regard.train import Validation

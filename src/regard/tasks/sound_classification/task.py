@@ -60,6 +60,7 @@ class SoundClassificationTask(SoundTask[SoundClassificationRecipe]):
     batches: Batches
     held_out: Batches
     metric: str
+    unit = "sounds"
 
     def __init__(self, recipe: SoundClassificationRecipe, *, build: Build = build_conformer) -> None:
         super().__init__(recipe)
@@ -102,11 +103,6 @@ class SoundClassificationTask(SoundTask[SoundClassificationRecipe]):
     def tokens(self, batch: NumberedBatch) -> int:
         """The number of sounds of a batch."""
         return len(batch)
-
-    @property
-    def unit(self) -> str:
-        """What ``tokens`` counts."""
-        return "sounds"
 
     def loss_of(self, output: AudioEncoderOutput, batch: NumberedBatch, rows: Indices) -> Tensor:
         """The sum of the losses of the ``rows`` of a batch, a scalar."""

@@ -14,7 +14,6 @@ from regard.errors import DataError, OptionError
 from regard.media.files_with_texts import FileWithText
 from regard.models import AudioEncoder, Conformer, ctc_loss
 from regard.models.audio_encoder import AudioEncoderOutput
-from regard.tasks.check_data_files import check_data_files
 from regard.tasks.labelled_media import Say, hold_out_files, report_conflicts, report_validation
 from regard.tasks.labels import report_replaced_head
 from regard.tasks.new_conformer import (
@@ -24,6 +23,7 @@ from regard.tasks.new_conformer import (
     with_ctc_labels,
 )
 from regard.tasks.numbered_batches import NumberedBatch
+from regard.tasks.recipe_task import check_data_files
 from regard.tasks.sentences import Indices
 from regard.tasks.sound_features import SoundFeatures, decode_both
 from regard.tasks.sound_presets import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from regard.models import AudioEncoder
-from regard.tasks.sampled_rows import sample_rows
+from regard.tasks.recipe_task import sample_rows
 from regard.tasks.transcription.data import Batches
 from regard.train import Validation
 from regard.transcription.measure import TranscriptionMeasure

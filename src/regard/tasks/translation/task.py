@@ -4,29 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any, final
 
 from torch import Tensor, nn
 
 from regard.models import EncoderDecoder
-from regard.tasks.check_data_files import check_data_files
 from regard.tasks.numbered_batches import LatestEpoch
 from regard.tasks.recipe_fields import default_fields
+from regard.tasks.recipe_task import RecipeTask, check_data_files
 from regard.tasks.sentences import Indices
 from regard.tasks.translation import new_model
 from regard.tasks.translation.batches import Batches
 from regard.tasks.translation.data import encode_pairs, split_pairs
-from regard.tasks.translation.presets import SIZES, Size, few_pairs_warning
+from regard.tasks.translation.presets import SIZES, few_pairs_warning
 from regard.tasks.translation.recipe import TranslationRecipe
 from regard.tasks.translation.validation import PairValidation, pair_loss
 from regard.text.subwords import read_subword_files, subword_texts
-from regard.train import RankShard, RunContext, Settings, Task, Validation
+from regard.train import RankShard, RunContext, Validation
 from regard.translation.translator import MAX_TOKENS
 
 
 @final
-class TranslationTask(Task):
+class TranslationTask(RecipeTask[TranslationRecipe]):
     """Training a translator by ``recipe``.
 
     ``prepare`` makes the choices that the recipe leaves open, and reports them. It sets ``batches`` to the training
@@ -37,10 +36,10 @@ class TranslationTask(Task):
     model: EncoderDecoder
     batches: Batches
     validation: PairValidation
-    size: Size
+    sizes = SIZES
 
     def __init__(self, recipe: TranslationRecipe) -> None:
-        self._recipe = recipe
+        super().__init__(recipe)
         self._languages: tuple[str | None, str | None] = (None, None)
         self._latest_epoch = LatestEpoch[Indices]()
 
@@ -67,20 +66,20 @@ class TranslationTask(Task):
         if start is None:
             new_model.check_hyperparameters(recipe)
         # Settings that are invalid even with the shortest warm-up fail here, before data is read.
-        _complete_settings(context.settings, SIZES["tiny"])
+        self.complete(context.settings)
         self._languages = new_model.choose_languages(recipe, start)
         where = replace(recipe.where, source=self._languages[0], target=self._languages[1])
         pairs, validation_pairs = split_pairs(recipe, where, seed=seed, say=say)
         warning = few_pairs_warning(len(pairs))
         if warning:
             say(warning)
-        self.size = new_model.choose_model_size(recipe, start, len(pairs))
+        self._size = new_model.choose_model_size(recipe, start, len(pairs))
         if start is None:
             own = None if context.folder is None else read_subword_files(context.folder)
             own = own or new_model.new_subwords(recipe, [one.text for one in pairs], say)
-            self.model = new_model.new_model(recipe, self.size, own)
+            self.model = new_model.new_model(recipe, self._size, own)
             self.model.subwords = own
-            say(f"the model: {new_model.describe_model(recipe, self.size, self.model)}")
+            say(f"the model: {new_model.describe_model(recipe, self._size, self.model)}")
         else:
             self.model = start
         subwords, prefix = self.model.subwords, self.model.prefix
@@ -92,7 +91,7 @@ class TranslationTask(Task):
         corpus, _ = encode_pairs(pairs, subwords, most, say, prefix=prefix)
         validation_corpus, kept = encode_pairs(validation_pairs, subwords, most, say, prefix=prefix)
         ids = {name: getattr(self.model, name) for name in ("pad_id", "start_id", "end_id")}
-        options = {"tokens": recipe.batch_tokens or self.size.tokens, "seed": seed, **ids}
+        options = {"tokens": recipe.batch_tokens or self._size.tokens, "seed": seed, **ids}
         self.batches = Batches(corpus, **options)
         self.validation = PairValidation(kept, Batches(validation_corpus, **options), language=self._languages[1])
         if self.validation.ranking_metric != "BLEU":
@@ -100,10 +99,6 @@ class TranslationTask(Task):
                 "no held-out target has four words in a row, which BLEU needs: "
                 f"the best model is chosen by {self.validation.ranking_metric}"
             )
-
-    def complete(self, settings: Settings) -> Settings:
-        """Fill in the learning rate and the warm-up of the preset where they are None."""
-        return _complete_settings(settings, self.size)
 
     def recipe(self) -> dict[str, Any]:
         """The recipe's fields, with the model and batch size that were chosen, and a hash of the pairs."""
@@ -114,7 +109,7 @@ class TranslationTask(Task):
 
     def recipe_defaults(self) -> dict[str, Any]:
         """The defaults of the recipe and of the model's config, by which runs of earlier versions went."""
-        return {**default_fields(TranslationRecipe), "model": default_fields(type(self.model.config))}
+        return {**super().recipe_defaults(), "model": default_fields(type(self.model.config))}
 
     def files(self) -> Mapping[str, str]:
         """The subwords as texts, by file name."""
@@ -144,18 +139,12 @@ class TranslationTask(Task):
         """The score of a model that writes the same translation for every source."""
         return self.validation.baseline()
 
-    def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> None:
-        """Write the model folder, replacing an older model in it and keeping other files."""
-        assert isinstance(model, EncoderDecoder)
+    def metadata(self) -> dict[str, Any]:
+        """The languages, the prefix and the numbers of pairs."""
         counts = {"pairs": len(self.batches.corpus), "held_out": len(self.validation.pairs)}
-        prefix = {"prefix": model.prefix} if model.prefix else {}
-        model.metadata = {"languages": list(self._languages), **prefix, **counts, **about}
-        model.save(folder, overwrite=True, keep_others=True)
+        prefix = {"prefix": self.model.prefix} if self.model.prefix else {}
+        return {"languages": list(self._languages), **prefix, **counts}
 
     def describe(self, score: float) -> str:
         """Format a score, for example "BLEU 31.40 on held-out pairs"."""
         return f"{self.validation.ranking_metric} {score:.2f} on held-out pairs"
-
-
-def _complete_settings(settings: Settings, size: Size) -> Settings:
-    return replace(settings, schedule=settings.schedule.complete(peak=size.peak, warmup=size.warmup))

@@ -24,7 +24,7 @@ from regard import masks
 from regard.layers.eval_mode import eval_mode
 from regard.models import EncoderDecoder
 from regard.search import Greedy
-from regard.tasks.sampled_rows import sample_rows
+from regard.tasks.recipe_task import sample_rows
 from regard.tasks.sentences import Indices
 from regard.tasks.translation.batches import Batches
 from regard.text.pairs import Pair

@@ -1,0 +1,112 @@
+"""The skeleton of a task that trains a model by a recipe: what a task does whatever it learns.
+
+A task says what it learns: its data and model (``prepare``), its batches, its loss, its validation, and what its
+metadata are. Its folder has these files:
+
+    recipe.py       the data and the model as a user names them; it imports no torch, so that the command reads it
+    presets.py      sizes of new models, and the training settings that suit them, where the recipe names them
+    data.py         files read, split into training and validation data, and encoded; batches.py where they are many
+    new_model.py    a new model by the recipe, or the trained one that training starts from
+    validation.py   the metrics, and the loss
+    task.py         these put together
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+import torch
+from torch import nn
+
+from regard.errors import DataError
+from regard.tasks.low_rank_adapters import merge_adapters
+from regard.tasks.recipe_fields import FineTuning, Recipe, default_fields
+from regard.text.tokenizer import Tokenizer
+from regard.train import RunContext, Settings, Task
+
+AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)
+TOKENIZER_FILE = "tokenizer.json"
+
+
+class RecipeTask(Task, Generic[AnyRecipe]):
+    """Training a model by ``recipe``."""
+
+    model: Any
+    sizes: ClassVar[Mapping[str, Any]]
+    """The presets of new models by name, each with a peak rate and a warm-up; the smallest is "tiny"."""
+    fine_tuning: ClassVar[FineTuning | None] = None
+    """The settings of fine-tuning; None are those of the size, as for a new model."""
+
+    def __init__(self, recipe: AnyRecipe) -> None:
+        self._recipe = recipe
+        self._size: Any = None
+
+    def complete(self, settings: Settings) -> Settings:
+        """Fill in the learning rate and the warm-up where they are None, and ``epochs`` of fine-tuning without a limit.
+
+        Before the size of the model is known, the smallest counts: it raises for settings that are invalid with any.
+        """
+        size = self._size or self.sizes["tiny"]
+        rates, epochs = (size.peak, size.warmup), None
+        if self.fine_tuning is not None and self._recipe.start is not None:
+            has_adapters = getattr(self._recipe, "lora", None) is not None
+            peak = self.fine_tuning.lora_peak if has_adapters else self.fine_tuning.peak
+            rates, epochs = (peak, self.fine_tuning.warmup), self.fine_tuning.epochs
+        settings = replace(settings, schedule=settings.schedule.complete(peak=rates[0], warmup=rates[1]))
+        is_unlimited = (settings.epochs, settings.steps, settings.minutes) == (None, None, None)
+        return replace(settings, epochs=epochs) if is_unlimited else settings
+
+    def recipe_defaults(self) -> dict[str, Any]:
+        """The defaults of the recipe, by which runs of earlier versions went."""
+        return default_fields(type(self._recipe))
+
+    def files(self) -> Mapping[str, str]:
+        """The tokenizer of the model as a text, by file name; none of a model without one."""
+        tokenizer = getattr(self.model, "tokenizer", None)
+        return {} if tokenizer is None else {TOKENIZER_FILE: tokenizer.to_json()}
+
+    @abstractmethod
+    def metadata(self) -> dict[str, Any]:
+        """What the folder of the model says about its data, beside what every run does."""
+
+    def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> None:
+        """Write the model folder, with adapters merged, replacing an older model in it and keeping other files."""
+        saved: Any = merge_adapters(model)
+        saved.metadata = {**self.metadata(), **about}
+        saved.save(folder, overwrite=True, keep_others=True)
+
+    @property
+    def _start_name(self) -> str | None:
+        """The last part of the model that training starts from."""
+        return None if self._recipe.start is None else Path(self._recipe.start).name
+
+
+def read_tokenizer(context: RunContext) -> Tokenizer | None:
+    """The tokenizer of the run that is resumed; None for a new run, and for one without a tokenizer."""
+    path = None if context.folder is None else context.folder / TOKENIZER_FILE
+    return Tokenizer.from_file(path) if path is not None and path.exists() else None
+
+
+def check_data_files(paths: Sequence[Path], *, kind: str) -> None:
+    """Raise DataError for a path that does not exist; ``kind`` is what the files hold, such as "texts"."""
+    for path in paths:
+        if not path.exists():
+            raise DataError(
+                f"cannot read {path}",
+                expected=f"a file or a folder of {kind}",
+                got="No such file or directory",
+                do="check the path",
+            )
+
+
+def sample_rows(rows: int, count: int) -> list[int]:
+    """Draw ``count`` of ``rows`` of the validation data to show, in ascending order; all of them if there are fewer.
+
+    They come from torch's random number generator, which the training loop seeds for each validation
+    (``regard.train.Task.validate``): others at each step, the same ones when a run is repeated.
+    """
+    return sorted(torch.randperm(rows)[:count].tolist())
