@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from regard.cli.app import app
 from regard.errors import CheckpointError, MissingPackageError, OptionError, OutputExistsError, RefusedError
-from regard.tasks.control import play_episodes
+from regard.playing import play_episodes
 from shell_message import shell_message
 from small_classifiers import classifier
 from small_gatos import DRAWN_TOY, TOY, TOY_STEPS, register_toys, small_gato

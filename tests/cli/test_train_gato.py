@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 import regard
 from picture_files import write_folders
 from regard.cli.app import app
-from regard.control import Episode
+from regard.control import Episode, collect_episodes, make_environment, write_episodes
 from regard.errors import DataError, OptionError, RefusedError
-from regard.tasks.control import collect_episodes, make_environment, play_episodes, write_episodes
+from regard.playing import play_episodes
 from shell_message import shell_message
 from small_language_models import write_documents
 

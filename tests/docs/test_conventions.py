@@ -57,6 +57,7 @@ IMPORT_ORDER = (
     "export",
     "comparison",
     "view",
+    "playing",
     "hf",
     "conversion",
     "train",

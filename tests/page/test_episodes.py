@@ -11,7 +11,7 @@ from playwright.sync_api import Page
 from test_page import CONTRAST, MALICIOUS_TOKENS
 
 import regard.view.episode_data
-from regard.tasks.control.rendering import encode_png
+from regard.control.rendering import encode_png
 from regard.view import EpisodeReading, write_episodes_page
 from regard.view.episode_reading import ChosenToken, ObservedPart, ReadStep
 

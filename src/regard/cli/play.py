@@ -17,9 +17,9 @@ from regard.cli.verb import Verb
 from regard.errors import OptionError
 
 if TYPE_CHECKING:
+    from regard.control.returns import Returns
     from regard.models import Gato
-    from regard.tasks.control.measure_play import PlayedEnvironment
-    from regard.tasks.control.returns import Returns
+    from regard.playing.measure_play import PlayedEnvironment
 
 NOTES = """
 [bold]Environments[/bold] are names of gymnasium and minigrid, such as CartPole-v1 or MiniGrid-Empty-5x5-v0. Without \
@@ -137,7 +137,7 @@ def _check_page(view: Path | None, *, overwrite: bool) -> None:
 
 def _choose_environments(model: Gato, asked: list[str]) -> list[str]:
     """The environments to play. Raises OptionError if none is asked for and the model does not tell its own."""
-    from regard.tasks.control.trained_environments import trained_environments
+    from regard.playing.play import trained_environments
 
     trained = trained_environments(model)
     names = list(dict.fromkeys(asked or trained))
@@ -158,7 +158,7 @@ def _recording_paths(record: Path | None, names: list[str], *, overwrite: bool) 
     """A file for each environment, whose name has that of the environment if there are several; checked."""
     if record is None:
         return []
-    from regard.tasks.control.animation import check_animation_path
+    from regard.control.rendering import check_animation_path
 
     check_animation_path(record)
     paths = [record] if len(names) == 1 else [_path_of(record, name) for name in names]
@@ -175,7 +175,7 @@ def _play_all(
     model: Gato, names: list[str], seeds: range, *, temperature: float, compare: bool, read: bool, record: bool
 ) -> list[PlayedEnvironment]:
     """Play all environments, with a progress bar. All are checked before the first is played."""
-    from regard.tasks.control.measure_play import can_render, check_playable, measure_play
+    from regard.playing.measure_play import can_render, check_playable, measure_play
 
     for name in names:
         check_playable(model, name)
@@ -206,7 +206,7 @@ def _write_files(
 ) -> None:
     """Write what was asked for, before anything is printed: a broken pipe (``| head``) must not prevent the files."""
     if recordings:
-        from regard.tasks.control.animation import write_animation
+        from regard.control.rendering import write_animation
 
         for one, path in zip(played, recordings, strict=True):
             write_animation(path, one.frames, frames_per_second=one.frame_rate)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from regard.arguments import explain_arguments
-from regard.control.step_tokenizer import StepTokenizer
+from regard.control.step_tokens import StepTokenizer
 from regard.control.token_sequence import TokenSequence
 from regard.errors import DataError
 

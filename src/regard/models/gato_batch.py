@@ -20,7 +20,7 @@ from torch import Tensor
 from regard.arguments import explain_arguments
 from regard.control.patches import scale_pixels
 from regard.control.spaces import PATCH
-from regard.control.step_tokenizer import ACTION_POSITION
+from regard.control.step_tokens import ACTION_POSITION
 from regard.control.token_sequence import TokenSequence
 from regard.errors import OptionError, ShapeError, check_kind, short_repr
 from regard.fields import repr_of_fields

@@ -40,7 +40,7 @@ def write_episodes_page(
         EpisodeReading,
         path,
         render_episodes,
-        maker="regard.tasks.control.read_episode",
+        maker="regard.playing.read_episode",
         model=model,
         overwrite=overwrite,
     )

@@ -12,12 +12,19 @@ from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar, final
 
-from regard.control import Episode, TextSpace
+from regard.control import (
+    Episode,
+    TextSpace,
+    collect_episodes,
+    find_expert,
+    make_environment,
+    read_episodes,
+    write_episodes,
+)
+from regard.control.environments import environment_spaces
 from regard.control.spaces import PATCH, DiscreteSpace, PictureSpace, Space
 from regard.errors import DataError, OptionError
 from regard.media import LabelledFile
-from regard.tasks.control import collect_episodes, find_expert, make_environment, read_episodes, write_episodes
-from regard.tasks.control.environments import environment_spaces
 from regard.tasks.gato.recipe import GatoRecipe
 from regard.tasks.image_classification import ImageClassificationRecipe
 from regard.tasks.image_classification.data import PictureSet, read_pictures, split_pictures

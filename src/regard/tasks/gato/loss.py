@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.control.step_tokenizer import ACTION_POSITION
+from regard.control.step_tokens import ACTION_POSITION
 from regard.models import GatoBatch
 from regard.models.gato import IGNORED
 

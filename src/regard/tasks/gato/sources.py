@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from regard.control import Episode, StepTokenizer, TokenRanges, TokenSequence
 from regard.control.patches import cut_patches, patch_places
 from regard.control.spaces import PATCH
-from regard.control.step_tokenizer import ACTION_POSITION
+from regard.control.step_tokens import ACTION_POSITION
 from regard.tasks.image_classification.data import PictureSet
 from regard.text.language_tokenizer import DOCUMENT_ID, split_text
 from regard.text.tokenizer import Tokenizer

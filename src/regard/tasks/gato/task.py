@@ -15,9 +15,9 @@ import numpy as np
 from torch import Tensor, nn
 
 from regard.control import StepTokenizer, TokenSequence
+from regard.control.environments import describe_spaces
 from regard.format_share import format_share
 from regard.models import Gato, GatoBatch
-from regard.tasks.control.environments import describe_spaces
 from regard.tasks.gato.data import (
     Advance,
     EnvironmentSpaces,

@@ -15,10 +15,10 @@ from typing import Any, final
 
 import torch
 
-from regard.control import Episode, TokenSequence
+from regard.control import Episode, TokenSequence, collect_episodes, find_expert
 from regard.errors import OptionError
 from regard.models import Gato, GatoBatch
-from regard.tasks.control import collect_episodes, find_expert, play_episodes
+from regard.playing import play_episodes
 from regard.tasks.gato.loss import token_losses
 from regard.tasks.gato.sources import EpisodeSource, PictureSource, Source, TextSource
 from regard.train import Validation

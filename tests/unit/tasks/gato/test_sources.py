@@ -7,10 +7,19 @@ import pytest
 import torch
 
 from picture_files import write_folders
-from regard.control import ContinuousSpace, DiscreteSpace, Episode, PictureSpace, StepTokenizer, TextSpace, TokenRanges
+from regard.control import (
+    ContinuousSpace,
+    DiscreteSpace,
+    Episode,
+    PictureSpace,
+    StepTokenizer,
+    TextSpace,
+    TokenRanges,
+    collect_episodes,
+    find_expert,
+)
 from regard.errors import DataError
 from regard.models import Gato, GatoBatch, GatoConfig
-from regard.tasks.control import collect_episodes, find_expert
 from regard.tasks.gato.data import find_pictures, load_pictures, split_episodes
 from regard.tasks.gato.loss import OBSERVED_TEXT_WEIGHT, batch_loss
 from regard.tasks.gato.new_model import order_bins

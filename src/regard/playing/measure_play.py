@@ -6,17 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
+from regard.control.collect import RandomAgent, collect_episodes
+from regard.control.environments import make_environment
+from regard.control.experts import Expert, find_expert
+from regard.control.rendering import make_rendered, render_frame, run_with_frames
+from regard.control.returns import Returns, expert_share
 from regard.errors import OptionError, RefusedError
 from regard.models import Gato
-from regard.tasks.control.collect import collect_episodes
-from regard.tasks.control.environments import make_environment
-from regard.tasks.control.experts import Expert, find_expert
-from regard.tasks.control.play import Player, play_episodes, tokenizer_of
-from regard.tasks.control.random_agent import RandomAgent
-from regard.tasks.control.read_episode import read_episode
-from regard.tasks.control.rendering import make_rendered, render_frame, run_with_frames
-from regard.tasks.control.returns import Returns, expert_share
-from regard.tasks.control.trained_environments import check_spaces
+from regard.playing.play import Player, check_spaces, play_episodes, tokenizer_of
+from regard.playing.read_episode import read_episode
 from regard.view.episode_reading import EpisodeReading
 
 DEFAULT_FRAME_RATE = 10.0

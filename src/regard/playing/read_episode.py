@@ -15,15 +15,14 @@ import torch
 from jaxtyping import Float32
 from torch import Tensor
 
-from regard.control import ContinuousSpace, DiscreteSpace, PictureSpace, StepTokenizer, TextSpace
+from regard.control import ContinuousSpace, DiscreteSpace, PictureSpace, StepTokenizer, TextSpace, names
+from regard.control.collect import run_episode
+from regard.control.environments import flatten_observation, make_environment
+from regard.control.rendering import make_rendered, render_frame
 from regard.models import Gato, GatoBatch
 from regard.models.gato import GatoState, choose_ids
+from regard.playing.play import Player, tokenizer_of
 from regard.recording import LayerCall, record
-from regard.tasks.control import names
-from regard.tasks.control.collect import run_episode
-from regard.tasks.control.environments import flatten_observation, make_environment
-from regard.tasks.control.play import Player, tokenizer_of
-from regard.tasks.control.rendering import make_rendered, render_frame
 from regard.view.episode_reading import ChosenToken, EpisodeReading, ObservedPart, ReadStep
 
 INTERVALS = 32

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from regard.control import RandomAgent, Returns, collect_episodes, expert_share
+from regard.control.rendering import MAX_FRAMES, encode_png, write_animation
 from regard.errors import DataError, OptionError, OutputError
-from regard.tasks.control import RandomAgent, Returns, collect_episodes, expert_share, measure_play
-from regard.tasks.control.animation import MAX_FRAMES, write_animation
-from regard.tasks.control.rendering import encode_png
+from regard.playing import measure_play
 from small_gatos import small_gato
 
 VALUES = (3.0, 5.0, 11.0, 2.0)

@@ -10,16 +10,12 @@ import pytest
 from gymnasium import spaces
 
 from regard.control import (
+    EXPERTS,
     ContinuousSpace,
     DiscreteSpace,
     PictureSpace,
     TextSpace,
     TokenRanges,
-    tokenize_episode,
-)
-from regard.errors import DataError, OptionError, OutputError, RefusedError
-from regard.tasks.control import (
-    EXPERTS,
     collect_episodes,
     find_expert,
     flatten_observation,
@@ -27,10 +23,12 @@ from regard.tasks.control import (
     read_episodes,
     step_tokenizer,
     to_space,
+    tokenize_episode,
     write_episodes,
 )
-from regard.tasks.control.environments import observation_parts
-from regard.tasks.control.grid_search import plan
+from regard.control.environments import observation_parts
+from regard.control.experts import plan
+from regard.errors import DataError, OptionError, OutputError, RefusedError
 from regard.text import byte_tokenizer
 
 BYTES = TokenRanges(text=byte_tokenizer().vocabulary)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from regard.control import Episode, tokenize_episode
+from regard.control import Episode, collect_episodes, make_environment, step_tokenizer, tokenize_episode
 from regard.errors import OptionError
 from regard.models import Gato, GatoBatch, GatoConfig
-from regard.tasks.control import collect_episodes, make_environment, play_episodes, step_tokenizer
+from regard.playing import play_episodes
 
 SIZES = {"width": 16, "layers": 1, "heads": 1, "inner": 23, "patch_channels": 2, "groups": 1, "dropout": 0.0}
 

@@ -10,9 +10,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from regard.control import Episode
+from regard.control import Episode, read_episodes, write_episodes
 from regard.errors import DataError
-from regard.tasks.control import read_episodes, write_episodes
 
 NAMES = ("environment.npy", "lengths.npy", "actions.npy", "rewards.npy", "observations/text.npy", "observations/x.npy")
 
@@ -198,7 +197,7 @@ def test_the_memory_of_all_arrays_is_bounded(file, tmp_path, monkeypatch):
     np.save(zeros, np.zeros((10, 200_000)))
     rewrite(file, path, lambda name, old: zeros.getvalue() if name == "observations/x.npy" else old)
     assert len(read_episodes(path)[1]) == 2
-    monkeypatch.setattr("regard.tasks.control.array_archive.MAX_BYTES", 10**7)
+    monkeypatch.setattr("regard.control.episode_files.MAX_BYTES", 10**7)
     assert "more than 10,000,000" in refuse(path)
 
 
@@ -239,7 +238,7 @@ def test_values_that_are_not_read_are_not_written(tmp_path, value):
 
 
 def test_files_that_are_too_large_are_not_written(tmp_path, monkeypatch):
-    monkeypatch.setattr("regard.tasks.control.episode_files.MAX_BYTES", 2**20 + 400)
+    monkeypatch.setattr("regard.control.episode_files.MAX_BYTES", 2**20 + 400)
     with pytest.raises(DataError, match="too large for one file"):
         write_episodes(tmp_path / "a.npz", "CartPole-v1", make_episodes())
     assert list(tmp_path.iterdir()) == []

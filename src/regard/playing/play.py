@@ -2,23 +2,58 @@
 
 In every time step the model reads the new observation, and writes an action; keys and values of earlier steps are
 cached. An action is among those of the environment, whatever the model's probabilities of other ids are.
+
+The environments that a model was trained on, as its metadata tells: a list of names, or a mapping from them.
+
+    {"environments": {"CartPole-v1": {"spaces": {"observation observation": "..", "action": ".."}, ..}}}
+
+The spaces, those of ``describe_spaces``, are optional; where they are known they must be those of the environment.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, final
 
 import torch
 
 from regard.control import Episode, StepTokenizer
+from regard.control.collect import collect_episodes
+from regard.control.environments import describe_spaces, flatten_observation, make_environment, step_tokenizer
 from regard.errors import OptionError, check_kind, short_repr
 from regard.models import Gato, GatoBatch
 from regard.models.gato import GatoState
-from regard.tasks.control.collect import collect_episodes
-from regard.tasks.control.environments import flatten_observation, make_environment, step_tokenizer
-from regard.tasks.control.trained_environments import trained_environments
+
+
+def trained_environments(model: Gato) -> tuple[str, ...]:
+    """The names of the environments that ``model`` was trained on; () if it does not tell."""
+    return tuple(_entries(model))
+
+
+def check_spaces(model: Gato, name: str, tokenizer: StepTokenizer) -> None:
+    """Raise OptionError if the environment has other spaces than in the training of the model."""
+    entry = _entries(model).get(name)
+    trained = entry.get("spaces") if isinstance(entry, Mapping) else None
+    if not isinstance(trained, Mapping):
+        return
+    now = describe_spaces(tokenizer)
+    changed = [key for key in sorted({*trained, *now}) if trained.get(key) != now.get(key)]
+    if changed:
+        raise OptionError(
+            f"the environment {name} has other spaces than in the training of the model",
+            expected="; ".join(f"{key} {trained.get(key, 'none')}" for key in changed),
+            got="; ".join(f"{key} {now.get(key, 'none')}" for key in changed),
+            do="use the versions of gymnasium and of the environment that the model was trained with",
+        )
+
+
+def _entries(model: Gato) -> Mapping[str, Any]:
+    found = model.metadata.get("environments")
+    if isinstance(found, Mapping):
+        return {str(name): one for name, one in found.items()}
+    is_list = isinstance(found, Sequence) and not isinstance(found, str)
+    return {str(name): None for name in found} if is_list and found is not None else {}
 
 
 def play_episodes(model: Gato, name: str, seeds: Iterable[int], *, temperature: float = 0.0) -> list[Episode]:

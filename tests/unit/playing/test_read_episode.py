@@ -8,12 +8,12 @@ import torch
 from PIL import Image
 
 import regard
-from regard.control import tokenize_episode
+from regard.control import make_environment, rendering, step_tokenizer, tokenize_episode
+from regard.control.names import cell_grid, value_names, value_texts
+from regard.control.rendering import encode_png, make_rendered, render_frame
 from regard.errors import MissingPackageError, RefusedError
 from regard.models import GatoBatch
-from regard.tasks.control import make_environment, play_episodes, read_episode, rendering, step_tokenizer
-from regard.tasks.control.names import cell_grid, value_names, value_texts
-from regard.tasks.control.rendering import encode_png, make_rendered, render_frame
+from regard.playing import play_episodes, read_episode
 from small_gatos import DRAWN_TOY, TOY, TOY_STEPS, register_toys, small_gato
 
 
