@@ -38,4 +38,4 @@ def load_checkpoint(folder: ModelFolder) -> Checkpoint | None:
             got="it is not installed",
             do="pip install 'regard[hf]'",
         ) from error
-    return checkpoint.load_checkpoint(folder.path)
+    return checkpoint.load_checkpoint(folder)

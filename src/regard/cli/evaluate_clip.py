@@ -100,8 +100,7 @@ def _measure(
     from regard.vision.augmentation import Augmentation
     from regard.vision.captioned_pictures import read_and_report_captioned_pictures
 
-    folder = Path(name).expanduser()
-    clip = load_with_tokenizer(folder if folder.is_dir() else name, device=device)
+    clip = load_with_tokenizer(name, device=device)
     assert clip.tokenizer is not None
     assert clip.processor is not None
     pairs = decode_pairs(

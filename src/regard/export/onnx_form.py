@@ -31,6 +31,7 @@ from regard.media.processor_file import PROCESSOR_FILE
 from regard.models.checkpoint_writer import atomic_model_folder
 from regard.models.config_file import to_json_text
 from regard.models.label_names import label_fields, problem_fields
+from regard.models.model import Model
 from regard.text.tokenizer import Tokenizer
 from regard.text.transformers_files import encoder_tokenizer_files
 
@@ -43,7 +44,7 @@ _PLAIN = "reference"
 """The implementation that consists of operations of torch."""
 
 
-def write(model: Any, folder: Path) -> None:
+def write(model: Model, folder: Path) -> None:
     """Write ``model`` into a new folder, and check what ONNX Runtime computes.
 
     Raises RefusedError for a model that cannot be traced, that is not in float32, or whose graph computes other

@@ -19,10 +19,8 @@ from torch import Tensor, nn
 from regard.errors import RefusedError
 from regard.masks import padding
 from regard.models.base import Encoder
-from regard.models.clip_text import ClipText
 from regard.models.image_encoder import ImageEncoder
-from regard.models.perceiver import Perceiver
-from regard.models.perceiver_image_encoder import PerceiverImageEncoder, classifies_pictures
+from regard.models.model import Model
 from regard.models.text_classifier import TextClassifier
 
 _EXAMPLE_LENGTHS = (5, 1, 2, 17, 67)
@@ -91,8 +89,9 @@ class TextGraph(OnnxGraph):
             lengths = torch.tensor([length, *([max(1, length // 2)] * (rows - 1))])
             tokens = torch.arange(length) < lengths[:, None]
             ids = torch.randint(_count_tokens(model), (rows, length), generator=generator)
-            if isinstance(model, ClipText) and model.config.end_id is not None:
-                ids[torch.arange(rows), lengths - 1] = model.config.end_id  # which it reads the vector of
+            end_id = getattr(model.config, "end_id", None)
+            if end_id is not None:
+                ids[torch.arange(rows), lengths - 1] = end_id  # which it reads the vector of
             examples.append((ids.where(tokens, model.pad_id), tokens.long()))
         return examples
 
@@ -122,10 +121,10 @@ class PictureGraph(OnnxGraph):
         return [(torch.randn(rows, *shape, generator=generator),) for rows in (2, 1, 3)]
 
 
-def make_graph(model: nn.Module) -> OnnxGraph:
+def make_graph(model: Model) -> OnnxGraph:
     """Make the graph of a model. Raises RefusedError for a model that is neither encoder nor classifier."""
-    if isinstance(model, Perceiver) and classifies_pictures(model.config):
-        model = PerceiverImageEncoder(model)
+    if model.attends_through_latents:
+        model = ImageEncoder.part_of(model) or model
     if isinstance(model, ImageEncoder):
         return PictureGraph(model)
     if isinstance(model, Encoder):

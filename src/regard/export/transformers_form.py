@@ -8,46 +8,31 @@ begins with "regard-", and is refused.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-from torch import nn
 
 from regard.errors import RefusedError
 from regard.export import sequence_classifier
 from regard.models import checkpoint_writer
+from regard.models.model import Model
 from regard.models.text_classifier import TextClassifier
 from regard.text.transformers_files import encoder_tokenizer_files
 
 _OWN = "regard-"
 
 
-def write(model: Any, folder: Path) -> None:
+def write(model: Model, folder: Path) -> None:
     """Write ``model`` into a new folder. Raises RefusedError for a model that ``transformers`` has no class for."""
     if isinstance(model, TextClassifier):
         _write_classifier(model, folder)
         return
-    kind = _find_type(model)
-    if kind is None or kind.startswith(_OWN) or not hasattr(model, "save"):
+    model_type = str(model.config_fields()["model_type"])
+    if model_type.startswith(_OWN):
         raise RefusedError(
             f"transformers has no class that computes this {type(model).__name__}",
             expected="a model in the layout of transformers: its config and mechanism are those of a published type",
-            got=f"a {type(model).__name__}" + ("" if kind is None else f", saved with model_type {kind!r}"),
+            got=f"a {type(model).__name__}, saved with model_type {model_type!r}",
             do='export it to ONNX, if it is an encoder or a classifier: form="onnx" (--format onnx)',
         )
     model.save(folder)
-
-
-def _find_type(model: nn.Module) -> str | None:
-    """The field "model_type" of the folder that the model would be saved to; None if it has none."""
-    kind = getattr(model, "model_type", None)
-    if isinstance(kind, str):
-        return kind
-    config: Any = getattr(model, "config", None)
-    for owner, name in ((model, "config_fields"), (config, "to_hugging_face")):
-        read = getattr(owner, name, None)
-        if read is not None:
-            return str(read()["model_type"])
-    return None
 
 
 def _write_classifier(model: TextClassifier, folder: Path) -> None:

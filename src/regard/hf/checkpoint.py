@@ -20,8 +20,7 @@ from transformers.utils import logging
 
 from regard.errors import CheckpointError, RefusedError, RegardError, class_and_line
 from regard.hf.check import check
-from regard.models.checkpoint_reader import stored_tensors
-from regard.models.config_file import ConfigFile
+from regard.models.model_folder import ModelFolder
 from regard.models.weight_names import abbreviate_names
 from regard.text import Tokenizer
 from regard.text.path_arguments import PathLike, to_path
@@ -84,13 +83,13 @@ class Checkpoint:
             )
 
 
-def load_checkpoint(folder: PathLike) -> Checkpoint:
+def load_checkpoint(folder: PathLike | ModelFolder) -> Checkpoint:
     """Load a text model of any type that ``transformers`` has.
 
     Raises CheckpointError for a folder that cannot be used, RefusedError for a model that does not read text.
     """
-    folder = to_path(folder)
-    config = _read_config(folder)
+    opened = folder if isinstance(folder, ModelFolder) else ModelFolder(to_path(folder))
+    folder, config = opened.path, _read_config(opened)
     tokenizer_file = folder / "tokenizer.json"
     if not tokenizer_file.is_file():
         raise CheckpointError(
@@ -106,7 +105,7 @@ def load_checkpoint(folder: PathLike) -> Checkpoint:
             got="adapter_config.json",
             do="merge it with peft: model.merge_and_unload().save_pretrained(new_folder)",
         )
-    stored_tensors(folder)  # refuses pickles and damaged files
+    _ = opened.stored  # refuses pickles and damaged files
     model = _load_model(folder, config)
     layers = check(model)
     if layers.through_interface and not layers.own_code:
@@ -127,16 +126,15 @@ def load_checkpoint(folder: PathLike) -> Checkpoint:
     )
 
 
-def _read_config(folder: Path) -> Any:
+def _read_config(opened: ModelFolder) -> Any:
     """Read config.json by the class of ``transformers`` for its type; code that it names is ignored."""
-    read = ConfigFile.read(folder)
-    kind = read.model_type
+    folder, kind = opened.path, opened.model_type
     if kind not in transformers.CONFIG_MAPPING:
         code = "; its code is in the folder, and regard never runs code of a checkpoint"
         raise CheckpointError(
             f"{folder} has an unsupported architecture",
             expected=f"a type of model that transformers {transformers.__version__} has",
-            got=f"model_type {kind!r}" + (code if "auto_map" in read.fields else ""),
+            got=f"model_type {kind!r}" + (code if "auto_map" in opened.config.fields else ""),
             do="install a newer transformers, if it has this type",
         )
     with _explain_errors(folder), quiet_transformers():

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, final
+from typing import Any, ClassVar, Protocol, Self, final
 
 import torch
 from jaxtyping import Float, Int
@@ -67,6 +67,9 @@ class Encoder(Model, ABC):
     """A model that reads token ids and returns a hidden state for each token."""
 
     kind = ENCODER
+
+    is_causal: ClassVar[bool] = False
+    """Whether a token attends to the tokens before it alone."""
 
     tokenizer: Tokenizer | None = None
     """The tokenizer from the model folder; None if there is none."""

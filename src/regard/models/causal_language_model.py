@@ -20,9 +20,8 @@ from regard.layers.projection import linear_activation
 from regard.models import checkpoint_reader
 from regard.models.causal_stack import CausalStack
 from regard.models.check_token_ids import check_texts_of_ids
-from regard.models.generation_config import find_ignored_fields, read_generation_config
 from regard.models.kinds import LANGUAGE_MODEL
-from regard.models.language_model_files import LanguageModelFiles
+from regard.models.language_model_files import LanguageModelFiles, find_ignored_fields, read_generation_config
 from regard.models.model import Model
 from regard.models.model_folder import ModelFolder
 from regard.models.special_ids import NO_END, find_missing_special_ids, read_end_ids

@@ -202,6 +202,10 @@ class Cct(ImageEncoder):
         """How tokens lie over a picture of this size, the same in each layer. Raises OptionError for no size."""
         return (TokenGrid(*self.tokenizer.grid(height, width)),) * self.config.layers
 
+    def pooling_weights(self, output: ImageOutput) -> Float[Tensor, "batch tokens"]:
+        """The weights of the sequence pooling."""
+        return self.pooling.weights(output.hidden)
+
     @classmethod
     def read_config(cls, config: ConfigFile) -> CctConfig:
         """Read the hyperparameters, without labels, from config.json."""

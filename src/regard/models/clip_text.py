@@ -152,6 +152,7 @@ class ClipText(Encoder):
 
     config: ClipTextConfig
     config_class = ClipTextConfig
+    is_causal = True
     pooling: Pooling | None = Pooling((OWN,))
 
     def __init__(self, config: ClipTextConfig) -> None:

@@ -191,6 +191,11 @@ class ClipVision(ImageEncoder):
         """
         return (TokenGrid(*self.patches.grid(height, width), ("class",)),) * self.config.layers
 
+    def token_cells(self, height: int, width: int) -> tuple[tuple[float, float], ...]:
+        """The (height, width) of a patch, for each layer."""
+        del height, width
+        return (self.config.patch_size,) * self.config.layers
+
     @classmethod
     def make_weight_names(cls, config: ClipVisionConfig) -> WeightNames:
         """Make the table of the names of weights in a file."""

@@ -165,6 +165,9 @@ class Cvt(ImageEncoder):
 
     config: CvtConfig
     config_class = CvtConfig
+    no_rollout_reason = (
+        "The keys of a CvT are convolutions of its tokens, which are fewer in each stage, so there is no rollout."
+    )
 
     def __init__(self, config: CvtConfig) -> None:
         super().__init__(config)

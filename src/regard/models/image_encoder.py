@@ -12,14 +12,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Self, final
 
 from jaxtyping import Float
 from torch import Tensor
 
 from regard.arguments import explain_arguments
+from regard.layers.window_partition import WindowPartition
 from regard.masks import Mask
 from regard.models.config_file import ConfigFile
 from regard.models.kinds import IMAGE_ENCODER
@@ -28,6 +29,8 @@ from regard.models.media_encoder import MediaEncoder
 from regard.models.model_folder import ModelFolder
 from regard.models.weight_names import Origin
 from regard.vision import ImageProcessor
+
+_HEADS = ("head.", "distillation_head.")
 
 
 @final
@@ -81,6 +84,10 @@ class TokenGrid:
         """The number of tokens."""
         return len(self.prefix) + self.rows * self.columns
 
+    def cell(self, height: int, width: int) -> tuple[float, float]:
+        """The (height, width) in pixels of a token's part of a picture: neighbours may read more, and share it."""
+        return height / self.rows, width / self.columns
+
 
 class ImageEncoder(MediaEncoder, ABC):
     """A model that reads pictures and returns hidden states; a classifier, if it has a head.
@@ -96,6 +103,10 @@ class ImageEncoder(MediaEncoder, ABC):
     """The weight of the head, (labels, width)."""
 
     kind = IMAGE_ENCODER
+
+    no_rollout_reason: ClassVar[str] = ""
+    """Why attention cannot be rolled out from each token of a picture, in a sentence; "" if it can."""
+
     processor_class = ImageProcessor
 
     processor: ImageProcessor | None = None
@@ -143,6 +154,34 @@ class ImageEncoder(MediaEncoder, ABC):
 
         Raises ShapeError for a size that the model does not read.
         """
+
+    def key_grids(self, height: int, width: int) -> tuple[TokenGrid, ...]:
+        """How keys and values lie over a picture of this size, for each attention layer: by default like the tokens."""
+        return self.token_grids(height, width)
+
+    def token_cells(self, height: int, width: int) -> tuple[tuple[float, float], ...]:
+        """The (height, width) in pixels of the part of a picture that a token stands for, for each attention layer."""
+        return tuple(grid.cell(height, width) for grid in self.token_grids(height, width))
+
+    def windows(self, height: int, width: int) -> tuple[WindowPartition, ...]:
+        """The windows of each attention layer for a picture of this size; () if tokens attend to the whole picture."""
+        del height, width
+        return ()
+
+    def pooling_weights(self, output: ImageOutput) -> Float[Tensor, "batch tokens"] | None:
+        """The weights with which the pooled vector is the mean of the tokens; None if it is no weighted mean."""
+        del output
+        return None
+
+    def with_labels(self, labels: tuple[str, ...]) -> Self:
+        """The model with a head of random weights for ``labels``, and without a pooler; other weights are copied."""
+        without_pooler = {"pooler": False} if getattr(self.config, "pooler", False) else {}
+        renewed = type(self)(replace(self.config, labels=labels, **without_pooler))
+        own = renewed.state_dict()
+        kept = {name: weight for name, weight in self.state_dict().items() if not name.startswith(_HEADS)}
+        renewed.load_state_dict(own | {name: weight for name, weight in kept.items() if name in own})
+        renewed.processor = self.processor
+        return renewed
 
     @classmethod
     @final

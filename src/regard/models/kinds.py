@@ -56,7 +56,7 @@ TRANSLATOR = ModelKind(
     "a translation model, written by `regard train translate`, or a T5",
     "the folder of a translator, written by `regard train translate`, or of a T5",
     "check the path; to make one: regard train translate --data pairs.tsv --out model/",
-    commands="regard translate, regard evaluate translate, regard view --source",
+    commands="regard translate, regard evaluate translate, regard view --source, regard train translate --from",
     pairs=True,
 )
 CLASSIFIER = ModelKind(
@@ -95,14 +95,14 @@ MASKED_LANGUAGE_MODEL = ModelKind(
     "the folder of a masked language model, such as `regard train mlm` writes, or a name on the Hub such as "
     "'google-bert/bert-base-uncased'",
     "check the path; to make one: regard train mlm --data text.txt --out model/",
-    commands="regard embed, regard view, regard evaluate mlm, regard train classify --from",
+    commands="regard embed, regard view, regard evaluate mlm, regard train classify --from, regard train mlm --from",
     texts=True,
 )
 LANGUAGE_MODEL = ModelKind(
     "a language model, such as a GPT-2 or a Llama",
     "the folder of a language model, such as `regard train lm` writes, or a T5; or a name on the Hub: 'openai/gpt2'",
     "check the path; to make one: regard train lm --data text.txt --out model/",
-    commands="regard generate, regard evaluate lm, regard view",
+    commands="regard generate, regard evaluate lm, regard view, regard train lm --from",
     texts=True,
 )
 GATO = ModelKind(

@@ -17,11 +17,33 @@ from pathlib import Path
 from typing import Any, Self, final
 
 from regard.errors import CheckpointError
-from regard.models.config_file import read_json_object, to_json_text
-from regard.models.generation_config import GENERATION_CONFIG_FILE
+from regard.models.config_file import ConfigFile, read_json_object, to_json_text
+from regard.models.model_folder import ModelFolder
 from regard.text.tokenizer import Tokenizer
 
 TOKENIZER_CONFIG_FILE, TEMPLATE_FILE = "tokenizer_config.json", "chat_template.jinja"
+GENERATION_CONFIG_FILE = "generation_config.json"
+_IGNORED_FIELDS: Mapping[str, object] = {
+    "forced_bos_token_id": None,
+    "forced_eos_token_id": None,
+    "forced_decoder_ids": None,
+    "force_words_ids": None,
+    "constraints": None,
+    "suppress_tokens": None,
+    "begin_suppress_tokens": None,
+    "bad_words_ids": None,
+    "sequence_bias": None,
+    "no_repeat_ngram_size": 0,
+    "encoder_no_repeat_ngram_size": 0,
+    "min_length": 0,
+    "min_new_tokens": None,
+    "repetition_penalty": 1.0,
+    "encoder_repetition_penalty": 1.0,
+    "exponential_decay_length_penalty": None,
+    "guidance_scale": 1.0,
+}
+"""Fields that force, forbid or reweight tokens, which a search of regard does by its own options if at all, and the
+values that change nothing."""
 _OLD_TOKENS_FILE = "special_tokens_map.json"
 
 
@@ -76,6 +98,31 @@ class LanguageModelFiles:
         if generation:
             files[GENERATION_CONFIG_FILE] = to_json_text(generation)
         return files
+
+
+def read_generation_config(folder: ModelFolder, vocabulary: int) -> ConfigFile | None:
+    """Read the file of a model folder; None if it has none. Ids in it are checked against ``vocabulary``.
+
+    Raises CheckpointError for a damaged file.
+    """
+    fields = folder.read_json(GENERATION_CONFIG_FILE)
+    path = folder.path / GENERATION_CONFIG_FILE
+    return None if fields is None else ConfigFile({**fields, "vocab_size": vocabulary}, path)
+
+
+def read_start_id(config: ConfigFile | None, default: int) -> int:
+    """The token that begins a target; ``default`` if the file does not say.
+
+    Raises CheckpointError for an unusable id.
+    """
+    return default if config is None else config.index("decoder_start_token_id", default=default, below="vocab_size")
+
+
+def find_ignored_fields(config: ConfigFile | None) -> str | None:
+    """A note if the file forces, forbids or reweights tokens."""
+    fields = {} if config is None else config.fields
+    names = [name for name, neutral in _IGNORED_FIELDS.items() if fields.get(name) not in (None, [], {}, neutral)]
+    return f"{config.path}: searches do not apply {', '.join(names)}" if config is not None and names else None
 
 
 def _make_tokenizer_config(

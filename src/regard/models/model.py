@@ -41,6 +41,9 @@ class Model(nn.Module, ABC):
     kind: ClassVar[ModelKind]
     """What messages call such a model, what it reads, and which commands use it."""
 
+    attends_through_latents: bool = False
+    """Whether attention layers are between the tokens of the input and latents, as in a Perceiver."""
+
     config_class: ClassVar[type[Any]]
     """The dataclass of the hyperparameters."""
 

@@ -110,6 +110,7 @@ class Perceiver(Model):
     config: PerceiverConfig
     config_class = PerceiverConfig
     kind = PERCEIVER
+    attends_through_latents = True
 
     def __init__(self, config: PerceiverConfig) -> None:
         super().__init__()

@@ -47,6 +47,11 @@ class PerceiverImageEncoder(ImageEncoder):
 
     config: PerceiverConfig
     config_class = PerceiverConfig
+    attends_through_latents = True
+    no_rollout_reason = (
+        "The later layers are between latents, which have no place in the picture: they count in the readout and "
+        "in the gradient rollout."
+    )
 
     def __init__(self, perceiver: Perceiver) -> None:
         check_kind("perceiver", perceiver, Perceiver, do="for example Perceiver.classifier(PixelInput(), labels)")

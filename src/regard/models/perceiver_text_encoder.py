@@ -39,6 +39,7 @@ class PerceiverTextEncoder(Encoder):
 
     config: PerceiverConfig
     config_class = PerceiverConfig
+    attends_through_latents = True
 
     def __init__(self, config: PerceiverConfig) -> None:
         super().__init__()

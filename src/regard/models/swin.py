@@ -145,6 +145,7 @@ class Swin(ImageEncoder):
 
     config: SwinConfig
     config_class = SwinConfig
+    no_rollout_reason = "The tokens of a Swin are merged from stage to stage, so there is no rollout."
 
     def __init__(self, config: SwinConfig) -> None:
         super().__init__(config)
@@ -188,6 +189,15 @@ class Swin(ImageEncoder):
         They are those of the whole map; ``windows`` says which of them are in which window.
         """
         return tuple(TokenGrid(windows.rows, windows.columns) for windows in self.windows(height, width))
+
+    def token_cells(self, height: int, width: int) -> tuple[tuple[float, float], ...]:
+        """The (height, width) in pixels of a token in each layer: a patch, and twice as much after each merging."""
+        cell, cells = self.config.patch_size, []
+        grids = self.token_grids(height, width)
+        for before, grid in zip(grids[:1] + grids, grids, strict=False):
+            cell = cell if grid == before else (2 * cell[0], 2 * cell[1])
+            cells.append(cell)
+        return tuple(cells)
 
     def windows(self, height: int, width: int) -> tuple[WindowPartition, ...]:
         """The windows of each attention layer for a picture of this size, in the order of their calls.

@@ -37,23 +37,25 @@ from regard.models.base import EncoderDecoder, SequenceOutput
 from regard.models.beam_groups import BeamGroups
 from regard.models.check_token_ids import check_step
 from regard.models.config_file import to_json_text
-from regard.models.generation_config import (
+from regard.models.language_model_files import (
     GENERATION_CONFIG_FILE,
+    TOKENIZER_CONFIG_FILE,
     find_ignored_fields,
     read_generation_config,
     read_start_id,
 )
-from regard.models.language_model_files import TOKENIZER_CONFIG_FILE
 from regard.models.model import Model, tokenizer_text
 from regard.models.model_folder import ModelFolder
 from regard.models.special_ids import NO_END, find_missing_special_ids, read_end_ids
 from regard.models.t5_config import T5Config
-from regard.models.t5_encoder import T5Encoder, T5EncoderOutput
-from regard.models.t5_files import (
+from regard.models.t5_encoder import (
     EMBEDDING,
     EMBEDDING_COPIES,
-    decoder_rows,
+    T5Encoder,
+    T5EncoderOutput,
+    attention_rows,
     encoder_rows,
+    feed_forward_rows,
 )
 from regard.models.t5_layers import (
     check_config,
@@ -212,7 +214,7 @@ class T5(EncoderDecoder):
             (
                 Row("shared", "encoder.token_embedding"),
                 *encoder_rows(config, "encoder."),
-                *decoder_rows(config),
+                *_decoder_rows(config),
                 Row("lm_head", "output"),
             ),
             ignored_patterns=(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",),
@@ -310,6 +312,21 @@ class T5(EncoderDecoder):
     def _alignment_layer(self) -> nn.Module:
         """The cross-attention layer that alignments are read from."""
         return self.get_submodule(f"decoder.{max(len(self.decoder) - 2, 0)}.cross_attention")
+
+
+def _decoder_rows(config: T5Config) -> tuple[Row, ...]:
+    """Rows of the weight names of the decoder."""
+    file, model = "decoder.block.{n}.layer.", "decoder.{n}."
+    return (
+        Row(file + "0.SelfAttention.relative_attention_bias", "decoder_biases.{n}"),
+        *attention_rows(file + "0.SelfAttention.", model + "attention."),
+        Row(file + "0.layer_norm", model + "attention_residual.norm"),
+        *attention_rows(file + "1.EncDecAttention.", model + "cross_attention."),
+        Row(file + "1.layer_norm", model + "cross_attention_residual.norm"),
+        *feed_forward_rows(config, file + "2.DenseReluDense.", model + "feed_forward."),
+        Row(file + "2.layer_norm", model + "feed_forward_residual.norm"),
+        Row("decoder.final_layer_norm", "decoder_norm"),
+    )
 
 
 def _read_subwords(

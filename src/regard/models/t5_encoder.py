@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -15,10 +15,10 @@ from regard.layers import Dropout, RMSNorm
 from regard.masks import Mask
 from regard.models.base import Encoder
 from regard.models.checkpoint_reader import check_layers
+from regard.models.config_file import ConfigFile
 from regard.models.model_folder import ModelFolder
 from regard.models.special_ids import find_missing_special_ids
 from regard.models.t5_config import T5Config
-from regard.models.t5_files import EMBEDDING, EMBEDDING_COPIES, encoder_rows, has_output
 from regard.models.t5_layers import (
     check_config,
     check_ids,
@@ -30,6 +30,11 @@ from regard.models.t5_layers import (
 )
 from regard.models.weight_names import Origin, Row, WeightNames
 from regard.text.pooling import Pooling
+
+EMBEDDING, EMBEDDING_COPIES = "shared.weight", ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
+"""The name of the embedding in a file, and those of the same matrix as part of each stack."""
+OUTPUT = "lm_head.weight"
+"""The name of the output layer in a file."""
 
 
 @final
@@ -142,3 +147,38 @@ class T5Encoder(Encoder):
         if self.pooling is not None and not self.pooling.others:
             files |= self.pooling.files(self.config.width, None)
         return files
+
+
+def has_output(config: ConfigFile, stored: Collection[str]) -> bool:
+    """Whether a file holds an output layer apart from the embedding, by the names of its tensors.
+
+    The only matrix of a file may be the embedding under the name of the output layer, if config.json says that they
+    share one.
+    """
+    is_tied = config.flag("tie_word_embeddings", default=True)
+    return OUTPUT in stored and not (is_tied and not {EMBEDDING, *EMBEDDING_COPIES} & set(stored))
+
+
+def encoder_rows(config: T5Config, prefix: str) -> tuple[Row, ...]:
+    """Rows of the weight names of the encoder, whose names in the model begin with ``prefix``."""
+    file, model = "encoder.block.{n}.layer.", prefix + "layers.{n}."
+    return (
+        Row(file + "0.SelfAttention.relative_attention_bias", prefix + "biases.{n}"),
+        *attention_rows(file + "0.SelfAttention.", model + "attention."),
+        Row(file + "0.layer_norm", model + "attention_residual.norm"),
+        *feed_forward_rows(config, file + "1.DenseReluDense.", model + "feed_forward."),
+        Row(file + "1.layer_norm", model + "feed_forward_residual.norm"),
+        Row("encoder.final_layer_norm", prefix + "norm"),
+    )
+
+
+def attention_rows(file: str, model: str) -> tuple[Row, ...]:
+    """Rows of the weight names of an attention layer, whose names in the file and in the model begin like this."""
+    sides = {"q": "query", "k": "key", "v": "value", "o": "output"}
+    return tuple(Row(file + short, f"{model}{side}_projection") for short, side in sides.items())
+
+
+def feed_forward_rows(config: T5Config, file: str, model: str) -> tuple[Row, ...]:
+    """Rows of the weight names of a feed-forward layer."""
+    first = {"wi_0": "gate", "wi_1": "up"} if config.is_gated else {"wi": "up"}
+    return tuple(Row(file + stored, model + name) for stored, name in (first | {"wo": "down"}).items())

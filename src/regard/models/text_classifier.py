@@ -128,6 +128,7 @@ class TextClassifier(Encoder):
             )
         encoder.remove_parts()  # their weights would never be trained
         self.encoder, self.config = encoder, config
+        self.attends_through_latents = encoder.attends_through_latents
         self.dropout = Dropout(config.dropout)
         self.head = nn.Linear(encoder.width, len(config.labels))
         self.pooling = Pooling((config.pooling,))

@@ -216,6 +216,11 @@ class VisionTransformer(ImageEncoder, ABC):
         """
         return (TokenGrid(*self.patches.grid(height, width), self.prefix),) * self.config.layers
 
+    def token_cells(self, height: int, width: int) -> tuple[tuple[float, float], ...]:
+        """The (height, width) of a patch, for each layer."""
+        del height, width
+        return (self.config.patch_size,) * self.config.layers
+
     @abstractmethod
     def _prefix_tokens(self) -> list[Tensor]:
         """The tokens before the patches, each (1, 1, width)."""

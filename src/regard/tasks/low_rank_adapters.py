@@ -44,7 +44,7 @@ class AdapterBase:
         """
         assert start is not None, "adapters without a model to start from were refused"
         path = Path(start).expanduser()
-        folder = ModelFolder.open(path if path.is_dir() else start)
+        folder = ModelFolder.open(start)
         if folder.adapters is not None:
             raise OptionError(
                 "adapters on top of adapters cannot be kept apart",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -32,8 +31,7 @@ def load_start(recipe: SoundRecipe) -> Conformer | None:
     """
     if recipe.start is None:
         return None
-    folder = Path(recipe.start).expanduser()
-    model = Conformer.load(folder if folder.is_dir() else recipe.start)
+    model = Conformer.load(recipe.start)
     processor = get_sound_processor(model)
     if recipe.max_seconds is not None:
         model.processor = replace(processor, max_seconds=recipe.max_seconds)

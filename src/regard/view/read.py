@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import CheckpointError, check_kind
-from regard.models import Clip, ClipText, Perceiver, PerceiverTextEncoder, TextClassifier
+from regard.errors import CheckpointError, OptionError, check_kind
+from regard.models import Encoder, TextClassifier
 from regard.recording import Recording, record
 from regard.view.from_recording import layers_of, to_numpy
 from regard.view.perceiver_layers import make_perceiver_layers
@@ -42,23 +42,30 @@ def read(model: Any, text: str, *, truncate: bool = False, name: str = "the text
     weights; ``name`` is the text's name in messages. Raises CheckpointError for a model without tokenizer, and
     OptionError for a Perceiver that does not answer for each token of a text.
     """
-    model = PerceiverTextEncoder.around(model) if isinstance(model, Perceiver) else model
-    seen = record_text(model, text, truncate=truncate, name=name)
+    model = Encoder.part_of(model) or model
     through_latents = reads_through_latents(model)
+    if through_latents and not isinstance(model, Encoder):
+        raise OptionError(
+            "this model does not answer for each token of a text",
+            expected="a Perceiver with a TextInput, and a TextOutput or a PositionOutput",
+            got=type(model).__name__,
+            do="record its layers in Python: with regard.record(model) as seen",
+        )
+    seen = record_text(model, text, truncate=truncate, name=name)
     return Reading(
         tokens=seen.tokens,
         layers=make_perceiver_layers(list(seen.calls)) if through_latents else layers_of(seen.calls),
         hidden=None if through_latents else to_numpy(torch.cat(seen.output.layers)),
         dropped=seen.dropped,
         answer=_read_answer(model, seen.output.logits) if isinstance(model, TextClassifier) else None,
-        sink=0 if isinstance(model, Clip | ClipText) else None,
+        sink=0 if getattr(model, "is_causal", False) else None,
     )
 
 
 def record_text(model: Any, text: str, *, truncate: bool, name: str) -> RecordedText:
     """Run a model, or the text tower of a CLIP, on a text, and record its attention layers. Raises as ``read`` does."""
     check_kind("model", model, nn.Module, do='model = regard.load("minilm")')
-    model = model.text if isinstance(model, Clip) else model
+    model = Encoder.part_of(model) or model
     if getattr(model, "tokenizer", None) is None:
         raise CheckpointError(
             "this model has no tokenizer, so it cannot read text",
@@ -77,7 +84,7 @@ def record_text(model: Any, text: str, *, truncate: bool, name: str) -> Recorded
 
 def reads_through_latents(model: Any) -> bool:
     """Whether the model's layers are those of a Perceiver, which have no hidden state for each token."""
-    return isinstance(model.encoder if isinstance(model, TextClassifier) else model, Perceiver | PerceiverTextEncoder)
+    return bool(getattr(model, "attends_through_latents", False))
 
 
 def spans_without_spaces(text: str, spans: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

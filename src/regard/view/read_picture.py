@@ -14,7 +14,7 @@ from torch import Tensor
 from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, DataError, OptionError, check_kind, short_repr
 from regard.layers.eval_mode import eval_mode
-from regard.models import Cct, Cvt, ImageEncoder, PerceiverImageEncoder, Swin
+from regard.models import ImageEncoder
 from regard.models.image_encoder import ImageOutput, TokenGrid
 from regard.recording import LayerCall, record
 from regard.view.picture_layers import make_picture_layers
@@ -84,7 +84,8 @@ def capture_picture(
     processor = _get_processor(model)
     pixels = processor.to_pixels(picture, name=name)
     grids = model.token_grids(*pixels.shape[1:])
-    _check_grids(model, grids, name)
+    if not model.windows(*pixels.shape[1:]) and model.key_grids(*pixels.shape[1:]) == grids:
+        _check_grids(grids, MAX_PIXELS if model.attends_through_latents else MAX_TOKENS, name)
     output, calls, outputs = _run(model, processor, pixels, with_gradients=bool(labels))
     logits = compute_logits(output)
     reading = PictureReading(
@@ -101,11 +102,12 @@ def capture_picture(
     def find_gradients(of: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
         return [] if logits is None else output_gradients(logits, of, numbers)
 
-    if isinstance(model, PerceiverImageEncoder):
+    if model.attends_through_latents:
         rolled = latent_gradient_rollouts(calls, find_gradients(outputs))
         answer = latent_rollout(call.weights()[0].double().cpu().numpy() for call in calls)[0]
         return replace(reading, readout=answer, gradient_rollouts=dict(zip(names, rolled, strict=True))), output
-    weights = model.pooling.weights(output.hidden)[0].detach() if isinstance(model, Cct) else None
+    pooled = model.pooling_weights(output)
+    weights = None if pooled is None else pooled[0].detach()
     readout = None if weights is None else weights.double().cpu().numpy()
     if reading.no_rollout_reason:
         return replace(reading, readout=readout), output
@@ -121,17 +123,8 @@ def capture_picture(
 
 def _no_rollout_reason(model: ImageEncoder, calls: Sequence[LayerCall]) -> str:
     """Why attention cannot be rolled out from each token; "" if it can."""
-    if isinstance(model, PerceiverImageEncoder):
-        return (
-            "The later layers are between latents, which have no place in the picture: they count in the readout and "
-            "in the gradient rollout."
-        )
-    if isinstance(model, Swin):
-        return "The tokens of a Swin are merged from stage to stage, so there is no rollout."
-    if isinstance(model, Cvt):
-        return (
-            "The keys of a CvT are convolutions of its tokens, which are fewer in each stage, so there is no rollout."
-        )
+    if model.no_rollout_reason:
+        return model.no_rollout_reason
     if any(call.mechanism.weights_are == "signed" for call in calls):
         return "Weights may be below 0 here, so there is no rollout."
     return "" if calls else "The model has no layers."
@@ -192,11 +185,10 @@ def _get_processor(model: ImageEncoder) -> ImageProcessor:
     return model.processor
 
 
-def _check_grids(model: ImageEncoder, grids: tuple[TokenGrid, ...], name: str) -> None:
+def _check_grids(grids: tuple[TokenGrid, ...], limit: int, name: str) -> None:
     """Raise DataError for too many tokens."""
     most = max((grid.tokens for grid in grids), default=0)
-    limit = MAX_PIXELS if isinstance(model, PerceiverImageEncoder) else MAX_TOKENS
-    if not isinstance(model, Swin | Cvt) and most > limit:
+    if most > limit:
         raise DataError(
             f"{name} has too many patches to show",
             expected=f"at most {limit:,} tokens",

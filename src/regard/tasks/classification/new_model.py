@@ -9,7 +9,6 @@ a trained vector for each and for its position, and no tokenizer.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, final
 
 import torch
@@ -18,13 +17,11 @@ from regard import masks
 from regard.errors import CheckpointError
 from regard.models import (
     Encoder,
-    Perceiver,
     PerceiverConfig,
     PerceiverTextEncoder,
     PositionOutput,
     TextClassifier,
     TextInput,
-    TextOutput,
     TransformerEncoder,
     TransformerEncoderConfig,
     load,
@@ -104,10 +101,9 @@ def load_start(recipe: ClassificationRecipe) -> Encoder | None:
     """
     if recipe.start is None:
         return None
-    folder = Path(recipe.start).expanduser()
-    model = load(folder if folder.is_dir() else recipe.start)
-    if isinstance(model, Perceiver) and isinstance(model.config.output, TextOutput | PositionOutput):
-        model = PerceiverTextEncoder.around(model)
+    model = load(recipe.start)
+    if model.attends_through_latents:
+        model = Encoder.part_of(model) or model
     if not isinstance(model, Encoder) or model.tokenizer is None:
         raise CheckpointError(
             f"a classifier cannot start from {recipe.start}",

@@ -92,8 +92,7 @@ def load_start(recipe: ClipRecipe) -> Clip | None:
     """
     if recipe.start is None:
         return None
-    folder = Path(recipe.start).expanduser()
-    return load_with_tokenizer(folder if folder.is_dir() else recipe.start)
+    return load_with_tokenizer(recipe.start)
 
 
 def load_with_tokenizer(folder_or_name: str | Path, *, device: str | None = None) -> Clip:

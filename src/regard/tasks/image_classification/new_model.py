@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -19,7 +17,6 @@ from regard.models import (
     Deit,
     DeitConfig,
     ImageEncoder,
-    PerceiverImageEncoder,
     Swin,
     SwinConfig,
     Vit,
@@ -44,14 +41,13 @@ _SWIN_PATCHES = 16
 """Rows and columns of patches of a new Swin; its second stage has half as many."""
 _CVT_MAP = 16
 """Rows and columns of tokens in the first stage of a new CvT; each of the two others has half as many."""
-_HEADS = ("head.", "distillation_head.")
 
 
 def load_start(recipe: ImageClassificationRecipe) -> ImageEncoder | None:
     """Load the trained model that the recipe starts from, with a processor; None if it trains a new one."""
     if recipe.start is None:
         return None
-    model = ImageEncoder.load(_folder_or_name(recipe.start))
+    model = ImageEncoder.load(recipe.start)
     if model.processor is None:
         model.processor = default_processor(model.picture_size, model.channels)
     return model
@@ -61,7 +57,7 @@ def load_teacher(recipe: ImageClassificationRecipe) -> ImageEncoder | None:
     """Load the teacher, without gradients. Raises CheckpointError for a model without a head."""
     if recipe.teacher is None:
         return None
-    model = ImageEncoder.load(_folder_or_name(recipe.teacher))
+    model = ImageEncoder.load(recipe.teacher)
     if not model.labels:
         raise CheckpointError(
             f"{recipe.teacher} has no labels",
@@ -118,17 +114,7 @@ def with_labels(model: ImageEncoder, labels: tuple[str, ...]) -> ImageEncoder:
 
     The same labels in another order keep the head, and the model's order.
     """
-    if set(model.labels) == set(labels):
-        return model
-    if isinstance(model, PerceiverImageEncoder):
-        return model.with_labels(labels)
-    without_pooler = {"pooler": False} if getattr(model.config, "pooler", False) else {}
-    renewed = type(model)(replace(model.config, labels=labels, **without_pooler))
-    kept = {name: weight for name, weight in model.state_dict().items() if not name.startswith(_HEADS)}
-    own = renewed.state_dict()
-    renewed.load_state_dict(own | {name: weight for name, weight in kept.items() if name in own})
-    renewed.processor = model.processor
-    return renewed
+    return model if set(model.labels) == set(labels) else model.with_labels(labels)
 
 
 def describe_model(recipe: ImageClassificationRecipe, size: Size | None, model: ImageEncoder) -> str:
@@ -264,8 +250,3 @@ _BUILDERS: Mapping[str, Callable[[ImageClassificationRecipe, Mapping[str, Any]],
     }
 )
 """How a new model of each architecture is built; their names are ``presets.ARCHITECTURES``."""
-
-
-def _folder_or_name(name: str) -> str | Path:
-    folder = Path(name).expanduser()
-    return folder if folder.is_dir() else name

@@ -8,14 +8,12 @@ adapters: the rate of Hu et al. 2021, "LoRA", appendix D, for GPT-2.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from regard.errors import CheckpointError, OptionError
-from regard.models import CausalLanguageModel, Gpt2, Gpt2Config, Llama, LlamaConfig, load
-from regard.models.masked_language_model import MaskedLanguageModel
+from regard.models import CausalLanguageModel, Gpt2, Gpt2Config, Llama, LlamaConfig
 from regard.tasks.document_presets import MAX_START_BLOCK, DocumentPresets, Size
 from regard.tasks.hyperparameters import apply_hyperparameters, describe_layers, describe_weights
 from regard.tasks.language_modelling.recipe import LanguageModelRecipe
@@ -46,16 +44,13 @@ def load_start(recipe: LanguageModelRecipe) -> CausalLanguageModel | None:
     """
     if recipe.start is None:
         return None
-    folder = Path(recipe.start).expanduser()
-    model = load(folder if folder.is_dir() else recipe.start)
-    is_encoder = isinstance(model, MaskedLanguageModel)
-    if not isinstance(model, CausalLanguageModel) or model.tokenizer is None:
+    model = CausalLanguageModel.load(recipe.start)
+    if model.tokenizer is None:
         raise CheckpointError(
             f"a language model cannot start from {recipe.start}",
             expected="a GPT-2 or a Llama-type decoder, with tokenizer.json",
-            got=type(model).__name__ + (" without tokenizer" if isinstance(model, CausalLanguageModel) else ""),
-            do="name the folder of a language model, or leave start=... (--from) out for a new one"
-            + (f"; an encoder is trained by: regard train mlm --from {recipe.start}" if is_encoder else ""),
+            got=f"{type(model).__name__} without tokenizer",
+            do="name the folder of a language model, or leave start=... (--from) out for a new one",
         )
     return model
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,13 +18,10 @@ from regard.errors import CheckpointError, OptionError
 from regard.models import (
     Bert,
     BertConfig,
-    Encoder,
-    EncoderDecoder,
     ModernBert,
     ModernBertConfig,
     Roberta,
     RobertaConfig,
-    load,
 )
 from regard.models.masked_language_model import MaskedLanguageModel
 from regard.tasks.document_presets import MAX_START_BLOCK, DocumentPresets, Size
@@ -59,10 +55,7 @@ def load_start(recipe: MaskedLanguageModelRecipe) -> MaskedLanguageModel | None:
     """
     if recipe.start is None:
         return None
-    folder = Path(recipe.start).expanduser()
-    model = load(folder if folder.is_dir() else recipe.start)
-    if not isinstance(model, MaskedLanguageModel):
-        raise _wrong_start_error(recipe.start, model)
+    model = MaskedLanguageModel.load(recipe.start)
     if model.tokenizer is None or model.tokenizer.mask_id is None:
         raise CheckpointError(
             f"a masked language model cannot start from {recipe.start}",
@@ -131,21 +124,6 @@ def describe_model(recipe: MaskedLanguageModelRecipe, size: Size, model: MaskedL
         f"{name}, {describe_layers(config.layers, config.width)}, {config.vocabulary:,} tokens, "
         f"{describe_weights(model)}; "
         f"blocks of {block} tokens, {100 * recipe.mask_share:g} % masked"
-    )
-
-
-def _wrong_start_error(start: str, model: object) -> CheckpointError:
-    if isinstance(model, EncoderDecoder):
-        do = "train an encoder-decoder on sentence pairs: regard train translate"
-    elif isinstance(model, Encoder):
-        do = "name the masked language model that it was made from"
-    else:
-        do = f"a decoder predicts the next token: regard train lm --from {start}"
-    return CheckpointError(
-        f"a masked language model cannot start from {start}",
-        expected="an encoder: a BERT, RoBERTa, XLM-R, CamemBERT or ModernBERT",
-        got=type(model).__name__,
-        do=do,
     )
 
 

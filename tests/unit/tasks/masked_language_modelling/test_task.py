@@ -168,7 +168,7 @@ def test_what_cannot_be_trained_is_refused(folder):
         prepare(make_recipe(folder, start="m", lowercase=True))
     language_model().save(folder / "decoder")
     Transformer(TransformerConfig(31, width=12, layers=1, heads=2, inner=7)).save(folder / "translator")
-    for name, words in (("decoder", "regard train lm --from decoder"), ("translator", "regard train translate")):
-        with pytest.raises(CheckpointError, match="cannot start from") as caught:
+    for name, words in (("decoder", "regard train lm --from"), ("translator", "regard train translate")):
+        with pytest.raises(CheckpointError, match="another kind of model") as caught:
             prepare(MaskedLanguageModelRecipe(data=(folder / "texts",), start=name))
         assert words in str(caught.value)
